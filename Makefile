@@ -1,0 +1,25 @@
+# Every target sets the project up first, in .venv: python3 and make are all that must be there.
+BIN := .venv/bin
+
+.PHONY: help setup demo test lint bench soak lock clean
+
+help:  ## what there is
+	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/'
+
+setup:  ## install what the lock names into .venv (does nothing the second time)
+	@tools/setup.sh
+
+test: setup  ## prove it
+	$(BIN)/python -m pytest -n 2
+
+lint: setup  ## ruff, mypy strict, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+lock:  ## write requirements.lock anew from pyproject.toml
+	@tools/lock.sh
+
+clean:  ## remove everything that was made
+	rm -rf .venv out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

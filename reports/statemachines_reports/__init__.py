@@ -1,0 +1,1 @@
+"""Reports: PySpark judges traces, and a page shows what happened."""

@@ -1,0 +1,1 @@
+"""The simulator: machines on SimPy, under failures."""

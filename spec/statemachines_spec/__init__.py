@@ -1,0 +1,1 @@
+"""Specification and checking: what reads the declarations to judge them."""

@@ -1,0 +1,59 @@
+"""Effects: all that a machine can do to the world, a closed set.
+
+A driver performs the effects of one step in order.  An `Ask` with `durable=True` is durable (its answer is known)
+before a later `Send` of the same step leaves.  Answers come back as events; events that arrive meanwhile wait.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from statemachines.kernel.event import Event, Message
+
+
+class Request(msgspec.Struct, frozen=True, gc=False):
+    """What a machine asks of a service; `apply` of the service answers it."""
+
+
+class Send(msgspec.Struct, frozen=True, gc=False):
+    """Send `message` to the party with the id `to` (its node is `identity.node_of(to)`)."""
+
+    to: str
+    message: Message
+
+
+class Ask(msgspec.Struct, frozen=True, gc=False):
+    """Ask `service` for `request`; the answers are events of the machine that asked."""
+
+    service: str
+    request: Request
+    durable: bool = False
+
+
+class Tell(msgspec.Struct, frozen=True, gc=False):
+    """Tell the host application (or the party that encloses this machine) that `event` happened."""
+
+    event: Event
+
+
+class SetTimer(msgspec.Struct, frozen=True, gc=False):
+    """(Re)arm `timer` of the child instance `key` ("" = the machine itself) to fire at `deadline_ns`."""
+
+    timer: str
+    deadline_ns: int
+    key: str = ""
+
+
+class CancelTimer(msgspec.Struct, frozen=True, gc=False):
+    """Disarm `timer` of the child instance `key`; a firing that is already on its way is a legal input."""
+
+    timer: str
+    key: str = ""
+
+
+class Stop(msgspec.Struct, frozen=True, gc=False):
+    """The machine is at its end; the driver forgets it."""
+
+
+Effect = Send | Ask | Tell | SetTimer | CancelTimer | Stop
+Effects = tuple[Effect, ...]

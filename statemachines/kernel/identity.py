@@ -1,0 +1,30 @@
+"""Identity: a new id is (host incarnation from configuration, running number in the record).
+
+`consumer-2~5/3` is the third thing that incarnation 5 of node `consumer-2` made.  No clock and no chance take part,
+so the same run gives the same ids; an incarnation number must never be used twice (drivers keep it on disk).
+"""
+
+from __future__ import annotations
+
+import re
+
+from statemachines.kernel.errors import ConfigurationError
+
+_NODE = re.compile(r"[A-Za-z0-9_.\-]{1,64}\Z")
+
+
+def incarnation(node: str, number: int) -> str:
+    """The name of one life of `node`."""
+    if not _NODE.match(node):
+        raise ConfigurationError("node", node, "1 to 64 letters, digits, '_', '.' or '-'")
+    return f"{node}~{number}"
+
+
+def fresh(host: str, number: int) -> str:
+    """The id of thing `number` of the host incarnation `host`."""
+    return f"{host}/{number}"
+
+
+def node_of(party: str) -> str:
+    """The node that the party with this id lives on."""
+    return party.partition("~")[0]

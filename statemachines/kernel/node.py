@@ -1,0 +1,193 @@
+"""Node = record + machine + armed timers: what an application embeds.
+
+    node = Node(fsm, record, name="consumer-1", now_ns=now)
+    for effect in node.feed(event, now): ...        # Send, Ask, Tell, Stop; timers stay inside
+    wake me at node.deadline()                      # then node.fire(now)
+
+Before it feeds any event a node fires every timer that is due, in (deadline, name, key) order: a process that wakes
+from a long pause meets its expired lease before the message that woke it.  A node is not re-entrant: an event that
+comes up while effects are performed waits its turn in the driver's queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from statemachines.kernel.effect import CancelTimer, Effect, Effects, SetTimer, Stop
+from statemachines.kernel.errors import InvariantViolated, LocalProtocolError
+from statemachines.kernel.event import Event, name_of
+from statemachines.kernel.fsm import Fsm, Step
+from statemachines.kernel.pmap import dec_hook, enc_hook
+
+R = TypeVar("R", bound=msgspec.Struct)
+
+FULL_CHECK_EVERY = 1_000
+"""Invariants are checked on what a step touched, and in full after this many events."""
+
+Observer = Callable[["Node[Any]", Event, Any, Step[Any], int], None]
+"""Called after each step with (node, event, status before, step, now_ns), before any effect is performed."""
+
+
+class Node(Generic[R]):
+    """One machine with its timers.
+
+    `name` is the id of the party (stands in traces); `observe` sees every step; with `check=True` the invariants of
+    the machine are checked and `InvariantViolated` names the one that broke.
+    """
+
+    __slots__ = ("_armed", "_check", "_events", "_fsm", "_heap", "_observe", "_timers", "name", "record", "stopped")
+
+    def __init__(
+        self,
+        fsm: Fsm[R],
+        record: R,
+        *,
+        name: str,
+        now_ns: int,
+        observe: Observer | None = None,
+        check: bool = False,
+    ) -> None:
+        self._fsm = fsm
+        self.record = record
+        self.name = name
+        self.stopped = False
+        self._observe = observe
+        self._check = check
+        self._events = 0
+        self._timers = fsm.timer_registry()
+        self._armed: dict[tuple[str, str], int] = {}
+        self._heap: list[tuple[int, str, str]] = []
+        self._take(fsm.start(record, now_ns), [])
+
+    @property
+    def fsm(self) -> Fsm[R]:
+        """The declaration."""
+        return self._fsm
+
+    def feed(self, event: Event, now_ns: int) -> list[Effect]:
+        """Fire what is due, then take the step; the effects of all of it, in order."""
+        effects: list[Effect] = []
+        heap = self._heap
+        if heap and heap[0][0] <= now_ns:
+            self._fire_due(now_ns, effects)
+        if self.stopped:
+            if effects:
+                return effects  # a due timer stopped the machine: the event came too late, as to a dead process
+            raise LocalProtocolError(
+                self._fsm.name, "stopped", name_of(type(event)), "", f"{self.name} has stopped; start a new one"
+            )
+        self._step(event, now_ns, effects)
+        return effects
+
+    def fire(self, now_ns: int) -> list[Effect]:
+        """Fire every timer that is due at `now_ns`."""
+        effects: list[Effect] = []
+        self._fire_due(now_ns, effects)
+        return effects
+
+    def deadline(self) -> int | None:
+        """When the earliest timer is due, in nanoseconds; None: never."""
+        heap = self._heap
+        while heap:
+            deadline, timer, key = heap[0]
+            actual = self._armed.get((timer, key))
+            if actual == deadline:
+                return deadline
+            heappop(heap)
+            if actual is not None and actual > deadline:
+                heappush(heap, (actual, timer, key))
+        return None
+
+    def armed(self) -> dict[tuple[str, str], int]:
+        """The armed timers: (name, key) -> deadline in nanoseconds, sorted."""
+        return dict(sorted(self._armed.items()))
+
+    def snapshot(self) -> bytes:
+        """The record and the armed timers as JSON; `restore` is its inverse."""
+        timers = [[timer, key, deadline] for (timer, key), deadline in sorted(self._armed.items())]
+        return msgspec.json.encode(
+            {"machine": self._fsm.name, "name": self.name, "record": self.record, "timers": timers}, enc_hook=enc_hook
+        )
+
+    @classmethod
+    def restore(cls, fsm: Fsm[R], snapshot: bytes, *, observe: Observer | None = None, check: bool = False) -> Node[R]:
+        """A node as it was when `snapshot` was taken."""
+        raw = msgspec.json.decode(snapshot)
+        if raw.get("machine") != fsm.name:
+            raise LocalProtocolError(fsm.name, "-", "restore", "", f"the snapshot is of a {raw.get('machine')!r}")
+        record = msgspec.convert(raw["record"], fsm.record_type, dec_hook=dec_hook)
+        node = cls(fsm, record, name=raw["name"], now_ns=0, observe=observe, check=check)
+        node._armed = {(timer, key): deadline for timer, key, deadline in raw["timers"]}
+        node._heap = sorted((deadline, timer, key) for timer, key, deadline in raw["timers"])
+        node.stopped = record.status in fsm.final  # type: ignore[attr-defined]
+        return node
+
+    def check(self) -> None:
+        """Check every invariant in full; raises `InvariantViolated`."""
+        for invariant in self._fsm.invariants:
+            if not invariant.holds(self.record):
+                raise InvariantViolated(self._fsm.name, invariant.name, self.record)
+
+    def _fire_due(self, now_ns: int, effects: list[Effect]) -> None:
+        while not self.stopped:
+            deadline = self.deadline()
+            if deadline is None or deadline > now_ns:
+                return
+            _, timer, key = heappop(self._heap)
+            del self._armed[timer, key]
+            self._step(self._timers[timer](key), now_ns, effects)
+
+    def _step(self, event: Event, now_ns: int, effects: list[Effect]) -> None:
+        before = self.record
+        step = self._fsm.step(before, event, now_ns)
+        self.record = step.record
+        if self._observe is not None:
+            self._observe(self, event, before.status, step, now_ns)  # type: ignore[attr-defined]
+        if self._check:
+            self._check_touched(event, step.row)
+        if step.effects:
+            self._take(step.effects, effects)
+        if step.record.status in self._fsm.final:  # type: ignore[attr-defined]
+            self._stop()
+
+    def _take(self, produced: Effects, effects: list[Effect]) -> None:
+        """Keep the timers here; everything else is for the driver."""
+        armed = self._armed
+        for effect in produced:
+            kind = type(effect)
+            if kind is SetTimer:
+                slot = (effect.timer, effect.key)  # type: ignore[union-attr]
+                deadline: int = effect.deadline_ns  # type: ignore[union-attr]
+                earlier = armed.get(slot)
+                armed[slot] = deadline
+                # A timer moved to later keeps its place in the heap: `deadline` moves it when it comes up.
+                if earlier is None or deadline < earlier:
+                    heappush(self._heap, (deadline, *slot))
+            elif kind is CancelTimer:
+                armed.pop((effect.timer, effect.key), None)  # type: ignore[union-attr]
+            else:
+                if kind is Stop:
+                    self._stop()
+                effects.append(effect)
+        if len(self._heap) > 64 and len(self._heap) > 4 * len(armed):
+            self._heap = sorted((deadline, *slot) for slot, deadline in armed.items())
+
+    def _stop(self) -> None:
+        self.stopped = True
+        self._armed.clear()
+        self._heap.clear()
+
+    def _check_touched(self, event: Event, row: int) -> None:
+        self._events += 1
+        full = self._events % FULL_CHECK_EVERY == 0
+        for invariant in self._fsm.invariants:
+            if full or invariant.touched is None:
+                held = invariant.holds(self.record)
+            else:
+                held = invariant.touched(self.record, event)
+            if not held:
+                raise InvariantViolated(self._fsm.name, invariant.name, self.record, event, row)

@@ -1,0 +1,41 @@
+"""Persistent maps for records, and how they are written down.
+
+`Map` is `immutables.Map`: a copy-on-write hash trie, decoded typed by msgspec through the hooks here.  Its order of
+iteration depends on the hash seed, so no step, snapshot, trace or encoder iterates one unsorted: use `in_order`.
+Where sorting is too dear a record holds a FIFO: a map from a running number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeVar, get_args, get_origin
+
+import msgspec
+from immutables import Map as Map
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def in_order(mapping: Map[K, V]) -> Iterator[tuple[K, V]]:
+    """The items of `mapping`, sorted by key: the only way to iterate one."""
+    return iter(sorted(mapping.items(), key=lambda item: item[0]))  # type: ignore[arg-type,return-value]
+
+
+def enc_hook(value: Any) -> Any:
+    """msgspec `enc_hook`: a map as its sorted [key, value] pairs."""
+    if isinstance(value, Map):
+        return list(in_order(value))
+    raise NotImplementedError(
+        f"a record may not hold a {type(value).__name__}: use frozen Structs, enums, ints and Map"
+    )
+
+
+def dec_hook(kind: Any, value: Any) -> Any:
+    """msgspec `dec_hook`: [key, value] pairs to a `Map[K, V]`, typed."""
+    origin = get_origin(kind) or kind
+    if origin is Map:
+        args = get_args(kind) or (Any, Any)
+        pairs: list[tuple[Any, Any]] = msgspec.convert(value, list[tuple[args]], dec_hook=dec_hook)  # type: ignore[valid-type]
+        return Map(pairs)
+    raise NotImplementedError(f"cannot read a {kind!r}")

@@ -1,0 +1,130 @@
+"""Compiled dispatch and the `transitions` engine agree on random declarations."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from statemachines.kernel import (
+    ANY,
+    STAY,
+    Call,
+    Fsm,
+    GaplessError,
+    Ignore,
+    Refuse,
+    Row,
+    Status,
+    Tell,
+    Timer,
+    TimerFired,
+)
+
+
+class S(Status):
+    A = "a"
+    B = "b"
+    C = "c"
+    D = "d"
+
+
+class Red(Call, frozen=True):
+    n: int
+
+
+class Green(Call, frozen=True):
+    n: int
+
+
+class Blue(Call, frozen=True):
+    n: int
+
+
+class Tick(TimerFired, frozen=True):
+    n: int = 0
+
+
+EVENTS = (Red, Green, Blue, Tick)
+
+
+class Rec(msgspec.Struct, frozen=True):
+    status: S = S.A
+    total: int = 0
+
+
+def action(k):
+    return lambda record, event, now_ns: (
+        replace(record, total=record.total * 3 + k + event.n),
+        (Tell(Red(record.total)), Tell(Green(now_ns))),
+    )
+
+
+def guard(k):
+    return lambda record, event: (record.total + event.n) % 4 >= k
+
+
+sources = st.one_of(
+    st.sampled_from(S), st.just(ANY), st.lists(st.sampled_from(S), min_size=1, max_size=3, unique=True).map(tuple)
+)
+rows = st.builds(
+    Row,
+    st.sampled_from(EVENTS),
+    sources,
+    st.one_of(st.sampled_from(S), st.just(STAY)),
+    st.one_of(st.none(), st.integers(0, 3).map(action)),
+    st.one_of(st.none(), st.integers(0, 4).map(guard)),
+    st.just("T-1"),
+)
+closing = st.builds(
+    lambda kind, events: kind(events, tuple(S), "T-2"),
+    st.sampled_from([Ignore, Refuse]),
+    st.lists(st.sampled_from(EVENTS), min_size=1, unique=True).map(tuple),
+)
+timers = st.lists(st.sampled_from(S), unique=True).map(
+    lambda states: (Timer("tick", Tick, tuple(states), lambda r: 9),)
+)
+
+
+@st.composite
+def machines(draw):
+    """Random rows, with random ignores and refusals between them, and every cell decided at the end."""
+    table = draw(st.lists(st.one_of(rows, rows, closing), max_size=14))
+    table.append(Ignore(EVENTS, tuple(S), "T-3") if draw(st.booleans()) else Refuse(EVENTS, tuple(S), "T-3"))
+    return Fsm("random", record=Rec, states=S, initial=S.A, rows=tuple(table), timers=draw(timers))
+
+
+events = st.lists(st.builds(lambda kind, n: kind(n=n), st.sampled_from(EVENTS), st.integers(0, 9)), max_size=25)
+
+
+def outcome(engine, record, event, now_ns):
+    try:
+        return engine(record, event, now_ns)
+    except GaplessError as error:
+        return (type(error), str(error))
+
+
+@settings(max_examples=300, deadline=None)
+@given(machines(), events)
+def test_both_engines_agree(fsm, feed):
+    record = Rec()
+    for now_ns, event in enumerate(feed):
+        ours = outcome(fsm.step, record, event, now_ns)
+        assert ours == outcome(fsm.reference_step, record, event, now_ns)
+        if not isinstance(ours, tuple):
+            record = ours.record
+
+
+@settings(max_examples=100, deadline=None)
+@given(machines(), events, st.integers(0, 2**62))
+def test_shifting_all_times_changes_no_row(fsm, feed, shift):
+    def run(start):
+        record, taken = Rec(), []
+        for now_ns, event in enumerate(feed, start):
+            step = outcome(fsm.step, record, event, now_ns)
+            taken.append(step[0] if isinstance(step, tuple) else step.row)
+            record = record if isinstance(step, tuple) else step.record
+        return taken
+
+    assert run(0) == run(shift)

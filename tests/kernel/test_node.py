@@ -1,0 +1,82 @@
+"""Node: timers, order, snapshot, invariants."""
+
+from __future__ import annotations
+
+import pytest
+from door import DOOR, Bell, Door, DoorRecord, Knock, Pull, Push, Rang, Remove
+
+from statemachines.kernel import InvariantViolated, LocalProtocolError, Node, Send, Stop, Tell
+
+
+def door(**options):
+    seen = []
+    node = Node(
+        DOOR,
+        DoorRecord(),
+        name="d~1",
+        now_ns=0,
+        observe=lambda node, event, before, step, now_ns: seen.append((type(event).__name__, step.row)),
+        **options,
+    )
+    return node, seen
+
+
+def test_due_timers_fire_before_the_event_that_woke_the_process():
+    node, seen = door()
+    assert node.deadline() == 100
+    assert node.feed(Knock("ann"), 1_000) == [Send("ann", Knock("door"))]
+    assert [name for name, _ in seen] == ["Draught", "Knock"]
+    assert node.record.status is Door.CLOSED
+
+
+def test_timers_stay_inside_and_the_deadline_follows():
+    node, _ = door()
+    node.feed(Push(force=2), 10)
+    assert node.deadline() is None
+    node.feed(Knock("ann"), 20)
+    assert node.deadline() == 25
+    node.feed(Knock("bob"), 24)
+    assert node.deadline() == 29
+    assert node.fire(28) == []
+    assert node.fire(29) == [Tell(Rang(2))]
+
+
+def test_a_late_firing_is_a_legal_input():
+    node, _ = door()
+    assert node.feed(Bell(), 1) == []
+
+
+def test_a_stopped_node_says_so():
+    node, _ = door()
+    assert node.feed(Remove(), 1) == [Stop()]
+    assert node.stopped
+    assert node.deadline() is None
+    with pytest.raises(LocalProtocolError, match="has stopped"):
+        node.feed(Pull(), 2)
+
+
+def test_a_snapshot_restores_record_and_timers():
+    node, _ = door()
+    node.feed(Push(force=2), 10)
+    node.feed(Knock("ann"), 20)
+    twin = Node.restore(DOOR, node.snapshot())
+    assert (twin.record, twin.armed(), twin.name) == (node.record, node.armed(), node.name)
+    assert twin.snapshot() == node.snapshot()
+    assert twin.fire(25) == node.fire(25)
+
+
+def test_an_invariant_names_itself_and_the_row():
+    node, _ = door(check=True)
+    node.feed(Push(force=2), 1)
+    node.feed(Knock("a"), 2)
+    node.feed(Knock("b"), 3)
+    with pytest.raises(InvariantViolated, match="few-knocks does not hold after row 5 on Knock"):
+        node.feed(Knock("c"), 4)
+
+
+def test_many_rearmed_timers_do_not_pile_up():
+    node, _ = door()
+    for turn in range(10_000):
+        node.feed(Pull(), turn)
+    assert len(node._heap) < 100
+    assert node.armed() == {("draught", ""): 10_099}
