@@ -1,0 +1,1 @@
+"""Durable shared subscriptions: Borrower, Stream, Leader, Assignment (source: EIP-0028)."""

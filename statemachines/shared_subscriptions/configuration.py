@@ -1,0 +1,83 @@
+"""Configuration of a group, and the relations that its values must keep (settled page, "Configuration").
+
+All times are integer milliseconds in the configuration and nanoseconds in records and effects.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from statemachines.kernel import ConfigurationError
+
+MS = 1_000_000
+"""Nanoseconds in a millisecond."""
+
+
+class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The times of a group, in milliseconds; `clock_drift` bounds the rate error of a clock."""
+
+    find_leader_ms: int = 1000
+    ping_interval_ms: int = 1000
+    ping_timeout_ms: int = 2000
+    validity_ms: int = 5000
+    max_delay_ms: int = 400
+    clock_drift: float = 0.01
+    unsubscribe_timeout_ms: int = 5000
+    resend_interval_ms: int = 1000
+    renew_streams_ms: int = 1000
+    revoke_timeout_ms: int = 10000
+    claim_ttl_ms: int = 15000
+    claim_heartbeat_ms: int = 5000
+    commit_interval_ms: int = 1000
+    idle_stop_ms: int = 30000
+    exclusive: bool = True
+
+    @property
+    def lease_ms(self) -> int:
+        """L: how long a borrower may deliver after it sent a ping that was answered."""
+        return self.ping_interval_ms + self.ping_timeout_ms
+
+    def lease_by_other_clock_ns(self) -> int:
+        """When a lease has surely ended, counted by another clock from the receipt of its ping: L (1+d) / (1-d)."""
+        return _stretch(self.lease_ms * MS, self.clock_drift)
+
+    def claim_by_own_clock_ns(self) -> int:
+        """How long a claim holds by its owner's clock: claim_ttl (1-d) / (1+d)."""
+        return _shrink(self.claim_ttl_ms * MS, self.clock_drift)
+
+    def check(self) -> Configuration:
+        """Itself; raises `ConfigurationError` with both values and the rule where a relation is broken."""
+        for field in self.__struct_fields__:
+            value = getattr(self, field)
+            if field.endswith("_ms") and not 0 < value < 2**40:
+                raise ConfigurationError(field, value, "a time in milliseconds must lie between 1 and 2^40")
+        if not 0 <= self.clock_drift < 0.5:
+            raise ConfigurationError("clock_drift", self.clock_drift, "must lie in [0, 0.5)")
+        d = self.clock_drift
+        self._less("4 * max_delay", 4 * self.max_delay_ms, "ping_timeout", self.ping_timeout_ms)
+        self._less(
+            "(ping_interval + ping_timeout) * (1 + clock_drift) + 2 * max_delay",
+            self.lease_ms * (1 + d) + 2 * self.max_delay_ms,
+            "validity * (1 - clock_drift)",
+            self.validity_ms * (1 - d),
+        )
+        self._less("2 * claim_heartbeat", 2 * self.claim_heartbeat_ms, "claim_ttl", self.claim_ttl_ms)
+        self._less("commit_interval - 1", self.commit_interval_ms - 1, "claim_heartbeat", self.claim_heartbeat_ms)
+        self._less("unsubscribe_timeout", self.unsubscribe_timeout_ms, "revoke_timeout", self.revoke_timeout_ms)
+        return self
+
+    def _less(self, left: str, low: float, right: str, high: float) -> None:
+        if not low < high:
+            raise ConfigurationError(left, low, f"must be less than {right} = {high} (all in milliseconds)")
+
+
+def _stretch(duration_ns: int, drift: float) -> int:
+    """`duration_ns * (1 + drift) / (1 - drift)`, rounded up, in integers: the same on every machine."""
+    millionths = round(drift * 1_000_000)
+    return -(-duration_ns * (1_000_000 + millionths) // (1_000_000 - millionths))
+
+
+def _shrink(duration_ns: int, drift: float) -> int:
+    """`duration_ns * (1 - drift) / (1 + drift)`, rounded down."""
+    millionths = round(drift * 1_000_000)
+    return duration_ns * (1_000_000 - millionths) // (1_000_000 + millionths)

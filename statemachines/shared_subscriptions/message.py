@@ -1,0 +1,152 @@
+"""Messages between a Borrower and a Leader (source: "Messages/callbacks between the Borrower and the Leader").
+
+Every message carries `borrower`, the id of the borrower it comes from or goes to; all but the first and `Undeclared`
+also carry (`epoch`, `registration`).  `epoch` grows with each leader of the group, `registration` with each
+registration within an epoch, `grant` with each grant within an epoch.  `progress` is the next offset to read: all
+below it is acknowledged.  `finished` tells the final progress of a stream from an ordinary one.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from statemachines.kernel import Message
+
+END_OF_STREAM: Final = 2**63 - 1
+"""A progress greater than all others: the stream has ended and is fully acknowledged."""
+
+
+class Report(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What a borrower knows of one stream it holds."""
+
+    stream: str
+    grant: int
+    progress: int
+    finished: bool
+
+
+# -- borrower -> leader -------------------------------------------------------------------------------------------
+
+
+class LeaderWanted(Message, frozen=True, gc=False):
+    """A borrower looks for the leader of (`group`, `filter`); the source also calls it find_leader."""
+
+    borrower: str
+    group: str
+    filter: str
+
+
+class Ping(Message, frozen=True, gc=False):
+    """Number `n` keeps the connection alive and repeats the reports that no answered ping has confirmed."""
+
+    borrower: str
+    epoch: int
+    registration: int
+    n: int
+    reports: tuple[Report, ...] = ()
+
+
+class UpdateProgress(Message, frozen=True, gc=False):
+    """The progress of one stream."""
+
+    borrower: str
+    epoch: int
+    registration: int
+    stream: str
+    grant: int
+    progress: int
+    finished: bool
+
+
+class RevokeFinished(Message, frozen=True, gc=False):
+    """The borrower has deleted all that it kept of this grant."""
+
+    borrower: str
+    epoch: int
+    registration: int
+    stream: str
+    grant: int
+
+
+class Disconnect(Message, frozen=True, gc=False):
+    """The borrower is gone; its last word on each stream it held."""
+
+    borrower: str
+    epoch: int
+    registration: int
+    reports: tuple[Report, ...] = ()
+
+
+# -- leader -> borrower -------------------------------------------------------------------------------------------
+
+
+class LeaderConnectResponse(Message, frozen=True, gc=False):
+    """`leader` answers a leader_wanted with the registration it made."""
+
+    borrower: str
+    leader: str
+    epoch: int
+    registration: int
+
+
+class Undeclared(Message, frozen=True, gc=False):
+    """The group is not declared: nobody leads it."""
+
+    borrower: str
+
+
+class PingResponse(Message, frozen=True, gc=False):
+    """Ping `n` arrived, and so did its reports."""
+
+    borrower: str
+    epoch: int
+    registration: int
+    n: int
+
+
+class Grant(Message, frozen=True, gc=False):
+    """Read `stream` from `progress`."""
+
+    borrower: str
+    epoch: int
+    registration: int
+    stream: str
+    grant: int
+    progress: int
+
+
+class Revoke(Message, frozen=True, gc=False):
+    """Finish what is in hand of this grant and report the final progress."""
+
+    borrower: str
+    epoch: int
+    registration: int
+    stream: str
+    grant: int
+
+
+class Revoked(Message, frozen=True, gc=False):
+    """The final progress has arrived: forget this grant."""
+
+    borrower: str
+    epoch: int
+    registration: int
+    stream: str
+    grant: int
+
+
+class Invalidate(Message, frozen=True, gc=False):
+    """The leader does not know this borrower (any more)."""
+
+    borrower: str
+    epoch: int
+    registration: int
+
+
+BorrowerMessage = LeaderWanted | Ping | UpdateProgress | RevokeFinished | Disconnect
+"""What a borrower says: all that a leader host accepts."""
+
+LeaderMessage = LeaderConnectResponse | Undeclared | PingResponse | Grant | Revoke | Revoked | Invalidate
+"""What a leader says: all that a consumer host accepts."""

@@ -1,0 +1,247 @@
+"""Stream: one stream as its Borrower sees it (source: "Individual stream states").
+
+`absent -> granted -> revoking -> absent`, one instance per (stream, grant); an absent record remembers the highest
+grant number seen for the stream, held or not, so that a slow copy of an old grant never installs it again (the
+source's own bug, see DECISIONS).  A higher grant on a held stream ends the old instance (`Replaced`) before the new
+one begins, so no instance ever goes back.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import replace
+
+from statemachines.kernel import (
+    STAY,
+    Call,
+    Effects,
+    Event,
+    Fsm,
+    Ignore,
+    Row,
+    Send,
+    Status,
+    Tell,
+)
+from statemachines.shared_subscriptions.message import (
+    END_OF_STREAM,
+    Grant,
+    Report,
+    Revoke,
+    Revoked,
+    RevokeFinished,
+    UpdateProgress,
+)
+
+
+class Link(msgspec.Struct, frozen=True, gc=False):
+    """What both sides echo once a borrower is connected: who, with whom, under which numbers."""
+
+    borrower: str
+    leader: str
+    epoch: int
+    registration: int
+
+
+# -- to and from the session ----------------------------------------------------------------------------------------
+
+
+class Install(Event, frozen=True, gc=False):
+    """To the session: read `stream` from `progress`, under this grant."""
+
+    borrower: str
+    stream: str
+    grant: int
+    progress: int
+
+
+class Finish(Event, frozen=True, gc=False):
+    """To the session: deliver nothing new of `stream`; report the final progress when all is acknowledged."""
+
+    borrower: str
+    stream: str
+    grant: int
+
+
+class Uninstall(Event, frozen=True, gc=False):
+    """To the session: drop `stream` at once; acknowledgements under this grant count no more."""
+
+    borrower: str
+    stream: str
+    grant: int
+
+
+class StreamProgress(Call, frozen=True, gc=False):
+    """From the session: all below `progress` is acknowledged; `finished`: and nothing more will come."""
+
+    stream: str
+    grant: int
+    progress: int
+    finished: bool = False
+
+
+class Replaced(Call, frozen=True, gc=False):
+    """From the Borrower: a higher grant of the same stream is about to take this one's place."""
+
+
+class Finishing(Call, frozen=True, gc=False):
+    """From the Borrower: the subscription ends; finish this stream."""
+
+
+class Dropped(Call, frozen=True, gc=False):
+    """From the Borrower: it is at its end and hands the stream back to the session."""
+
+
+# -- record ---------------------------------------------------------------------------------------------------------
+
+
+class StreamStatus(Status):
+    """The source's stream states."""
+
+    ABSENT = "absent"
+    GRANTED = "granted"
+    REVOKING = "revoking"
+
+
+ABSENT, GRANTED, REVOKING = StreamStatus
+HELD = (GRANTED, REVOKING)
+
+
+class StreamRecord(msgspec.Struct, frozen=True, gc=False):
+    """One stream.  `grant` is the number held or, absent, the highest seen."""
+
+    link: Link
+    stream: str
+    status: StreamStatus = ABSENT
+    grant: int = 0
+    progress: int = 0
+    finished: bool = False
+
+    def report(self) -> Report:
+        """The stream as pings and disconnects report it."""
+        return Report(self.stream, self.grant, self.progress, self.finished)
+
+
+# -- guards ---------------------------------------------------------------------------------------------------------
+
+
+def is_higher(record: StreamRecord, event: Grant | Revoke | Revoked) -> bool:
+    return event.grant > record.grant
+
+
+def is_equal(record: StreamRecord, event: Grant | Revoke | Revoked | StreamProgress) -> bool:
+    return event.grant == record.grant
+
+
+def is_lower(record: StreamRecord, event: Revoke | Revoked) -> bool:
+    return event.grant < record.grant
+
+
+def advances(record: StreamRecord, event: StreamProgress) -> bool:
+    """Of this grant, and not behind what is known: progress never decreases."""
+    return event.grant == record.grant and event.progress >= record.progress
+
+
+# -- actions --------------------------------------------------------------------------------------------------------
+
+
+def install(record: StreamRecord, event: Grant, now_ns: int) -> tuple[StreamRecord, Effects]:
+    record = replace(record, grant=event.grant, progress=event.progress, finished=False)
+    tell = Tell(Install(record.link.borrower, record.stream, record.grant, record.progress))
+    return record, (tell, answer(record))
+
+
+def answer_progress(record: StreamRecord, event: Event, now_ns: int) -> tuple[StreamRecord, Effects]:
+    return record, (answer(record),)
+
+
+def finish(record: StreamRecord, event: Event, now_ns: int) -> tuple[StreamRecord, Effects]:
+    return record, (Tell(Finish(record.link.borrower, record.stream, record.grant)),)
+
+
+def finish_and_answer(record: StreamRecord, event: Revoke, now_ns: int) -> tuple[StreamRecord, Effects]:
+    return record, (Tell(Finish(record.link.borrower, record.stream, record.grant)), answer(record))
+
+
+def confirm_only(record: StreamRecord, event: Revoke | Revoked, now_ns: int) -> tuple[StreamRecord, Effects]:
+    return record, (confirm(record.link, record.stream, event.grant),)
+
+
+def remember_and_confirm(record: StreamRecord, event: Revoke | Revoked, now_ns: int) -> tuple[StreamRecord, Effects]:
+    record = replace(record, grant=max(record.grant, event.grant))
+    return record, (confirm(record.link, record.stream, event.grant),)
+
+
+def uninstall_and_confirm(record: StreamRecord, event: Revoke | Revoked, now_ns: int) -> tuple[StreamRecord, Effects]:
+    tell = Tell(Uninstall(record.link.borrower, record.stream, record.grant))
+    record = replace(record, grant=event.grant)
+    return record, (tell, confirm(record.link, record.stream, event.grant))
+
+
+def uninstall(record: StreamRecord, event: Event, now_ns: int) -> tuple[StreamRecord, Effects]:
+    return record, (Tell(Uninstall(record.link.borrower, record.stream, record.grant)),)
+
+
+def keep_progress(record: StreamRecord, event: StreamProgress, now_ns: int) -> tuple[StreamRecord, Effects]:
+    final = event.finished or event.progress == END_OF_STREAM
+    record = replace(record, progress=event.progress, finished=record.finished or final)
+    return record, (answer(record),)
+
+
+def answer(record: StreamRecord) -> Send:
+    """The progress of the stream, to the leader."""
+    link = record.link
+    return Send(
+        link.leader,
+        UpdateProgress(
+            link.borrower,
+            link.epoch,
+            link.registration,
+            record.stream,
+            record.grant,
+            record.progress,
+            record.finished,
+        ),
+    )
+
+
+def confirm(link: Link, stream: str, grant: int) -> Send:
+    """`revoke_finished` for one grant, to the leader."""
+    return Send(link.leader, RevokeFinished(link.borrower, link.epoch, link.registration, stream, grant))
+
+
+# fmt: off
+ROWS = (
+    #   on              from      to        do                     when       clause
+    Row(Grant,          ABSENT,   GRANTED,  install,               is_higher, "SS-30"),
+    Row(Grant,          GRANTED,  STAY,     answer_progress,       is_equal,  "SS-31"),
+    Row(Grant,          REVOKING, STAY,     answer_progress,       is_equal,  "SS-31"),
+    Row(Replaced,       GRANTED,  ABSENT,   uninstall,             None,      "SS-32"),
+    Row(Replaced,       REVOKING, ABSENT,   uninstall,             None,      "SS-32"),
+    Row(Revoke,         GRANTED,  REVOKING, finish_and_answer,     is_equal,  "SS-33"),
+    Row(Revoke,         REVOKING, STAY,     answer_progress,       is_equal,  "SS-34"),
+    Row(Revoke,         HELD,     STAY,     confirm_only,          is_lower,  "SS-35"),
+    Row(Revoke,         HELD,     ABSENT,   uninstall_and_confirm, None,      "SS-36"),
+    Row(Revoke,         ABSENT,   STAY,     remember_and_confirm,  None,      "SS-36"),
+    Row(Revoked,        HELD,     ABSENT,   uninstall_and_confirm, is_equal,  "SS-37"),
+    Row(Revoked,        HELD,     STAY,     confirm_only,          is_lower,  "SS-35"),
+    Row(Revoked,        HELD,     ABSENT,   uninstall_and_confirm, None,      "SS-36"),
+    Row(Revoked,        ABSENT,   STAY,     remember_and_confirm,  None,      "SS-36"),
+    Row(StreamProgress, HELD,     STAY,     keep_progress,         advances,  "SS-38"),
+    Row(Finishing,      GRANTED,  REVOKING, finish,                None,      "SS-39"),
+    Row(Dropped,        HELD,     ABSENT,   uninstall,             None,      "SS-40"),
+    Ignore((Grant,),                         (ABSENT, GRANTED, REVOKING), "SS-41"),
+    Ignore((StreamProgress,),                (ABSENT, GRANTED, REVOKING), "SS-42"),
+    Ignore((Finishing,),                     (ABSENT, REVOKING),          "SS-39"),
+    Ignore((Replaced, Dropped),              ABSENT,                      "SS-40"),
+)
+# fmt: on
+
+STREAM = Fsm(
+    "stream",
+    record=StreamRecord,
+    states=StreamStatus,
+    initial=ABSENT,
+    rows=ROWS,
+    key=lambda record: record.stream,
+)
