@@ -1,5 +1,6 @@
 # Every target sets the project up first, in .venv: python3 and make are all that must be there.
 BIN := .venv/bin
+MINUTES ?= 10
 
 .PHONY: help setup demo test lint bench soak lock clean
 
@@ -8,6 +9,9 @@ help:  ## what there is
 
 setup:  ## install what the lock names into .venv (does nothing the second time)
 	@tools/setup.sh
+
+demo: setup  ## show what it does (INPUT=file: on that file)
+	$(BIN)/gapless demo $(if $(INPUT),--input '$(INPUT)')
 
 test: setup  ## prove it
 	$(BIN)/python -m pytest -n 2
@@ -18,8 +22,14 @@ lint: setup  ## ruff, mypy strict, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+bench: setup  ## measure against the baselines
+	$(BIN)/gapless bench
+
+soak: setup  ## run for long under failures (MINUTES=10)
+	$(BIN)/python tools/soak.py --minutes $(MINUTES)
+
 lock:  ## write requirements.lock anew from pyproject.toml
 	@tools/lock.sh
 
 clean:  ## remove everything that was made
-	rm -rf .venv out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse metastore_db

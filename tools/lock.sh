@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # requirements.lock: every version with its hashes and no address, for all extras and the build backend.
+# Versions that still fit are kept; `tools/lock.sh --upgrade` takes the newest.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tool=$(mktemp -d)
 trap 'rm -rf "$tool"' EXIT
 python3 -m venv "$tool/venv"
-"$tool/venv/bin/pip" install --quiet uv
+"$tool/venv/bin/pip" install --quiet --disable-pip-version-check uv
 printf 'hatchling\neditables\n' > "$tool/build.in"
-"$tool/venv/bin/uv" pip compile --quiet --python-version 3.11 --all-extras --generate-hashes \
-  --no-header --no-annotate --no-emit-index-url --no-emit-find-links --no-emit-package gapless \
-  pyproject.toml "$tool/build.in" --output-file requirements.lock
+"$tool/venv/bin/uv" pip compile --quiet --python-version 3.11 --python-platform x86_64-manylinux_2_28 --all-extras \
+  --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links --no-emit-package gapless \
+  "$@" pyproject.toml "$tool/build.in" --output-file requirements.lock

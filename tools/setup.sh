@@ -4,29 +4,50 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+# present COMMAND: the command is there, and new enough where that matters.
+present() {
+  command -v "$1" > /dev/null 2>&1 || return 1
+  case "$1" in
+    java) [ "$(java_major)" -ge 17 ] ;;
+  esac
+}
+
+# java_major: 17 for "17.0.15", 8 for "1.8.0_292", 0 where java does not start.
+java_major() {
+  local version
+  version=$(java -version 2>&1 | sed -nE 's/.* version "(1\.)?([0-9]+).*/\2/p' | head -n 1)
+  echo "${version:-0}"
+}
+
 # need COMMAND PACKAGE: the command is there, or Debian's package is installed, or we say what to install.
 need() {
-  if command -v "$1" > /dev/null 2>&1; then return; fi
+  if present "$1"; then return; fi
   if [ "$(id -u)" = 0 ] && command -v apt-get > /dev/null 2>&1; then
     echo "installing $2 (for the command $1)" >&2
-    if apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$2" >&2; then
-      return
+    if apt-get update -qq >&2 \
+      && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq -o Dpkg::Use-Pty=0 --no-install-recommends "$2" >&2; then
+      hash -r
+      if present "$1"; then return; fi
     fi
   fi
-  echo "setup: the command '$1' is missing: install the package '$2' (Debian's name) and try again" >&2
+  echo "setup: the command '$1' is missing or too old: install the package '$2' (Debian's name) and try again" >&2
   exit 2
 }
 
-need java openjdk-17-jre-headless
+need java openjdk-17-jre-headless # Spark 4 runs on Java 17 or later
+need chromium chromium            # the tests look at the HTML page
 
-stamp=".venv/.gapless-$(cat requirements.lock pyproject.toml | sha256sum | cut -c1-16)"
-if [ -f "$stamp" ]; then exit 0; fi
+sum=$(cat requirements.lock pyproject.toml | cksum)
+stamp=.venv/.gapless-setup
+if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$sum" ]; then exit 0; fi
+
 python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
   echo "setup: Python 3.11 or later is needed; python3 is $(python3 --version)" >&2
   exit 2
 }
 echo "setting up .venv (once; some minutes)" >&2
-[ -x .venv/bin/python ] || python3 -m venv .venv
+rm -f "$stamp" # an interrupted set-up is done again
+[ -x .venv/bin/pip ] || python3 -m venv .venv
 .venv/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 .venv/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-touch "$stamp"
+echo "$sum" > "$stamp"

@@ -55,12 +55,15 @@ class Delegate(Generic[R, E]):
         self.run = run
 
 
-class Row(Generic[R, E]):
+class Row:
     """On event type `on`, in `source`: if `when` holds, `do`, and go `to`; because of `clause`.
 
     `source` is a state, a tuple of states, or ANY.  `to` is a state (its own source: reflexive, left and entered
     again) or STAY (internal).  `do(record, event, now_ns)` returns the new record and the effects; it decides
     nothing.  `when(record, event)` does not see the clock.
+
+    The type variables are those of `__init__`, not of the class: a table may then be a plain tuple, annotated or not,
+    and each row is still checked on its own.
     """
 
     __slots__ = ("clause", "do", "on", "source", "to", "when")
@@ -74,11 +77,11 @@ class Row(Generic[R, E]):
         when: Guard[R, E] | None,
         clause: str,
     ) -> None:
-        self.on = on
+        self.on: type[Event] = on
         self.source = source
         self.to = to
-        self.do = do
-        self.when = when
+        self.do: Any = do
+        self.when: Any = when
         self.clause = clause
 
 
@@ -99,4 +102,4 @@ class Refuse(Ignore):
     __slots__ = ()
 
 
-AnyRow = Row[Any, Any] | Ignore
+AnyRow = Row | Ignore

@@ -1,0 +1,170 @@
+"""Assignment: one stream given to one borrower, as the Leader sees it (source: "Leader's logic").
+
+`granting -> granted -> revoking -> revoked -> none`; an instance is one (stream, grant), made by `Assign` and gone at
+`none`.  `grant`, `revoke` and `revoked` are repeated every `resend_interval` until answered.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import replace
+
+from statemachines.kernel import STAY, Call, Effects, Event, Fsm, Ignore, Row, Send, SetTimer, Status, Timer, TimerFired
+from statemachines.shared_subscriptions.message import (
+    END_OF_STREAM,
+    Grant,
+    Revoke,
+    Revoked,
+    RevokeFinished,
+    UpdateProgress,
+)
+from statemachines.shared_subscriptions.stream import Link
+
+
+class Assign(Call, frozen=True, gc=False):
+    """From the Leader: give the stream to the borrower of the record."""
+
+
+class TakeBack(Call, frozen=True, gc=False):
+    """From the Leader: the borrower has more streams than its share."""
+
+
+class Release(Call, frozen=True, gc=False):
+    """From the Leader: the borrower is gone (expiry, kick, disconnect)."""
+
+
+class ResendTimer(TimerFired, frozen=True, gc=False):
+    """What was sent has not been answered."""
+
+
+class RevokeTimeout(TimerFired, frozen=True, gc=False):
+    """The borrower has not finished the revoke."""
+
+
+class AssignmentStatus(Status):
+    """The source's statuses of an assignment; `none` before and after."""
+
+    NONE = "none"
+    GRANTING = "granting"
+    GRANTED = "granted"
+    REVOKING = "revoking"
+    REVOKED = "revoked"
+
+
+NONE, GRANTING, GRANTED, REVOKING, REVOKED = AssignmentStatus
+ASSIGNED = (GRANTING, GRANTED, REVOKING, REVOKED)
+
+
+class AssignmentRecord(msgspec.Struct, frozen=True, gc=False):
+    """One assignment.  `progress`: where the borrower starts, then what it reported; periods in nanoseconds."""
+
+    link: Link
+    stream: str
+    grant: int
+    progress: int
+    resend_ns: int
+    revoke_timeout_ns: int
+    status: AssignmentStatus = NONE
+
+
+def has_ended(record: AssignmentRecord, event: UpdateProgress) -> bool:
+    return event.progress == END_OF_STREAM
+
+
+def is_final(record: AssignmentRecord, event: UpdateProgress) -> bool:
+    return event.finished or event.progress == END_OF_STREAM
+
+
+def keep(record: AssignmentRecord, event: UpdateProgress, now_ns: int) -> tuple[AssignmentRecord, Effects]:
+    return replace(record, progress=max(record.progress, event.progress)), ()
+
+
+def keep_and_send_revoked(
+    record: AssignmentRecord, event: UpdateProgress, now_ns: int
+) -> tuple[AssignmentRecord, Effects]:
+    record = replace(record, progress=max(record.progress, event.progress))
+    return record, (revoked(record),)
+
+
+def send_grant(record: AssignmentRecord, event: Event, now_ns: int) -> tuple[AssignmentRecord, Effects]:
+    return record, (grant(record),)
+
+
+def send_revoke(record: AssignmentRecord, event: Event, now_ns: int) -> tuple[AssignmentRecord, Effects]:
+    return record, (revoke(record),)
+
+
+def resend_grant(record: AssignmentRecord, event: ResendTimer, now_ns: int) -> tuple[AssignmentRecord, Effects]:
+    return record, (again(record, now_ns), grant(record))
+
+
+def resend_revoke(record: AssignmentRecord, event: ResendTimer, now_ns: int) -> tuple[AssignmentRecord, Effects]:
+    return record, (again(record, now_ns), revoke(record))
+
+
+def resend_revoked(record: AssignmentRecord, event: ResendTimer, now_ns: int) -> tuple[AssignmentRecord, Effects]:
+    return record, (again(record, now_ns), revoked(record))
+
+
+def again(record: AssignmentRecord, now_ns: int) -> SetTimer:
+    return SetTimer("resend", now_ns + record.resend_ns, record.stream)
+
+
+def grant(record: AssignmentRecord) -> Send:
+    """The stream and where to read from, to its borrower."""
+    to = record.link
+    return Send(
+        to.borrower, Grant(to.borrower, to.epoch, to.registration, record.stream, record.grant, record.progress)
+    )
+
+
+def revoke(record: AssignmentRecord) -> Send:
+    """Finish the stream."""
+    to = record.link
+    return Send(to.borrower, Revoke(to.borrower, to.epoch, to.registration, record.stream, record.grant))
+
+
+def revoked(record: AssignmentRecord) -> Send:
+    """The final progress has arrived."""
+    to = record.link
+    return Send(to.borrower, Revoked(to.borrower, to.epoch, to.registration, record.stream, record.grant))
+
+
+# fmt: off
+ROWS = (
+    #   on              from      to        do                     when       clause
+    Row(Assign,         NONE,     GRANTING, send_grant,            None,      "SS-80"),
+    Row(ResendTimer,    GRANTING, STAY,     resend_grant,          None,      "SS-81"),
+    Row(ResendTimer,    REVOKING, STAY,     resend_revoke,         None,      "SS-81"),
+    Row(ResendTimer,    REVOKED,  STAY,     resend_revoked,        None,      "SS-81"),
+    Row(UpdateProgress, GRANTING, REVOKED,  keep_and_send_revoked, has_ended, "SS-84"),
+    Row(UpdateProgress, GRANTING, GRANTED,  keep,                  None,      "SS-82"),
+    Row(UpdateProgress, GRANTED,  REVOKED,  keep_and_send_revoked, has_ended, "SS-84"),
+    Row(UpdateProgress, GRANTED,  STAY,     keep,                  None,      "SS-82"),
+    Row(TakeBack,       GRANTED,  REVOKING, send_revoke,           None,      "SS-83"),
+    Row(UpdateProgress, REVOKING, REVOKED,  keep_and_send_revoked, is_final,  "SS-84"),
+    Row(UpdateProgress, REVOKING, STAY,     keep,                  None,      "SS-85"),
+    Row(UpdateProgress, REVOKED,  STAY,     keep,                  None,      "SS-85"),
+    Row(RevokeFinished, ASSIGNED, NONE,     None,                  None,      "SS-86"),
+    Row(RevokeTimeout,  (REVOKING, REVOKED), NONE, None,           None,      "SS-87"),
+    Row(Release,        ASSIGNED, NONE,     None,                  None,      "SS-88"),
+    Ignore((ResendTimer,),                 (NONE, GRANTED),              "SS-89"),
+    Ignore((RevokeTimeout,),               (NONE, GRANTING, GRANTED),    "SS-89"),
+    Ignore((TakeBack,),                    (NONE, GRANTING, REVOKING, REVOKED), "SS-83"),
+    Ignore((Assign,),                      ASSIGNED,                     "SS-80"),
+    Ignore((UpdateProgress, RevokeFinished, Release), NONE,              "SS-89"),
+)
+# fmt: on
+
+ASSIGNMENT = Fsm(
+    "assignment",
+    record=AssignmentRecord,
+    states=AssignmentStatus,
+    initial=NONE,
+    rows=ROWS,
+    timers=(
+        Timer("resend", ResendTimer, (GRANTING, REVOKING, REVOKED), lambda record: record.resend_ns),
+        Timer("revoke_timeout", RevokeTimeout, (REVOKING, REVOKED), lambda record: record.revoke_timeout_ns),
+    ),
+    key=lambda record: record.stream,
+)

@@ -1,0 +1,140 @@
+"""Group store: small records with atomic preconditions (source: "General Idea", the DS for leaders).
+
+Every record carries the store's own time of its last commit, and every read the store's time of the read, so that an
+age is judged by one clock.  A commit is one atomic batch: every `expect` holds exactly (value and time; None: there
+is no such record), or nothing of it happens.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from statemachines.kernel import Answer, Map, Request, in_order
+
+SERVICE = "group_store"
+
+
+class Claim(msgspec.Struct, frozen=True, gc=False, tag="claim"):
+    """Who leads the group: `leader` ("" = released) under `epoch`; `clean`: released with nothing left in anybody's
+    hands.  Its heartbeat is the time of the record."""
+
+    leader: str
+    epoch: int
+    clean: bool = False
+
+
+class Properties(msgspec.Struct, frozen=True, gc=False, tag="properties"):
+    """What all leaders of a group must agree on; a node with other values refuses the group."""
+
+    start_ns: int
+    ping_interval_ms: int
+    ping_timeout_ms: int
+    claim_ttl_ms: int
+
+
+Value = Claim | Properties | int
+
+
+class Stored(msgspec.Struct, frozen=True, gc=False):
+    """A record: its value, and the store's time of the commit that wrote it."""
+
+    value: Value
+    time_ns: int
+
+
+# -- requests -------------------------------------------------------------------------------------------------------
+
+
+class Read(Request, frozen=True, gc=False):
+    """Read `keys`; answered by `ReadDone`."""
+
+    n: int
+    keys: tuple[str, ...]
+
+
+class Scan(Request, frozen=True, gc=False):
+    """At most `limit` records whose key starts with `prefix` and is greater than `after`; answered by `Scanned`."""
+
+    n: int
+    prefix: str
+    after: str
+    limit: int
+
+
+class Commit(Request, frozen=True, gc=False):
+    """If every `expect` holds, put every `put`: all or nothing; answered by `Committed` or `Refused`."""
+
+    n: int
+    expect: tuple[tuple[str, Stored | None], ...]
+    put: tuple[tuple[str, Value], ...]
+
+
+# -- answers --------------------------------------------------------------------------------------------------------
+
+
+class ReadDone(Answer, frozen=True, gc=False):
+    """The records, in the order asked for (None: absent), and the store's time."""
+
+    n: int
+    records: tuple[Stored | None, ...]
+    time_ns: int
+
+
+class Scanned(Answer, frozen=True, gc=False):
+    """One page, by key; `more`: ask again after its last key."""
+
+    n: int
+    records: tuple[tuple[str, Stored], ...]
+    more: bool
+
+
+class Committed(Answer, frozen=True, gc=False):
+    """The batch is durable; its records carry `time_ns`."""
+
+    n: int
+    time_ns: int
+
+
+class Refused(Answer, frozen=True, gc=False):
+    """The precondition on `key` did not hold; nothing was written."""
+
+    n: int
+    key: str
+
+
+class StoreFailed(Answer, frozen=True, gc=False):
+    """The store did not answer request `n`: a read is to be repeated, the outcome of a commit is open."""
+
+    n: int
+
+
+# -- meaning --------------------------------------------------------------------------------------------------------
+
+
+class GroupStore:
+    """The pure service: a map of records."""
+
+    name = SERVICE
+
+    def initial(self) -> Map[str, Stored]:
+        """No records."""
+        return Map()
+
+    def apply(
+        self, state: Map[str, Stored], request: Request, now_ns: int
+    ) -> tuple[Map[str, Stored], tuple[Answer, ...]]:
+        """The store's meaning; `now_ns` is its own time."""
+        match request:
+            case Read(n, keys):
+                return state, (ReadDone(n, tuple(state.get(key) for key in keys), now_ns),)
+            case Scan(n, prefix, after, limit):
+                found = [(key, stored) for key, stored in in_order(state) if key.startswith(prefix) and key > after]
+                return state, (Scanned(n, tuple(found[:limit]), len(found) > limit),)
+            case Commit(n, expect, put):
+                for key, stored in expect:
+                    if state.get(key) != stored:
+                        return state, (Refused(n, key),)
+                for key, value in put:
+                    state = state.set(key, Stored(value, now_ns))
+                return state, (Committed(n, now_ns),)
+        raise TypeError(f"{self.name} does not take a {type(request).__name__}")

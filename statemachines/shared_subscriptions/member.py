@@ -1,0 +1,151 @@
+"""Member: one registered borrower, as the Leader sees it (source: "Tracks the connected Borrowers").
+
+`registered -> lapsed -> gone`.  Each member has its own expiry, moved by its own messages only.  A member that went
+without a final word (expiry, kick) is lapsed until its lease has surely ended: its streams may be granted again
+only then.  One that never had a ping answered has no lease and is gone at once, and so is everyone where hand-over is
+not exclusive.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import replace
+
+from statemachines.kernel import (
+    STAY,
+    Call,
+    Effects,
+    Event,
+    Fsm,
+    Ignore,
+    Map,
+    Row,
+    Send,
+    SetTimer,
+    Status,
+    Timer,
+    TimerFired,
+)
+from statemachines.shared_subscriptions.configuration import MS, Configuration
+from statemachines.shared_subscriptions.message import (
+    Disconnect,
+    Invalidate,
+    LeaderConnectResponse,
+    LeaderWanted,
+    Ping,
+    PingResponse,
+)
+from statemachines.shared_subscriptions.stream import Link
+
+
+class Heard(Call, frozen=True, gc=False):
+    """From the Leader: a message of this registration arrived."""
+
+
+class Kick(Call, frozen=True, gc=False):
+    """From the Leader: the borrower broke a rule or a timeout."""
+
+
+class ExpiryTimer(TimerFired, frozen=True, gc=False):
+    """Nothing was heard of the borrower for its validity."""
+
+
+class HandOverTimer(TimerFired, frozen=True, gc=False):
+    """The lease of the lapsed borrower has surely ended."""
+
+
+class MemberStatus(Status):
+    """What the leader knows of a borrower."""
+
+    REGISTERED = "registered"
+    LAPSED = "lapsed"
+    GONE = "gone"
+
+
+REGISTERED, LAPSED, GONE = MemberStatus
+
+
+class MemberRecord(msgspec.Struct, frozen=True):
+    """One registration.  `answered_at_ns`: receipt of its last answered ping, `answered`: there was one.
+    `count`: its assignments that are granting or granted; `grants`: all its assignments, grant -> stream."""
+
+    link: Link
+    configuration: Configuration
+    status: MemberStatus = REGISTERED
+    answered: bool = False
+    answered_at_ns: int = 0
+    count: int = 0
+    grants: Map[int, str] = Map()
+
+
+def has_no_lease(record: MemberRecord, event: Event) -> bool:
+    """Nothing can still be delivered under it, or nobody minds."""
+    return not record.answered or not record.grants or not record.configuration.exclusive
+
+
+def connect(record: MemberRecord, event: LeaderWanted, now_ns: int) -> tuple[MemberRecord, Effects]:
+    link = record.link
+    response = LeaderConnectResponse(link.borrower, link.leader, link.epoch, link.registration)
+    return record, (heard_until(record, now_ns), Send(link.borrower, response))
+
+
+def refresh(record: MemberRecord, event: Heard, now_ns: int) -> tuple[MemberRecord, Effects]:
+    return record, (heard_until(record, now_ns),)
+
+
+def answer_ping(record: MemberRecord, event: Ping, now_ns: int) -> tuple[MemberRecord, Effects]:
+    link = record.link
+    response = PingResponse(link.borrower, link.epoch, link.registration, event.n)
+    record = replace(record, answered=True, answered_at_ns=now_ns)
+    return record, (heard_until(record, now_ns), Send(link.borrower, response))
+
+
+def invalidate(record: MemberRecord, event: Event, now_ns: int) -> tuple[MemberRecord, Effects]:
+    return record, (invalidation(record.link),)
+
+
+def heard_until(record: MemberRecord, now_ns: int) -> SetTimer:
+    return SetTimer("expiry", now_ns + record.configuration.validity_ms * MS, record.link.borrower)
+
+
+def wait_for_lease_end(record: MemberRecord, event: Event, now_ns: int) -> tuple[MemberRecord, Effects]:
+    end = record.answered_at_ns + record.configuration.lease_by_other_clock_ns()
+    return record, (SetTimer("hand_over", end, record.link.borrower), invalidation(record.link))
+
+
+def invalidation(link: Link) -> Send:
+    """`invalidate` under the numbers of this registration."""
+    return Send(link.borrower, Invalidate(link.borrower, link.epoch, link.registration))
+
+
+# fmt: off
+ROWS = (
+    #   on             from        to      do                  when          clause
+    Row(LeaderWanted,  REGISTERED, STAY,   connect,            None,         "SS-60"),
+    Row(Ping,          REGISTERED, STAY,   answer_ping,        None,         "SS-61"),
+    Row(Heard,         REGISTERED, STAY,   refresh,            None,         "SS-62"),
+    Row(ExpiryTimer,   REGISTERED, GONE,   invalidate,         has_no_lease, "SS-63"),
+    Row(ExpiryTimer,   REGISTERED, LAPSED, wait_for_lease_end, None,         "SS-64"),
+    Row(Kick,          REGISTERED, GONE,   invalidate,         has_no_lease, "SS-63"),
+    Row(Kick,          REGISTERED, LAPSED, wait_for_lease_end, None,         "SS-64"),
+    Row(Disconnect,    (REGISTERED, LAPSED), GONE, None,       None,         "SS-65"),
+    Row(Ping,          LAPSED,     STAY,   invalidate,         None,         "SS-66"),
+    Row(HandOverTimer, LAPSED,     GONE,   None,               None,         "SS-67"),
+    Ignore((LeaderWanted, Heard, Kick, ExpiryTimer), LAPSED,     "SS-68"),
+    Ignore((HandOverTimer,),                         REGISTERED, "SS-68"),
+)
+# fmt: on
+
+MEMBER = Fsm(
+    "member",
+    record=MemberRecord,
+    states=MemberStatus,
+    initial=REGISTERED,
+    final=(GONE,),
+    rows=ROWS,
+    timers=(
+        Timer("expiry", ExpiryTimer, (REGISTERED,), lambda record: record.configuration.validity_ms * MS),
+        Timer("hand_over", HandOverTimer, (LAPSED,), lambda record: 0, on_entry=False),
+    ),
+    key=lambda record: record.link.borrower,
+)
