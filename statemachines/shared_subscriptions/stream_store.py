@@ -1,0 +1,223 @@
+"""Stream store: topics -> shards -> generations -> streams (source: "General Idea", the DS for messages).
+
+A stream is an append-only sequence of (offset, payload), offsets from 0 without holes, of one topic in one generation
+of one shard; it may end.  The machines see numbers only: a driver keeps the payloads that came with `Fetched` and hands
+them out when a session delivers the range.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from statemachines.kernel import Answer, ConfigurationError, Map, Request, in_order
+
+SERVICE = "stream_store"
+
+
+class StreamInfo(msgspec.Struct, frozen=True, gc=False):
+    """A stream that exists: its id, its rank (shard, generation), and `first`, the offset of its first message at or
+    after the start time asked for."""
+
+    stream: str
+    shard: int
+    generation: int
+    first: int
+
+
+class Slice(msgspec.Struct, frozen=True, gc=False):
+    """At most `limit` messages of `stream` from offset `first` on; `grant` comes back with the answer."""
+
+    stream: str
+    grant: int
+    first: int
+    limit: int
+
+
+class Batch(msgspec.Struct, frozen=True, gc=False):
+    """Messages `first`..`last` of a stream are there (last = first - 1: none); `ended`: and nothing ever follows."""
+
+    stream: str
+    grant: int
+    first: int
+    last: int
+    ended: bool
+
+
+# -- requests and answers -------------------------------------------------------------------------------------------
+
+
+class ListStreams(Request, frozen=True, gc=False):
+    """At most `limit` streams whose topic matches `filter`, by id, after the id `after`; answer: `StreamsListed`."""
+
+    n: int
+    filter: str
+    start_ns: int
+    after: str
+    limit: int
+
+
+class StreamsListed(Answer, frozen=True, gc=False):
+    """One page; `more`: ask again after its last id."""
+
+    n: int
+    streams: tuple[StreamInfo, ...]
+    more: bool
+
+
+class Fetch(Request, frozen=True, gc=False):
+    """Some slices, in one go; answered by `Fetched`."""
+
+    n: int
+    slices: tuple[Slice, ...]
+
+
+class Fetched(Answer, frozen=True, gc=False):
+    """A batch for each slice, in order; a driver keeps the payloads."""
+
+    n: int
+    batches: tuple[Batch, ...]
+
+
+class FetchFailed(Answer, frozen=True, gc=False):
+    """The store did not answer request `n`."""
+
+    n: int
+
+
+class Append(Request, frozen=True, gc=False):
+    """Append `count` messages to the topic's current stream; answered by `Appended`."""
+
+    n: int
+    topic: str
+    count: int
+
+
+class Appended(Answer, frozen=True, gc=False):
+    """The messages are durable as `first`..`last` of `stream`."""
+
+    n: int
+    stream: str
+    first: int
+    last: int
+
+
+# -- filters --------------------------------------------------------------------------------------------------------
+
+
+def parse_filter(subscription: str) -> tuple[str, str]:
+    """(group, filter) of `$shared/GROUP/FILTER`, `$share/GROUP/FILTER` or `$queue/FILTER` (group "$queue").
+
+    Raises `ConfigurationError` for anything else: nothing is created for a malformed one.
+    """
+    head, _, rest = subscription.partition("/")
+    if head in ("$shared", "$share"):
+        group, _, topic_filter = rest.partition("/")
+        rule = "must be $shared/GROUP/FILTER or $queue/FILTER; GROUP is not empty and has no '+', '#' or '$'"
+        if not group or set(group) & set("+#$"):
+            raise ConfigurationError("subscription", subscription, rule)
+    elif head == "$queue":
+        group, topic_filter = "$queue", rest
+    else:
+        rule = "must begin with $shared/GROUP/, $share/GROUP/ or $queue/"
+        raise ConfigurationError("subscription", subscription, rule)
+    check_filter(topic_filter, subscription)
+    return group, topic_filter
+
+
+def check_filter(topic_filter: str, subscription: str) -> None:
+    """Raises `ConfigurationError` unless the wildcards stand where MQTT lets them."""
+    levels = topic_filter.split("/")
+    if not topic_filter or len(topic_filter) > 65_535 or "\0" in topic_filter:
+        raise ConfigurationError("subscription", subscription, "the topic filter must have 1 to 65535 characters")
+    for position, level in enumerate(levels):
+        if "#" in level and (level != "#" or position != len(levels) - 1):
+            raise ConfigurationError("subscription", subscription, "'#' must be the whole last level of the filter")
+        if "+" in level and level != "+":
+            raise ConfigurationError("subscription", subscription, "'+' must be a whole level of the filter")
+
+
+def matches(topic_filter: str, topic: str) -> bool:
+    """Whether a topic matches a filter, by MQTT's rules for '+' and '#'."""
+    wanted, levels = topic_filter.split("/"), topic.split("/")
+    if topic.startswith("$") and wanted[0] in ("+", "#"):
+        return False
+    for position, level in enumerate(wanted):
+        if level == "#":
+            return True
+        if position >= len(levels) or level not in ("+", levels[position]):
+            return False
+    return len(wanted) == len(levels)
+
+
+# -- meaning --------------------------------------------------------------------------------------------------------
+
+
+class StoredStream(msgspec.Struct, frozen=True, gc=False):
+    """The pure store's view of a stream: its place, the commit time of each append as (first offset, time), its end."""
+
+    topic: str
+    shard: int
+    generation: int
+    count: int = 0
+    times: tuple[tuple[int, int], ...] = ()
+    ended: bool = False
+
+    def first_since(self, start_ns: int) -> int:
+        """The offset of the first message appended at or after `start_ns`."""
+        return next((first for first, time_ns in self.times if time_ns >= start_ns), self.count)
+
+
+class StreamStore:
+    """The pure service: streams by id, messages counted, payloads left to the driver."""
+
+    name = SERVICE
+
+    def __init__(self, shards: int = 4) -> None:
+        self.shards = shards
+
+    def initial(self) -> Map[str, StoredStream]:
+        """No streams."""
+        return Map()
+
+    def apply(
+        self, state: Map[str, StoredStream], request: Request, now_ns: int
+    ) -> tuple[Map[str, StoredStream], tuple[Answer, ...]]:
+        """The store's meaning; `now_ns` is its own time."""
+        match request:
+            case ListStreams(n, topic_filter, start_ns, after, limit):
+                found = tuple(
+                    StreamInfo(stream, stored.shard, stored.generation, stored.first_since(start_ns))
+                    for stream, stored in in_order(state)
+                    if stream > after and matches(topic_filter, stored.topic)
+                )
+                return state, (StreamsListed(n, found[:limit], len(found) > limit),)
+            case Fetch(n, slices):
+                return state, (Fetched(n, tuple(self._batch(state, one) for one in slices)),)
+            case Append(n, topic, count):
+                stream = stream_id(topic, self.shards, 0)
+                stored = state.get(stream) or StoredStream(topic, shard_of(topic, self.shards), 0)
+                first, times = stored.count, (*stored.times, (stored.count, now_ns))
+                grown = msgspec.structs.replace(stored, count=first + count, times=times)
+                return state.set(stream, grown), (Appended(n, stream, first, first + count - 1),)
+        raise TypeError(f"{self.name} does not take a {type(request).__name__}")
+
+    @staticmethod
+    def _batch(state: Map[str, StoredStream], one: Slice) -> Batch:
+        stored = state.get(one.stream)
+        count = 0 if stored is None else stored.count
+        last = min(count, one.first + one.limit) - 1
+        ended = stored is not None and stored.ended and last + 1 == count
+        return Batch(one.stream, one.grant, one.first, max(last, one.first - 1), ended)
+
+
+def shard_of(topic: str, shards: int) -> int:
+    """The shard of a topic: FNV-1a over its bytes, the same in every process."""
+    value = 0xCBF29CE484222325
+    for byte in topic.encode():
+        value = (value ^ byte) * 0x100000001B3 % 2**64
+    return value % shards
+
+
+def stream_id(topic: str, shards: int, generation: int) -> str:
+    """`SHARD.GENERATION/TOPIC`."""
+    return f"{shard_of(topic, shards)}.{generation}/{topic}"
