@@ -33,6 +33,7 @@ from statemachines.kernel.identity import fresh as fresh
 from statemachines.kernel.identity import incarnation as incarnation
 from statemachines.kernel.identity import node_of as node_of
 from statemachines.kernel.node import Node as Node
+from statemachines.kernel.pmap import Fifo as Fifo
 from statemachines.kernel.pmap import Map as Map
 from statemachines.kernel.pmap import in_order as in_order
 from statemachines.kernel.row import ANY as ANY

@@ -39,3 +39,28 @@ def dec_hook(kind: Any, value: Any) -> Any:
         pairs: list[tuple[Any, Any]] = msgspec.convert(value, list[tuple[args]], dec_hook=dec_hook)  # type: ignore[valid-type]
         return Map(pairs)
     raise NotImplementedError(f"cannot read a {kind!r}")
+
+
+class Fifo(msgspec.Struct, frozen=True, gc=False):
+    """A persistent first-in first-out queue of strings: a map from a running number, for what is too dear to sort."""
+
+    items: Map[int, str] = Map()
+    head: int = 0
+    tail: int = 0
+
+    def push(self, item: str) -> Fifo:
+        """With `item` at the end."""
+        return Fifo(self.items.set(self.tail, item), self.head, self.tail + 1)
+
+    def pop(self) -> tuple[str, Fifo]:
+        """The first item, and the rest; raises KeyError when empty."""
+        return self.items[self.head], Fifo(self.items.delete(self.head), self.head + 1, self.tail)
+
+    def __bool__(self) -> bool:
+        return self.head != self.tail
+
+    def __len__(self) -> int:
+        return self.tail - self.head
+
+    def __iter__(self) -> Iterator[str]:
+        return (self.items[number] for number in range(self.head, self.tail))

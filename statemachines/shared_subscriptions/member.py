@@ -67,7 +67,8 @@ REGISTERED, LAPSED, GONE = MemberStatus
 
 class MemberRecord(msgspec.Struct, frozen=True):
     """One registration.  `answered_at_ns`: receipt of its last answered ping, `answered`: there was one.
-    `count`: its assignments that are granting or granted; `grants`: all its assignments, grant -> stream."""
+    `count`: its assignments that are granting or granted; `share`: how many it is to have; `grants`: all that it holds
+    or, lapsed, may still hold, grant -> stream."""
 
     link: Link
     configuration: Configuration
@@ -75,6 +76,7 @@ class MemberRecord(msgspec.Struct, frozen=True):
     answered: bool = False
     answered_at_ns: int = 0
     count: int = 0
+    share: int = 0
     grants: Map[int, str] = Map()
 
 

@@ -1,0 +1,365 @@
+"""Claim: how a Leader takes it, renews it with all that it commits, and gives it up (source: "Leader's state").
+
+Renewal and commit are one atomic batch: precondition "the claim is exactly mine" and "the root is exactly the last I
+committed"; it writes the claim (its time is the heartbeat), the next root, and the staged progress.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from statemachines.kernel import Ask, Call, Effects, Event, Map, SetTimer, TimerFired, in_order
+from statemachines.shared_subscriptions.configuration import MS
+from statemachines.shared_subscriptions.group_store import (
+    SERVICE,
+    Claim,
+    Commit,
+    Committed,
+    Properties,
+    Read,
+    ReadDone,
+    Refused,
+    Scan,
+    Scanned,
+    Stored,
+    StoreFailed,
+    Value,
+)
+from statemachines.shared_subscriptions.leader_record import LeaderRecord, Trial
+
+PROGRESS_PER_COMMIT = 10_000
+"""A batch carries the progress of at most so many streams; the rest follows with the next."""
+
+PAGE = 1_000
+"""Records, and streams, asked for at a time."""
+
+
+class StartLeader(Call, frozen=True, gc=False):
+    """From the registry: try to lead the group."""
+
+
+class Halt(Call, frozen=True, gc=False):
+    """From the host: stop in good order."""
+
+
+class RetryTimer(TimerFired, frozen=True, gc=False):
+    """Try again what a store did not answer, or look again at a claim that somebody holds."""
+
+
+class RecheckTimer(TimerFired, frozen=True, gc=False):
+    """Find out whether a commit happened."""
+
+
+class HeartbeatTimer(TimerFired, frozen=True, gc=False):
+    """Time to renew the claim."""
+
+
+class CommitTimer(TimerFired, frozen=True, gc=False):
+    """Staged progress has waited long enough."""
+
+
+class ClaimEnd(TimerFired, frozen=True, gc=False):
+    """By our own clock the claim may belong to somebody else from now on."""
+
+
+StoreAnswer = ReadDone | Scanned | Committed | Refused | StoreFailed
+
+
+# -- guards ---------------------------------------------------------------------------------------------------------
+
+
+def is_load(record: LeaderRecord, event: ReadDone | Scanned | StoreFailed) -> bool:
+    return event.n == record.load_n
+
+
+def is_last_page(record: LeaderRecord, event: Scanned) -> bool:
+    return event.n == record.load_n and not event.more
+
+
+def is_trial(record: LeaderRecord, event: StoreAnswer) -> bool:
+    return record.trial is not None and event.n == record.trial.n
+
+
+def is_release(record: LeaderRecord, event: Committed) -> bool:
+    return is_trial(record, event) and trial_of(record).release
+
+
+def is_awaited(record: LeaderRecord, event: StoreFailed) -> bool:
+    return event.n == record.load_n or is_trial(record, event)
+
+
+def is_check(record: LeaderRecord, event: ReadDone | StoreFailed) -> bool:
+    return record.trial is not None and record.trial.check_n == event.n
+
+
+def is_in_doubt(record: LeaderRecord, event: RecheckTimer) -> bool:
+    return record.trial is not None
+
+
+def differs(record: LeaderRecord, event: ReadDone) -> bool:
+    """The group lives by other times than ours."""
+    return event.n == record.load_n and not agrees(record, event.records[1])
+
+
+def agrees(record: LeaderRecord, stored: Stored | None) -> bool:
+    if stored is None:
+        return True
+    ours = record.configuration
+    theirs = stored.value
+    return isinstance(theirs, Properties) and (
+        (theirs.ping_interval_ms, theirs.ping_timeout_ms, theirs.claim_ttl_ms)
+        == (ours.ping_interval_ms, ours.ping_timeout_ms, ours.claim_ttl_ms)
+    )
+
+
+def is_ours_already(record: LeaderRecord, event: ReadDone) -> bool:
+    """The commit whose outcome was open did happen."""
+    found = event.records[0]
+    return (
+        event.n == record.load_n
+        and record.trial is not None
+        and found is not None
+        and found.value == record.trial.claim
+    )
+
+
+def is_claimable(record: LeaderRecord, event: ReadDone) -> bool:
+    """Nobody holds it: never claimed, released, or expired by the store's own time."""
+    if event.n != record.load_n:
+        return False
+    found = event.records[0]
+    if found is None:
+        return True
+    released = isinstance(found.value, Claim) and found.value.leader == ""
+    return released or found.time_ns + record.configuration.claim_ttl_ms * MS < event.time_ns
+
+
+def can_commit(record: LeaderRecord, event: Event) -> bool:
+    return record.root_known and record.trial is None
+
+
+def can_commit_staged(record: LeaderRecord, event: CommitTimer) -> bool:
+    return record.root_known and record.trial is None and bool(record.staged)
+
+
+def happened(record: LeaderRecord, event: ReadDone) -> bool:
+    """What we tried to write is there."""
+    if not is_check(record, event):
+        return False
+    claim, root = event.records
+    trial = trial_of(record)
+    return claim is not None and root is not None and (claim.value, root.value) == (trial.claim, trial.root)
+
+
+def happened_not(record: LeaderRecord, event: ReadDone) -> bool:
+    """The old values are there, exactly."""
+    return is_check(record, event) and event.records == (record.claim, record.root)
+
+
+def trial_of(record: LeaderRecord) -> Trial:
+    """The commit under way."""
+    assert record.trial is not None
+    return record.trial
+
+
+# -- taking it ------------------------------------------------------------------------------------------------------
+
+
+def look(record: LeaderRecord, event: Event, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    n = record.number + 1
+    record = replace(record, number=n, load_n=n)
+    return record, (Ask(SERVICE, Read(n, (record.key("claim"), record.key("properties")))),)
+
+
+def take(record: LeaderRecord, event: ReadDone, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    """Put our claim where the one we found stands; declare the group if nobody has."""
+    found, stored = event.records
+    n = record.number + 1
+    epoch = 1 + (found.value.epoch if found is not None and isinstance(found.value, Claim) else 0)
+    claim = Claim(record.id, epoch)
+    properties = properties_of(record, stored, event.time_ns)
+    put: tuple[tuple[str, Value], ...] = ((record.key("claim"), claim),)
+    expect: tuple[tuple[str, Stored | None], ...] = ((record.key("claim"), found),)
+    if stored is None:
+        put += ((record.key("properties"), properties),)
+        expect += ((record.key("properties"), None),)
+    # Of two tries at the same claim the first may be the one that lands: the claim counts from the first.
+    earlier = record.trial is not None and record.trial.claim == claim
+    sent_at_ns = trial_of(record).sent_at_ns if earlier else now_ns
+    record = replace(
+        record,
+        number=n,
+        found=found,
+        properties=properties,
+        epoch=epoch,
+        grace=record.configuration.exclusive and not was_left_clean(found),
+        trial=Trial(n, sent_at_ns, claim, 0),
+    )
+    return record, (Ask(SERVICE, Commit(n, expect, put)),)
+
+
+def properties_of(record: LeaderRecord, stored: Stored | None, time_ns: int) -> Properties:
+    if stored is not None:
+        assert isinstance(stored.value, Properties)
+        return stored.value
+    ours = record.configuration
+    start_ns = time_ns if record.start_ns < 0 else record.start_ns
+    return Properties(start_ns, ours.ping_interval_ms, ours.ping_timeout_ms, ours.claim_ttl_ms)
+
+
+def was_left_clean(found: Stored | None) -> bool:
+    """Nobody can hold a lease: the group was never claimed, or its last leader said so."""
+    return found is None or (isinstance(found.value, Claim) and found.value.leader == "" and found.value.clean)
+
+
+def look_later(record: LeaderRecord, event: Event, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    """Somebody holds the claim, or the store did not answer."""
+    return record, (SetTimer("retry", now_ns + record.configuration.commit_interval_ms * MS),)
+
+
+def took(record: LeaderRecord, event: Committed, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    return begin(record, event.time_ns, now_ns)
+
+
+def took_before(record: LeaderRecord, event: ReadDone, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    found = event.records[0]
+    assert found is not None
+    return begin(record, found.time_ns, now_ns)
+
+
+def begin(record: LeaderRecord, time_ns: int, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    """The claim is ours: arm its end, its heartbeat and the grace, and load."""
+    trial = trial_of(record)
+    configuration = record.configuration
+    record = replace(record, claim=Stored(trial.claim, time_ns), trial=None)
+    effects: Effects = (
+        SetTimer("claim_end", trial.sent_at_ns + configuration.claim_by_own_clock_ns()),
+        SetTimer("heartbeat", trial.sent_at_ns + configuration.claim_heartbeat_ms * MS),
+    )
+    if record.grace:
+        effects = (*effects, SetTimer("grace", now_ns + configuration.lease_by_other_clock_ns()))
+    record, asked = load(record, None, now_ns)
+    return record, (*effects, *asked)
+
+
+def load(record: LeaderRecord, event: Event | None, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    """Durable state is read after the claim is committed, from its root on."""
+    n = record.number + 1
+    return replace(record, number=n, load_n=n), (Ask(SERVICE, Read(n, (record.key("root"),))),)
+
+
+def load_progress(record: LeaderRecord, event: ReadDone, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    record = replace(record, root=event.records[0], root_known=True)
+    return scan(record, "")
+
+
+def load_page(record: LeaderRecord, event: Scanned, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    record = keep_page(record, event)
+    return scan(record, event.records[-1][0])
+
+
+def keep_page(record: LeaderRecord, event: Scanned) -> LeaderRecord:
+    prefix = len(record.key("progress:"))
+    loaded = record.loaded
+    for key, stored in event.records:
+        assert isinstance(stored.value, int)
+        loaded = loaded.set(key[prefix:], stored.value)
+    return replace(record, loaded=loaded)
+
+
+def scan(record: LeaderRecord, after: str) -> tuple[LeaderRecord, Effects]:
+    n = record.number + 1
+    record = replace(record, number=n, load_n=n)
+    return record, (Ask(SERVICE, Scan(n, record.key("progress:"), after, PAGE)),)
+
+
+# -- keeping it -----------------------------------------------------------------------------------------------------
+
+
+def stage(record: LeaderRecord, stream: str, progress: int, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    """Progress to be committed; the first since the last commit arms the commit timer."""
+    first = not record.staged and record.trial is None
+    record = replace(record, staged=record.staged.set(stream, progress))
+    return record, (commit_soon(record, now_ns),) if first else ()
+
+
+def commit_soon(record: LeaderRecord, now_ns: int) -> SetTimer:
+    return SetTimer("commit", now_ns + record.configuration.commit_interval_ms * MS)
+
+
+def commit(record: LeaderRecord, event: Event, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    """One batch: the claim again, the next root, the staged progress."""
+    assert record.claim is not None
+    assert isinstance(record.claim.value, Claim)
+    record, asked = put_batch(record, record.claim.value, now_ns)
+    return record, (SetTimer("heartbeat", now_ns + record.configuration.claim_heartbeat_ms * MS), *asked)
+
+
+def put_batch(record: LeaderRecord, claim: Claim, now_ns: int, release: bool = False) -> tuple[LeaderRecord, Effects]:
+    n = record.number + 1
+    root = 1 + (record.root.value if record.root is not None and isinstance(record.root.value, int) else 0)
+    staged = tuple(in_order(record.staged))[: None if release else PROGRESS_PER_COMMIT]
+    left = record.staged if len(staged) < len(record.staged) else Map()
+    if left:
+        for stream, _ in staged:
+            left = left.delete(stream)
+    put: tuple[tuple[str, Value], ...] = (
+        (record.key("claim"), claim),
+        (record.key("root"), root),
+        *((record.key(f"progress:{stream}"), progress) for stream, progress in staged),
+    )
+    expect = ((record.key("claim"), record.claim), (record.key("root"), record.root))
+    record = replace(record, number=n, staged=left, trial=Trial(n, now_ns, claim, root, staged, release))
+    return record, (Ask(SERVICE, Commit(n, expect, put)),)
+
+
+def heartbeat_later(record: LeaderRecord, event: HeartbeatTimer, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    """A commit is under way, or the root is not known yet."""
+    return record, (SetTimer("heartbeat", now_ns + record.configuration.commit_interval_ms * MS),)
+
+
+def renewed(record: LeaderRecord, event: Committed, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    return keep(record, event.time_ns, event.time_ns, now_ns)
+
+
+def renewed_after_all(record: LeaderRecord, event: ReadDone, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    claim, root = event.records
+    assert claim is not None
+    assert root is not None
+    return keep(record, claim.time_ns, root.time_ns, now_ns)
+
+
+def keep(record: LeaderRecord, claim_ns: int, root_ns: int, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    """What was tried is now what was committed last."""
+    trial = trial_of(record)
+    record = replace(record, claim=Stored(trial.claim, claim_ns), root=Stored(trial.root, root_ns), trial=None)
+    effects: Effects = (SetTimer("claim_end", trial.sent_at_ns + record.configuration.claim_by_own_clock_ns()),)
+    return record, (*effects, commit_soon(record, now_ns)) if record.staged else effects
+
+
+def recheck_later(record: LeaderRecord, event: StoreFailed, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    return record, (SetTimer("recheck", now_ns + record.configuration.commit_interval_ms * MS),)
+
+
+def check(record: LeaderRecord, event: RecheckTimer, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    n = record.number + 1
+    record = replace(record, number=n, trial=replace(trial_of(record), check_n=n))
+    return record, (Ask(SERVICE, Read(n, (record.key("claim"), record.key("root")))),)
+
+
+def commit_again(record: LeaderRecord, event: ReadDone, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    """It did not happen: everything is staged as it was, except what is newer by now."""
+    staged = record.staged
+    for stream, progress in trial_of(record).staged:
+        if stream not in staged:
+            staged = staged.set(stream, progress)
+    return commit(replace(record, staged=staged, trial=None), event, now_ns)
+
+
+# -- giving it up ---------------------------------------------------------------------------------------------------
+
+
+def release(record: LeaderRecord, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    """Commit what is staged and give the claim up under the same epoch; `clean` if nobody can hold a lease."""
+    clean = not any(member.grants for _, member in in_order(record.members)) and not record.grace
+    return put_batch(record, Claim("", record.epoch, clean), now_ns, release=True)

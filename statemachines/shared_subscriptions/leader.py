@@ -1,0 +1,441 @@
+"""Leader: of one group and topic filter (source: "Leader", "Leader's logic", "Leader's state").
+
+`candidate -> loading -> waiting -> leading -> releasing -> resigned`, and to resigned from everywhere.  It takes the
+claim of the group, loads what earlier leaders committed, waits until nobody can hold a lease from before, registers
+borrowers, shares the streams among them, and commits the progress that they report.  After the end of its claim, by
+its own clock, it handles nothing more.
+
+What it does with the claim stands in `claim`, with borrowers in `membership`, with shares in `plan`.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from statemachines.kernel import (
+    STAY,
+    Ask,
+    Delegate,
+    Effect,
+    Effects,
+    Event,
+    Fsm,
+    Ignore,
+    Invariant,
+    Row,
+    Send,
+    SetTimer,
+    Stop,
+    Tell,
+    Timer,
+    TimerFired,
+    in_order,
+)
+from statemachines.shared_subscriptions import claim
+from statemachines.shared_subscriptions.assignment import ASSIGNMENT, ResendTimer, RevokeTimeout
+from statemachines.shared_subscriptions.claim import (
+    PAGE,
+    ClaimEnd,
+    CommitTimer,
+    Halt,
+    HeartbeatTimer,
+    RecheckTimer,
+    RetryTimer,
+    StartLeader,
+)
+from statemachines.shared_subscriptions.configuration import MS
+from statemachines.shared_subscriptions.group_store import (
+    Committed,
+    ReadDone,
+    Refused,
+    Scanned,
+    StoreFailed,
+)
+from statemachines.shared_subscriptions.leader_record import (
+    CANDIDATE,
+    CLAIMED,
+    HOLDING,
+    LEADING,
+    LOADING,
+    RELEASING,
+    RESIGNED,
+    SERVING,
+    WAITING,
+    LeaderRecord,
+    LeaderStatus,
+)
+from statemachines.shared_subscriptions.member import MEMBER, REGISTERED, ExpiryTimer, HandOverTimer
+from statemachines.shared_subscriptions.membership import (
+    Outcome,
+    answer_again,
+    end_revoke,
+    ends_stream,
+    expire,
+    has_room,
+    hear,
+    is_known,
+    is_of_assignment,
+    is_of_borrower,
+    is_of_member,
+    is_of_owner,
+    is_of_registered,
+    register,
+    resend,
+    say_invalid,
+    take_back_finished,
+    take_end,
+    take_farewell,
+    take_ping,
+    take_progress,
+)
+from statemachines.shared_subscriptions.message import (
+    END_OF_STREAM,
+    Disconnect,
+    Invalidate,
+    LeaderWanted,
+    Ping,
+    RevokeFinished,
+    UpdateProgress,
+)
+from statemachines.shared_subscriptions.plan import COUNTED, Draft, reassign
+from statemachines.shared_subscriptions.stream_store import SERVICE as STREAMS
+from statemachines.shared_subscriptions.stream_store import FetchFailed, ListStreams, StreamsListed
+
+
+class RenewTimer(TimerFired, frozen=True, gc=False):
+    """Look for new streams."""
+
+
+class GraceEnd(TimerFired, frozen=True, gc=False):
+    """Every lease from before the claim has surely ended."""
+
+
+class IdleTimer(TimerFired, frozen=True, gc=False):
+    """Nobody has been a member for a while."""
+
+
+class Resigned(Event, frozen=True, gc=False):
+    """To the registry: this leader is gone, and why."""
+
+    leader: str
+    group: str
+    filter: str
+    why: str
+
+
+# -- guards ---------------------------------------------------------------------------------------------------------
+
+
+def is_listing(record: LeaderRecord, event: StreamsListed | FetchFailed) -> bool:
+    return event.n == record.list_n
+
+
+def is_partial(record: LeaderRecord, event: StreamsListed) -> bool:
+    return event.n == record.list_n and event.more
+
+
+def is_whole_with_grace(record: LeaderRecord, event: StreamsListed) -> bool:
+    return event.n == record.list_n and not event.more and record.grace
+
+
+def nobody_is_here(record: LeaderRecord, event: IdleTimer) -> bool:
+    return not record.members
+
+
+def is_idle(record: LeaderRecord, event: IdleTimer) -> bool:
+    return nobody_is_here(record, event) and claim.can_commit(record, event)
+
+
+# -- the streams ----------------------------------------------------------------------------------------------------
+
+
+def list_streams(record: LeaderRecord, event: Event | None, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    return list_after(record, "")
+
+
+def list_after(record: LeaderRecord, after: str) -> tuple[LeaderRecord, Effects]:
+    n = record.number + 1
+    start_ns = 0 if record.properties is None else record.properties.start_ns
+    return replace(record, number=n, list_n=n), (Ask(STREAMS, ListStreams(n, record.filter, start_ns, after, PAGE)),)
+
+
+def load_streams(record: LeaderRecord, event: Scanned, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    return list_after(claim.keep_page(record, event), "")
+
+
+def learn(record: LeaderRecord, event: StreamsListed) -> LeaderRecord:
+    """Streams not known so far: at their durable progress, or at the start of the group."""
+    streams, loaded, free, live = record.streams, record.loaded, record.free, record.live
+    for info in event.streams:
+        if info.stream in streams:
+            continue
+        progress = max(loaded.get(info.stream, 0), info.first)
+        streams = streams.set(info.stream, progress)
+        if info.stream in loaded:
+            loaded = loaded.delete(info.stream)
+        if progress != END_OF_STREAM:
+            free, live = free.push(info.stream), live + 1
+    return replace(record, streams=streams, loaded=loaded, free=free, live=live)
+
+
+def learn_page(record: LeaderRecord, event: StreamsListed, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    record = learn(record, event)
+    return list_after(record, event.streams[-1].stream)
+
+
+def learn_last(record: LeaderRecord, event: StreamsListed, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    return learn(record, event), (renew_later(record, now_ns), idle_later(record, now_ns))
+
+
+def learn_and_share(record: LeaderRecord, event: StreamsListed, now_ns: int) -> Outcome:
+    """New streams are shared at once; the next page, or the next look."""
+    live = record.live
+    draft = Draft(learn(record, event), now_ns)
+    if draft.record.live != live:
+        reassign(draft)
+    if event.more:
+        draft.record, asked = list_after(draft.record, event.streams[-1].stream)
+        draft.effects.extend(asked)
+    else:
+        draft.effects.append(renew_later(record, now_ns))
+    return draft.done()
+
+
+def try_renew_later(record: LeaderRecord, event: FetchFailed, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    return record, (renew_later(record, now_ns),)
+
+
+def renew_later(record: LeaderRecord, now_ns: int) -> SetTimer:
+    return SetTimer("renew", now_ns + record.configuration.renew_streams_ms * MS)
+
+
+def idle_later(record: LeaderRecord, now_ns: int) -> SetTimer:
+    return SetTimer("idle", now_ns + record.configuration.idle_stop_ms * MS)
+
+
+def stay_idle(record: LeaderRecord, event: IdleTimer, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    """A commit is under way: stop after it."""
+    return record, (SetTimer("idle", now_ns + record.configuration.commit_interval_ms * MS),)
+
+
+# -- the grace ------------------------------------------------------------------------------------------------------
+
+
+def end_grace(record: LeaderRecord, event: GraceEnd, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    return replace(record, grace=False), ()
+
+
+def end_grace_and_share(record: LeaderRecord, event: GraceEnd, now_ns: int) -> Outcome:
+    """The leader leads from here on, so that the plan may assign."""
+    draft = Draft(replace(record, grace=False, status=LEADING), now_ns)
+    reassign(draft)
+    return draft.done()
+
+
+# -- the end --------------------------------------------------------------------------------------------------------
+
+
+def farewell(record: LeaderRecord) -> Effects:
+    """Every registered borrower is told to look for another leader."""
+    return tuple(
+        Send(borrower, Invalidate(borrower, record.epoch, member.link.registration))
+        for borrower, member in in_order(record.members)
+        if member.status is REGISTERED
+    )
+
+
+def gone(record: LeaderRecord, why: str) -> tuple[Effect, ...]:
+    return (Tell(Resigned(record.id, record.group, record.filter, why)), Stop())
+
+
+def resign(record: LeaderRecord, event: Event, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    """The claim is lost, or may be."""
+    return record, (*farewell(record), *gone(record, "the claim is lost"))
+
+
+def resign_unclaimed(record: LeaderRecord, event: Halt, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    return record, gone(record, "halted")
+
+
+def refuse_group(record: LeaderRecord, event: ReadDone, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    return record, gone(record, "the group lives by other ping or claim times")
+
+
+def resign_released(record: LeaderRecord, event: Event, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    return record, gone(record, "released")
+
+
+def say_farewell(record: LeaderRecord, event: Halt, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    """A commit is under way: the claim is given up after it."""
+    return record, farewell(record)
+
+
+def say_farewell_and_release(
+    record: LeaderRecord, event: Halt | IdleTimer, now_ns: int
+) -> tuple[LeaderRecord, Effects]:
+    told = farewell(record)
+    record, asked = claim.release(record, now_ns)
+    return record, (*told, *asked)
+
+
+def release_now(record: LeaderRecord, event: Committed, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    record, kept = claim.renewed(record, event, now_ns)
+    record, asked = claim.release(record, now_ns)
+    return record, (*kept, *asked)
+
+
+BORROWERS = (LeaderWanted, Ping, UpdateProgress, RevokeFinished, Disconnect)
+CHILD_TIMERS = (ExpiryTimer, HandOverTimer, ResendTimer, RevokeTimeout)
+
+# fmt: off
+ROWS = (
+    #   on             from        to         do                           when                       clause
+    Row(StartLeader,   CANDIDATE,  STAY,      claim.look,                  None,                      "SS-120"),
+    Row(RetryTimer,    CANDIDATE,  STAY,      claim.look,                  None,                      "SS-121"),
+    Row(ReadDone,      CANDIDATE,  RESIGNED,  refuse_group,                claim.differs,             "SS-122"),
+    Row(ReadDone,      CANDIDATE,  LOADING,   claim.took_before,           claim.is_ours_already,     "SS-123"),
+    Row(ReadDone,      CANDIDATE,  STAY,      claim.take,                  claim.is_claimable,        "SS-120"),
+    Row(ReadDone,      CANDIDATE,  STAY,      claim.look_later,            claim.is_load,             "SS-121"),
+    Row(Committed,     CANDIDATE,  LOADING,   claim.took,                  claim.is_trial,            "SS-123"),
+    Row(Refused,       CANDIDATE,  STAY,      claim.look_later,            claim.is_trial,            "SS-121"),
+    Row(StoreFailed,   CANDIDATE,  STAY,      claim.look_later,            claim.is_awaited,          "SS-121"),
+
+    Row(ReadDone,      LOADING,    STAY,      claim.load_progress,         claim.is_load,             "SS-124"),
+    Row(Scanned,       LOADING,    STAY,      load_streams,                claim.is_last_page,        "SS-124"),
+    Row(Scanned,       LOADING,    STAY,      claim.load_page,             claim.is_load,             "SS-124"),
+    Row(StreamsListed, LOADING,    STAY,      learn_page,                  is_partial,                "SS-125"),
+    Row(StreamsListed, LOADING,    WAITING,   learn_last,                  is_whole_with_grace,       "SS-126"),
+    Row(StreamsListed, LOADING,    LEADING,   learn_last,                  is_listing,                "SS-125"),
+    Row(StoreFailed,   LOADING,    STAY,      claim.look_later,            claim.is_load,             "SS-121"),
+    Row(FetchFailed,   LOADING,    STAY,      claim.look_later,            is_listing,                "SS-121"),
+    Row(RetryTimer,    LOADING,    STAY,      claim.load,                  None,                      "SS-121"),
+    Row(GraceEnd,      LOADING,    STAY,      end_grace,                   None,                      "SS-126"),
+    Row(GraceEnd,      WAITING,    LEADING,   Delegate(end_grace_and_share), None,                    "SS-126"),
+
+    Row(RenewTimer,    SERVING,    STAY,      list_streams,                None,                      "SS-125"),
+    Row(StreamsListed, SERVING,    STAY,      Delegate(learn_and_share),   is_listing,                "SS-125"),
+    Row(FetchFailed,   SERVING,    STAY,      try_renew_later,             is_listing,                "SS-125"),
+
+    Row(LeaderWanted,  SERVING,    STAY,      Delegate(answer_again),      is_known,                  "SS-140"),
+    Row(LeaderWanted,  SERVING,    STAY,      Delegate(register),          has_room,                  "SS-140"),
+    Row(Ping,          SERVING,    STAY,      Delegate(take_ping),         is_of_member,              "SS-141"),
+    Row(Ping,          SERVING,    STAY,      say_invalid,                 None,                      "SS-142"),
+    Row(UpdateProgress, SERVING,   STAY,      Delegate(take_end),          ends_stream,               "SS-144"),
+    Row(UpdateProgress, SERVING,   STAY,      Delegate(take_progress),     is_of_owner,               "SS-143"),
+    Row(UpdateProgress, SERVING,   STAY,      Delegate(hear),              is_of_registered,          "SS-145"),
+    Row(UpdateProgress, SERVING,   STAY,      say_invalid,                 None,                      "SS-142"),
+    Row(RevokeFinished, SERVING,   STAY,      Delegate(take_back_finished), is_of_owner,              "SS-146"),
+    Row(RevokeFinished, SERVING,   STAY,      Delegate(hear),              is_of_registered,          "SS-145"),
+    Row(Disconnect,    SERVING,    STAY,      Delegate(take_farewell),     is_known,                  "SS-147"),
+    Row(ExpiryTimer,   SERVING,    STAY,      Delegate(expire),            is_of_borrower,            "SS-148"),
+    Row(HandOverTimer, SERVING,    STAY,      Delegate(expire),            is_of_borrower,            "SS-148"),
+    Row(ResendTimer,   SERVING,    STAY,      Delegate(resend),            is_of_assignment,          "SS-149"),
+    Row(RevokeTimeout, SERVING,    STAY,      Delegate(end_revoke),        is_of_assignment,          "SS-149"),
+
+    Row(HeartbeatTimer, CLAIMED,   STAY,      claim.commit,                claim.can_commit,          "SS-127"),
+    Row(HeartbeatTimer, CLAIMED,   STAY,      claim.heartbeat_later,       None,                      "SS-127"),
+    Row(CommitTimer,   SERVING,    STAY,      claim.commit,                claim.can_commit_staged,   "SS-128"),
+    Row(Committed,     CLAIMED,    STAY,      claim.renewed,               claim.is_trial,            "SS-129"),
+    Row(Refused,       CLAIMED,    RESIGNED,  resign,                      claim.is_trial,            "SS-130"),
+    Row(StoreFailed,   CLAIMED,    STAY,      claim.recheck_later,         claim.is_trial,            "SS-131"),
+    Row(StoreFailed,   CLAIMED,    STAY,      claim.recheck_later,         claim.is_check,            "SS-131"),
+    Row(RecheckTimer,  CLAIMED,    STAY,      claim.check,                 claim.is_in_doubt,         "SS-131"),
+    Row(ReadDone,      CLAIMED,    STAY,      claim.renewed_after_all,     claim.happened,            "SS-131"),
+    Row(ReadDone,      CLAIMED,    STAY,      claim.commit_again,          claim.happened_not,        "SS-131"),
+    Row(ReadDone,      CLAIMED,    RESIGNED,  resign,                      claim.is_check,            "SS-130"),
+    Row(ClaimEnd,      HOLDING,    RESIGNED,  resign,                      None,                      "SS-132"),
+
+    Row(Halt,          SERVING,    RELEASING, say_farewell_and_release,    claim.can_commit,          "SS-133"),
+    Row(Halt,          SERVING,    RELEASING, say_farewell,                None,                      "SS-133"),
+    Row(Halt,          (CANDIDATE, LOADING), RESIGNED, resign_unclaimed,   None,                      "SS-133"),
+    Row(IdleTimer,     SERVING,    RELEASING, say_farewell_and_release,    is_idle,                   "SS-134"),
+    Row(IdleTimer,     SERVING,    STAY,      stay_idle,                   nobody_is_here,            "SS-134"),
+    Row(Committed,     RELEASING,  RESIGNED,  resign_released,             claim.is_release,          "SS-133"),
+    Row(Committed,     RELEASING,  STAY,      release_now,                 claim.is_trial,            "SS-133"),
+    Row(Refused,       RELEASING,  RESIGNED,  resign_released,             claim.is_trial,            "SS-133"),
+    Row(StoreFailed,   RELEASING,  RESIGNED,  resign_released,             claim.is_trial,            "SS-133"),
+
+    Ignore(BORROWERS,                             (CANDIDATE, LOADING, RELEASING),      "SS-150"),
+    Ignore((LeaderWanted, RevokeFinished, Disconnect), SERVING,                         "SS-151"),
+    Ignore(CHILD_TIMERS,                          (CANDIDATE, *HOLDING),                "SS-152"),
+    Ignore((ReadDone, Committed, Refused, StoreFailed, Scanned, StreamsListed, FetchFailed),
+                                                  (CANDIDATE, *HOLDING),                "SS-153"),
+    Ignore((RetryTimer, GraceEnd, RenewTimer, CommitTimer, RecheckTimer, HeartbeatTimer, ClaimEnd, IdleTimer),
+                                                  (CANDIDATE, *HOLDING),                "SS-152"),
+    Ignore((StartLeader,),                        HOLDING,                              "SS-120"),
+    Ignore((Halt,),                               RELEASING,                            "SS-133"),
+)
+
+TIMERS = (
+    Timer("retry",     RetryTimer,     (CANDIDATE, LOADING), lambda record: 0, on_entry=False),
+    Timer("claim_end", ClaimEnd,       HOLDING,              lambda record: 0, on_entry=False),
+    Timer("heartbeat", HeartbeatTimer, CLAIMED,              lambda record: 0, on_entry=False),
+    Timer("grace",     GraceEnd,       (LOADING, WAITING),   lambda record: 0, on_entry=False),
+    Timer("renew",     RenewTimer,     SERVING,              lambda record: 0, on_entry=False),
+    Timer("commit",    CommitTimer,    SERVING,              lambda record: 0, on_entry=False),
+    Timer("recheck",   RecheckTimer,   CLAIMED,              lambda record: 0, on_entry=False),
+    Timer("idle",      IdleTimer,      SERVING,              lambda record: 0, on_entry=False),
+)
+# fmt: on
+
+
+# -- invariants -----------------------------------------------------------------------------------------------------
+
+
+def assignments_have_owners(record: LeaderRecord) -> bool:
+    """Each assignment is one of its borrower's grants; with one per stream by its key, nobody else has it (S2)."""
+    return all(has_owner(record, stream) for stream, _ in in_order(record.assignments))
+
+
+def has_owner(record: LeaderRecord, stream: str) -> bool:
+    assignment = record.assignments.get(stream)
+    if assignment is None:
+        return True
+    member = record.members.get(assignment.link.borrower)
+    return member is not None and member.grants.get(assignment.grant) == stream
+
+
+def touched_has_owner(record: LeaderRecord, event: Event) -> bool:
+    stream = getattr(event, "stream", None)
+    return stream is None or has_owner(record, stream)
+
+
+def counts_agree(record: LeaderRecord) -> bool:
+    """What members count is what is assigned to them, and every live stream is assigned, free or held back."""
+    counted: dict[str, int] = {}
+    for _, assignment in in_order(record.assignments):
+        if assignment.status in COUNTED:
+            counted[assignment.link.borrower] = counted.get(assignment.link.borrower, 0) + 1
+    held = sum(len(member.grants) for _, member in in_order(record.members))
+    ended = sum(1 for stream, progress in in_order(record.streams) if is_over(record, stream, progress))
+    held_ended = sum(
+        is_over(record, stream, record.streams[stream])
+        for _, member in in_order(record.members)
+        for _, stream in in_order(member.grants)
+    )
+    return (
+        all(member.count == counted.get(borrower, 0) for borrower, member in in_order(record.members))
+        and record.live == len(record.streams) - ended
+        and record.live == len(record.free) + held - held_ended
+    )
+
+
+def is_over(record: LeaderRecord, stream: str, progress: int) -> bool:
+    assignment = record.assignments.get(stream)
+    return progress == END_OF_STREAM or (assignment is not None and assignment.progress == END_OF_STREAM)
+
+
+LEADER = Fsm(
+    "leader",
+    record=LeaderRecord,
+    states=LeaderStatus,
+    initial=CANDIDATE,
+    final=(RESIGNED,),
+    rows=ROWS,
+    timers=TIMERS,
+    children=(MEMBER, ASSIGNMENT),
+    invariants=(
+        Invariant("assignments-have-owners", "SS-160", assignments_have_owners, touched_has_owner),
+        Invariant("counts-agree", "SS-161", counts_agree, lambda record, event: record.live >= 0),
+    ),
+)

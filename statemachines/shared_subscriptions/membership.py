@@ -1,0 +1,296 @@
+"""Membership: what a Leader does with what borrowers say (source: "Leader's logic").
+
+Every function here is an action or a guard of the Leader's table.  A message counts only under the registration it
+names; whoever is not registered (any more) is told so.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from statemachines.kernel import ChildStep, Effects, Event, Send, SetTimer
+from statemachines.shared_subscriptions.assignment import (
+    GRANTED,
+    Release,
+    ResendTimer,
+    RevokeTimeout,
+    TakeBack,
+)
+from statemachines.shared_subscriptions.configuration import MS
+from statemachines.shared_subscriptions.leader_record import LEADING, LeaderRecord
+from statemachines.shared_subscriptions.member import (
+    GONE,
+    LAPSED,
+    MEMBER,
+    REGISTERED,
+    ExpiryTimer,
+    HandOverTimer,
+    Heard,
+    Kick,
+    MemberRecord,
+)
+from statemachines.shared_subscriptions.message import (
+    END_OF_STREAM,
+    Disconnect,
+    Invalidate,
+    LeaderWanted,
+    Ping,
+    Report,
+    RevokeFinished,
+    UpdateProgress,
+)
+from statemachines.shared_subscriptions.plan import Draft, hand_out, reassign
+from statemachines.shared_subscriptions.stream import Link
+
+MEMBERS_MAX = 100_000
+"""A leader registers no more borrowers than this."""
+
+HEARD = Heard()
+
+Outcome = tuple[LeaderRecord, Effects, tuple[ChildStep, ...]]
+Registered = Ping | UpdateProgress | RevokeFinished
+
+
+# -- guards ---------------------------------------------------------------------------------------------------------
+
+
+def is_known(record: LeaderRecord, event: LeaderWanted | Disconnect) -> bool:
+    return event.borrower in record.members
+
+
+def has_room(record: LeaderRecord, event: LeaderWanted) -> bool:
+    return len(record.members) < MEMBERS_MAX
+
+
+def is_of_member(record: LeaderRecord, event: Registered) -> bool:
+    """Under a registration of ours, lapsed ones included."""
+    member = record.members.get(event.borrower)
+    return member is not None and member.link.registration == event.registration and event.epoch == record.epoch
+
+
+def is_of_registered(record: LeaderRecord, event: Registered) -> bool:
+    member = record.members.get(event.borrower)
+    return (
+        member is not None
+        and member.status is REGISTERED
+        and member.link.registration == event.registration
+        and event.epoch == record.epoch
+    )
+
+
+def is_of_owner(record: LeaderRecord, event: UpdateProgress | RevokeFinished) -> bool:
+    """From the current owner, of the current grant."""
+    return is_of_registered(record, event) and owns(record, event.borrower, event.stream, event.grant)
+
+
+def owns(record: LeaderRecord, borrower: str, stream: str, grant: int) -> bool:
+    assignment = record.assignments.get(stream)
+    return assignment is not None and assignment.grant == grant and assignment.link.borrower == borrower
+
+
+def ends_stream(record: LeaderRecord, event: UpdateProgress) -> bool:
+    """From its owner: the stream has ended and is fully acknowledged."""
+    return event.progress == END_OF_STREAM and is_of_owner(record, event)
+
+
+def is_of_assignment(record: LeaderRecord, event: ResendTimer | RevokeTimeout) -> bool:
+    return event.key in record.assignments
+
+
+def is_of_borrower(record: LeaderRecord, event: ExpiryTimer | HandOverTimer) -> bool:
+    return event.key in record.members
+
+
+# -- actions --------------------------------------------------------------------------------------------------------
+
+
+def register(record: LeaderRecord, event: LeaderWanted, now_ns: int) -> Outcome:
+    """A new borrower: a fresh registration, its answer, new shares."""
+    number = record.registration + 1
+    link = Link(event.borrower, record.id, record.epoch, number)
+    member = MemberRecord(link, record.configuration)
+    members = record.members.set(event.borrower, member)
+    draft = Draft(replace(record, registration=number, members=members), now_ns)
+    draft.effects.extend(MEMBER.start(member, now_ns))
+    draft.step_member(event.borrower, event)
+    reassign(draft)
+    return draft.done()
+
+
+def answer_again(record: LeaderRecord, event: LeaderWanted, now_ns: int) -> Outcome:
+    draft = Draft(record, now_ns)
+    draft.step_member(event.borrower, event)
+    return draft.done()
+
+
+def take_ping(record: LeaderRecord, event: Ping, now_ns: int) -> Outcome:
+    """Answer it; its reports are progress."""
+    draft = Draft(record, now_ns)
+    member = draft.step_member(event.borrower, event)
+    if member.status is REGISTERED:
+        ended = [take_report(draft, event, report) for report in event.reports]
+        if any(ended):
+            reassign(draft)
+    return draft.done()
+
+
+def take_report(draft: Draft, ping: Ping, report: Report) -> bool:
+    """As `update_progress`; whether the stream ended by it."""
+    if not owns(draft.record, ping.borrower, report.stream, report.grant):
+        return False
+    live = draft.record.live
+    update = UpdateProgress(
+        ping.borrower,
+        ping.epoch,
+        ping.registration,
+        report.stream,
+        report.grant,
+        report.progress,
+        report.finished,
+    )
+    step_owned(draft, update)
+    return draft.record.live < live
+
+
+def take_progress(record: LeaderRecord, event: UpdateProgress, now_ns: int) -> Outcome:
+    """Progress from the owner of the grant."""
+    draft = Draft(record, now_ns)
+    draft.step_member(event.borrower, HEARD)
+    step_owned(draft, event)
+    return draft.done()
+
+
+def step_owned(draft: Draft, event: UpdateProgress) -> None:
+    """To the assignment; what became granted above its owner's share is taken back at once."""
+    before = draft.record.assignments[event.stream].status
+    draft.step_assignment(event.stream, event)
+    after = draft.record.assignments[event.stream].status
+    if after is GRANTED and before is not GRANTED and draft.record.status is LEADING:
+        member = draft.record.members[event.borrower]
+        if member.count > member.share:
+            draft.step_assignment(event.stream, TakeBack())
+
+
+def take_end(record: LeaderRecord, event: UpdateProgress, now_ns: int) -> Outcome:
+    """The stream has ended: there are fewer to share."""
+    draft = Draft(record, now_ns)
+    draft.step_member(event.borrower, HEARD)
+    live = draft.record.live
+    step_owned(draft, event)
+    if draft.record.live < live:
+        reassign(draft)
+    return draft.done()
+
+
+def hear(record: LeaderRecord, event: UpdateProgress | RevokeFinished, now_ns: int) -> Outcome:
+    """Of a grant that is over: it shows that the borrower lives, nothing more."""
+    draft = Draft(record, now_ns)
+    draft.step_member(event.borrower, HEARD)
+    return draft.done()
+
+
+def take_back_finished(record: LeaderRecord, event: RevokeFinished, now_ns: int) -> Outcome:
+    """The owner has let go: the stream is free."""
+    draft = Draft(record, now_ns)
+    draft.step_member(event.borrower, HEARD)
+    draft.step_assignment(event.stream, event)
+    member = draft.record.members[event.borrower]
+    draft.set_member(replace(member, grants=member.grants.delete(event.grant)))
+    draft.release(event.stream)
+    # Its member may be below its share by this, if what it gave back was not being revoked.
+    if member.count < member.share:
+        draft.record = replace(draft.record, wanting=draft.record.wanting.push(event.borrower))
+    if draft.record.status is LEADING:
+        hand_out(draft)
+    return draft.done()
+
+
+def say_invalid(record: LeaderRecord, event: Ping | UpdateProgress, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    """Told under the numbers it believes in."""
+    return record, (Send(event.borrower, Invalidate(event.borrower, event.epoch, event.registration)),)
+
+
+def take_farewell(record: LeaderRecord, event: Disconnect, now_ns: int) -> Outcome:
+    """Its last word: progress of what it held under its grants; all that it held is free."""
+    draft = Draft(record, now_ns)
+    grants = record.members[event.borrower].grants
+    for report in event.reports:
+        if grants.get(report.grant) == report.stream:
+            take_last_word(draft, report)
+    draft.step_member(event.borrower, event)
+    forget(draft, event.borrower)
+    return draft.done()
+
+
+def take_last_word(draft: Draft, report: Report) -> None:
+    """The progress counts whether or not the assignment still stands (it does not, once the borrower lapsed)."""
+    record = draft.record
+    assignment = record.assignments.get(report.stream)
+    if assignment is not None and assignment.grant == report.grant:
+        if report.progress > assignment.progress:
+            moved = replace(assignment, progress=report.progress)
+            draft.record = replace(record, assignments=record.assignments.set(report.stream, moved))
+            draft.note_progress(report.stream, report.progress)
+    elif report.progress > record.streams[report.stream]:
+        draft.record = replace(record, streams=record.streams.set(report.stream, report.progress))
+        draft.note_progress(report.stream, report.progress)
+
+
+def let_go(draft: Draft, borrower: str) -> None:
+    """Every assignment of the member is over, in the order of the grants; the member keeps the grants."""
+    member = draft.record.members[borrower]
+    for grant in sorted(member.grants):
+        stream = member.grants[grant]
+        assignment = draft.record.assignments.get(stream)
+        if assignment is not None and assignment.grant == grant:
+            draft.step_assignment(stream, Release())
+
+
+def forget(draft: Draft, borrower: str) -> None:
+    """A member that is gone: its streams are free, it is known no more, the others share anew."""
+    let_go(draft, borrower)
+    member = draft.record.members[borrower]
+    for grant in sorted(member.grants):
+        draft.release(member.grants[grant])
+    draft.record = replace(draft.record, members=draft.record.members.delete(borrower))
+    settle(draft)
+
+
+def settle(draft: Draft) -> None:
+    """The others share anew; when the last one went the idle time begins."""
+    if not draft.record.members:
+        draft.effects.append(SetTimer("idle", draft.now_ns + draft.record.configuration.idle_stop_ms * MS))
+    reassign(draft)
+
+
+def step_out(draft: Draft, borrower: str, event: Event) -> None:
+    """Expiry, kick or hand-over: the member lapses, or is gone."""
+    before = draft.record.members[borrower].status
+    after = draft.step_member(borrower, event).status
+    if after is GONE:
+        forget(draft, borrower)
+    elif after is LAPSED and before is not LAPSED:
+        let_go(draft, borrower)
+        settle(draft)
+
+
+def expire(record: LeaderRecord, event: ExpiryTimer | HandOverTimer, now_ns: int) -> Outcome:
+    draft = Draft(record, now_ns)
+    step_out(draft, event.key, event)
+    return draft.done()
+
+
+def resend(record: LeaderRecord, event: ResendTimer, now_ns: int) -> Outcome:
+    draft = Draft(record, now_ns)
+    draft.step_assignment(event.key, event)
+    return draft.done()
+
+
+def end_revoke(record: LeaderRecord, event: RevokeTimeout, now_ns: int) -> Outcome:
+    """The assignment is over, and the borrower that did not finish it is kicked."""
+    draft = Draft(record, now_ns)
+    borrower = record.assignments[event.key].link.borrower
+    draft.step_assignment(event.key, event)
+    if event.key not in draft.record.assignments:
+        step_out(draft, borrower, Kick())
+    return draft.done()

@@ -1,0 +1,180 @@
+"""Plan: which member gets how many streams, and the moves that lead there (source: "Leader's logic", reassignment).
+
+With S live streams and n members in the order of their ids, the share of member i is S div n, plus 1 for the first
+S mod n.  Only what a member has above its share is taken back, and only granted streams are; free streams go to those
+below their share in turn.  A pass over all members runs when one comes or goes or the set of streams changes; a stream
+that becomes free is handed out without one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from statemachines.kernel import ChildStep, Effect, Event, Fifo, in_order
+from statemachines.shared_subscriptions.assignment import (
+    ASSIGNMENT,
+    GRANTED,
+    GRANTING,
+    NONE,
+    Assign,
+    AssignmentRecord,
+    TakeBack,
+)
+from statemachines.shared_subscriptions.claim import stage
+from statemachines.shared_subscriptions.configuration import MS
+from statemachines.shared_subscriptions.leader_record import LEADING, LeaderRecord
+from statemachines.shared_subscriptions.member import MEMBER, REGISTERED, MemberRecord
+from statemachines.shared_subscriptions.message import END_OF_STREAM
+
+COUNTED = (GRANTING, GRANTED)
+"""Statuses in which an assignment counts as the member's."""
+
+
+class Draft:
+    """What one step of a Leader is made of, while it is being made: the record so far, effects, child steps."""
+
+    __slots__ = ("children", "effects", "now_ns", "record")
+
+    def __init__(self, record: LeaderRecord, now_ns: int) -> None:
+        self.record = record
+        self.now_ns = now_ns
+        self.effects: list[Effect] = []
+        self.children: list[ChildStep] = []
+
+    def done(self) -> tuple[LeaderRecord, tuple[Effect, ...], tuple[ChildStep, ...]]:
+        """The outcome, as a delegating action returns it."""
+        return self.record, tuple(self.effects), tuple(self.children)
+
+    def set_member(self, member: MemberRecord) -> None:
+        """Keep `member` as it is now."""
+        self.record = replace(self.record, members=self.record.members.set(member.link.borrower, member))
+
+    def step_member(self, borrower: str, event: Event) -> MemberRecord:
+        """The event to the Member machine; what it is afterwards."""
+        member = self.record.members[borrower]
+        step, seen = MEMBER.child_step(member, event, self.now_ns)
+        self.effects.extend(step.effects)
+        self.children.append(seen)
+        if step.record is not member:
+            self.set_member(step.record)
+        return step.record
+
+    def step_assignment(self, stream: str, event: Event) -> None:
+        """The event to the Assignment machine; its progress is staged, its member counted, its end noticed."""
+        record = self.record
+        before = record.assignments[stream]
+        step, seen = ASSIGNMENT.child_step(before, event, self.now_ns, f"{stream}#{before.grant}")
+        self.effects.extend(step.effects)
+        self.children.append(seen)
+        after = step.record
+        if after is before:
+            return
+        self.record = replace(record, assignments=record.assignments.set(stream, after))
+        if after.progress > before.progress:
+            self.note_progress(stream, after.progress)
+        weight = (after.status in COUNTED) - (before.status in COUNTED)
+        if weight:
+            member = self.record.members[before.link.borrower]
+            self.set_member(replace(member, count=member.count + weight))
+        if after.status is NONE:
+            self.record = replace(
+                self.record,
+                assignments=self.record.assignments.delete(stream),
+                streams=self.record.streams.set(stream, max(after.progress, self.record.streams[stream])),
+            )
+
+    def note_progress(self, stream: str, progress: int) -> None:
+        """Stage it; a stream that ended is live no more."""
+        self.record, effects = stage(self.record, stream, progress, self.now_ns)
+        self.effects.extend(effects)
+        if progress == END_OF_STREAM:
+            self.record = replace(self.record, live=self.record.live - 1)
+
+    def release(self, stream: str) -> None:
+        """Nobody holds it any more: it is free, unless it has ended."""
+        record = self.record
+        if record.streams[stream] != END_OF_STREAM:
+            self.record = replace(record, free=record.free.push(stream))
+
+    def assign(self, stream: str, member: MemberRecord) -> MemberRecord:
+        """Begin an assignment; the member with it."""
+        record = self.record
+        configuration = record.configuration
+        grant = record.grant + 1
+        assignment = AssignmentRecord(
+            member.link,
+            stream,
+            grant,
+            record.streams[stream],
+            configuration.resend_interval_ms * MS,
+            configuration.revoke_timeout_ms * MS,
+        )
+        step, seen = ASSIGNMENT.child_step(assignment, Assign(), self.now_ns, f"{stream}#{grant}")
+        self.effects.extend(step.effects)
+        self.children.append(seen)
+        member = replace(member, count=member.count + 1, grants=member.grants.set(grant, stream))
+        self.record = replace(
+            record,
+            grant=grant,
+            assignments=record.assignments.set(stream, step.record),
+            members=record.members.set(member.link.borrower, member),
+        )
+        return member
+
+
+def shares(live: int, members: int) -> Iterator[int]:
+    """How many streams each of so many members is to have, in the order of their ids."""
+    for number in range(members):
+        yield live // members + (number < live % members)
+
+
+def reassign(draft: Draft) -> None:
+    """A pass over all members: new shares, take back what is above them, hand out what is free."""
+    record = draft.record
+    present = [member for _, member in in_order(record.members) if member.status is REGISTERED]
+    members = record.members.mutate()
+    over: list[str] = []
+    wanting = Fifo()
+    for member, share in zip(present, shares(record.live, len(present)), strict=True):
+        borrower = member.link.borrower
+        if member.share != share:
+            members[borrower] = replace(member, share=share)
+        if member.count > share:
+            over.append(borrower)
+        elif member.count < share:
+            wanting = wanting.push(borrower)
+    draft.record = replace(record, members=members.finish(), wanting=wanting)
+    if record.status is not LEADING:
+        return
+    for borrower in over:
+        take_back(draft, borrower)
+    hand_out(draft)
+
+
+def take_back(draft: Draft, borrower: str) -> None:
+    """Revoke what the member has above its share, the latest grants first; what is being granted must wait."""
+    member = draft.record.members[borrower]
+    excess = member.count - member.share
+    for _, stream in reversed(list(in_order(member.grants))):
+        if excess <= 0:
+            return
+        if draft.record.assignments[stream].status is GRANTED:
+            draft.step_assignment(stream, TakeBack())
+            excess -= 1
+
+
+def hand_out(draft: Draft) -> None:
+    """Free streams to members below their share, one each in turn."""
+    while draft.record.free and draft.record.wanting:
+        borrower, wanting = draft.record.wanting.pop()
+        draft.record = replace(draft.record, wanting=wanting)
+        member = draft.record.members.get(borrower)
+        if member is None or member.status is not REGISTERED or member.count >= member.share:
+            continue
+        stream, free = draft.record.free.pop()
+        draft.record = replace(draft.record, free=free)
+        member = draft.assign(stream, member)
+        if member.count < member.share:
+            draft.record = replace(draft.record, wanting=wanting.push(borrower))
