@@ -29,6 +29,9 @@ from statemachines.kernel.fsm import Fsm as Fsm
 from statemachines.kernel.fsm import Invariant as Invariant
 from statemachines.kernel.fsm import Line as Line
 from statemachines.kernel.fsm import Step as Step
+from statemachines.kernel.host import Host as Host
+from statemachines.kernel.host import Inward as Inward
+from statemachines.kernel.host import Outgoing as Outgoing
 from statemachines.kernel.identity import fresh as fresh
 from statemachines.kernel.identity import incarnation as incarnation
 from statemachines.kernel.identity import node_of as node_of

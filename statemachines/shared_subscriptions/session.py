@@ -20,6 +20,7 @@ from statemachines.kernel import (
     Call,
     Effects,
     Event,
+    Fifo,
     Fsm,
     Ignore,
     Invariant,
@@ -112,8 +113,8 @@ class Reading(msgspec.Struct, frozen=True, gc=False):
 
 
 class SessionRecord(msgspec.Struct, frozen=True):
-    """The scheduler.  `to_fetch` and `to_take` are FIFOs (running number -> (stream, grant)); `buffer` is how far
-    (messages per stream) it may fetch ahead of what is acknowledged; `asked`: the streams of the open fetch."""
+    """The scheduler.  `to_fetch`, `to_take`: streams whose turn it is to be fetched from, delivered from; `buffer`: how
+    far (messages per stream) it may fetch ahead of what is acknowledged; `asked`: the streams of the open fetch."""
 
     id: str
     poll_ns: int = 20 * MS
@@ -121,12 +122,9 @@ class SessionRecord(msgspec.Struct, frozen=True):
     status: SessionStatus = PAUSED
     fetch_n: int = 0
     asked: tuple[str, ...] = ()
-    number: int = 0
     readings: Map[str, Reading] = Map()
-    to_fetch: Map[int, str] = Map()
-    fetch_head: int = 0
-    to_take: Map[int, str] = Map()
-    take_head: int = 0
+    to_fetch: Fifo = Fifo()
+    to_take: Fifo = Fifo()
 
 
 # -- guards ---------------------------------------------------------------------------------------------------------
@@ -159,7 +157,7 @@ def is_stale(record: SessionRecord, event: Ack) -> bool:
 
 
 def has_to_fetch(record: SessionRecord, event: PollTimer) -> bool:
-    return record.fetch_head < record.number and bool(record.to_fetch)
+    return bool(record.to_fetch)
 
 
 def is_open(record: SessionRecord, event: Fetched | FetchFailed) -> bool:
@@ -191,8 +189,7 @@ def queue_fetch(record: SessionRecord, stream: str) -> SessionRecord:
     return replace(
         record,
         readings=record.readings.set(stream, replace(reading, queued=True)),
-        to_fetch=record.to_fetch.set(record.number, stream),
-        number=record.number + 1,
+        to_fetch=record.to_fetch.push(stream),
     )
 
 
@@ -204,23 +201,15 @@ def begin(record: SessionRecord, event: LeaseBegan, now_ns: int) -> tuple[Sessio
 def fetch(record: SessionRecord, event: PollTimer, now_ns: int) -> tuple[SessionRecord, Effects]:
     """Ask for the next streams in the queue."""
     slices: list[Slice] = []
-    queue, readings, head = record.to_fetch, record.readings, record.fetch_head
+    queue = record.to_fetch
     while queue and len(slices) < SLICES_PER_FETCH:
-        stream = queue.get(head)
-        if stream is not None:
-            queue = queue.delete(head)
-            reading = readings.get(stream)
-            if reading is not None and reading.queued:
-                room = record.buffer - (reading.fetched - reading.progress)
-                slices.append(Slice(stream, reading.grant, reading.fetched, room))
-        head += 1
-    record = replace(
-        record,
-        to_fetch=queue,
-        fetch_head=head if queue else record.number,
-        fetch_n=record.fetch_n + 1,
-        asked=tuple(one.stream for one in slices),
-    )
+        stream, queue = queue.pop()
+        reading = record.readings.get(stream)
+        if reading is not None and reading.queued:
+            room = record.buffer - (reading.fetched - reading.progress)
+            slices.append(Slice(stream, reading.grant, reading.fetched, room))
+    asked = tuple(one.stream for one in slices)
+    record = replace(record, to_fetch=queue, fetch_n=record.fetch_n + 1, asked=asked)
     return record, (Ask(SERVICE, Fetch(record.fetch_n, tuple(slices))),)
 
 
@@ -256,7 +245,7 @@ def take_in_batch(record: SessionRecord, batch: Batch) -> tuple[SessionRecord, b
 
 
 def queue_take(record: SessionRecord, stream: str) -> SessionRecord:
-    return replace(record, to_take=record.to_take.set(record.number, stream), number=record.number + 1)
+    return replace(record, to_take=record.to_take.push(stream))
 
 
 def unask(record: SessionRecord) -> SessionRecord:
@@ -280,24 +269,19 @@ def give_up_fetch(record: SessionRecord, event: Event, now_ns: int) -> tuple[Ses
 
 def hand_over(record: SessionRecord, event: Take, now_ns: int) -> tuple[SessionRecord, Effects]:
     """The next range of the stream whose turn it is; what was uninstalled meanwhile is passed by."""
-    queue, head = record.to_take, record.take_head
+    queue = record.to_take
     while queue:
-        stream = queue.get(head)
-        head += 1
-        if stream is None:
-            continue
-        queue = queue.delete(head - 1)
+        stream, queue = queue.pop()
         reading = record.readings.get(stream)
         if reading is None or reading.finishing or reading.delivered == reading.fetched:
             continue
         last = min(reading.fetched, reading.delivered + event.limit) - 1
         deliver = Deliver(stream, reading.grant, reading.delivered, last)
         reading = replace(reading, delivered=last + 1)
-        record = replace(record, readings=record.readings.set(stream, reading), to_take=queue, take_head=head)
         if reading.delivered < reading.fetched:
-            record = queue_take(record, stream)
-        return record, (Tell(deliver),)
-    return replace(record, to_take=queue, take_head=record.number), ()
+            queue = queue.push(stream)
+        return replace(record, readings=record.readings.set(stream, reading), to_take=queue), (Tell(deliver),)
+    return replace(record, to_take=queue), ()
 
 
 def acknowledge(record: SessionRecord, event: Ack, now_ns: int) -> tuple[SessionRecord, Effects]:
@@ -307,9 +291,9 @@ def acknowledge(record: SessionRecord, event: Ack, now_ns: int) -> tuple[Session
 
 def acknowledge_and_poll(record: SessionRecord, event: Ack, now_ns: int) -> tuple[SessionRecord, Effects]:
     """As `acknowledge`; room for more is used at once."""
-    before = record.number
+    before = len(record.to_fetch)
     record, effects = acknowledge(record, event, now_ns)
-    return record, effects if record.number == before else (*effects, SetTimer("poll", now_ns))
+    return record, effects if len(record.to_fetch) == before else (*effects, SetTimer("poll", now_ns))
 
 
 def acknowledge_range(record: SessionRecord, event: Ack) -> tuple[SessionRecord, Effects]:

@@ -1,0 +1,114 @@
+"""Host: the nodes of one process, which talk to each other without a network.
+
+A driver (asyncio, simulator) holds one `Host`, feeds it what comes from outside, performs what comes out, and fires it
+at `deadline()`.  Due timers of all nodes fire first, in (deadline, party) order; events that nodes tell each other
+are fed in the order in which they were told; no node is re-entered.  The cost of an event does not grow with the number
+of nodes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from heapq import heappop, heappush
+from typing import Any
+
+from statemachines.kernel.effect import Effect, Tell
+from statemachines.kernel.event import Event
+from statemachines.kernel.node import Node
+
+Outgoing = tuple[str, Effect]
+"""What a party (by its id) wants done: `Send`, `Ask`, or a `Tell` to the application."""
+
+Inward = Iterable[tuple[str, Event]]
+"""Events for parties of the same host."""
+
+
+class Host:
+    """Base of every host; `told` says which `Tell` stays inside, and for whom."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Node[Any]] = {}
+        self._heap: list[tuple[int, str]] = []
+        self._due: dict[str, int] = {}
+
+    def told(self, party: str, event: Event, now_ns: int) -> Inward | None:
+        """What a `Tell` of `party` means: events for parties here, or None: it is for the application."""
+        return None
+
+    def add(self, node: Node[Any]) -> None:
+        """Take in a node; its timers are armed already."""
+        self.nodes[node.name] = node
+        self._schedule(node)
+
+    def remove(self, party: str) -> None:
+        """Forget a node."""
+        self.nodes.pop(party, None)
+        self._due.pop(party, None)
+
+    def deadline(self) -> int | None:
+        """When the earliest timer of any node is due, in nanoseconds; None: never."""
+        heap, due = self._heap, self._due
+        while heap:
+            deadline, party = heap[0]
+            if due.get(party) == deadline:
+                return deadline
+            heappop(heap)
+        return None
+
+    def fire(self, now_ns: int) -> list[Outgoing]:
+        """Fire every timer that is due at `now_ns`."""
+        out: list[Outgoing] = []
+        self._fire_due(now_ns, out)
+        return out
+
+    def feed(self, party: str, event: Event, now_ns: int) -> list[Outgoing]:
+        """Fire what is due, then feed `event` to `party`; nothing happens if there is no such party (any more)."""
+        out: list[Outgoing] = []
+        heap = self._heap
+        if heap and heap[0][0] <= now_ns:
+            self._fire_due(now_ns, out)
+        self._run([(party, event)], now_ns, out)
+        return out
+
+    def _fire_due(self, now_ns: int, out: list[Outgoing]) -> None:
+        while (deadline := self.deadline()) is not None and deadline <= now_ns:
+            _, party = heappop(self._heap)
+            node = self.nodes[party]
+            del self._due[party]
+            inward = self._sort_out(party, node.fire(now_ns), now_ns, out)
+            self._schedule(node)
+            if inward:
+                self._run(inward, now_ns, out)
+
+    def _run(self, events: Iterable[tuple[str, Event]], now_ns: int, out: list[Outgoing]) -> None:
+        queue = deque(events)
+        while queue:
+            party, event = queue.popleft()
+            node = self.nodes.get(party)
+            if node is None or node.stopped:
+                continue
+            queue.extend(self._sort_out(party, node.feed(event, now_ns), now_ns, out))
+            self._schedule(node)
+
+    def _sort_out(self, party: str, effects: list[Effect], now_ns: int, out: list[Outgoing]) -> list[tuple[str, Event]]:
+        inward: list[tuple[str, Event]] = []
+        for effect in effects:
+            told = self.told(party, effect.event, now_ns) if type(effect) is Tell else None
+            if told is None:
+                out.append((party, effect))
+            else:
+                inward.extend(told)
+        return inward
+
+    def _schedule(self, node: Node[Any]) -> None:
+        """Keep one live entry per node in the heap."""
+        party = node.name
+        if self.nodes.get(party) is not node:
+            return
+        deadline = node.deadline()
+        if deadline is None:
+            self._due.pop(party, None)
+        elif self._due.get(party) != deadline:
+            self._due[party] = deadline
+            heappush(self._heap, (deadline, party))

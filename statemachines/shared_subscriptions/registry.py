@@ -1,0 +1,108 @@
+"""Registry: finds or starts the leader of a group and filter, in its process (source: "Registry").
+
+Borrowers address `leader_wanted` to the node; everything later to the leader itself, by its id.  Whoever talks to a
+leader that is gone is told so.  No input or output of its own: a driver feeds it and performs what comes out.
+"""
+
+from __future__ import annotations
+
+from statemachines.kernel import (
+    Answer,
+    ConfigurationError,
+    Event,
+    Host,
+    Inward,
+    Node,
+    Outgoing,
+    RemoteProtocolError,
+    Send,
+    fresh,
+)
+from statemachines.kernel.node import Observer
+from statemachines.shared_subscriptions.claim import Halt, StartLeader
+from statemachines.shared_subscriptions.configuration import Configuration
+from statemachines.shared_subscriptions.leader import LEADER, Resigned
+from statemachines.shared_subscriptions.leader_record import LeaderRecord
+from statemachines.shared_subscriptions.message import (
+    BorrowerMessage,
+    Invalidate,
+    LeaderWanted,
+    Ping,
+    UpdateProgress,
+)
+from statemachines.shared_subscriptions.stream_store import check_filter
+
+LEADERS_MAX = 10_000
+"""A process leads no more groups than this; who asks for another is not answered."""
+
+
+class Registry(Host):
+    """`host` is the incarnation of the process (`leader-1~3`); a group that it declares begins at `start_ns` of store
+    time (-1: when it is declared)."""
+
+    def __init__(
+        self,
+        host: str,
+        configuration: Configuration,
+        *,
+        start_ns: int = -1,
+        observe: Observer | None = None,
+        check: bool = False,
+    ) -> None:
+        super().__init__()
+        self.host = host
+        self.configuration = configuration.check()
+        self.start_ns = start_ns
+        self.leaders: dict[tuple[str, str], str] = {}
+        self.resigned: list[Resigned] = []
+        self._observe = observe
+        self._check = check
+        self._number = 0
+
+    def receive(self, to: str, message: BorrowerMessage, now_ns: int) -> list[Outgoing]:
+        """A message of a borrower, to a leader by its id or (`leader_wanted`) to whoever leads its group."""
+        if isinstance(message, LeaderWanted):
+            return self._want(message, now_ns)
+        if to in self.nodes:
+            return self.feed(to, message, now_ns)
+        out = self.fire(now_ns)
+        if isinstance(message, Ping | UpdateProgress):
+            gone = Invalidate(message.borrower, message.epoch, message.registration)
+            out.append((to, Send(message.borrower, gone)))
+        return out
+
+    def answer(self, party: str, answer: Answer, now_ns: int) -> list[Outgoing]:
+        """What a store answered to the leader `party`."""
+        return self.feed(party, answer, now_ns)
+
+    def halt(self, now_ns: int) -> list[Outgoing]:
+        """Every leader gives its claim up; the host is done when `nodes` is empty."""
+        return [one for party in sorted(self.nodes) for one in self.feed(party, Halt(), now_ns)]
+
+    def told(self, party: str, event: Event, now_ns: int) -> Inward | None:
+        if isinstance(event, Resigned):
+            self.leaders.pop((event.group, event.filter), None)
+            self.remove(party)
+        return None
+
+    def _want(self, message: LeaderWanted, now_ns: int) -> list[Outgoing]:
+        party = self.leaders.get((message.group, message.filter))
+        if party is not None:
+            return self.feed(party, message, now_ns)
+        if len(self.leaders) >= LEADERS_MAX:
+            return []
+        try:
+            check_filter(message.filter, message.filter)
+        except ConfigurationError as error:
+            raise RemoteProtocolError("registry", "-", "leader_wanted", "", str(error)) from error
+        party = self._start(message.group, message.filter, now_ns)
+        out = self.feed(party, StartLeader(), now_ns)
+        return out + self.feed(party, message, now_ns)
+
+    def _start(self, group: str, topic_filter: str, now_ns: int) -> str:
+        self._number += 1
+        party = fresh(self.host, self._number)
+        record = LeaderRecord(party, group, topic_filter, self.configuration, self.start_ns)
+        self.leaders[group, topic_filter] = party
+        self.add(Node(LEADER, record, name=party, now_ns=now_ns, observe=self._observe, check=self._check))
+        return party
