@@ -45,6 +45,6 @@ class TimerFired(Event, frozen=True, gc=False):
 
 
 @cache
-def name_of(event: type[Event]) -> str:
-    """The name of an event type in traces, diagrams and on the wire."""
+def name_of(event: type[msgspec.Struct]) -> str:
+    """The name of an event (or request) type in traces, diagrams and on the wire."""
     return snake(event.__name__)

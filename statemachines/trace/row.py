@@ -106,6 +106,29 @@ def fingerprint(machines: tuple[Fsm[Any], ...]) -> str:
     return digest.hexdigest()[:16]
 
 
+def event_row(
+    now_ns: int,
+    node: str,
+    instance: str,
+    kind: str,
+    event: msgspec.Struct,
+    peer: str = "",
+    msg: int = -1,
+    machine: str = "",
+    data: bool = False,
+) -> TraceRow:
+    """The row of something that is no step: send, deliver, drop, duplicate, tell, ask, answer."""
+    return (
+        now_ns, node, machine, instance, kind, name_of(type(event)), "", "", -1, peer, msg, *cells_of(event),
+        data_of(event) if data else None,
+    )  # fmt: skip
+
+
+def fault_row(now_ns: int, node: str, fault: str, peer: str = "") -> TraceRow:
+    """The row of a fault that somebody injected, or of something done to a process (kill, restart, join)."""
+    return (now_ns, node, "", "", "fault", fault, "", "", -1, peer, -1, *NO_CELLS, None)
+
+
 def step_rows(
     node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int, msg: int = -1, data: bool = False
 ) -> list[TraceRow]:
