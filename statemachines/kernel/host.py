@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from heapq import heappop, heappush
 from typing import Any
 
-from statemachines.kernel.effect import Effect, Tell
+from statemachines.kernel.effect import Effect, Stop, Tell
 from statemachines.kernel.event import Event
 from statemachines.kernel.node import Node
 
@@ -25,7 +25,7 @@ Inward = Iterable[tuple[str, Event]]
 
 
 class Host:
-    """Base of every host; `told` says which `Tell` stays inside, and for whom."""
+    """Base of every host; `told` says which `Tell` stays inside, and for whom.  A node that stops is forgotten."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node[Any]] = {}
@@ -94,7 +94,11 @@ class Host:
     def _sort_out(self, party: str, effects: list[Effect], now_ns: int, out: list[Outgoing]) -> list[tuple[str, Event]]:
         inward: list[tuple[str, Event]] = []
         for effect in effects:
-            told = self.told(party, effect.event, now_ns) if type(effect) is Tell else None
+            kind = type(effect)
+            if kind is Stop:
+                self.remove(party)
+                continue
+            told = self.told(party, effect.event, now_ns) if kind is Tell else None  # type: ignore[union-attr]
             if told is None:
                 out.append((party, effect))
             else:

@@ -82,7 +82,6 @@ class Registry(Host):
     def told(self, party: str, event: Event, now_ns: int) -> Inward | None:
         if isinstance(event, Resigned):
             self.leaders.pop((event.group, event.filter), None)
-            self.remove(party)
         return None
 
     def _want(self, message: LeaderWanted, now_ns: int) -> list[Outgoing]:

@@ -112,7 +112,6 @@ class Subscription(Host):
     def _replace(self, event: Destroyed, now_ns: int) -> Inward:
         """The lease went with the borrower; the next one begins, unless this was the last."""
         self._epoch = max(self._epoch, event.epoch)
-        self.remove(event.borrower)
         paused = (self.session, LeaseEnded(event.borrower))
         if not event.recreate:
             self.ended = True

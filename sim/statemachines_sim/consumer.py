@@ -1,0 +1,73 @@
+"""Consumer: a simulated process with one subscription and an application that takes, works and acknowledges."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from statemachines.kernel import Event, Message, Outgoing
+from statemachines.shared_subscriptions.configuration import MS
+from statemachines.shared_subscriptions.session import Acknowledged, Deliver, Ready
+from statemachines.shared_subscriptions.subscription import Subscription
+from statemachines_sim.process import Process
+
+if TYPE_CHECKING:
+    from statemachines_sim.world import World
+
+
+class Consumer(Process):
+    """One consumer; it deals with one batch at a time."""
+
+    host: Subscription
+
+    def __init__(self, world: World, node: str, number: int) -> None:
+        super().__init__(world, node, number)
+        scenario = world.scenario
+        self.host = Subscription(
+            self.life,
+            world.group,
+            world.filter,
+            "leader-1",
+            scenario.configuration,
+            observe=world.recorder.step,
+            check=world.checks,
+        )
+        self._take = scenario.load.take
+        self._work_ms = scenario.load.work_ms
+        self._chance = random.Random(f"{world.seed}/{self.life}")
+        self._busy = False
+
+    def start(self) -> None:
+        self.perform(self.host.start(self._env.now))
+
+    def handle(self, sender: str, to: str, message: Message) -> list[Outgoing]:
+        return self.host.receive(sender, message, self._env.now)  # type: ignore[arg-type]
+
+    def answered(self, party: str, answer: object) -> list[Outgoing]:
+        return self.host.feed(party, answer, self._env.now)  # type: ignore[arg-type]
+
+    def told(self, party: str, event: Event) -> None:
+        now = self._env.now
+        if isinstance(event, Ready):
+            self._go_on()
+        elif isinstance(event, Deliver):
+            self.world.recorder.tell(now, self.node, party, "session", event)
+            self.world.delivered(self, event)
+            self._busy = True
+            self.after(self._chance.randint(*self._work_ms) * MS, lambda: self._finish(event))
+        elif isinstance(event, Acknowledged):
+            self.world.recorder.tell(now, self.node, party, "session", event)
+            self.world.acknowledged(event)
+
+    def leave(self) -> None:
+        """Unsubscribe."""
+        self._run(lambda: self.perform(self.host.unsubscribe(self._env.now)))
+
+    def _go_on(self) -> None:
+        if not self._busy:
+            self.perform(self.host.take(self._take, self._env.now))
+
+    def _finish(self, done: Deliver) -> None:
+        self._busy = False
+        self.perform(self.host.acknowledge(done.stream, done.grant, done.first, done.last, self._env.now))
+        self._go_on()

@@ -1,0 +1,33 @@
+"""LeaderHost: a simulated process with a registry."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from statemachines.kernel import Message, Outgoing
+from statemachines.shared_subscriptions.registry import Registry
+from statemachines_sim.process import Process
+
+if TYPE_CHECKING:
+    from statemachines_sim.world import World
+
+
+class LeaderHost(Process):
+    """One leader host."""
+
+    host: Registry
+
+    def __init__(self, world: World, node: str, number: int) -> None:
+        super().__init__(world, node, number)
+        self.host = Registry(
+            self.life, world.scenario.configuration, start_ns=0, observe=world.recorder.step, check=world.checks
+        )
+
+    def start(self) -> None:
+        """It waits for borrowers."""
+
+    def handle(self, sender: str, to: str, message: Message) -> list[Outgoing]:
+        return self.host.receive(to, message, self._env.now)  # type: ignore[arg-type]
+
+    def answered(self, party: str, answer: object) -> list[Outgoing]:
+        return self.host.feed(party, answer, self._env.now)  # type: ignore[arg-type]

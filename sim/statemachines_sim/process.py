@@ -1,0 +1,134 @@
+"""Process: one incarnation of a node: its host, its wake-up, and what happens to it when it pauses or dies.
+
+While a process is paused, everything that is for it waits; when it resumes, its due timers fire before any of that (a
+host sees to it), as in a real process that was stopped and continued.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from statemachines.kernel import Ask, Event, Host, Message, Outgoing, Send, incarnation
+
+if TYPE_CHECKING:
+    from statemachines_sim.world import World
+
+
+class Process:
+    """Base of the processes; `life` is the incarnation."""
+
+    host: Host
+
+    def __init__(self, world: World, node: str, number: int) -> None:
+        self.world = world
+        self.node = node
+        self.life = incarnation(node, number)
+        self.alive = True
+        self._env = world.env
+        self._waiting: list[Callable[[], None]] | None = None
+        self._wake_at: int | None = None
+
+    # -- what subclasses say ------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin."""
+        raise NotImplementedError
+
+    def handle(self, sender: str, to: str, message: Message) -> list[Outgoing]:
+        """A message for one of the host's parties."""
+        raise NotImplementedError
+
+    def answered(self, party: str, answer: Any) -> list[Outgoing]:
+        """An answer of a store to one of the host's parties."""
+        raise NotImplementedError
+
+    def told(self, party: str, event: Event) -> None:
+        """Something for the application."""
+
+    # -- from the world -----------------------------------------------------------------------------------------
+
+    def receive(self, sender: str, to: str, message: Message, msg: int) -> None:
+        """A message arrives."""
+        if self._waiting is not None:
+            self._waiting.append(lambda: self.receive(sender, to, message, msg))
+            return
+        recorder = self.world.recorder
+        recorder.message("deliver", self._env.now, self.node, to, message, sender, msg)
+        recorder.msg = msg
+        out = self.handle(sender, to, message)
+        recorder.msg = -1
+        self.perform(out)
+
+    def perform(self, out: list[Outgoing]) -> None:
+        """Send, ask, tell; and see to the next wake-up."""
+        for party, effect in out:
+            if type(effect) is Send:
+                self.world.network.send(self.node, party, effect.to, effect.message)
+            elif type(effect) is Ask:
+                self._ask(party, effect)
+            else:
+                self.told(party, effect.event)  # type: ignore[union-attr]
+        self._rearm()
+
+    def after(self, delay_ns: int, run: Callable[[], None]) -> None:
+        """Call `run` later, in this life, when not paused."""
+        self._env.timeout(delay_ns, run).callbacks.append(self._due)
+
+    def pause(self) -> None:
+        """Stand still."""
+        if self._waiting is None:
+            self._waiting = []
+
+    def resume(self) -> None:
+        """Go on with what has waited."""
+        waiting, self._waiting = self._waiting or [], None
+        for run in waiting:
+            if self.alive:
+                self._run(run)
+
+    @property
+    def paused(self) -> bool:
+        """It stands still."""
+        return self._waiting is not None
+
+    def crash(self) -> None:
+        """Die with everything it knew."""
+        self.alive = False
+        self._waiting = None
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    def _ask(self, party: str, effect: Ask) -> None:
+        self.world.recorder.ask(self._env.now, self.node, party, effect.request, effect.service)
+        self.world.stores[effect.service].ask(
+            effect.request, lambda answer: self._run(lambda: self.perform(self.answered(party, answer)))
+        )
+
+    def _due(self, event: Any) -> None:
+        self._run(event._value)
+
+    def _run(self, run: Callable[[], None]) -> None:
+        if not self.alive:
+            return
+        if self._waiting is not None:
+            self._waiting.append(run)
+        else:
+            run()
+
+    def _rearm(self) -> None:
+        """One wake-up is enough: an earlier deadline makes a new one, a later one is found when the old comes up."""
+        deadline = self.host.deadline()
+        if deadline is None or (self._wake_at is not None and self._wake_at <= deadline):
+            return
+        self._wake_at = deadline
+        delay = max(deadline - self._env.now, 0)
+        self._env.timeout(delay, deadline).callbacks.append(self._wake)
+
+    def _wake(self, event: Any) -> None:
+        if self.alive and self._wake_at == event._value:
+            self._wake_at = None
+            self._run(self._fire)
+
+    def _fire(self) -> None:
+        self.perform(self.host.fire(self._env.now))

@@ -1,0 +1,279 @@
+"""World: one simulated run: processes, network, stores, a nemesis, monitors; a safety phase, then a liveness phase.
+
+Everything follows from the scenario, the seed and the fault schedule: the same three give the same run, byte for byte.
+"""
+
+from __future__ import annotations
+
+import random
+import traceback
+
+import msgspec
+
+from statemachines.kernel import GaplessError
+from statemachines.shared_subscriptions import group_store, stream_store
+from statemachines.shared_subscriptions.group_store import GroupStore, StoreFailed
+from statemachines.shared_subscriptions.leader_record import LEADING, LeaderRecord
+from statemachines.shared_subscriptions.member import REGISTERED
+from statemachines.shared_subscriptions.session import Acknowledged, Deliver
+from statemachines.shared_subscriptions.stream_store import (
+    Append,
+    Appended,
+    FetchFailed,
+    StreamStore,
+    parse_filter,
+)
+from statemachines.trace import TraceRow, event_row
+from statemachines_sim.clock import Clock
+from statemachines_sim.consumer import Consumer
+from statemachines_sim.fault import Fault, S, draw
+from statemachines_sim.leader_host import LeaderHost
+from statemachines_sim.monitor import Monitors, Violation, balanced
+from statemachines_sim.nemesis import Nemesis
+from statemachines_sim.network import Network, Packet
+from statemachines_sim.process import Process
+from statemachines_sim.recorder import Recorder
+from statemachines_sim.scenario import Scenario
+from statemachines_sim.store import Store
+
+TICK = S // 4
+"""How often the liveness phase looks whether it is done."""
+
+
+class Published(msgspec.Struct, frozen=True, gc=False):
+    """Messages `first`..`last` of `stream` are in the stream store."""
+
+    stream: str
+    first: int
+    last: int
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What a run came to.  `monitor` and `detail`: the property that broke ("" = everything held).
+
+    `delivered`, `acknowledged`, `duplicates` count messages; `sent`, `dropped` count packets; `faults` by kind;
+    `lasted_ns` of simulated time.
+    """
+
+    scenario: str
+    seed: int
+    monitor: str
+    detail: str
+    delivered: int
+    acknowledged: int
+    duplicates: int
+    sent: int
+    dropped: int
+    faults: dict[str, int]
+    lasted_ns: int
+    rows: int
+
+    @property
+    def held(self) -> bool:
+        """Every property held."""
+        return not self.monitor
+
+
+class World:
+    """`World(scenario, seed).run()`; `recorder.rows` is the trace.  `schedule`: another than the seed draws."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        seed: int,
+        *,
+        schedule: tuple[Fault, ...] | None = None,
+        monitors: bool = True,
+        data: bool = False,
+    ) -> None:
+        self.scenario = scenario
+        self.seed = seed
+        self.group, self.filter = parse_filter(scenario.subscription)
+        self.env = Clock()
+        self.checks = monitors
+        self.monitors = Monitors(scenario.configuration.exclusive)
+        self.recorder = Recorder(self.monitors if monitors else None, data)
+        self.network = Network(self.env, scenario.network, seed, self.recorder, self._arrive)
+        self.stores = {
+            group_store.SERVICE: Store(self.env, GroupStore(), seed, StoreFailed, self.monitors.commit),
+            stream_store.SERVICE: Store(self.env, StreamStore(), seed, FetchFailed),
+        }
+        self.processes: dict[str, Process] = {}
+        self._lives: dict[str, int] = {}
+        self._numbers = 0
+        self.schedule = draw(scenario, seed) if schedule is None else schedule
+        self.nemesis = Nemesis(self, self.schedule)
+        self._plan_members()
+        self._plan_load()
+
+    # -- running ------------------------------------------------------------------------------------------------
+
+    def run(self) -> Outcome:
+        """Both phases; an error of a machine, or any other, is a violation too."""
+        monitor = detail = ""
+        try:
+            self.env.run(until=int(self.scenario.phases.safety_s * S))
+            self.nemesis.heal()
+            self._live()
+            self._check_nodes()
+        except Violation as violation:
+            monitor, detail = violation.monitor, violation.detail
+        except GaplessError as error:
+            monitor, detail = type(error).__name__, str(error)
+        except Exception as error:  # a bug of ours is a result, with its place, not the end of a campaign
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            monitor, detail = type(error).__name__, f"{error} ({where.filename.rpartition('/')[2]}:{where.lineno})"
+        return self._outcome(monitor, detail)
+
+    def delivered(self, consumer: Consumer, event: Deliver) -> None:
+        """An application got messages."""
+        self.monitors.deliver(consumer, event, self.env.now)
+
+    def acknowledged(self, event: Acknowledged) -> None:
+        """An application has dealt with messages."""
+        self.monitors.acknowledge(event)
+
+    def restart(self, node: str) -> None:
+        """The node comes back under a new incarnation."""
+        self.recorder.fault(self.env.now, node, "restart")
+        self._launch(node)
+
+    def _arrive(self, packet: Packet) -> None:
+        dest, party, to, message, msg = packet
+        process = self.processes.get(dest)
+        if process is None or not process.alive:
+            self.network.drop(packet)
+        else:
+            process.receive(party, to, message, msg)
+
+    # -- members and load ---------------------------------------------------------------------------------------
+
+    def _plan_members(self) -> None:
+        members = self.scenario.members
+        for number in range(members.leaders):
+            self._launch(f"leader-{number + 1}")
+        for number in range(members.consumers):
+            self._at(number * S // 50, self._join, f"consumer-{number + 1}")
+        for number, at in enumerate(members.join_s):
+            self._at(int(at * S), self._join, f"consumer-{members.consumers + number + 1}")
+        for number, at in enumerate(members.leave_s):
+            self._at(int(at * S), self._leave, f"consumer-{number + 1}")
+
+    def _launch(self, node: str) -> None:
+        self._lives[node] = self._lives.get(node, 0) + 1
+        self._numbers += 1
+        self.network.attach(node, self._numbers)
+        kind = LeaderHost if node.startswith("leader") else Consumer
+        process = self.processes[node] = kind(self, node, self._lives[node])
+        process.start()
+
+    def _join(self, node: str) -> None:
+        self.recorder.fault(self.env.now, node, "join")
+        self._launch(node)
+
+    def _leave(self, node: str) -> None:
+        process = self.processes.get(node)
+        if isinstance(process, Consumer) and process.alive:
+            self.recorder.fault(self.env.now, node, "unsubscribe")
+            process.leave()
+
+    def _plan_load(self) -> None:
+        """Publishes are spread over most of the safety phase."""
+        load = self.scenario.load
+        chance = random.Random(f"{self.seed}/load")
+        end = int(self.scenario.phases.safety_s * 0.9 * S)
+        left = load.messages
+        while left > 0:
+            count = min(left, load.batch)
+            left -= count
+            topic = f"t{chance.randrange(load.topics):03}"
+            self._at(chance.randrange(end), self._publish, topic, count)
+
+    def _publish(self, topic: str, count: int) -> None:
+        (answer,) = self.stores[stream_store.SERVICE].apply(Append(0, topic, count))
+        assert isinstance(answer, Appended)
+        published = Published(answer.stream, answer.first, answer.last)
+        self.recorder.rows.append(event_row(self.env.now, "publisher-1", "publisher-1~1", "tell", published))
+        self.monitors.publish(answer.stream, answer.first, answer.last)
+
+    def _at(self, when: int, run, *args) -> None:  # type: ignore[no-untyped-def]
+        self.env.timeout(when).callbacks.append(lambda event: run(*args))
+
+    # -- the liveness phase -------------------------------------------------------------------------------------
+
+    def _live(self) -> None:
+        """Until every liveness property is true, or the time is up."""
+        end = self.env.now + int(self.scenario.phases.liveness_s * S)
+        while (missing := self._missing()) is not None:
+            if self.env.now >= end:
+                raise Violation(*missing)
+            self.env.run(until=self.env.now + TICK)
+
+    def _missing(self) -> tuple[str, str] | None:
+        """The first liveness property that is not true yet."""
+        left = self.monitors.unacknowledged()
+        leader = self._leader()
+        idle = not any(self._subscribed())
+        if left:
+            if leader is None:
+                return ("L6", "nobody leads the group")
+            if idle:
+                return None
+            lost = [stream for stream in left if not self._is_served(leader, stream)]
+            if lost:
+                return ("L2", f"{', '.join(lost[:3])}: unread messages, and granted to no live member")
+            return ("L5", f"{', '.join(left[:3])}: published and never acknowledged")
+        if leader is not None and not balanced(leader.members):
+            return ("L4", "the members' numbers of streams differ by more than one")
+        return None
+
+    def _subscribed(self) -> list[Consumer]:
+        return [
+            process
+            for _, process in sorted(self.processes.items())
+            if isinstance(process, Consumer) and process.alive and not process.host.ended
+        ]
+
+    def _leader(self) -> LeaderRecord | None:
+        for _, process in sorted(self.processes.items()):
+            if isinstance(process, LeaderHost) and process.alive:
+                for _, node in sorted(process.host.nodes.items()):
+                    if node.record.status is LEADING:
+                        record: LeaderRecord = node.record
+                        return record
+        return None
+
+    def _is_served(self, leader: LeaderRecord, stream: str) -> bool:
+        assignment = leader.assignments.get(stream)
+        if assignment is None:
+            return False
+        member = leader.members.get(assignment.link.borrower)
+        return member is not None and member.status is REGISTERED
+
+    def _check_nodes(self) -> None:
+        for _, process in sorted(self.processes.items()):
+            if process.alive:
+                for _, node in sorted(process.host.nodes.items()):
+                    node.check()
+
+    def _outcome(self, monitor: str, detail: str) -> Outcome:
+        monitors = self.monitors
+        return Outcome(
+            self.scenario.name,
+            self.seed,
+            monitor,
+            detail,
+            monitors.delivered,
+            sum(covered.prefix for covered in monitors.acked.values()),
+            monitors.duplicates,
+            self.network.sent,
+            self.network.dropped,
+            dict(sorted(self.nemesis.done.items())),
+            self.env.now,
+            len(self.recorder.rows),
+        )
+
+    @property
+    def rows(self) -> list[TraceRow]:
+        """The trace so far."""
+        return self.recorder.rows
