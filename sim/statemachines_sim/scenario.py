@@ -27,11 +27,11 @@ class Load(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     topics: int = 8
     messages: int = 2_500
-    batch: int = 10
+    batch: int = 25
     """Messages of one publish, all of one topic."""
     take: int = 4
     """Messages a consumer takes at a time."""
-    work_ms: Range = (1, 40)
+    work_ms: Range = (10, 120)
     """How long it takes to deal with them."""
 
 

@@ -95,7 +95,9 @@ class World:
         self.recorder = Recorder(self.monitors if monitors else None, data)
         self.network = Network(self.env, scenario.network, seed, self.recorder, self._arrive)
         self.stores = {
-            group_store.SERVICE: Store(self.env, GroupStore(), seed, StoreFailed, self.monitors.commit),
+            group_store.SERVICE: Store(
+                self.env, GroupStore(), seed, StoreFailed, self.monitors.commit if monitors else None
+            ),
             stream_store.SERVICE: Store(self.env, StreamStore(), seed, FetchFailed),
         }
         self.processes: dict[str, Process] = {}
@@ -127,7 +129,8 @@ class World:
 
     def delivered(self, consumer: Consumer, event: Deliver) -> None:
         """An application got messages."""
-        self.monitors.deliver(consumer, event, self.env.now)
+        if self.checks:
+            self.monitors.deliver(consumer, event, self.env.now)
 
     def acknowledged(self, event: Acknowledged) -> None:
         """An application has dealt with messages."""

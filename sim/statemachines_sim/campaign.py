@@ -1,0 +1,96 @@
+"""Campaign: many seeds of a scenario, over local processes, with their traces in files of whole runs."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from importlib.metadata import version
+from pathlib import Path
+
+import msgspec
+
+from statemachines.trace.parquet import Run, TraceWriter
+from statemachines_sim.fault import draw
+from statemachines_sim.runfile import tables
+from statemachines_sim.scenario import Scenario
+from statemachines_sim.world import Outcome, World
+
+SEEDS_PER_FILE = 20
+"""Runs in one trace file: the unit of work of a process."""
+
+
+class Job(msgspec.Struct, frozen=True):
+    """Some seeds for one process; `first_run` numbers its runs, `out` is where the trace goes ("" = nowhere)."""
+
+    scenario: Scenario
+    seeds: tuple[int, ...]
+    first_run: int
+    out: str
+
+
+def campaign(
+    scenario: Scenario,
+    seeds: range,
+    *,
+    out: Path | None = None,
+    processes: int = 2,
+    first_run: int = 0,
+    progress: Callable[[int], None] | None = None,
+) -> list[Outcome]:
+    """The outcomes in the order of the seeds; `progress(n)` is called as n more runs are done."""
+    jobs = list(_jobs(scenario, seeds, out, first_run))
+    outcomes: list[Outcome] = []
+    if processes <= 1 or len(jobs) == 1:
+        for job in jobs:
+            outcomes += _note(run_job(job), progress)
+        return outcomes
+    # Not fork: the caller may hold threads (a progress bar).
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+        for done in pool.map(run_job, jobs):
+            outcomes += _note(done, progress)
+    return outcomes
+
+
+def run_job(job: Job) -> list[Outcome]:
+    """Run its seeds one after the other; the trace file appears when all are done."""
+    if not job.out:
+        return [World(job.scenario, seed).run() for seed in job.seeds]
+    outcomes: list[Outcome] = []
+    name = f"{job.scenario.name}-{job.first_run:06}"
+    with TraceWriter(Path(job.out), name) as writer:
+        for number, seed in enumerate(job.seeds):
+            world = World(job.scenario, seed)
+            outcome = world.run()
+            writer.add(run_row(job.scenario, outcome, job.first_run + number), world.rows)
+            outcomes.append(outcome)
+    return outcomes
+
+
+def run_row(scenario: Scenario, outcome: Outcome, run: int) -> Run:
+    """The line of a run in the table of runs."""
+    facts = msgspec.structs.asdict(outcome)
+    facts["schedule"] = draw(scenario, outcome.seed)
+    facts["exclusive"] = scenario.configuration.exclusive
+    return Run(
+        run,
+        scenario.name,
+        outcome.seed,
+        msgspec.json.encode(facts).decode(),
+        "held" if outcome.held else f"{outcome.monitor}: {outcome.detail}",
+        msgspec.json.encode({"gapless": version("gapless"), "simpy": version("simpy")}).decode(),
+        tables(),
+    )
+
+
+def _jobs(scenario: Scenario, seeds: range, out: Path | None, first_run: int) -> Iterator[Job]:
+    for begin in range(0, len(seeds), SEEDS_PER_FILE):
+        part = tuple(seeds[begin : begin + SEEDS_PER_FILE])
+        yield Job(scenario, part, first_run + begin, "" if out is None else str(out))
+
+
+def _note(done: list[Outcome], progress: Callable[[int], None] | None) -> list[Outcome]:
+    if progress is not None:
+        progress(len(done))
+    return done

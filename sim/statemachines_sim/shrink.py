@@ -1,0 +1,75 @@
+"""Shrink: the smallest fault schedule we find that still makes a run fail in the same way.
+
+Delta debugging over the entries of the schedule, then each remaining fault is made shorter.  A candidate counts when
+the run breaks the same property; every candidate is a whole run, and their number is bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from statemachines_sim.fault import Fault
+from statemachines_sim.scenario import Scenario
+from statemachines_sim.world import Outcome, World
+
+RUNS_MAX = 400
+"""At most so many runs are spent on one failure."""
+
+T = TypeVar("T")
+
+
+def shrink(
+    scenario: Scenario, failed: Outcome, schedule: tuple[Fault, ...], progress: Callable[[int, int], None] | None = None
+) -> tuple[tuple[Fault, ...], Outcome]:
+    """A smaller schedule and the outcome of its run; `progress(runs, faults left)` is called after each run."""
+    attempts = 0
+    best = failed
+
+    def fails(candidate: tuple[Fault, ...]) -> bool:
+        nonlocal attempts, best
+        if attempts >= RUNS_MAX:
+            return False
+        attempts += 1
+        outcome = World(scenario, failed.seed, schedule=candidate).run()
+        if progress is not None:
+            progress(attempts, len(candidate))
+        if outcome.monitor == failed.monitor:
+            best = outcome
+            return True
+        return False
+
+    schedule = leave_out(schedule, fails)
+    schedule = weaken(schedule, fails)
+    return schedule, best
+
+
+def leave_out(items: tuple[T, ...], fails: Callable[[tuple[T, ...]], bool]) -> tuple[T, ...]:
+    """Leave out as many items as possible while `fails` stays true: halves first, then smaller and smaller parts."""
+    if fails(()):
+        return ()
+    size = len(items) // 2
+    while size >= 1:
+        begin = 0
+        while begin < len(items):
+            candidate = items[:begin] + items[begin + size :]
+            if candidate and fails(candidate):
+                items = candidate
+            else:
+                begin += size
+        size //= 2
+    return items
+
+
+def weaken(schedule: tuple[Fault, ...], fails: Callable[[tuple[Fault, ...]], bool]) -> tuple[Fault, ...]:
+    """Each fault for half as long, again and again, as long as the run still fails."""
+    for position in range(len(schedule)):
+        while schedule[position].for_ns > 1_000_000:
+            shorter = replace(schedule[position], for_ns=schedule[position].for_ns // 2)
+            candidate = (*schedule[:position], shorter, *schedule[position + 1 :])
+            if not fails(candidate):
+                break
+            schedule = candidate
+    return schedule

@@ -1,0 +1,171 @@
+"""Simulated runs: they hold, they repeat byte for byte, and planted bugs are caught."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+
+import pytest
+from msgspec.structs import replace
+
+from statemachines.kernel import Map
+from statemachines.shared_subscriptions import assignment, claim, member, membership, plan, session, subscription
+from statemachines.shared_subscriptions.borrower import LeaseEnded
+from statemachines.shared_subscriptions.configuration import MS, Configuration
+from statemachines_sim.campaign import campaign
+from statemachines_sim.fault import KINDS, Fault, S, draw
+from statemachines_sim.scenario import named, shipped
+from statemachines_sim.shrink import leave_out, shrink
+from statemachines_sim.world import World
+
+SEEDS = range(4)
+
+
+def digest(world):
+    return hashlib.sha256(repr(world.rows).encode()).hexdigest()
+
+
+@pytest.mark.parametrize("name", sorted(shipped()))
+def test_every_scenario_holds(name):
+    for outcome in campaign(named(name), SEEDS, processes=1):
+        assert outcome.held, outcome
+        assert outcome.acknowledged == 2_500
+
+
+def test_without_faults_every_message_is_delivered_exactly_once():
+    outcome = World(named("quiet"), 5).run()
+    assert (outcome.delivered, outcome.duplicates, outcome.faults) == (2_500, 0, {})
+
+
+def test_storm_is_a_storm():
+    """What the demo promises of each of its runs."""
+    for outcome in campaign(named("storm"), range(10), processes=1):
+        assert outcome.delivered >= 2_000
+        assert sum(outcome.faults.values()) >= 10
+        assert len(outcome.faults) >= 3
+
+
+def test_the_same_seed_is_the_same_run():
+    one, two = World(named("storm"), 3), World(named("storm"), 3)
+    assert one.run() == two.run()
+    assert one.rows == two.rows
+
+
+PROGRAM = """
+import hashlib
+from statemachines_sim.scenario import named
+from statemachines_sim.world import World
+world = World(named("storm"), 7, data=True)
+world.run()
+print(hashlib.sha256(repr(world.rows).encode()).hexdigest())
+"""
+
+
+def test_a_run_does_not_depend_on_the_hash_seed():
+    digests = set()
+    for hash_seed in ("0", "1", "4242"):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True
+        )
+        digests.add(done.stdout)
+    assert len(digests) == 1
+
+
+def test_monitors_and_data_do_not_change_the_run():
+    plain, bare = World(named("storm"), 2), World(named("storm"), 2, monitors=False)
+    assert plain.run().held
+    bare.run()
+    assert plain.rows == bare.rows
+
+
+def test_a_schedule_is_drawn_from_its_seed_alone():
+    assert draw(named("storm"), 9) == draw(named("storm"), 9)
+    assert draw(named("storm"), 9) != draw(named("storm"), 10)
+    assert {fault.kind for seed in range(30) for fault in draw(named("storm"), seed)} == set(KINDS)
+
+
+# -- planted bugs ---------------------------------------------------------------------------------------------------
+
+
+def short_validity(patch):
+    """A silent borrower is given up before its lease ends, and nobody waits for that end."""
+    patch.setattr(Configuration, "lease_by_other_clock_ns", lambda self: 0)
+    patch.setattr(
+        member, "heard_until", lambda record, now: member.SetTimer("expiry", now + 1_500 * MS, record.link.borrower)
+    )
+
+
+def lease_end_not_passed_on(patch):
+    told = subscription.Subscription.told
+    patch.setattr(
+        subscription.Subscription,
+        "told",
+        lambda self, party, event, now: () if isinstance(event, LeaseEnded) else told(self, party, event, now),
+    )
+
+
+def gap_acknowledged(patch):
+    patch.setattr(session, "join", lambda reading, first, last: replace(reading, progress=last + 2))
+
+
+def grant_never_repeated(patch):
+    patch.setattr(assignment, "again", lambda record, now: assignment.SetTimer("resend", now + 10**15, record.stream))
+
+
+def nothing_taken_back(patch):
+    patch.setattr(plan, "take_back", lambda draft, borrower: None)
+
+
+def progress_not_loaded(patch):
+    keep = claim.keep_page
+    patch.setattr(claim, "keep_page", lambda record, event: replace(keep(record, event), loaded=Map()))
+
+
+def unlisted_assignments_kept(patch):
+    patch.setattr(membership, "let_go", lambda draft, borrower: None)
+
+
+@pytest.mark.parametrize(
+    ("plant", "scenario", "caught"),
+    [
+        (short_validity, "partitions", {"S5", "S13"}),
+        (lease_end_not_passed_on, "pauses", {"S5", "S13"}),
+        (gap_acknowledged, "quiet", {"S6", "S14", "InvariantViolated"}),
+        (grant_never_repeated, "network", {"L2", "L5"}),
+        (nothing_taken_back, "storm", {"L4"}),
+        (progress_not_loaded, "kills", {"S7", "S13"}),
+        (unlisted_assignments_kept, "kills", {"S2", "InvariantViolated"}),
+    ],
+)
+def test_planted_bugs_are_caught(monkeypatch, plant, scenario, caught):
+    plant(monkeypatch)
+    found = {World(named(scenario), seed).run().monitor for seed in range(6)} - {""}
+    assert found & caught, found
+    assert found <= caught | {"L5", "L2"}, found
+
+
+# -- shrinking ------------------------------------------------------------------------------------------------------
+
+
+def test_a_failing_schedule_is_shrunk_to_what_matters(monkeypatch):
+    short_validity(monkeypatch)
+    scenario = named("partitions")
+    failed = next(one for one in (World(scenario, seed).run() for seed in range(6)) if one.monitor)
+    schedule = draw(scenario, failed.seed)
+    smaller, outcome = shrink(scenario, failed, schedule)
+    assert len(smaller) <= 2 < len(schedule)
+    assert outcome.monitor == failed.monitor
+    assert World(scenario, failed.seed, schedule=smaller).run().monitor == failed.monitor
+
+
+def test_leaving_out_keeps_exactly_what_is_needed():
+    assert leave_out(tuple(range(20)), lambda items: {3, 17} <= set(items)) == (3, 17)
+    assert leave_out((1, 2, 3), lambda items: True) == ()
+
+
+def test_a_fault_on_a_node_that_is_down_is_no_fault():
+    schedule = (Fault("crash", S, 5 * S, "consumer-1"), Fault("pause", 2 * S, S, "consumer-1"))
+    assert World(named("quiet"), 1, schedule=schedule).run().faults == {"crash": 1}
