@@ -1,0 +1,14 @@
+"""Benchmarks: every claim about speed is a row, measured in turns with its baseline; see README.md beside."""
+
+from statemachines_bench.measure import measure as measure
+from statemachines_bench.measure import measure_all as measure_all
+from statemachines_bench.measure import ns_per_event as ns_per_event
+from statemachines_bench.result import Result as Result
+from statemachines_bench.result import rendered as rendered
+from statemachines_bench.result import results_json as results_json
+from statemachines_bench.row import Pair as Pair
+from statemachines_bench.row import Ratio as Ratio
+from statemachines_bench.row import Row as Row
+from statemachines_bench.table import choose as choose
+from statemachines_bench.table import list_json as list_json
+from statemachines_bench.table import listed as listed

@@ -1,0 +1,166 @@
+"""Rows about the step itself: against `transitions`, against code written by hand, and how it grows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from statemachines.kernel import Effect, Event, Fsm, Step
+from statemachines.shared_subscriptions.borrower import BORROWER, BorrowerRecord
+from statemachines.shared_subscriptions.stream import STREAM
+from statemachines_bench.borrower_mix import Fed, connecting, granting, held_record, mix, new_record, progressing
+from statemachines_bench.hand_borrower import HandBorrower
+from statemachines_bench.leader_mix import hand_leader, leading_record, updating
+from statemachines_bench.measure import ns_per_event
+from statemachines_bench.row import Pair, Ratio, Row
+
+SMALL, LARGE = 10, 100_000
+"""Between so many streams `step-scale` looks at growth."""
+
+SCALE_EVENTS = 20_000
+
+TakeStep = Callable[[Any, Event, int], Step[Any]]
+
+
+# -- what is run ----------------------------------------------------------------------------------------------------
+
+
+def run_steps(step: TakeStep, record: Any, events: list[Fed]) -> Any:
+    """The record after all events; what they want done is dropped."""
+    for event, now_ns in events:
+        record = step(record, event, now_ns).record
+    return record
+
+
+def run_hand(feed: Callable[[Any, int], list[Effect]], events: list[Fed]) -> None:
+    """The same for something that changes in place."""
+    for event, now_ns in events:
+        feed(event, now_ns)
+
+
+@contextmanager
+def by_transitions(*machines: Fsm[Any]) -> Iterator[None]:
+    """Within, these machines step by `transitions`: child machines that others delegate to included."""
+    for fsm in machines:
+        vars(fsm)["step"] = fsm.reference_step
+    try:
+        yield
+    finally:
+        for fsm in machines:
+            del vars(fsm)["step"]
+
+
+def hand_borrower(record: BorrowerRecord) -> HandBorrower:
+    """A borrower written by hand, as new as the record."""
+    return HandBorrower(record.id, record.group, record.filter, record.registry, record.configuration)
+
+
+def held_hand(streams: int) -> HandBorrower:
+    """As `held_record`: connected, with so many streams."""
+    hand = hand_borrower(new_record())
+    run_hand(hand.feed, connecting() + granting(streams))
+    return hand
+
+
+# -- the rows -------------------------------------------------------------------------------------------------------
+
+
+def prepare_dispatch() -> Pair:
+    events = mix()
+    record = new_record()
+
+    def ours() -> float:
+        return ns_per_event(lambda: run_steps(BORROWER.step, record, events), len(events))
+
+    def baseline() -> float:
+        with by_transitions(BORROWER, STREAM):
+            return ns_per_event(lambda: run_steps(BORROWER.step, record, events), len(events))
+
+    return Pair(ours, baseline)
+
+
+def prepare_dispatch_hand() -> Pair:
+    events = mix()
+    record = new_record()
+
+    def ours() -> float:
+        return ns_per_event(lambda: run_steps(BORROWER.step, record, events), len(events))
+
+    def baseline() -> float:
+        hand = hand_borrower(record)
+        return ns_per_event(lambda: run_hand(hand.feed, events), len(events))
+
+    return Pair(ours, baseline)
+
+
+def prepare_step_scale() -> Pair:
+    """Every record and every hand-written borrower holds its streams before anything is timed."""
+    events = {streams: progressing(streams, SCALE_EVENTS) for streams in (SMALL, LARGE)}
+    records = {streams: held_record(streams) for streams in (SMALL, LARGE)}
+
+    def ours(streams: int) -> float:
+        return ns_per_event(lambda: run_steps(BORROWER.step, records[streams], events[streams]), SCALE_EVENTS)
+
+    def by_hand(streams: int) -> float:
+        hand = held_hand(streams)
+        return ns_per_event(lambda: run_hand(hand.feed, events[streams]), SCALE_EVENTS)
+
+    return Pair(lambda: ours(LARGE) / ours(SMALL), lambda: by_hand(LARGE) / by_hand(SMALL))
+
+
+def prepare_step_scale_leader() -> Pair:
+    from statemachines.shared_subscriptions.leader import LEADER
+
+    records = {streams: leading_record(streams) for streams in (SMALL, LARGE)}
+    events = {streams: updating(record, SCALE_EVENTS) for streams, record in records.items()}
+
+    def ours(streams: int) -> float:
+        return ns_per_event(lambda: run_steps(LEADER.step, records[streams], events[streams]), SCALE_EVENTS)
+
+    def by_hand(streams: int) -> float:
+        hand = hand_leader(records[streams])
+        return ns_per_event(lambda: run_hand(hand.feed, events[streams]), SCALE_EVENTS)
+
+    return Pair(lambda: ours(LARGE) / ours(SMALL), lambda: by_hand(LARGE) / by_hand(SMALL))
+
+
+ROWS = (
+    Row(
+        name="dispatch",
+        about="a whole Borrower step, against the same rows through prebuilt transitions machines",
+        unit="ns / event",
+        baseline_name="transitions.Machine",
+        prepare=prepare_dispatch,
+        ratio=Ratio.BASELINE_OVER_OURS,
+        at_least=8,
+        aim="12",
+    ),
+    Row(
+        name="dispatch-hand",
+        about="a whole Borrower step, against a mutable class written by hand",
+        unit="ns / event",
+        baseline_name="HandBorrower",
+        prepare=prepare_dispatch_hand,
+        ratio=Ratio.OURS_OVER_BASELINE,
+        at_most=4,
+    ),
+    Row(
+        name="step-scale",
+        about="growth of the Borrower's step from 10 to 100 000 streams, against that of a hand-written class",
+        unit="x",
+        baseline_name="HandBorrower",
+        prepare=prepare_step_scale,
+        ratio=Ratio.OURS_OVER_BASELINE,
+        at_most=1.5,
+    ),
+    Row(
+        name="step-scale-leader",
+        about="growth of the Leader's step from 10 to 100 000 streams, against that of a hand-written class",
+        unit="x",
+        baseline_name="HandLeader",
+        prepare=prepare_step_scale_leader,
+        ratio=Ratio.OURS_OVER_BASELINE,
+        at_most=1.5,
+    ),
+)

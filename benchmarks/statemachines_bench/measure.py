@@ -1,0 +1,50 @@
+"""Measure: ours and the baseline in turns, so that whatever else the machine does meets both."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable
+from time import perf_counter, perf_counter_ns
+
+from statemachines_bench.result import Result
+from statemachines_bench.row import Pair, Row
+
+Progress = Callable[[str], None]
+
+
+def measure_all(rows: Iterable[Row], progress: Progress) -> list[Result]:
+    """Measure each row; `progress` is told what is being done."""
+    results = []
+    for row in rows:
+        progress(f"{row.name}: {row.about}")
+        results.append(measure(row))
+    return results
+
+
+def measure(row: Row, clock: Callable[[], float] = perf_counter) -> Result:
+    """Ours, baseline, ours, ...: as many rounds as the first one, timed by `clock` in seconds, leaves time for."""
+    pair = row.prepare()
+    began = clock()
+    values = [one_round(pair)]
+    values += [one_round(pair) for _ in range(rounds_for(clock() - began) - 1)]
+    return Result(row, tuple(ours for ours, _ in values), tuple(baseline for _, baseline in values))
+
+
+def one_round(pair: Pair) -> tuple[float, float]:
+    """One value of each."""
+    return pair.ours(), pair.baseline()
+
+
+def rounds_for(seconds: float) -> int:
+    """Five rounds of a row that takes less than 10 seconds a round, three below 60, else one."""
+    if seconds < 10:
+        return 5
+    return 3 if seconds < 60 else 1
+
+
+def ns_per_event(run: Callable[[], object], events: int) -> float:
+    """Nanoseconds per event of one run over so many; what earlier runs left behind is collected first."""
+    gc.collect()
+    began = perf_counter_ns()
+    run()
+    return (perf_counter_ns() - began) / events

@@ -1,0 +1,67 @@
+"""Row: one claim about speed, as something that can be measured against one baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import NamedTuple
+
+import msgspec
+
+Measure = Callable[[], float]
+"""Run once; the value in the unit of the row."""
+
+
+class Pair(NamedTuple):
+    """What one row runs in turns."""
+
+    ours: Measure
+    baseline: Measure
+
+
+class Ratio(Enum):
+    """Which way the two values are divided."""
+
+    BASELINE_OVER_OURS = "baseline / ours"
+    """How many times less ours takes: for costs."""
+    OURS_OVER_BASELINE = "ours / baseline"
+    """How many times more ours takes, or yields."""
+
+    def of(self, ours: float, baseline: float) -> float:
+        """The ratio of two values."""
+        return baseline / ours if self is Ratio.BASELINE_OVER_OURS else ours / baseline
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One row of the table.
+
+    `about`: the claim in one line; `unit` of both values; `prepare()` makes ready (not timed) and gives what is run in
+    turns; `at_least`, `at_most`: the target of the ratio, at most one of them, none for a row that only reports;
+    `aim`: what we would like, in words, absolute values included.
+    """
+
+    name: str
+    about: str
+    unit: str
+    baseline_name: str
+    prepare: Callable[[], Pair]
+    ratio: Ratio
+    at_least: float | None = None
+    at_most: float | None = None
+    aim: str = ""
+
+    @property
+    def target(self) -> float | None:
+        """The bound of the ratio; None: the row only reports."""
+        return self.at_most if self.at_least is None else self.at_least
+
+    @property
+    def wanted(self) -> str:
+        """The target in words."""
+        if self.target is None:
+            return "report only"
+        return f"{'at most' if self.at_least is None else 'at least'} {self.target:g}"
+
+    def holds(self, ratio: float) -> bool:
+        """Whether the target is met; a row without a target always holds."""
+        return (self.at_least is None or ratio >= self.at_least) and (self.at_most is None or ratio <= self.at_most)

@@ -1,0 +1,59 @@
+"""Table: all the rows there are, by theme.  A new theme is a module with `ROWS`, named in `THEMES`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Final
+
+import msgspec
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from statemachines.kernel import ConfigurationError
+from statemachines_bench.row import Row
+
+THEMES: Final = ("dispatch",)
+"""The modules of this package that have rows, in the order in which they are measured."""
+
+
+def all_rows() -> tuple[Row, ...]:
+    """Every row, by theme."""
+    return tuple(row for theme in THEMES for row in import_module(f"statemachines_bench.{theme}").ROWS)
+
+
+def choose(names: Sequence[str]) -> tuple[Row, ...]:
+    """The rows called so, in the order of the table; all without names.  Raises `ConfigurationError` for others."""
+    rows = all_rows()
+    known = [row.name for row in rows]
+    for name in names:
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]!r}? " if close else ""
+            raise ConfigurationError("bench row", name, f"unknown; {hint}there are: {', '.join(known)}")
+    return tuple(row for row in rows if not names or row.name in names)
+
+
+def listed(rows: Iterable[Row]) -> RenderableType:
+    """A line for each row."""
+    table = Table.grid(padding=(0, 3))
+    for row in rows:
+        table.add_row(Text(row.name, style="bold"), Text(row.wanted), Text(row.about))
+    return table
+
+
+def list_json(rows: Iterable[Row]) -> bytes:
+    """The rows as a list of objects: name, about, unit, baseline_name, target."""
+    objects = [
+        {
+            "name": row.name,
+            "about": row.about,
+            "unit": row.unit,
+            "baseline_name": row.baseline_name,
+            "target": row.target,
+        }
+        for row in rows
+    ]
+    return msgspec.json.format(msgspec.json.encode(objects), indent=2)

@@ -1,0 +1,181 @@
+"""The command `gapless`.
+
+Exit codes: 0 held, 1 violated, 2 usage, 3 inconclusive (also when we ourselves fail).  A command loads what it needs
+when it runs, so that one without extras works without them; `--json` goes to stdout, progress and errors to stderr.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+from enum import IntEnum
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from statemachines import __version__
+from statemachines.kernel import GaplessError, InvariantViolated
+
+
+class Exit(IntEnum):
+    """What the exit code says."""
+
+    HELD = 0
+    VIOLATED = 1
+    USAGE = 2
+    INCONCLUSIVE = 3
+
+
+EXTRAS: Final = {
+    "simpy": "sim",
+    "pyarrow": "sim",
+    "networkx": "spec",
+    "numba": "spec",
+    "hypothesis": "testing",
+    "pytest": "testing",
+    "sqlalchemy": "sql",
+    "psycopg": "postgres",
+    "zenoh": "zenoh",
+    "atomicshm": "shm",
+    "mqtt5": "mqtt",
+    "pyspark": "reports",
+    "pandas": "reports",
+    "jinja2": "reports",
+    "altair": "reports",
+    "polars": "bench",
+    "duckdb": "bench",
+}
+"""Package that is imported -> the extra of this distribution that brings it."""
+
+app = typer.Typer(
+    name="gapless",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="State machines of protocols that deliver without gaps: look at them, run them, check them, judge traces.",
+    epilog="Exit codes: 0 held, 1 violated, 2 wrong usage, 3 inconclusive.",
+)
+
+JSON = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")]
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(run())
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command (`sys.argv` without arguments); its exit code."""
+    try:
+        app(args=arguments, prog_name="gapless")
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else Exit.HELD
+    except ImportError as error:
+        return _missing(error)
+    except InvariantViolated as error:
+        return _fail(str(error), Exit.VIOLATED)
+    except (GaplessError, OSError) as error:
+        return _fail(str(error), Exit.USAGE)
+    except Exception:
+        traceback.print_exc()
+        return _fail("this is a mistake of gapless itself; nothing has been decided", Exit.INCONCLUSIVE)
+    return Exit.HELD
+
+
+def _fail(text: str, code: Exit) -> int:
+    print(f"error: {text}", file=sys.stderr)
+    return code
+
+
+def _missing(error: ImportError) -> int:
+    """A package of an extra is not installed; any other failed import is a mistake of ours."""
+    package = (error.name or "").partition(".")[0]
+    extra = EXTRAS.get(package)
+    if extra is None:
+        traceback.print_exception(error)
+        return _fail("this is a mistake of gapless itself; nothing has been decided", Exit.INCONCLUSIVE)
+    return _fail(f"this command needs the extra '{extra}': pip install 'gapless[{extra}]'", Exit.USAGE)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"gapless {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def show(
+    machine: Annotated[
+        str, typer.Argument(metavar="MACHINE", help="Name of a machine; without one, list them all.")
+    ] = "",
+    mermaid: Annotated[bool, typer.Option("--mermaid", help="A Mermaid state diagram.")] = False,
+    graphviz: Annotated[bool, typer.Option("--graphviz", help="A Graphviz digraph.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="The table in Markdown.")] = False,
+    json: JSON = False,
+) -> None:
+    """Show a machine: its table, its timers, and the clauses that its rows carry out."""
+    from statemachines import catalogue, diagrams
+    from statemachines import show as shown
+
+    drawn = ((mermaid, diagrams.mermaid), (graphviz, diagrams.graphviz), (markdown, diagrams.markdown))
+    if mermaid + graphviz + markdown + json > 1:
+        raise typer.BadParameter("choose one of --mermaid, --graphviz, --markdown, --json")
+    drawings = [draw for wanted, draw in drawn if wanted]
+    if drawings and not machine:
+        raise typer.BadParameter("a diagram needs a MACHINE; `gapless show` lists them")
+    if drawings:
+        print(drawings[0](catalogue.machine(machine)), end="")
+    elif json:
+        _print_json(shown.description_json(machine) if machine else shown.listing_json())
+    else:
+        shown.write(shown.description(machine) if machine else shown.listing())
+
+
+@app.command()
+def bench(
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Rows; default all.")] = None,
+    listed: Annotated[bool, typer.Option("--list", help="List the rows; measure nothing.")] = False,
+    save: Annotated[Path | None, typer.Option(metavar="PATH", help="Also write the results there, as JSON.")] = None,
+    json: JSON = False,
+) -> None:
+    """Measure against baselines, in turns; exit code 1 if a target is missed.
+
+    One row, one baseline: targets are ratios, since absolute times are those of this machine.
+    """
+    import statemachines_bench as benchmarks
+    from statemachines import show as shown
+
+    chosen = benchmarks.choose(names or [])
+    if listed:
+        _print_json(benchmarks.list_json(chosen)) if json else shown.write(benchmarks.listed(chosen))
+        return
+    results = benchmarks.measure_all(chosen, progress=_progress)
+    if save is not None:
+        save.write_bytes(benchmarks.results_json(results) + b"\n")
+    if json:
+        _print_json(benchmarks.results_json(results))
+    else:
+        shown.write(benchmarks.rendered(results))
+    if not all(result.holds for result in results):
+        raise typer.Exit(Exit.VIOLATED)
+
+
+def _print_json(text: bytes) -> None:
+    print(text.decode())
+
+
+def _progress(text: str) -> None:
+    """Only where somebody is looking."""
+    if sys.stderr.isatty():
+        print(text, file=sys.stderr)

@@ -1,0 +1,146 @@
+"""Show: a machine's table and its clauses as text, for people and for programs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from io import StringIO
+from typing import IO, Any
+
+import msgspec
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from statemachines import catalogue, diagrams
+from statemachines.catalogue import Clause
+from statemachines.kernel import Fsm
+
+WIDTH_WITHOUT_TERMINAL = 200
+"""Columns where nobody is looking: wide enough for a table, so that a line of it stays a line."""
+
+
+def write(shown: RenderableType, file: IO[str] | None = None) -> None:
+    """Print as wide as the terminal; plain, wide and without trailing blanks where there is none."""
+    stream = file or sys.stdout
+    if stream.isatty():
+        Console(file=stream, highlight=False).print(shown)
+        return
+    plain = Console(file=StringIO(), highlight=False, width=WIDTH_WITHOUT_TERMINAL, no_color=True)
+    with plain.capture() as captured:
+        plain.print(shown)
+    stream.write("".join(line.rstrip() + "\n" for line in captured.get().splitlines()))
+
+
+def listing() -> RenderableType:
+    """The machines, a line each, by protocol."""
+    parts: list[RenderableType] = []
+    for protocol in catalogue.PROTOCOLS:
+        table = Table.grid(padding=(0, 3))
+        for name in protocol.machines:
+            fsm = catalogue.machine(name)
+            size = f"{len(fsm.states)} states, {len(fsm.lines)} rows"
+            table.add_row(Text(name, style="bold"), size, catalogue.summary(name))
+        parts += [Text(protocol.name.replace("_", " ")), Padding(table, (0, 0, 1, 2))]
+    parts.append(Text("gapless show MACHINE shows its table and its clauses"))
+    return Group(*parts)
+
+
+def listing_json() -> bytes:
+    """The machines as a list of objects: name, protocol, summary, states, rows."""
+    return _json(
+        {
+            "name": name,
+            "protocol": protocol.name,
+            "summary": catalogue.summary(name),
+            "states": diagrams.state_names(catalogue.machine(name)),
+            "rows": len(catalogue.machine(name).lines),
+        }
+        for protocol in catalogue.PROTOCOLS
+        for name in protocol.machines
+    )
+
+
+def description(name: str) -> RenderableType:
+    """One machine: what it is, its table, its timers, and the text of every clause that it carries out."""
+    fsm = catalogue.machine(name)
+    clauses = _clauses_of(fsm, catalogue.clauses(catalogue.protocol_of(name).name))
+    parts: list[RenderableType] = [
+        Text.assemble((name, "bold"), f": {catalogue.summary(name)}"),
+        Text(_states(fsm)),
+        _table(fsm),
+    ]
+    if fsm.timers:
+        parts += [_timers(fsm), Text()]
+    return Group(*parts, _clause_list(clauses))
+
+
+def description_json(name: str) -> bytes:
+    """One machine as an object: name, protocol, states, initial, final, timers, lines, clauses."""
+    fsm = catalogue.machine(name)
+    protocol = catalogue.protocol_of(name).name
+    return _json(
+        {
+            "name": fsm.name,
+            "protocol": protocol,
+            "states": diagrams.state_names(fsm),
+            "initial": fsm.initial.value,
+            "final": [state.value for state in fsm.final],
+            "timers": [
+                {"name": timer.name, "states": [state.value for state in timer.states], "on_entry": timer.on_entry}
+                for timer in fsm.timers
+            ],
+            "lines": diagrams.cells(fsm),
+            "clauses": _clauses_of(fsm, catalogue.clauses(protocol)),
+        }
+    )
+
+
+def _states(fsm: Fsm[Any]) -> str:
+    """The states in a line, first the one it starts in."""
+    final = [str(state.value) for state in fsm.final]
+    ends = f"; ends in {', '.join(final)}" if final else "; never ends"
+    return f"states: {', '.join(diagrams.state_names(fsm))}; starts in {fsm.initial.value}{ends}"
+
+
+def _table(fsm: Fsm[Any]) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("#", justify="right")
+    for head in ("event", "from", "to", "guard", "action", "clause"):
+        table.add_column(head, overflow="fold")
+    for one in diagrams.cells(fsm):
+        style = None if one.kind == "row" else "dim"
+        cells = (one.event, ", ".join(one.sources), diagrams.target(one), one.guard, one.action, one.clause)
+        table.add_row(str(one.number), *(Text(cell) for cell in cells), style=style)
+    return table
+
+
+def _timers(fsm: Fsm[Any]) -> Table:
+    table = Table.grid(padding=(0, 3))
+    for timer in fsm.timers:
+        armed = "armed on entering" if timer.on_entry else "armed by a row, in"
+        states = ", ".join(str(state.value) for state in timer.states)
+        table.add_row(Text("timer"), Text(timer.name, style="bold"), Text(f"{armed} {states}"))
+    return table
+
+
+def _clauses_of(fsm: Fsm[Any], clauses: Mapping[str, Clause]) -> list[Clause]:
+    """The clauses that the rows and invariants of the machine name, in the order of the page."""
+    named = {line.clause for line in fsm.lines} | {invariant.clause for invariant in fsm.invariants}
+    return [clause for clause in clauses.values() if clause.id in named]
+
+
+def _clause_list(clauses: Iterable[Clause]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    for clause in clauses:
+        source = f" ({clause.source})" if clause.source else ""
+        table.add_row(Text(clause.id, style="bold"), Text.assemble(clause.text, (source, "dim")))
+    return table
+
+
+def _json(value: Any) -> bytes:
+    """Indented, so that it can be read and compared line by line."""
+    plain = msgspec.to_builtins(list(value) if isinstance(value, Iterable) and not isinstance(value, dict) else value)
+    return msgspec.json.format(msgspec.json.encode(plain), indent=2)
