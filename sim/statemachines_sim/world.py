@@ -20,6 +20,7 @@ from statemachines.shared_subscriptions.stream_store import (
     Append,
     Appended,
     FetchFailed,
+    Published,
     StreamStore,
     parse_filter,
 )
@@ -38,14 +39,6 @@ from statemachines_sim.store import Store
 
 TICK = S // 4
 """How often the liveness phase looks whether it is done."""
-
-
-class Published(msgspec.Struct, frozen=True, gc=False):
-    """Messages `first`..`last` of `stream` are in the stream store."""
-
-    stream: str
-    first: int
-    last: int
 
 
 class Outcome(msgspec.Struct, frozen=True):

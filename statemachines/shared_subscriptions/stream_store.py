@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from statemachines.kernel import Answer, ConfigurationError, Map, Request, in_order
+from statemachines.kernel import Answer, ConfigurationError, Event, Map, Request, in_order
 
 SERVICE = "stream_store"
 
@@ -96,6 +96,14 @@ class Appended(Answer, frozen=True, gc=False):
     """The messages are durable as `first`..`last` of `stream`."""
 
     n: int
+    stream: str
+    first: int
+    last: int
+
+
+class Published(Event, frozen=True, gc=False):
+    """To whoever keeps account: messages `first`..`last` of `stream` are in the store."""
+
     stream: str
     first: int
     last: int

@@ -109,16 +109,15 @@ class Subscription(Host):
             return self._replace(event, now_ns)
         return None
 
-    def _replace(self, event: Destroyed, now_ns: int) -> Inward:
-        """The lease went with the borrower; the next one begins, unless this was the last."""
+    def _replace(self, event: Destroyed, now_ns: int) -> Inward | None:
+        """The lease went with the borrower; the next one begins.  If this was the last, the application is told."""
         self._epoch = max(self._epoch, event.epoch)
-        paused = (self.session, LeaseEnded(event.borrower))
         if not event.recreate:
             self.ended = True
-            return (paused,)
+            return None
         self.recreated += 1
         self._borrow(now_ns)
-        return (paused, (self.borrower, Start()))
+        return ((self.session, LeaseEnded(event.borrower)), (self.borrower, Start()))
 
     def _borrow(self, now_ns: int) -> None:
         self._number += 1

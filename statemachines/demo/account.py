@@ -1,0 +1,136 @@
+"""Account: what the consumers' own files say, apart from any trace.
+
+A consumer writes a line for each message it got before it deals with it, and one for each it acknowledged.  From these
+alone: every line of the input was acknowledged, with its own content; a message was got twice only where its
+first owner was killed, and then exactly from where the next grant of its stream began.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import defaultdict
+from pathlib import Path
+
+import msgspec
+
+GOT, ACK = "got", "ack"
+
+
+class Line(msgspec.Struct, frozen=True, array_like=True):
+    """What happened to a message; `digest` of its payload."""
+
+    what: str
+    stream: str
+    grant: int
+    offset: int
+    digest: str = ""
+
+
+class ConsumerFile:
+    """What a consumer appends; a line is the operating system's when its method returns."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+
+    def got(self, stream: str, grant: int, messages: list[tuple[int, bytes]]) -> None:
+        """Messages (offset, payload) that were handed over."""
+        self._write([Line(GOT, stream, grant, offset, digest(payload)) for offset, payload in messages])
+
+    def acked(self, stream: str, grant: int, messages: list[tuple[int, bytes]]) -> None:
+        """Messages that were acknowledged."""
+        self._write([Line(ACK, stream, grant, offset) for offset, _ in messages])
+
+    def _write(self, lines: list[Line]) -> None:
+        os.write(self._file, msgspec.json.Encoder().encode_lines(lines))
+
+
+class Segment(msgspec.Struct):
+    """What one consumer got of a stream under one grant: offsets `first`..`last`."""
+
+    consumer: str
+    grant: int
+    first: int
+    last: int
+
+
+class Account(msgspec.Struct):
+    """The result: `wrong` says what does not hold (empty: everything does)."""
+
+    lines: int = 0
+    acknowledged: int = 0
+    got: int = 0
+    duplicates: int = 0
+    wrong: list[str] = []
+
+
+def digest(payload: bytes) -> str:
+    """What identifies a payload."""
+    return hashlib.sha256(payload).hexdigest()[:16]
+
+
+def read_file(path: Path) -> list[Line]:
+    """The lines of a consumer; one that was cut by its death is left out."""
+    if not path.exists():
+        return []
+    data = path.read_bytes()
+    whole = data[: data.rfind(b"\n") + 1]
+    return msgspec.json.Decoder(Line).decode_lines(whole)
+
+
+def acknowledged(files: dict[str, Path]) -> int:
+    """How many different messages have been acknowledged so far."""
+    return len({(line.stream, line.offset) for path in files.values() for line in read_file(path) if line.what == ACK})
+
+
+def check(topics: dict[str, list[bytes]], files: dict[str, Path], killed: str) -> Account:
+    """Judge the files of the consumers (name -> path) against the input."""
+    account = Account(lines=sum(len(lines) for lines in topics.values()))
+    segments: dict[str, list[Segment]] = defaultdict(list)
+    acked: dict[str, set[int]] = defaultdict(set)
+    for consumer, path in files.items():
+        open_segments: dict[tuple[str, int], Segment] = {}
+        for line in read_file(path):
+            if line.what == ACK:
+                acked[line.stream].add(line.offset)
+                continue
+            account.got += 1
+            check_content(account, topics, line)
+            segment = open_segments.get((line.stream, line.grant))
+            if segment is None:
+                segment = Segment(consumer, line.grant, line.offset, line.offset - 1)
+                open_segments[line.stream, line.grant] = segment
+                segments[line.stream].append(segment)
+            if line.offset != segment.last + 1:
+                account.wrong.append(f"{consumer}: {line.stream} jumps from {segment.last} to {line.offset}")
+            segment.last = line.offset
+    for stream, parts in segments.items():
+        check_segments(account, stream, sorted(parts, key=lambda part: part.grant), killed)
+    by_topic = {stream.partition("/")[2]: offsets for stream, offsets in acked.items()}
+    for topic, lines in topics.items():
+        offsets = by_topic.get(topic, set())
+        account.acknowledged += len(offsets)
+        missing = len(lines) - len(offsets & set(range(len(lines))))
+        if missing:
+            account.wrong.append(f"{topic}: {missing} of {len(lines)} lines were never acknowledged")
+    return account
+
+
+def check_content(account: Account, topics: dict[str, list[bytes]], line: Line) -> None:
+    """The payload is the line of the file at that offset."""
+    lines = topics.get(line.stream.partition("/")[2], [])
+    if line.offset >= len(lines) or digest(lines[line.offset]) != line.digest:
+        account.wrong.append(f"{line.stream}: message {line.offset} is not that line of the input")
+
+
+def check_segments(account: Account, stream: str, parts: list[Segment], killed: str) -> None:
+    """One owner after the other, each from where the one before ended; only after the killed one from further back."""
+    high = -1
+    for number, part in enumerate(parts):
+        before = parts[number - 1] if number else Segment("", 0, 0, -1)
+        if part.first > before.last + 1:
+            account.wrong.append(f"{stream}: nobody got {before.last + 1} to {part.first - 1}")
+        elif part.first <= before.last and before.consumer != killed:
+            account.wrong.append(f"{stream}: {part.consumer} got again what {before.consumer} had finished")
+        account.duplicates += max(0, min(high, part.last) - part.first + 1)
+        high = max(high, part.last)
