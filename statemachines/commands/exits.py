@@ -1,0 +1,14 @@
+"""What the exit code of a command says."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """0 held, 1 violated, 2 wrong usage, 3 inconclusive."""
+
+    HELD = 0
+    VIOLATED = 1
+    USAGE = 2
+    INCONCLUSIVE = 3

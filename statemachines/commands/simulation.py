@@ -1,0 +1,185 @@
+"""`gapless simulate`, `replay` and `campaign`: runs of the shared subscriptions under failures."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from statemachines.commands.exits import Exit
+from statemachines.commands.progress import bar
+
+if TYPE_CHECKING:
+    from statemachines_sim.fault import Fault
+    from statemachines_sim.scenario import Scenario
+    from statemachines_sim.world import Outcome
+
+JSON = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")]
+ScenarioName = Annotated[
+    str, typer.Argument(metavar="SCENARIO", help="Name of a shipped scenario, or a .toml file; `list` lists them.")
+]
+TraceTo = Annotated[Path | None, typer.Option("--trace", metavar="DIR", help="Write the trace there, as Parquet.")]
+KEPT = Path("out/failures")
+"""Where run files of failures are kept."""
+
+
+def simulate(
+    scenario: ScenarioName,
+    seed: Annotated[int, typer.Option(help="Everything random follows from it.")] = 0,
+    trace: TraceTo = None,
+    data: Annotated[bool, typer.Option("--data", help="Fill the trace's data column with the events' fields.")] = False,
+    json: JSON = False,
+) -> None:
+    """Run one scenario with one seed; a failure is shrunk and kept as a file that `replay` repeats."""
+    from statemachines_sim.fault import draw
+    from statemachines_sim.scenario import named, shipped
+
+    if scenario == "list":
+        for name in shipped():
+            print(f"{name:12} {named(name).about}")
+        return
+    chosen = named(scenario)
+    if not json:
+        print(f"scenario {chosen.name}, seed {seed}")
+    schedule = draw(chosen, seed)
+    outcome = run_one(chosen, seed, schedule, trace, data)
+    show(outcome, json)
+    if not outcome.held:
+        keep_failure(chosen, outcome, schedule)
+        raise typer.Exit(Exit.VIOLATED)
+
+
+def replay(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="A run file, as `simulate` and `campaign` keep them.")],
+    trace: TraceTo = None,
+    data: Annotated[bool, typer.Option("--data", help="Fill the trace's data column with the events' fields.")] = False,
+    json: JSON = False,
+) -> None:
+    """Repeat a run from its file, byte for byte; exit code 1 if it fails again."""
+    from statemachines_sim import runfile
+
+    run = runfile.read(path)
+    if not json:
+        print(f"scenario {run.scenario.name}, seed {run.seed}, {len(run.schedule)} faults")
+        for fault in run.schedule:
+            print(f"  {describe(fault)}")
+    if run.fingerprint and run.fingerprint != runfile.tables():
+        print(f"note: kept with tables {run.fingerprint}; these are {runfile.tables()}", file=sys.stderr)
+    outcome = run_one(run.scenario, run.seed, run.schedule, trace, data)
+    show(outcome, json)
+    if not outcome.held:
+        raise typer.Exit(Exit.VIOLATED)
+
+
+def campaign(
+    scenario: ScenarioName,
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 200,
+    first: Annotated[int, typer.Option("--from", min=0, help="The first seed.")] = 0,
+    processes: Annotated[int, typer.Option(min=1, max=256, help="Local processes.")] = 2,
+    trace: TraceTo = None,
+    json: JSON = False,
+) -> None:
+    """Run many seeds of a scenario over local processes, and print what they came to."""
+    from statemachines_sim.campaign import campaign as run_campaign
+    from statemachines_sim.fault import draw
+    from statemachines_sim.scenario import named
+
+    chosen = named(scenario)
+    if not json:
+        print(f"scenario {chosen.name}, seeds {first} to {first + seeds - 1}")
+    with bar("seeds") as advance:
+        done = 0
+
+        def progress(more: int) -> None:
+            nonlocal done
+            done += more
+            advance(done, seeds)
+
+        outcomes = run_campaign(chosen, range(first, first + seeds), out=trace, processes=processes, progress=progress)
+    failed = [outcome for outcome in outcomes if not outcome.held]
+    print(msgspec.json.encode(outcomes).decode()) if json else print(totals(outcomes))
+    if failed:
+        for outcome in failed[1:10]:
+            print(f"seed {outcome.seed}: {outcome.monitor}: {outcome.detail}", file=sys.stderr)
+        keep_failure(chosen, failed[0], draw(chosen, failed[0].seed))
+        raise typer.Exit(Exit.VIOLATED)
+
+
+def run_one(scenario: Scenario, seed: int, schedule: tuple[Fault, ...], trace: Path | None, data: bool) -> Outcome:
+    """One run, its trace in `trace`."""
+    from statemachines_sim.campaign import run_row
+    from statemachines_sim.world import World
+
+    world = World(scenario, seed, schedule=schedule, data=data)
+    outcome = world.run()
+    if trace is not None:
+        from statemachines.trace.parquet import TraceWriter
+
+        with TraceWriter(trace, f"{scenario.name}-{seed}") as writer:
+            writer.add(run_row(scenario, outcome, 0), world.rows)
+    return outcome
+
+
+def show(outcome: Outcome, json: bool) -> None:
+    """The outcome of a run."""
+    if json:
+        print(msgspec.json.encode(outcome).decode())
+        return
+    faults = ", ".join(f"{count} {kind}" for kind, count in outcome.faults.items()) or "none"
+    print(
+        f"{outcome.delivered} messages delivered, {outcome.duplicates} of them again; "
+        f"{outcome.acknowledged} acknowledged"
+    )
+    print(f"{outcome.sent} packets sent, {outcome.dropped} dropped; faults: {faults}")
+    print(f"{outcome.lasted_ns / 1e9:.1f} s simulated, {outcome.rows} rows of trace")
+    print("held" if outcome.held else f"VIOLATED {outcome.monitor}: {outcome.detail}")
+
+
+def totals(outcomes: list[Outcome]) -> str:
+    """A campaign in a few lines."""
+    faults: dict[str, int] = {}
+    for outcome in outcomes:
+        for kind, count in outcome.faults.items():
+            faults[kind] = faults.get(kind, 0) + count
+    held = sum(outcome.held for outcome in outcomes)
+    delivered = [outcome.delivered for outcome in outcomes]
+    injected = [sum(outcome.faults.values()) for outcome in outcomes]
+    listed = ", ".join(f"{count} {kind}" for kind, count in sorted(faults.items())) or "none"
+    return "\n".join(
+        (
+            f"{held} of {len(outcomes)} runs held",
+            f"{sum(delivered)} messages delivered (at least {min(delivered)} a run), "
+            f"{sum(outcome.duplicates for outcome in outcomes)} of them again",
+            f"{sum(injected)} faults (at least {min(injected)} a run): {listed}",
+            f"{sum(outcome.lasted_ns for outcome in outcomes) / 3.6e12:.1f} h simulated, "
+            f"{sum(outcome.rows for outcome in outcomes)} rows of trace",
+        )
+    )
+
+
+def keep_failure(scenario: Scenario, failed: Outcome, schedule: tuple[Fault, ...]) -> None:
+    """Shrink the schedule, keep the run, and say last how to repeat it."""
+    from statemachines_sim import runfile
+    from statemachines_sim.shrink import RUNS_MAX, shrink
+
+    print(f"seed {failed.seed}: {failed.monitor}: {failed.detail}", file=sys.stderr)
+    with bar("shrinking") as advance:
+        schedule, outcome = shrink(scenario, failed, schedule, lambda runs, left: advance(runs, RUNS_MAX))
+    path = KEPT / f"{scenario.name}-{failed.seed}.json"
+    kept = runfile.RunFile(scenario, failed.seed, schedule, outcome.monitor, outcome.detail, runfile.tables())
+    runfile.write(path, kept)
+    print(f"shrunk to {len(schedule)} faults: {outcome.monitor}: {outcome.detail}", file=sys.stderr)
+    for fault in schedule:
+        print(f"  {describe(fault)}", file=sys.stderr)
+    print(f"repeat it with: gapless replay {path}", file=sys.stderr)
+
+
+def describe(fault: Fault) -> str:
+    """One fault as text."""
+    where = f" of {fault.target}" if fault.target else ""
+    where += f" to {fault.peer}" if fault.peer else ""
+    rate = f", rate {fault.rate}" if fault.rate else ""
+    return f"{fault.kind}{where} at {fault.at_ns / 1e9:.3f} s for {fault.for_ns / 1e9:.3f} s{rate}"
