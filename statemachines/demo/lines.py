@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from statemachines.kernel import ConfigurationError
@@ -75,3 +76,12 @@ def repeated(topics: Topics, wanted: int) -> Topics:
     count = sum(len(lines) for lines in topics.values())
     times = max(1, -(-wanted // count))
     return {topic: lines * times for topic, lines in topics.items() if lines}
+
+
+def in_turn(topics: Topics, batch: int) -> Iterator[tuple[str, list[bytes]]]:
+    """A batch of each topic, then the next batch of each, in the order of their lines."""
+    longest = max(len(lines) for lines in topics.values())
+    for begin in range(0, longest, batch):
+        for topic, lines in topics.items():
+            if begin < len(lines):
+                yield topic, lines[begin : begin + batch]

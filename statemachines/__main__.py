@@ -1,0 +1,5 @@
+"""`python -m statemachines` is `gapless`."""
+
+from statemachines.cli import main
+
+main()

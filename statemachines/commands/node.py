@@ -1,0 +1,190 @@
+"""`gapless node`: a leader host, a consumer, a publisher, each as a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from statemachines.kernel import ConfigurationError
+
+app = typer.Typer(no_args_is_help=True, help="Run a node as a process: leader, consumer or publisher.")
+
+Store = Annotated[Path, typer.Option(metavar="FILE", help="SQLite database with the stores; made where missing.")]
+State = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Where the number of each start is kept; default: beside the store.")
+]
+Trace = Annotated[Path | None, typer.Option(metavar="DIR", help="Append a log of every step there.")]
+Config = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="TOML with times of the group, in milliseconds.")
+]
+Number = Annotated[int | None, typer.Option(help="Numbers the messages in traces; default: from the name.", min=1)]
+
+
+@app.command()
+def leader(
+    store: Store,
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Port 0: any.")] = "127.0.0.1:7411",
+    name: Annotated[str, typer.Option(help="Name of this node.")] = "leader-1",
+    start: Annotated[
+        str, typer.Option(metavar="now|beginning", help="Where a new group begins to read what is stored.")
+    ] = "now",
+    state: State = None,
+    trace: Trace = None,
+    config: Config = None,
+    number: Number = None,
+) -> None:
+    """Lead consumer groups: share streams among their members and keep their progress.
+
+    Prints `listening on HOST:PORT`, and stops in good order on SIGTERM or SIGINT.
+    """
+    from statemachines.drivers.lead import LeaderNode
+    from statemachines.drivers.tcp import parse_address
+
+    if start not in ("now", "beginning"):
+        raise ConfigurationError("--start", start, "must be now or beginning")
+    configuration = read_configuration(config)
+
+    async def work() -> None:
+        node = LeaderNode(
+            listen=parse_address(listen),
+            store=store,
+            node=name,
+            state=state,
+            trace=trace,
+            configuration=configuration,
+            start_ns=0 if start == "beginning" else -1,
+            number=number,
+        )
+        async with node:
+            host, port = node.address
+            print(f"listening on {host}:{port}", flush=True)
+            await node.failed()
+
+    run_until_signal(work())
+
+
+@app.command()
+def consumer(
+    subscription: Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="$shared/GROUP/FILTER")],
+    store: Store,
+    leader: Annotated[str, typer.Option(metavar="HOST:PORT", help="The leader host.")] = "127.0.0.1:7411",
+    name: Annotated[str, typer.Option(help="Name of this node.")] = "consumer-1",
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Append what was got and acknowledged; default: print it.")
+    ] = None,
+    batch: Annotated[int, typer.Option(min=1, max=10_000, help="Messages taken at a time.")] = 20,
+    work_ms: Annotated[float, typer.Option(min=0, help="Time spent on each batch.")] = 0.0,
+    state: State = None,
+    trace: Trace = None,
+    config: Config = None,
+    number: Number = None,
+) -> None:
+    """Take part in a group: get messages, deal with them, acknowledge them."""
+    from statemachines.demo.account import ConsumerFile
+    from statemachines.drivers.subscribe import Delivered, SharedSubscription
+
+    configuration = read_configuration(config)
+    file = None if out is None else ConsumerFile(out)
+
+    async def deal_with(messages: list[Delivered]) -> None:
+        stream, grant = messages[0].stream, messages[0].grant
+        contents = [(message.offset, message.payload) for message in messages]
+        if file is None:
+            for message in messages:
+                print(f"{message.topic}\t{message.offset}\t{message.payload.decode(errors='replace')}", flush=True)
+        else:
+            file.got(stream, grant, contents)
+        if work_ms:
+            await asyncio.sleep(work_ms / 1000)
+        for message in messages:
+            await message.ack()
+        if file is not None:
+            file.acked(stream, grant, contents)
+
+    async def work() -> None:
+        joined = SharedSubscription(
+            subscription,
+            leader=leader,
+            store=store,
+            node=name,
+            state=state,
+            trace=trace,
+            configuration=configuration,
+            number=number,
+        )
+        async with joined as messages:
+            async for some in messages.batches(batch):
+                await deal_with(some)
+
+    run_until_signal(work())
+
+
+@app.command()
+def publisher(
+    store: Store,
+    path: Annotated[
+        Path | None, typer.Option("--input", metavar="PATH", help="Text file or folder; default: our own source.")
+    ] = None,
+    name: Annotated[str, typer.Option(help="Name of this node.")] = "publisher-1",
+    rate: Annotated[int, typer.Option(min=1, help="Messages a second.")] = 2_000,
+    batch: Annotated[int, typer.Option(min=1, max=10_000, help="Messages in one append.")] = 50,
+    state: State = None,
+    trace: Trace = None,
+    number: Number = None,
+) -> None:
+    """Publish a text file or folder: each file a topic, each line a message."""
+    from statemachines.demo import lines
+    from statemachines.drivers.publish import Publisher
+
+    topics = lines.read(path)
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        begin, done = loop.time(), 0
+        async with Publisher(store, node=name, state=state, trace=trace, number=number) as publishing:
+            for topic, part in lines.in_turn(topics, batch):
+                await publishing.publish(topic, part)
+                done += len(part)
+                await asyncio.sleep(max(0.0, begin + done / rate - loop.time()))
+        print(f"published {done} messages to {len(topics)} topics", flush=True)
+
+    run_until_signal(work())
+
+
+def read_configuration(path: Path | None) -> Any:
+    """The configuration in a TOML file, checked; the defaults without one."""
+    from statemachines.shared_subscriptions.configuration import Configuration
+
+    if path is None:
+        return Configuration().check()
+    try:
+        return msgspec.toml.decode(path.read_bytes(), type=Configuration).check()
+    except OSError as error:
+        raise ConfigurationError("--config", str(path), f"cannot be read: {error.strerror}") from error
+    except msgspec.MsgspecError as error:
+        raise ConfigurationError("--config", str(path), f"is not a configuration: {error}") from error
+
+
+def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
+    """Run it to its end, or until SIGTERM or SIGINT asks it to stop in good order."""
+    logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(message)s", level=logging.WARNING)
+
+    async def supervised() -> None:
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(work)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, task.cancel)
+        try:
+            await task
+        except asyncio.CancelledError:
+            return
+
+    asyncio.run(supervised())

@@ -1,0 +1,126 @@
+"""LeaderNode: a leader host as a process: a registry over TCP, with its stores.
+
+    async with LeaderNode(listen=("127.0.0.1", 7411), store="messages.db") as node:
+        await node.failed()
+
+On leaving, every leader commits what it has and gives its claim up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from statemachines.drivers.lives import next_life, node_number
+from statemachines.drivers.runtime import Runtime
+from statemachines.drivers.sqlite import SqliteGroupStore, SqliteStreamStore
+from statemachines.drivers.tcp import TcpTransport
+from statemachines.kernel import Answer, Event
+from statemachines.shared_subscriptions import MACHINES, group_store, stream_store
+from statemachines.shared_subscriptions.configuration import Configuration
+from statemachines.shared_subscriptions.message import BorrowerMessage
+from statemachines.shared_subscriptions.registry import Registry
+from statemachines.trace import fingerprint
+from statemachines.trace.log import FORMAT, Head, TraceLog
+from statemachines.wire import Codec
+
+HALT_S = 5.0
+"""Leaders that have not given their claim up by then keep it until it expires."""
+
+
+class LeaderNode:
+    """`listen`: (host, port), port 0 for any; `store`: path of the database with both stores; groups that it declares
+    begin at `start_ns` of store time (-1: when they are declared).  The rest as for `SharedSubscription`."""
+
+    def __init__(
+        self,
+        *,
+        listen: tuple[str, int],
+        store: str | Path,
+        node: str = "leader-1",
+        state: str | Path | None = None,
+        trace: str | Path | None = None,
+        configuration: Configuration | None = None,
+        start_ns: int = -1,
+        number: int | None = None,
+    ) -> None:
+        self.configuration = (configuration or Configuration()).check()
+        self.node = node
+        self._listen = listen
+        self._path = Path(store)
+        self._state = Path(state) if state is not None else self._path.parent
+        self._trace = None if trace is None else Path(trace)
+        self._start_ns = start_ns
+        self._number = number
+        self._failure = asyncio.Event()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+        return self._transport.address
+
+    async def __aenter__(self) -> LeaderNode:
+        self._groups = SqliteGroupStore(self._path)
+        self._streams = SqliteStreamStore(self._path)
+        life = next_life(self._state, self.node)
+        number = node_number(life) if self._number is None else self._number
+        self._log = None
+        if self._trace is not None:
+            self._log = TraceLog(self._trace, Head(FORMAT, self.node, life, number, fingerprint(MACHINES), {}))
+        self._runtime = Runtime(
+            life,
+            number,
+            {group_store.SERVICE: self._ask_groups, stream_store.SERVICE: self._ask_streams},
+            handle=lambda sender, to, message, now: self._host.receive(to, message, now),
+            answered=lambda party, answer, now: self._host.answer(party, answer, now),
+            told=self._told,
+            log=self._log,
+        )
+        self._runtime.on_failure = self._failure.set
+        self._host = Registry(life, self.configuration, start_ns=self._start_ns, observe=self._runtime.observe)
+        self._transport = TcpTransport(
+            life=life,
+            role="leader",
+            codec=Codec(BorrowerMessage),
+            receive=self._runtime.receive,
+            listen=self._listen,
+        )
+        self._runtime.attach(self._host, self._transport)
+        await self._transport.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        if self._runtime.failed is None:
+            await self._halt()
+        await self._runtime.close()
+        await self._transport.__aexit__(None, None, None)
+        await self._groups.close()
+        await self._streams.close()
+        if self._log is not None:
+            self._log.close()
+
+    async def failed(self) -> None:
+        """Wait until the node cannot go on, and raise why."""
+        await self._failure.wait()
+        assert self._runtime.failed is not None
+        raise self._runtime.failed
+
+    async def _halt(self) -> None:
+        self._runtime.run(self._host.halt)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + HALT_S
+        while self._host.nodes and loop.time() < end:
+            await asyncio.sleep(0.01)
+
+    async def _ask_groups(self, party: str, request: Any) -> tuple[Answer, ...]:
+        return await self._groups.ask(request)
+
+    async def _ask_streams(self, party: str, request: Any) -> tuple[Answer, ...]:
+        return await self._streams.ask(request)
+
+    def _told(self, party: str, event: Event) -> None:
+        """A leader resigned; the next `leader_wanted` starts another."""

@@ -1,0 +1,43 @@
+"""Lives: the number of each start of a node, kept on disk so that none is used twice.
+
+Ids are made from it (`identity.incarnation`); two lives of one number would speak with each other's voice.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from statemachines.kernel import ConfigurationError, incarnation
+
+
+def next_life(directory: Path, node: str) -> str:
+    """The incarnation of a node that starts now, `NODE~NUMBER`; durable when this returns.
+
+    Raises `ConfigurationError` for a bad name, an unreadable number, or a directory that cannot be written.
+    """
+    incarnation(node, 1)
+    path = directory / f"{node}.life"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        number = 1 + (int(path.read_text()) if path.exists() else 0)
+        written = path.with_suffix(f".{os.getpid()}")
+        with written.open("w") as file:
+            file.write(f"{number}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(written, path)
+    except ValueError as error:
+        rule = "does not hold a number; delete it only together with the stores that know this node"
+        raise ConfigurationError("life", str(path), rule) from error
+    except OSError as error:
+        raise ConfigurationError("state", str(directory), f"cannot be written: {error.strerror}") from error
+    return incarnation(node, number)
+
+
+def node_number(life: str) -> int:
+    """What the messages of this life are numbered from: 23 bits of a hash of its name."""
+    value = 0xCBF29CE484222325
+    for byte in life.encode():
+        value = (value ^ byte) * 0x100000001B3 % 2**64
+    return 1 + value % (2**23 - 1)

@@ -1,0 +1,63 @@
+"""Publisher: puts messages into the stream store.
+
+async with Publisher("messages.db") as publisher:
+    await publisher.publish("orders", [b"first", b"second"])
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+from statemachines.drivers.lives import next_life, node_number
+from statemachines.drivers.sqlite import SqliteStreamStore
+from statemachines.shared_subscriptions import MACHINES
+from statemachines.shared_subscriptions.stream_store import Appended, Published
+from statemachines.trace import event_row, fingerprint
+from statemachines.trace.log import FORMAT, Head, TraceLog, wall_offset_ns
+
+
+class Publisher:
+    """`store`: path of the stream store; the rest as for `SharedSubscription`."""
+
+    def __init__(
+        self,
+        store: str | Path,
+        *,
+        node: str = "publisher-1",
+        state: str | Path | None = None,
+        trace: str | Path | None = None,
+        number: int | None = None,
+    ) -> None:
+        self.node = node
+        self._path = Path(store)
+        self._state = Path(state) if state is not None else self._path.parent
+        self._trace = None if trace is None else Path(trace)
+        self._number = number
+
+    async def __aenter__(self) -> Publisher:
+        self._store = SqliteStreamStore(self._path)
+        self._life = next_life(self._state, self.node)
+        number = node_number(self._life) if self._number is None else self._number
+        self._log = None
+        self._offset = wall_offset_ns()
+        if self._trace is not None:
+            self._log = TraceLog(self._trace, Head(FORMAT, self.node, self._life, number, fingerprint(MACHINES), {}))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        await self._store.close()
+        if self._log is not None:
+            self._log.close()
+
+    async def publish(self, topic: str, payloads: Sequence[bytes]) -> Appended:
+        """Append messages to the topic's stream, all or none; they are in the store when this returns."""
+        appended = await self._store.append(topic, payloads)
+        if self._log is not None and appended.last >= appended.first:
+            event = Published(appended.stream, appended.first, appended.last)
+            self._log.write([event_row(time.monotonic_ns() + self._offset, self.node, self._life, "tell", event)])
+        return appended

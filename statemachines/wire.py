@@ -1,0 +1,136 @@
+"""Wire: packets as frames: four bytes of length (big endian), then MessagePack.
+
+The first frame of a connection, each way, is a hello that says who speaks.  Then packets: `[sender, to, msg, message]`,
+a message being `[name, fields...]`, checked against the types that the receiving role takes.  Input from the network is
+hostile: a length is checked before anything is kept, and whatever is not exactly right is a `FrameError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import Any, Final, Generic, TypeVar, get_args
+
+import msgspec
+
+from statemachines.kernel import ConfigurationError, GaplessError, Message, incarnation, name_of, node_of
+
+VERSION: Final = 1
+FRAME_MAX: Final = 2**20
+"""Bytes of the largest frame, unless another limit is given."""
+
+_LENGTH = Struct(">I")
+LENGTH_SIZE: Final = _LENGTH.size
+
+M = TypeVar("M", bound=Message)
+
+
+class FrameError(GaplessError):
+    """A peer sent what is no frame, no hello, or no message for us; the connection is of no use any more."""
+
+
+class Packet(msgspec.Struct, Generic[M], frozen=True, gc=False):
+    """`message` from the party `sender` to the party `to`; `msg` joins send and deliver in traces."""
+
+    sender: str
+    to: str
+    msg: int
+    message: M
+
+
+class Hello(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Who speaks: role "leader" or "consumer", and the life of the node."""
+
+    protocol: str
+    version: int
+    role: str
+    life: str
+
+    @property
+    def node(self) -> str:
+        """The node that speaks."""
+        return node_of(self.life)
+
+
+class Codec(Generic[M]):
+    """Encodes any packet; decodes those whose message is of `accepts`, a union of message types."""
+
+    def __init__(self, accepts: Any, frame_max: int = FRAME_MAX) -> None:
+        self.frame_max = frame_max
+        self._names = sorted(name_of(kind) for kind in get_args(accepts) or (accepts,))
+        self._encoder = msgspec.msgpack.Encoder()
+        self._decoder = msgspec.msgpack.Decoder(tuple[str, str, int, accepts])  # type: ignore[valid-type]
+
+    def encode(self, packet: Packet[Any]) -> bytes:
+        """A whole frame; raises `FrameError` for one that no peer would take."""
+        body = self._encoder.encode((packet.sender, packet.to, packet.msg, packet.message))
+        return frame(body, self.frame_max)
+
+    def decode(self, body: bytes | memoryview) -> Packet[M]:
+        """The packet in a frame."""
+        try:
+            sender, to, msg, message = self._decoder.decode(body)
+        except msgspec.ValidationError as error:
+            names = ", ".join(self._names)
+            raise FrameError(f"a message that is not taken here: {error}; taken are {names}") from error
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise FrameError(f"not MessagePack: {error}") from error
+        return Packet(sender, to, msg, message)
+
+
+def frame(body: bytes, frame_max: int = FRAME_MAX) -> bytes:
+    """The body behind its length."""
+    if len(body) > frame_max:
+        raise FrameError(f"a frame of {len(body)} bytes; at most {frame_max} are allowed")
+    return _LENGTH.pack(len(body)) + body
+
+
+class Frames:
+    """Cuts a stream of bytes into frames; keeps at most one that is not whole."""
+
+    __slots__ = ("_frame_max", "_rest")
+
+    def __init__(self, frame_max: int = FRAME_MAX) -> None:
+        self._frame_max = frame_max
+        self._rest = b""
+
+    def feed(self, data: bytes) -> Iterator[memoryview]:
+        """The bodies of the frames that are whole now; raises `FrameError` at one that is too large."""
+        if self._rest:
+            data = self._rest + data
+        view = memoryview(data)
+        begin, end = 0, len(data)
+        unpack, most = _LENGTH.unpack_from, self._frame_max
+        self._rest = b""
+        while end - begin >= LENGTH_SIZE:
+            (size,) = unpack(data, begin)
+            if size > most:
+                raise FrameError(f"a frame of {size} bytes; at most {most} are allowed")
+            after = begin + LENGTH_SIZE + size
+            if after > end:
+                break
+            yield view[begin + LENGTH_SIZE : after]
+            begin = after
+        self._rest = data[begin:]
+
+
+def encode_hello(role: str, life: str) -> bytes:
+    """The first frame of a connection."""
+    return frame(msgspec.msgpack.encode(Hello("gapless", VERSION, role, life)))
+
+
+def decode_hello(body: bytes | memoryview, role: str) -> Hello:
+    """The hello of a peer that must have `role`."""
+    try:
+        hello = msgspec.msgpack.decode(body, type=Hello)
+        if hello.protocol != "gapless":
+            raise FrameError("not a gapless node")
+        node, _, number = hello.life.partition("~")
+        incarnation(node, int(number))
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError, ConfigurationError, RecursionError) as error:
+        raise FrameError(f"not a hello of a gapless node: {error}") from error
+    if hello.version != VERSION:
+        raise FrameError(f"speaks version {hello.version} of the wire; this node speaks {VERSION}")
+    if hello.role != role:
+        raise FrameError(f"is a {hello.role[:40]!r}; here only a {role} connects")
+    return hello

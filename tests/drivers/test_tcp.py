@@ -1,0 +1,253 @@
+"""The TCP transport: packets arrive, connections come back, bad peers are cut off and nobody else notices."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import asynccontextmanager
+
+import pytest
+
+from statemachines.drivers import tcp
+from statemachines.drivers.tcp import TcpTransport, parse_address
+from statemachines.kernel import ConfigurationError
+from statemachines.shared_subscriptions.message import (
+    BorrowerMessage,
+    Grant,
+    LeaderMessage,
+    LeaderWanted,
+    Undeclared,
+)
+from statemachines.wire import Codec, Packet, encode_hello, frame
+
+LOCAL = ("127.0.0.1", 0)
+WANTED = LeaderWanted("c1~1/1", "g", "#")
+
+
+class End:
+    """One end: a transport, and what it received."""
+
+    def __init__(self, life, role, **options):
+        self.received = []
+        self.arrived = asyncio.Event()
+        codec = Codec(BorrowerMessage if role == "leader" else LeaderMessage)
+        self.transport = TcpTransport(life=life, role=role, codec=codec, receive=self.receive, **options)
+
+    def receive(self, packet):
+        self.received.append(packet)
+        self.arrived.set()
+
+    async def wait(self, count):
+        while len(self.received) < count:
+            self.arrived.clear()
+            await asyncio.wait_for(self.arrived.wait(), 20)
+
+
+@asynccontextmanager
+async def leader(listen=LOCAL, **options):
+    end = End("leader-1~1", "leader", listen=listen, **options)
+    async with end.transport:
+        yield end
+
+
+@asynccontextmanager
+async def consumer(address, life="c1~1", **options):
+    end = End(life, "consumer", dial={"leader": address}, **options)
+    async with end.transport:
+        yield end
+
+
+async def until(condition):
+    for _ in range(2_000):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("never came true")
+
+
+def wanted(number):
+    return Packet("c1~1/1", "leader", number, WANTED)
+
+
+def run(test):
+    asyncio.run(test())
+
+
+def test_packets_go_both_ways_and_keep_their_order():
+    async def test():
+        async with leader() as end, consumer(end.transport.address) as c:
+            await until(lambda: c.transport._peers)
+            for number in range(500):
+                c.transport.send(wanted(number))
+            await end.wait(500)
+            assert [packet.msg for packet in end.received] == list(range(500))
+            end.transport.send(Packet("leader-1~1", "c1~1/1", 1, Undeclared("c1~1/1")))
+            await c.wait(1)
+            assert c.received == [Packet("leader-1~1", "c1~1/1", 1, Undeclared("c1~1/1"))]
+
+    run(test)
+
+
+def test_a_dialled_peer_goes_by_its_own_name_too():
+    async def test():
+        async with leader() as end, consumer(end.transport.address) as c:
+            await until(lambda: c.transport._peers)
+            c.transport.send(Packet("c1~1/1", "leader-1~1/4", 1, WANTED))
+            await end.wait(1)
+
+    run(test)
+
+
+def test_nobody_there_is_a_drop():
+    async def test():
+        async with leader() as end:
+            end.transport.send(Packet("leader-1~1", "c9~1/1", 1, Undeclared("c9~1/1")))
+            assert end.transport.dropped == 1
+
+    run(test)
+
+
+def test_a_connection_comes_back_by_itself():
+    async def test():
+        async with leader() as first:
+            address = first.transport.address
+            async with consumer(address) as c:
+                await until(lambda: c.transport._peers)
+                await first.transport.__aexit__(None, None, None)
+                await until(lambda: not c.transport._peers)
+                async with leader(listen=address) as second:
+                    await until(lambda: c.transport._peers)
+                    c.transport.send(wanted(7))
+                    await second.wait(1)
+
+    run(test)
+
+
+async def talk(address, data, read=True):
+    """A stranger says `data`; whether it was cut off."""
+    reader, writer = await asyncio.open_connection(*address)
+    writer.write(data)
+    try:
+        while read and await asyncio.wait_for(reader.read(65_536), 20):
+            pass
+    except ConnectionError:
+        pass
+    writer.close()
+
+
+GRANT = Codec(LeaderMessage).encode(Packet("x", "leader-1~1", 1, Grant("b", 1, 1, "s", 1, 0)))
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", "bytes; at most"),
+        (b"\xff" * 8, "bytes; at most"),
+        (frame(b"\xc1"), "not a hello"),
+        (encode_hello("leader", "x~1"), "here only a consumer connects"),
+        (encode_hello("consumer", "x~1") + frame(b"\xc1"), "not MessagePack"),
+        (encode_hello("consumer", "x~1") + GRANT, "not taken here"),
+    ],
+)
+def test_a_bad_peer_is_cut_off_and_nobody_else_notices(caplog, data, says):
+    async def test():
+        async with leader() as end, consumer(end.transport.address) as c:
+            await until(lambda: c.transport._peers)
+            await talk(end.transport.address, data)
+            c.transport.send(wanted(1))
+            await end.wait(1)
+
+    with caplog.at_level(logging.WARNING, logger="gapless"):
+        run(test)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert says in line
+    assert "127.0.0.1:" in line
+
+
+def test_whoever_says_nothing_is_cut_off(monkeypatch, caplog):
+    monkeypatch.setattr(tcp, "HELLO_S", 0.05)
+
+    async def test():
+        async with leader() as end:
+            await talk(end.transport.address, b"")
+
+    run(test)
+    assert "no hello" in caplog.text
+
+
+def test_more_connections_than_allowed_are_refused(monkeypatch):
+    monkeypatch.setattr(tcp, "CONNECTIONS_MAX", 1)
+
+    async def test():
+        async with leader() as end, consumer(end.transport.address) as c:
+            await until(lambda: c.transport._peers)
+            await talk(end.transport.address, encode_hello("consumer", "x~1"))
+            assert len(end.transport._connections) == 1
+
+    run(test)
+
+
+def test_what_a_slow_reader_does_not_take_is_dropped_not_kept():
+    async def test():
+        async with leader(buffer_max=100_000) as end:
+            _, writer = await asyncio.open_connection(*end.transport.address)
+            writer.write(encode_hello("consumer", "slow~1"))
+            await until(lambda: end.transport._peers)
+            packet = Packet("leader-1~1", "slow~1/1", 1, Undeclared("x" * 10_000))
+            for _ in range(3_000):
+                end.transport.send(packet)
+                await asyncio.sleep(0)
+            assert end.transport.dropped > 0
+            (connection,) = end.transport._connections
+            assert connection._wire.get_write_buffer_size() <= 100_000
+            writer.close()
+
+    run(test)
+
+
+def test_a_second_connection_of_a_node_replaces_the_first():
+    async def test():
+        async with leader() as end, consumer(end.transport.address) as old:
+            await until(lambda: end.transport._peers)
+            await old.transport.__aexit__(None, None, None)
+            async with consumer(end.transport.address, life="c1~2") as new:
+                await until(lambda: new.transport._peers)
+                await until(lambda: end.transport._peers and end.transport._peers["c1"].hello.life == "c1~2")
+                end.transport.send(Packet("leader-1~1", "c1~2/1", 1, Undeclared("c1~2/1")))
+                await new.wait(1)
+
+    run(test)
+
+
+def test_a_message_too_large_for_a_frame_is_dropped_with_a_line(caplog):
+    async def test():
+        async with leader() as end, consumer(end.transport.address) as c:
+            await until(lambda: end.transport._peers)
+            end.transport.send(Packet("leader-1~1", "c1~1/1", 1, Undeclared("x" * 2**21)))
+            assert end.transport.dropped == 1
+            assert c.received == []
+
+    run(test)
+    assert "at most 1048576" in caplog.text
+
+
+def test_a_port_in_use_is_named():
+    async def test():
+        async with leader() as end:
+            host, port = end.transport.address
+            with pytest.raises(ConfigurationError, match=f"{host}:{port}.*choose another"):
+                async with leader(listen=(host, port)):
+                    pass
+
+    run(test)
+
+
+@pytest.mark.parametrize("text", ["", "localhost", ":80", "host:", "host:x", "host:70000"])
+def test_a_malformed_address_is_named(text):
+    with pytest.raises(ConfigurationError, match="must be HOST:PORT"):
+        parse_address(text)
+
+
+def test_addresses():
+    assert parse_address("127.0.0.1:80") == ("127.0.0.1", 80)
+    assert parse_address("[::1]:80") == ("::1", 80)

@@ -1,0 +1,135 @@
+"""Frames: whole ones come through, however they are cut; everything else is a FrameError."""
+
+from __future__ import annotations
+
+import random
+from struct import pack
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from statemachines.shared_subscriptions.message import (
+    BorrowerMessage,
+    Grant,
+    LeaderMessage,
+    LeaderWanted,
+    Ping,
+    Report,
+)
+from statemachines.wire import Codec, FrameError, Frames, Hello, Packet, decode_hello, encode_hello, frame
+
+FUZZED = 20_000
+BORROWERS = Codec(BorrowerMessage)
+LEADERS = Codec(LeaderMessage)
+
+reports = st.builds(Report, st.text(), st.integers(0, 2**62), st.integers(0, 2**63 - 1), st.booleans())
+messages = st.one_of(
+    st.builds(LeaderWanted, st.text(), st.text(), st.text()),
+    st.builds(
+        Ping,
+        st.text(),
+        st.integers(0, 2**62),
+        st.integers(0, 2**62),
+        st.integers(0, 2**62),
+        st.lists(reports, max_size=4).map(tuple),
+    ),
+)
+packets = st.builds(Packet, st.text(), st.text(), st.integers(0, 2**62), messages)
+
+
+@given(st.lists(packets, max_size=6), st.data())
+def test_packets_come_through_however_the_bytes_are_cut(sent, data):
+    stream = b"".join(BORROWERS.encode(packet) for packet in sent)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
+    frames, received = Frames(), []
+    for begin, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+        received += [BORROWERS.decode(body) for body in frames.feed(stream[begin:end])]
+    assert received == sent
+
+
+def test_a_frame_too_large_is_refused_before_it_has_arrived():
+    with pytest.raises(FrameError, match="4294967295 bytes; at most 1048576"):
+        list(Frames().feed(b"\xff\xff\xff\xff"))
+    with pytest.raises(FrameError, match="at most 10 are allowed"):
+        frame(b"x" * 11, 10)
+
+
+def test_a_message_of_the_other_role_is_refused_by_name():
+    grant = LEADERS.encode(Packet("l", "b", 1, Grant("b", 1, 1, "s", 1, 0)))[4:]
+    with pytest.raises(FrameError, match=r"not taken here.*grant.*taken are disconnect, leader_wanted, ping"):
+        BORROWERS.decode(grant)
+
+
+@pytest.mark.parametrize("body", [b"", b"\xc1", b"\x94\xa1a\xa1b\x01", msgspec.msgpack.encode(["a", "b", 1, []])])
+def test_what_is_no_packet_is_refused(body):
+    with pytest.raises(FrameError):
+        BORROWERS.decode(body)
+
+
+def test_bytes_after_a_packet_are_refused():
+    body = BORROWERS.encode(Packet("a", "b", 1, LeaderWanted("a", "g", "f")))[4:]
+    with pytest.raises(FrameError):
+        BORROWERS.decode(body + b"\x00")
+
+
+def test_a_hello_says_who_speaks():
+    hello = decode_hello(encode_hello("consumer", "c1~3")[4:], "consumer")
+    assert (hello.node, hello.life) == ("c1", "c1~3")
+
+
+@pytest.mark.parametrize(
+    ("hello", "says"),
+    [
+        (Hello("gapless", 1, "leader", "l~1"), "here only a consumer connects"),
+        (Hello("gapless", 2, "consumer", "c~1"), "version 2 of the wire; this node speaks 1"),
+        (Hello("http", 1, "consumer", "c~1"), "not a gapless node"),
+        (Hello("gapless", 1, "consumer", "c"), "not a hello"),
+        (Hello("gapless", 1, "consumer", "a b~1"), "not a hello"),
+        ("GET / HTTP/1.1", "not a hello"),
+    ],
+)
+def test_another_hello_is_refused(hello, says):
+    with pytest.raises(FrameError, match=says):
+        decode_hello(msgspec.msgpack.encode(hello), "consumer")
+
+
+def mutated(chance, body):
+    body = bytearray(body)
+    for _ in range(chance.randint(1, 6)):
+        match chance.randrange(4):
+            case 0 if body:
+                body[chance.randrange(len(body))] = chance.randrange(256)
+            case 1 if body:
+                del body[chance.randrange(len(body))]
+            case 2:
+                body.insert(chance.randint(0, len(body)), chance.randrange(256))
+            case _:
+                body = bytearray(chance.randbytes(chance.randint(0, 40)))
+    return bytes(body)
+
+
+def test_fuzzed_frames_raise_nothing_but_frame_errors():
+    chance = random.Random(20)
+    good = [
+        BORROWERS.encode(Packet("c1~1/1", "l~1/1", 7, Ping("c1~1/1", 1, 2, 3, (Report("s", 1, 2, True),)))),
+        BORROWERS.encode(Packet("c1~1/1", "leader", 8, LeaderWanted("c1~1/1", "g", "#"))),
+        encode_hello("consumer", "c1~1"),
+    ]
+    refused = 0
+    for number in range(FUZZED):
+        data = mutated(chance, good[number % 3])
+        try:
+            for body in Frames().feed(data):
+                decode_hello(body, "consumer") if number % 3 == 2 else BORROWERS.decode(body)
+        except FrameError:
+            refused += 1
+    assert refused > FUZZED / 4
+
+
+def test_deep_nesting_is_refused():
+    with pytest.raises(FrameError):
+        BORROWERS.decode(b"\x91" * 100_000)
+    with pytest.raises(FrameError):
+        list(Frames(100).feed(pack(">I", 101)))
