@@ -9,24 +9,15 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Sequence
-from enum import IntEnum
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
 from statemachines import __version__
+from statemachines.commands import node, simulation
+from statemachines.commands.exits import Exit
 from statemachines.kernel import GaplessError, InvariantViolated
-
-
-class Exit(IntEnum):
-    """What the exit code says."""
-
-    HELD = 0
-    VIOLATED = 1
-    USAGE = 2
-    INCONCLUSIVE = 3
-
 
 EXTRAS: Final = {
     "simpy": "sim",
@@ -179,3 +170,9 @@ def _progress(text: str) -> None:
     """Only where somebody is looking."""
     if sys.stderr.isatty():
         print(text, file=sys.stderr)
+
+
+app.command()(simulation.simulate)
+app.command()(simulation.replay)
+app.command()(simulation.campaign)
+app.add_typer(node.app, name="node")

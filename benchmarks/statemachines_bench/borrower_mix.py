@@ -93,7 +93,7 @@ class Life:
         return [*events, Grant(*PAIR, stream, self._grant, self._progress[stream])]
 
 
-def mix(*, streams: int = 100, seconds: int = 100, progresses: int = 60, moves: int = 4) -> list[Fed]:
+def mix(*, streams: int = 100, seconds: int = 12, progresses: int = 500, moves: int = 2) -> list[Fed]:
     """A whole life, from the start on: what the rows `dispatch` and `dispatch-hand` run."""
     life = Life(streams)
     events = connecting() + granting(streams)
