@@ -59,7 +59,7 @@ class Codec(Generic[M]):
         self.frame_max = frame_max
         self._names = sorted(name_of(kind) for kind in get_args(accepts) or (accepts,))
         self._encoder = msgspec.msgpack.Encoder()
-        self._decoder = msgspec.msgpack.Decoder(tuple[str, str, int, accepts])  # type: ignore[valid-type]
+        self._decoder = msgspec.msgpack.Decoder(tuple[str, str, int, accepts])
 
     def encode(self, packet: Packet[Any]) -> bytes:
         """A whole frame; raises `FrameError` for one that no peer would take."""

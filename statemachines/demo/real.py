@@ -65,7 +65,7 @@ class Stage:
     def consumer(self, name: str) -> None:
         """Start one."""
         out = str(self.files[name])
-        self._start(name, "consumer", SUBSCRIPTION, "--leader", self.address, "--out", out, "--work-ms", "4")
+        self._start(name, "consumer", SUBSCRIPTION, "--leader", self.address, "--out", out, "--work-ms", "12")
 
     def publisher(self, rate: int) -> None:
         """Start it."""
