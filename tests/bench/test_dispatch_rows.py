@@ -1,0 +1,138 @@
+"""What the dispatch rows compare does the same work: equal effects, rows and records on the same events."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from statemachines.kernel import Send
+from statemachines.shared_subscriptions.borrower import BORROWER
+from statemachines.shared_subscriptions.leader import LEADER
+from statemachines.shared_subscriptions.message import (
+    END_OF_STREAM,
+    Grant,
+    Ping,
+    PingResponse,
+    Revoke,
+    Revoked,
+    RevokeFinished,
+    UpdateProgress,
+)
+from statemachines.shared_subscriptions.stream import STREAM, StreamProgress
+from statemachines_bench import dispatch
+from statemachines_bench.borrower_mix import PAIR, connecting, held_record, mix, new_record, stream_name
+from statemachines_bench.dispatch import by_transitions, hand_borrower
+from statemachines_bench.leader_mix import hand_leader, leading_record, updating
+
+
+def test_the_mix_is_the_same_every_time_and_takes_the_rows_it_is_about():
+    events = mix(streams=20, seconds=3)
+    assert events == mix(streams=20, seconds=3)
+    record, clauses, messages = new_record(), set(), set()
+    for event, now_ns in events:
+        step = BORROWER.step(record, event, now_ns)
+        assert BORROWER.lines[step.row].kind == "row", event
+        clauses.add(BORROWER.lines[step.row].clause)
+        messages |= {type(effect.message) for effect in step.effects if isinstance(effect, Send)}
+        record = step.record
+    assert clauses == {"SS-01", "SS-03", "SS-07", "SS-08", "SS-11", "SS-12"}
+    assert {Ping, UpdateProgress, RevokeFinished} <= messages
+    assert sum(child.status.value == "granted" for child in record.streams.values()) == 20
+
+
+def random_events(seed, count):
+    """Grants, revokes and progress in no sensible order: repeated, late, of other pairs."""
+    chance = Random(seed)
+    events = []
+    for _ in range(count):
+        stream, grant = stream_name(chance.randrange(4)), chance.randrange(1, 9)
+        pair = chance.choice([PAIR] * 9 + [(PAIR[0], 0, 1)])
+        events.append(
+            chance.choice(
+                [
+                    Grant(*pair, stream, grant, chance.randrange(50)),
+                    Revoke(*pair, stream, grant),
+                    Revoked(*pair, stream, grant),
+                    StreamProgress(stream, grant, chance.choice([1, 30, 60, END_OF_STREAM]), chance.random() < 0.3),
+                    PingResponse(*pair, chance.randrange(1, 4)),
+                ]
+            )
+        )
+    return events
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_hand_written_borrower_does_what_the_table_does(seed):
+    record, hand = new_record(), hand_borrower(new_record())
+    events = connecting() + [(event, 10 + at) for at, event in enumerate(random_events(seed, 150))]
+    for event, now_ns in events + mix(streams=5, seconds=1)[3:]:
+        step = BORROWER.step(record, event, now_ns)
+        assert list(step.effects) == hand.feed(event, now_ns), event
+        record = step.record
+    assert hand.unfinished == record.unfinished
+    assert hand.changed == set(record.changed)
+    assert hand.carried == set(record.carried)
+
+
+def test_the_hand_written_borrower_does_the_mix():
+    record, hand = new_record(), hand_borrower(new_record())
+    for event, now_ns in mix(seconds=2):
+        step = BORROWER.step(record, event, now_ns)
+        assert list(step.effects) == hand.feed(event, now_ns), event
+        record = step.record
+
+
+def test_transitions_takes_the_same_steps():
+    record = new_record()
+    for event, now_ns in mix(streams=20, seconds=2):
+        ours = BORROWER.step(record, event, now_ns)
+        with by_transitions(BORROWER, STREAM):
+            theirs = BORROWER.step(record, event, now_ns)
+        assert theirs == ours
+        record = ours.record
+
+
+def test_transitions_steps_children_too_and_lets_go_afterwards(monkeypatch):
+    asked = []
+    for fsm in (BORROWER, STREAM):
+        reference = fsm.reference_step
+        monkeypatch.setattr(
+            fsm, "reference_step", lambda *a, fsm=fsm, reference=reference: asked.append(fsm.name) or reference(*a)
+        )
+    record = held_record(3)
+    event = StreamProgress(stream_name(1), 2, 5)
+    with by_transitions(BORROWER, STREAM):
+        BORROWER.step(record, event, 0)
+    assert asked == ["borrower", "stream"]
+    BORROWER.step(record, event, 0)
+    assert asked == ["borrower", "stream"]
+
+
+def test_the_hand_written_leader_does_what_the_table_does():
+    record = leading_record(30)
+    hand = hand_leader(record)
+    for event, now_ns in updating(record, 200):
+        step = LEADER.step(record, event, now_ns)
+        assert LEADER.lines[step.row].clause == "SS-143"
+        assert list(step.effects) == hand.feed(event, now_ns)
+        record = step.record
+    assert hand.staged == dict(record.staged)
+
+
+def test_the_leader_that_is_measured_keeps_its_promises():
+    record = leading_record(25)
+    assert [invariant.name for invariant in LEADER.invariants if not invariant.holds(record)] == []
+    assert len(record.members) == 10
+    assert {one.status.value for one in record.assignments.values()} == {"granted"}
+
+
+@pytest.mark.parametrize("row", dispatch.ROWS, ids=lambda row: row.name)
+def test_every_row_gives_values(row, monkeypatch):
+    """Small: what is looked at here is that both sides run, not how fast."""
+    monkeypatch.setattr(dispatch, "LARGE", 40)
+    monkeypatch.setattr(dispatch, "SCALE_EVENTS", 200)
+    monkeypatch.setattr(dispatch, "mix", lambda: mix(streams=5, seconds=1))
+    pair = row.prepare()
+    assert pair.ours() > 0
+    assert pair.baseline() > 0

@@ -1,0 +1,128 @@
+"""The catalogue: every machine is in it, and every clause that a table names stands on a page."""
+
+from __future__ import annotations
+
+import pkgutil
+import tomllib
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import statemachines
+from statemachines import catalogue
+from statemachines.catalogue import Clause, parse_clauses
+from statemachines.kernel import ConfigurationError, Fsm
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("shared_subscriptions", "persistent_sessions", "missed_samples", "sequence_windows", "cursor_recovery")
+
+PAGE = """# A page
+
+Prose with **bold** and - dashes.
+
+## Door (of a house)
+
+- **DR-01** A door that is pushed
+  opens (or breaks). ("The door", part 2; D-01)
+- **DR-02** A late push changes nothing. (as DR-01)
+- **DR-03** Nobody knows where this comes from.
+
+After the list.
+"""
+
+
+@pytest.mark.parametrize("name", catalogue.names())
+def test_a_machine_is_found_by_the_name_it_has(name):
+    assert catalogue.machine(name).name == name
+    assert name in catalogue.protocol_of(name).machines
+
+
+def test_names_are_unique_since_traces_go_by_them():
+    assert len(set(catalogue.names())) == len(catalogue.names())
+
+
+def test_no_machine_is_missing():
+    """Every machine that a module of a protocol declares."""
+    declared = set()
+    for folder in FOLDERS:
+        path = Path(statemachines.__file__).parent / folder
+        for found in pkgutil.iter_modules([str(path)]):
+            module = import_module(f"statemachines.{folder}.{found.name}")
+            declared |= {(folder, value.name) for value in vars(module).values() if isinstance(value, Fsm)}
+    listed = {(protocol.name, name) for protocol in catalogue.PROTOCOLS for name in protocol.machines}
+    assert declared == listed
+    assert ("shared_subscriptions", "leader") in declared
+
+
+@pytest.mark.parametrize("name", catalogue.names())
+def test_every_clause_that_a_table_names_is_on_the_page(name):
+    fsm = catalogue.machine(name)
+    named = {line.clause for line in fsm.lines} | {invariant.clause for invariant in fsm.invariants}
+    assert named <= set(catalogue.clauses(catalogue.protocol_of(name).name))
+
+
+@pytest.mark.parametrize("protocol", catalogue.PROTOCOLS, ids=lambda protocol: protocol.name)
+def test_every_clause_has_a_text_and_a_source(protocol):
+    clauses = catalogue.clauses(protocol.name)
+    assert clauses
+    assert [clause.id for clause in clauses.values() if not (clause.text and clause.source and clause.part)] == []
+
+
+@pytest.mark.parametrize("protocol", catalogue.PROTOCOLS, ids=lambda protocol: protocol.name)
+def test_no_clause_has_two_texts(protocol):
+    parsed = list(parse_clauses(catalogue.page(protocol.name).read_text(encoding="utf-8")))
+    assert len(parsed) == len({clause.id for clause in parsed})
+
+
+@pytest.mark.parametrize("protocol", catalogue.PROTOCOLS, ids=lambda protocol: protocol.name)
+def test_the_page_is_shipped_in_the_package(protocol):
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    included = settings["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    assert included[f"spec/{protocol.name}.md"] == f"statemachines/clauses/{protocol.name}.md"
+
+
+def test_the_shipped_page_comes_first(tmp_path, monkeypatch):
+    (tmp_path / "shared_subscriptions.md").write_text(PAGE, encoding="utf-8")
+    monkeypatch.setattr(catalogue, "CLAUSE_FOLDERS", (tmp_path, *catalogue.CLAUSE_FOLDERS))
+    assert catalogue.page("shared_subscriptions") == tmp_path / "shared_subscriptions.md"
+
+
+def test_a_page_that_is_nowhere_is_an_error_that_names_the_places(tmp_path, monkeypatch):
+    monkeypatch.setattr(catalogue, "CLAUSE_FOLDERS", (tmp_path / "a", tmp_path / "b"))
+    with pytest.raises(ConfigurationError, match=r"neither .*a/shared_subscriptions.md nor .*b/"):
+        catalogue.page("shared_subscriptions")
+
+
+def test_clauses_may_take_several_lines_and_hold_brackets():
+    assert list(parse_clauses(PAGE)) == [
+        Clause("DR-01", "Door (of a house)", "A door that is pushed opens (or breaks).", '"The door", part 2; D-01'),
+        Clause("DR-02", "Door (of a house)", "A late push changes nothing.", "as DR-01"),
+        Clause("DR-03", "Door (of a house)", "Nobody knows where this comes from.", ""),
+    ]
+
+
+def test_an_unknown_machine_is_an_error_that_says_what_was_meant_perhaps():
+    with pytest.raises(ConfigurationError, match=r"machine = 'borower': unknown; did you mean 'borrower'\? there are:"):
+        catalogue.machine("borower")
+    with pytest.raises(ConfigurationError, match=r"protocol = 'x': unknown; there are: shared_subscriptions"):
+        catalogue.protocol("x")
+
+
+@pytest.mark.parametrize("name", catalogue.names())
+def test_a_summary_is_one_line_about_the_machine(name):
+    summary = catalogue.summary(name)
+    assert summary
+    assert "source:" not in summary
+    assert "\n" not in summary
+    assert not summary.lower().startswith(name + ":")
+
+
+def test_children_are_in_the_catalogue_too():
+    for name in catalogue.names():
+        for member in catalogue.machine(name).family():
+            assert catalogue.machine(member.name) is member
+
+
+def test_the_machines_of_a_protocol_come_in_its_order():
+    assert [fsm.name for fsm in catalogue.machines("shared_subscriptions")][:2] == ["borrower", "stream"]

@@ -1,0 +1,173 @@
+"""The command `gapless`: what it prints, where, and its exit codes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from statemachines import __version__, catalogue, cli
+from statemachines.kernel import ConfigurationError, InvariantViolated, name_of
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def gapless(capsys):
+    def run(*arguments):
+        code = cli.run(arguments)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def test_version(gapless):
+    assert gapless("--version") == (0, f"gapless {__version__}\n", "")
+
+
+def test_help_names_the_commands_and_the_exit_codes(gapless):
+    code, out, _ = gapless("--help")
+    assert code == 0
+    for word in ("show", "bench", "0 held, 1 violated"):
+        assert word in out
+
+
+def test_show_lists_the_machines(gapless):
+    code, out, err = gapless("show")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0] == "shared subscriptions"
+    for name in catalogue.names():
+        assert [line for line in lines if line.split()[:1] == [name]], name
+    assert all(line == line.rstrip() for line in lines)
+
+
+def test_show_lists_the_machines_as_json(gapless):
+    code, out, _ = gapless("show", "--json")
+    listed = msgspec.json.decode(out)
+    assert code == 0
+    assert [one["name"] for one in listed] == list(catalogue.names())
+    assert listed[0] == {
+        "name": "borrower",
+        "protocol": "shared_subscriptions",
+        "summary": "one shared subscription of one session",
+        "states": ["connecting", "connected", "unsubscribing", "destroyed"],
+        "rows": len(catalogue.machine("borrower").lines),
+    }
+
+
+@pytest.mark.parametrize("name", catalogue.names())
+def test_show_prints_a_line_for_each_row_and_the_text_of_each_clause(gapless, name):
+    code, out, err = gapless("show", name)
+    assert (code, err) == (0, "")
+    fsm = catalogue.machine(name)
+    clauses = catalogue.clauses(catalogue.protocol_of(name).name)
+    table = {line.split()[0]: line for line in out.splitlines() if line.split()[:1] and line.split()[0].isdigit()}
+    assert len(table) == len(fsm.lines)
+    joined = " ".join(out.split())
+    for line in fsm.lines:
+        row = table[str(line.number)]
+        assert row.split()[1] == name_of(line.event)
+        assert row.endswith(line.clause)
+        assert " ".join(clauses[line.clause].text.split()) in joined
+    for timer in fsm.timers:
+        assert timer.name in joined
+
+
+def test_show_as_json_has_lines_and_clauses(gapless):
+    code, out, _ = gapless("show", "stream", "--json")
+    shown = msgspec.json.decode(out)
+    assert code == 0
+    assert shown["initial"] == "absent"
+    assert shown["lines"][0] == {
+        "number": 0,
+        "event": "grant",
+        "sources": ["absent"],
+        "dest": "granted",
+        "kind": "row",
+        "guard": "is_higher",
+        "action": "install",
+        "clause": "SS-30",
+    }
+    assert [clause["id"] for clause in shown["clauses"]][:2] == ["SS-30", "SS-31"]
+
+
+@pytest.mark.parametrize(
+    ("how", "begin"), [("mermaid", "stateDiagram-v2"), ("graphviz", 'digraph "stream" {'), ("markdown", "| # | event")]
+)
+def test_show_draws(gapless, how, begin):
+    code, out, err = gapless("show", "stream", f"--{how}")
+    assert (code, err) == (0, "")
+    assert out.startswith(begin)
+    assert out.endswith("\n")
+    assert not out.endswith("\n\n")
+
+
+def test_an_unknown_machine_is_wrong_usage(gapless):
+    code, out, err = gapless("show", "borower")
+    assert (code, out) == (2, "")
+    assert err.startswith("error: machine = 'borower': unknown; did you mean 'borrower'?")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [("show", "stream", "--json", "--mermaid"), ("show", "--mermaid"), ("show", "--colour"), ("dance",)]
+)
+def test_wrong_usage_says_so_on_stderr(gapless, arguments):
+    code, out, err = gapless(*arguments)
+    assert (code, out) == (2, "")
+    assert "Usage: gapless" in err
+
+
+def raising(monkeypatch, error):
+    def fail():
+        raise error
+
+    monkeypatch.setattr("statemachines.show.listing", fail)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (ConfigurationError("validity", 3, "must be more"), 2, "error: validity = 3: must be more\n"),
+        (FileNotFoundError(2, "No such file", "x.toml"), 2, "error: [Errno 2] No such file: 'x.toml'\n"),
+        (InvariantViolated("m", "kept", None), 1, "error: m: invariant kept does not hold\n"),
+        (
+            ModuleNotFoundError("No module named 'pyspark'", name="pyspark.sql"),
+            2,
+            "error: this command needs the extra 'reports': pip install 'gapless[reports]'\n",
+        ),
+    ],
+)
+def test_errors_are_one_line_and_an_exit_code(gapless, monkeypatch, error, code, text):
+    raising(monkeypatch, error)
+    assert gapless("show") == (code, "", text)
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("ours"), ImportError("gone", name="statemachines.gone")])
+def test_our_own_mistakes_decide_nothing(gapless, monkeypatch, error):
+    raising(monkeypatch, error)
+    code, out, err = gapless("show")
+    assert (code, out) == (3, "")
+    assert "Traceback" in err
+    assert err.endswith("error: this is a mistake of gapless itself; nothing has been decided\n")
+
+
+def test_every_extra_that_a_command_may_miss_exists():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert set(cli.EXTRAS.values()) <= set(settings["project"]["optional-dependencies"])
+
+
+def test_a_command_loads_no_extra_before_it_runs():
+    """Listing machines must work where nothing optional is installed."""
+    program = (
+        "import sys; from statemachines import cli; code = cli.run(['show']); "
+        f"found = sorted(set({sorted(cli.EXTRAS)!r}) & set(sys.modules)); print(found, file=sys.stderr); sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr == "[]\n"
