@@ -43,8 +43,9 @@ class Real(msgspec.Struct, frozen=True):
 class Stage:
     """The processes of the run and their files, below `out`."""
 
-    def __init__(self, out: Path, path: Path | None) -> None:
+    def __init__(self, out: Path, path: Path | None, config: Path | None) -> None:
         self.out = out
+        self.config = [] if config is None else ["--config", str(config)]
         self.store = out / "messages.db"
         self.trace = out / "trace"
         self.path = path
@@ -55,7 +56,7 @@ class Stage:
 
     def leader(self) -> None:
         """Start it, and wait until it listens."""
-        process = self._start("leader-1", "leader", "--listen", "127.0.0.1:0", "--start", "beginning")
+        process = self._start("leader-1", "leader", "--listen", "127.0.0.1:0", "--start", "beginning", *self.config)
         assert process.stdout is not None
         said = process.stdout.readline()
         if not said.startswith("listening on "):
@@ -65,7 +66,9 @@ class Stage:
     def consumer(self, name: str) -> None:
         """Start one."""
         out = str(self.files[name])
-        self._start(name, "consumer", SUBSCRIPTION, "--leader", self.address, "--out", out, "--work-ms", "12")
+        self._start(
+            name, "consumer", SUBSCRIPTION, "--leader", self.address, "--out", out, "--work-ms", "12", *self.config
+        )
 
     def publisher(self, rate: int) -> None:
         """Start it."""
@@ -119,12 +122,19 @@ class Stage:
         return process
 
 
-def run(out: Path, path: Path | None, say: Say, progress: Callable[[int, int], None], rate: int = 1_500) -> Real:
+def run(
+    out: Path,
+    path: Path | None,
+    say: Say,
+    progress: Callable[[int, int], None],
+    rate: int = 1_500,
+    config: Path | None = None,
+) -> Real:
     """The whole real part, its files below `out` (must not exist); `progress(acknowledged, lines)`."""
     topics = lines.read(path)
     total = sum(len(part) for part in topics.values())
     out.mkdir(parents=True)
-    stage = Stage(out, path)
+    stage = Stage(out, path, config)
     begin = time.monotonic()
     bad: list[str] = []
     try:

@@ -1,0 +1,30 @@
+"""The demo's real part, small: processes, a join, a SIGKILL; timers are a tenth of the defaults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from statemachines.demo import real
+from statemachines.shared_subscriptions.configuration import Configuration
+from statemachines.trace.log import merge, read_logs
+
+TENTH = {
+    field: getattr(Configuration(), field) // 10 for field in Configuration.__struct_fields__ if field.endswith("_ms")
+}
+
+
+def test_a_group_survives_the_sigkill_of_a_consumer(tmp_path: Path) -> None:
+    folder = tmp_path / "input"
+    folder.mkdir()
+    for number in range(12):
+        (folder / f"{number}.txt").write_text("".join(f"{number}: line {line}\n" for line in range(400)))
+    config = tmp_path / "fast.toml"
+    config.write_text("".join(f"{key} = {value}\n" for key, value in TENTH.items()))
+    said: list[str] = []
+    came = real.run(tmp_path / "out", folder, said.append, lambda done, total: None, config=config)
+    assert came.wrong == []
+    assert (came.lines, came.acknowledged, came.topics) == (4_800, 4_800, 12)
+    assert came.got == came.lines + came.duplicates
+    assert any("SIGKILL to consumer-2" in line for line in said)
+    rows = list(merge(read_logs(tmp_path / "out" / "trace")))
+    assert [(row[5], row[1]) for row in rows if row[4] == "fault"] == [("join", "consumer-3"), ("kill", "consumer-2")]
