@@ -325,8 +325,10 @@ def child_of(record: BorrowerRecord, stream: str) -> StreamRecord:
 def pass_on(
     record: BorrowerRecord, event: Grant | Revoke | Revoked | StreamProgress, now_ns: int
 ) -> tuple[BorrowerRecord, Effects, tuple[ChildStep, ...]]:
-    """To the Stream machine that the event is about."""
-    return step_child(record, child_of(record, event.stream), event, now_ns, event.grant)
+    """To the Stream machine that the event is about: the instance that is held, else that of the event's grant."""
+    child = child_of(record, event.stream)
+    grant = event.grant if child.status is StreamStatus.ABSENT else child.grant
+    return step_child(record, child, event, now_ns, grant)
 
 
 def step_child(

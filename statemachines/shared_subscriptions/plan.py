@@ -54,7 +54,7 @@ class Draft:
     def step_member(self, borrower: str, event: Event) -> MemberRecord:
         """The event to the Member machine; what it is afterwards."""
         member = self.record.members[borrower]
-        step, seen = MEMBER.child_step(member, event, self.now_ns)
+        step, seen = MEMBER.child_step(member, event, self.now_ns, f"{borrower}#{member.link.registration}")
         self.effects.extend(step.effects)
         self.children.append(seen)
         if step.record is not member:
