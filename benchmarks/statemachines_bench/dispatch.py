@@ -6,19 +6,24 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from statemachines.kernel import Effect, Event, Fsm, Step
+from msgspec.structs import replace
+
+from statemachines.kernel import Effect, Event, Fsm, Node, Step
+from statemachines.kernel.fsm import Model
 from statemachines.shared_subscriptions.borrower import BORROWER, BorrowerRecord
 from statemachines.shared_subscriptions.stream import STREAM
 from statemachines_bench.borrower_mix import Fed, connecting, granting, held_record, mix, new_record, progressing
 from statemachines_bench.hand_borrower import HandBorrower
 from statemachines_bench.leader_mix import hand_leader, leading_record, updating
-from statemachines_bench.measure import ns_per_event
+from statemachines_bench.measure import bytes_each, ns_per_event
 from statemachines_bench.row import Pair, Ratio, Row
 
 SMALL, LARGE = 10, 100_000
 """Between so many streams `step-scale` looks at growth."""
 
 SCALE_EVENTS = 20_000
+IDLE = 500
+"""So many machines are made by each round of `idle`."""
 
 TakeStep = Callable[[Any, Event, int], Step[Any]]
 
@@ -125,6 +130,24 @@ def prepare_step_scale_leader() -> Pair:
     return Pair(lambda: ours(LARGE) / ours(SMALL), lambda: by_hand(LARGE) / by_hand(SMALL))
 
 
+def prepare_idle() -> Pair:
+    """A machine that waits: our node, against a model that a prebuilt `transitions` machine looks after."""
+    record = new_record()
+    machine = BORROWER.machine()
+
+    def node(number: int) -> object:
+        mine = replace(record, id=f"{record.id}{number}")
+        return Node(BORROWER, mine, name=mine.id, now_ns=0)
+
+    def model(number: int) -> object:
+        made: Model[BorrowerRecord] = Model()
+        made.record = replace(record, id=f"{record.id}{number}")
+        machine.add_model(made)
+        return made
+
+    return Pair(lambda: bytes_each(node, IDLE), lambda: bytes_each(model, IDLE))
+
+
 ROWS = (
     Row(
         name="dispatch",
@@ -162,5 +185,14 @@ ROWS = (
         prepare=prepare_step_scale_leader,
         ratio=Ratio.OURS_OVER_BASELINE,
         at_most=1.5,
+    ),
+    Row(
+        name="idle",
+        about="memory of a Borrower that waits, its record and timers included",
+        unit="bytes",
+        baseline_name="add_model of transitions",
+        prepare=prepare_idle,
+        ratio=Ratio.BASELINE_OVER_OURS,
+        aim="at most 1 000 bytes",
     ),
 )

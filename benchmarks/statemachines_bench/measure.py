@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable
 from time import perf_counter, perf_counter_ns
+from tracemalloc import get_traced_memory, start, stop
 
 from statemachines_bench.result import Result
 from statemachines_bench.row import Pair, Row
@@ -48,3 +49,15 @@ def ns_per_event(run: Callable[[], object], events: int) -> float:
     began = perf_counter_ns()
     run()
     return (perf_counter_ns() - began) / events
+
+
+def bytes_each(make: Callable[[int], object], count: int) -> float:
+    """Bytes that each of `count` things holds, as `make(number)` makes them."""
+    gc.collect()
+    start()
+    before, _ = get_traced_memory()
+    kept = [make(number) for number in range(count)]
+    gc.collect()
+    after, _ = get_traced_memory()
+    stop()
+    return (after - before) / len(kept)

@@ -132,6 +132,7 @@ def test_every_row_gives_values(row, monkeypatch):
     """Small: what is looked at here is that both sides run, not how fast."""
     monkeypatch.setattr(dispatch, "LARGE", 40)
     monkeypatch.setattr(dispatch, "SCALE_EVENTS", 200)
+    monkeypatch.setattr(dispatch, "IDLE", 20)
     monkeypatch.setattr(dispatch, "mix", lambda: mix(streams=5, seconds=1))
     pair = row.prepare()
     assert pair.ours() > 0
