@@ -70,15 +70,17 @@ def description(name: str) -> RenderableType:
     parts: list[RenderableType] = [
         Text.assemble((name, "bold"), f": {catalogue.summary(name)}"),
         Text(_states(fsm)),
-        _table(fsm),
     ]
+    if fsm.children:
+        parts.append(Text(f"child machines: {', '.join(child.name for child in fsm.children)}"))
+    parts.append(_table(fsm))
     if fsm.timers:
         parts += [_timers(fsm), Text()]
     return Group(*parts, _clause_list(clauses))
 
 
 def description_json(name: str) -> bytes:
-    """One machine as an object: name, protocol, states, initial, final, timers, lines, clauses."""
+    """One machine as an object: name, protocol, states, initial, final, children, timers, lines, clauses."""
     fsm = catalogue.machine(name)
     protocol = catalogue.protocol_of(name).name
     return _json(
@@ -88,6 +90,7 @@ def description_json(name: str) -> bytes:
             "states": diagrams.state_names(fsm),
             "initial": fsm.initial.value,
             "final": [state.value for state in fsm.final],
+            "children": [child.name for child in fsm.children],
             "timers": [
                 {"name": timer.name, "states": [state.value for state in timer.states], "on_entry": timer.on_entry}
                 for timer in fsm.timers

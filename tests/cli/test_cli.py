@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
+from io import StringIO
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from statemachines import __version__, catalogue, cli
+from statemachines import __version__, catalogue, cli, show
 from statemachines.kernel import ConfigurationError, InvariantViolated, name_of
 
 ROOT = Path(__file__).parents[2]
@@ -77,6 +79,27 @@ def test_show_prints_a_line_for_each_row_and_the_text_of_each_clause(gapless, na
         assert " ".join(clauses[line.clause].text.split()) in joined
     for timer in fsm.timers:
         assert timer.name in joined
+
+
+def test_show_names_the_machines_that_it_delegates_to(gapless):
+    assert "child machines: member, assignment\n" in gapless("show", "leader")[1]
+    assert "child machines" not in gapless("show", "stream")[1]
+    assert msgspec.json.decode(gapless("show", "leader", "--json")[1])["children"] == ["member", "assignment"]
+
+
+def test_a_table_is_as_wide_as_the_terminal(monkeypatch):
+    class Terminal(StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setenv("COLUMNS", "70")
+    monkeypatch.setenv("TERM", "xterm")
+    narrow, piped = Terminal(), StringIO()
+    show.write(show.description("stream"), narrow)
+    show.write(show.description("stream"), piped)
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", narrow.getvalue())
+    assert max(len(line) for line in shown.splitlines()) <= 70
+    assert max(len(line) for line in piped.getvalue().splitlines()) > 70
 
 
 def test_show_as_json_has_lines_and_clauses(gapless):
