@@ -1,0 +1,101 @@
+"""TraceSet: the files of a trace and the table of its runs, checked before anything is judged."""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from statemachines.kernel import ConfigurationError, Fsm
+from statemachines.trace import RUN_COLUMNS, fingerprint
+from statemachines.trace.log import merge, read_logs
+from statemachines.trace.parquet import Run, TraceWriter
+
+
+class TraceSet:
+    """`files`: the trace files by name; `runs`: run -> its line of the table; `torn`: cut last lines of logs.
+
+    `directory` holds Parquet files as the simulator writes them, or the logs of one real run, which are merged into
+    `out` first.  Raises `ConfigurationError` for whatever does not fit together.
+    """
+
+    def __init__(self, directory: Path, out: Path, machines: tuple[Fsm[Any], ...]) -> None:
+        if not directory.is_dir():
+            raise ConfigurationError("trace", str(directory), "is no directory")
+        self.torn = 0
+        ours = fingerprint(machines)
+        if not list(directory.glob("trace-*.parquet")) and list(directory.glob("*.ndjson")):
+            self.torn = merge_logs(directory, out / "merged", ours)
+            directory = out / "merged"
+        self.files = sorted(directory.glob("trace-*.parquet"))
+        if not self.files:
+            raise ConfigurationError("trace", str(directory), "holds no trace (trace-*.parquet, or *.ndjson)")
+        self.runs = read_runs(directory)
+        for run in self.runs.values():
+            check_fingerprint(str(directory), run.fingerprint, ours)
+
+    @property
+    def exclusive(self) -> dict[int, bool]:
+        """Run -> whether its hand-over is exclusive."""
+        return {number: bool(parameters(run).get("exclusive", True)) for number, run in self.runs.items()}
+
+    def check_runs(self, found: set[int]) -> None:
+        """The runs of the files are those of the table."""
+        for there, missing, where in (
+            (found, found - self.runs.keys(), "the table of runs lacks"),
+            (set(self.runs), self.runs.keys() - found, "the trace files lack"),
+        ):
+            if missing:
+                some = ", ".join(map(str, sorted(missing)[:5]))
+                raise ConfigurationError("runs", len(there), f"{where} {len(missing)} of them (run {some})")
+
+
+def parameters(run: Run) -> dict[str, Any]:
+    """The parameters of a run."""
+    decoded: dict[str, Any] = json.loads(run.parameters)
+    return decoded
+
+
+def check_fingerprint(where: str, theirs: str, ours: str) -> None:
+    """A trace can only be judged by the tables it was made with."""
+    if theirs != ours:
+        rule = f"was made with tables {theirs}, these are {ours}: judge it with the version that made it"
+        raise ConfigurationError("trace", where, rule)
+
+
+def read_runs(directory: Path) -> dict[int, Run]:
+    """The table of runs, from every `runs*.parquet`."""
+    runs: dict[int, Run] = {}
+    for path in sorted(directory.glob("runs*.parquet")):
+        try:
+            table = pq.read_table(path)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise ConfigurationError("runs", str(path), f"is not a Parquet file: {error}") from error
+        missing = [column for column in RUN_COLUMNS if column not in table.column_names]
+        if missing:
+            raise ConfigurationError("runs", str(path), f"lacks the columns {', '.join(missing)}")
+        for line in table.select(list(RUN_COLUMNS)).to_pylist():
+            run = msgspec.convert(line, Run)
+            if run.run in runs:
+                raise ConfigurationError("runs", str(path), f"names run {run.run} a second time")
+            runs[run.run] = run
+    if not runs:
+        raise ConfigurationError("runs", str(directory), "holds no table of runs (runs-*.parquet)")
+    return runs
+
+
+def merge_logs(directory: Path, out: Path, ours: str) -> int:
+    """The logs of a real run as one run of a trace in `out`; how many lines were torn."""
+    logs = read_logs(directory)
+    check_fingerprint(str(directory), logs[0].head.fingerprint, ours)
+    torn = sum(log.torn for log in logs)
+    facts = {"nodes": [log.head.life for log in logs], "torn": torn, "exclusive": True}
+    versions = json.dumps({"gapless": version("gapless")})
+    with TraceWriter(out, "real") as writer:
+        writer.add(Run(0, "real", 0, json.dumps(facts), "held", versions, ours), list(merge(logs)))
+    return torn
