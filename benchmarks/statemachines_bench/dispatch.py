@@ -49,11 +49,12 @@ def by_transitions(*machines: Fsm[Any]) -> Iterator[None]:
     """Within, these machines step by `transitions`: child machines that others delegate to included."""
     for fsm in machines:
         vars(fsm)["step"] = fsm.reference_step
+        vars(fsm)["child_step"] = fsm.reference_child_step
     try:
         yield
     finally:
         for fsm in machines:
-            del vars(fsm)["step"]
+            del vars(fsm)["step"], vars(fsm)["child_step"]
 
 
 def hand_borrower(record: BorrowerRecord) -> HandBorrower:

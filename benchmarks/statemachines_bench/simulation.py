@@ -10,7 +10,6 @@ from typing import Any
 
 from statemachines_bench.measure import ns_per_event
 from statemachines_bench.rally import PLAYER, Ball, PlayerRecord
-from statemachines_bench.row import Pair, Ratio, Row
 
 MESSAGES = 100_000
 UNDER_WAY = 1_000

@@ -111,9 +111,10 @@ class Fsm(Generic[R]):
         self.children = children
         self.invariants = invariants
         self.declared = rows
-        self._key = key or _no_key
+        self.key = key or _no_key
         self.lines = tuple(self._number(rows))
         self.alphabet = tuple(dict.fromkeys(line.event for line in self.lines))
+        self._registry = self._collect_timers()
         self._check()
         self._moves = self._compile_moves()
         self._cells = self._compile(self.machine())
@@ -145,17 +146,25 @@ class Fsm(Generic[R]):
         """The effects of entering the initial state: its timers are armed."""
         return self._arm(self._entered(None, record.status), record, now_ns)  # type: ignore[attr-defined]
 
-    def child_step(self, record: R, event: Event, now_ns: int, instance: str = "") -> tuple[Step[R], ChildStep]:
-        """A step of a child machine, and how the parent reports it."""
-        step = self.step(record, event, now_ns)
-        return step, ChildStep(
-            self.name,
-            instance or self._key(record),
-            event,
-            record.status,  # type: ignore[attr-defined]
-            step.record.status,  # type: ignore[attr-defined]
-            step.row,
-        )
+    def child_step(self, record: R, event: Event, now_ns: int, number: int = -1) -> tuple[R, Effects, ChildStep]:
+        """A step of a child machine: the next record, the effects, and how the parent reports it (see `ChildStep` for
+        `number`).  It is the loop of `step` again and not a call of it, being half of the cost of a parent's step."""
+        status: Enum = record.status  # type: ignore[attr-defined]
+        try:
+            cell = self._cells[type(event)][status]
+        except KeyError:
+            raise self._unknown(record, event) from None
+        for guard, action, row, move, delegates in cell:
+            if guard is None or guard(record, event):
+                effects: Effects = ()
+                if delegates:
+                    record, effects, _ = action(record, event, now_ns)
+                elif action is not None:
+                    record, effects = action(record, event, now_ns)
+                if move is not None:
+                    record, effects = move(record, effects, now_ns)
+                return record, effects, ChildStep(self, record, number, event, status, row)
+        return record, (), ChildStep(self, record, number, event, status, -1)
 
     # -- the reference ----------------------------------------------------------------------------------------
 
@@ -190,8 +199,16 @@ class Fsm(Generic[R]):
         model = self._model
         model.load(record, event, now_ns)
         model.state = str(status.value)
-        self._reference.events[name_of(type(event))].trigger(model)
+        model.trigger(name_of(type(event)))
         return Step(model.record, model.effects, model.row, model.children)
+
+    def reference_child_step(
+        self, record: R, event: Event, now_ns: int, number: int = -1
+    ) -> tuple[R, Effects, ChildStep]:
+        """The same child step, taken by `transitions`: what `child_step` must equal."""
+        step = self.reference_step(record, event, now_ns)
+        status: Enum = record.status  # type: ignore[attr-defined]
+        return step.record, step.effects, ChildStep(self, step.record, number, event, status, step.row)
 
     # -- reading the declaration ------------------------------------------------------------------------------
 
@@ -200,7 +217,10 @@ class Fsm(Generic[R]):
         return tuple(self.lines[entry[2]] for entry in self._cells.get(event, {}).get(status, ()))
 
     def timer_registry(self) -> dict[str, type[TimerFired]]:
-        """Timer name -> event, of this machine and of its children."""
+        """Timer name -> event, of this machine and of its children; the same dictionary for every node."""
+        return self._registry
+
+    def _collect_timers(self) -> dict[str, type[TimerFired]]:
         registry = {timer.name: timer.event for timer in self.timers}
         for child in self.children:
             for name, event in child.timer_registry().items():
@@ -264,7 +284,6 @@ class Fsm(Generic[R]):
         for timer in self.timers:
             if timer.event not in self.alphabet:
                 raise DeclarationError(f"{self.name}: nothing takes {name_of(timer.event)} of timer {timer.name!r}")
-        self.timer_registry()
 
     # -- compilation ------------------------------------------------------------------------------------------
 
@@ -326,7 +345,7 @@ class Fsm(Generic[R]):
             record = replace(record, status=dest)
             if not left and not entered:
                 return record, effects
-            key = self._key(record)
+            key = self.key(record)
             cancels = tuple(CancelTimer(timer.name, key) for timer in left)
             return record, (*cancels, *self._arm(entered, record, now_ns), *effects)
 
@@ -345,7 +364,7 @@ class Fsm(Generic[R]):
         )
 
     def _arm(self, timers: tuple[Timer, ...], record: R, now_ns: int) -> Effects:
-        key = self._key(record)
+        key = self.key(record)
         return tuple(SetTimer(timer.name, now_ns + timer.period_ns(record), key) for timer in timers)
 
     def _unknown(self, record: R, event: Event) -> ProtocolError:
@@ -358,6 +377,7 @@ class Model(Generic[R]):
     """What `transitions` mutates: the record, and what the rows gave back."""
 
     state: str
+    trigger: Callable[[str], bool]
     record: R
     event: Event
     now_ns: int

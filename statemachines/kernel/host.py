@@ -14,6 +14,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 from statemachines.kernel.effect import Effect, Stop, Tell
+from statemachines.kernel.errors import ProtocolError
 from statemachines.kernel.event import Event
 from statemachines.kernel.node import Node
 
@@ -31,6 +32,7 @@ class Host:
         self.nodes: dict[str, Node[Any]] = {}
         self._heap: list[tuple[int, str]] = []
         self._due: dict[str, int] = {}
+        self._owed: list[Outgoing] = []
 
     def told(self, party: str, event: Event, now_ns: int) -> Inward | None:
         """What a `Tell` of `party` means: events for parties here, or None: it is for the application."""
@@ -47,7 +49,9 @@ class Host:
         self._due.pop(party, None)
 
     def deadline(self) -> int | None:
-        """When the earliest timer of any node is due, in nanoseconds; None: never."""
+        """When the earliest timer of any node is due, in nanoseconds; None: never; 0: `fire` has effects to give."""
+        if self._owed:
+            return 0
         heap, due = self._heap, self._due
         while heap:
             deadline, party = heap[0]
@@ -57,18 +61,26 @@ class Host:
         return None
 
     def fire(self, now_ns: int) -> list[Outgoing]:
-        """Fire every timer that is due at `now_ns`."""
-        out: list[Outgoing] = []
+        """Fire every timer that is due at `now_ns`; what comes of it, and what is owed since a refused event."""
+        out, self._owed = self._owed, []
         self._fire_due(now_ns, out)
         return out
 
     def feed(self, party: str, event: Event, now_ns: int) -> list[Outgoing]:
         """Fire what is due, then feed `event` to `party`; nothing happens if there is no such party (any more)."""
-        out: list[Outgoing] = []
         heap = self._heap
-        if heap and heap[0][0] <= now_ns:
-            self._fire_due(now_ns, out)
-        self._run([(party, event)], now_ns, out)
+        out = self.fire(now_ns) if self._owed or (heap and heap[0][0] <= now_ns) else []
+        node = self.nodes.get(party)
+        if node is None or node.stopped:
+            return out
+        try:
+            inward = self._sort_out(party, node.feed(event, now_ns), now_ns, out)
+            self._schedule(node)
+            if inward:
+                self._run(inward, now_ns, out)
+        except ProtocolError:
+            self._owed = out  # the event is refused; what came before it has happened all the same
+            raise
         return out
 
     def _fire_due(self, now_ns: int, out: list[Outgoing]) -> None:

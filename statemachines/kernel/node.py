@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from statemachines.kernel.effect import CancelTimer, Effect, Effects, SetTimer, Stop
-from statemachines.kernel.errors import InvariantViolated, LocalProtocolError
+from statemachines.kernel.errors import InvariantViolated, LocalProtocolError, ProtocolError
 from statemachines.kernel.event import Event, name_of
 from statemachines.kernel.fsm import Fsm, Step
 from statemachines.kernel.pmap import dec_hook, enc_hook
@@ -39,7 +39,19 @@ class Node(Generic[R]):
     the machine are checked and `InvariantViolated` names the one that broke.
     """
 
-    __slots__ = ("_armed", "_check", "_events", "_fsm", "_heap", "_observe", "_timers", "name", "record", "stopped")
+    __slots__ = (
+        "_armed",
+        "_check",
+        "_events",
+        "_fsm",
+        "_heap",
+        "_observe",
+        "_owed",
+        "_timers",
+        "name",
+        "record",
+        "stopped",
+    )
 
     def __init__(
         self,
@@ -58,6 +70,7 @@ class Node(Generic[R]):
         self._observe = observe
         self._check = check
         self._events = 0
+        self._owed: list[Effect] = []
         self._timers = fsm.timer_registry()
         self._armed: dict[tuple[str, str], int] = {}
         self._heap: list[tuple[int, str, str]] = []
@@ -72,25 +85,31 @@ class Node(Generic[R]):
         """Fire what is due, then take the step; the effects of all of it, in order."""
         effects: list[Effect] = []
         heap = self._heap
-        if heap and heap[0][0] <= now_ns:
-            self._fire_due(now_ns, effects)
+        if self._owed or (heap and heap[0][0] <= now_ns):
+            effects = self.fire(now_ns)
         if self.stopped:
             if effects:
                 return effects  # a due timer stopped the machine: the event came too late, as to a dead process
             raise LocalProtocolError(
                 self._fsm.name, "stopped", name_of(type(event)), "", f"{self.name} has stopped; start a new one"
             )
-        self._step(event, now_ns, effects)
+        try:
+            self._step(event, now_ns, effects)
+        except ProtocolError:
+            self._owed = effects  # the event is refused; what fired before it has happened all the same
+            raise
         return effects
 
     def fire(self, now_ns: int) -> list[Effect]:
-        """Fire every timer that is due at `now_ns`."""
-        effects: list[Effect] = []
+        """Fire every timer that is due at `now_ns`; its effects, and those owed since a refused event."""
+        effects, self._owed = self._owed, []
         self._fire_due(now_ns, effects)
         return effects
 
     def deadline(self) -> int | None:
-        """When the earliest timer is due, in nanoseconds; None: never."""
+        """When the earliest timer is due, in nanoseconds; None: never; 0: `fire` has effects to give at once."""
+        if self._owed:
+            return 0
         heap = self._heap
         while heap:
             deadline, timer, key = heap[0]

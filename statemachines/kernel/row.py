@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -35,15 +35,43 @@ ANY: Final = _Sign.ANY
 """Source of a row that holds in every state that is not final."""
 
 
-class ChildStep(msgspec.Struct, frozen=True, gc=False):
-    """A step that a parent delegated: what `Step` is for the parent, by names, for the trace."""
+class Child(Protocol):
+    """What a child step knows of its machine: its name, and the key of an instance."""
 
-    machine: str
-    instance: str
+    name: str
+    key: Callable[[Any], str]
+
+
+class ChildStep(msgspec.Struct, frozen=True, gc=False):
+    """A step that a parent delegated: what `Step` is for the parent, for the trace.
+
+    `record` is the child's afterwards; `number` tells instances apart that follow each other under one key (-1:
+    nothing does).  The names are put together only where somebody looks.
+    """
+
+    fsm: Child
+    record: Any
+    number: int
     event: Event
     source: Enum
-    dest: Enum
     row: int
+
+    @property
+    def machine(self) -> str:
+        """The name of the child machine."""
+        return self.fsm.name
+
+    @property
+    def instance(self) -> str:
+        """The instance as traces name it."""
+        key = self.fsm.key(self.record)
+        return key if self.number < 0 else f"{key}#{self.number}"
+
+    @property
+    def dest(self) -> Enum:
+        """The state afterwards."""
+        status: Enum = self.record.status
+        return status
 
 
 class Delegate(Generic[R, E]):

@@ -9,8 +9,6 @@ time of that ping + ping_interval + ping_timeout, by its own clock.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 from msgspec.structs import replace
 
@@ -36,6 +34,7 @@ from statemachines.kernel import (
     Timer,
     TimerFired,
     in_order,
+    keys_in_order,
 )
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.message import (
@@ -53,6 +52,7 @@ from statemachines.shared_subscriptions.message import (
     Undeclared,
 )
 from statemachines.shared_subscriptions.stream import (
+    ABSENT,
     STREAM,
     Dropped,
     Finishing,
@@ -60,7 +60,6 @@ from statemachines.shared_subscriptions.stream import (
     Replaced,
     StreamProgress,
     StreamRecord,
-    StreamStatus,
 )
 
 REPORTS_PER_PING = 1_024
@@ -139,7 +138,7 @@ CONNECTING, CONNECTED, UNSUBSCRIBING, DESTROYED = BorrowerStatus
 LINKED = (CONNECTED, UNSUBSCRIBING)
 
 
-class BorrowerRecord(msgspec.Struct, frozen=True):
+class BorrowerRecord(msgspec.Struct, frozen=True, gc=False):
     """One borrower.  `epoch`: the highest the Agent has seen.  `link`: the pair adopted, once connected.
     `ping_n`, `ping_at_ns`: the last ping sent and when; `outstanding`: it is not answered yet.
     `changed`: streams whose report changed since the last ping; `carried`: those in pings not yet answered.
@@ -212,7 +211,7 @@ def replaces(record: BorrowerRecord, event: Grant) -> bool:
     if not is_mine(record, event):
         return False
     child = record.streams.get(event.stream)
-    return child is not None and child.status is not StreamStatus.ABSENT and event.grant > child.grant
+    return child is not None and child.status is not ABSENT and event.grant > child.grant
 
 
 def finishes_all(record: BorrowerRecord, event: StreamProgress) -> bool:
@@ -223,7 +222,8 @@ def finishes_all(record: BorrowerRecord, event: StreamProgress) -> bool:
         and (event.finished or event.progress == END_OF_STREAM)
         and event.progress >= child.progress
         and record.unfinished == 1
-        and is_unfinished(child, event.grant)
+        and event.grant == child.grant
+        and child.unfinished
     )
 
 
@@ -235,12 +235,8 @@ def removes_last(record: BorrowerRecord, event: Revoked) -> bool:
         and child is not None
         and event.grant >= child.grant
         and record.unfinished == 1
-        and is_unfinished(child, child.grant)
+        and child.unfinished
     )
-
-
-def is_unfinished(child: StreamRecord | None, grant: int) -> bool:
-    return child is not None and child.grant == grant and child.status is not StreamStatus.ABSENT and not child.finished
 
 
 # -- actions --------------------------------------------------------------------------------------------------------
@@ -273,26 +269,33 @@ def ping(record: BorrowerRecord, event: PingTimer, now_ns: int) -> tuple[Borrowe
 def send_ping(record: BorrowerRecord, now_ns: int) -> tuple[BorrowerRecord, Effects]:
     """Number, stamp and send the next ping; what it reports is carried until a ping is answered."""
     link = linked(record)
-    names = [name for name, _ in in_order(record.carried)]
-    names += [name for name, _ in in_order(record.changed) if name not in record.carried]
-    names = names[:REPORTS_PER_PING]
-    reports = tuple(record.streams[name].report() for name in names)
+    names, carried, changed = next_reports(record)
+    streams = record.streams
+    reports = tuple([streams[name].report() for name in names])
     record = replace(
         record,
         ping_n=record.ping_n + 1,
         ping_at_ns=now_ns,
         outstanding=True,
-        carried=Map(dict.fromkeys(names, True)),
-        changed=without(record.changed, names),
+        carried=carried,
+        changed=changed,
     )
     return record, (Send(link.leader, Ping(record.id, link.epoch, link.registration, record.ping_n, reports)),)
 
 
-def without(changed: Map[str, bool], names: Iterable[str]) -> Map[str, bool]:
-    for name in names:
-        if name in changed:
-            changed = changed.delete(name)
-    return changed
+def next_reports(record: BorrowerRecord) -> tuple[list[str], Map[str, bool], Map[str, bool]]:
+    """The streams that the next ping reports; `carried` and `changed` when it is sent."""
+    carried, changed = record.carried, record.changed
+    names = keys_in_order(changed)
+    if not carried and len(names) <= REPORTS_PER_PING:
+        return names, changed, carried
+    names = keys_in_order(carried) + [name for name in names if name not in carried]
+    now, later = names[:REPORTS_PER_PING], names[REPORTS_PER_PING:]
+    return now, Map(dict.fromkeys(now, True)), Map(dict.fromkeys(later, True))
+
+
+def without(names: Map[str, bool], name: str) -> Map[str, bool]:
+    return names.delete(name) if name in names else names
 
 
 def answered(record: BorrowerRecord, event: PingResponse, now_ns: int) -> tuple[BorrowerRecord, Effects]:
@@ -318,36 +321,41 @@ def end_lease(record: BorrowerRecord, event: LeaseEnd, now_ns: int) -> tuple[Bor
     return replace(record, leased=False), (Tell(LeaseEnded(record.id)),)
 
 
-def child_of(record: BorrowerRecord, stream: str) -> StreamRecord:
-    return record.streams.get(stream) or StreamRecord(linked(record), stream)
-
-
 def pass_on(
     record: BorrowerRecord, event: Grant | Revoke | Revoked | StreamProgress, now_ns: int
 ) -> tuple[BorrowerRecord, Effects, tuple[ChildStep, ...]]:
-    """To the Stream machine that the event is about: the instance that is held, else that of the event's grant."""
-    child = child_of(record, event.stream)
-    grant = event.grant if child.status is StreamStatus.ABSENT else child.grant
-    return step_child(record, child, event, now_ns, grant)
+    """To the Stream machine that the event is about."""
+    child = record.streams.get(event.stream) or StreamRecord(linked(record), event.stream)
+    after, effects, seen = STREAM.child_step(child, event, now_ns, event.grant)
+    if after is not child:
+        record = keep(record, child, after)
+    return record, effects, (seen,)
 
 
 def step_child(
     record: BorrowerRecord, child: StreamRecord, event: Event, now_ns: int, grant: int
 ) -> tuple[BorrowerRecord, Effects, tuple[ChildStep, ...]]:
-    step, seen = STREAM.child_step(child, event, now_ns, f"{child.stream}#{grant}")
-    after = step.record
-    if after is child:
-        return record, step.effects, (seen,)
-    weight = is_unfinished(after, after.grant) - is_unfinished(child, child.grant)
-    held = after.status is not StreamStatus.ABSENT
-    record = replace(
-        record,
-        streams=record.streams.set(child.stream, after),
-        changed=record.changed.set(child.stream, True) if held else without(record.changed, (child.stream,)),
-        carried=record.carried if held else without(record.carried, (child.stream,)),
-        unfinished=record.unfinished + weight,
-    )
-    return record, step.effects, (seen,)
+    after, effects, seen = STREAM.child_step(child, event, now_ns, grant)
+    if after is not child:
+        record = keep(record, child, after)
+    return record, effects, (seen,)
+
+
+def keep(record: BorrowerRecord, before: StreamRecord, after: StreamRecord) -> BorrowerRecord:
+    """With the stream as it is now; the next ping reports it, if it is still held."""
+    stream = after.stream
+    streams = record.streams.set(stream, after)
+    if after.status is ABSENT:
+        changed, carried = without(record.changed, stream), without(record.carried, stream)
+        unfinished = record.unfinished - before.unfinished
+        return replace(record, streams=streams, changed=changed, carried=carried, unfinished=unfinished)
+    changed = record.changed
+    if stream not in changed:
+        changed = changed.set(stream, True)
+    if after.status is before.status and after.finished is before.finished:
+        return replace(record, streams=streams, changed=changed)
+    unfinished = record.unfinished + (after.unfinished - before.unfinished)
+    return replace(record, streams=streams, changed=changed, unfinished=unfinished)
 
 
 def replace_stream(
@@ -373,7 +381,7 @@ def step_held(
     effects: Effects = ()
     children: tuple[ChildStep, ...] = ()
     for _, child in in_order(record.streams):
-        if child.status is not StreamStatus.ABSENT:
+        if child.status is not ABSENT:
             record, more, steps = step_child(record, child, event, now_ns, child.grant)
             effects += more
             children += steps
@@ -403,7 +411,7 @@ def leave(record: BorrowerRecord, event: Event, now_ns: int) -> tuple[BorrowerRe
     """Report what is known of every stream held, and end."""
     link = linked(record)
     reports: tuple[Report, ...] = tuple(
-        child.report() for _, child in in_order(record.streams) if child.status is not StreamStatus.ABSENT
+        child.report() for _, child in in_order(record.streams) if child.status is not ABSENT
     )
     farewell = Send(link.leader, Disconnect(record.id, link.epoch, link.registration, reports))
     record, effects, children = step_held(record, Dropped(), now_ns)
@@ -495,7 +503,7 @@ TIMERS = (
 
 def counts_unfinished(record: BorrowerRecord) -> bool:
     """`unfinished` is what counting says."""
-    return record.unfinished == sum(is_unfinished(child, child.grant) for _, child in in_order(record.streams))
+    return record.unfinished == sum(child.unfinished for _, child in in_order(record.streams))
 
 
 def is_leased_connected(record: BorrowerRecord) -> bool:

@@ -54,21 +54,20 @@ class Draft:
     def step_member(self, borrower: str, event: Event) -> MemberRecord:
         """The event to the Member machine; what it is afterwards."""
         member = self.record.members[borrower]
-        step, seen = MEMBER.child_step(member, event, self.now_ns, f"{borrower}#{member.link.registration}")
-        self.effects.extend(step.effects)
+        after, effects, seen = MEMBER.child_step(member, event, self.now_ns)
+        self.effects.extend(effects)
         self.children.append(seen)
-        if step.record is not member:
-            self.set_member(step.record)
-        return step.record
+        if after is not member:
+            self.set_member(after)
+        return after
 
     def step_assignment(self, stream: str, event: Event) -> None:
         """The event to the Assignment machine; its progress is staged, its member counted, its end noticed."""
         record = self.record
         before = record.assignments[stream]
-        step, seen = ASSIGNMENT.child_step(before, event, self.now_ns, f"{stream}#{before.grant}")
-        self.effects.extend(step.effects)
+        after, effects, seen = ASSIGNMENT.child_step(before, event, self.now_ns, before.grant)
+        self.effects.extend(effects)
         self.children.append(seen)
-        after = step.record
         if after is before:
             return
         self.record = replace(record, assignments=record.assignments.set(stream, after))
@@ -111,14 +110,14 @@ class Draft:
             configuration.resend_interval_ms * MS,
             configuration.revoke_timeout_ms * MS,
         )
-        step, seen = ASSIGNMENT.child_step(assignment, Assign(), self.now_ns, f"{stream}#{grant}")
-        self.effects.extend(step.effects)
+        assignment, effects, seen = ASSIGNMENT.child_step(assignment, Assign(), self.now_ns, grant)
+        self.effects.extend(effects)
         self.children.append(seen)
         member = replace(member, count=member.count + 1, grants=member.grants.set(grant, stream))
         self.record = replace(
             record,
             grant=grant,
-            assignments=record.assignments.set(stream, step.record),
+            assignments=record.assignments.set(stream, assignment),
             members=record.members.set(member.link.borrower, member),
         )
         return member

@@ -8,6 +8,8 @@ one begins, so no instance ever goes back.
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 import msgspec
 from msgspec.structs import replace
 
@@ -117,6 +119,11 @@ class StreamRecord(msgspec.Struct, frozen=True, gc=False):
     progress: int = 0
     finished: bool = False
 
+    @property
+    def unfinished(self) -> bool:
+        """Held, and the final progress is not known."""
+        return self.status is not ABSENT and not self.finished
+
     def report(self) -> Report:
         """The stream as pings and disconnects report it."""
         return Report(self.stream, self.grant, self.progress, self.finished)
@@ -183,26 +190,18 @@ def uninstall(record: StreamRecord, event: Event, now_ns: int) -> tuple[StreamRe
 
 
 def keep_progress(record: StreamRecord, event: StreamProgress, now_ns: int) -> tuple[StreamRecord, Effects]:
-    final = event.finished or event.progress == END_OF_STREAM
-    record = replace(record, progress=event.progress, finished=record.finished or final)
+    finished = record.finished or event.finished or event.progress == END_OF_STREAM
+    record = replace(record, progress=event.progress, finished=finished)
     return record, (answer(record),)
 
 
 def answer(record: StreamRecord) -> Send:
     """The progress of the stream, to the leader."""
     link = record.link
-    return Send(
-        link.leader,
-        UpdateProgress(
-            link.borrower,
-            link.epoch,
-            link.registration,
-            record.stream,
-            record.grant,
-            record.progress,
-            record.finished,
-        ),
+    update = UpdateProgress(
+        link.borrower, link.epoch, link.registration, record.stream, record.grant, record.progress, record.finished
     )
+    return Send(link.leader, update)
 
 
 def confirm(link: Link, stream: str, grant: int) -> Send:
@@ -243,5 +242,5 @@ STREAM = Fsm(
     states=StreamStatus,
     initial=ABSENT,
     rows=ROWS,
-    key=lambda record: record.stream,
+    key=attrgetter("stream"),
 )

@@ -112,6 +112,9 @@ def test_both_engines_agree(fsm, feed):
     for now_ns, event in enumerate(feed):
         ours = outcome(fsm.step, record, event, now_ns)
         assert ours == outcome(fsm.reference_step, record, event, now_ns)
+        assert outcome(fsm.child_step, record, event, now_ns) == outcome(
+            fsm.reference_child_step, record, event, now_ns
+        )
         if not isinstance(ours, tuple):
             record = ours.record
 

@@ -80,3 +80,26 @@ def test_many_rearmed_timers_do_not_pile_up():
         node.feed(Pull(), turn)
     assert len(node._heap) < 100
     assert node.armed() == {("draught", ""): 10_099}
+
+
+def test_effects_of_due_timers_are_not_lost_when_the_event_behind_them_is_refused():
+    from statemachines.kernel import Host, RemoteProtocolError, Send
+    from statemachines.shared_subscriptions.borrower import BORROWER, BorrowerRecord
+    from statemachines.shared_subscriptions.configuration import MS, Configuration
+    from statemachines.shared_subscriptions.message import LeaderWanted, Revoked
+
+    def borrower():
+        return Node(BORROWER, BorrowerRecord("c~1/1", "g", "#", "l", Configuration()), name="c~1/1", now_ns=0)
+
+    node = borrower()
+    with pytest.raises(RemoteProtocolError):
+        node.feed(LeaderWanted("x", "g", "#"), 2_000 * MS)
+    assert node.deadline() == 0
+    assert node.fire(2_000 * MS) == [Send("l", LeaderWanted("c~1/1", "g", "#"))]
+    host = Host()
+    host.add(borrower())
+    with pytest.raises(RemoteProtocolError):
+        host.feed("c~1/1", LeaderWanted("x", "g", "#"), 2_000 * MS)
+    assert host.deadline() == 0
+    ignored = Revoked("c~1/1", 1, 1, "s", 1)
+    assert host.feed("c~1/1", ignored, 2_000 * MS) == [("c~1/1", Send("l", LeaderWanted("c~1/1", "g", "#")))]

@@ -1,0 +1,53 @@
+"""Drawing of latencies: a histogram over powers of ten, with its percentiles, as SVG."""
+
+from __future__ import annotations
+
+import math
+
+from markupsafe import Markup, escape
+
+BINS = 8
+"""Bins to a power of ten."""
+
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 520, 190, 46, 30, 30
+
+
+def draw(name: str, bins: dict[int, int], marks: dict[str, float]) -> Markup:
+    """`bins`: bin number (of log10 nanoseconds) -> how many; `marks`: percentile -> nanoseconds."""
+    low, high = min(bins) // BINS, max(bins) // BINS + 1
+    most = max(bins.values())
+    scale = (WIDTH - LEFT - 12) / ((high - low) * BINS)
+
+    def x(place: float) -> float:
+        return LEFT + (place - low * BINS) * scale
+
+    def y(count: float) -> float:
+        return HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * count / most
+
+    parts = [
+        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" style="max-width:{WIDTH}px" role="img">'
+        f"<title>{escape(name)}</title>"
+    ]
+    for number, count in sorted(bins.items()):
+        parts.append(
+            f'<rect class="bar" x="{x(number):.1f}" y="{y(count):.1f}" width="{max(scale - 1.5, 1):.1f}" '
+            f'height="{HEIGHT - BOTTOM - y(count):.1f}"><title>{count:,}</title></rect>'
+        )
+    for power in range(low, high + 1):
+        place = x(power * BINS)
+        parts.append(f'<line class="axis" x1="{place:.1f}" x2="{place:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>')
+        parts.append(f'<text class="tick" x="{place:.0f}" y="{HEIGHT - 12}">{duration(10.0**power)}</text>')
+    parts.append(f'<text class="tick" x="{LEFT - 8}" y="{TOP + 4}" text-anchor="end">{most:,}</text>')
+    for number, (label, value) in enumerate(marks.items()):
+        place = x(math.log10(max(value, 1)) * BINS)
+        parts.append(f'<line class="mark" x1="{place:.1f}" x2="{place:.1f}" y1="{TOP - 6}" y2="{HEIGHT - BOTTOM}"/>')
+        parts.append(f'<text class="mark" x="{place:.1f}" y="{9 + 9 * (number % 2)}">{label} {duration(value)}</text>')
+    return Markup("".join(parts) + "</svg>")
+
+
+def duration(value_ns: float) -> str:
+    """Nanoseconds as people read them."""
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        if value_ns >= size:
+            return f"{value_ns / size:.3g} {unit}"
+    return f"{value_ns:.0f} ns"

@@ -1,0 +1,112 @@
+"""Drawing of a machine: states in layers, edges by how often they were taken, as SVG."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from markupsafe import Markup, escape
+
+from statemachines.kernel import Fsm
+
+WIDTH, HEIGHT = 132, 44
+GAP_X, GAP_Y = 118, 46
+MARGIN = 40
+
+Places = dict[str, tuple[float, float]]
+
+Uses = dict[tuple[str, str], int]
+"""(source, dest) -> how many steps."""
+
+
+def draw(fsm: Fsm[Any], uses: Uses) -> Markup:
+    """The machine; edges never taken are grey and dashed, steps that stay in a state are counted in its box."""
+    layers = _layers(fsm)
+    places: Places = {
+        state: (MARGIN + x * (WIDTH + GAP_X), MARGIN + 34 + y * (HEIGHT + GAP_Y))
+        for x, layer in enumerate(layers)
+        for y, state in enumerate(layer)
+    }
+    width = 2 * MARGIN + len(layers) * (WIDTH + GAP_X) - GAP_X
+    height = 2 * MARGIN + 68 + max(map(len, layers)) * (HEIGHT + GAP_Y) - GAP_Y
+    edges = _edges(fsm)
+    most = max([uses.get(edge, 0) for edge in edges] + [1])
+    parts = [
+        f'<svg class="machine" viewBox="0 0 {width} {height}" style="max-width:{width}px" role="img">'
+        f"<title>{escape(fsm.name)}</title>"
+    ]
+    parts += [_edge(places, edge, uses.get(edge, 0), most, number) for number, edge in enumerate(edges)]
+    parts += [_state(fsm, state, place, uses.get((state, state), 0)) for state, place in places.items()]
+    return Markup("".join(parts) + "</svg>")
+
+
+def _edges(fsm: Fsm[Any]) -> list[tuple[str, str]]:
+    """(source, dest) of every row that changes the state, once each, in the order of the table."""
+    found = [
+        (str(source.value), str(line.dest.value))
+        for line in fsm.lines
+        for source in line.sources
+        if line.dest is not None and line.dest is not source
+    ]
+    return list(dict.fromkeys(found))
+
+
+def _layers(fsm: Fsm[Any]) -> list[list[str]]:
+    """States by their distance from the first one; final states stand last."""
+    distance = {str(fsm.initial.value): 0}
+    edges = _edges(fsm)
+    queue = [str(fsm.initial.value)]
+    while queue:
+        state = queue.pop(0)
+        for source, dest in edges:
+            if source == state and dest not in distance:
+                distance[dest] = distance[state] + 1
+                queue.append(dest)
+    last = max(distance.values())
+    final = {str(one.value) for one in fsm.final}
+    layers: list[list[str]] = [[] for _ in range(last + 2)]
+    for one in fsm.states:
+        name = str(one.value)
+        layers[last + 1 if name in final else distance.get(name, last)].append(name)
+    return [layer for layer in layers if layer]
+
+
+def _state(fsm: Fsm[Any], state: str, place: tuple[float, float], stays: int) -> str:
+    x, y = place
+    kind = "final" if state in {str(one.value) for one in fsm.final} else "state"
+    if state == str(fsm.initial.value):
+        kind += " initial"
+    below = f'<text class="small" x="{x + WIDTH / 2}" y="{y + 34}">{stays:,} stay</text>' if stays else ""
+    name = y + (19 if stays else 27)
+    return (
+        f'<g class="{kind}"><rect x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="9"/>'
+        f'<text x="{x + WIDTH / 2}" y="{name}">{escape(state)}</text>{below}</g>'
+    )
+
+
+def _edge(places: Places, edge: tuple[str, str], count: int, most: int, number: int) -> str:
+    (x1, y1), (x2, y2) = places[edge[0]], places[edge[1]]
+    forward = x2 > x1
+    neighbours = forward and x2 - x1 <= WIDTH + GAP_X
+    if x1 == x2:  # in one layer: from bottom to top at the side
+        down = y2 > y1
+        begin = (x1 + WIDTH * 0.3, y1 + HEIGHT) if down else (x1 + WIDTH * 0.7, y1)
+        end = (x2 + WIDTH * 0.3, y2) if down else (x2 + WIDTH * 0.7, y2 + HEIGHT)
+        bend = 0.0
+    elif forward:
+        begin, end = (x1 + WIDTH, y1 + HEIGHT * 0.4), (x2 - 5, y2 + HEIGHT * 0.4)
+        bend = 0.0 if neighbours else -34.0 - 9 * (number % 3)
+    else:
+        begin, end = (x1, y1 + HEIGHT * 0.75), (x2 + WIDTH + 5, y2 + HEIGHT * 0.75)
+        bend = 26.0 + 9 * (number % 3)
+    middle = ((begin[0] + end[0]) / 2, (begin[1] + end[1]) / 2 + bend)
+    control = (middle[0], middle[1] + bend)
+    width = 1.2 + 2.6 * math.log1p(count) / math.log1p(most)
+    kind = "edge" if count else "edge unused"
+    path = f"M{begin[0]:.0f},{begin[1]:.0f} Q{control[0]:.0f},{control[1]:.0f} {end[0]:.0f},{end[1]:.0f}"
+    label = f"{count:,}" if count else "never"
+    return (
+        f'<g class="{kind}"><title>{escape(edge[0])} to {escape(edge[1])}: {count:,}</title>'
+        f'<path d="{path}" stroke-width="{width:.1f}" marker-end="url(#{"tip" if count else "tip-unused"})"/>'
+        f'<text x="{middle[0]:.0f}" y="{middle[1] - 4:.0f}">{label}</text></g>'
+    )
