@@ -15,7 +15,7 @@ from typing import Annotated, Final
 import typer
 
 from statemachines import __version__
-from statemachines.commands import node, simulation
+from statemachines.commands import analysis, demo, node, simulation
 from statemachines.commands.exits import Exit
 from statemachines.kernel import GaplessError, InvariantViolated
 
@@ -172,7 +172,9 @@ def _progress(text: str) -> None:
         print(text, file=sys.stderr)
 
 
+app.command()(demo.demo)
 app.command()(simulation.simulate)
 app.command()(simulation.replay)
 app.command()(simulation.campaign)
+app.command()(analysis.analyze)
 app.add_typer(node.app, name="node")

@@ -324,9 +324,12 @@ def end_lease(record: BorrowerRecord, event: LeaseEnd, now_ns: int) -> tuple[Bor
 def pass_on(
     record: BorrowerRecord, event: Grant | Revoke | Revoked | StreamProgress, now_ns: int
 ) -> tuple[BorrowerRecord, Effects, tuple[ChildStep, ...]]:
-    """To the Stream machine that the event is about."""
-    child = record.streams.get(event.stream) or StreamRecord(linked(record), event.stream)
-    after, effects, seen = STREAM.child_step(child, event, now_ns, event.grant)
+    """To the Stream machine that the event is about: the instance that is held, else that of the event's grant."""
+    child = record.streams.get(event.stream)
+    if child is None:
+        child = StreamRecord(linked(record), event.stream)
+    grant = event.grant if child.status is ABSENT else child.grant
+    after, effects, seen = STREAM.child_step(child, event, now_ns, grant)
     if after is not child:
         record = keep(record, child, after)
     return record, effects, (seen,)

@@ -54,7 +54,7 @@ class Draft:
     def step_member(self, borrower: str, event: Event) -> MemberRecord:
         """The event to the Member machine; what it is afterwards."""
         member = self.record.members[borrower]
-        after, effects, seen = MEMBER.child_step(member, event, self.now_ns)
+        after, effects, seen = MEMBER.child_step(member, event, self.now_ns, member.link.registration)
         self.effects.extend(effects)
         self.children.append(seen)
         if after is not member:

@@ -1,0 +1,139 @@
+"""The demo, from the first process to the page: real part, simulated part, Spark, verdicts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import msgspec
+
+from statemachines.commands.progress import Advance
+from statemachines.demo import real
+from statemachines.demo.real import Real, Say
+
+SCENARIO = "storm"
+DELIVERIES, FAULTS, KINDS = 2_000, 10, 3
+"""What each simulated run must have at least."""
+
+
+class Simulated(msgspec.Struct, frozen=True):
+    """What the simulated part came to; `wrong` lists what does not hold."""
+
+    runs: int
+    delivered: int
+    duplicates: int
+    faults: dict[str, int]
+    rows: int
+    seconds: float
+    wrong: list[str]
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A verdict of the table at the end."""
+
+    part: str
+    check: str
+    held: bool
+    figure: str
+
+
+class Demo(msgspec.Struct):
+    """Everything; `held` decides the exit status."""
+
+    real: Real
+    simulated: Simulated
+    verdicts: list[Line]
+    page: str
+    seconds: float
+
+    @property
+    def held(self) -> bool:
+        """Every verdict held."""
+        return all(line.held for line in self.verdicts)
+
+
+def run(out: Path, path: Path | None, seeds: int, say: Say, advance: Advance) -> Demo:
+    """The whole demo; what an earlier one left in `out` is replaced.  `advance(done, total)` within the long parts."""
+    from statemachines_reports.page import part_of, write_page
+    from statemachines_reports.pipeline import analyze
+
+    begin = time.monotonic()
+    for name in ("real", "sim", "report"):
+        shutil.rmtree(out / name, ignore_errors=True)
+    played = real.run(out / "real", path, say, advance)
+    say(
+        f"real: {played.acknowledged} of {played.lines} acknowledged, {played.duplicates} delivered twice, {played.seconds:.0f} s"
+    )
+    simulated = simulate(out / "sim", seeds, say, advance)
+    verdicts = [*real_lines(played), *simulated_lines(simulated)]
+    parts = []
+    for name, directory in (("Real run", out / "real" / "trace"), ("Simulated runs", out / "sim")):
+        say(f"spark: judging every step of the {name.lower()}")
+        analysis = analyze(directory, out / "report" / directory.parent.name)
+        part = "real" if name == "Real run" else "simulated"
+        for check in analysis.checks:
+            verdicts.append(Line(part, f"{check.name} ({check.level})", check.held, f"{check.checked:,} looked at"))
+        parts.append(part_of(name, analysis, directory, out / "report" / directory.parent.name))
+    page = out / "report" / "index.html"
+    lead = (
+        f"{played.lines:,} lines of {played.topics} files through a real consumer group that loses a consumer to SIGKILL; "
+        f"the same machines in {simulated.runs} simulated runs under failures; every step of both judged by Spark."
+    )
+    write_page(page, "Shared subscriptions: a group that loses a consumer", lead, parts)
+    return Demo(played, simulated, verdicts, str(page), time.monotonic() - begin)
+
+
+def simulate(out: Path, seeds: int, say: Say, advance: Advance) -> Simulated:
+    """Many seeds of the storm, over all cores."""
+    from statemachines_sim.campaign import campaign
+    from statemachines_sim.scenario import named
+
+    say(f"simulated: {seeds} seeds of the scenario {SCENARIO!r}")
+    begin = time.monotonic()
+    done = 0
+
+    def progress(more: int) -> None:
+        nonlocal done
+        done += more
+        advance(done, seeds)
+
+    outcomes = campaign(named(SCENARIO), range(seeds), out=out, processes=os.cpu_count() or 1, progress=progress)
+    wrong = [f"seed {one.seed}: {one.monitor}: {one.detail}" for one in outcomes if not one.held]
+    faults: dict[str, int] = {}
+    for one in outcomes:
+        for kind, count in one.faults.items():
+            faults[kind] = faults.get(kind, 0) + count
+        if one.delivered < DELIVERIES or sum(one.faults.values()) < FAULTS or len(one.faults) < KINDS:
+            wrong.append(f"seed {one.seed} was too tame: {one.delivered} deliveries, faults {one.faults}")
+    came = Simulated(
+        len(outcomes),
+        sum(one.delivered for one in outcomes),
+        sum(one.duplicates for one in outcomes),
+        dict(sorted(faults.items())),
+        sum(one.rows for one in outcomes),
+        time.monotonic() - begin,
+        wrong,
+    )
+    listed = ", ".join(f"{count} {kind}" for kind, count in came.faults.items())
+    say(f"simulated: {came.runs} runs, {came.delivered:,} messages delivered; {listed}; {came.seconds:.0f} s")
+    return came
+
+
+def real_lines(played: Real) -> list[Line]:
+    """The verdicts of the consumers' own files."""
+    whole = played.acknowledged == played.lines
+    figure = f"{played.acknowledged:,} of {played.lines:,}"
+    return [
+        Line("real", "every line acknowledged (own files)", whole, figure),
+        Line(
+            "real", "twice only what the killed one left (own files)", not played.wrong, f"{played.duplicates:,} twice"
+        ),
+    ]
+
+
+def simulated_lines(simulated: Simulated) -> list[Line]:
+    """The verdicts of the monitors."""
+    figure = f"{simulated.runs} runs, {sum(simulated.faults.values()):,} faults"
+    return [Line("simulated", "monitors S2 S4-S7 S13 L2 L4 L5", not simulated.wrong, figure)]
