@@ -9,14 +9,14 @@ from markupsafe import Markup, escape
 BINS = 8
 """Bins to a power of ten."""
 
-WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 520, 190, 46, 30, 30
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 540, 210, 46, 30, 46
 
 
 def draw(name: str, bins: dict[int, int], marks: dict[str, float]) -> Markup:
     """`bins`: bin number (of log10 nanoseconds) -> how many; `marks`: percentile -> nanoseconds."""
     low, high = min(bins) // BINS, max(bins) // BINS + 1
     most = max(bins.values())
-    scale = (WIDTH - LEFT - 12) / ((high - low) * BINS)
+    scale = (WIDTH - LEFT - 30) / ((high - low) * BINS)
 
     def x(place: float) -> float:
         return LEFT + (place - low * BINS) * scale
@@ -41,7 +41,7 @@ def draw(name: str, bins: dict[int, int], marks: dict[str, float]) -> Markup:
     for number, (label, value) in enumerate(marks.items()):
         place = x(math.log10(max(value, 1)) * BINS)
         parts.append(f'<line class="mark" x1="{place:.1f}" x2="{place:.1f}" y1="{TOP - 6}" y2="{HEIGHT - BOTTOM}"/>')
-        parts.append(f'<text class="mark" x="{place:.1f}" y="{9 + 9 * (number % 2)}">{label} {duration(value)}</text>')
+        parts.append(f'<text class="mark" x="{place:.1f}" y="{11 + 12 * number}">{label} {duration(value)}</text>')
     return Markup("".join(parts) + "</svg>")
 
 

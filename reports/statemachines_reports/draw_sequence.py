@@ -113,7 +113,7 @@ def _marks(rows: list[dict[str, Any]], begin: int) -> tuple[list[Mark], set[str]
 def _svg(marks: list[Mark], nodes: list[str]) -> Markup:
     x = {node: 100 + number * COLUMN for number, node in enumerate(nodes)}
     bottom = TOP + (max(mark.until or mark.line for mark in marks) + 2) * LINE
-    width = 200 + (len(nodes) - 1) * COLUMN
+    width = 330 + (len(nodes) - 1) * COLUMN
     parts = [f'<svg class="sequence" viewBox="0 0 {width} {bottom + 10}" style="max-width:{width}px" role="img">']
     parts.append("<title>sequence of messages</title>")
     for node in nodes:
@@ -130,7 +130,7 @@ def _mark(mark: Mark, x: dict[str, int]) -> str:
     if mark.kind in ("note", "fault"):
         return (
             f'<g class="{mark.kind}"><circle cx="{here}" cy="{y}" r="4"/>'
-            f'<text x="{here + 9}" y="{y + 4}">{escape(mark.text)}</text></g>'
+            f'<text x="{here + 9}" y="{y + 4}" style="text-anchor:start">{escape(mark.text)}</text></g>'
         )
     there, end = x[mark.peer], TOP + mark.until * LINE
     if mark.kind == "lost":
@@ -141,5 +141,5 @@ def _mark(mark: Mark, x: dict[str, int]) -> str:
     lost = " ✕" if mark.kind == "lost" else ""
     return (
         f'<g class="{mark.kind}"><path d="M{here},{y} L{there - side // 4},{end}" marker-end="url(#{tip})"/>'
-        f'<text x="{here + side}" y="{y - 3}" text-anchor="{anchor}">{escape(mark.text)}{lost}</text></g>'
+        f'<text x="{here + side}" y="{y - 3}" style="text-anchor:{anchor}">{escape(mark.text)}{lost}</text></g>'
     )

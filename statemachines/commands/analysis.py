@@ -15,7 +15,7 @@ from statemachines.commands.exits import Exit
 def analyze(
     trace: Annotated[
         Path,
-        typer.Argument(metavar="DIR", help="Parquet files of simulated runs, or the logs (*.ndjson) of a real one."),
+        typer.Argument(metavar="DIR", help="Parquet of simulated runs, or the logs (*.ndjson) of a real one."),
     ],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where tables and page go.")] = Path("out/report"),
     json: Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")] = False,
@@ -40,9 +40,10 @@ def analyze(
     else:
         print(f"{analysis.runs} runs, {analysis.rows} rows, {analysis.torn} torn lines dropped")
         for check in analysis.checks:
+            verdict = "held" if check.held else "VIOLATED"
             print(
-                f"{check.name:13} {check.level:11} {'held' if check.held else 'VIOLATED':9} {check.checked:>12,} looked at"
-                f" {check.wrong:>8,} wrong   {check.claim}"
+                f"{check.name:13} {check.level:11} {verdict:9} {check.checked:>12,} looked at {check.wrong:>8,} wrong"
+                f"   {check.claim}"
             )
         for finding in analysis.tables["findings"][:20]:
             print(f"  run {finding['run']} seq {finding['seq']}: {finding['detail']}")

@@ -64,22 +64,27 @@ def run(out: Path, path: Path | None, seeds: int, say: Say, advance: Advance) ->
         shutil.rmtree(out / name, ignore_errors=True)
     played = real.run(out / "real", path, say, advance)
     say(
-        f"real: {played.acknowledged} of {played.lines} acknowledged, {played.duplicates} delivered twice, {played.seconds:.0f} s"
+        f"real: {played.acknowledged} of {played.lines} acknowledged, {played.duplicates} delivered twice, "
+        f"{played.seconds:.0f} s"
     )
     simulated = simulate(out / "sim", seeds, say, advance)
     verdicts = [*real_lines(played), *simulated_lines(simulated)]
     parts = []
-    for name, directory in (("Real run", out / "real" / "trace"), ("Simulated runs", out / "sim")):
+    for part, name, trace in (
+        ("real", "Real run", out / "real" / "trace"),
+        ("simulated", "Simulated runs", out / "sim"),
+    ):
         say(f"spark: judging every step of the {name.lower()}")
-        analysis = analyze(directory, out / "report" / directory.parent.name)
-        part = "real" if name == "Real run" else "simulated"
+        analysis = analyze(trace, out / "report" / part)
         for check in analysis.checks:
-            verdicts.append(Line(part, f"{check.name} ({check.level})", check.held, f"{check.checked:,} looked at"))
-        parts.append(part_of(name, analysis, directory, out / "report" / directory.parent.name))
+            figure = f"{check.checked:,} looked at"
+            verdicts.append(Line(part, f"{check.name} ({check.level})", check.held, figure))
+        parts.append(part_of(name, analysis, trace, out / "report" / part))
     page = out / "report" / "index.html"
     lead = (
-        f"{played.lines:,} lines of {played.topics} files through a real consumer group that loses a consumer to SIGKILL; "
-        f"the same machines in {simulated.runs} simulated runs under failures; every step of both judged by Spark."
+        f"{played.lines:,} lines of {played.topics} files through a real consumer group that loses a consumer to "
+        f"SIGKILL; the same machines in {simulated.runs} simulated runs under failures; every step of both judged by "
+        "Spark."
     )
     write_page(page, "Shared subscriptions: a group that loses a consumer", lead, parts)
     return Demo(played, simulated, verdicts, str(page), time.monotonic() - begin)
@@ -124,12 +129,10 @@ def simulate(out: Path, seeds: int, say: Say, advance: Advance) -> Simulated:
 def real_lines(played: Real) -> list[Line]:
     """The verdicts of the consumers' own files."""
     whole = played.acknowledged == played.lines
-    figure = f"{played.acknowledged:,} of {played.lines:,}"
+    figure, twice = f"{played.acknowledged:,} of {played.lines:,}", f"{played.duplicates:,} twice"
     return [
         Line("real", "every line acknowledged (own files)", whole, figure),
-        Line(
-            "real", "twice only what the killed one left (own files)", not played.wrong, f"{played.duplicates:,} twice"
-        ),
+        Line("real", "twice only what the killed one left (own files)", not played.wrong, twice),
     ]
 
 

@@ -1,0 +1,265 @@
+"""The judge: real and simulated traces hold, and every kind of corruption is found, by its own check."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from statemachines.kernel import ConfigurationError
+from statemachines.shared_subscriptions import MACHINES
+from statemachines.trace import COLUMNS, fingerprint
+from statemachines.trace.parquet import TraceWriter
+from statemachines_reports.account import account_for, judge_acknowledged, judge_duplicates
+from statemachines_reports.columns import read_columns
+from statemachines_reports.judge import Steps, judge_file
+from statemachines_reports.lookup import Lookup
+from statemachines_reports.measure import counts, latencies, used_rows
+from statemachines_reports.trace_set import TraceSet
+from statemachines_sim.campaign import run_row
+from statemachines_sim.scenario import named
+from statemachines_sim.world import World
+
+LOOKUP = Lookup(MACHINES)
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two stormy runs in a file."""
+    directory = tmp_path_factory.mktemp("trace")
+    with TraceWriter(directory, "storm") as writer:
+        for number in range(2):
+            world = World(named("storm"), number)
+            outcome = world.run()
+            writer.add(run_row(world.scenario, outcome, number), world.rows)
+    return directory
+
+
+def judged(path):
+    columns = read_columns(path)
+    streams = account_for(columns)
+    verdicts = [
+        *judge_file(columns, LOOKUP, {}),
+        judge_acknowledged(streams),
+        judge_duplicates(columns, {}),
+    ]
+    return {verdict.check: verdict for verdict in verdicts}
+
+
+def wrong(path):
+    return {check for check, verdict in judged(path).items() if verdict.wrong}
+
+
+def changed(trace, tmp_path, change):
+    """The trace with its rows (a list of dicts) changed."""
+    table = pq.read_table(trace / "trace-storm.parquet")
+    rows = table.to_pylist()
+    change(rows)
+    for number, row in enumerate(rows):
+        row["seq"] = number
+    path = tmp_path / "trace-changed.parquet"
+    pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), path)
+    return path
+
+
+def find(rows, **wanted):
+    return next(number for number, row in enumerate(rows) if all(row[key] == value for key, value in wanted.items()))
+
+
+def test_simulated_runs_hold(trace):
+    verdicts = judged(trace / "trace-storm.parquet")
+    assert {check for check, verdict in verdicts.items() if verdict.wrong} == set()
+    assert all(verdict.checked > 0 for verdict in verdicts.values())
+    assert verdicts["acknowledged"].checked == 5_000
+
+
+def another_row(rows):
+    rows[find(rows, machine="borrower", event="ping_response", kind="step")]["row"] = 3
+
+
+def another_event(rows):
+    rows[find(rows, machine="assignment", event="update_progress")]["event"] = "take_back"
+
+
+def unknown_machine(rows):
+    rows[find(rows, machine="session", kind="step")]["machine"] = "sessions"
+
+
+def another_end(rows):
+    rows[find(rows, machine="borrower", event="leader_connect_response", dest="connected")]["dest"] = "unsubscribing"
+
+
+def a_step_lost(rows):
+    del rows[find(rows, machine="borrower", event="leader_connect_response", dest="connected")]
+
+
+def no_row_where_one_must_be(rows):
+    rows[find(rows, machine="borrower", event="start")]["row"] = -1
+
+
+@pytest.mark.parametrize(
+    ("corrupt", "checks"),
+    [
+        (another_row, {"rows"}),
+        (another_event, {"rows"}),
+        (unknown_machine, {"rows", "continuity"}),
+        (another_end, {"rows", "continuity"}),
+        (a_step_lost, {"continuity"}),
+        (no_row_where_one_must_be, {"rows"}),
+    ],
+)
+def test_a_corrupt_step_is_found(trace, tmp_path, corrupt, checks):
+    assert wrong(changed(trace, tmp_path, corrupt)) >= checks
+    assert wrong(changed(trace, tmp_path, corrupt)) <= {"rows", "continuity"}
+
+
+def test_two_owners_at_a_time_are_found(trace, tmp_path):
+    def corrupt(rows):
+        told = [row for row in rows if row["kind"] == "tell" and row["event"] == "deliver" and row["run"] == 0]
+        first = told[0]
+        later = next(row for row in told if row["key"] == first["key"] and row["instance"] != first["instance"])
+        rows.insert(rows.index(later) + 1, {**first, "t_ns": later["t_ns"]})
+
+    found = wrong(changed(trace, tmp_path, corrupt))
+    assert "exclusivity" in found
+    assert "duplicates" not in found or found >= {"exclusivity", "duplicates"}
+
+
+def test_two_assignments_of_a_stream_are_found(trace, tmp_path):
+    def corrupt(rows):
+        place = find(rows, machine="assignment", event="assign")
+        again = dict(rows[place])
+        again["instance"] = again["instance"].rpartition("#")[0] + "#999999"
+        rows.insert(place + 1, again)
+
+    assert wrong(changed(trace, tmp_path, corrupt)) == {"assignments"}
+
+
+def test_a_message_never_acknowledged_is_found(trace, tmp_path):
+    def corrupt(rows):
+        acknowledged = [n for n, row in enumerate(rows) if row["event"] == "acknowledged"]
+        rows[acknowledged[-1]]["last"] -= 1
+
+    assert "acknowledged" in wrong(changed(trace, tmp_path, corrupt))
+
+
+def test_a_duplicate_without_a_reason_is_found(trace, tmp_path):
+    def corrupt(rows):
+        place = find(rows, kind="tell", event="deliver")
+        rows.insert(place + 1, dict(rows[place]))
+
+    assert wrong(changed(trace, tmp_path, corrupt)) == {"duplicates"}
+
+
+def test_accounts_count_ranges(trace):
+    columns = read_columns(trace / "trace-storm.parquet")
+    streams = account_for(columns)
+    assert sum(stream.published for stream in streams) == 5_000
+    assert sum(stream.acknowledged for stream in streams) == 5_000
+    again = [World(named("storm"), number).run().duplicates for number in range(2)]
+    assert [sum(s.duplicates for s in streams if s.run == number) for number in range(2)] == again
+
+
+def test_measures(trace):
+    columns = read_columns(trace / "trace-storm.parquet")
+    steps = Steps(columns, LOOKUP)
+    found = latencies(columns, steps, LOOKUP)
+    assert {latency.measure for latency in found} == {"grant", "revoke", "failover"}
+    assert all(latency.value_ns >= 0 for latency in found)
+    used = used_rows(steps, LOOKUP)
+    assert sum(one.count for one in used) == len(steps.index)
+    assert {one.machine for one in used} == set(LOOKUP.machines)
+    sent = sum(one.count for one in counts(columns) if one.kind == "send")
+    assert sent == sum(World(named("storm"), number).run().sent for number in range(2))
+
+
+def test_the_lookup_says_what_the_tables_say():
+    for fsm in LOOKUP.family:
+        for line in fsm.lines:
+            for source in line.sources:
+                dest = source if line.dest is None else line.dest
+                codes = (
+                    LOOKUP.machines[fsm.name],
+                    LOOKUP.events[_name(line.event)],
+                    LOOKUP.states[str(source.value)],
+                    line.number,
+                    LOOKUP.states[str(dest.value)],
+                )
+                legal = LOOKUP.legal(*(np.array([code]) for code in codes))
+                assert bool(legal[0]) is (line.kind != "refuse")
+
+
+def _name(event):
+    from statemachines.kernel import name_of
+
+    return name_of(event)
+
+
+# -- what is no trace -----------------------------------------------------------------------------------------------
+
+
+def rewrite(trace, tmp_path, name, change):
+    for path in trace.glob("*.parquet"):
+        table = pq.read_table(path)
+        pq.write_table(change(table) if path.name.startswith(name) else table, tmp_path / path.name)
+    return tmp_path
+
+
+def opened(directory, tmp_path):
+    return TraceSet(directory, tmp_path / "out", MACHINES)
+
+
+def test_a_trace_is_opened(trace, tmp_path):
+    opened_set = opened(trace, tmp_path)
+    opened_set.check_runs({0, 1})
+    assert opened_set.exclusive == {0: True, 1: True}
+
+
+def test_missing_columns_are_named(trace, tmp_path):
+    rewrite(trace, tmp_path, "trace", lambda table: table.drop_columns(["row", "grant"]))
+    with pytest.raises(ConfigurationError, match="lacks the columns row, grant"):
+        read_columns(tmp_path / "trace-storm.parquet")
+    rewrite(trace, tmp_path, "runs", lambda table: table.drop_columns(["seed"]))
+    with pytest.raises(ConfigurationError, match="lacks the columns seed"):
+        opened(tmp_path, tmp_path)
+
+
+def test_another_fingerprint_is_named_with_ours(trace, tmp_path):
+    def other(table):
+        at = table.column_names.index("fingerprint")
+        return table.set_column(at, "fingerprint", pa.array(["0" * 16] * table.num_rows))
+
+    rewrite(trace, tmp_path, "runs", other)
+    with pytest.raises(ConfigurationError, match=f"0{{16}}, these are {fingerprint(MACHINES)}"):
+        opened(tmp_path, tmp_path)
+
+
+def test_runs_that_do_not_fit_are_named(trace, tmp_path):
+    opened_set = opened(trace, tmp_path)
+    with pytest.raises(ConfigurationError, match="the table of runs lacks 1 of them"):
+        opened_set.check_runs({0, 1, 7})
+    with pytest.raises(ConfigurationError, match="the trace files lack 1 of them"):
+        opened_set.check_runs({0})
+
+
+def test_what_is_no_parquet_is_named(trace, tmp_path):
+    (tmp_path / "trace-x.parquet").write_text("hello")
+    with pytest.raises(ConfigurationError, match="is not a Parquet file"):
+        read_columns(tmp_path / "trace-x.parquet")
+    (tmp_path / "runs-x.parquet").write_text("hello")
+    with pytest.raises(ConfigurationError, match="is not a Parquet file"):
+        opened(tmp_path, tmp_path)
+
+
+def test_nothing_there_is_named(tmp_path):
+    with pytest.raises(ConfigurationError, match="is no directory"):
+        opened(tmp_path / "none", tmp_path)
+    with pytest.raises(ConfigurationError, match="holds no trace"):
+        opened(tmp_path, tmp_path)
+
+
+def test_the_columns_are_those_of_the_contract(trace):
+    assert tuple(pq.read_schema(trace / "trace-storm.parquet").names) == COLUMNS

@@ -1,0 +1,123 @@
+"""The pipeline on Spark, the page in a browser, and the command, on a real and on simulated runs."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from statemachines import cli
+from statemachines.kernel import GaplessError
+from statemachines.trace.log import FORMAT, Head, TraceLog
+from statemachines.trace.parquet import TraceWriter
+from statemachines_reports import pipeline
+from statemachines_reports.page import part_of, write_page
+from statemachines_reports.pipeline import analyze
+from statemachines_sim.campaign import campaign, run_row
+from statemachines_sim.runfile import tables
+from statemachines_sim.scenario import named
+from statemachines_sim.world import World
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory):
+    """Two files of runs, their analysis, and where it was written."""
+    directory, out = tmp_path_factory.mktemp("trace"), tmp_path_factory.mktemp("out")
+    campaign(named("storm"), range(2), out=directory, processes=1)
+    campaign(named("kills"), range(2), out=directory, processes=1, first_run=100)
+    return directory, out, analyze(directory, out)
+
+
+def test_spark_judges_whole_files_and_sql_makes_the_tables(simulated):
+    directory, out, analysis = simulated
+    assert analysis.held
+    assert analysis.runs == 4
+    assert analysis.rows == sum(pq.read_metadata(path).num_rows for path in directory.glob("trace-*"))
+    assert [check.name for check in analysis.checks] == list(pipeline.CLAIMS)
+    assert {path.stem for path in (out / "tables").iterdir()} >= {"verdicts", "accounts", "latencies", "coverage"}
+    assert sum(line["published"] for line in analysis.tables["accounts"]) == 10_000
+    assert {line["fault"] for line in analysis.tables["faults"]} >= {"crash", "leader_crash", "pause"}
+    assert not (Path.cwd() / "spark-warehouse").exists()
+
+
+def dom(page):
+    """What a browser makes of the page."""
+    chromium = shutil.which("chromium")
+    assert chromium, "the set-up installs chromium"
+    command = [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", page.as_uri()]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+
+
+def test_the_page_opens_in_a_browser_and_shows_everything(simulated, tmp_path):
+    directory, out, analysis = simulated
+    page = tmp_path / "index.html"
+    write_page(page, "A <trace> & more", "lead", [part_of("Simulated runs", analysis, directory, out)])
+    text = page.read_text(encoding="utf-8")
+    assert not re.search(r'(src|href)="(?!#)', text), "nothing is loaded from elsewhere"
+    shown = dom(page)
+    assert "A &lt;trace&gt; &amp; more" in shown
+    assert shown.count("<td>rows</td>") >= 1
+    assert shown.count('<svg class="machine"') == 6
+    assert shown.count('<svg class="chart"') == 3
+    assert shown.count('<svg class="sequence"') == 1
+    assert 'class="edge unused"' in shown
+    assert "Fail-over" in shown
+
+
+def corrupted(directory):
+    """A run in which a step of a borrower takes another row than the table has."""
+    world = World(named("quiet"), 1)
+    outcome = world.run()
+    rows = list(world.rows)
+    place = next(n for n, row in enumerate(rows) if row[2] == "borrower" and row[5] == "ping_response")
+    rows[place] = (*rows[place][:8], 3, *rows[place][9:])
+    with TraceWriter(directory, "corrupt") as writer:
+        writer.add(run_row(world.scenario, outcome, 5), rows)
+
+
+def test_the_command_judges_a_corrupt_trace_and_exits_with_1(tmp_path, capsys):
+    corrupted(tmp_path / "trace")
+    out = tmp_path / "out"
+    assert cli.run(["analyze", str(tmp_path / "trace"), "--out", str(out), "--json"]) == cli.Exit.VIOLATED
+    checks = {check["name"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
+    assert (checks["rows"]["held"], checks["rows"]["wrong"]) == (False, 1)
+    assert checks["continuity"]["held"]
+    assert "VIOLATED" in (out / "index.html").read_text(encoding="utf-8")
+
+
+def test_the_command_merges_the_logs_of_a_real_run(tmp_path, capsys):
+    """A simulated run, written as the logs of its nodes, is judged as the run that it was."""
+    world = World(named("quiet"), 2)
+    assert world.run().held
+    logs = {}
+    for row in world.rows:
+        node = row[1] or "nemesis"
+        if node not in logs:
+            logs[node] = TraceLog(tmp_path / "logs", Head(FORMAT, node, f"{node}~1", len(logs) + 1, tables(), {}))
+        logs[node].write([row])
+    for log in logs.values():
+        log.close()
+    assert cli.run(["analyze", str(tmp_path / "logs"), "--out", str(tmp_path / "out")]) == cli.Exit.HELD
+    said = capsys.readouterr().out
+    assert f"1 runs, {len(world.rows)} rows" in said
+    assert "2,500 looked at" in said
+
+
+@pytest.mark.parametrize(("make", "says"), [(None, "is no directory"), ("empty", "holds no trace")])
+def test_what_is_no_trace_is_a_usage_error(tmp_path, capsys, make, says):
+    if make:
+        (tmp_path / "trace").mkdir()
+    assert cli.run(["analyze", str(tmp_path / "trace"), "--out", str(tmp_path / "out")]) == cli.Exit.USAGE
+    assert says in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_missing_java_is_named(monkeypatch):
+    monkeypatch.setattr(pipeline.shutil, "which", lambda name: None)
+    with pytest.raises(GaplessError, match="openjdk-17-jre-headless"), pipeline.Session():
+        pass
