@@ -1,0 +1,393 @@
+"""Source: what a Subscriber keeps of one publisher (source: "Recovery").
+
+`unknown -> live -> recovering <-> resting -> live`: recovering has a query open, resting waits before the next.
+Samples come as ranges of numbers (the payloads are the driver's) and one step handles a whole range: what is in order
+is delivered, what is ahead is held until the numbers before it have come, or are convicted as lost.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import replace
+
+from statemachines.kernel import (
+    STAY,
+    Answer,
+    Effects,
+    Event,
+    Fsm,
+    Ignore,
+    Invariant,
+    Message,
+    Row,
+    Send,
+    Status,
+    Tell,
+    Timer,
+    TimerFired,
+)
+from statemachines.missed_samples.ranges import Ranges, add, remove, size
+
+MS = 1_000_000
+
+
+class Sample(Message, frozen=True, gc=False):
+    """Samples `first`..`last` of `source` arrived, from its publisher or in reply to a query."""
+
+    source: str
+    first: int
+    last: int
+
+
+class Heartbeat(Message, frozen=True, gc=False):
+    """The publisher has sent everything up to `last`."""
+
+    source: str
+    last: int
+
+
+class Query(Message, frozen=True, gc=False):
+    """To the caches: samples of `source` from `first` on; number `n` of the subscriber's queries to it."""
+
+    source: str
+    n: int
+    first: int
+
+
+class QueryEnded(Answer, frozen=True, gc=False):
+    """Query `n` is over; `replied`: it ended well, and some cache answered for the source."""
+
+    n: int
+    replied: bool
+
+
+class Deliver(Event, frozen=True, gc=False):
+    """To the application: samples `first`..`last`, in order."""
+
+    source: str
+    first: int
+    last: int
+
+
+class Missed(Event, frozen=True, gc=False):
+    """To the application: samples `first`..`last` will not come."""
+
+    source: str
+    first: int
+    last: int
+
+
+class QueryTimeout(TimerFired, frozen=True, gc=False):
+    """The open query has not ended in time."""
+
+
+class Rested(TimerFired, frozen=True, gc=False):
+    """Time to ask again."""
+
+
+class Recovery(msgspec.Struct, frozen=True):
+    """How to recover; times in milliseconds.  `past`: what was sent before the first contact counts as missing;
+    `reliable`: a query that ended well brought everything there was; `pending`: at most so many samples are held."""
+
+    past: bool = False
+    reliable: bool = True
+    retries: int = 5
+    timeout_ms: int = 2_000
+    backoff_ms: int = 100
+    backoff_max_ms: int = 1_000
+    pending: int = 10_000
+
+
+class SourceStatus(Status):
+    """The page's states; its recovering is two here, so that each has its timer."""
+
+    UNKNOWN = "unknown"
+    LIVE = "live"
+    RECOVERING = "recovering"
+    RESTING = "resting"
+
+
+UNKNOWN, LIVE, RECOVERING, RESTING = SourceStatus
+KNOWN = (LIVE, RECOVERING, RESTING)
+
+
+class Try(msgspec.Struct, frozen=True, gc=False):
+    """Numbers that are missing, and how many queries for them have ended."""
+
+    missing: Ranges
+    attempts: int
+
+
+class SourceRecord(msgspec.Struct, frozen=True, gc=False):
+    """One source.  All below `expected` is delivered or reported; `top` is the lowest number never heard of.  Between
+    the two every number is in `held` (arrived), in one of `tries` (missing; the fewest attempts first), or in `lost`
+    (convicted, reported when everything before it is settled).  `asked_top`: `top` when the open query was sent."""
+
+    source: str
+    caches: str
+    recovery: Recovery
+    status: SourceStatus = UNKNOWN
+    expected: int = 0
+    top: int = 0
+    held: Ranges = ()
+    tries: tuple[Try, ...] = ()
+    lost: Ranges = ()
+    query_n: int = 0
+    asked_top: int = 0
+    dropped: int = 0
+
+
+# -- what an event makes of the record ------------------------------------------------------------------------------
+
+
+def heard_of(record: SourceRecord, first: int, last: int) -> SourceRecord:
+    """Numbers up to `last` exist; what lies between the highest known and `first` is missing."""
+    if record.status is UNKNOWN:
+        begin = 0 if record.recovery.past else first
+        record = replace(record, expected=begin, top=begin)
+    if first > record.top:
+        record = replace(record, tries=with_missing(record.tries, record.top, first - 1))
+    return replace(record, top=max(record.top, last + 1))
+
+
+def with_missing(tries: tuple[Try, ...], first: int, last: int) -> tuple[Try, ...]:
+    if tries and tries[0].attempts == 0:
+        return (Try(add(tries[0].missing, first, last), 0), *tries[1:])
+    return (Try(((first, last),), 0), *tries)
+
+
+def arrived(record: SourceRecord, event: Sample) -> SourceRecord:
+    """Keep what is new of the range; more than may be held convicts the oldest hole."""
+    record = heard_of(record, event.first, event.last)
+    first = max(event.first, record.expected)
+    before = size(record.held)
+    if first <= event.last:
+        tries = (Try(remove(one.missing, first, event.last), one.attempts) for one in record.tries)
+        record = replace(
+            record,
+            held=add(record.held, first, event.last),
+            tries=tuple(one for one in tries if one.missing),
+            lost=remove(record.lost, first, event.last),
+        )
+    again = event.last - event.first + 1 - (size(record.held) - before)
+    return replace(record, dropped=record.dropped + again)
+
+
+def settle(record: SourceRecord) -> tuple[SourceRecord, Effects]:
+    """Deliver and report, in order, as far as everything is settled; hold no more than may be held."""
+    effects: list[Tell] = []
+    while True:
+        expected = record.expected
+        if record.held and record.held[0][0] == expected:
+            last = record.held[0][1]
+            effects.append(Tell(Deliver(record.source, expected, last)))
+            record = replace(record, expected=last + 1, held=record.held[1:])
+        elif record.lost and record.lost[0][0] == expected:
+            last = record.lost[0][1]
+            effects.append(Tell(Missed(record.source, expected, last)))
+            record = replace(record, expected=last + 1, lost=record.lost[1:])
+        elif size(record.held) > record.recovery.pending:
+            record = convict(record, expected, record.held[0][0] - 1)
+        else:
+            return record, tuple(effects)
+
+
+def convict(record: SourceRecord, first: int, last: int) -> SourceRecord:
+    """Give the missing numbers among `first`..`last` up."""
+    lost = record.lost
+    kept: list[Try] = []
+    for one in record.tries:
+        left = remove(one.missing, first, last)
+        for low, high in one.missing:
+            if low <= last and high >= first:
+                lost = add(lost, max(low, first), min(high, last))
+        if left:
+            kept.append(Try(left, one.attempts))
+    return replace(record, tries=tuple(kept), lost=lost)
+
+
+def query_over(record: SourceRecord, replied: bool) -> SourceRecord:
+    """What was missing when the query was sent has been asked for once more, or is convicted."""
+    recovery = record.recovery
+    last = record.asked_top - 1
+    if replied and recovery.reliable:
+        return convict(record, 0, last)
+    counted: list[Try] = []
+    fresh: Ranges = ()
+    for one in record.tries:
+        asked = remove(one.missing, record.asked_top, record.top)
+        for low, high in remove(one.missing, 0, last):
+            fresh = add(fresh, low, high)
+        if asked:
+            counted.append(Try(asked, one.attempts + 1))
+    record = replace(record, tries=((Try(fresh, 0), *counted) if fresh else tuple(counted)))
+    for one in counted:
+        if one.attempts > recovery.retries:
+            for low, high in one.missing:
+                record = convict(record, low, high)
+    return record
+
+
+def ask(record: SourceRecord, effects: Effects) -> tuple[SourceRecord, Effects]:
+    """One open-ended query from the first missing number on."""
+    n = record.query_n + 1
+    first = min(one.missing[0][0] for one in record.tries)
+    record = replace(record, query_n=n, asked_top=record.top)
+    return record, (*effects, Send(record.caches, Query(record.source, n, first)))
+
+
+# -- guards ---------------------------------------------------------------------------------------------------------
+
+
+def leaves_nothing(record: SourceRecord, event: Sample) -> bool:
+    """After it nothing is missing."""
+    return not settle(arrived(record, event))[0].tries
+
+
+def opens_hole(record: SourceRecord, event: Sample) -> bool:
+    """It shows numbers missing that were not known to be, and they are worth asking for."""
+    top = event.first if record.status is UNKNOWN and not record.recovery.past else record.top
+    return event.first > top and not leaves_nothing(record, event)
+
+
+def shows_loss(record: SourceRecord, event: Heartbeat) -> bool:
+    """Numbers exist that nothing was heard of."""
+    return event.last >= record.top if record.status is not UNKNOWN else record.recovery.past
+
+
+def is_open(record: SourceRecord, event: QueryEnded) -> bool:
+    return event.n == record.query_n
+
+
+def settles_all(record: SourceRecord, event: QueryEnded) -> bool:
+    return is_open(record, event) and not query_over(record, event.replied).tries
+
+
+def has_fresh(record: SourceRecord, event: QueryEnded) -> bool:
+    """Numbers are missing that the query that ended was not sent for."""
+    tries = query_over(record, event.replied).tries
+    return is_open(record, event) and bool(tries) and tries[0].attempts == 0
+
+
+def timeout_settles_all(record: SourceRecord, event: QueryTimeout) -> bool:
+    return not query_over(record, False).tries
+
+
+# -- actions --------------------------------------------------------------------------------------------------------
+
+
+def take(record: SourceRecord, event: Sample, now_ns: int) -> tuple[SourceRecord, Effects]:
+    return settle(arrived(record, event))
+
+
+def take_and_ask(record: SourceRecord, event: Sample, now_ns: int) -> tuple[SourceRecord, Effects]:
+    record, effects = settle(arrived(record, event))
+    return ask(record, effects) if record.tries else (record, effects)
+
+
+def note_top(record: SourceRecord, event: Heartbeat, now_ns: int) -> tuple[SourceRecord, Effects]:
+    """First contact by a heartbeat: what it covers is the past."""
+    return replace(record, expected=event.last + 1, top=event.last + 1), ()
+
+
+def miss(record: SourceRecord, event: Heartbeat, now_ns: int) -> tuple[SourceRecord, Effects]:
+    return heard_of(record, event.last + 1, event.last), ()
+
+
+def miss_and_ask(record: SourceRecord, event: Heartbeat, now_ns: int) -> tuple[SourceRecord, Effects]:
+    return ask(heard_of(record, event.last + 1, event.last), ())
+
+
+def end_query(record: SourceRecord, event: QueryEnded, now_ns: int) -> tuple[SourceRecord, Effects]:
+    return settle(query_over(record, event.replied))
+
+
+def end_query_and_ask(record: SourceRecord, event: QueryEnded, now_ns: int) -> tuple[SourceRecord, Effects]:
+    record, effects = settle(query_over(record, event.replied))
+    return ask(record, effects)
+
+
+def give_up_query(record: SourceRecord, event: QueryTimeout, now_ns: int) -> tuple[SourceRecord, Effects]:
+    return settle(replace(query_over(record, False), query_n=record.query_n + 1))
+
+
+def ask_again(record: SourceRecord, event: Rested, now_ns: int) -> tuple[SourceRecord, Effects]:
+    return ask(record, ())
+
+
+def backoff_ns(record: SourceRecord) -> int:
+    """Doubling with the attempts, up to the greatest."""
+    attempts = max((one.attempts for one in record.tries), default=1)
+    recovery = record.recovery
+    return min(recovery.backoff_ms << min(max(attempts - 1, 0), 20), recovery.backoff_max_ms) * MS
+
+
+# fmt: off
+ROWS = (
+    #   on            from        to          do                 when                 clause
+    Row(Sample,       UNKNOWN,    RECOVERING, take_and_ask,      opens_hole,          "MS-02"),
+    Row(Sample,       UNKNOWN,    LIVE,       take,              None,                "MS-01"),
+    Row(Sample,       LIVE,       RECOVERING, take_and_ask,      opens_hole,          "MS-04"),
+    Row(Sample,       LIVE,       STAY,       take,              None,                "MS-03"),
+    Row(Sample,       RECOVERING, LIVE,       take,              leaves_nothing,      "MS-06"),
+    Row(Sample,       RECOVERING, STAY,       take,              None,                "MS-05"),
+    Row(Sample,       RESTING,    LIVE,       take,              leaves_nothing,      "MS-06"),
+    Row(Sample,       RESTING,    RECOVERING, take_and_ask,      opens_hole,          "MS-04"),
+    Row(Sample,       RESTING,    STAY,       take,              None,                "MS-05"),
+    Row(Heartbeat,    UNKNOWN,    RECOVERING, miss_and_ask,      shows_loss,          "MS-02"),
+    Row(Heartbeat,    UNKNOWN,    LIVE,       note_top,          None,                "MS-01"),
+    Row(Heartbeat,    (LIVE, RESTING), RECOVERING, miss_and_ask, shows_loss,          "MS-07"),
+    Row(Heartbeat,    RECOVERING, STAY,       miss,              shows_loss,          "MS-07"),
+    Row(QueryEnded,   RECOVERING, LIVE,       end_query,         settles_all,         "MS-08"),
+    Row(QueryEnded,   RECOVERING, RECOVERING, end_query_and_ask, has_fresh,           "MS-09"),
+    Row(QueryEnded,   RECOVERING, RESTING,    end_query,         is_open,             "MS-10"),
+    Row(QueryTimeout, RECOVERING, LIVE,       give_up_query,     timeout_settles_all, "MS-11"),
+    Row(QueryTimeout, RECOVERING, RESTING,    give_up_query,     None,                "MS-11"),
+    Row(Rested,       RESTING,    RECOVERING, ask_again,         None,                "MS-10"),
+    Ignore((Heartbeat,),               KNOWN,                    "MS-12"),
+    Ignore((QueryEnded,),              (UNKNOWN, LIVE, RECOVERING, RESTING), "MS-12"),
+    Ignore((QueryTimeout,),            (UNKNOWN, LIVE, RESTING), "MS-13"),
+    Ignore((Rested,),                  (UNKNOWN, LIVE, RECOVERING), "MS-13"),
+)
+# fmt: on
+
+
+# -- invariants -----------------------------------------------------------------------------------------------------
+
+
+def accounts_for_every_number(record: SourceRecord) -> bool:
+    """held, tries and lost are disjoint and together expected..top - 1."""
+    parts = sorted([*record.held, *record.lost, *(one for each in record.tries for one in each.missing)])
+    place = record.expected
+    for first, last in parts:
+        if first != place or last < first:
+            return False
+        place = last + 1
+    return place == record.top or (record.status is UNKNOWN and not parts)
+
+
+def holds_no_more_than_it_may(record: SourceRecord) -> bool:
+    return size(record.held) <= record.recovery.pending
+
+
+def misses_only_while_recovering(record: SourceRecord) -> bool:
+    return bool(record.tries) == (record.status in (RECOVERING, RESTING))
+
+
+SOURCE = Fsm(
+    "source",
+    record=SourceRecord,
+    states=SourceStatus,
+    initial=UNKNOWN,
+    rows=ROWS,
+    timers=(
+        Timer("query", QueryTimeout, (RECOVERING,), lambda record: record.recovery.timeout_ms * MS),
+        Timer("rest", Rested, (RESTING,), backoff_ns),
+    ),
+    key=lambda record: record.source,
+    invariants=(
+        Invariant("accounts-for-every-number", "MS-20", accounts_for_every_number),
+        Invariant("holds-no-more-than-it-may", "MS-21", holds_no_more_than_it_may),
+        Invariant("misses-only-while-recovering", "MS-22", misses_only_while_recovering),
+    ),
+)
