@@ -1,19 +1,22 @@
 """Rows about the simulator: what one message costs from its send to the trace row of its step.
 
-The shape is the same on both sides: so many messages under way at any time, each followed by another when it arrives.
+The shape is the same on all sides: so many messages under way at any time, each answered by another when it arrives.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 from statemachines_bench.measure import ns_per_event
 from statemachines_bench.rally import PLAYER, Ball, PlayerRecord
+from statemachines_bench.row import Pair, Ratio, Row
 
 MESSAGES = 100_000
 UNDER_WAY = 1_000
 DELAY_NS = (1_000_000, 5_000_000)
+SEEDS = range(6)
 
 
 def bare() -> float:
@@ -21,8 +24,7 @@ def bare() -> float:
     import simpy
 
     env = simpy.Environment()
-    chance = random.Random(1)
-    delays = [chance.randrange(*DELAY_NS) for _ in range(4_096)]
+    delays = draw_delays()
     left = MESSAGES
 
     def arrived(event: object) -> None:
@@ -36,17 +38,20 @@ def bare() -> float:
     return ns_per_event(lambda: run_until(env, lambda: left <= 0), MESSAGES)
 
 
-def run_until(env: Any, done: Any) -> None:
-    """A thousand events at a time."""
+def draw_delays() -> list[int]:
+    """Delays as the network draws them."""
+    chance = random.Random(1)
+    return [chance.randrange(*DELAY_NS) for _ in range(4_096)]
+
+
+def run_until(env: Any, done: Callable[[], bool]) -> None:
+    """A few milliseconds of simulated time, again and again."""
     while not done():
-        for _ in range(1_000):
-            if env.peek() == float("inf"):
-                return
-            env.step()
+        env.run(until=env.now + DELAY_NS[1])
 
 
 class Court:
-    """A world of players and nothing else: the simulator's network, processes and recorder, under network faults."""
+    """Two players in the simulator's own network, processes and recorder, under network faults; the trace is on."""
 
     def __init__(self) -> None:
         from statemachines_sim.clock import Clock
@@ -59,16 +64,19 @@ class Court:
         self.recorder = Recorder(None)
         net = Net(delay_ms=(1, 5), tail=0.01, tail_ms=10)
         self.network = Network(self.env, net, 1, self.recorder, self.arrive)
-        self.network.faults = [Fault("loss", 0, S, rate=0.001), Fault("duplicate", 0, S, rate=0.001)]
+        for kind in ("duplicate", "loss"):
+            self.network.begin(Fault(kind, 0, S, rate=0.001))
         self.processes = {name: player(self, name, number) for number, name in enumerate(("east", "west"), 1)}
 
     def arrive(self, packet: Any) -> None:
-        dest, party, to, message, msg = packet
-        self.processes[dest].receive(party, to, message, msg)
+        """As a world does it."""
+        process = self.processes[packet[0]]
+        if process.alive:
+            process.receive(packet)
 
     def play(self) -> float:
         """Nanoseconds a message."""
-        for number in range(UNDER_WAY):
+        for number in range(2 * UNDER_WAY):
             self.network.send("east", "east~1", "west~1", Ball("east~1", "west~1", number))
         network = self.network
         return ns_per_event(lambda: run_until(self.env, lambda: network.sent >= MESSAGES), MESSAGES)
@@ -85,8 +93,93 @@ def player(court: Court, name: str, number: int) -> Any:
 
     process = Player(court, name, 1)  # type: ignore[arg-type]
     process.host = Host()
-    process.host.add(
-        Node(PLAYER, PlayerRecord(process.life), name=process.life, now_ns=0, observe=court.recorder.step)
-    )
+    process.host.add(Node(PLAYER, PlayerRecord(process.life), name=process.life, now_ns=0, observe=court.recorder.step))
     court.network.attach(name, number)
     return process
+
+
+def naive() -> float:
+    """Nanoseconds a message, as one would write it first: a `transitions` trigger, a process and a `Store` a message,
+    a dict a row."""
+    import simpy
+    from transitions import Machine
+
+    env = simpy.Environment()
+    delays = draw_delays()
+    rows: list[dict[str, Any]] = []
+    count = MESSAGES // 10
+
+    class Model:
+        hits = 0
+
+        def hit(self, event: Any) -> None:
+            self.hits += 1
+
+    model = Model()
+    machine = Machine(model, ["playing"], initial="playing", auto_transitions=False, send_event=True)
+    machine.add_transition("ball", "playing", None, before="hit")
+    box: Any = simpy.Store(env)
+
+    def carry(number: int) -> Any:
+        yield env.timeout(delays[number & 4_095])
+        yield box.put({"n": number})
+
+    def play() -> Any:
+        done = 0
+        while done < count:
+            ball = yield box.get()
+            model.ball(ball=ball)  # type: ignore[attr-defined]
+            rows.append({"t_ns": env.now, "event": "ball", "n": ball["n"], "hits": model.hits})
+            done += 1
+            env.process(carry(done))
+
+    for number in range(UNDER_WAY):
+        env.process(carry(number))
+    player_process = env.process(play())
+    return ns_per_event(lambda: env.run(until=player_process), count)
+
+
+def whole_runs(monitors: bool) -> float:
+    """Nanoseconds a packet of whole stormy runs: borrowers, leader, stores, applications, everything."""
+    from statemachines_sim.scenario import named
+    from statemachines_sim.world import World
+
+    worlds = [World(named("storm"), seed, monitors=monitors) for seed in SEEDS]
+
+    def run() -> None:
+        for world in worlds:
+            world.run()
+
+    spent = ns_per_event(run, 1)
+    return spent / sum(world.network.sent for world in worlds)
+
+
+ROWS = (
+    Row(
+        name="sim-message",
+        about="a message: send, network with faults, deliver, step, three trace rows; against one bare SimPy callback",
+        unit="ns / message",
+        baseline_name="SimPy timeout + callback",
+        prepare=lambda: Pair(lambda: Court().play(), bare),
+        ratio=Ratio.OURS_OVER_BASELINE,
+        at_most=4,
+        aim="3",
+    ),
+    Row(
+        name="sim-monitored",
+        about="whole stormy runs with every monitor and invariant on, against the same runs without",
+        unit="ns / packet",
+        baseline_name="monitors off",
+        prepare=lambda: Pair(lambda: whole_runs(True), lambda: whole_runs(False)),
+        ratio=Ratio.OURS_OVER_BASELINE,
+        at_most=2,
+    ),
+    Row(
+        name="sim-naive",
+        about="the same message as one would write it first: transitions trigger, process and Store, dict rows",
+        unit="ns / message",
+        baseline_name="transitions + process + Store",
+        prepare=lambda: Pair(lambda: Court().play(), naive),
+        ratio=Ratio.BASELINE_OVER_OURS,
+    ),
+)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from typing import Any
+
 import simpy
 
 
@@ -15,3 +18,14 @@ class Clock(simpy.Environment):
     def now(self) -> int:
         """Nanoseconds since the run began."""
         return self._now  # type: ignore[return-value]
+
+    def run(self, until: Any = None) -> Any:
+        """As SimPy's.  The collector of cycles rests meanwhile: a run makes none worth its looking through the whole
+        trace again and again, which costs a fifth of the time."""
+        enabled = gc.isenabled()
+        gc.disable()
+        try:
+            return super().run(until)
+        finally:
+            if enabled:
+                gc.enable()

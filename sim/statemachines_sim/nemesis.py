@@ -25,9 +25,7 @@ class Nemesis:
     def heal(self) -> None:
         """No more faults; what is down comes back, what stands still goes on, every wire is whole."""
         self._healed = True
-        network = self._world.network
-        network.faults.clear()
-        network.cuts.clear()
+        self._world.network.heal()
         for store in self._world.stores.values():
             store.faults.clear()
         self._note("heal", "")
@@ -70,7 +68,7 @@ class Nemesis:
                     store.faults.append(fault)
             case _:
                 self._note(fault.kind, "")
-                world.network.faults.append(fault)
+                world.network.begin(fault)
         return True
 
     def _end(self, event: Any) -> None:
@@ -94,7 +92,7 @@ class Nemesis:
                     store.faults.remove(fault)
                 self._note("end_store", "")
             case _:
-                world.network.faults.remove(fault)
+                world.network.end(fault)
                 self._note(f"end_{fault.kind}", "")
 
     def _mend(self, fault: Fault) -> None:

@@ -1,6 +1,6 @@
 """Network: one scheduled callback a message; it delays, reorders, and under faults loses, duplicates and cuts.
 
-Every message draws the same number of random values whatever faults are on, so that leaving a fault out of a schedule
+Every message draws once from the seed's stream, whatever faults are on, so that leaving a fault out of a schedule
 disturbs the rest of the run as little as possible.
 """
 
@@ -14,11 +14,14 @@ from statemachines.kernel import Message, node_of
 from statemachines.shared_subscriptions.configuration import MS
 from statemachines_sim.clock import Clock
 from statemachines_sim.fault import Fault, S
-from statemachines_sim.recorder import Recorder
+from statemachines_sim.recorder import Recorder, Tail
 from statemachines_sim.scenario import Net
 
-Packet = tuple[str, str, str, Message, int]
-"""destination node, sending party, receiving party, message, msg"""
+Packet = tuple[str, str, str, Message, int, str, Tail]
+"""destination node, sending party, receiving party, message, msg, name and tail of its rows"""
+
+UNIT = 2**20
+"""A draw has three parts of 20 bits: for the delay, for the tail, for the faults."""
 
 
 class Network:
@@ -28,15 +31,17 @@ class Network:
         self._env = env
         self._recorder = recorder
         self._deliver = deliver
-        self._random = random.Random(f"{seed}/network").random
+        self._bits = random.Random(f"{seed}/network").getrandbits
         low, high = net.delay_ms
         self._base = low * MS
         self._spread = (high - low) * MS
-        self._tail = net.tail
+        self._tail = int(net.tail * UNIT)
         self._tail_ns = net.tail_ms * MS
         self._counts: dict[str, int] = {}
+        self._nodes: dict[str, str] = {}
+        self._faults: list[Fault] = []
+        self._reach = 0
         self.cuts: dict[tuple[str, str], int] = {}
-        self.faults: list[Fault] = []
         self.sent = 0
         self.dropped = 0
 
@@ -44,30 +49,53 @@ class Network:
         """A process starts: its messages are numbered from `number` << 40."""
         self._counts[node] = number << 40
 
+    def begin(self, fault: Fault) -> None:
+        """From now on a share `fault.rate` of the messages is hit."""
+        self._set([*self._faults, fault])
+
+    def end(self, fault: Fault) -> None:
+        """No more."""
+        self._set([one for one in self._faults if one is not fault])
+
+    def heal(self) -> None:
+        """No faults and no cuts."""
+        self._set([])
+        self.cuts.clear()
+
     def send(self, node: str, party: str, to: str, message: Message) -> None:
         """From `party` on `node` to the party `to`."""
-        now = self._env.now
+        env = self._env
         msg = self._counts[node]
         self._counts[node] = msg + 1
         self.sent += 1
-        self._recorder.message("send", now, node, party, message, to, msg)
-        draw = self._random
-        first, second = draw(), draw()
-        delay = self._base + int(first * self._spread)
-        if second < self._tail:
-            delay += int(first * self._tail_ns)
-        dest = node_of(to)
-        packet = (dest, party, to, message, msg)
+        name, tail = self._recorder.sent(env.now, node, party, message, to, msg)
+        dest = self._nodes.get(to)
+        if dest is None:
+            dest = self._nodes[to] = node_of(to)
+        packet = (dest, party, to, message, msg, name, tail)
+        bits = self._bits(60)
+        delay = self._base + ((bits & 0xFFFFF) * self._spread >> 20)
+        if (bits >> 20 & 0xFFFFF) < self._tail:
+            delay += (bits & 0xFFFFF) * self._tail_ns >> 20
         if self.cuts and (node, dest) in self.cuts:
             self.drop(packet)
-        elif self.faults:
-            self._send_faulty(packet, delay, draw())
+        elif bits >> 40 < self._reach:
+            self._send_faulty(packet, delay, (bits >> 40) / UNIT)
         else:
-            self._env.timeout(delay, packet).callbacks.append(self._arrive)
+            env.timeout(delay, packet).callbacks.append(self._arrive)
+
+    def drop(self, packet: Packet) -> None:
+        """The message never arrives."""
+        self.dropped += 1
+        self._note("drop", packet)
+
+    def _set(self, faults: list[Fault]) -> None:
+        self._faults = faults
+        self._reach = int(max((fault.rate for fault in faults), default=0.0) * UNIT)
 
     def _send_faulty(self, packet: Packet, delay: int, chance: float) -> None:
         """The first fault whose share the message falls into hits it."""
-        for fault in self.faults:
+        for fault in self._faults:
             if chance >= fault.rate:
                 continue
             hit = chance / fault.rate
@@ -88,11 +116,6 @@ class Network:
     def _arrive(self, event: Any) -> None:
         self._deliver(event._value)
 
-    def drop(self, packet: Packet) -> None:
-        """The message never arrives."""
-        self.dropped += 1
-        self._note("drop", packet)
-
     def _note(self, kind: str, packet: Packet) -> None:
-        _, party, to, message, msg = packet
-        self._recorder.message(kind, self._env.now, node_of(party), party, message, to, msg)
+        _, party, to, _, msg, name, tail = packet
+        self._recorder.message(kind, self._env.now, node_of(party), party, name, to, msg, tail)

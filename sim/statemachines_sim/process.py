@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from statemachines.kernel import Ask, Event, Host, Message, Outgoing, Send, incarnation
 
 if TYPE_CHECKING:
+    from statemachines_sim.network import Packet
     from statemachines_sim.world import World
 
 
@@ -26,6 +27,8 @@ class Process:
         self.life = incarnation(node, number)
         self.alive = True
         self._env = world.env
+        self._recorder = world.recorder
+        self._network = world.network
         self._waiting: list[Callable[[], None]] | None = None
         self._wake_at: int | None = None
 
@@ -48,13 +51,14 @@ class Process:
 
     # -- from the world -----------------------------------------------------------------------------------------
 
-    def receive(self, sender: str, to: str, message: Message, msg: int) -> None:
+    def receive(self, packet: Packet) -> None:
         """A message arrives."""
         if self._waiting is not None:
-            self._waiting.append(lambda: self.receive(sender, to, message, msg))
+            self._waiting.append(lambda: self.receive(packet))
             return
-        recorder = self.world.recorder
-        recorder.message("deliver", self._env.now, self.node, to, message, sender, msg)
+        _, sender, to, message, msg, name, tail = packet
+        recorder = self._recorder
+        recorder.message("deliver", self._env.now, self.node, to, name, sender, msg, tail)
         recorder.msg = msg
         out = self.handle(sender, to, message)
         recorder.msg = -1
@@ -64,7 +68,7 @@ class Process:
         """Send, ask, tell; and see to the next wake-up."""
         for party, effect in out:
             if type(effect) is Send:
-                self.world.network.send(self.node, party, effect.to, effect.message)
+                self._network.send(self.node, party, effect.to, effect.message)
             elif type(effect) is Ask:
                 self._ask(party, effect)
             else:

@@ -135,12 +135,11 @@ class World:
         self._launch(node)
 
     def _arrive(self, packet: Packet) -> None:
-        dest, party, to, message, msg = packet
-        process = self.processes.get(dest)
+        process = self.processes.get(packet[0])
         if process is None or not process.alive:
             self.network.drop(packet)
         else:
-            process.receive(party, to, message, msg)
+            process.receive(packet)
 
     # -- members and load ---------------------------------------------------------------------------------------
 

@@ -75,7 +75,8 @@ class Host:
             return out
         try:
             inward = self._sort_out(party, node.feed(event, now_ns), now_ns, out)
-            self._schedule(node)
+            if node.has_timers or party in self._due:
+                self._schedule(node)
             if inward:
                 self._run(inward, now_ns, out)
         except ProtocolError:

@@ -43,11 +43,11 @@ class Node(Generic[R]):
         "_armed",
         "_check",
         "_events",
-        "_fsm",
         "_heap",
         "_observe",
         "_owed",
         "_timers",
+        "fsm",
         "name",
         "record",
         "stopped",
@@ -63,7 +63,7 @@ class Node(Generic[R]):
         observe: Observer | None = None,
         check: bool = False,
     ) -> None:
-        self._fsm = fsm
+        self.fsm = fsm
         self.record = record
         self.name = name
         self.stopped = False
@@ -76,11 +76,6 @@ class Node(Generic[R]):
         self._heap: list[tuple[int, str, str]] = []
         self._take(fsm.start(record, now_ns), [])
 
-    @property
-    def fsm(self) -> Fsm[R]:
-        """The declaration."""
-        return self._fsm
-
     def feed(self, event: Event, now_ns: int) -> list[Effect]:
         """Fire what is due, then take the step; the effects of all of it, in order."""
         effects: list[Effect] = []
@@ -91,7 +86,7 @@ class Node(Generic[R]):
             if effects:
                 return effects  # a due timer stopped the machine: the event came too late, as to a dead process
             raise LocalProtocolError(
-                self._fsm.name, "stopped", name_of(type(event)), "", f"{self.name} has stopped; start a new one"
+                self.fsm.name, "stopped", name_of(type(event)), "", f"{self.name} has stopped; start a new one"
             )
         try:
             self._step(event, now_ns, effects)
@@ -121,6 +116,11 @@ class Node(Generic[R]):
                 heappush(heap, (actual, timer, key))
         return None
 
+    @property
+    def has_timers(self) -> bool:
+        """Some timer is armed, or was."""
+        return bool(self._heap)
+
     def armed(self) -> dict[tuple[str, str], int]:
         """The armed timers: (name, key) -> deadline in nanoseconds, sorted."""
         return dict(sorted(self._armed.items()))
@@ -129,7 +129,7 @@ class Node(Generic[R]):
         """The record and the armed timers as JSON; `restore` is its inverse."""
         timers = [[timer, key, deadline] for (timer, key), deadline in sorted(self._armed.items())]
         return msgspec.json.encode(
-            {"machine": self._fsm.name, "name": self.name, "record": self.record, "timers": timers}, enc_hook=enc_hook
+            {"machine": self.fsm.name, "name": self.name, "record": self.record, "timers": timers}, enc_hook=enc_hook
         )
 
     @classmethod
@@ -147,9 +147,9 @@ class Node(Generic[R]):
 
     def check(self) -> None:
         """Check every invariant in full; raises `InvariantViolated`."""
-        for invariant in self._fsm.invariants:
+        for invariant in self.fsm.invariants:
             if not invariant.holds(self.record):
-                raise InvariantViolated(self._fsm.name, invariant.name, self.record)
+                raise InvariantViolated(self.fsm.name, invariant.name, self.record)
 
     def _fire_due(self, now_ns: int, effects: list[Effect]) -> None:
         while not self.stopped:
@@ -162,7 +162,7 @@ class Node(Generic[R]):
 
     def _step(self, event: Event, now_ns: int, effects: list[Effect]) -> None:
         before = self.record
-        step = self._fsm.step(before, event, now_ns)
+        step = self.fsm.step(before, event, now_ns)
         self.record = step.record
         if self._observe is not None:
             self._observe(self, event, before.status, step, now_ns)  # type: ignore[attr-defined]
@@ -170,7 +170,7 @@ class Node(Generic[R]):
             self._check_touched(event, step.row)
         if step.effects:
             self._take(step.effects, effects)
-        if step.record.status in self._fsm.final:  # type: ignore[attr-defined]
+        if step.record.status in self.fsm.final:  # type: ignore[attr-defined]
             self._stop()
 
     def _take(self, produced: Effects, effects: list[Effect]) -> None:
@@ -203,10 +203,10 @@ class Node(Generic[R]):
     def _check_touched(self, event: Event, row: int) -> None:
         self._events += 1
         full = self._events % FULL_CHECK_EVERY == 0
-        for invariant in self._fsm.invariants:
+        for invariant in self.fsm.invariants:
             if full or invariant.touched is None:
                 held = invariant.holds(self.record)
             else:
                 held = invariant.touched(self.record, event)
             if not held:
-                raise InvariantViolated(self._fsm.name, invariant.name, self.record, event, row)
+                raise InvariantViolated(self.fsm.name, invariant.name, self.record, event, row)

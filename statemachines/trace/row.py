@@ -57,17 +57,26 @@ TraceRow = tuple[Any, ...]
 
 NO_CELLS: Final[Cells] = (None, None, None, None, None)
 
+Description = tuple[str, str, Callable[[Any], Cells]]
+"""Of a type: its name in traces, the kind of its steps, and what takes the cells out of a value."""
+
 _KEY = ("stream", "subject", "source", "cursor")
-_EXTRACTORS: dict[type[Any], Callable[[Any], Cells]] = {}
+DESCRIBED: Final[dict[type[Any], Description]] = {}
+"""What `describe` has found so far; the recorder of the simulator looks here first."""
 
 
 def cells_of(value: Any) -> Cells:
     """key, term, grant, first and last of an event, by the names of its fields."""
-    kind = type(value)
-    extract = _EXTRACTORS.get(kind)
-    if extract is None:
-        extract = _EXTRACTORS[kind] = _extractor(kind)
-    return extract(value)
+    return describe(type(value))[2](value)
+
+
+def describe(kind: type[Any]) -> Description:
+    """Everything about a type that its rows need, found once."""
+    found = DESCRIBED.get(kind)
+    if found is None:
+        step = "timer" if issubclass(kind, TimerFired) else "step"
+        found = DESCRIBED[kind] = (name_of(kind), step, _extractor(kind))
+    return found
 
 
 def _extractor(kind: type[Any]) -> Callable[[Any], Cells]:
@@ -135,11 +144,11 @@ def step_rows(
     """The rows of one step and of the child steps in it."""
     name = node.name
     host = node_of(name)
-    kind = "timer" if isinstance(event, TimerFired) else "step"
+    event_name, kind, cells = describe(type(event))
     rows: list[TraceRow] = [
         (
-            now_ns, host, node.fsm.name, name, kind, name_of(type(event)), before._value_, step.record.status._value_,
-            step.row, "", msg, *cells_of(event), data_of(event) if data else None,
+            now_ns, host, node.fsm.name, name, kind, event_name, before._value_, step.record.status._value_,
+            step.row, "", msg, *cells(event), data_of(event) if data else None,
         )
     ]  # fmt: skip
     rows.extend(_child_row(child, name, host, now_ns, data) for child in step.children)
@@ -148,8 +157,8 @@ def step_rows(
 
 def _child_row(child: ChildStep, party: str, host: str, now_ns: int, data: bool) -> TraceRow:
     event = child.event
-    kind = "timer" if isinstance(event, TimerFired) else "step"
+    name, kind, cells = describe(type(event))
     return (
-        now_ns, host, child.machine, f"{party}:{child.instance}", kind, name_of(type(event)), child.source._value_,
-        child.dest._value_, child.row, "", -1, *cells_of(event), data_of(event) if data else None,
+        now_ns, host, child.machine, f"{party}:{child.instance}", kind, name, child.source._value_,
+        child.dest._value_, child.row, "", -1, *cells(event), data_of(event) if data else None,
     )  # fmt: skip
