@@ -161,7 +161,7 @@ def test_the_end_of_a_stream(tmp_path):
 
     async def test():
         appended = await store.append("a", [b"1"])
-        await store.end("a")
+        await store.end(appended.stream)
         answer, _ = await store.fetch(Fetch(1, (Slice(appended.stream, 1, 0, 9),)))
         assert answer.batches[0].ended
         with pytest.raises(ConfigurationError, match="has ended"):
@@ -191,7 +191,7 @@ def test_a_busy_database_is_the_protocol_s_store_error(tmp_path):
 
     async def test():
         assert await groups.ask(Commit(5, (), (("k", 1),))) == (StoreFailed(5),)
-        with pytest.raises(StoreUnavailable, match="nothing was appended to a"):
+        with pytest.raises(StoreUnavailable, match="database is locked; nothing was written"):
             await streams.append("a", [b"1"])
         other.execute("ROLLBACK")
         assert isinstance((await groups.ask(Commit(6, (), (("k", 1),))))[0], Committed)
@@ -235,8 +235,8 @@ def newer(path):
     [
         (lambda path: path.write_text("hello " * 100), "is not a database"),
         (foreign, "of another program"),
-        (newer, "is of version 9; this gapless reads version 1"),
-        (lambda path: path.mkdir(), "cannot be opened"),
+        (newer, "is of version 9, and this gapless reads version 1"),
+        (lambda path: path.mkdir(), "is a directory"),
     ],
 )
 @pytest.mark.parametrize("store", [SqliteGroupStore, SqliteStreamStore])
@@ -249,7 +249,7 @@ def test_a_file_that_is_not_ours_is_named(tmp_path, make, says, store):
 
 
 def test_a_directory_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(ConfigurationError, match="does the directory exist"):
+    with pytest.raises(ConfigurationError, match="there is no directory"):
         SqliteGroupStore(tmp_path / "none" / "x.db")
 
 

@@ -1,4 +1,4 @@
-"""Database: opening a file that is ours, the store's own time, and one worker thread."""
+"""Database: opening a file that is ours, transactions, the store's own time, and one worker thread."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final, TypeVar
 
-from statemachines.kernel import ConfigurationError, GaplessError
+from statemachines.kernel import ConfigurationError, GaplessError, LocalProtocolError
 
 APPLICATION: Final = 0x67617031
 """SQLite's application_id of our files ("gap1")."""
@@ -20,117 +20,210 @@ VERSION: Final = 1
 BUSY_S: Final = 2.0
 """How long a transaction waits for another process's; after that the request has failed."""
 
+OPEN_S: Final = 10.0
+"""How long opening waits at least: several processes may make the file at once, and one of them is first."""
+
 TABLES: Final = (
-    "CREATE TABLE clock (one INTEGER PRIMARY KEY CHECK (one = 1), time_ns INTEGER NOT NULL)",
-    "INSERT INTO clock VALUES (1, 0)",
+    # One row.  `shards` is 0 until a stream store has said how many there are.
+    "CREATE TABLE store (one INTEGER PRIMARY KEY CHECK (one = 1), time_ns INTEGER NOT NULL, shards INTEGER NOT NULL)",
+    "INSERT INTO store VALUES (1, 0, 0)",
     "CREATE TABLE records (key TEXT PRIMARY KEY, value BLOB NOT NULL, time_ns INTEGER NOT NULL) WITHOUT ROWID",
-    "CREATE TABLE streams (id TEXT PRIMARY KEY, topic TEXT NOT NULL, shard INTEGER NOT NULL,"
-    " generation INTEGER NOT NULL, count INTEGER NOT NULL, ended INTEGER NOT NULL) WITHOUT ROWID",
-    "CREATE TABLE messages (stream TEXT NOT NULL, offset INTEGER NOT NULL, time_ns INTEGER NOT NULL,"
-    " payload BLOB NOT NULL, PRIMARY KEY (stream, offset)) WITHOUT ROWID",
-    "CREATE INDEX messages_by_time ON messages (stream, time_ns, offset)",
+    "CREATE TABLE streams (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, topic TEXT NOT NULL,"
+    " shard INTEGER NOT NULL, generation INTEGER NOT NULL, count INTEGER NOT NULL, ended INTEGER NOT NULL)",
+    # When each append happened: the offset of its first message.  Time grows with the offset.
+    "CREATE TABLE appends (stream INTEGER NOT NULL, time_ns INTEGER NOT NULL, first INTEGER NOT NULL,"
+    " PRIMARY KEY (stream, time_ns)) WITHOUT ROWID",
+    # `place` is the number of the stream and the offset in one integer: rows are clustered by it.  A primary key of two
+    # columns without a rowid does the same, but moves every payload above a quarter of a page to pages of its own.
+    "CREATE TABLE messages (place INTEGER PRIMARY KEY, payload BLOB NOT NULL)",
 )
 
 T = TypeVar("T")
+Clock = Callable[[], int]
 
 
 class StoreUnavailable(GaplessError):
-    """The database did not carry a request out in time; nothing of it was written, and it can be repeated."""
+    """The database did not carry a request out (it was busy for too long, or the disk is full or broken); nothing of
+    it was written, and it can be repeated."""
+
+
+class StoreDamaged(GaplessError):
+    """The database is not what was written; repeating does not help."""
 
 
 class Database:
     """One connection to the file at `path`, used by one worker thread.
 
-    Raises `ConfigurationError` where the file cannot be opened, is not ours, or is of another version.
+    `clock`: nanoseconds since the epoch; `agree(connection)`: in the transaction that opens the file, what else it must
+    hold or be refused for.
+
+    Raises `ConfigurationError` where the file cannot be opened, is not ours, or is of another version, and
+    `StoreUnavailable` where another process keeps it locked.
     """
 
-    def __init__(self, path: Path, busy_s: float = BUSY_S) -> None:
+    def __init__(
+        self,
+        path: Path,
+        busy_s: float = BUSY_S,
+        clock: Clock = time.time_ns,
+        agree: Callable[[sqlite3.Connection], None] = lambda connection: None,
+    ) -> None:
         self.path = path
+        self._busy_s = busy_s
+        self._clock = clock
+        self._agree = agree
+        self._closed = False
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="sqlite")
         try:
-            self.connection = self._worker.submit(self._open, busy_s).result()
+            self.connection = self._worker.submit(self._open).result()
         except BaseException:
             self._worker.shutdown()
             raise
 
     async def run(self, work: Callable[[], T]) -> T:
-        """`work()` in the worker thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._worker, work)
+        """`work()` in the worker thread; raises `StoreUnavailable` or `StoreDamaged`."""
+        if self._closed:
+            raise LocalProtocolError("store", "closed", "request", "", f"{self.path} was closed; open another store")
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._worker, work)
+        except sqlite3.OperationalError as error:
+            raise StoreUnavailable(f"{self.path}: {error}; nothing was written, try again") from error
+        except sqlite3.DatabaseError as error:
+            if type(error) is not sqlite3.DatabaseError:
+                raise  # a wrong statement: ours to mend
+            raise StoreDamaged(f"{self.path}: {error}; restore the file from a copy, or begin a new one") from error
 
     async def close(self) -> None:
-        """Close the connection and end the thread."""
-        await self.run(self.connection.close)
-        self._worker.shutdown()
+        """Close the connection and end the thread; a second time does nothing."""
+        if not self._closed:
+            self._closed = True
+            await asyncio.get_running_loop().run_in_executor(self._worker, self.connection.close)
+            self._worker.shutdown()
+
+    # -- transactions, in the worker ----------------------------------------------------------------------------
 
     @contextmanager
-    def transaction(self) -> Iterator[int]:
-        """`with transaction() as now_ns`: all or nothing; `now_ns` is the store's time, which never stands still."""
+    def transaction(self, begin: str = "BEGIN IMMEDIATE") -> Iterator[sqlite3.Connection]:
+        """All or nothing, and no other process's transaction in between."""
         connection = self.connection
-        connection.execute("BEGIN IMMEDIATE")
+        connection.execute(begin)
         try:
-            (last,) = connection.execute("SELECT time_ns FROM clock").fetchone()
-            now_ns = max(time.time_ns(), last + 1)
-            connection.execute("UPDATE clock SET time_ns = ?", (now_ns,))
-            yield now_ns
+            yield connection
+            connection.execute("COMMIT")
         except BaseException:
-            connection.execute("ROLLBACK")
+            if connection.in_transaction:  # a full disk has rolled it back already
+                connection.execute("ROLLBACK")
             raise
-        connection.execute("COMMIT")
+
+    def snapshot(self) -> AbstractContextManager[sqlite3.Connection]:
+        """Several reads of one state."""
+        return self.transaction("BEGIN")
 
     def now_ns(self) -> int:
-        """The store's time, for a read."""
-        (last,) = self.connection.execute("SELECT time_ns FROM clock").fetchone()
-        return max(time.time_ns(), int(last))
+        """The store's time, for a read: never before the last commit."""
+        return max(self._clock(), self._last_ns())
+
+    def stamp(self) -> int:
+        """The store's time, for what this transaction commits: after every other commit, whatever the clock does."""
+        now_ns = max(self._clock(), self._last_ns() + 1)
+        self.connection.execute("UPDATE store SET time_ns = ?", (now_ns,))
+        return now_ns
+
+    def _last_ns(self) -> int:
+        (last,) = self.connection.execute("SELECT time_ns FROM store").fetchone()
+        return int(last)
 
     # -- opening ------------------------------------------------------------------------------------------------
 
-    def _open(self, busy_s: float) -> sqlite3.Connection:
+    def _open(self) -> sqlite3.Connection:
+        if self.path.is_dir():
+            raise self._refuse("is a directory; give the path of a file in it, which is made if it is not there")
+        if not self.path.parent.is_dir():
+            raise self._refuse(f"there is no directory {str(self.path.parent)!r}; make it, or give another path")
         try:
-            connection = sqlite3.connect(self.path, timeout=max(busy_s, 5.0), isolation_level=None)
-        except sqlite3.OperationalError as error:
-            raise self._refuse(
-                f"cannot be opened ({error}); does the directory exist, and may we write there?"
-            ) from error
+            # Absolute: SQLite has other meanings for ":memory:" and the like.
+            connection = sqlite3.connect(self.path.absolute(), timeout=self._busy_s, isolation_level=None)
+        except sqlite3.Error as error:
+            raise self._explain(error) from error
         try:
             self._make_ours(connection)
-            connection.execute(f"PRAGMA busy_timeout = {int(busy_s * 1000)}")
         except sqlite3.Error as error:
             connection.close()
-            raise self._refuse(f"is not a database that we can write: {error}") from error
-        except ConfigurationError:
+            raise self._explain(error) from error
+        except BaseException:
             connection.close()
             raise
         return connection
 
     def _make_ours(self, connection: sqlite3.Connection) -> None:
         """Check whose it is; one that is empty becomes ours, whoever comes first."""
-        self._check(connection)
-        connection.execute("PRAGMA journal_mode = WAL")
+        deadline = time.monotonic() + max(self._busy_s, OPEN_S)
+        while True:
+            try:
+                self._check(connection)
+                self._prepare(connection)
+                return
+            except sqlite3.OperationalError as error:
+                # SQLite does not wait for others when it enters write-ahead mode, so we do.
+                if not _is_busy(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        if mode != "wal":
+            raise self._refuse(f"has no write-ahead log there ({mode}); give a path on a local disk")
         connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("BEGIN IMMEDIATE")  # also when nothing is to be made: it fails where we may not write
         try:
             if self._check(connection) == 0:
                 for statement in TABLES:
                     connection.execute(statement)
                 connection.execute(f"PRAGMA application_id = {APPLICATION}")
                 connection.execute(f"PRAGMA user_version = {VERSION}")
+            self._agree(connection)
+            connection.execute("COMMIT")
         except BaseException:
-            connection.execute("ROLLBACK")
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
             raise
-        connection.execute("COMMIT")
 
     def _check(self, connection: sqlite3.Connection) -> int:
         """The version of the file, 0 for an empty one."""
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if application == 0 and version == 0 and tables == 0:
+        if (application, version, tables) == (0, 0, 0):
             return 0
         if application != APPLICATION:
             raise self._refuse("is a database of another program; give a path of its own, which is made anew")
         if version != VERSION:
-            raise self._refuse(f"is of version {version}; this gapless reads version {VERSION}")
+            rule = f"is of version {version}, and this gapless reads version {VERSION}; use the gapless that made it"
+            raise self._refuse(f"{rule}, or give another path")
         return int(version)
 
     def _refuse(self, rule: str) -> ConfigurationError:
         return ConfigurationError("store", str(self.path), rule)
+
+    def _explain(self, error: sqlite3.Error) -> GaplessError:
+        """Why it could not be opened."""
+        if _is_busy(error):
+            return StoreUnavailable(f"{self.path}: {error}: another process holds it; try again when it is done")
+        if _primary(error) == sqlite3.SQLITE_NOTADB:
+            return self._refuse("is not a database; give a path where there is none yet, or one that gapless made")
+        rule = f"cannot be opened for writing ({error}); the file, if it is there, and its directory must be writable"
+        return self._refuse(rule)
+
+
+def beyond(prefix: str) -> bytes:
+    """Greater than every text that begins with `prefix`, as the bytes of a text: no UTF-8 has the byte 255."""
+    return prefix.encode() + b"\xff"
+
+
+def _primary(error: sqlite3.Error) -> int:
+    """SQLite's result code without its details; -1: it is not from SQLite."""
+    return int(getattr(error, "sqlite_errorcode", -1)) & 0xFF
+
+
+def _is_busy(error: sqlite3.Error) -> bool:
+    return _primary(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from statemachines.drivers.sqlite.database import BUSY_S, Database, StoreUnavailable
+from statemachines.drivers.sqlite.database import BUSY_S, Clock, Database, StoreUnavailable, beyond
 from statemachines.kernel import Answer, ConfigurationError
 from statemachines.shared_subscriptions.stream_store import (
     SERVICE,
@@ -28,55 +30,80 @@ from statemachines.shared_subscriptions.stream_store import (
 PAYLOAD_MAX: Final = 2**20
 """Bytes of the largest message."""
 
-LISTED_AT_A_TIME: Final = 1_000
+ANSWER_MAX: Final = 16 * 2**20
+"""Bytes after which a fetch answers with fewer messages than it was asked for; the rest is asked for again."""
+
+TOPIC_MAX: Final = 65_535
+"""Bytes of the longest topic."""
+
+OFFSET_BITS: Final = 36
+"""A message's place in the file: its offset in the low bits, the number of its stream above (27 bits are left)."""
+
+LIST: Final = """
+    SELECT id, shard, generation, coalesce((
+        SELECT first FROM appends WHERE stream = number AND time_ns >= ? ORDER BY time_ns LIMIT 1
+    ), count)
+    FROM streams WHERE id >= ? AND id < CAST(? AS TEXT) AND id <> ? AND matches(?, topic) ORDER BY id LIMIT ?
+"""
+
+READ: Final = "SELECT payload FROM messages WHERE place BETWEEN ? AND ? ORDER BY place"
 
 Payloads = list[list[bytes]]
 
+logger = logging.getLogger("gapless")
+
 
 class SqliteStreamStore:
-    """Streams in the file at `path`; raises `ConfigurationError` where it cannot be used."""
+    """Streams in the file at `path`, of topics spread over `shards`; a transaction waits at most `busy_s` seconds.
+
+    Raises `ConfigurationError` where the file cannot be used or was made with other shards, `StoreUnavailable` where it
+    stays locked.
+    """
 
     name = SERVICE
 
-    def __init__(self, path: str | Path, shards: int = 4, busy_s: float = BUSY_S) -> None:
-        self._database = Database(Path(path), busy_s)
+    def __init__(
+        self, path: str | Path, shards: int = 4, busy_s: float = BUSY_S, *, clock: Clock = time.time_ns
+    ) -> None:
+        if shards < 1:
+            raise ConfigurationError("shards", shards, "must be at least 1")
         self._shards = shards
+        self._database = Database(Path(path), busy_s, clock, self._agree)
 
     async def ask(self, request: ListStreams | Fetch) -> tuple[Answer, ...]:
-        """The answers, without payloads; `FetchFailed` where the database was busy for too long or broke."""
+        """The answers, without payloads; `FetchFailed` where the database was busy for too long or broke (logged)."""
         if isinstance(request, Fetch):
             return ((await self.fetch(request))[0],)
         try:
             return (await self._database.run(lambda: self._list(request)),)
-        except sqlite3.OperationalError:
+        except StoreUnavailable as error:
+            logger.warning("stream store: %s", error)
             return (FetchFailed(request.n),)
 
     async def fetch(self, request: Fetch) -> tuple[Fetched | FetchFailed, Payloads]:
-        """The answer, and beside it the payloads of each batch."""
+        """The answer, and beside it the payloads of each batch; no more than fits into 16 MiB, but always some."""
         try:
             return await self._database.run(lambda: self._fetch(request))
-        except sqlite3.OperationalError:
+        except StoreUnavailable as error:
+            logger.warning("stream store: %s", error)
             return FetchFailed(request.n), []
 
     async def append(self, topic: str, payloads: Sequence[bytes]) -> Appended:
-        """Append to the topic's current stream, all or nothing; durable when this returns.
+        """Append to the topic's current stream, all or nothing; committed when this returns.
 
-        Raises `ConfigurationError` for a payload above 1 MiB or a topic with wildcards, `StoreUnavailable` where the
-        database was busy for too long (nothing was written).
+        Raises `ConfigurationError` for a payload above 1 MiB, a topic that is none, or one that has ended;
+        `StoreUnavailable` where the database was busy for too long (nothing was written).
         """
-        if not topic or set(topic) & set("+#\0"):
-            raise ConfigurationError("topic", topic, "must have no '+', '#' or NUL, and not be empty")
+        check_topic(topic)
         for payload in payloads:
-            if len(payload) > PAYLOAD_MAX:
-                raise ConfigurationError("payload", f"{len(payload)} bytes", f"must have at most {PAYLOAD_MAX} bytes")
-        try:
-            return await self._database.run(lambda: self._append(topic, payloads))
-        except sqlite3.OperationalError as error:
-            raise StoreUnavailable(f"nothing was appended to {topic}: {error}; try again") from error
+            check_payload(payload)
+        return await self._database.run(lambda: self._append(topic, payloads))
 
-    async def end(self, topic: str) -> None:
-        """Nothing will be appended to the topic's current stream any more."""
-        stream = stream_id(topic, self._shards, 0)
+    async def end(self, stream: str) -> None:
+        """Nothing will be appended to `stream` (an id, as in `Appended`) any more.
+
+        Raises `ConfigurationError` where there is no such stream, `StoreUnavailable` as `append` does.
+        """
         await self._database.run(lambda: self._end(stream))
 
     async def close(self) -> None:
@@ -85,72 +112,122 @@ class SqliteStreamStore:
 
     # -- in the worker ------------------------------------------------------------------------------------------
 
+    def _agree(self, connection: sqlite3.Connection) -> None:
+        """The first stream store of a file decides; another number would find other streams for the same topics."""
+        connection.create_function("matches", 2, matches, deterministic=True)
+        connection.execute("UPDATE store SET shards = ? WHERE shards = 0", (self._shards,))
+        (known,) = connection.execute("SELECT shards FROM store").fetchone()
+        if known != self._shards:
+            raise ConfigurationError("shards", self._shards, f"the store was made with {known}; give that number")
+
     def _list(self, request: ListStreams) -> StreamsListed:
-        """Matching is done here, a thousand streams at a time."""
+        """By id.  Ids begin with shard and generation, so a filter's literal beginning is looked up in each of these
+        (there are few): topics that begin otherwise cost nothing."""
+        literal = literal_prefix(request.filter)
         found: list[StreamInfo] = []
         after = request.after
-        while len(found) <= request.limit:
-            rows = self._database.connection.execute(
-                "SELECT id, topic, shard, generation, count FROM streams WHERE id > ? ORDER BY id LIMIT ?",
-                (after, LISTED_AT_A_TIME),
-            ).fetchall()
-            for stream, topic, shard, generation, count in rows:
-                if matches(request.filter, topic):
-                    first = self._first_since(stream, request.start_ns, count)
-                    found.append(StreamInfo(stream, shard, generation, first))
-            if len(rows) < LISTED_AT_A_TIME:
-                break
-            after = rows[-1][0]
+        with self._database.snapshot() as connection:
+            while len(found) <= request.limit:
+                (following,) = connection.execute("SELECT min(id) FROM streams WHERE id > ?", (after,)).fetchone()
+                if following is None:
+                    break
+                place = following.partition("/")[0]
+                begin = f"{place}/{literal}"
+                wanted = request.limit + 1 - len(found)
+                rows = connection.execute(
+                    LIST, (request.start_ns, max(begin, after), beyond(begin), after, request.filter, wanted)
+                )
+                found += [StreamInfo(*row) for row in rows]
+                after = place + "0"  # "0" follows "/"
         return StreamsListed(request.n, tuple(found[: request.limit]), len(found) > request.limit)
 
-    def _first_since(self, stream: str, start_ns: int, count: int) -> int:
-        if start_ns <= 0:
-            return 0
-        (first,) = self._database.connection.execute(
-            "SELECT min(offset) FROM messages WHERE stream = ? AND time_ns >= ?", (stream, start_ns)
-        ).fetchone()
-        return count if first is None else int(first)
-
     def _fetch(self, request: Fetch) -> tuple[Fetched, Payloads]:
-        connection = self._database.connection
-        connection.execute("BEGIN")
-        try:
-            both = [self._batch(one) for one in request.slices]
-        finally:
-            connection.execute("COMMIT")
-        return Fetched(request.n, tuple(batch for batch, _ in both)), [payloads for _, payloads in both]
+        room = ANSWER_MAX
+        batches, payloads = [], []
+        with self._database.snapshot():
+            for one in request.slices:
+                batch, read = self._batch(one, room)
+                room -= sum(map(len, read))
+                batches.append(batch)
+                payloads.append(read)
+        return Fetched(request.n, tuple(batches)), payloads
 
-    def _batch(self, one: Slice) -> tuple[Batch, list[bytes]]:
+    def _batch(self, one: Slice, room: int) -> tuple[Batch, list[bytes]]:
+        """The messages of a slice until there is no more room; the last one may be larger than what was left."""
         connection = self._database.connection
-        known = connection.execute("SELECT count, ended FROM streams WHERE id = ?", (one.stream,)).fetchone()
-        count, ended = (0, 0) if known is None else known
-        last = max(min(count, one.first + one.limit) - 1, one.first - 1)
-        rows = connection.execute(
-            "SELECT payload FROM messages WHERE stream = ? AND offset BETWEEN ? AND ? ORDER BY offset",
-            (one.stream, one.first, last),
-        ).fetchall()
-        return Batch(one.stream, one.grant, one.first, last, bool(ended) and last + 1 == count), [
-            row[0] for row in rows
-        ]
+        known = connection.execute("SELECT number, count, ended FROM streams WHERE id = ?", (one.stream,)).fetchone()
+        number, count, ended = known or (0, 0, 0)
+        payloads: list[bytes] = []
+        last = min(count, one.first + one.limit) - 1
+        if one.first <= last:
+            base = number << OFFSET_BITS
+            payloads = self._payloads(base + one.first, base + last, room)
+            last = one.first + len(payloads) - 1
+        ends = bool(ended) and last + 1 == count
+        return Batch(one.stream, one.grant, one.first, max(last, one.first - 1), ends), payloads
+
+    def _payloads(self, first: int, last: int, room: int) -> list[bytes]:
+        payloads: list[bytes] = []
+        if room > 0:
+            for (payload,) in self._database.connection.execute(READ, (first, last)):
+                payloads.append(payload)
+                room -= len(payload)
+                if room <= 0:
+                    break
+        return payloads
 
     def _append(self, topic: str, payloads: Sequence[bytes]) -> Appended:
         stream = stream_id(topic, self._shards, 0)
-        connection = self._database.connection
-        with self._database.transaction() as now_ns:
-            known = connection.execute("SELECT count, ended FROM streams WHERE id = ?", (stream,)).fetchone()
-            if known is not None and known[1]:
-                raise ConfigurationError("topic", topic, "has ended; nothing can be appended")
-            first = 0 if known is None else known[0]
-            connection.executemany(
-                "INSERT INTO messages VALUES (?, ?, ?, ?)",
-                [(stream, first + number, now_ns, payload) for number, payload in enumerate(payloads)],
-            )
-            connection.execute(
-                "INSERT INTO streams VALUES (?, ?, ?, 0, ?, 0) ON CONFLICT (id) DO UPDATE SET count = excluded.count",
-                (stream, topic, shard_of(topic, self._shards), first + len(payloads)),
-            )
+        with self._database.transaction() as connection:
+            known = connection.execute("SELECT number, count, ended FROM streams WHERE id = ?", (stream,)).fetchone()
+            if known is None:
+                known = (self._create(stream, topic), 0, 0)
+            number, first, ended = known
+            if ended:
+                raise ConfigurationError("topic", topic, "has ended, nothing can be appended; publish to another topic")
+            base = (number << OFFSET_BITS) + first
+            connection.executemany("INSERT INTO messages VALUES (?, ?)", enumerate(payloads, base))
+            connection.execute("INSERT INTO appends VALUES (?, ?, ?)", (number, self._database.stamp(), first))
+            connection.execute("UPDATE streams SET count = ? WHERE number = ?", (first + len(payloads), number))
         return Appended(0, stream, first, first + len(payloads) - 1)
 
+    def _create(self, stream: str, topic: str) -> int:
+        row = (stream, topic, shard_of(topic, self._shards))
+        made = self._database.connection.execute("INSERT INTO streams VALUES (NULL, ?, ?, ?, 0, 0, 0)", row)
+        assert made.lastrowid is not None
+        return made.lastrowid
+
     def _end(self, stream: str) -> None:
-        with self._database.transaction():
-            self._database.connection.execute("UPDATE streams SET ended = 1 WHERE id = ?", (stream,))
+        with self._database.transaction() as connection:
+            if connection.execute("UPDATE streams SET ended = 1 WHERE id = ?", (stream,)).rowcount == 0:
+                raise ConfigurationError("stream", stream, "is not in the store; give an id as `append` returns it")
+
+
+def literal_prefix(topic_filter: str) -> str:
+    """What every topic that matches begins with: the levels before the first wildcard ("a/#" matches "a", too)."""
+    head, wildcard, _ = topic_filter.partition("+")
+    if wildcard:
+        return head
+    head, wildcard, _ = topic_filter.partition("#")
+    return head.removesuffix("/") if wildcard else topic_filter
+
+
+def check_topic(topic: str) -> None:
+    """Raises `ConfigurationError` unless messages can be published to `topic`."""
+    if not topic or set(topic) & set("+#\0"):
+        raise ConfigurationError("topic", topic, "must have no '+', '#' or NUL, and not be empty")
+    try:
+        size = len(topic.encode())
+    except UnicodeEncodeError as error:
+        raise ConfigurationError("topic", topic, f"must be text that UTF-8 can express: {error.reason}") from error
+    if size > TOPIC_MAX:
+        raise ConfigurationError("topic", f"{topic[:40]}...", f"has {size} bytes; at most {TOPIC_MAX} are allowed")
+
+
+def check_payload(payload: bytes) -> None:
+    """Raises `ConfigurationError` unless it is bytes, and not too many."""
+    if not isinstance(payload, bytes):
+        raise ConfigurationError("payload", payload, f"must be bytes, not {type(payload).__name__}; encode it first")
+    if len(payload) > PAYLOAD_MAX:
+        rule = f"must have at most {PAYLOAD_MAX} bytes; split it, or store it elsewhere and publish where"
+        raise ConfigurationError("payload", f"{len(payload)} bytes", rule)
