@@ -135,7 +135,7 @@ def unlisted_assignments_kept(patch):
         (lease_end_not_passed_on, "pauses", {"S5", "S13"}),
         (gap_acknowledged, "quiet", {"S6", "S14", "InvariantViolated"}),
         (grant_never_repeated, "network", {"L2", "L5"}),
-        (nothing_taken_back, "storm", {"L4"}),
+        (nothing_taken_back, "joins", {"L4"}),
         (progress_not_loaded, "kills", {"S7", "S13"}),
         (unlisted_assignments_kept, "kills", {"S2", "InvariantViolated"}),
     ],
