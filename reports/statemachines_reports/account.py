@@ -16,7 +16,11 @@ EXCUSES = ("crash", "leader_crash", "kill", "unsubscribe")
 
 
 class Stream(msgspec.Struct, frozen=True):
-    """The account of one stream in one run, in messages."""
+    """The account of one stream in one run, in messages.
+
+    `delivered` counts every delivery, `duplicates` those of a message that was delivered before.  `missing` was
+    published and never acknowledged; `unknown` was delivered or acknowledged and never published.
+    """
 
     run: int
     key: str
@@ -24,21 +28,21 @@ class Stream(msgspec.Struct, frozen=True):
     delivered: int
     duplicates: int
     acknowledged: int
+    missing: int
+    unknown: int
 
 
 class Ranges:
-    """The ranges that one kind of tell names: `index` of the rows, by (run, key, seq)."""
+    """The ranges that one kind of tell names: `row` of the file, sorted by (run, key, row)."""
 
-    def __init__(self, columns: Columns, event: str) -> None:
-        told = columns.is_one_of("kind", ("tell",)) & columns.is_one_of("event", (event,))
-        index = np.flatnonzero(told)
-        keys = len(columns.texts["key"]) + 1
-        group = columns["run"][index] * keys + columns["key"][index]
-        order = np.lexsort((columns["seq"][index], group))
-        self.index = index[order]
+    def __init__(self, columns: Columns, *events: str) -> None:
+        row = columns.rows_of("tell", event=events)
+        group = columns["run"][row] * (len(columns.texts["key"]) + 1) + columns["key"][row]
+        order = np.argsort(group, kind="stable")
+        self.row = row[order]
         self.group = group[order]
-        self.first = columns["first"][self.index]
-        self.last = columns["last"][self.index]
+        self.first = columns["first"][self.row]
+        self.last = columns["last"][self.row]
 
     def total(self) -> dict[int, int]:
         """Group -> sum of the lengths."""
@@ -55,33 +59,38 @@ class Ranges:
 
 def account_for(columns: Columns) -> list[Stream]:
     """The account of every stream of every run in the file."""
-    keys = len(columns.texts["key"]) + 1
+    keys, texts = len(columns.texts["key"]) + 1, [*columns.texts["key"], ""]
     published = Ranges(columns, "published").covered()
     delivered = Ranges(columns, "deliver")
     total, different = delivered.total(), delivered.covered()
     acknowledged = Ranges(columns, "acknowledged").covered()
+    wanted = Ranges(columns, "published", "acknowledged").covered()
+    known = Ranges(columns, "published", "acknowledged", "deliver").covered()
     return [
         Stream(
-            group // keys,
-            columns.texts["key"][group % keys],
-            published.get(group, 0),
-            total.get(group, 0),
-            total.get(group, 0) - different.get(group, 0),
-            acknowledged.get(group, 0),
+            run=group // keys,
+            key=texts[group % keys],
+            published=published.get(group, 0),
+            delivered=total.get(group, 0),
+            duplicates=total.get(group, 0) - different.get(group, 0),
+            acknowledged=acknowledged.get(group, 0),
+            missing=wanted.get(group, 0) - acknowledged.get(group, 0),
+            unknown=known[group] - published.get(group, 0),
         )
-        for group in sorted(published.keys() | total.keys() | acknowledged.keys())
+        for group in sorted(known)
     ]
 
 
 def judge_acknowledged(streams: list[Stream]) -> Verdict:
-    """L5: every published message was acknowledged."""
-    missing = [stream for stream in streams if stream.acknowledged != stream.published]
+    """L5: every published message was acknowledged, and nothing else was."""
+    missing = [stream for stream in streams if stream.missing or stream.unknown]
     findings = [
         Finding(
             "acknowledged",
             stream.run,
             -1,
-            f"{stream.key}: {stream.published} published, {stream.acknowledged} acknowledged",
+            f"{stream.key}: {stream.published} published, {stream.acknowledged} acknowledged, {stream.missing} "
+            f"missing, {stream.unknown} that nobody published",
         )
         for stream in missing[:SHOWN]
     ]
@@ -91,44 +100,42 @@ def judge_acknowledged(streams: list[Stream]) -> Verdict:
 def judge_duplicates(columns: Columns, exclusive: dict[int, bool]) -> Verdict:
     """S13: between two deliveries of a message somebody was reset, expired, left or died."""
     delivered = Ranges(columns, "deliver")
-    again = delivered.first <= _running_max_in_order(delivered)
+    again = delivered.first <= _running_max(delivered.group, delivered.last)
     excuses = _excuses(columns)
     findings: list[Finding] = []
     wrong = 0
     for group in np.unique(delivered.group[again]):
         begin, end = np.searchsorted(delivered.group, [group, group + 1])
-        for position in _unexcused(columns, delivered, slice(int(begin), int(end)), excuses):
-            row = delivered.index[position]
-            run = int(columns["run"][row])
-            if not exclusive.get(run, True):
-                continue  # in the source's mode the old owner may go on after the expiry
+        run = int(columns["run"][delivered.row[begin]])
+        if not exclusive.get(run, True):
+            continue  # in the source's mode the old owner may go on after the expiry
+        for position in _unexcused(delivered, slice(int(begin), int(end)), excuses):
             wrong += 1
+            row = delivered.row[position]
             stream = columns.texts["key"][columns["key"][row]]
             text = f"{stream}: {delivered.first[position]} delivered again, without a reason"
             findings.append(Finding("duplicates", run, int(columns["seq"][row]), text))
-    return Verdict("duplicates", len(delivered.index), wrong, findings[:SHOWN])
+    return Verdict("duplicates", len(delivered.row), wrong, findings[:SHOWN])
 
 
-def _excuses(columns: Columns) -> dict[int, np.ndarray]:
-    """Run -> seqs of what may lead to a second delivery."""
-    steps = columns.is_one_of("kind", STEPS)
-    ended = columns.is_one_of("machine", ("borrower",)) & columns.is_one_of("dest", ("destroyed",))
-    ended |= columns.is_one_of("machine", ("member",)) & columns.is_one_of("dest", ("lapsed", "gone"))
-    ended |= columns.is_one_of("machine", ("leader",)) & columns.is_one_of("dest", ("resigned",))
-    faults = columns.is_one_of("kind", ("fault",)) & columns.is_one_of("event", EXCUSES)
-    index = np.flatnonzero((steps & ended) | faults)
-    run, seq = columns["run"][index], columns["seq"][index]
-    return {int(number): np.sort(seq[run == number]) for number in np.unique(run)}
+def _excuses(columns: Columns) -> np.ndarray:
+    """The rows of what may lead to a second delivery, in order."""
+    steps = columns.rows_of(*STEPS)
+    ended = columns.is_one_of("machine", ("borrower",), steps) & columns.is_one_of("dest", ("destroyed",), steps)
+    ended |= columns.is_one_of("machine", ("member",), steps) & columns.is_one_of("dest", ("lapsed", "gone"), steps)
+    ended |= columns.is_one_of("machine", ("leader",), steps) & columns.is_one_of("dest", ("resigned",), steps)
+    return np.sort(np.concatenate((steps[ended], columns.rows_of("fault", event=EXCUSES))))
 
 
-def _unexcused(columns: Columns, ranges: Ranges, part: slice, excuses: dict[int, np.ndarray]) -> list[int]:
-    """Positions of deliveries of a group that repeat an earlier one with no excuse in between."""
+def _unexcused(ranges: Ranges, part: slice, excuses: np.ndarray) -> list[int]:
+    """Positions of deliveries of a group that repeat an earlier one with no excuse in between.
+
+    `known` holds, for every offset delivered so far, when that was last: ranges (first, last, row), sorted.
+    """
     known: list[tuple[int, int, int]] = []
     wrong = []
-    for position in range(part.start, part.stop):
-        first, last = int(ranges.first[position]), int(ranges.last[position])
-        row = ranges.index[position]
-        seq, run = int(columns["seq"][row]), int(columns["run"][row])
+    numbers = zip(ranges.first[part].tolist(), ranges.last[part].tolist(), ranges.row[part].tolist(), strict=True)
+    for position, (first, last, row) in enumerate(numbers, part.start):
         above: list[tuple[int, int, int]] = []
         latest = -1
         while known and known[-1][1] >= first:
@@ -140,18 +147,11 @@ def _unexcused(columns: Columns, ranges: Ranges, part: slice, excuses: dict[int,
             if begin < first:
                 known.append((begin, first - 1, earlier))
                 break
-        known.append((first, last, seq))
+        known.append((first, last, row))
         known.extend(reversed(above))
-        if latest >= 0:
-            between = excuses.get(run, np.zeros(0, np.int64))
-            if np.searchsorted(between, latest) == np.searchsorted(between, seq):
-                wrong.append(position)
+        if latest >= 0 and np.searchsorted(excuses, latest) == np.searchsorted(excuses, row):
+            wrong.append(position)
     return wrong
-
-
-def _running_max_in_order(ranges: Ranges) -> np.ndarray:
-    """The highest offset delivered before, in the order of seq, within the group (-1: none)."""
-    return _running_max(ranges.group, ranges.last)
 
 
 def _running_max(group: np.ndarray, last: np.ndarray) -> np.ndarray:

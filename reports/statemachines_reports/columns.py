@@ -13,7 +13,7 @@ from statemachines.kernel import ConfigurationError
 from statemachines.trace import COLUMNS
 
 TEXT = ("node", "machine", "instance", "kind", "event", "source", "dest", "peer", "key")
-NEEDED = tuple(column for column in COLUMNS if column not in ("data", "msg", "term", "peer"))
+NEEDED = tuple(column for column in COLUMNS if column not in ("data", "msg", "term", "peer", "grant"))
 """What judging reads; the rest stays on disk."""
 
 
@@ -24,32 +24,49 @@ class Columns:
         self.rows = table.num_rows
         self.texts: dict[str, list[str]] = {}
         self._arrays: dict[str, np.ndarray] = {}
+        self._rows_of: dict[tuple[str, ...], np.ndarray] = {}
         for name in table.column_names:
             self._arrays[name] = self._read(name, table.column(name))
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self._arrays[name]
 
-    def code(self, column: str, text: str) -> int:
-        """The code of a text in this file; -1 where it does not occur."""
-        try:
-            return self.texts[column].index(text)
-        except ValueError:
-            return -1
+    def runs(self) -> list[int]:
+        """The runs of the file, in order."""
+        run = self._arrays["run"]
+        begins = np.flatnonzero(run[1:] != run[:-1]) + 1
+        return [int(number) for number in run[np.concatenate(([0], begins))]] if len(run) else []
 
-    def is_one_of(self, column: str, texts: tuple[str, ...]) -> np.ndarray:
-        """Rows whose column has one of these texts."""
+    def rows_of(self, *kinds: str, event: tuple[str, ...] = ()) -> np.ndarray:
+        """The rows of these kinds (and events), in order.  A file is in the order of (run, seq), so row numbers serve
+        as times within a run."""
+        found = self._rows_of.get(kinds)
+        if found is None:
+            found = self._rows_of[kinds] = np.flatnonzero(self.is_one_of("kind", kinds))
+        return found[self.is_one_of("event", event, found)] if event else found
+
+    def is_one_of(self, column: str, texts: tuple[str, ...], rows: np.ndarray | None = None) -> np.ndarray:
+        """Which of the rows (None: all) have one of these texts in the column."""
         wanted = np.array([text in texts for text in self.texts[column]] + [False])
-        return np.asarray(wanted[self._arrays[column]])
+        codes = self._arrays[column]
+        return np.asarray(wanted[codes if rows is None else codes[rows]])
 
     def _read(self, name: str, column: Any) -> np.ndarray:
         if name in TEXT:
-            combined = column.unify_dictionaries().combine_chunks()
-            if isinstance(combined, pa.ChunkedArray):
-                combined = pa.concat_arrays(combined.chunks) if combined.num_chunks else pa.array([], combined.type)
-            self.texts[name] = combined.dictionary.to_pylist()
-            return np.asarray(combined.indices.fill_null(len(self.texts[name])).to_numpy(zero_copy_only=False))
-        return np.asarray(column.fill_null(-1).to_numpy())
+            whole = _in_one(column.unify_dictionaries())
+            self.texts[name] = whole.dictionary.to_pylist()
+            return _numbers(whole.indices, len(self.texts[name]))
+        return _numbers(_in_one(column), -1)
+
+
+def _in_one(column: Any) -> Any:
+    """A column as one array."""
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.array([], column.type)])
+
+
+def _numbers(array: Any, null: int) -> np.ndarray:
+    """The integers, `null` where there is none."""
+    return np.asarray((array.fill_null(null) if array.null_count else array).to_numpy())
 
 
 def read_columns(path: Path, columns: tuple[str, ...] = NEEDED) -> Columns:
@@ -68,4 +85,17 @@ def read_columns(path: Path, columns: tuple[str, ...] = NEEDED) -> Columns:
             table = table.set_column(
                 table.column_names.index(name), name, table.column(name).cast(pa.string()).dictionary_encode()
             )
-    return Columns(table)
+    read = Columns(table)
+    _check_order(path, read)
+    return read
+
+
+def _check_order(path: Path, columns: Columns) -> None:
+    """What is judged relies on it: whole runs one after the other, each in the order of seq."""
+    run, seq = columns["run"], columns["seq"]
+    later = (run[1:] > run[:-1]) | ((run[1:] == run[:-1]) & (seq[1:] > seq[:-1]))
+    if not later.all():
+        row = int(np.argmin(later)) + 1
+        raise ConfigurationError(
+            "trace", str(path), f"is not sorted by (run, seq) at row {row}: sort it, then judge it"
+        )

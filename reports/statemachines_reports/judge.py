@@ -42,21 +42,20 @@ class Steps:
 
     def __init__(self, columns: Columns, lookup: Lookup) -> None:
         self.columns = columns
-        self.index = np.flatnonzero(columns.is_one_of("kind", STEPS))
+        self.index = columns.rows_of(*STEPS)
         self.run = columns["run"][self.index]
         self.seq = columns["seq"][self.index]
         self.instance = columns["instance"][self.index]
-        self.row = columns["row"][self.index].astype(np.int64)
+        self.row = columns["row"][self.index]
         self.machine = self._coded("machine", lookup.machines)
         self.event = self._coded("event", lookup.events)
         self.source = self._coded("source", lookup.states)
         self.dest = self._coded("dest", lookup.states)
-        # Continuity is judged per instance of a run, in the order of seq.
-        group = self.run * (len(columns.texts["instance"]) + 1) + self.instance
-        self.order = np.argsort(group, kind="stable")
-        ordered = group[self.order]
-        self.first = np.ones(len(ordered), bool)
-        self.first[1:] = ordered[1:] != ordered[:-1]
+        # Continuity is judged per instance of a run; the file is in the order of (run, seq), and the sort is stable.
+        self.order = stable_order(self.instance, len(columns.texts["instance"]) + 1)
+        instance, run = self.instance[self.order], self.run[self.order]
+        self.first = np.ones(len(instance), bool)
+        self.first[1:] = (instance[1:] != instance[:-1]) | (run[1:] != run[:-1])
 
     def _coded(self, name: str, codes: dict[str, int]) -> np.ndarray:
         values = code_column([*self.columns.texts[name], ""], codes)
@@ -67,6 +66,12 @@ class Steps:
         code = self.columns[name][self.index[position]]
         texts = self.columns.texts[name]
         return texts[code] if code < len(texts) else ""
+
+
+def stable_order(codes: np.ndarray, limit: int) -> np.ndarray:
+    """Positions sorted by code (0 to `limit`), equal ones in their order; NumPy sorts 16 bits at a time by radix."""
+    order = np.argsort(codes.astype(np.uint16), kind="stable")
+    return order if limit <= 2**16 else order[np.argsort((codes[order] >> 16).astype(np.uint16), kind="stable")]
 
 
 def judge_rows(steps: Steps, lookup: Lookup) -> Verdict:
@@ -111,18 +116,16 @@ def judge_assignments(steps: Steps) -> Verdict:
     streams = [text.rpartition("#")[0] for text in texts]
     names = {name: code for code, name in enumerate(dict.fromkeys(streams))}
     stream_of = np.array([names[name] for name in streams] + [-1], np.int64)
-    is_assignment = steps.columns.is_one_of("machine", ("assignment",))[steps.index]
+    is_assignment = columns.is_one_of("machine", ("assignment",), steps.index)
     order = steps.order[is_assignment[steps.order]]
     if not len(order):
         return Verdict("assignments", 0, 0, [])
-    group = steps.run[order] * (len(texts) + 1) + steps.instance[order]
-    begins = np.flatnonzero(np.concatenate(([True], group[1:] != group[:-1])))
+    begins = np.flatnonzero(steps.first[is_assignment[steps.order]])
     ends = np.concatenate((begins[1:] - 1, [len(order) - 1]))
-    start = steps.seq[order[begins]]
-    none = columns.is_one_of("dest", ("none",))[steps.index]
-    end = np.where(none[order[ends]], steps.seq[order[ends]], np.iinfo(np.int64).max)
+    begin, end = steps.index[order[begins]], steps.index[order[ends]]
+    end = np.where(columns.is_one_of("dest", ("none",), end), end, columns.rows)
     owner = steps.run[order[begins]] * (len(names) + 1) + stream_of[steps.instance[order[begins]]]
-    overlapping = _overlaps(owner, start, end, strict=False)
+    overlapping = _overlaps(owner, begin, end)
     positions = order[begins][overlapping]
 
     def describe(position: int) -> str:
@@ -137,29 +140,25 @@ def judge_exclusivity(columns: Columns, exclusive: dict[int, bool]) -> Verdict:
     An owner is a session from one install of the stream to the next.  Runs whose hand-over is not exclusive (the
     source's mode) are left out.
     """
-    told = columns.is_one_of("kind", ("tell",)) & columns.is_one_of("event", ("deliver",))
-    installed = columns.is_one_of("kind", STEPS) & columns.is_one_of("event", ("install",))
-    index = np.flatnonzero((told | installed) & columns.is_one_of("machine", ("session",)))
-    run, seq = columns["run"][index], columns["seq"][index]
-    required = np.array([exclusive.get(int(number), True) for number in np.unique(run)])
-    keep = required[np.searchsorted(np.unique(run), run)] if len(run) else np.zeros(0, bool)
-    index, run, seq = index[keep], run[keep], seq[keep]
-    instance, key = columns["instance"][index], columns["key"][index]
+    told = columns.rows_of("tell", event=("deliver",))
+    installed = columns.rows_of(*STEPS, event=("install",))
+    index = np.concatenate((told, installed))
+    index = index[columns.is_one_of("machine", ("session",), index)]
+    index = index[_is_exclusive(columns["run"][index], exclusive)]
     keys = len(columns.texts["key"]) + 1
-    reader = (run * (len(columns.texts["instance"]) + 1) + instance) * keys + key
-    order = np.lexsort((seq, reader))
-    deliveries = told[index][order]
-    life = np.cumsum(~deliveries) + 0
-    changed = np.concatenate(([True], reader[order][1:] != reader[order][:-1])) if len(order) else np.zeros(0, bool)
-    owner = np.cumsum(changed) * (len(order) + 1) + life
-    order, owner = order[deliveries], owner[deliveries]
-    if not len(order):
+    stream = columns["run"][index] * keys + columns["key"][index]
+    instance = columns["instance"][index]
+    order = np.lexsort((index, instance, stream))
+    index, stream, instance = index[order], stream[order], instance[order]
+    deliveries = columns.is_one_of("kind", ("tell",), index)
+    changed = np.concatenate(([True], (stream[1:] != stream[:-1]) | (instance[1:] != instance[:-1])))[: len(index)]
+    owner = np.cumsum(changed | ~deliveries)[deliveries]
+    index, stream = index[deliveries], stream[deliveries]
+    if not len(index):
         return Verdict("exclusivity", 0, 0, [])
     begins = np.flatnonzero(np.concatenate(([True], owner[1:] != owner[:-1])))
-    ends = np.concatenate((begins[1:] - 1, [len(order) - 1]))
-    stream = run[order[begins]] * keys + key[order[begins]]
-    overlapping = _overlaps(stream, seq[order[begins]], seq[order[ends]], strict=True)
-    wrong = index[order[begins]][overlapping]
+    ends = np.concatenate((begins[1:] - 1, [len(index) - 1]))
+    wrong = index[begins][_overlaps(stream[begins], index[begins], index[ends])]
     texts = columns.texts
     findings = [
         Finding(
@@ -170,21 +169,25 @@ def judge_exclusivity(columns: Columns, exclusive: dict[int, bool]) -> Verdict:
         )
         for row in wrong[:SHOWN]
     ]
-    return Verdict("exclusivity", len(order), len(wrong), findings)
+    return Verdict("exclusivity", len(index), len(wrong), findings)
 
 
-def _overlaps(group: np.ndarray, start: np.ndarray, end: np.ndarray, *, strict: bool) -> np.ndarray:
-    """Positions of intervals that begin before an earlier one of their group has ended."""
-    order = np.lexsort((start, group))
-    group, start, end = group[order], start[order], end[order]
+def _is_exclusive(run: np.ndarray, exclusive: dict[int, bool]) -> np.ndarray:
+    """Which rows are of runs whose hand-over is exclusive (a run that nobody knows is)."""
+    numbers, where = np.unique(run, return_inverse=True)
+    return np.array([exclusive.get(int(number), True) for number in numbers], bool)[where]
+
+
+def _overlaps(group: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """Positions of intervals of rows that begin before an earlier one of their group has ended."""
+    order = np.lexsort((begin, group))
+    group, begin, end = group[order], begin[order], end[order]
     new = np.concatenate(([True], group[1:] != group[:-1]))
     # The latest end so far within the group: ends are lifted by group, so that one running maximum serves all.
-    rank = np.cumsum(new) - 1
-    capped = np.minimum(end, 2**36)
-    latest = np.maximum.accumulate(rank * 2**37 + capped) - rank * 2**37
+    lift = (np.cumsum(new) - 1) * (int(end.max()) + 1)
+    latest = np.maximum.accumulate(lift + end) - lift
     before = np.concatenate(([-1], latest[:-1]))
-    inside = ~new & ((start < before) | (start == before if strict else False))
-    return np.asarray(order[inside])
+    return np.asarray(order[~new & (begin <= before)])
 
 
 def _verdict(check: str, steps: Steps, checked: int, wrong: np.ndarray, describe) -> Verdict:  # type: ignore[no-untyped-def]
@@ -195,10 +198,9 @@ def _verdict(check: str, steps: Steps, checked: int, wrong: np.ndarray, describe
     return Verdict(check, checked, len(wrong), findings)
 
 
-def judge_file(columns: Columns, lookup: Lookup, exclusive: dict[int, bool]) -> Iterator[Verdict]:
+def judge_file(steps: Steps, lookup: Lookup, exclusive: dict[int, bool]) -> Iterator[Verdict]:
     """Every check of level `rows` and the exclusivity properties over one file."""
-    steps = Steps(columns, lookup)
     yield judge_rows(steps, lookup)
     yield judge_continuity(steps, lookup)
     yield judge_assignments(steps)
-    yield judge_exclusivity(columns, exclusive)
+    yield judge_exclusivity(steps.columns, exclusive)

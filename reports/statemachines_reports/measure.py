@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import msgspec
 import numpy as np
 
@@ -88,32 +86,41 @@ def _between(columns: Columns, steps: Steps, lookup: Lookup, measure: str, enter
 
 def _failovers(columns: Columns) -> list[Latency]:
     """Per death and stream: the node had delivered it last, and somebody does again."""
-    deaths = np.flatnonzero(columns.is_one_of("kind", ("fault",)) & columns.is_one_of("event", DEATHS))
-    told = np.flatnonzero(columns.is_one_of("kind", ("tell",)) & columns.is_one_of("event", ("deliver",)))
-    run, seq, node, key = (columns[name][told] for name in ("run", "seq", "node", "key"))
-    t_ns = columns["t_ns"][told]
+    told = columns.rows_of("tell", event=("deliver",))
+    run, key = columns["run"][told], columns["key"][told]
+    order = np.lexsort((told, key, run))
+    told, run, key = told[order], run[order], key[order]
+    begins = np.flatnonzero((run[1:] != run[:-1]) | (key[1:] != key[:-1])) + 1
+    begins = np.concatenate(([0], begins))[: len(told)]
+    ends = np.concatenate((begins[1:], [len(told)]))
     found = []
-    for death in deaths:
-        here = run == columns["run"][death]
-        before = np.flatnonzero(here & (seq < columns["seq"][death]))
-        after = np.flatnonzero(here & (seq > columns["seq"][death]))
-        # The last delivery of each stream before, the first after.
-        owners = {int(key[position]): int(node[position]) for position in before}
-        first_after = {int(key[position]): int(t_ns[position]) for position in after[::-1]}
-        for stream, owner in owners.items():
-            if owner == columns["node"][death] and stream in first_after:
-                value = first_after[stream] - int(columns["t_ns"][death])
+    for death in columns.rows_of("fault", event=DEATHS).tolist():
+        here = slice(*np.searchsorted(run[begins], [columns["run"][death], columns["run"][death] + 1]))
+        for begin, end in zip(begins[here].tolist(), ends[here].tolist(), strict=True):
+            place = begin + int(np.searchsorted(told[begin:end], death))
+            if begin < place < end and columns["node"][told[place - 1]] == columns["node"][death]:
+                value = int(columns["t_ns"][told[place]] - columns["t_ns"][death])
                 found.append(Latency("failover", int(columns["run"][death]), value))
     return found
 
 
-def counts(columns: Columns) -> list[Count]:
-    """How many rows of each kind and event each run has (steps are counted by `used_rows`)."""
-    kinds, events = [*columns.texts["kind"], ""], [*columns.texts["event"], ""]
-    index = np.flatnonzero(~columns.is_one_of("kind", ("step", "timer", "ask")))
-    rows = zip(
-        columns["run"][index].tolist(), columns["kind"][index].tolist(), columns["event"][index].tolist(), strict=True
-    )
+def counts(columns: Columns, steps: Steps, lookup: Lookup) -> list[Count]:
+    """How many rows of each kind and event each run has; steps are counted by `used_rows`, but for those that send
+    something again: kind `resend`."""
+    kinds, events = [*columns.texts["kind"], "resend"], [*columns.texts["event"], ""]
+    others = np.flatnonzero(~columns.is_one_of("kind", ("step", "timer", "ask")))
+    resends = steps.index[lookup.resends[lookup.line_of(steps.machine, steps.row)]]
+    index = np.concatenate((others, resends))
+    kind = np.concatenate((columns["kind"][others], np.full(len(resends), len(kinds) - 1)))
+    numbers, run = np.unique(columns["run"][index], return_inverse=True)
+    code = (run * len(kinds) + kind) * len(events) + columns["event"][index]
+    found = np.bincount(code)
     return [
-        Count(run, kinds[kind], events[event], count) for (run, kind, event), count in sorted(Counter(rows).items())
+        Count(
+            int(numbers[place // len(events) // len(kinds)]),
+            kinds[place // len(events) % len(kinds)],
+            events[place % len(events)],
+            int(found[place]),
+        )
+        for place in np.flatnonzero(found).tolist()
     ]

@@ -34,7 +34,8 @@ RESULTS: Final = "what string, file string, body string"
 SHAPES: Final = {
     "verdict": "check string, checked bigint, wrong bigint",
     "finding": "check string, run bigint, seq bigint, detail string",
-    "stream": "run bigint, key string, published bigint, delivered bigint, duplicates bigint, acknowledged bigint",
+    "stream": "run bigint, key string, published bigint, delivered bigint, duplicates bigint, acknowledged bigint, "
+    "missing bigint, unknown bigint",
     "latency": "measure string, run bigint, value_ns bigint",
     "used": "machine string, row int, source string, dest string, count bigint",
     "count": "run bigint, kind string, event string, count bigint",
@@ -160,11 +161,11 @@ def judge_path(path: Path, lookup: Lookup, exclusive: dict[int, bool]) -> Iterat
     steps = Steps(columns, lookup)
     streams = account_for(columns)
     verdicts: list[Verdict] = [
-        *judge_file(columns, lookup, exclusive),
+        *judge_file(steps, lookup, exclusive),
         judge_acknowledged(streams),
         judge_duplicates(columns, exclusive),
     ]
-    yield "file", {"runs": sorted({int(run) for run in set(columns["run"].tolist())}), "rows": columns.rows}
+    yield "file", {"runs": columns.runs(), "rows": columns.rows}
     for verdict in verdicts:
         yield "verdict", verdict
         for finding in verdict.findings:
@@ -175,7 +176,7 @@ def judge_path(path: Path, lookup: Lookup, exclusive: dict[int, bool]) -> Iterat
         yield "latency", latency
     for used in used_rows(steps, lookup):
         yield "used", used
-    for count in counts(columns):
+    for count in counts(columns, steps, lookup):
         yield "count", count
 
 

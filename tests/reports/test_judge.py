@@ -42,7 +42,7 @@ def judged(path):
     columns = read_columns(path)
     streams = account_for(columns)
     verdicts = [
-        *judge_file(columns, LOOKUP, {}),
+        *judge_file(Steps(columns, LOOKUP), LOOKUP, {}),
         judge_acknowledged(streams),
         judge_duplicates(columns, {}),
     ]
@@ -172,7 +172,7 @@ def test_measures(trace):
     used = used_rows(steps, LOOKUP)
     assert sum(one.count for one in used) == len(steps.index)
     assert {one.machine for one in used} == set(LOOKUP.machines)
-    sent = sum(one.count for one in counts(columns) if one.kind == "send")
+    sent = sum(one.count for one in counts(columns, steps, LOOKUP) if one.kind == "send")
     assert sent == sum(World(named("storm"), number).run().sent for number in range(2))
 
 
