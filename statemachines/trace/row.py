@@ -61,7 +61,7 @@ Description = tuple[str, str, Callable[[Any], Cells]]
 """Of a type: its name in traces, the kind of its steps, and what takes the cells out of a value."""
 
 _KEY = ("stream", "subject", "source", "cursor")
-DESCRIBED: Final[dict[type[Any], Description]] = {}
+DESCRIBED: Final[dict[type[msgspec.Struct], Description]] = {}
 """What `describe` has found so far; the recorder of the simulator looks here first."""
 
 
@@ -70,7 +70,7 @@ def cells_of(value: Any) -> Cells:
     return describe(type(value))[2](value)
 
 
-def describe(kind: type[Any]) -> Description:
+def describe(kind: type[msgspec.Struct]) -> Description:
     """Everything about a type that its rows need, found once."""
     found = DESCRIBED.get(kind)
     if found is None:

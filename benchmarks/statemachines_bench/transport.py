@@ -1,0 +1,186 @@
+"""Rows about TCP: our transport against a bare asyncio Protocol with the same codec and framing, over loopback."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Any
+
+from statemachines_bench.row import Pair, Ratio, Row
+
+ONE_WAY = 50_000
+PING_PONG = 4_000
+IN_A_TURN = 64
+"""Messages sent in one turn of the loop."""
+
+LOCAL = ("127.0.0.1", 0)
+
+
+def packet(number: int) -> Any:
+    """A packet of some 64 bytes, as a borrower sends them."""
+    from statemachines.shared_subscriptions.message import UpdateProgress
+    from statemachines.wire import Packet
+
+    update = UpdateProgress("consumer-1~1/1", 1, 1, "1.0/orders", 7, number, False)
+    return Packet("consumer-1~1/1", "leader", number, update)
+
+
+def codecs() -> tuple[Any, Any]:
+    """Of the leader's side and of the consumer's; both take both roles' messages, so that a packet can be sent back."""
+    from statemachines.shared_subscriptions.message import BorrowerMessage
+    from statemachines.wire import Codec
+
+    return Codec(BorrowerMessage), Codec(BorrowerMessage)
+
+
+class Bare(asyncio.Protocol):
+    """What one would write by hand: frames in and out, nothing else."""
+
+    def __init__(self, codec: Any, receive: Callable[[Bare, Any], None]) -> None:
+        from statemachines.wire import Frames
+
+        self.codec = codec
+        self.frames = Frames()
+        self.receive = receive
+        self.transport: Any = None
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        for body in self.frames.feed(data):
+            self.receive(self, self.codec.decode(body))
+
+    def send(self, one: Any) -> None:
+        """A frame."""
+        self.transport.write(self.codec.encode(one))
+
+
+async def pump(send: Callable[[Any], None], count: int, done: asyncio.Event) -> float:
+    """Nanoseconds a message, from the first send until the last has arrived."""
+    began = perf_counter_ns()
+    for number in range(count):
+        send(packet(number))
+        if number % IN_A_TURN == 0:
+            await asyncio.sleep(0)
+    await done.wait()
+    return (perf_counter_ns() - began) / count
+
+
+async def bounce(send: Callable[[Any], None], count: int, done: asyncio.Event) -> float:
+    """Nanoseconds a round trip."""
+    began = perf_counter_ns()
+    send(packet(0))
+    await done.wait()
+    return (perf_counter_ns() - began) / count
+
+
+async def bare_one_way() -> float:
+    loop, done = asyncio.get_running_loop(), asyncio.Event()
+    here, there = codecs()
+
+    def receive(end: Bare, one: Any) -> None:
+        if one.msg == ONE_WAY - 1:
+            done.set()
+
+    server = await loop.create_server(lambda: Bare(here, receive), *LOCAL)
+    _, client = await loop.create_connection(lambda: Bare(there, receive), *server.sockets[0].getsockname())
+    try:
+        return await pump(client.send, ONE_WAY, done)
+    finally:
+        client.transport.close()
+        server.close()
+
+
+async def bare_ping_pong() -> float:
+    loop, done = asyncio.get_running_loop(), asyncio.Event()
+    here, there = codecs()
+
+    def back(end: Bare, one: Any) -> None:
+        end.send(packet(one.msg + 1))
+
+    def forth(end: Bare, one: Any) -> None:
+        if one.msg >= 2 * PING_PONG:
+            done.set()
+        else:
+            end.send(packet(one.msg + 1))
+
+    server = await loop.create_server(lambda: Bare(here, back), *LOCAL)
+    _, client = await loop.create_connection(lambda: Bare(there, forth), *server.sockets[0].getsockname())
+    try:
+        return await bounce(client.send, PING_PONG, done)
+    finally:
+        client.transport.close()
+        server.close()
+
+
+async def ours(play: Callable[[Any, Any, asyncio.Event], Any]) -> float:
+    """Two transports, connected; `play(leader, consumer, done)` sets what they receive and measures."""
+    from statemachines.drivers.tcp import TcpTransport
+
+    done = asyncio.Event()
+    here, there = codecs()
+    leader = TcpTransport(life="leader-1~1", role="leader", codec=here, receive=print, listen=LOCAL)
+    async with leader:
+        consumer = TcpTransport(
+            life="consumer-1~1", role="consumer", codec=there, receive=print, dial={"leader": leader.address}
+        )
+        async with consumer:
+            while not (consumer._peers and leader._peers):
+                await asyncio.sleep(0.01)
+            measured: float = await play(leader, consumer, done)
+            return measured
+
+
+async def our_one_way() -> float:
+    async def play(leader: Any, consumer: Any, done: asyncio.Event) -> float:
+        def receive(one: Any) -> None:
+            if one.msg == ONE_WAY - 1:
+                done.set()
+
+        leader.receive = receive
+        return await pump(consumer.send, ONE_WAY, done)
+
+    return await ours(play)
+
+
+async def our_ping_pong() -> float:
+    from statemachines.wire import Packet
+
+    async def play(leader: Any, consumer: Any, done: asyncio.Event) -> float:
+        def back(one: Any) -> None:
+            leader.send(Packet("leader-1~1/1", "consumer-1~1/1", one.msg + 1, one.message))
+
+        def forth(one: Any) -> None:
+            if one.msg >= 2 * PING_PONG:
+                done.set()
+            else:
+                consumer.send(packet(one.msg + 1))
+
+        leader.receive, consumer.receive = back, forth
+        return await bounce(consumer.send, PING_PONG, done)
+
+    return await ours(play)
+
+
+ROWS = (
+    Row(
+        name="tcp",
+        about="one way, 64 messages a turn of the loop, until the last has been decoded",
+        unit="ns / message",
+        baseline_name="bare asyncio.Protocol, same codec",
+        prepare=lambda: Pair(lambda: asyncio.run(our_one_way()), lambda: asyncio.run(bare_one_way())),
+        ratio=Ratio.OURS_OVER_BASELINE,
+        at_most=2,
+    ),
+    Row(
+        name="tcp-pingpong",
+        about="one message under way, there and back",
+        unit="ns / round trip",
+        baseline_name="bare asyncio.Protocol, same codec",
+        prepare=lambda: Pair(lambda: asyncio.run(our_ping_pong()), lambda: asyncio.run(bare_ping_pong())),
+        ratio=Ratio.OURS_OVER_BASELINE,
+        at_most=2,
+    ),
+)
