@@ -105,15 +105,8 @@ class Database:
     @contextmanager
     def transaction(self, begin: str = "BEGIN IMMEDIATE") -> Iterator[sqlite3.Connection]:
         """All or nothing, and no other process's transaction in between."""
-        connection = self.connection
-        connection.execute(begin)
-        try:
-            yield connection
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:  # a full disk has rolled it back already
-                connection.execute("ROLLBACK")
-            raise
+        with _transaction(self.connection, begin):
+            yield self.connection
 
     def snapshot(self) -> AbstractContextManager[sqlite3.Connection]:
         """Several reads of one state."""
@@ -160,7 +153,8 @@ class Database:
         deadline = time.monotonic() + max(self._busy_s, OPEN_S)
         while True:
             try:
-                self._check(connection)
+                with _transaction(connection, "BEGIN"):
+                    self._check(connection)  # before anything is done to a file that may not be ours
                 self._prepare(connection)
                 return
             except sqlite3.OperationalError as error:
@@ -174,19 +168,14 @@ class Database:
         if mode != "wal":
             raise self._refuse(f"has no write-ahead log there ({mode}); give a path on a local disk")
         connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute("BEGIN IMMEDIATE")  # also when nothing is to be made: it fails where we may not write
-        try:
+        # To write also where nothing is to be made: it fails where we may not.
+        with _transaction(connection, "BEGIN IMMEDIATE"):
             if self._check(connection) == 0:
                 for statement in TABLES:
                     connection.execute(statement)
                 connection.execute(f"PRAGMA application_id = {APPLICATION}")
                 connection.execute(f"PRAGMA user_version = {VERSION}")
             self._agree(connection)
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
 
     def _check(self, connection: sqlite3.Connection) -> int:
         """The version of the file, 0 for an empty one."""
@@ -213,6 +202,18 @@ class Database:
             return self._refuse("is not a database; give a path where there is none yet, or one that gapless made")
         rule = f"cannot be opened for writing ({error}); the file, if it is there, and its directory must be writable"
         return self._refuse(rule)
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
+    connection.execute(begin)
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:  # a full disk has rolled it back already
+            connection.execute("ROLLBACK")
+        raise
 
 
 def beyond(prefix: str) -> bytes:

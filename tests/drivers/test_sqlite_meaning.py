@@ -1,0 +1,173 @@
+"""The SQLite stores mean what the pure services mean: equal answers to the same requests at the same times."""
+
+from __future__ import annotations
+
+import asyncio
+from tempfile import TemporaryDirectory
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from statemachines.drivers.sqlite import SqliteGroupStore, SqliteStreamStore
+from statemachines.shared_subscriptions.group_store import (
+    Claim,
+    Commit,
+    Committed,
+    GroupStore,
+    Properties,
+    Read,
+    Scan,
+    Stored,
+)
+from statemachines.shared_subscriptions.stream_store import (
+    Append,
+    Fetch,
+    ListStreams,
+    Slice,
+    StreamStore,
+    matches,
+    stream_id,
+)
+
+MOVES_MAX = 25
+WALL = st.integers(0, 60)
+"""What the wall clock says at a move: it may stand still or go back."""
+
+TRIALS = settings(deadline=None, max_examples=60)
+
+
+class Clock:
+    """A wall clock that a test sets, and the store's time that must follow from it."""
+
+    def __init__(self) -> None:
+        self.wall = 0
+        self.last = 0
+
+    def __call__(self) -> int:
+        return self.wall
+
+    def read(self) -> int:
+        return max(self.wall, self.last)
+
+    def next(self) -> int:
+        return max(self.wall, self.last + 1)
+
+
+# -- group store ----------------------------------------------------------------------------------------------------
+
+KEYS = st.sampled_from(["", "g/#:claim", "g/#:progress:a", "g/#:progress:b", "g/#:progress:\U0010ffff", "gé", "h\0x"])
+VALUES = st.one_of(
+    st.integers(0, 2**63 - 1),
+    st.builds(Claim, st.sampled_from(["", "l~1/1"]), st.integers(1, 9), st.booleans()),
+    st.builds(Properties, st.integers(0, 9), st.just(1), st.just(2), st.just(3)),
+)
+PUTS = st.lists(st.tuples(KEYS, VALUES), max_size=3)
+COMMITS = st.tuples(st.just("commit"), PUTS, st.lists(KEYS, max_size=2), st.sampled_from(["held", "held", "stale"]))
+READS = st.tuples(st.just("read"), st.lists(KEYS, max_size=3))
+PREFIXES = st.sampled_from(["", "g", "g/#:", "g/#:progress:", "g/#:progress:\U0010ffff", "x"])
+SCANS = st.tuples(st.just("scan"), PREFIXES, KEYS, st.integers(0, 3))
+
+
+def group_request(n, move, state):
+    match move:
+        case ("commit", put, keys, kind):
+            expect = [(key, state.get(key)) for key in keys]
+            if kind == "stale" and keys:
+                expect[-1] = (keys[-1], Stored(3, 1))
+            return Commit(n, tuple(expect), tuple(put))
+        case ("read", keys):
+            return Read(n, tuple(keys))
+        case ("scan", prefix, after, limit):
+            return Scan(n, prefix, after, limit)
+
+
+@TRIALS
+@given(moves=st.lists(st.tuples(WALL, COMMITS | READS | SCANS), max_size=MOVES_MAX))
+def test_the_group_store_means_what_the_pure_one_means(moves):
+    async def run(directory):
+        clock = Clock()
+        store, pure = SqliteGroupStore(f"{directory}/x.db", clock=clock), GroupStore()
+        state = pure.initial()
+        for n, (clock.wall, move) in enumerate(moves):
+            request = group_request(n, move, state)
+            now = clock.next() if isinstance(request, Commit) else clock.read()
+            state, expected = pure.apply(state, request, now)
+            answers = await store.ask(request)
+            assert answers == expected
+            if isinstance(answers[0], Committed):
+                clock.last = now
+        await store.close()
+
+    with TemporaryDirectory() as directory:
+        asyncio.run(run(directory))
+
+
+# -- stream store ---------------------------------------------------------------------------------------------------
+
+TOPICS = ["a", "a/b", "a/b/c", "a/c", "ab", "b", "b/b", "$sys/a", "é", "a/\U0010ffff", "a//"]
+FILTERS = ["#", "+", "+/#", "a", "a/#", "a/+", "a/b/#", "+/b", "a/+/c", "ab", "nothing", "$sys/#", "a/\U0010ffff"]
+STREAMS = st.sampled_from([stream_id(topic, 4, 0) for topic in TOPICS])
+APPENDS = st.tuples(st.just("append"), st.sampled_from(TOPICS), st.integers(0, 4))
+LISTS = st.tuples(st.just("list"), st.sampled_from(FILTERS), WALL, st.just("") | STREAMS, st.integers(0, 4))
+FETCHES = st.tuples(st.just("fetch"), st.lists(st.tuples(STREAMS, st.integers(0, 6), st.integers(0, 9)), max_size=3))
+ENDS = st.tuples(st.just("end"), STREAMS)
+
+
+class Streams:
+    """Both stores side by side, and the payloads that were appended."""
+
+    def __init__(self, directory):
+        self.clock = Clock()
+        self.real = SqliteStreamStore(f"{directory}/x.db", clock=self.clock)
+        self.pure = StreamStore()
+        self.state = self.pure.initial()
+        self.contents = {}
+
+    async def append(self, n, topic, count):
+        known = self.state.get(stream_id(topic, 4, 0))
+        if known is not None and known.ended:
+            return
+        payloads = [f"{topic}{n}.{number}".encode() for number in range(count)]
+        self.clock.last = self.clock.next()
+        self.state, (expected,) = self.pure.apply(self.state, Append(0, topic, count), self.clock.last)
+        assert await self.real.append(topic, payloads) == expected
+        self.contents.setdefault(expected.stream, []).extend(payloads)
+
+    async def list(self, n, topic_filter, start_ns, after, limit):
+        request = ListStreams(n, topic_filter, start_ns, after, limit)
+        _, expected = self.pure.apply(self.state, request, 0)
+        assert await self.real.ask(request) == expected
+
+    async def fetch(self, n, slices):
+        request = Fetch(n, tuple(Slice(stream, 7, first, limit) for stream, first, limit in slices))
+        _, expected = self.pure.apply(self.state, request, 0)
+        answer, payloads = await self.real.fetch(request)
+        assert (answer,) == expected
+        assert await self.real.ask(request) == expected
+        assert payloads == [self.contents.get(stream, [])[first : first + limit] for stream, first, limit in slices]
+
+    async def end(self, n, stream):
+        if stream in self.state:
+            self.state = self.state.set(stream, replace(self.state[stream], ended=True))
+            await self.real.end(stream)
+
+
+@TRIALS
+@given(moves=st.lists(st.tuples(WALL, APPENDS | LISTS | FETCHES | ENDS), max_size=MOVES_MAX))
+@example(moves=[(9, ("append", topic, 1)) for topic in TOPICS] + [(9, ("list", each, 0, "", 99)) for each in FILTERS])
+@example(moves=[(50, ("append", "a", 2)), (9, ("append", "a", 1)), (60, ("list", "a", 51, "", 1))])
+def test_the_stream_store_means_what_the_pure_one_means(moves):
+    async def run(directory):
+        both = Streams(directory)
+        for n, (wall, (kind, *arguments)) in enumerate(moves):
+            both.clock.wall = wall
+            await getattr(both, kind)(n, *arguments)
+        await both.real.close()
+
+    with TemporaryDirectory() as directory:
+        asyncio.run(run(directory))
+
+
+def test_the_filters_above_tell_topics_apart():
+    assert {sum(matches(each, topic) for topic in TOPICS) for each in FILTERS} >= {0, 1, 2, 3}
