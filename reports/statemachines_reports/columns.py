@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,18 @@ import pyarrow.parquet as pq
 
 from statemachines.kernel import ConfigurationError
 from statemachines.trace import COLUMNS
+from statemachines.trace.parquet import ROWS_PER_GROUP
 
 TEXT = ("node", "machine", "instance", "kind", "event", "source", "dest", "peer", "key")
 NEEDED = tuple(column for column in COLUMNS if column not in ("data", "msg", "term", "peer", "grant"))
 """What judging reads; the rest stays on disk."""
 
 
+SEGMENT = 4 * ROWS_PER_GROUP
+
+
 class Columns:
-    """The needed columns of a file: integers as they are (-1 for null), strings as codes into `texts[column]`."""
+    """The needed columns of some whole runs: integers as they are (-1 for null), strings as codes into `texts[column]`."""
 
     def __init__(self, table: pa.Table) -> None:
         self.rows = table.num_rows
@@ -32,13 +37,13 @@ class Columns:
         return self._arrays[name]
 
     def runs(self) -> list[int]:
-        """The runs of the file, in order."""
+        """The runs, in order."""
         run = self._arrays["run"]
         begins = np.flatnonzero(run[1:] != run[:-1]) + 1
         return [int(number) for number in run[np.concatenate(([0], begins))]] if len(run) else []
 
     def rows_of(self, *kinds: str, event: tuple[str, ...] = ()) -> np.ndarray:
-        """The rows of these kinds (and events), in order.  A file is in the order of (run, seq), so row numbers serve
+        """The rows of these kinds (and events), in order.  They are in the order of (run, seq), so row numbers serve
         as times within a run."""
         found = self._rows_of.get(kinds)
         if found is None:
@@ -52,50 +57,77 @@ class Columns:
         return np.asarray(wanted[codes if rows is None else codes[rows]])
 
     def _read(self, name: str, column: Any) -> np.ndarray:
-        if name in TEXT:
-            whole = _in_one(column.unify_dictionaries())
-            self.texts[name] = whole.dictionary.to_pylist()
-            return _numbers(whole.indices, len(self.texts[name]))
-        return _numbers(_in_one(column), -1)
+        if name not in TEXT:
+            return _numbers(column.chunks, column.type.to_pandas_dtype(), -1)
+        chunks = column.unify_dictionaries().chunks
+        self.texts[name] = chunks[0].dictionary.to_pylist() if chunks else []
+        return _numbers([chunk.indices for chunk in chunks], np.int32, len(self.texts[name]))
 
 
-def _in_one(column: Any) -> Any:
-    """A column as one array."""
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.array([], column.type)])
+def _numbers(chunks: list[Any], kind: Any, null: int) -> np.ndarray:
+    """The integers of all chunks, `null` where there is none.  Chunk by chunk: copies of a whole column would cost
+    more than judging it."""
+    numbers = np.empty(sum(map(len, chunks)), kind)
+    begin = 0
+    for chunk in chunks:
+        end = begin + len(chunk)
+        numbers[begin:end] = (chunk.fill_null(null) if chunk.null_count else chunk).to_numpy()
+        begin = end
+    return numbers
 
 
-def _numbers(array: Any, null: int) -> np.ndarray:
-    """The integers, `null` where there is none."""
-    return np.asarray((array.fill_null(null) if array.null_count else array).to_numpy())
+def read_columns(path: Path) -> Iterator[Columns]:
+    """The columns of a trace file, some whole runs at a time: about `SEGMENT` rows, or one run where that has more.
 
-
-def read_columns(path: Path, columns: tuple[str, ...] = NEEDED) -> Columns:
-    """The columns of a trace file; raises `ConfigurationError` where some are missing or it is no Parquet file."""
+    What is judged then stays in the cache, and a file may be larger than the memory.  Raises `ConfigurationError` where
+    columns are missing, rows are not sorted, or it is no Parquet file.
+    """
     try:
-        file = pq.ParquetFile(path, read_dictionary=[name for name in columns if name in TEXT])
+        file = pq.ParquetFile(path, read_dictionary=[name for name in NEEDED if name in TEXT])
     except (pa.ArrowInvalid, OSError) as error:
         raise ConfigurationError("trace", str(path), f"is not a Parquet file: {error}") from error
     with file:
         missing = [column for column in COLUMNS if column not in file.schema_arrow.names]
         if missing:
             raise ConfigurationError("trace", str(path), f"lacks the columns {', '.join(missing)}")
-        table = file.read(columns=list(columns))
-    for name in columns:
+        latest = -1
+        for table in _whole_runs(file):
+            columns = Columns(table)
+            _check_order(path, columns, latest)
+            latest = int(columns["run"][-1])
+            yield columns
+
+
+def _whole_runs(file: Any) -> Iterator[pa.Table]:
+    """The row groups of a file, put together and cut again where a run ends."""
+    parts: list[pa.Table] = []
+    for group in range(file.num_row_groups):
+        parts.append(_with_dictionaries(file.read_row_group(group, columns=list(NEEDED))))
+        if sum(part.num_rows for part in parts) >= SEGMENT:
+            table = pa.concat_tables(parts)
+            run = table.column("run").to_numpy()
+            last = np.flatnonzero(run != run[-1])
+            end = int(last[-1]) + 1 if len(last) else 0
+            if end:
+                yield table.slice(0, end)
+            parts = [table.slice(end)]
+    if sum(part.num_rows for part in parts):
+        yield pa.concat_tables(parts)
+
+
+def _with_dictionaries(table: pa.Table) -> pa.Table:
+    """Texts of a file that was written without dictionaries get them here."""
+    for place, name in enumerate(table.column_names):
         if name in TEXT and not pa.types.is_dictionary(table.column(name).type):
-            table = table.set_column(
-                table.column_names.index(name), name, table.column(name).cast(pa.string()).dictionary_encode()
-            )
-    read = Columns(table)
-    _check_order(path, read)
-    return read
+            table = table.set_column(place, name, table.column(name).cast(pa.string()).dictionary_encode())
+    return table
 
 
-def _check_order(path: Path, columns: Columns) -> None:
+def _check_order(path: Path, columns: Columns, latest: int) -> None:
     """What is judged relies on it: whole runs one after the other, each in the order of seq."""
     run, seq = columns["run"], columns["seq"]
     later = (run[1:] > run[:-1]) | ((run[1:] == run[:-1]) & (seq[1:] > seq[:-1]))
-    if not later.all():
-        row = int(np.argmin(later)) + 1
-        raise ConfigurationError(
-            "trace", str(path), f"is not sorted by (run, seq) at row {row}: sort it, then judge it"
-        )
+    row = 0 if run[0] <= latest else int(np.argmin(later)) + 1 if not later.all() else -1
+    if row >= 0:
+        rule = f"is not sorted by (run, seq) at run {run[row]} seq {seq[row]}: sort it, then judge it"
+        raise ConfigurationError("trace", str(path), rule)

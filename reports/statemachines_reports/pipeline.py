@@ -22,11 +22,14 @@ import pyarrow.parquet as pq
 
 from statemachines.kernel import GaplessError
 from statemachines_reports.account import account_for, judge_acknowledged, judge_duplicates
-from statemachines_reports.columns import read_columns
+from statemachines_reports.columns import Columns, read_columns
 from statemachines_reports.judge import Steps, Verdict, judge_file
 from statemachines_reports.lookup import Lookup
 from statemachines_reports.measure import counts, latencies, used_rows
 from statemachines_reports.trace_set import TraceSet
+
+Result = tuple[str, Any]
+"""A kind of `SHAPES`, and a value of that shape."""
 
 RESULTS: Final = "what string, file string, body string"
 """What a task gives back: the kind of a result, its file, the result as JSON."""
@@ -39,7 +42,7 @@ SHAPES: Final = {
     "latency": "measure string, run bigint, value_ns bigint",
     "used": "machine string, row int, source string, dest string, count bigint",
     "count": "run bigint, kind string, event string, count bigint",
-    "file": "runs array<bigint>, rows bigint",
+    "runs": "runs array<bigint>, rows bigint",
 }
 
 TABLES: Final = {
@@ -126,9 +129,9 @@ def analyze(
         results = spark.judge(trace, protocol)
         results.cache()
         register(results)
-        found = {number for line in spark.sql("SELECT runs FROM file") for number in line["runs"]}
+        found = {number for line in spark.sql("SELECT runs FROM runs") for number in line["runs"]}
         trace.check_runs(found)
-        rows = spark.sql("SELECT sum(rows) AS rows FROM file")[0]["rows"]
+        rows = spark.sql("SELECT sum(rows) AS rows FROM runs")[0]["rows"]
         tables = {name: spark.sql(query) for name, query in TABLES.items()}
     say("writing tables")
     write_tables(out / "tables", tables)
@@ -155,9 +158,14 @@ def lookup_of(protocol: str) -> Lookup:
     return Lookup(machines_of(protocol))
 
 
-def judge_path(path: Path, lookup: Lookup, exclusive: dict[int, bool]) -> Iterator[tuple[str, Any]]:
-    """All results of one file: (kind of result, result)."""
-    columns = read_columns(path)
+def judge_path(path: Path, lookup: Lookup, exclusive: dict[int, bool]) -> Iterator[Result]:
+    """All results of one file."""
+    for columns in read_columns(path):
+        yield from judge_runs(columns, lookup, exclusive)
+
+
+def judge_runs(columns: Columns, lookup: Lookup, exclusive: dict[int, bool]) -> Iterator[Result]:
+    """All results of some whole runs."""
     steps = Steps(columns, lookup)
     streams = account_for(columns)
     verdicts: list[Verdict] = [
@@ -165,7 +173,7 @@ def judge_path(path: Path, lookup: Lookup, exclusive: dict[int, bool]) -> Iterat
         judge_acknowledged(streams),
         judge_duplicates(columns, exclusive),
     ]
-    yield "file", {"runs": columns.runs(), "rows": columns.rows}
+    yield "runs", {"runs": columns.runs(), "rows": columns.rows}
     for verdict in verdicts:
         yield "verdict", verdict
         for finding in verdict.findings:

@@ -39,7 +39,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def judged(path):
-    columns = read_columns(path)
+    (columns,) = read_columns(path)
     streams = account_for(columns)
     verdicts = [
         *judge_file(Steps(columns, LOOKUP), LOOKUP, {}),
@@ -155,7 +155,7 @@ def test_a_duplicate_without_a_reason_is_found(trace, tmp_path):
 
 
 def test_accounts_count_ranges(trace):
-    columns = read_columns(trace / "trace-storm.parquet")
+    (columns,) = read_columns(trace / "trace-storm.parquet")
     streams = account_for(columns)
     assert sum(stream.published for stream in streams) == 5_000
     assert sum(stream.acknowledged for stream in streams) == 5_000
@@ -164,7 +164,7 @@ def test_accounts_count_ranges(trace):
 
 
 def test_measures(trace):
-    columns = read_columns(trace / "trace-storm.parquet")
+    (columns,) = read_columns(trace / "trace-storm.parquet")
     steps = Steps(columns, LOOKUP)
     found = latencies(columns, steps, LOOKUP)
     assert {latency.measure for latency in found} == {"grant", "revoke", "failover"}
@@ -221,7 +221,7 @@ def test_a_trace_is_opened(trace, tmp_path):
 def test_missing_columns_are_named(trace, tmp_path):
     rewrite(trace, tmp_path, "trace", lambda table: table.drop_columns(["row", "grant"]))
     with pytest.raises(ConfigurationError, match="lacks the columns row, grant"):
-        read_columns(tmp_path / "trace-storm.parquet")
+        list(read_columns(tmp_path / "trace-storm.parquet"))
     rewrite(trace, tmp_path, "runs", lambda table: table.drop_columns(["seed"]))
     with pytest.raises(ConfigurationError, match="lacks the columns seed"):
         opened(tmp_path, tmp_path)
@@ -248,7 +248,7 @@ def test_runs_that_do_not_fit_are_named(trace, tmp_path):
 def test_what_is_no_parquet_is_named(trace, tmp_path):
     (tmp_path / "trace-x.parquet").write_text("hello")
     with pytest.raises(ConfigurationError, match="is not a Parquet file"):
-        read_columns(tmp_path / "trace-x.parquet")
+        list(read_columns(tmp_path / "trace-x.parquet"))
     (tmp_path / "runs-x.parquet").write_text("hello")
     with pytest.raises(ConfigurationError, match="is not a Parquet file"):
         opened(tmp_path, tmp_path)
