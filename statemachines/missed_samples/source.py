@@ -263,10 +263,10 @@ def settles_all(record: SourceRecord, event: QueryEnded) -> bool:
     return is_open(record, event) and not query_over(record, event.replied).tries
 
 
-def has_fresh(record: SourceRecord, event: QueryEnded) -> bool:
-    """Numbers are missing that the query that ended was not sent for."""
+def leaves_only_new(record: SourceRecord, event: QueryEnded) -> bool:
+    """Numbers are missing, and none that the query that ended was sent for."""
     tries = query_over(record, event.replied).tries
-    return is_open(record, event) and bool(tries) and tries[0].attempts == 0
+    return is_open(record, event) and bool(tries) and all(one.attempts == 0 for one in tries)
 
 
 def timeout_settles_all(record: SourceRecord, event: QueryTimeout) -> bool:
@@ -332,14 +332,13 @@ ROWS = (
     Row(Sample,       RECOVERING, LIVE,       take,              leaves_nothing,      "MS-06"),
     Row(Sample,       RECOVERING, STAY,       take,              None,                "MS-05"),
     Row(Sample,       RESTING,    LIVE,       take,              leaves_nothing,      "MS-06"),
-    Row(Sample,       RESTING,    RECOVERING, take_and_ask,      opens_hole,          "MS-04"),
     Row(Sample,       RESTING,    STAY,       take,              None,                "MS-05"),
     Row(Heartbeat,    UNKNOWN,    RECOVERING, miss_and_ask,      shows_loss,          "MS-02"),
     Row(Heartbeat,    UNKNOWN,    LIVE,       note_top,          None,                "MS-01"),
-    Row(Heartbeat,    (LIVE, RESTING), RECOVERING, miss_and_ask, shows_loss,          "MS-07"),
-    Row(Heartbeat,    RECOVERING, STAY,       miss,              shows_loss,          "MS-07"),
+    Row(Heartbeat,    LIVE,       RECOVERING, miss_and_ask,      shows_loss,          "MS-07"),
+    Row(Heartbeat,    (RECOVERING, RESTING), STAY, miss,         shows_loss,          "MS-07"),
     Row(QueryEnded,   RECOVERING, LIVE,       end_query,         settles_all,         "MS-08"),
-    Row(QueryEnded,   RECOVERING, RECOVERING, end_query_and_ask, has_fresh,           "MS-09"),
+    Row(QueryEnded,   RECOVERING, RECOVERING, end_query_and_ask, leaves_only_new,     "MS-09"),
     Row(QueryEnded,   RECOVERING, RESTING,    end_query,         is_open,             "MS-10"),
     Row(QueryTimeout, RECOVERING, LIVE,       give_up_query,     timeout_settles_all, "MS-11"),
     Row(QueryTimeout, RECOVERING, RESTING,    give_up_query,     None,                "MS-11"),
