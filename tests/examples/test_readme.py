@@ -1,0 +1,48 @@
+"""The consumer that README shows, run as it stands there."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+
+
+def shown(needle: str) -> str:
+    """The block of Python in README that holds `needle`."""
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    (block,) = [block for block in blocks if needle in block]
+    return block
+
+
+def test_the_consumer_of_the_readme_reads_what_was_published(tmp_path: Path) -> None:
+    code = shown("SharedSubscription")
+    assert len([line for line in code.splitlines() if line.strip()]) <= 12, "a dozen lines"
+    node = [sys.executable, "-m", "statemachines", "node"]
+    store = ["--store", str(tmp_path / "messages.db")]
+    listen = ["--listen", "127.0.0.1:0", "--start", "beginning"]
+    leader = subprocess.Popen([*node, "leader", *store, *listen], stdout=subprocess.PIPE, text=True)
+    try:
+        assert leader.stdout is not None
+        address = leader.stdout.readline().split()[-1]
+        (tmp_path / "hello.txt").write_text("first line\nsecond line\n")
+        subprocess.run([*node, "publisher", *store, "--input", str(tmp_path / "hello.txt")], check=True)
+        code = (
+            code.replace("127.0.0.1:7411", address)
+            .replace("print(", "print(flush=True, *(")
+            .replace(".decode())", ".decode()))")
+        )
+        consumer = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=tmp_path)
+        assert consumer.stdout is not None
+        lines = [consumer.stdout.readline() for _ in range(2)]
+        consumer.send_signal(signal.SIGKILL)
+        consumer.wait()
+        consumer.stdout.close()
+        assert lines == ["hello.txt 0 first line\n", "hello.txt 1 second line\n"]
+    finally:
+        leader.terminate()
+        assert leader.wait(30) == 0
+        leader.stdout.close()
