@@ -64,6 +64,7 @@ PROTOCOLS: Final = (
         member="member",
         assignment="assignment",
     ),
+    _protocol("missed_samples", source="source"),
 )
 
 CLAUSE_FOLDERS: Final = (Path(__file__).parent / "clauses", Path(__file__).parent.parent / "spec")
