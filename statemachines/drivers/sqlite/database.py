@@ -57,8 +57,8 @@ class Database:
     `clock`: nanoseconds since the epoch; `agree(connection)`: in the transaction that opens the file, what else it must
     hold or be refused for.
 
-    Raises `ConfigurationError` where the file cannot be opened, is not ours, or is of another version, and
-    `StoreUnavailable` where another process keeps it locked.
+    Raises `ConfigurationError` where the file cannot be opened, is not ours, or is of another version,
+    `StoreUnavailable` where another process keeps it locked, `StoreDamaged` where its content is broken.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Database:
         except sqlite3.DatabaseError as error:
             if type(error) is not sqlite3.DatabaseError:
                 raise  # a wrong statement: ours to mend
-            raise StoreDamaged(f"{self.path}: {error}; restore the file from a copy, or begin a new one") from error
+            raise self._damaged(error) from error
 
     async def close(self) -> None:
         """Close the connection and end the thread; a second time does nothing."""
@@ -194,12 +194,17 @@ class Database:
     def _refuse(self, rule: str) -> ConfigurationError:
         return ConfigurationError("store", str(self.path), rule)
 
+    def _damaged(self, error: sqlite3.Error) -> StoreDamaged:
+        return StoreDamaged(f"{self.path}: {error}; restore the file from a copy, or begin with a new one")
+
     def _explain(self, error: sqlite3.Error) -> GaplessError:
         """Why it could not be opened."""
         if _is_busy(error):
             return StoreUnavailable(f"{self.path}: {error}: another process holds it; try again when it is done")
         if _primary(error) == sqlite3.SQLITE_NOTADB:
             return self._refuse("is not a database; give a path where there is none yet, or one that gapless made")
+        if _primary(error) == sqlite3.SQLITE_CORRUPT:
+            return self._damaged(error)
         rule = f"cannot be opened for writing ({error}); the file, if it is there, and its directory must be writable"
         return self._refuse(rule)
 

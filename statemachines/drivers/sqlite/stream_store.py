@@ -74,6 +74,8 @@ class SqliteStreamStore:
         """The answers, without payloads; `FetchFailed` where the database was busy for too long or broke (logged)."""
         if isinstance(request, Fetch):
             return ((await self.fetch(request))[0],)
+        if not isinstance(request, ListStreams):
+            raise TypeError(f"{self.name} does not take a {type(request).__name__}: messages go to `append`")
         try:
             return (await self._database.run(lambda: self._list(request)),)
         except StoreUnavailable as error:
