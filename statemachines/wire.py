@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from struct import Struct
-from typing import Any, Final, Generic, TypeVar, get_args
+from typing import Annotated, Any, Final, Generic, TypeVar, get_args
 
 import msgspec
 
@@ -18,6 +18,12 @@ from statemachines.kernel import ConfigurationError, GaplessError, Message, inca
 VERSION: Final = 1
 FRAME_MAX: Final = 2**20
 """Bytes of the largest frame, unless another limit is given."""
+
+SHOWN_MAX: Final = 200
+"""Characters of a peer's words that are repeated in an error, and so in a log."""
+
+Msg = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+"""Number of a message: what a column of a trace can hold."""
 
 _LENGTH = Struct(">I")
 LENGTH_SIZE: Final = _LENGTH.size
@@ -59,11 +65,14 @@ class Codec(Generic[M]):
         self.frame_max = frame_max
         self._names = sorted(name_of(kind) for kind in get_args(accepts) or (accepts,))
         self._encoder = msgspec.msgpack.Encoder()
-        self._decoder = msgspec.msgpack.Decoder(tuple[str, str, int, accepts])
+        self._decoder = msgspec.msgpack.Decoder(tuple[str, str, Msg, accepts])
 
     def encode(self, packet: Packet[Any]) -> bytes:
         """A whole frame; raises `FrameError` for one that no peer would take."""
-        body = self._encoder.encode((packet.sender, packet.to, packet.msg, packet.message))
+        try:
+            body = self._encoder.encode((packet.sender, packet.to, packet.msg, packet.message))
+        except (UnicodeEncodeError, OverflowError) as error:
+            raise FrameError(f"a {name_of(type(packet.message))} that cannot be written: {error}") from error
         return frame(body, self.frame_max)
 
     def decode(self, body: bytes | memoryview) -> Packet[M]:
@@ -72,9 +81,9 @@ class Codec(Generic[M]):
             sender, to, msg, message = self._decoder.decode(body)
         except msgspec.ValidationError as error:
             names = ", ".join(self._names)
-            raise FrameError(f"a message that is not taken here: {error}; taken are {names}") from error
+            raise FrameError(f"a message that is not taken here: {shown(error)}; taken are {names}") from error
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise FrameError(f"not MessagePack: {error}") from error
+            raise FrameError(f"not MessagePack: {shown(error)}") from error
         return Packet(sender, to, msg, message)
 
 
@@ -85,33 +94,46 @@ def frame(body: bytes, frame_max: int = FRAME_MAX) -> bytes:
     return _LENGTH.pack(len(body)) + body
 
 
+def shown(words: object) -> str:
+    """What a peer said, fit for a log: one line, not too long."""
+    text = str(words)
+    return (text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}...").encode("unicode_escape").decode()
+
+
 class Frames:
     """Cuts a stream of bytes into frames; keeps at most one that is not whole."""
 
-    __slots__ = ("_frame_max", "_rest")
+    __slots__ = ("_frame_max", "_kept", "_wanted")
 
     def __init__(self, frame_max: int = FRAME_MAX) -> None:
         self._frame_max = frame_max
-        self._rest = b""
+        self._kept = bytearray()
+        self._wanted = 0
 
     def feed(self, data: bytes) -> Iterator[memoryview]:
         """The bodies of the frames that are whole now; raises `FrameError` at one that is too large."""
-        if self._rest:
-            data = self._rest + data
+        if self._kept:
+            # A frame may come byte by byte: what is kept is copied when it is whole, not each time.
+            self._kept += data
+            if len(self._kept) < self._wanted:
+                return
+            data, self._kept = bytes(self._kept), bytearray()
         view = memoryview(data)
         begin, end = 0, len(data)
         unpack, most = _LENGTH.unpack_from, self._frame_max
-        self._rest = b""
+        wanted = LENGTH_SIZE
         while end - begin >= LENGTH_SIZE:
             (size,) = unpack(data, begin)
             if size > most:
                 raise FrameError(f"a frame of {size} bytes; at most {most} are allowed")
             after = begin + LENGTH_SIZE + size
             if after > end:
+                wanted = LENGTH_SIZE + size
                 break
             yield view[begin + LENGTH_SIZE : after]
             begin = after
-        self._rest = data[begin:]
+        if begin < end:
+            self._kept, self._wanted = bytearray(view[begin:]), wanted
 
 
 def encode_hello(role: str, life: str) -> bytes:
@@ -125,12 +147,19 @@ def decode_hello(body: bytes | memoryview, role: str) -> Hello:
         hello = msgspec.msgpack.decode(body, type=Hello)
         if hello.protocol != "gapless":
             raise FrameError("not a gapless node")
-        node, _, number = hello.life.partition("~")
-        incarnation(node, int(number))
+        _check_life(hello.life)
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError, ConfigurationError, RecursionError) as error:
-        raise FrameError(f"not a hello of a gapless node: {error}") from error
+        raise FrameError(f"not a hello of a gapless node: {shown(error)}") from error
     if hello.version != VERSION:
         raise FrameError(f"speaks version {hello.version} of the wire; this node speaks {VERSION}")
     if hello.role != role:
         raise FrameError(f"is a {hello.role[:40]!r}; here only a {role} connects")
     return hello
+
+
+def _check_life(life: str) -> None:
+    """Raises `ValueError` or `ConfigurationError` unless it is NODE~NUMBER as `incarnation` writes it: `int` alone also
+    takes "+1", "1_0" and " 1"."""
+    node, _, number = life.partition("~")
+    if int(number) < 0 or incarnation(node, int(number)) != life:
+        raise ValueError(f"{life!r} is not the life of a node; one is written like consumer-1~5")

@@ -68,6 +68,35 @@ def test_what_is_no_packet_is_refused(body):
         BORROWERS.decode(body)
 
 
+@pytest.mark.parametrize("msg", [-1, 2**63, 2**64 - 1, True, 1.0, "1"])
+def test_the_number_of_a_message_fits_into_a_trace(msg):
+    with pytest.raises(FrameError, match=r"\$\[2\]"):
+        BORROWERS.decode(msgspec.msgpack.encode(["a", "b", msg, ["leader_wanted", "a", "g", "f"]]))
+
+
+@pytest.mark.parametrize("name", ["two\nlines\x1b[2J", "x" * 900_000])
+def test_what_a_peer_says_is_repeated_in_one_short_line(name):
+    with pytest.raises(FrameError) as refused:
+        BORROWERS.decode(msgspec.msgpack.encode(["a", "b", 1, [name]]))
+    text = str(refused.value)
+    assert text.isprintable()
+    assert len(text) < 500
+    assert name[:3] in text
+
+
+@pytest.mark.parametrize("message", [LeaderWanted("c", "g", "\ud800"), Ping("c", 2**64, 1, 1)])
+def test_a_message_that_cannot_be_written_is_refused_here(message):
+    with pytest.raises(FrameError, match="that cannot be written"):
+        BORROWERS.encode(Packet("c", "l", 1, message))
+
+
+def test_a_frame_may_come_byte_by_byte():
+    packet = Packet("c", "l", 1, LeaderWanted("c", "g", "f" * 1_000))
+    stream, frames = BORROWERS.encode(packet) * 2, Frames()
+    received = [BORROWERS.decode(body) for byte in stream for body in frames.feed(bytes([byte]))]
+    assert received == [packet, packet]
+
+
 def test_bytes_after_a_packet_are_refused():
     body = BORROWERS.encode(Packet("a", "b", 1, LeaderWanted("a", "g", "f")))[4:]
     with pytest.raises(FrameError):
@@ -87,6 +116,10 @@ def test_a_hello_says_who_speaks():
         (Hello("http", 1, "consumer", "c~1"), "not a gapless node"),
         (Hello("gapless", 1, "consumer", "c"), "not a hello"),
         (Hello("gapless", 1, "consumer", "a b~1"), "not a hello"),
+        (Hello("gapless", 1, "consumer", "c~-1"), "not the life of a node"),
+        (Hello("gapless", 1, "consumer", "c~ 1"), "not the life of a node"),
+        (Hello("gapless", 1, "consumer", "c~1_0"), "not the life of a node"),
+        (Hello("gapless", 1, "consumer", "c~1~2"), "not a hello"),
         ("GET / HTTP/1.1", "not a hello"),
     ],
 )
