@@ -6,6 +6,8 @@ part, with nothing, or never.  Hypothesis chooses every move, so a failing run s
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -182,7 +184,7 @@ def test_a_range_at_once_or_number_by_number_comes_to_the_same(moves, gone, reli
 def test_QUIET_without_loss_nothing_is_asked(cuts, past):
     world = World(Recovery(past=past), set())
     edges = sorted({0, LAST + 1, *cuts})
-    for first, end in zip(edges, edges[1:], strict=False):
+    for first, end in pairwise(edges):
         world.feed(Sample("p", first, end - 1))
         world.feed(Heartbeat("p", end - 1))
         world.feed(Sample("p", 0, end - 1))
