@@ -69,10 +69,11 @@ class Codec(Generic[M]):
 
     def encode(self, packet: Packet[Any]) -> bytes:
         """A whole frame; raises `FrameError` for one that no peer would take."""
+        message: Message = packet.message
         try:
-            body = self._encoder.encode((packet.sender, packet.to, packet.msg, packet.message))
+            body = self._encoder.encode((packet.sender, packet.to, packet.msg, message))
         except (UnicodeEncodeError, OverflowError) as error:
-            raise FrameError(f"a {name_of(type(packet.message))} that cannot be written: {error}") from error
+            raise FrameError(f"a {name_of(type(message))} that cannot be written: {error}") from error
         return frame(body, self.frame_max)
 
     def decode(self, body: bytes | memoryview) -> Packet[M]:
