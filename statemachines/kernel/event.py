@@ -12,7 +12,7 @@ step can stand for a batch.  Traces read the fields `stream` (or `subject`, `sou
 from __future__ import annotations
 
 import re
-from functools import cache
+from typing import Any
 
 import msgspec
 
@@ -44,7 +44,12 @@ class TimerFired(Event, frozen=True, gc=False):
     key: str = ""
 
 
-@cache
-def name_of(event: type[msgspec.Struct]) -> str:
+def name_of(event: type[Any]) -> str:
     """The name of an event (or request) type in traces, diagrams and on the wire."""
-    return snake(event.__name__)
+    name = _NAMES.get(event)
+    if name is None:
+        name = _NAMES[event] = snake(event.__name__)
+    return name
+
+
+_NAMES: dict[type[Any], str] = {}

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from heapq import heappop, heappush
 from typing import Any
 
-from statemachines.kernel.effect import Effect, Stop, Tell
+from statemachines.kernel.effect import Ask, Effect, Send, Stop, Tell
 from statemachines.kernel.errors import ProtocolError
 from statemachines.kernel.event import Event
 from statemachines.kernel.node import Node
@@ -74,7 +74,12 @@ class Host:
         if node is None or node.stopped:
             return out
         try:
-            inward = self._sort_out(party, node.feed(event, now_ns), now_ns, out)
+            inward: list[tuple[str, Event]] = []
+            for effect in node.feed(event, now_ns):
+                if type(effect) is Send or type(effect) is Ask:
+                    out.append((party, effect))
+                else:
+                    inward += self._sort_out(party, [effect], now_ns, out)
             if node.has_timers or party in self._due:
                 self._schedule(node)
             if inward:
