@@ -58,8 +58,10 @@ from statemachines.cursor_recovery.writer_record import (
     is_young,
     leaves_room,
     leaves_room_and_more,
+    owns_what_it_writes_through,
+    stays_within_a_lap,
 )
-from statemachines.kernel import Ask, Effects, Event, Fsm, Refuse, Row, Tell
+from statemachines.kernel import Ask, Effects, Event, Fsm, Invariant, Refuse, Row, Tell
 
 S = WriterStatus
 Done = tuple[WriterRecord, Effects]
@@ -302,4 +304,8 @@ WRITER = Fsm(
     initial=S.IDLE,
     final=FINAL,
     rows=ROWS,
+    invariants=(
+        Invariant("owns-what-it-writes-through", "CR-31", owns_what_it_writes_through),
+        Invariant("stays-within-a-lap", "CR-32", stays_within_a_lap),
+    ),
 )

@@ -12,6 +12,7 @@ from statemachines.cursor_recovery.memory import (
     FREE,
     INCARNATIONS,
     NONE,
+    SLOTS,
     Loaded,
     Queue,
     Stored,
@@ -19,7 +20,7 @@ from statemachines.cursor_recovery.memory import (
     incarnation_in,
     is_aged,
 )
-from statemachines.kernel import Call, Event, Status
+from statemachines.kernel import Call, ConfigurationError, Event, Status
 
 
 class Write(Call, frozen=True, gc=False):
@@ -91,6 +92,8 @@ STORES = (
     S.STORE_DATA,
 )  # fmt: skip
 SWAPS = (S.RECLAIM_CURSOR, S.TAKE_CURSOR, S.RECLAIM_READER, S.GIVE_BACK, S.MOVE_HEAD, S.RELEASE)
+OWNING = tuple(state for state in S if state is S.CLEAR_POSITION or state.value[0] in "2345678")
+RESERVING = tuple(state for state in S if state.value[0] in "45678")
 
 
 class WriterRecord(msgspec.Struct, frozen=True, gc=False):
@@ -119,6 +122,28 @@ class WriterRecord(msgspec.Struct, frozen=True, gc=False):
     def address(self, offset: int) -> str:
         """The cell `offset` bytes into the block."""
         return self.queue.address(self.write_head + offset)
+
+
+def new_writer(queue: Queue, slot: int, incarnation: int) -> WriterRecord:
+    """The record of one write by the process that holds `slot` in its life `incarnation`."""
+    if not 0 <= slot < SLOTS:
+        raise ConfigurationError("slot", slot, f"0 to {SLOTS - 1}: a cursor's word has no more room for it")
+    if incarnation < 1:
+        raise ConfigurationError("incarnation", incarnation, "at least 1: raise the slot's word after locking it")
+    return WriterRecord(queue, slot, incarnation)
+
+
+# -- invariants -----------------------------------------------------------------------------------------------------
+
+
+def owns_what_it_writes_through(record: WriterRecord) -> bool:
+    """From the clearing of the position to the release there is a token."""
+    return record.token != FREE or record.status not in OWNING
+
+
+def stays_within_a_lap(record: WriterRecord) -> bool:
+    """From step 4 on the block ends at most one lap behind the read head that was loaded."""
+    return record.status not in RESERVING or record.end <= record.read_head + record.queue.capacity
 
 
 # -- guards ---------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from statemachines.cursor_recovery.memory import (
     state_of,
 )
 from statemachines.cursor_recovery.writer import WRITER
-from statemachines.cursor_recovery.writer_record import Outcome, Write, WriterRecord, WriterStatus
+from statemachines.cursor_recovery.writer_record import OWNING, Outcome, Write, new_writer
 from statemachines.kernel import Ask, Node, Tell
 
 GUARD = 1_000
@@ -35,8 +35,9 @@ class Writer:
     def __init__(self, world, slot, payload):
         life = world.word(incarnation_of(slot))
         self.world, self.slot, self.payload = world, slot, payload
-        self.before = WriterRecord(world.queue, slot, life)
-        self.node = Node(WRITER, self.before, name=f"w{slot}~{life}/{world.count}", now_ns=0, observe=self.compare)
+        self.before = new_writer(world.queue, slot, life)
+        name = f"w{slot}~{life}/{world.count}"
+        self.node = Node(WRITER, self.before, name=name, now_ns=0, observe=self.compare, check=True)
         self.outcome = None
         self.position = -1
         self.start = None
@@ -67,8 +68,7 @@ class Writer:
     @property
     def owns(self):
         """It has taken a write cursor and not yet tried to give it back."""
-        record = self.node.record
-        return self.status.value[0] in "2345678" or self.status is WriterStatus.CLEAR_POSITION, record.own
+        return self.status in OWNING
 
 
 class World:
@@ -160,12 +160,10 @@ class World:
         """BOUND and EXCL, after every access."""
         read, written = self.word(READ_HEAD), self.word(WRITE_HEAD)
         assert read <= written <= read + self.queue.capacity
-        owned = [own for owns, own in (writer.owns for writer in self.living.values()) if owns]
         if not self.queue.threshold_only:
-            assert len(set(owned)) == len(owned), "a cursor has one owner"
-            for writer in self.living.values():
-                if writer.owns[0]:
-                    assert self.word(state_of("write", writer.node.record.own)) == writer.node.record.token
+            owners = [writer.node.record for writer in self.living.values() if writer.owns]
+            assert len({record.own for record in owners}) == len(owners), "a cursor has one owner"
+            assert all(self.word(state_of("write", record.own)) == record.token for record in owners)
 
     def check_space(self, writer, request):
         """SPACE: a store into the data area hits the writer's own block, and nothing unread."""
