@@ -23,7 +23,7 @@ SEGMENT = 4 * ROWS_PER_GROUP
 
 
 class Columns:
-    """The needed columns of some whole runs: integers as they are (-1 for null), strings as codes into `texts[column]`."""
+    """Some whole runs: integers as they are (-1 for null), strings as codes into `texts[column]`."""
 
     def __init__(self, table: pa.Table) -> None:
         self.rows = table.num_rows
@@ -36,11 +36,11 @@ class Columns:
     def __getitem__(self, name: str) -> np.ndarray:
         return self._arrays[name]
 
-    def runs(self) -> list[int]:
-        """The runs, in order."""
+    def runs(self) -> list[tuple[int, int]]:
+        """The runs, in order, and how many rows each has."""
         run = self._arrays["run"]
-        begins = np.flatnonzero(run[1:] != run[:-1]) + 1
-        return [int(number) for number in run[np.concatenate(([0], begins))]] if len(run) else []
+        begins = np.concatenate(([0], np.flatnonzero(run[1:] != run[:-1]) + 1))
+        return list(zip(run[begins].tolist(), np.diff(begins, append=len(run)).tolist(), strict=True))
 
     def rows_of(self, *kinds: str, event: tuple[str, ...] = ()) -> np.ndarray:
         """The rows of these kinds (and events), in order.  They are in the order of (run, seq), so row numbers serve

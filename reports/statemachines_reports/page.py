@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 from statemachines.kernel import Fsm, name_of
 from statemachines_reports import draw_histogram, draw_machine, draw_sequence
 from statemachines_reports.draw_histogram import duration
-from statemachines_reports.pipeline import Analysis, machines_of
+from statemachines_reports.pipeline import Analysis
+from statemachines_reports.runs import machines_of
 from statemachines_reports.trace_set import TraceSet, parameters
 
 MEASURES = {
@@ -92,15 +93,18 @@ def _histograms(analysis: Analysis) -> list[tuple[str, str, Any]]:
 
 
 def _faults(analysis: Analysis, trace: TraceSet) -> list[dict[str, Any]]:
-    """The table of faults, with how many of the runs that had one held."""
+    """The table of faults: of the runs that had one how many held, and what else happened in them, per run."""
     injected = {number: parameters(run).get("faults", {}) for number, run in trace.runs.items()}
+    broken = {line["run"] for line in analysis.tables["findings"]}
+    broken |= {number for number, run in trace.runs.items() if run.outcome != "held"}
     lines = []
     for line in analysis.tables["faults"]:
         if line["fault"].startswith("end_") or line["fault"] in ("heal", "restart", "resume"):
             continue
-        had = [number for number, faults in injected.items() if line["fault"] in faults]
-        held = sum(trace.runs[number].outcome == "held" for number in had) if had else line["runs"]
-        lines.append({**line, "held": held})
+        had = [number for number, faults in injected.items() if line["fault"] in faults] or list(trace.runs)
+        held = line["runs"] - len(broken.intersection(had))
+        per_run = {name: f"{line[name] / line['runs']:,.1f}" for name in ("duplicates", "dropped", "resent")}
+        lines.append({**line, **per_run, "held": held})
     return lines
 
 
@@ -110,7 +114,7 @@ def _picture(analysis: Analysis, trace: TraceSet) -> Any:
     failing |= {number for number, run in trace.runs.items() if run.outcome != "held"}
     number = min(failing, key=lambda run: parameters(trace.runs[run]).get("rows", 0)) if failing else min(trace.runs)
     for path in trace.files:
-        if number in set(pq.read_table(path, columns=["run"]).column(0).unique().to_pylist()):
+        if pq.read_table(path, columns=["run"], filters=[("run", "=", number)]).num_rows:
             return draw_sequence.draw(path, number)
     return None
 

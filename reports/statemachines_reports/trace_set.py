@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -44,15 +45,17 @@ class TraceSet:
         """Run -> whether its hand-over is exclusive."""
         return {number: bool(parameters(run).get("exclusive", True)) for number, run in self.runs.items()}
 
-    def check_runs(self, found: set[int]) -> None:
-        """The runs of the files are those of the table."""
-        for there, missing, where in (
-            (found, found - self.runs.keys(), "the table of runs lacks"),
-            (set(self.runs), self.runs.keys() - found, "the trace files lack"),
+    def check_runs(self, found: list[int]) -> None:
+        """The runs of the files are those of the table, and each is in one file."""
+        numbers = set(found)
+        for missing, where in (
+            (numbers - self.runs.keys(), "in the trace files, not in the table of runs"),
+            (self.runs.keys() - numbers, "in the table of runs, not in the trace files"),
+            ({number for number, count in Counter(found).items() if count > 1}, "in more than one trace file"),
         ):
             if missing:
-                some = ", ".join(map(str, sorted(missing)[:5]))
-                raise ConfigurationError("runs", len(there), f"{where} {len(missing)} of them (run {some})")
+                rule = f"{where}; so are {len(missing)} runs in all: keep the files of a campaign together"
+                raise ConfigurationError("run", min(missing), rule)
 
 
 def parameters(run: Run) -> dict[str, Any]:

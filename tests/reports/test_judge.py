@@ -214,7 +214,7 @@ def opened(directory, tmp_path):
 
 def test_a_trace_is_opened(trace, tmp_path):
     opened_set = opened(trace, tmp_path)
-    opened_set.check_runs({0, 1})
+    opened_set.check_runs([0, 1])
     assert opened_set.exclusive == {0: True, 1: True}
 
 
@@ -239,10 +239,13 @@ def test_another_fingerprint_is_named_with_ours(trace, tmp_path):
 
 def test_runs_that_do_not_fit_are_named(trace, tmp_path):
     opened_set = opened(trace, tmp_path)
-    with pytest.raises(ConfigurationError, match="the table of runs lacks 1 of them"):
-        opened_set.check_runs({0, 1, 7})
-    with pytest.raises(ConfigurationError, match="the trace files lack 1 of them"):
-        opened_set.check_runs({0})
+    for found, says in (
+        ([0, 1, 7], "run = 7: in the trace files, not"),
+        ([0], "run = 1: in the table of runs, not"),
+        ([0, 1, 1], "run = 1: in more than one trace file"),
+    ):
+        with pytest.raises(ConfigurationError, match=says):
+            opened_set.check_runs(found)
 
 
 def test_what_is_no_parquet_is_named(trace, tmp_path):

@@ -15,7 +15,7 @@ from statemachines import cli
 from statemachines.kernel import GaplessError
 from statemachines.trace.log import FORMAT, Head, TraceLog
 from statemachines.trace.parquet import TraceWriter
-from statemachines_reports import pipeline
+from statemachines_reports import pipeline, session
 from statemachines_reports.page import part_of, write_page
 from statemachines_reports.pipeline import analyze
 from statemachines_sim.campaign import campaign, run_row
@@ -43,6 +43,19 @@ def test_spark_judges_whole_files_and_sql_makes_the_tables(simulated):
     assert sum(line["published"] for line in analysis.tables["accounts"]) == 10_000
     assert {line["fault"] for line in analysis.tables["faults"]} >= {"crash", "leader_crash", "pause"}
     assert not (Path.cwd() / "spark-warehouse").exists()
+
+
+def test_without_spark_everything_is_the_same(simulated, tmp_path):
+    directory, _, analysis = simulated
+    plain = analyze(directory, tmp_path, spark=False)
+    for name, lines in analysis.tables.items():
+        assert bool(lines) is (name != "findings")
+        for ours, theirs in zip(plain.tables[name], lines, strict=True):
+            assert ours == pytest.approx(theirs), name
+    assert (plain.checks, plain.coverage, plain.rows) == (analysis.checks, analysis.coverage, analysis.rows)
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["held"] is True
+    assert {line["machine"]: line["rows"] for line in summary["coverage"]}["borrower"] > 50
 
 
 def dom(page):
@@ -87,6 +100,9 @@ def test_the_command_judges_a_corrupt_trace_and_exits_with_1(tmp_path, capsys):
     checks = {check["name"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
     assert (checks["rows"]["held"], checks["rows"]["wrong"]) == (False, 1)
     assert checks["continuity"]["held"]
+    plain = analyze(tmp_path / "trace", tmp_path / "plain", spark=False)
+    assert plain.tables["findings"] == pq.read_table(out / "tables" / "findings.parquet").to_pylist()
+    assert len(plain.tables["findings"]) == 1
     assert "VIOLATED" in (out / "index.html").read_text(encoding="utf-8")
 
 
@@ -118,6 +134,6 @@ def test_what_is_no_trace_is_a_usage_error(tmp_path, capsys, make, says):
 
 
 def test_missing_java_is_named(monkeypatch):
-    monkeypatch.setattr(pipeline.shutil, "which", lambda name: None)
-    with pytest.raises(GaplessError, match="openjdk-17-jre-headless"), pipeline.Session():
+    monkeypatch.setattr(session.shutil, "which", lambda name: None)
+    with pytest.raises(GaplessError, match="openjdk-17-jre-headless"), session.Session():
         pass

@@ -1,0 +1,143 @@
+"""Judge baselines: the checks of a trace as one would write them in Polars or DuckDB's SQL, over the same files.
+
+Each function takes a list of trace files and gives {check: how many are wrong} for the checks `rows`, `continuity` and
+`exclusivity`, as `statemachines_reports.judge` counts them (runs of an exclusive hand-over).  The tables of the machines
+are joined as a table of what may be: (machine, event, source, row, dest).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from statemachines.kernel import Fsm, name_of
+
+Counts = dict[str, int]
+Legal = tuple[str, str, str, int, str]
+"""machine, event, source, row, dest."""
+
+COLUMNS: Final = ("machine", "event", "source", "row", "dest")
+
+
+def legal_steps(machines: tuple[Fsm[Any], ...]) -> list[Legal]:
+    """Every step that the tables allow."""
+    steps: list[Legal] = []
+    for fsm in {fsm.name: fsm for machine in machines for fsm in machine.family()}.values():
+        for line in fsm.lines:
+            for state in line.sources if line.kind != "refuse" else ():
+                source = str(state.value)
+                dest = source if line.dest is None else str(line.dest.value)
+                steps.append((fsm.name, name_of(line.event), source, line.number, dest))
+        for event in fsm.alphabet:
+            for state in fsm.states:
+                cell = fsm.cell(state, event)
+                if cell and all(line.when is not None for line in cell):
+                    steps.append((fsm.name, name_of(event), str(state.value), -1, str(state.value)))
+    return steps
+
+
+def initial_states(machines: tuple[Fsm[Any], ...]) -> dict[str, str]:
+    """Machine -> its first state."""
+    return {fsm.name: str(fsm.initial.value) for machine in machines for fsm in machine.family()}
+
+
+def _tables(machines: tuple[Fsm[Any], ...]) -> tuple[pa.Table, pa.Table]:
+    """What may be, and where machines begin."""
+    legal = pa.table(dict(zip(COLUMNS, map(list, zip(*legal_steps(machines), strict=True)), strict=True)))
+    legal = legal.set_column(3, "row", legal.column("row").cast(pa.int32()))
+    initial = initial_states(machines)
+    return legal, pa.table({"machine": list(initial), "initial": list(initial.values())})
+
+
+def polars_judge(files: list[Path], machines: tuple[Fsm[Any], ...], *, streaming: bool = True) -> Counts:
+    """By Polars, whose streaming engine is the fastest of its ways."""
+    import polars as pl
+
+    legal, initial = (pl.from_arrow(table).lazy() for table in _tables(machines))  # type: ignore[union-attr]
+    trace = pl.scan_parquet(files)
+    texts = ("machine", "event", "source", "dest", "instance", "kind", "key")
+    trace = trace.with_columns(pl.col(name).cast(pl.String) for name in texts)
+    steps = trace.filter(pl.col("kind").is_in(["step", "timer"]))
+    engine: Any = "streaming" if streaming else "in-memory"
+    wrong = steps.join(legal, on=list(COLUMNS), how="anti").select(pl.len())
+    before = pl.col("dest").shift(1).over("run", "instance", order_by="seq")
+    broken = (
+        steps.join(initial, on="machine", how="left")
+        .select("source", before=pl.coalesce(before, pl.col("initial")))
+        .filter(pl.col("source").ne_missing(pl.col("before")))
+        .select(pl.len())
+    )
+    told = (pl.col("kind") == "tell") & (pl.col("event") == "deliver")
+    reader = ["run", "key", "instance"]
+    owners = (
+        trace.filter(pl.col("machine") == "session", told | (pl.col("event") == "install"))
+        .with_columns(life=(pl.col("event") == "install").cum_sum().over(reader, order_by="seq"))
+        .filter(pl.col("kind") == "tell")
+        .group_by(*reader, "life")
+        .agg(begin=pl.col("seq").min(), end=pl.col("seq").max())
+    )
+    latest = pl.col("end").cum_max().shift(1).over("run", "key", order_by="begin")
+    overlaps = owners.with_columns(latest=latest).filter(pl.col("begin") <= pl.col("latest")).select(pl.len())
+    found = pl.collect_all([wrong, broken, overlaps], engine=engine)
+    return dict(zip(("rows", "continuity", "exclusivity"), (int(one.item()) for one in found), strict=True))
+
+
+def duckdb_judge(files: list[Path], machines: tuple[Fsm[Any], ...]) -> Counts:
+    """By DuckDB's SQL, on all cores."""
+    import duckdb
+
+    legal, initial = _tables(machines)
+    connection = duckdb.connect()
+    connection.register("legal", legal)
+    connection.register("initial", initial)
+    names = "[" + ", ".join("'" + str(path).replace("'", "''") + "'" for path in files) + "]"
+    connection.execute(f"CREATE VIEW trace AS SELECT * FROM read_parquet({names})")
+    found = {check: connection.execute(query).fetchall()[0][0] for check, query in QUERIES.items()}
+    connection.close()
+    return found
+
+
+QUERIES: Final = {
+    "rows": """
+        SELECT count(*) FROM trace ANTI JOIN legal USING (machine, event, source, "row", dest)
+        WHERE kind IN ('step', 'timer')""",
+    "continuity": """
+        SELECT count(*) FROM (
+            SELECT machine, source, lag(dest) OVER (PARTITION BY run, instance ORDER BY seq) AS before
+            FROM trace WHERE kind IN ('step', 'timer')
+        ) AS step LEFT JOIN initial USING (machine)
+        WHERE source IS DISTINCT FROM coalesce(before, "initial")""",
+    "exclusivity": """
+        WITH told AS (
+            SELECT run, key, instance, seq, kind,
+                   count(*) FILTER (event = 'install') OVER (PARTITION BY run, key, instance ORDER BY seq) AS life
+            FROM trace WHERE machine = 'session'
+            AND (event = 'install' OR (kind = 'tell' AND event = 'deliver'))
+        ), owner AS (
+            SELECT run, key, min(seq) AS first, max(seq) AS last
+            FROM told WHERE kind = 'tell' GROUP BY run, key, instance, life
+        )
+        SELECT count(*) FROM (
+            SELECT first, max(last) OVER (
+                PARTITION BY run, key ORDER BY first ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+            ) AS latest FROM owner
+        ) WHERE first <= latest""",
+}
+
+
+def our_judge(files: list[Path], machines: tuple[Fsm[Any], ...]) -> Counts:
+    """By ours: the functions that the Spark tasks run, in this process."""
+    from statemachines_reports.columns import read_columns
+    from statemachines_reports.judge import Steps, judge_file
+    from statemachines_reports.lookup import Lookup
+
+    lookup = Lookup(machines)
+    counts = dict.fromkeys(QUERIES, 0)
+    for path in files:
+        for columns in read_columns(path):
+            for verdict in judge_file(Steps(columns, lookup), lookup, {}):
+                if verdict.check in counts:
+                    counts[verdict.check] += verdict.wrong
+    return counts

@@ -1,0 +1,166 @@
+"""Session: Spark on all cores of this machine; tasks judge whole-run files, SQL makes tables of what they found."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from statemachines.kernel import GaplessError
+from statemachines_reports.runs import Result, judge_path, lookup_of
+from statemachines_reports.trace_set import TraceSet
+
+FINDINGS: Final = 200
+"""So many findings are kept; all are counted."""
+
+Tables = dict[str, list[dict[str, Any]]]
+
+SHAPES: Final = {
+    "runs": "run bigint, rows bigint",
+    "verdict": "check string, checked bigint, wrong bigint",
+    "finding": "check string, run bigint, seq bigint, detail string",
+    "stream": "run bigint, key string, published bigint, delivered bigint, duplicates bigint, acknowledged bigint, "
+    "missing bigint, unknown bigint",
+    "latency": "measure string, run bigint, value_ns bigint",
+    "used": "machine string, row int, source string, dest string, count bigint",
+    "count": "run bigint, kind string, event string, count bigint",
+}
+
+FIELDS: Final = dict(field.split() for shape in SHAPES.values() for field in shape.split(", "))
+"""What a task gives back is one wide table: a column for every field that some result has, and `what`, its kind."""
+
+TABLES: Final = {
+    "runs": "SELECT * FROM runs ORDER BY run",
+    "verdicts": "SELECT check, sum(checked) AS checked, sum(wrong) AS wrong FROM verdict GROUP BY check ORDER BY check",
+    "findings": f"SELECT * FROM finding ORDER BY check, run, seq, detail LIMIT {FINDINGS}",
+    "accounts": "SELECT * FROM stream ORDER BY run, key",
+    "latencies": """
+        SELECT measure, count(*) AS measured, percentile(value_ns, 0.5) AS p50_ns, percentile(value_ns, 0.9) AS p90_ns,
+               percentile(value_ns, 0.99) AS p99_ns, max(value_ns) AS max_ns
+        FROM latency GROUP BY measure ORDER BY measure""",
+    "histograms": """
+        SELECT measure, cast(floor(log10(greatest(value_ns, 1000)) * 8) AS int) AS bin, count(*) AS measured
+        FROM latency GROUP BY measure, bin ORDER BY measure, bin""",
+    "coverage": """
+        SELECT machine, row, source, dest, sum(count) AS count FROM used
+        GROUP BY machine, row, source, dest ORDER BY machine, row, source, dest""",
+    "totals": "SELECT kind, event, sum(count) AS count FROM count GROUP BY kind, event ORDER BY kind, event",
+    "faults": """
+        WITH fault AS (SELECT run, event, sum(count) AS count FROM count WHERE kind = 'fault' GROUP BY run, event),
+             again AS (SELECT run, sum(duplicates) AS count FROM stream GROUP BY run),
+             other AS (SELECT run, sum(if(kind = 'drop', count, 0)) AS dropped,
+                              sum(if(kind = 'resend', count, 0)) AS resent FROM count GROUP BY run)
+        SELECT fault.event AS fault, count(*) AS runs, sum(fault.count) AS injected,
+               sum(coalesce(again.count, 0)) AS duplicates, sum(coalesce(other.dropped, 0)) AS dropped,
+               sum(coalesce(other.resent, 0)) AS resent
+        FROM fault LEFT JOIN again ON again.run = fault.run LEFT JOIN other ON other.run = fault.run
+        GROUP BY fault.event ORDER BY fault.event""",
+}
+"""What is made of the results; `plain` makes the same without Spark."""
+
+
+def register(results: Any) -> None:
+    """A view per kind of result."""
+    results.createOrReplaceTempView("result")
+    for what, shape in SHAPES.items():
+        fields = [field.split()[0] for field in shape.split(", ")]
+        results.filter(results.what == what).select(*fields).createOrReplaceTempView(what)
+
+
+def in_columns(results: Iterable[Result]) -> pa.RecordBatch:
+    """Results as a wide table."""
+    rows = [{"what": what, **msgspec.to_builtins(result, enc_hook=int)} for what, result in results]
+    types = {"bigint": pa.int64(), "int": pa.int32(), "string": pa.string()}
+    fields = {"what": pa.string()} | {name: types[kind] for name, kind in FIELDS.items()}
+    columns = [pa.array([row.get(name) for row in rows], kind) for name, kind in fields.items()]
+    return pa.record_batch(columns, names=list(fields))
+
+
+@contextmanager
+def quiet_start(log: Path) -> Iterator[None]:
+    """What the Java process says while it starts goes to a file, and is shown only if it does not start."""
+    kept = os.dup(2)
+    with log.open("wb") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    except BaseException as error:
+        text = log.read_text(errors="replace").strip().splitlines()
+        raise GaplessError(f"Spark does not start: {text[-1] if text else error}; it needs Java 17 or later") from error
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+class Session:
+    """A Spark session on all cores of this machine, whose files go to a temporary directory."""
+
+    def __enter__(self) -> Session:
+        if shutil.which("java") is None:
+            raise GaplessError("Spark needs Java 17 or later: install openjdk-17-jre-headless (Debian's name)")
+        from pyspark.sql import SparkSession
+
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        self._directory = tempfile.mkdtemp(prefix="gapless-spark-")
+        builder = SparkSession.builder.master("local[*]").appName("gapless")
+        for key, value in self._settings().items():
+            builder = builder.config(key, value)
+        with quiet_start(Path(self._directory) / "start.log"):
+            self._spark = builder.getOrCreate()
+            self._spark.sparkContext.setLogLevel("ERROR")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._spark.stop()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def tables(self, trace: TraceSet, protocol: str) -> Tables:
+        """Judge the trace; every table as a list of records."""
+        results = self.judge(trace, protocol).cache()
+        register(results)
+        return {name: self.sql(query) for name, query in TABLES.items()}
+
+    def judge(self, trace: TraceSet, protocol: str) -> Any:
+        """A DataFrame of results, a task a file."""
+        exclusive = trace.exclusive
+
+        def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            lookup = lookup_of(protocol)
+            for batch in batches:
+                for path in batch.column(0).to_pylist():
+                    yield in_columns(judge_path(Path(path), lookup, exclusive))
+
+        shape = ", ".join(f"{name} {kind}" for name, kind in {"what": "string", **FIELDS}.items())
+        # The largest first, each in a partition of its own: the tasks end at about the same time.
+        paths = sorted(trace.files, key=lambda path: -path.stat().st_size)
+        names = self._spark.sparkContext.parallelize([(str(path.resolve()),) for path in paths], len(paths))
+        return self._spark.createDataFrame(names, "path string").mapInArrow(task, shape)
+
+    def sql(self, query: str) -> list[dict[str, Any]]:
+        """The lines of a query."""
+        return [line.asDict() for line in self._spark.sql(query).collect()]
+
+    def _settings(self) -> dict[str, str]:
+        return {
+            "spark.ui.enabled": "false",
+            "spark.sql.warehouse.dir": f"{self._directory}/warehouse",
+            "spark.local.dir": self._directory,
+            # The work is done by Python: what Java does is little, and over before its optimiser would pay.
+            "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -Dderby.system.home={self._directory}",
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.adaptive.enabled": "false",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.session.timeZone": "UTC",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.sql.execution.arrow.pyspark.enabled": "true",
+        }
