@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import socket
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, cast
 
 from statemachines.kernel import ConfigurationError, node_of
-from statemachines.wire import Codec, FrameError, Frames, Hello, Packet, decode_hello, encode_hello
+from statemachines.wire import Codec, FrameError, Frames, Hello, Packet, decode_hello, encode_hello, shown
 
 logger = logging.getLogger("gapless")
 
@@ -26,6 +28,20 @@ HELLO_S = 5.0
 BACKOFF_S = (0.05, 2.0)
 """First and longest pause between attempts to connect."""
 
+LASTED_S = 2 * BACKOFF_S[1]
+"""A connection that lasted longer was a good one: the next pause is the first again."""
+
+SILENCE_S = 10
+"""A peer whose machine is gone says nothing; the kernel alone would believe in it for a quarter of an hour."""
+
+SILENCE = {
+    "TCP_KEEPIDLE": SILENCE_S // 2,
+    "TCP_KEEPINTVL": 1,
+    "TCP_KEEPCNT": SILENCE_S // 2,
+    "TCP_USER_TIMEOUT": SILENCE_S * 1_000,
+}
+"""Options of a socket, as far as the system has them."""
+
 PEER_ROLE = {"leader": "consumer", "consumer": "leader"}
 
 Address = tuple[str, int]
@@ -33,10 +49,20 @@ Address = tuple[str, int]
 
 def parse_address(text: str) -> Address:
     """HOST:PORT."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdigit() or int(port) > 65_535:
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    number = int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else -1
+    if not _is_host(host) or not 0 <= number <= 65_535:
         raise ConfigurationError("address", text, "must be HOST:PORT, for example 127.0.0.1:7411")
-    return host.strip("[]"), int(port)
+    return host, number
+
+
+def _is_host(host: str) -> bool:
+    """Whether the system can look it up at all; such a name fails there with an error that is none of its own."""
+    try:
+        return bool(host.encode("idna"))
+    except UnicodeError:
+        return False
 
 
 class TcpTransport:
@@ -84,8 +110,8 @@ class TcpTransport:
             host, port = self._listen
             try:
                 self._server = await loop.create_server(lambda: Connection(self, ""), host, port)
-            except OSError as error:
-                rule = f"cannot be listened on: {error.strerror or error}; choose another with --listen, or port 0"
+            except (OSError, UnicodeError) as error:
+                rule = f"cannot be listened on: {_reason(error)}; choose another with --listen, or port 0"
                 raise ConfigurationError("address", f"{host}:{port}", rule) from error
         self._dialling = [loop.create_task(self._keep(name, address)) for name, address in self._dial.items()]
         return self
@@ -120,6 +146,8 @@ class TcpTransport:
     def opened(self, connection: Connection) -> bool:
         """A connection was made; whether it may stay."""
         if len(self._connections) >= CONNECTIONS_MAX:
+            most = "there are %d connections, which is the most; spread the consumers over more leader hosts"
+            logger.warning("cut off %s: " + most, connection.peer, CONNECTIONS_MAX)
             return False
         self._connections.add(connection)
         return True
@@ -131,30 +159,49 @@ class TcpTransport:
         if connection.dialled:
             self._peers[connection.dialled] = connection
         if older is not None and older is not connection:
+            again = "%s has connected again from %s, its connection from %s is closed; "
+            mend = "if this goes on, two processes run under one name: give one another"
+            logger.warning(again + mend, shown(hello.life), connection.peer, older.peer)
             older.close()
 
     def gone(self, connection: Connection) -> None:
         """A connection was lost."""
         self._connections.discard(connection)
-        for name in [name for name, peer in self._peers.items() if peer is connection]:
-            del self._peers[name]
+        for name in (connection.dialled, connection.hello.node if connection.hello else ""):
+            if self._peers.get(name) is connection:
+                del self._peers[name]
 
     async def _keep(self, name: str, address: Address) -> None:
-        """Connect, again and again; the pause grows until a peer has greeted."""
+        """Connect, again and again.  The pause grows until a connection has lasted: two nodes under one name, which
+        replace each other, shall not do so at full speed."""
         loop = asyncio.get_running_loop()
-        pause = BACKOFF_S[0]
+        pause, reached = BACKOFF_S[0], True
         while True:
             try:
-                _, protocol = await loop.create_connection(lambda: Connection(self, name), *address)
-            except OSError:
-                pass
+                async with asyncio.timeout(HELLO_S):  # a lost packet at the wrong time would hold it for minutes
+                    _, connection = await loop.create_connection(lambda: Connection(self, name), *address)
+            except (OSError, UnicodeError) as error:
+                if reached:
+                    where, why = "{}:{}".format(*address), _reason(error)
+                    logger.warning("cannot reach %s at %s: %s; trying again until it answers", name, where, why)
+                reached = False
             else:
-                connection = protocol
+                began = loop.time()
                 await asyncio.shield(connection.closed)
                 if connection.hello is not None:
-                    pause = BACKOFF_S[0]
+                    reached = True
+                    if loop.time() - began > LASTED_S:
+                        pause = BACKOFF_S[0]
             await asyncio.sleep(pause)
             pause = min(2 * pause, BACKOFF_S[1])
+
+
+def _reason(error: Exception) -> str:
+    """An error of the system in words; asyncio puts others in their place."""
+    if isinstance(error, TimeoutError):
+        return "no answer"
+    number = error.errno if isinstance(error, OSError) else None
+    return str(error) if number is None or number <= 0 else os.strerror(number)
 
 
 class Connection(asyncio.Protocol):
@@ -172,18 +219,19 @@ class Connection(asyncio.Protocol):
         self._waiting_size = 0
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self._peer = "?"
+        self.peer = "?"
 
     # -- asyncio ------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._wire = cast(asyncio.Transport, transport)
-        self._peer = "{}:{}".format(*(self._wire.get_extra_info("peername") or ("?", "?"))[:2])
+        self.peer = "{}:{}".format(*(self._wire.get_extra_info("peername") or ("?", "?"))[:2])
         if self._owner.closing or not self._owner.opened(self):
             self._wire.abort()
             return
+        _notice_silence(self._wire.get_extra_info("socket"))
         self._wire.write(encode_hello(self._owner.role, self._owner.life))
-        self._timer = self._loop.call_later(HELLO_S, self._cut, "no hello within 5 s; is it a gapless node?")
+        self._timer = self._loop.call_later(HELLO_S, self._cut, f"no hello within {HELLO_S:g} s; is it a gapless node?")
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -243,6 +291,15 @@ class Connection(asyncio.Protocol):
         self._owner.greeted(self, self.hello)
 
     def _cut(self, why: str) -> None:
-        logger.warning("cut off %s (%s): %s", self._peer, self.hello.node if self.hello else "unknown", why)
+        logger.warning("cut off %s (%s): %s", self.peer, self.hello.node if self.hello else "unknown", why)
         if self._wire is not None:
             self._wire.abort()
+
+
+def _notice_silence(wire: socket.socket) -> None:
+    """Have the kernel end the connection when the peer's machine does not answer."""
+    wire.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in SILENCE.items():
+        option = getattr(socket, name, None)
+        if option is not None:
+            wire.setsockopt(socket.IPPROTO_TCP, option, value)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
+import socket
 from contextlib import asynccontextmanager
 
 import pytest
@@ -175,7 +177,7 @@ def test_whoever_says_nothing_is_cut_off(monkeypatch, caplog):
     assert "no hello" in caplog.text
 
 
-def test_more_connections_than_allowed_are_refused(monkeypatch):
+def test_more_connections_than_allowed_are_refused(monkeypatch, caplog):
     monkeypatch.setattr(tcp, "CONNECTIONS_MAX", 1)
 
     async def test():
@@ -185,6 +187,7 @@ def test_more_connections_than_allowed_are_refused(monkeypatch):
             assert len(end.transport._connections) == 1
 
     run(test)
+    assert "there are 1 connections, which is the most" in caplog.text
 
 
 def test_what_a_slow_reader_does_not_take_is_dropped_not_kept():
@@ -205,7 +208,7 @@ def test_what_a_slow_reader_does_not_take_is_dropped_not_kept():
     run(test)
 
 
-def test_a_second_connection_of_a_node_replaces_the_first():
+def test_a_node_that_was_started_again_is_found_under_its_name():
     async def test():
         async with leader() as end, consumer(end.transport.address) as old:
             await until(lambda: end.transport._peers)
@@ -217,6 +220,52 @@ def test_a_second_connection_of_a_node_replaces_the_first():
                 await new.wait(1)
 
     run(test)
+
+
+def test_a_second_connection_of_a_node_replaces_the_first(caplog):
+    async def test():
+        async with leader() as end:
+            first_reader, first = await asyncio.open_connection(*end.transport.address)
+            first.write(encode_hello("consumer", "c1~1"))
+            await until(lambda: "c1" in end.transport._peers)
+            reader, second = await asyncio.open_connection(*end.transport.address)
+            second.write(encode_hello("consumer", "c1~2"))
+            hello = encode_hello("leader", "leader-1~1")
+            assert await asyncio.wait_for(first_reader.read(), 20) == hello  # and then the end
+            packet = Packet("leader-1~1", "c1~2/1", 1, Undeclared("c1~2/1"))
+            end.transport.send(packet)
+            expected = hello + Codec(BorrowerMessage).encode(packet)
+            assert await asyncio.wait_for(reader.readexactly(len(expected)), 20) == expected
+            assert end.transport.dropped == 0
+            first.close()
+            second.close()
+
+    run(test)
+    assert "c1~2 has connected again" in caplog.text
+    assert "two processes run under one name" in caplog.text
+
+
+def test_two_processes_of_one_name_do_not_replace_each_other_at_full_speed(monkeypatch, caplog):
+    """Only a connection that lasted begins the pauses anew; these never do, so the pauses double."""
+    pauses, sleep = [], asyncio.sleep
+
+    async def counted(seconds):
+        if seconds in (0.05, 0.1, 0.2, 0.4):
+            pauses.append(seconds)
+        await sleep(seconds)
+
+    async def test():
+        async with leader() as end, consumer(end.transport.address), consumer(end.transport.address, life="c1~2"):
+            monkeypatch.setattr(asyncio, "sleep", counted)
+            for _ in range(500):
+                await sleep(0.01)
+                if 0.4 in pauses:
+                    break
+
+    run(test)
+    assert set(pauses) == {0.05, 0.1, 0.2, 0.4}
+    assert pauses.count(0.05) <= 2
+    assert pauses.count(0.1) <= 2
 
 
 def test_a_message_too_large_for_a_frame_is_dropped_with_a_line(caplog):
@@ -231,6 +280,94 @@ def test_a_message_too_large_for_a_frame_is_dropped_with_a_line(caplog):
     assert "at most 1048576" in caplog.text
 
 
+def test_a_message_that_cannot_be_written_is_dropped_with_a_line(caplog):
+    async def test():
+        async with leader() as end, consumer(end.transport.address):
+            await until(lambda: end.transport._peers)
+            end.transport.send(Packet("leader-1~1", "c1~1/1", 1, Undeclared("\ud800")))
+            assert end.transport.dropped == 1
+
+    run(test)
+    assert "cannot be written" in caplog.text
+
+
+@pytest.mark.parametrize(("host", "says"), [("a..b", "idna"), ("127.0.0.1", "refused")])
+def test_a_peer_that_is_not_there_is_named_once_and_tried_for_ever(monkeypatch, caplog, host, says):
+    monkeypatch.setattr(tcp, "BACKOFF_S", (0.001, 0.001))
+    with socket.socket() as nobody:
+        nobody.bind(LOCAL)  # taken, and not listening
+        address = (host, nobody.getsockname()[1])
+
+        async def test():
+            loop = asyncio.get_running_loop()
+            create, tries = loop.create_connection, []
+
+            async def counted(*arguments):
+                tries.append(arguments)
+                return await create(*arguments)
+
+            monkeypatch.setattr(loop, "create_connection", counted)
+            async with consumer(address):
+                await until(lambda: len(tries) > 5)
+
+        run(test)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert f"cannot reach leader at {host}:{address[1]}" in line
+    assert says in line.lower()
+
+
+def test_a_peer_whose_machine_is_gone_is_noticed():
+    async def test():
+        async with leader() as end, consumer(end.transport.address) as c:
+            await until(lambda: c.transport._peers and end.transport._peers)
+            for transport in (c.transport, end.transport):
+                (connection,) = transport._connections
+                wire = connection._wire.get_extra_info("socket")
+                assert wire.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+                assert wire.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 1_000 * tcp.SILENCE_S
+
+    run(test)
+
+
+def test_closing_twice_is_closing_once():
+    async def test():
+        async with leader() as end, consumer(end.transport.address) as c:
+            await until(lambda: c.transport._peers)
+            for _ in range(2):
+                await c.transport.__aexit__(None, None, None)
+                await end.transport.__aexit__(None, None, None)
+            c.transport.send(wanted(1))
+            assert c.transport.dropped == 1
+            assert not c.transport._connections
+
+    run(test)
+
+
+def test_fuzzed_connections_harm_nobody():
+    """Whatever strangers say, a good peer's packets come through, and nothing but warnings is raised."""
+    chance = random.Random(7)
+    good = encode_hello("consumer", "x~1") + Codec(BorrowerMessage).encode(Packet("x~1", "leader", 0, WANTED))
+
+    def spoilt():
+        data = bytearray(good)
+        for _ in range(chance.randint(1, 4)):
+            data[chance.randrange(len(data))] = chance.randrange(256)
+        return bytes(data[: chance.randint(1, len(data))])
+
+    async def test():
+        failures = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+        async with leader() as end, consumer(end.transport.address) as c:
+            await until(lambda: c.transport._peers)
+            for number in range(300):
+                await talk(end.transport.address, spoilt(), read=False)
+                c.transport.send(wanted(number))
+            await until(lambda: sum(packet.sender == "c1~1/1" for packet in end.received) == 300)
+        assert failures == []
+
+    run(test)
+
+
 def test_a_port_in_use_is_named():
     async def test():
         async with leader() as end:
@@ -242,7 +379,9 @@ def test_a_port_in_use_is_named():
     run(test)
 
 
-@pytest.mark.parametrize("text", ["", "localhost", ":80", "host:", "host:x", "host:70000"])
+@pytest.mark.parametrize(
+    "text", ["", "localhost", ":80", "[]:80", "host:", "host:x", "host:70000", "host:\u00b2", "a..b:80"]
+)
 def test_a_malformed_address_is_named(text):
     with pytest.raises(ConfigurationError, match="must be HOST:PORT"):
         parse_address(text)
