@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -124,6 +125,17 @@ def test_a_file_that_stays_locked_while_it_is_opened_is_unavailable(tmp_path, mo
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreUnavailable, match="another process holds it; try again"):
             SqliteGroupStore(path, busy_s=0.01)
+
+
+def test_opening_waits_longer_than_a_transaction(tmp_path):
+    path = tmp_path / "x.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as other, ThreadPoolExecutor(1) as worker:
+        other.execute("BEGIN EXCLUSIVE")
+        opened = worker.submit(SqliteGroupStore, path, busy_s=0.01)
+        with pytest.raises(TimeoutError):
+            opened.result(timeout=0.2)
+        other.execute("ROLLBACK")
+        asyncio.run(opened.result().close())
 
 
 def test_what_was_written_is_there_after_reopening(tmp_path):
