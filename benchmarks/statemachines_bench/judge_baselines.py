@@ -1,12 +1,15 @@
 """Judge baselines: the checks of a trace as one would write them in Polars or DuckDB's SQL, over the same files.
 
-Each function takes a list of trace files and gives {check: how many are wrong} for the checks `rows`, `continuity` and
-`exclusivity`, as `statemachines_reports.judge` counts them (runs of an exclusive hand-over).  The tables of the machines
+Each function takes trace files and gives {check: how many are wrong} for the checks `rows`, `continuity` and
+`exclusivity`, as `statemachines_reports.judge` counts them (exclusive hand-over).  The tables of the machines
 are joined as a table of what may be: (machine, event, source, row, dest).
 """
 
 from __future__ import annotations
 
+import os
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,37 +54,44 @@ def _tables(machines: tuple[Fsm[Any], ...]) -> tuple[pa.Table, pa.Table]:
     return legal, pa.table({"machine": list(initial), "initial": list(initial.values())})
 
 
-def polars_judge(files: list[Path], machines: tuple[Fsm[Any], ...], *, streaming: bool = True) -> Counts:
-    """By Polars, whose streaming engine is the fastest of its ways."""
+def polars_judge(
+    files: list[Path],
+    machines: tuple[Fsm[Any], ...],
+) -> Counts:
+    """By Polars, with what is known of the files: they are in the order of (run, seq), so nothing is sorted."""
     import polars as pl
 
-    legal, initial = (pl.from_arrow(table).lazy() for table in _tables(machines))  # type: ignore[union-attr]
     trace = pl.scan_parquet(files)
-    texts = ("machine", "event", "source", "dest", "instance", "kind", "key")
-    trace = trace.with_columns(pl.col(name).cast(pl.String) for name in texts)
     steps = trace.filter(pl.col("kind").is_in(["step", "timer"]))
-    engine: Any = "streaming" if streaming else "in-memory"
+    kinds = dict(trace.collect_schema())
+    legal, initial = (_like(pl.from_arrow(table), kinds) for table in _tables(machines))
     wrong = steps.join(legal, on=list(COLUMNS), how="anti").select(pl.len())
-    before = pl.col("dest").shift(1).over("run", "instance", order_by="seq")
-    broken = (
-        steps.join(initial, on="machine", how="left")
-        .select("source", before=pl.coalesce(before, pl.col("initial")))
-        .filter(pl.col("source").ne_missing(pl.col("before")))
+    before = pl.col("dest").shift(1).over("run", "instance")
+    broken = (  # a join keeps no order, so what comes before is looked up first
+        steps.select("machine", "source", before=before)
+        .join(initial, on="machine", how="left")
+        .filter(pl.col("source").ne_missing(pl.coalesce("before", "initial")))
         .select(pl.len())
     )
     told = (pl.col("kind") == "tell") & (pl.col("event") == "deliver")
     reader = ["run", "key", "instance"]
     owners = (
         trace.filter(pl.col("machine") == "session", told | (pl.col("event") == "install"))
-        .with_columns(life=(pl.col("event") == "install").cum_sum().over(reader, order_by="seq"))
+        .with_columns(life=(pl.col("event") == "install").cum_sum().over(reader))
         .filter(pl.col("kind") == "tell")
         .group_by(*reader, "life")
         .agg(begin=pl.col("seq").min(), end=pl.col("seq").max())
     )
     latest = pl.col("end").cum_max().shift(1).over("run", "key", order_by="begin")
     overlaps = owners.with_columns(latest=latest).filter(pl.col("begin") <= pl.col("latest")).select(pl.len())
-    found = pl.collect_all([wrong, broken, overlaps], engine=engine)
+    found = pl.collect_all([wrong, broken, overlaps], engine="streaming")
     return dict(zip(("rows", "continuity", "exclusivity"), (int(one.item()) for one in found), strict=True))
+
+
+def _like(table: Any, kinds: dict[str, Any]) -> Any:
+    """The table with its texts as the trace has them (categories, not strings), so that a join compares integers."""
+    wanted = {"initial": kinds["source"], **kinds}
+    return table.cast({name: wanted[name] for name in table.columns}).lazy()
 
 
 def duckdb_judge(files: list[Path], machines: tuple[Fsm[Any], ...]) -> Counts:
@@ -128,16 +138,24 @@ QUERIES: Final = {
 
 
 def our_judge(files: list[Path], machines: tuple[Fsm[Any], ...]) -> Counts:
-    """By ours: the functions that the Spark tasks run, in this process."""
-    from statemachines_reports.columns import read_columns
-    from statemachines_reports.judge import Steps, judge_file
+    """By ours: the functions that the Spark tasks run, on threads of this process (Arrow and NumPy let them)."""
     from statemachines_reports.lookup import Lookup
 
     lookup = Lookup(machines)
     counts = dict.fromkeys(QUERIES, 0)
-    for path in files:
-        for columns in read_columns(path):
-            for verdict in judge_file(Steps(columns, lookup), lookup, {}):
-                if verdict.check in counts:
-                    counts[verdict.check] += verdict.wrong
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for found in pool.map(lambda path: _judge_file(path, lookup), files):
+            for check in counts:
+                counts[check] += found[check]
     return counts
+
+
+def _judge_file(path: Path, lookup: Any) -> Counts:
+    from statemachines_reports.columns import read_columns
+    from statemachines_reports.judge import Steps, judge_file
+
+    wrong: Counter[str] = Counter()
+    for columns in read_columns(path):
+        for verdict in judge_file(Steps(columns, lookup), lookup, {}):
+            wrong[verdict.check] += verdict.wrong
+    return wrong
