@@ -108,6 +108,13 @@ def test_CR_02_the_next_cursor_where_another_was_faster():
     for slot in (0, 1, 1):
         world.access(slot)
     assert [world.finish(slot).node.record.own for slot in (0, 1)] == [1, 0]
+    few = world_at(write_cursors=1)
+    few.begin(0, b"AAAA")
+    few.begin(1, b"BBBB")
+    for slot in (0, 1, 1):
+        few.access(slot)
+    late = few.finish(0)
+    assert (late.outcome, late.accesses) == (Outcome.NO_CURSOR, 2)
 
 
 def test_CR_03_the_position_of_the_last_owner_is_cleared():
@@ -172,14 +179,17 @@ def test_CR_07_a_stale_cursor_is_swapped_from_the_word_that_was_judged():
     ]
 
 
-def test_CR_07_of_two_that_reclaim_one_wins():
-    world = world_at(write_cursors=1)
+@pytest.mark.parametrize(("cursors", "expected"), [(1, Outcome.NO_CURSOR), (2, Outcome.WRITTEN)])
+def test_CR_07_of_two_that_reclaim_one_wins_and_the_other_looks_further(cursors, expected):
+    world = world_at(write_cursors=cursors)
     occupy(world, "write", 0, age=2 * THRESHOLD, alive=False)
-    world.begin(0, b"AAAA")
+    late = world.begin(0, b"AAAA")
     world.begin(1, b"BBBB")
-    for slot in (0, 0, 1, 1, 1, 1):
+    for slot in (0, 0, 1, 1, 1, 0):  # load, lock, swap of each; the lock of a dead owner is free
         world.access(slot)
-    assert world.finish(0).outcome is Outcome.NO_CURSOR
+    assert late.outcome is Outcome.NO_CURSOR if cursors == 1 else late.asked == Load(state_of("write", 1))
+    if cursors == 2:
+        assert world.finish(0).outcome is expected
     assert world.finish(1).outcome is Outcome.WRITTEN
 
 
@@ -211,6 +221,7 @@ def test_CR_10_exactly_full_is_full_and_then_ok():
 def test_CR_11_CR_12_a_read_cursor_is_in_the_way_less_than_a_capacity_behind_the_end(position, expected):
     world = world_at(capacity=36)
     fill(world, 20)
+    occupy(world, "read", 0, slot=8, position=NONE)
     occupy(world, "read", 1, position=position)
     assert outcome(world).value == expected
     assert all(world.free_cursors())

@@ -14,12 +14,19 @@ from statemachines.missed_samples.ranges import add, remove, size
 from statemachines.missed_samples.source import (
     MS,
     SOURCE,
+    Appeared,
     Deliver,
+    Disappeared,
     Heartbeat,
+    HistoryEnded,
     Missed,
+    PeriodOver,
     Query,
     QueryEnded,
+    QueryTimeout,
     Recovery,
+    Rested,
+    RetentionOver,
     Sample,
     SourceRecord,
     SourceStatus,
@@ -29,8 +36,8 @@ from statemachines.missed_samples.source import (
 class Bench:
     """A source; what it told and what it asked, and each step compared with the step of `transitions`."""
 
-    def __init__(self, **recovery):
-        record = SourceRecord("p", "caches", Recovery(**recovery))
+    def __init__(self, *, history=False, **recovery):
+        record = SourceRecord("p", "caches", Recovery(**recovery), history=history)
         self.node = Node(SOURCE, record, name="s/p", now_ns=0, check=True, observe=self.saw)
         self.before = record
         self.told = []
@@ -127,7 +134,7 @@ def test_MS_06_with_nothing_missing_it_is_live_and_an_open_query_does_not_matter
     bench.sample(2)
     assert bench.sample(1) == [Deliver("p", 1, 2)]
     assert bench.status is SourceStatus.LIVE
-    assert bench.node.armed() == {}
+    assert list(bench.node.armed()) == [("retention", "p")]
     bench.feed(QueryEnded(1, True))
     assert bench.clauses[-1] == "MS-12"
     bench.sample(5)
@@ -242,14 +249,128 @@ def test_MS_12_a_heartbeat_that_says_nothing_new_changes_nothing():
     assert bench.asked == [], "without loss no query is sent"
 
 
-def test_MS_13_late_timers_change_nothing():
-    bench = Bench()
-    for event in SOURCE.timer_registry().values():
-        assert bench.feed(event()) == []
-    bench.sample(0)
-    for event in SOURCE.timer_registry().values():
-        assert bench.feed(event()) == []
+@pytest.mark.parametrize("state", ["unknown", "history", "live", "recovering", "resting"])
+def test_MS_13_late_timers_change_nothing(state):
+    bench = Bench(history=state == "history")
+    if state != "unknown":
+        bench.sample(0)
+    if state in ("recovering", "resting"):
+        bench.sample(2)
+    if state == "resting":
+        bench.feed(QueryEnded(1, False))
+    assert bench.status.value == state
+    taken = {"live": {PeriodOver, RetentionOver}, "recovering": {QueryTimeout, RetentionOver}}
+    taken["resting"] = {Rested, RetentionOver}
+    before = bench.record
+    for event in set(SOURCE.timer_registry().values()) - taken.get(state, set()):
+        assert bench.feed(event("p")) == []
         assert bench.clauses[-1] == "MS-13"
+    assert bench.record == before
+
+
+# -- history, periodic queries, retention ---------------------------------------------------------------------------
+
+
+def test_MS_14_while_the_first_query_is_open_everything_is_held():
+    bench = Bench(history=True)
+    assert bench.sample(7) == []
+    assert bench.sample(3, 4) == []
+    assert bench.sample(9) == []
+    assert (bench.status, bench.record.held) == (SourceStatus.HISTORY, ((3, 4), (7, 7), (9, 9)))
+    beat = Bench(history=True)
+    beat.feed(Heartbeat("p", 4))
+    beat.sample(2, 3)
+    beat.feed(Heartbeat("p", 5))
+    assert (beat.status, beat.record.tries[0].missing) == (SourceStatus.HISTORY, ((4, 5),))
+    assert bench.asked == beat.asked == []
+
+
+def test_MS_15_at_its_end_delivery_begins_with_the_lowest_that_came():
+    bench = Bench(history=True, past=True)
+    bench.sample(7, 9)
+    bench.sample(3, 6)
+    assert bench.feed(HistoryEnded()) == [Deliver("p", 3, 9)]
+    assert (bench.status, bench.asked) == (SourceStatus.LIVE, [])
+
+
+def test_MS_15_holes_are_asked_for_then():
+    bench = Bench(history=True)
+    bench.sample(7, 9)
+    bench.sample(3, 4)
+    assert bench.feed(HistoryEnded()) == [Deliver("p", 3, 4)]
+    assert (bench.status, bench.asked) == (SourceStatus.RECOVERING, [Query("p", 1, 5)])
+
+
+def test_MS_15_a_source_met_after_it_begins_as_any_other():
+    bench = Bench(history=True, past=True)
+    bench.feed(HistoryEnded())
+    bench.sample(2)
+    assert bench.asked == [Query("p", 1, 0)]
+    bench.feed(HistoryEnded())
+    assert bench.clauses[-1] == "MS-15"
+
+
+@pytest.mark.parametrize(("first", "status"), [(5, SourceStatus.LIVE), (6, SourceStatus.RECOVERING)])
+def test_MS_16_more_than_may_be_held_ends_the_waiting(first, status):
+    bench = Bench(history=True, history_limit=6)
+    bench.sample(0, 4)
+    assert bench.sample(first, first + 1)[0].first == 0
+    assert bench.status is status
+    assert bench.asked == ([] if status is SourceStatus.LIVE else [Query("p", 1, 5)])
+    wide = Bench(history=True, history_limit=6)
+    assert wide.sample(5, 11) == [Deliver("p", 5, 11)]
+    assert wide.status is SourceStatus.LIVE
+
+
+def test_MS_17_the_source_is_asked_periodically_while_nothing_is_missing():
+    bench = Bench(period_ms=500)
+    bench.sample(0)
+    bench.tick()
+    assert (bench.now, bench.asked) == (500 * MS, [Query("p", 1, 1)])
+    assert bench.sample(1, 2) == [Deliver("p", 1, 2)], "lost at the end"
+    bench.tick()
+    bench.feed(QueryEnded(2, False))
+    assert (bench.status, len(bench.asked)) == (SourceStatus.LIVE, 2)
+    bench.tick()
+    bench.tick()
+    assert (bench.now, bench.status) == ((3 * 500 + 2_000) * MS, SourceStatus.LIVE), "a query that never ends"
+    assert bench.node.armed()["period", "p"] == bench.now + 500 * MS
+
+
+@pytest.mark.parametrize(("new", "asked"), [(True, [Query("p", 1, 0)]), (False, [])])
+def test_MS_18_of_a_source_that_came_up_meanwhile_nothing_is_past(new, asked):
+    bench = Bench()
+    bench.feed(Appeared(new))
+    bench.sample(2)
+    assert bench.asked == asked
+
+
+def test_MS_19_a_silent_source_is_forgotten_and_not_one_that_lives():
+    bench = Bench(retention_ms=1_000)
+    bench.sample(0)
+    bench.tick()
+    assert bench.status is SourceStatus.LIVE, "it was heard of"
+    bench.feed(Appeared(True))
+    bench.tick()
+    assert bench.status is SourceStatus.LIVE, "it is known to live"
+    bench.feed(Disappeared())
+    bench.tick()
+    assert (bench.status, bench.now) == (SourceStatus.GONE, 3_000 * MS)
+    assert bench.node.stopped
+
+
+def test_MS_19_not_while_something_is_missing():
+    bench = Bench(retention_ms=1_000)
+    bench.sample(0)
+    bench.sample(2)
+    bench.tick()
+    bench.node.fire(1_999 * MS)
+    bench.now = 1_999 * MS
+    assert bench.status is SourceStatus.RECOVERING
+    unmet = Bench()
+    unmet.feed(Appeared(True))
+    unmet.feed(Disappeared())
+    assert unmet.status is SourceStatus.GONE
 
 
 def test_MS_21_beyond_what_may_be_held_the_oldest_hole_is_given_up():

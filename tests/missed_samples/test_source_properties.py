@@ -17,6 +17,7 @@ from statemachines.missed_samples.source import (
     SOURCE,
     Deliver,
     Heartbeat,
+    HistoryEnded,
     Missed,
     QueryEnded,
     Recovery,
@@ -31,7 +32,7 @@ LAST = 40
 class World:
     """One source over a cache; `when` is the time at which each number was first known to exist."""
 
-    def __init__(self, recovery: Recovery, cached: set[int]) -> None:
+    def __init__(self, recovery: Recovery, cached: set[int], *, history: bool = False) -> None:
         self.recovery = recovery
         self.cached = cached
         self.now = 0
@@ -40,7 +41,7 @@ class World:
         self.queries = 0
         self.known = {}
         self.settled = {}
-        self.before = SourceRecord("p", "caches", recovery)
+        self.before = SourceRecord("p", "caches", recovery, history=history)
         self.node = Node(SOURCE, self.before, name="s/p", now_ns=0, check=True, observe=self.compare)
 
     def compare(self, node, event, status, step, now_ns):
@@ -75,9 +76,9 @@ class World:
         self.feed(QueryEnded(query.n, bool(numbers)))
 
     def advance(self):
-        deadline = self.node.deadline()
-        if deadline is not None:
-            self.now = max(self.now, deadline)
+        """To the next timer of the recovery; the source is not forgotten meanwhile."""
+        if self.node.record.status in (SourceStatus.RECOVERING, SourceStatus.RESTING):
+            self.now = max(self.now, self.node.deadline())
             self.perform(self.node.fire(self.now))
 
     def finish(self):
@@ -132,7 +133,7 @@ def play(world, moves, cut=None):
     return world
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(MOVES, NUMBERS, st.booleans(), st.integers(0, 2))
 def test_REPORT_ORDER_ONCE_everything_is_delivered_or_reported_once_in_order(moves, gone, reliable, retries):
     recovery = Recovery(past=True, reliable=reliable, retries=retries)
@@ -141,7 +142,22 @@ def test_REPORT_ORDER_ONCE_everything_is_delivered_or_reported_once_in_order(mov
     assert [n for one in world.told for n in range(one.first, one.last + 1)] == list(range(LAST + 1))
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
+@given(MOVES, MOVES, NUMBERS, st.integers(0, 60))
+def test_REPORT_after_the_first_query_too(before, after, gone, limit):
+    recovery = Recovery(history_limit=limit)
+    world = play(World(recovery, set(range(LAST + 1)) - gone, history=True), before)
+    came = {n for kind, value in before if kind == "sample" for n in range(value[0], value[1] + 1)}
+    closed = world.node.record.status is not SourceStatus.HISTORY
+    world.feed(HistoryEnded())
+    play(world, after).finish()
+    told = [n for one in world.told for n in range(one.first, one.last + 1)]
+    assert told == list(range(told[0], LAST + 1)) if told else True
+    first_contact = [value + 1 for kind, value in before if kind == "beat"][:1]
+    assert closed or not came or min(came, default=LAST) >= told[0] >= min([*came, *first_contact])
+
+
+@settings(deadline=None, max_examples=100)
 @given(MOVES)
 def test_NOGAP_what_every_cache_has_is_delivered_while_attempts_last(moves):
     moves = [(kind, set(range(LAST + 1)) if kind == "answer" else value) for kind, value in moves]
@@ -151,7 +167,7 @@ def test_NOGAP_what_every_cache_has_is_delivered_while_attempts_last(moves):
     assert world.numbers(Missed) == []
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(MOVES, NUMBERS, st.integers(0, 2))
 def test_LIVE_every_hole_is_settled_within_its_time(moves, gone, retries):
     recovery = Recovery(past=True, retries=retries)
@@ -164,7 +180,7 @@ def test_LIVE_every_hole_is_settled_within_its_time(moves, gone, retries):
         assert settled - world.known[number] <= bound
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(MOVES, NUMBERS, st.booleans())
 def test_a_range_at_once_or_number_by_number_comes_to_the_same(moves, gone, reliable):
     # Answers come between the parts of one sample only where the moves put them, so both worlds see the same questions
@@ -189,7 +205,7 @@ def test_QUIET_without_loss_nothing_is_asked(cuts, past):
         world.feed(Heartbeat("p", end - 1))
         world.feed(Sample("p", 0, end - 1))
     assert world.queries == 0
-    assert world.node.deadline() is None
+    assert list(world.node.armed()) == [("retention", "p")]
     assert world.numbers(Deliver) == list(range(LAST + 1))
 
 
