@@ -30,6 +30,7 @@ class Mark(msgspec.Struct):
     node: str
     peer: str = ""
     until: int = 0
+    times: int = 1
 
 
 class Picture(msgspec.Struct):
@@ -76,38 +77,71 @@ def _begin(rows: list[dict[str, Any]]) -> int:
 
 
 def _marks(rows: list[dict[str, Any]], begin: int) -> tuple[list[Mark], set[str], int]:
-    marks: list[Mark] = []
-    open_arrows: dict[int, Mark] = {}
-    nodes: set[str] = set()
-    line = arrows = 0
+    """The marks from row `begin` on, the nodes they are on, and where the picture ends."""
+    window = Window()
     number = begin
     for number in range(begin, len(rows)):
-        row = rows[number]
-        node, kind = row["node"], row["kind"]
-        peer = (row["peer"] or "").partition("~")[0]
-        if kind == "send":
-            if arrows >= ARROWS:
-                break
-            arrows += 1
-            line += 1
-            label = f"{row['event']} {(row['key'] or '').rpartition('/')[2]}".strip()
-            mark = Mark(line, "arrow", label, node, peer, line)
-            open_arrows[row["msg"]] = mark
-            marks.append(mark)
-            nodes |= {node, peer}
-        elif kind in ("deliver", "drop") and row["msg"] in open_arrows:
-            line += 1
-            mark = open_arrows.pop(row["msg"])
-            mark.until = line
-            mark.kind = "arrow" if kind == "deliver" else "lost"
-        elif kind == "fault" or kind in ("step", "timer"):
-            line += 1
-            text = row["event"] if kind == "fault" else f"{row['machine']} {row['source']} → {row['dest']}"
-            marks.append(Mark(line, "fault" if kind == "fault" else "note", text, node or "network"))
-            nodes.add(node or "network")
-    for mark in open_arrows.values():
-        mark.kind = "lost"
-    return marks, nodes, number + 1
+        if not window.add(rows[number]):
+            break
+    return window.marks, window.nodes, number + 1
+
+
+class Window:
+    """The marks so far.  A message that a node sends again because nobody answered is counted on its first arrow,
+    which ends where the first of them arrives."""
+
+    def __init__(self) -> None:
+        self.marks: list[Mark] = []
+        self.nodes: set[str] = set()
+        self._line = self._arrows = 0
+        self._under_way: dict[int, Mark] = {}
+        self._unanswered: dict[tuple[str, str, str], Mark] = {}
+
+    def add(self, row: dict[str, Any]) -> bool:
+        """Draw a row; False: the picture is full."""
+        if row["kind"] == "send":
+            return self._send(row)
+        if row["kind"] in ("deliver", "drop"):
+            self._arrive(row)
+        else:
+            self._note(row)
+        return True
+
+    def _send(self, row: dict[str, Any]) -> bool:
+        node, peer = row["node"], (row["peer"] or "").partition("~")[0]
+        label = f"{row['event']} {(row['key'] or '').rpartition('/')[2]}".strip()
+        before = self._unanswered.get((node, peer, label))
+        if before is not None:
+            before.times += 1
+            self._under_way[row["msg"]] = before
+            return True
+        if self._arrows >= ARROWS:
+            return False
+        self._arrows += 1
+        self._line += 1
+        mark = Mark(self._line, "lost", label, node, peer, self._line)
+        self._under_way[row["msg"]] = self._unanswered[node, peer, label] = mark
+        self.marks.append(mark)
+        self.nodes |= {node, peer}
+        return True
+
+    def _arrive(self, row: dict[str, Any]) -> None:
+        mark = self._under_way.pop(row["msg"], None)
+        if mark is not None and row["kind"] == "deliver" and mark.kind == "lost":
+            self._line += 1
+            mark.until = self._line
+            mark.kind = "arrow"
+        if row["kind"] == "deliver":  # an answer, perhaps: what the node sends to that one now is new
+            sender = (row["peer"] or "").partition("~")[0]
+            for known in [one for one in self._unanswered if one[:2] == (row["node"], sender)]:
+                del self._unanswered[known]
+
+    def _note(self, row: dict[str, Any]) -> None:
+        fault = row["kind"] == "fault"
+        text = row["event"] if fault else f"{row['machine']} {row['source']} → {row['dest']}"
+        self._line += 1
+        self.marks.append(Mark(self._line, "fault" if fault else "note", text, row["node"] or "network"))
+        self.nodes.add(row["node"] or "network")
 
 
 def _svg(marks: list[Mark], nodes: list[str]) -> Markup:
@@ -138,7 +172,7 @@ def _mark(mark: Mark, x: dict[str, int]) -> str:
     tip = "tip" if mark.kind == "arrow" else "tip-lost"
     side = 8 if there > here else -8
     anchor = "start" if there > here else "end"
-    lost = " ✕" if mark.kind == "lost" else ""
+    lost = (f" ({mark.times} times)" if mark.times > 1 else "") + (" ✕" if mark.kind == "lost" else "")
     return (
         f'<g class="{mark.kind}"><path d="M{here},{y} L{there - side // 4},{end}" marker-end="url(#{tip})"/>'
         f'<text x="{here + side}" y="{y - 3}" style="text-anchor:{anchor}">{escape(mark.text)}{lost}</text></g>'

@@ -140,6 +140,7 @@ def _machine(fsm: Fsm[Any], parts: list[Part]) -> dict[str, Any]:
             "count": taken.get(line.number, 0),
         }
         for line in fsm.lines
+        if line.kind != "refuse"
     ]
     return {
         "name": fsm.name,
