@@ -64,4 +64,4 @@ def test_files_without_copies_are_refused(tmp_path):
 
 
 def test_the_rows_have_targets():
-    assert {row.name: row.target for row in ROWS} == {"judge": 1.5, "judge-sql": 1.0}
+    assert {row.name: row.target for row in ROWS} == {"judge-steps": 1.5, "judge-steps-duckdb": 1.0}
