@@ -1,4 +1,7 @@
-"""Ranges: sets of numbers as sorted, disjoint, inclusive ranges; no cost grows with the length of a range."""
+"""Ranges: sets of numbers as sorted, disjoint, inclusive ranges.
+
+No cost grows with the length of a range; a change copies a tuple of references, one for each range.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +20,13 @@ def add(ranges: Ranges, first: int, last: int) -> Ranges:
     while end < len(ranges) and ranges[end][0] <= last + 1:
         first, last = min(first, ranges[end][0]), max(last, ranges[end][1])
         end += 1
-    return (*ranges[:begin], (first, last), *ranges[end:])
+    return ranges[:begin] + ((first, last),) + ranges[end:]  # noqa: RUF005 (three slices are copied as a whole)
 
 
 def remove(ranges: Ranges, first: int, last: int) -> Ranges:
     """Without `first`..`last`."""
+    if not ranges or last < ranges[0][0] or first > ranges[-1][1]:
+        return ranges
     begin = bisect_left(ranges, first, key=_last)
     end = begin
     kept: list[Range] = []
@@ -32,7 +37,29 @@ def remove(ranges: Ranges, first: int, last: int) -> Ranges:
         if high > last:
             kept.append((last + 1, high))
         end += 1
-    return (*ranges[:begin], *kept, *ranges[end:])
+    return ranges[:begin] + tuple(kept) + ranges[end:]
+
+
+def overlap(ranges: Ranges, first: int, last: int) -> int:
+    """How many numbers of `first`..`last` are in it."""
+    count = 0
+    for index in range(bisect_left(ranges, first, key=_last), len(ranges)):
+        low, high = ranges[index]
+        if low > last:
+            break
+        count += min(high, last) - max(low, first) + 1
+    return count
+
+
+def union(*several: Ranges) -> Ranges:
+    """What is in any of `several`; ranges that touch become one."""
+    merged: list[Range] = []
+    for first, last in sorted(one for ranges in several for one in ranges):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
+        else:
+            merged.append((first, last))
+    return tuple(merged)
 
 
 def size(ranges: Ranges) -> int:

@@ -29,7 +29,7 @@ from statemachines.kernel import (
     Timer,
     TimerFired,
 )
-from statemachines.missed_samples.ranges import Ranges, add, remove, size
+from statemachines.missed_samples.ranges import Ranges, add, overlap, remove, size, union
 
 MS = 1_000_000
 
@@ -162,6 +162,7 @@ class SourceRecord(msgspec.Struct, frozen=True, gc=False):
     expected: int = 0
     top: int = 0
     held: Ranges = ()
+    held_count: int = 0
     tries: tuple[Try, ...] = ()
     lost: Ranges = ()
     query_n: int = 0
@@ -207,77 +208,94 @@ def with_missing(tries: tuple[Try, ...], first: int, last: int) -> tuple[Try, ..
 
 
 def arrived(record: SourceRecord, event: Sample) -> SourceRecord:
-    """Keep what is new of the range; more than may be held convicts the oldest hole."""
+    """Keep what is new of the range, count the rest."""
     if record.history:
         record = reaches_back(record, event.first, event.last)
     record = heard_of(record, event.first, event.last)
-    first = max(event.first, record.expected)
-    before = size(record.held)
-    if first <= event.last:
-        tries = (Try(remove(one.missing, first, event.last), one.attempts) for one in record.tries)
+    first, last = max(event.first, record.expected), event.last
+    new = last - first + 1 - overlap(record.held, first, last) if first <= last else 0
+    if new:
+        tries = (Try(remove(one.missing, first, last), one.attempts) for one in record.tries)
         record = replace(
             record,
-            held=add(record.held, first, event.last),
+            held=add(record.held, first, last),
+            held_count=record.held_count + new,
             tries=tuple(one for one in tries if one.missing),
-            lost=remove(record.lost, first, event.last),
+            lost=remove(record.lost, first, last),
         )
-    again = event.last - event.first + 1 - (size(record.held) - before)
-    return replace(record, dropped=record.dropped + again)
+    again = last - event.first + 1 - new
+    return replace(record, dropped=record.dropped + again) if again else record
 
 
 def settle(record: SourceRecord) -> tuple[SourceRecord, Effects]:
     """Deliver and report, in order, as far as everything is settled; hold no more than may be held."""
+    record, effects = settle_known(record)
+    if record.held_count > record.recovery.pending:
+        record, more = settle_known(convict(record, record.expected, last_to_give_up(record)))
+        effects = (*effects, *more)
+    return record, effects
+
+
+def settle_known(record: SourceRecord) -> tuple[SourceRecord, Effects]:
+    """Deliver what is held and report what is lost, up to the first number that is missing."""
+    expected, held, lost = record.expected, record.held, record.lost
+    held_done = lost_done = delivered = 0
     effects: list[Tell] = []
     while True:
-        expected = record.expected
-        if record.held and record.held[0][0] == expected:
-            last = record.held[0][1]
+        if held_done < len(held) and held[held_done][0] == expected:
+            last = held[held_done][1]
             effects.append(Tell(Deliver(record.source, expected, last)))
-            record = replace(record, expected=last + 1, held=record.held[1:])
-        elif record.lost and record.lost[0][0] == expected:
-            last = record.lost[0][1]
+            delivered += last - expected + 1
+            held_done += 1
+        elif lost_done < len(lost) and lost[lost_done][0] == expected:
+            last = lost[lost_done][1]
             effects.append(Tell(Missed(record.source, expected, last)))
-            record = replace(record, expected=last + 1, lost=record.lost[1:])
-        elif size(record.held) > record.recovery.pending:
-            record = convict(record, expected, record.held[0][0] - 1)
+            lost_done += 1
         else:
-            return record, tuple(effects)
+            break
+        expected = last + 1
+    if effects:
+        left = record.held_count - delivered
+        record = replace(record, expected=expected, held=held[held_done:], held_count=left, lost=lost[lost_done:])
+    return record, tuple(effects)
+
+
+def last_to_give_up(record: SourceRecord) -> int:
+    """The end of the last of the oldest holes that must go so that no more is held than may be."""
+    left = record.held_count
+    end = record.top - 1
+    for first, last in record.held:
+        if left <= record.recovery.pending:
+            break
+        left -= last - first + 1
+        end = first - 1
+    return end
 
 
 def convict(record: SourceRecord, first: int, last: int) -> SourceRecord:
     """Give the missing numbers among `first`..`last` up."""
-    lost = record.lost
+    given_up: list[Ranges] = []
     kept: list[Try] = []
     for one in record.tries:
         left = remove(one.missing, first, last)
-        for low, high in one.missing:
-            if low <= last and high >= first:
-                lost = add(lost, max(low, first), min(high, last))
         if left:
             kept.append(Try(left, one.attempts))
-    return replace(record, tries=tuple(kept), lost=lost)
+        if left is not one.missing:
+            given_up.append(tuple((max(low, first), min(high, last)) for low, high in one.missing if low <= last))
+    found = tuple(one for ranges in given_up for one in ranges if one[0] <= one[1])
+    return replace(record, tries=tuple(kept), lost=union(record.lost, found))
 
 
 def query_over(record: SourceRecord, replied: bool) -> SourceRecord:
     """What was missing when the query was sent has been asked for once more, or is convicted."""
     recovery = record.recovery
-    last = record.asked_top - 1
     if replied and recovery.reliable:
-        return convict(record, 0, last)
-    counted: list[Try] = []
-    fresh: Ranges = ()
-    for one in record.tries:
-        asked = remove(one.missing, record.asked_top, record.top)
-        for low, high in remove(one.missing, 0, last):
-            fresh = add(fresh, low, high)
-        if asked:
-            counted.append(Try(asked, one.attempts + 1))
-    record = replace(record, tries=((Try(fresh, 0), *counted) if fresh else tuple(counted)))
-    for one in counted:
-        if one.attempts > recovery.retries:
-            for low, high in one.missing:
-                record = convict(record, low, high)
-    return record
+        return convict(record, 0, record.asked_top - 1)
+    asked = [Try(remove(one.missing, record.asked_top, record.top), one.attempts + 1) for one in record.tries]
+    new = union(*(remove(one.missing, 0, record.asked_top - 1) for one in record.tries))
+    lost = union(record.lost, *(one.missing for one in asked if one.attempts > recovery.retries))
+    kept = tuple(one for one in asked if one.missing and one.attempts <= recovery.retries)
+    return replace(record, tries=(Try(new, 0), *kept) if new else kept, lost=lost)
 
 
 def ask(record: SourceRecord, effects: Effects) -> tuple[SourceRecord, Effects]:
@@ -291,15 +309,28 @@ def ask(record: SourceRecord, effects: Effects) -> tuple[SourceRecord, Effects]:
 # -- guards ---------------------------------------------------------------------------------------------------------
 
 
+def shows_new_hole(record: SourceRecord, event: Sample) -> bool:
+    """Numbers before it were not known to exist."""
+    top = event.first if record.status is UNKNOWN and not record.from_start else record.top
+    return event.first > top
+
+
 def leaves_nothing(record: SourceRecord, event: Sample) -> bool:
-    """After it nothing is missing."""
-    return not settle(arrived(record, event))[0].tries
+    """After it nothing is missing: it fills every hole, or the holes are given up."""
+    might_give_up = record.history or record.held_count + event.last - event.first >= record.recovery.pending
+    if might_give_up:
+        return not settle(arrived(record, event))[0].tries
+    fills_all = all(event.first <= one.missing[0][0] and one.missing[-1][1] <= event.last for one in record.tries)
+    return fills_all and not shows_new_hole(record, event)
 
 
 def opens_hole(record: SourceRecord, event: Sample) -> bool:
     """It shows numbers missing that were not known to be, and they are worth asking for."""
-    top = event.first if record.status is UNKNOWN and not record.from_start else record.top
-    return event.first > top and not leaves_nothing(record, event)
+    return shows_new_hole(record, event) and not leaves_nothing(record, event)
+
+
+def is_next(record: SourceRecord, event: Sample) -> bool:
+    return event.first == record.expected
 
 
 def shows_loss(record: SourceRecord, event: Heartbeat) -> bool:
@@ -313,7 +344,7 @@ def has_history_open(record: SourceRecord, event: Event) -> bool:
 
 def fills_history(record: SourceRecord, event: Sample) -> bool:
     """More would be held than may be while the first query is open."""
-    return size(arrived(record, event).held) > record.recovery.history_limit
+    return arrived(record, event).held_count > record.recovery.history_limit
 
 
 def fills_history_at_once(record: SourceRecord, event: Sample) -> bool:
@@ -362,6 +393,14 @@ def live(record: SourceRecord, effects: Effects, now_ns: int) -> Done:
     if period_ms:
         effects = (*effects, SetTimer("period", now_ns + period_ms * MS, record.source))
     return record, effects
+
+
+def deliver(record: SourceRecord, event: Sample, now_ns: int) -> Done:
+    """All of it is in order: most steps of a life are this one."""
+    after = event.last + 1
+    return replace(record, expected=after, top=after, heard=True), (
+        Tell(Deliver(record.source, event.first, event.last)),
+    )
 
 
 def take(record: SourceRecord, event: Sample, now_ns: int) -> Done:
@@ -484,6 +523,7 @@ ROWS = (
     Row(Sample,        HISTORY,    LIVE,       fill_history_live,     fills_history_without_hole, "MS-16"),
     Row(Sample,        HISTORY,    RECOVERING, fill_history_and_ask,  fills_history,              "MS-16"),
     Row(Sample,        HISTORY,    STAY,       hold,                  None,                       "MS-14"),
+    Row(Sample,        LIVE,       STAY,       deliver,               is_next,                    "MS-03"),
     Row(Sample,        LIVE,       RECOVERING, take_and_ask,          opens_hole,                 "MS-04"),
     Row(Sample,        LIVE,       STAY,       take,                  None,                       "MS-03"),
     Row(Sample,        RECOVERING, LIVE,       take_the_rest,         leaves_nothing,             "MS-06"),
@@ -539,7 +579,7 @@ def accounts_for_every_number(record: SourceRecord) -> bool:
 
 def holds_no_more_than_it_may(record: SourceRecord) -> bool:
     limit = record.recovery.history_limit if record.status is HISTORY else record.recovery.pending
-    return size(record.held) <= limit
+    return record.held_count == size(record.held) <= limit
 
 
 def misses_nothing_while_live(record: SourceRecord) -> bool:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from statemachines.kernel import Node, Send, Tell
-from statemachines.missed_samples.ranges import add, remove, size
+from statemachines.missed_samples.ranges import add, overlap, remove, size, union
 from statemachines.missed_samples.source import (
     MS,
     SOURCE,
@@ -493,4 +493,6 @@ def test_ranges_are_sets(moves):
         known = known | part if adding else known - part
         assert {number for low, high in ranges for number in range(low, high + 1)} == known
         assert size(ranges) == len(known)
+        assert overlap(ranges, 10, 20) == len(known & set(range(10, 21)))
         assert all(a[1] + 1 < b[0] for a, b in pairwise(ranges))
+    assert union(ranges, ((5, 9),), ()) == add(ranges, 5, 9)
