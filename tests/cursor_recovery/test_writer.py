@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 from queue_world import World
 
 from statemachines.cursor_recovery.memory import (
@@ -69,7 +70,7 @@ def test_CR_01_a_block_larger_than_the_capacity_is_refused():
     assert outcome(world, bytes(16)) is Outcome.WRITTEN
 
 
-def test_CR_02_to_CR_22_a_whole_undisturbed_write_access_by_access():
+def test_CR_09_CR_15_CR_20_CR_21_a_whole_undisturbed_write_access_by_access():
     world = world_at(write_cursors=1, read_cursors=2)
     writer, made = requests(world, b"AAAAB")
     word = token(0, 1, NOW)
@@ -328,6 +329,42 @@ def test_CR_24_an_answer_that_was_not_asked_for_is_an_error(answer):
     node = Node(WRITER, new_writer(Queue(), 0, 1), name="w", now_ns=0)
     with pytest.raises(LocalProtocolError, match="CR-24"):
         node.feed(answer, 0)
+
+
+def test_CR_17_CR_18_position_then_head():
+    world = world_at()
+    fill(world, 40)
+    writer = world.begin(0, b"AAAA")
+    while writer.status is not WriterStatus.SET_POSITION:
+        world.access(0)
+    assert writer.asked == Store(position_of("write", 0), 40)
+    world.access(0)
+    world.access(0)
+    assert writer.asked == CompareAndSwap(WRITE_HEAD, 40, 60)
+    assert world.word(position_of("write", 0)) == 40
+
+
+def test_CR_22_released_with_the_word_that_was_put_there():
+    world = world_at()
+    writer = world.begin(0, b"AAAA")
+    while writer.status is not WriterStatus.RELEASE:
+        world.access(0)
+    assert writer.asked == CompareAndSwap(state_of("write", 0), token(0, 1, NOW), FREE)
+    world.access(0)
+    assert (writer.outcome, writer.position, world.free_cursors()) == (Outcome.WRITTEN, 0, [True, True])
+
+
+def test_CR_31_CR_32_a_record_that_breaks_them_is_told_from_one_that_does_not():
+    held = {invariant.clause: invariant.holds for invariant in WRITER.invariants}
+    world = world_at()
+    writer = world.begin(0, b"AAAA")
+    while writer.status is not WriterStatus.MOVE_HEAD:
+        world.access(0)
+    record = writer.node.record
+    assert held["CR-31"](record)
+    assert held["CR-32"](record)
+    assert not held["CR-31"](replace(record, token=FREE))
+    assert not held["CR-32"](replace(record, write_head=109))
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ KILLS = [(*case, k) for case in CASES for k in range(accesses(*case) + 1)]
 
 
 @pytest.mark.parametrize(("start", "cursors", "payload", "k"), KILLS)
-def test_after_any_access_of_a_killed_writer_the_queue_goes_on(start, cursors, payload, k):
+def test_CR_36_CR_37_CR_38_after_any_access_of_a_killed_writer_the_queue_goes_on(start, cursors, payload, k):
     world = start(write_cursors=cursors)
     head = world.word(WRITE_HEAD)
     dead = world.begin(0, payload)
@@ -85,7 +85,7 @@ def test_after_any_access_of_a_killed_writer_the_queue_goes_on(start, cursors, p
 
 
 @pytest.mark.parametrize(("start", "cursors", "payload"), CASES)
-def test_stale_every_cursor_of_a_dead_writer_becomes_free(start, cursors, payload):
+def test_CR_38_every_cursor_of_a_dead_writer_becomes_free(start, cursors, payload):
     for k in range(accesses(start, cursors, payload) + 1):
         world = start(write_cursors=cursors)
         world.begin(0, payload)
@@ -105,7 +105,7 @@ def test_stale_every_cursor_of_a_dead_writer_becomes_free(start, cursors, payloa
         assert all(world.free_cursors())
 
 
-def test_two_crashes_the_one_that_recovers_dies_too():
+def test_CR_38_two_crashes_the_one_that_recovers_dies_too():
     for k in range(accesses(plain, 1, b"AAAA") + 1):
         world = World(write_cursors=1)
         world.begin(0, b"AAAA")

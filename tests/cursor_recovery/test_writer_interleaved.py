@@ -53,7 +53,7 @@ def judge(world):
 
 @settings(deadline=None, max_examples=400)
 @given(MOVES, st.integers(1, 2))
-def test_INTEG_ACK_SPACE_EXCL_BOUND_however_two_writers_are_interleaved(moves, cursors):
+def test_CR_33_CR_34_CR_35_CR_36_CR_37_CR_38_however_two_writers_are_interleaved(moves, cursors):
     world = World(write_cursors=cursors)
     play(world, moves)
     judge(world)
@@ -71,7 +71,7 @@ def test_INTEG_ACK_SPACE_EXCL_BOUND_however_two_writers_are_interleaved(moves, c
 
 @settings(deadline=None, max_examples=200)
 @given(MOVES)
-def test_by_age_alone_a_slow_writer_is_fenced_and_the_queue_still_goes_on(moves):
+def test_CR_38_by_age_alone_a_slow_writer_is_fenced_and_the_queue_still_goes_on(moves):
     world = World(write_cursors=2, threshold_only=True)
     # Without a second lap: a slow writer's late stores then hit its own block only.
     play(world, [move for move in moves if move[0] != "consume"])
@@ -85,7 +85,7 @@ def test_by_age_alone_a_slow_writer_is_fenced_and_the_queue_still_goes_on(moves)
 
 @settings(deadline=None, max_examples=100)
 @given(st.lists(st.integers(0, 1), min_size=1, max_size=200), st.integers(0, 20), st.integers(0, 20))
-def test_WRITE_two_living_writers_in_an_empty_queue_both_publish(turns, one, two):
+def test_CR_38_two_living_writers_in_an_empty_queue_both_publish(turns, one, two):
     world = World(write_cursors=2)
     payloads = {0: bytes(one), 1: bytes(two)}
     for slot, payload in payloads.items():

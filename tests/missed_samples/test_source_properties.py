@@ -135,7 +135,9 @@ def play(world, moves, cut=None):
 
 @settings(deadline=None, max_examples=150)
 @given(MOVES, NUMBERS, st.booleans(), st.integers(0, 2))
-def test_REPORT_ORDER_ONCE_everything_is_delivered_or_reported_once_in_order(moves, gone, reliable, retries):
+def test_MS_20_MS_22_REPORT_ORDER_ONCE_everything_is_delivered_or_reported_once_in_order(
+    moves, gone, reliable, retries
+):
     recovery = Recovery(past=True, reliable=reliable, retries=retries)
     world = play(World(recovery, set(range(LAST + 1)) - gone), moves)
     world.finish()
@@ -144,7 +146,7 @@ def test_REPORT_ORDER_ONCE_everything_is_delivered_or_reported_once_in_order(mov
 
 @settings(deadline=None, max_examples=100)
 @given(MOVES, MOVES, NUMBERS, st.integers(0, 60))
-def test_REPORT_after_the_first_query_too(before, after, gone, limit):
+def test_MS_15_REPORT_after_the_first_query_too(before, after, gone, limit):
     recovery = Recovery(history_limit=limit)
     world = play(World(recovery, set(range(LAST + 1)) - gone, history=True), before)
     came = {n for kind, value in before if kind == "sample" for n in range(value[0], value[1] + 1)}
@@ -211,7 +213,7 @@ def test_QUIET_without_loss_nothing_is_asked(cuts, past):
 
 @settings(deadline=None, max_examples=100)
 @given(MOVES, st.integers(0, 8))
-def test_BOUND_no_more_is_held_than_allowed_and_what_is_given_up_is_reported(moves, pending):
+def test_MS_21_BOUND_no_more_is_held_than_allowed_and_what_is_given_up_is_reported(moves, pending):
     world = play(World(Recovery(past=True, pending=pending), set()), moves)  # the invariant MS-21 is checked each step
     world.finish()
     assert [n for one in world.told for n in range(one.first, one.last + 1)] == list(range(LAST + 1))
