@@ -76,20 +76,44 @@ def _numbers(chunks: list[Any], kind: Any, null: int) -> np.ndarray:
     return numbers
 
 
+def open_trace(path: Path) -> Any:
+    """The Parquet file, its columns and their types checked; raises `ConfigurationError` for any other."""
+    try:
+        file = pq.ParquetFile(path, read_dictionary=[name for name in NEEDED if name in TEXT])
+    except (pa.ArrowInvalid, OSError) as error:
+        raise ConfigurationError("trace", str(path), f"is not a Parquet file: {error}") from error
+    schema = file.schema_arrow
+    missing = [column for column in COLUMNS if column not in schema.names]
+    wrong = [
+        f"{name} is {schema.field(name).type}"
+        for name in NEEDED
+        if name in schema.names and not _fits(name, schema.field(name).type)
+    ]
+    if missing or wrong:
+        file.close()
+        what = (
+            f"lacks the columns {', '.join(missing)}" if missing else f"has columns of other types: {', '.join(wrong)}"
+        )
+        raise ConfigurationError("trace", str(path), what)
+    return file
+
+
+def _fits(name: str, kind: Any) -> bool:
+    """Texts are strings, with or without a dictionary; everything else is whole numbers."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if name in TEXT:
+        return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+    return bool(pa.types.is_integer(kind))
+
+
 def read_columns(path: Path) -> Iterator[Columns]:
     """The columns of a trace file, some whole runs at a time: about `SEGMENT` rows, or one run where that has more.
 
     What is judged then stays in the cache, and a file may be larger than the memory.  Raises `ConfigurationError` where
     columns are missing, rows are not sorted, or it is no Parquet file.
     """
-    try:
-        file = pq.ParquetFile(path, read_dictionary=[name for name in NEEDED if name in TEXT])
-    except (pa.ArrowInvalid, OSError) as error:
-        raise ConfigurationError("trace", str(path), f"is not a Parquet file: {error}") from error
-    with file:
-        missing = [column for column in COLUMNS if column not in file.schema_arrow.names]
-        if missing:
-            raise ConfigurationError("trace", str(path), f"lacks the columns {', '.join(missing)}")
+    with open_trace(path) as file:
         latest = -1
         for table in _whole_runs(file):
             columns = Columns(table)

@@ -27,7 +27,7 @@ def plain_tables(trace: TraceSet, protocol: str) -> Tables:
     return {
         "runs": sorted(found["runs"], key=lambda line: line["run"]),
         "verdicts": _sums(found["verdict"], ("check",), ("checked", "wrong")),
-        "findings": sorted(found["finding"], key=_place)[:FINDINGS],
+        "findings": _first_of_each(sorted(found["finding"], key=_place)),
         "accounts": sorted(found["stream"], key=lambda line: (line["run"], line["key"])),
         "latencies": [_spread(measure, values) for measure, values in _latencies(found["latency"])],
         "histograms": [line for measure, values in _latencies(found["latency"]) for line in _bins(measure, values)],
@@ -35,6 +35,17 @@ def plain_tables(trace: TraceSet, protocol: str) -> Tables:
         "totals": _sums(found["count"], ("kind", "event"), ("count",)),
         "faults": _faults(found["count"], found["stream"]),
     }
+
+
+def _first_of_each(findings: Records) -> Records:
+    """At most so many of each check."""
+    seen: Counter[str] = Counter()
+    kept = []
+    for finding in findings:
+        seen[finding["check"]] += 1
+        if seen[finding["check"]] <= FINDINGS:
+            kept.append(finding)
+    return kept
 
 
 def _place(line: dict[str, Any]) -> tuple[Any, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -18,8 +19,8 @@ from statemachines.kernel import GaplessError
 from statemachines_reports.runs import Result, judge_path, lookup_of
 from statemachines_reports.trace_set import TraceSet
 
-FINDINGS: Final = 200
-"""So many findings are kept; all are counted."""
+FINDINGS: Final = 40
+"""So many findings of each check are kept; all are counted."""
 
 Tables = dict[str, list[dict[str, Any]]]
 
@@ -40,7 +41,10 @@ FIELDS: Final = dict(field.split() for shape in SHAPES.values() for field in sha
 TABLES: Final = {
     "runs": "SELECT * FROM runs ORDER BY run",
     "verdicts": "SELECT check, sum(checked) AS checked, sum(wrong) AS wrong FROM verdict GROUP BY check ORDER BY check",
-    "findings": f"SELECT * FROM finding ORDER BY check, run, seq, detail LIMIT {FINDINGS}",
+    "findings": f"""
+        SELECT check, run, seq, detail FROM (
+            SELECT *, row_number() OVER (PARTITION BY check ORDER BY run, seq, detail) AS place FROM finding
+        ) WHERE place <= {FINDINGS} ORDER BY check, run, seq, detail""",
     "accounts": "SELECT * FROM stream ORDER BY run, key",
     "latencies": """
         SELECT measure, count(*) AS measured, percentile(value_ns, 0.5) AS p50_ns, percentile(value_ns, 0.9) AS p90_ns,
@@ -124,9 +128,18 @@ class Session:
 
     def tables(self, trace: TraceSet, protocol: str) -> Tables:
         """Judge the trace; every table as a list of records."""
+        from pyspark.errors import PySparkException
+
         results = self.judge(trace, protocol).cache()
         register(results)
-        return {name: self.sql(query) for name, query in TABLES.items()}
+        try:
+            return {name: self.sql(query) for name, query in TABLES.items()}
+        except PySparkException as error:
+            # What a task raises on purpose arrives as text, behind a traceback of its process.
+            said = re.findall(r"ConfigurationError: (.*)", str(error))
+            if not said:
+                raise
+            raise GaplessError(said[-1]) from error
 
     def judge(self, trace: TraceSet, protocol: str) -> Any:
         """A DataFrame of results, a task a file."""

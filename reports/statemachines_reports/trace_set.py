@@ -16,6 +16,7 @@ from statemachines.kernel import ConfigurationError, Fsm
 from statemachines.trace import RUN_COLUMNS, fingerprint
 from statemachines.trace.log import merge, read_logs
 from statemachines.trace.parquet import Run, TraceWriter
+from statemachines_reports.columns import open_trace
 
 
 class TraceSet:
@@ -36,6 +37,8 @@ class TraceSet:
         self.files = sorted(directory.glob("trace-*.parquet"))
         if not self.files:
             raise ConfigurationError("trace", str(directory), "holds no trace (trace-*.parquet, or *.ndjson)")
+        for path in self.files:
+            open_trace(path).close()
         self.runs = read_runs(directory)
         for run in self.runs.values():
             check_fingerprint(str(directory), run.fingerprint, ours)
@@ -60,8 +63,12 @@ class TraceSet:
 
 def parameters(run: Run) -> dict[str, Any]:
     """The parameters of a run."""
-    decoded: dict[str, Any] = json.loads(run.parameters)
-    return decoded
+    try:
+        return msgspec.json.decode(run.parameters, type=dict[str, Any])
+    except msgspec.MsgspecError as error:
+        raise ConfigurationError(
+            "parameters", run.parameters[:80], f"of run {run.run} are no object: {error}"
+        ) from error
 
 
 def check_fingerprint(where: str, theirs: str, ours: str) -> None:

@@ -50,3 +50,6 @@ def analyze(
         print(f"tables: {out / 'tables'}; page: {page}")
     if not analysis.held:
         raise typer.Exit(Exit.VIOLATED)
+    if any(check.level == "rows" and not check.checked for check in analysis.checks):
+        print("inconclusive: there is no step in this trace", file=sys.stderr)
+        raise typer.Exit(Exit.INCONCLUSIVE)

@@ -30,7 +30,7 @@ from statemachines.kernel import (
 )
 from statemachines.trace import TraceRow, event_row, step_rows
 from statemachines.trace.log import TraceLog, wall_offset_ns
-from statemachines.wire import Packet
+from statemachines.wire import Packet, shown
 
 logger = logging.getLogger("gapless")
 
@@ -116,7 +116,7 @@ class Runtime:
             try:
                 return self._handle(packet.sender, packet.to, packet.message, now_ns)
             except RemoteProtocolError as error:
-                logger.warning("dropped a message of %s: %s", packet.sender, error)
+                logger.warning("dropped a message of %s: %s", shown(packet.sender), shown(str(error)))
                 return []
             finally:
                 self._handled = -1

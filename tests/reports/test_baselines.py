@@ -9,7 +9,6 @@ import pytest
 from statemachines.kernel import ConfigurationError
 from statemachines.shared_subscriptions import MACHINES
 from statemachines_bench.judge_baselines import duckdb_judge, our_judge, polars_judge
-from statemachines_bench.judging import ROWS
 from statemachines_bench.repeat import repeat
 from statemachines_reports.pipeline import analyze
 from statemachines_sim.campaign import campaign
@@ -61,7 +60,3 @@ def test_a_repeated_trace_is_a_trace(tmp_path):
 def test_files_without_copies_are_refused(tmp_path):
     with pytest.raises(ConfigurationError, match="at least the number of files"):
         repeat(tmp_path, tmp_path / "long", copies=1, files=2)
-
-
-def test_the_rows_have_targets():
-    assert {row.name: row.target for row in ROWS} == {"judge-steps": 1.5, "judge-steps-duckdb": 1.0}

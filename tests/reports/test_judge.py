@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from statemachines.kernel import ConfigurationError
 from statemachines.shared_subscriptions import MACHINES
 from statemachines.trace import COLUMNS, fingerprint
 from statemachines.trace.parquet import TraceWriter
+from statemachines_reports import columns as columns_module
 from statemachines_reports.account import account_for, judge_acknowledged, judge_duplicates
 from statemachines_reports.columns import read_columns
 from statemachines_reports.judge import Steps, judge_file
@@ -146,6 +148,21 @@ def test_a_message_never_acknowledged_is_found(trace, tmp_path):
     assert "acknowledged" in wrong(changed(trace, tmp_path, corrupt))
 
 
+def test_the_account_names_what_is_missing_and_what_nobody_published(trace, tmp_path):
+    """As many are acknowledged as were published, but they are not the same."""
+
+    def corrupt(rows):
+        found = [row for row in rows if row["kind"] == "tell" and row["event"] == "acknowledged"]
+        lost = next(row for row in found if row["first"] == row["last"] > 0)
+        lost["first"] = lost["last"] = 1_000_000
+
+    (columns,) = read_columns(changed(trace, tmp_path, corrupt))
+    streams = account_for(columns)
+    assert sum(stream.acknowledged for stream in streams) == sum(stream.published for stream in streams)
+    assert [(stream.missing, stream.unknown) for stream in streams if stream.missing or stream.unknown] == [(1, 1)]
+    assert judge_acknowledged(streams).wrong == 1
+
+
 def test_a_duplicate_without_a_reason_is_found(trace, tmp_path):
     def corrupt(rows):
         place = find(rows, kind="tell", event="deliver")
@@ -161,6 +178,24 @@ def test_accounts_count_ranges(trace):
     assert sum(stream.acknowledged for stream in streams) == 5_000
     again = [World(named("storm"), number).run().duplicates for number in range(2)]
     assert [sum(s.duplicates for s in streams if s.run == number) for number in range(2)] == again
+
+
+def test_whole_runs_are_judged_some_at_a_time(trace, tmp_path, monkeypatch):
+    """A file is cut where runs end, never inside one, and what is found is the same."""
+    path = changed(trace, tmp_path, a_step_lost)
+    table = pq.read_table(path)
+    pq.write_table(table, path, row_group_size=1_000)
+    (whole,) = read_columns(path)
+    expected = {check: verdict.wrong for check, verdict in judged(path).items()}
+    monkeypatch.setattr(columns_module, "SEGMENT", 2_000)
+    parts = list(read_columns(path))
+    assert [part.runs() for part in parts] == [[one] for one in whole.runs()]
+    found = Counter()
+    for part in parts:
+        for verdict in judge_file(Steps(part, LOOKUP), LOOKUP, {}):
+            found[verdict.check] += verdict.wrong
+    assert found["continuity"] == expected["continuity"] == 1
+    assert found["rows"] == 0
 
 
 def test_measures(trace):
@@ -216,6 +251,15 @@ def test_a_trace_is_opened(trace, tmp_path):
     opened_set = opened(trace, tmp_path)
     opened_set.check_runs([0, 1])
     assert opened_set.exclusive == {0: True, 1: True}
+
+
+def test_rows_out_of_order_are_named(trace, tmp_path):
+    def swap(table):
+        return pa.concat_tables([table.slice(0, 10), table.slice(11, 1), table.slice(10, 1), table.slice(12)])
+
+    rewrite(trace, tmp_path, "trace", swap)
+    with pytest.raises(ConfigurationError, match=r"is not sorted by \(run, seq\) at run 0 seq 10"):
+        list(read_columns(tmp_path / "trace-storm.parquet"))
 
 
 def test_missing_columns_are_named(trace, tmp_path):

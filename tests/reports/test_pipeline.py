@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -137,3 +138,42 @@ def test_missing_java_is_named(monkeypatch):
     monkeypatch.setattr(session.shutil, "which", lambda name: None)
     with pytest.raises(GaplessError, match="openjdk-17-jre-headless"), session.Session():
         pass
+
+
+def spoilt(tmp_path, change):
+    """A quiet run whose trace table was changed."""
+    world = World(named("quiet"), 3)
+    outcome = world.run()
+    with TraceWriter(tmp_path / "trace", "spoilt") as writer:
+        writer.add(run_row(world.scenario, outcome, 0), world.rows)
+    path = tmp_path / "trace" / "trace-spoilt.parquet"
+    pq.write_table(change(pq.read_table(path)), path)
+    return tmp_path / "trace"
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda table: table.drop_columns(["row"]), "lacks the columns row"),
+        (lambda table: table.set_column(10, "row", table.column("row").cast("float64")), "row is double"),
+        (lambda table: table.take(list(range(table.num_rows - 1, -1, -1))), "trace-spoilt.parquet"),
+    ],
+)
+def test_the_command_names_what_is_wrong_with_a_trace_on_spark_too(tmp_path, capsys, change, says):
+    trace = spoilt(tmp_path, change)
+    assert cli.run(["analyze", str(trace), "--out", str(tmp_path / "out")]) == cli.Exit.USAGE
+    said = capsys.readouterr().err
+    assert says in said
+    assert "Traceback" not in said
+
+
+def test_a_trace_without_a_step_is_inconclusive(tmp_path, capsys):
+    def without_steps(table):
+        import pyarrow.compute as pc
+
+        kinds = pc.cast(table.column("kind"), "string")
+        return table.filter(pc.invert(pc.is_in(kinds, pa.array(["step", "timer"]))))
+
+    trace = spoilt(tmp_path, without_steps)
+    assert cli.run(["analyze", str(trace), "--out", str(tmp_path / "out")]) == cli.Exit.INCONCLUSIVE
+    assert "no step in this trace" in capsys.readouterr().err
