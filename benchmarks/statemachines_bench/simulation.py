@@ -88,8 +88,17 @@ def player(court: Court, name: str, number: int) -> Any:
     from statemachines_sim.process import Process
 
     class Player(Process):
+        def start(self) -> None:
+            """It plays when a ball comes."""
+
         def handle(self, sender: str, to: str, message: Any) -> Any:
             return self.host.feed(to, message, self._env.now)
+
+        def answered(self, party: str, answer: Any) -> Any:
+            return []
+
+        def told(self, party: str, event: Any) -> None:
+            """Nothing is told."""
 
     process = Player(court, name, 1)  # type: ignore[arg-type]
     process.host = Host()

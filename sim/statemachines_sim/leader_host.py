@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from statemachines.kernel import Message, Outgoing
+from statemachines.kernel import Event, Message, Outgoing
 from statemachines.shared_subscriptions.registry import Registry
 from statemachines_sim.process import Process
 
@@ -31,3 +31,6 @@ class LeaderHost(Process):
 
     def answered(self, party: str, answer: object) -> list[Outgoing]:
         return self.host.feed(party, answer, self._env.now)  # type: ignore[arg-type]
+
+    def told(self, party: str, event: Event) -> None:
+        """A leader resigned; the next `leader_wanted` starts another."""

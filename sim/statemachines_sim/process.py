@@ -6,6 +6,7 @@ host sees to it), as in a real process that was stopped and continued.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from statemachines_sim.world import World
 
 
-class Process:
+class Process(ABC):
     """Base of the processes; `life` is the incarnation."""
 
     host: Host
@@ -34,18 +35,19 @@ class Process:
 
     # -- what subclasses say ------------------------------------------------------------------------------------
 
+    @abstractmethod
     def start(self) -> None:
         """Begin."""
-        raise NotImplementedError
 
+    @abstractmethod
     def handle(self, sender: str, to: str, message: Message) -> list[Outgoing]:
         """A message for one of the host's parties."""
-        raise NotImplementedError
 
+    @abstractmethod
     def answered(self, party: str, answer: Any) -> list[Outgoing]:
         """An answer of a store to one of the host's parties."""
-        raise NotImplementedError
 
+    @abstractmethod
     def told(self, party: str, event: Event) -> None:
         """Something for the application."""
 

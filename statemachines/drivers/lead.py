@@ -13,17 +13,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from statemachines.drivers.lives import next_life, node_number
+from statemachines.drivers.lives import begin_life
 from statemachines.drivers.runtime import Runtime
 from statemachines.drivers.sqlite import SqliteGroupStore, SqliteStreamStore
 from statemachines.drivers.tcp import TcpTransport
 from statemachines.kernel import Answer, Event
-from statemachines.shared_subscriptions import MACHINES, group_store, stream_store
+from statemachines.shared_subscriptions import group_store, stream_store
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.message import BorrowerMessage
 from statemachines.shared_subscriptions.registry import Registry
-from statemachines.trace import fingerprint
-from statemachines.trace.log import FORMAT, Head, TraceLog
 from statemachines.wire import Codec
 
 HALT_S = 5.0
@@ -64,14 +62,11 @@ class LeaderNode:
     async def __aenter__(self) -> LeaderNode:
         self._groups = SqliteGroupStore(self._path)
         self._streams = SqliteStreamStore(self._path)
-        life = next_life(self._state, self.node)
-        number = node_number(life) if self._number is None else self._number
-        self._log = None
-        if self._trace is not None:
-            self._log = TraceLog(self._trace, Head(FORMAT, self.node, life, number, fingerprint(MACHINES), {}))
+        life = begin_life(self.node, self._state, self._trace, self._number)
+        self._log = life.log
         self._runtime = Runtime(
-            life,
-            number,
+            life.name,
+            life.number,
             {group_store.SERVICE: self._ask_groups, stream_store.SERVICE: self._ask_streams},
             handle=lambda sender, to, message, now: self._host.receive(to, message, now),
             answered=lambda party, answer, now: self._host.answer(party, answer, now),
@@ -79,9 +74,9 @@ class LeaderNode:
             log=self._log,
         )
         self._runtime.on_failure = self._failure.set
-        self._host = Registry(life, self.configuration, start_ns=self._start_ns, observe=self._runtime.observe)
+        self._host = Registry(life.name, self.configuration, start_ns=self._start_ns, observe=self._runtime.observe)
         self._transport = TcpTransport(
-            life=life,
+            life=life.name,
             role="leader",
             codec=Codec(BorrowerMessage),
             receive=self._runtime.receive,

@@ -1,4 +1,4 @@
-"""Lives: the number of each start of a node, kept on disk so that none is used twice.
+"""Lives: the number of each start of a node, kept on disk so that none is used twice; and the log of a life.
 
 Ids are made from it (`identity.incarnation`); two lives of one number would speak with each other's voice.
 """
@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 from statemachines.kernel import ConfigurationError, incarnation
+from statemachines.shared_subscriptions import MACHINES
+from statemachines.trace import fingerprint
+from statemachines.trace.log import FORMAT, Head, TraceLog
 
 
 def next_life(directory: Path, node: str) -> str:
@@ -41,3 +45,20 @@ def node_number(life: str) -> int:
     for byte in life.encode():
         value = (value ^ byte) * 0x100000001B3 % 2**64
     return 1 + value % (2**23 - 1)
+
+
+class Life(NamedTuple):
+    """One life of a node: its name (`NODE~NUMBER`), what its messages are numbered from, its log (None: no trace)."""
+
+    name: str
+    number: int
+    log: TraceLog | None
+
+
+def begin_life(node: str, state: Path, trace: Path | None, number: int | None) -> Life:
+    """The next life of `node`, counted in `state`, logged in `trace`; `number` instead of the one its name gives."""
+    name = next_life(state, node)
+    number = node_number(name) if number is None else number
+    if trace is None:
+        return Life(name, number, None)
+    return Life(name, number, TraceLog(trace, Head(FORMAT, node, name, number, fingerprint(MACHINES), {})))

@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-from statemachines.drivers.lives import next_life, node_number
+from statemachines.drivers.lives import begin_life
 from statemachines.drivers.sqlite import SqliteStreamStore
-from statemachines.shared_subscriptions import MACHINES
 from statemachines.shared_subscriptions.stream_store import Appended, Published
-from statemachines.trace import event_row, fingerprint
-from statemachines.trace.log import FORMAT, Head, TraceLog, wall_offset_ns
+from statemachines.trace import event_row
+from statemachines.trace.log import wall_offset_ns
 
 
 class Publisher:
@@ -39,12 +38,9 @@ class Publisher:
 
     async def __aenter__(self) -> Publisher:
         self._store = SqliteStreamStore(self._path)
-        self._life = next_life(self._state, self.node)
-        number = node_number(self._life) if self._number is None else self._number
-        self._log = None
+        life = begin_life(self.node, self._state, self._trace, self._number)
+        self._life, self._log = life.name, life.log
         self._offset = wall_offset_ns()
-        if self._trace is not None:
-            self._log = TraceLog(self._trace, Head(FORMAT, self.node, self._life, number, fingerprint(MACHINES), {}))
         return self
 
     async def __aexit__(

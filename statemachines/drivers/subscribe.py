@@ -20,20 +20,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from statemachines.drivers.lives import next_life, node_number
+from statemachines.drivers.lives import begin_life
 from statemachines.drivers.runtime import Runtime
 from statemachines.drivers.sqlite import SqliteStreamStore
 from statemachines.drivers.tcp import TcpTransport, parse_address
 from statemachines.kernel import Answer, Event, LocalProtocolError
-from statemachines.shared_subscriptions import MACHINES, stream_store
+from statemachines.shared_subscriptions import stream_store
 from statemachines.shared_subscriptions.borrower import Destroyed
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.message import LeaderMessage
 from statemachines.shared_subscriptions.session import Deliver, Ready
 from statemachines.shared_subscriptions.stream_store import Batch, Fetch, Fetched, parse_filter
 from statemachines.shared_subscriptions.subscription import Subscription
-from statemachines.trace import fingerprint
-from statemachines.trace.log import FORMAT, Head, TraceLog
 from statemachines.wire import Codec
 
 TURN_S = 0.005
@@ -106,14 +104,11 @@ class SharedSubscription:
 
     async def __aenter__(self) -> SharedSubscription:
         self._store = SqliteStreamStore(self._path)
-        life = next_life(self._state, self.node)
-        number = node_number(life) if self._number is None else self._number
-        self._log = None
-        if self._trace is not None:
-            self._log = TraceLog(self._trace, Head(FORMAT, self.node, life, number, fingerprint(MACHINES), {}))
+        life = begin_life(self.node, self._state, self._trace, self._number)
+        self._log = life.log
         self._runtime = Runtime(
-            life,
-            number,
+            life.name,
+            life.number,
             {stream_store.SERVICE: self._fetch},
             handle=lambda sender, to, message, now: self._host.receive(sender, message, now),
             answered=self._answered,
@@ -122,7 +117,7 @@ class SharedSubscription:
         )
         self._runtime.on_failure = self._ready.set
         self._host = Subscription(
-            life,
+            life.name,
             self.group,
             self.filter,
             "leader",
@@ -131,7 +126,7 @@ class SharedSubscription:
             observe=self._runtime.observe,
         )
         self._transport = TcpTransport(
-            life=life,
+            life=life.name,
             role="consumer",
             codec=Codec(LeaderMessage),
             receive=self._runtime.receive,
