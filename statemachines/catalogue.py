@@ -65,6 +65,7 @@ PROTOCOLS: Final = (
         assignment="assignment",
     ),
     _protocol("missed_samples", source="source"),
+    _protocol("cursor_recovery", writer="writer"),
 )
 
 CLAUSE_FOLDERS: Final = (Path(__file__).parent / "clauses", Path(__file__).parent.parent / "spec")
