@@ -67,7 +67,7 @@ class Stage:
         """Start one."""
         out = str(self.files[name])
         self._start(
-            name, "consumer", SUBSCRIPTION, "--leader", self.address, "--out", out, "--work-ms", "12", *self.config
+            name, "consumer", SUBSCRIPTION, "--leader", self.address, "--out", out, "--work-ms", "22", *self.config
         )
 
     def publisher(self, rate: int) -> None:
