@@ -18,6 +18,9 @@ def analyze(
         typer.Argument(metavar="DIR", help="Parquet of simulated runs, or the logs (*.ndjson) of a real one."),
     ],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where tables and page go.")] = Path("out/report"),
+    spark: Annotated[
+        bool, typer.Option("--spark/--no-spark", help="On Spark; or in this process, sooner for a few million rows.")
+    ] = True,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")] = False,
 ) -> None:
     """Judge every step of a trace with Spark: rows, continuity, exclusivity, accounting; tables and a page.
@@ -32,7 +35,7 @@ def analyze(
         if sys.stderr.isatty():
             print(text, file=sys.stderr)
 
-    analysis = judge(trace, out, progress=progress)
+    analysis = judge(trace, out, progress=progress, spark=spark)
     page = out / "index.html"
     write_page(page, f"Trace {trace.name}", str(trace), [part_of("Trace", analysis, trace, out)])
     if json:
