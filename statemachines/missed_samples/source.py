@@ -13,14 +13,12 @@ from msgspec.structs import replace
 
 from statemachines.kernel import (
     STAY,
-    Answer,
     Call,
     Effects,
     Event,
     Fsm,
     Ignore,
     Invariant,
-    Message,
     Row,
     Send,
     SetTimer,
@@ -29,55 +27,10 @@ from statemachines.kernel import (
     Timer,
     TimerFired,
 )
-from statemachines.missed_samples.ranges import Ranges, add, overlap, remove, size, union
+from statemachines.missed_samples.message import Deliver, Heartbeat, Missed, Query, QueryEnded, Sample
+from statemachines.missed_samples.ranges import Ranges, add, overlap, size
 
 MS = 1_000_000
-
-
-class Sample(Message, frozen=True, gc=False):
-    """Samples `first`..`last` of `source` arrived, from its publisher or in reply to a query."""
-
-    source: str
-    first: int
-    last: int
-
-
-class Heartbeat(Message, frozen=True, gc=False):
-    """The publisher has sent everything up to `last`."""
-
-    source: str
-    last: int
-
-
-class Query(Message, frozen=True, gc=False):
-    """To the caches: samples of `source` from `first` on; number `n` of the subscriber's queries to it."""
-
-    source: str
-    n: int
-    first: int
-
-
-class QueryEnded(Answer, frozen=True, gc=False):
-    """Query `n` is over; `replied`: it ended well, and some cache answered for the source."""
-
-    n: int
-    replied: bool
-
-
-class Deliver(Event, frozen=True, gc=False):
-    """To the application: samples `first`..`last`, in order."""
-
-    source: str
-    first: int
-    last: int
-
-
-class Missed(Event, frozen=True, gc=False):
-    """To the application: samples `first`..`last` will not come."""
-
-    source: str
-    first: int
-    last: int
 
 
 class Appeared(Call, frozen=True, gc=False):
@@ -142,17 +95,11 @@ UNKNOWN, HISTORY, LIVE, RECOVERING, RESTING, GONE = SourceStatus
 KNOWN = (LIVE, RECOVERING, RESTING)
 
 
-class Try(msgspec.Struct, frozen=True, gc=False):
-    """Numbers that are missing, and how many queries for them have ended."""
-
-    missing: Ranges
-    attempts: int
-
-
 class SourceRecord(msgspec.Struct, frozen=True, gc=False):
     """One source.  All below `expected` is delivered or reported; `top` is the lowest number never heard of.  Between
-    the two every number is in `held` (arrived), in one of `tries` (missing; the fewest attempts first), or in `lost`
-    (convicted, reported when everything before it is settled).  `asked_top`: `top` when the open query was sent;
+    the two a number is in `held` (arrived; `held_count` of them) or missing.  `asked_top`: `top` when the open query
+    was sent; `asked`: the same of the last queries that ended.  A missing number has been asked for by those above it:
+    the lower of two at least as often as the higher, so none needs a count of its own.
     `history`: the Subscriber's first query is open; `heard`: since the last retention; `new`, `alive`: see Appeared."""
 
     source: str
@@ -163,10 +110,9 @@ class SourceRecord(msgspec.Struct, frozen=True, gc=False):
     top: int = 0
     held: Ranges = ()
     held_count: int = 0
-    tries: tuple[Try, ...] = ()
-    lost: Ranges = ()
     query_n: int = 0
     asked_top: int = 0
+    asked: tuple[int, ...] = ()
     dropped: int = 0
     history: bool = False
     new: bool = False
@@ -174,136 +120,106 @@ class SourceRecord(msgspec.Struct, frozen=True, gc=False):
     heard: bool = False
 
     @property
+    def missing(self) -> int:
+        """How many numbers are missing; when everything before it is settled, `expected` is the first of them."""
+        return self.top - self.expected - self.held_count
+
+    @property
+    def attempts(self) -> int:
+        """How many queries for the first missing number have ended."""
+        return sum(top > self.expected for top in self.asked)
+
+    @property
     def from_start(self) -> bool:
         """What was sent before the first contact counts as missing."""
         return (self.recovery.past or self.new) and not self.history
+
+
+Done = tuple[SourceRecord, Effects]
 
 
 # -- what an event makes of the record ------------------------------------------------------------------------------
 
 
 def heard_of(record: SourceRecord, first: int, last: int) -> SourceRecord:
-    """Numbers up to `last` exist; what lies between the highest known and `first` is missing."""
+    """Numbers up to `last` exist; a source that was not known begins, with `first` or with the first there is."""
     if record.status is UNKNOWN:
         begin = 0 if record.from_start else first
-        record = replace(record, expected=begin, top=begin)
-    if first > record.top:
-        record = replace(record, tries=with_missing(record.tries, record.top, first - 1))
+        return replace(record, expected=begin, top=last + 1, heard=True)
     return replace(record, top=max(record.top, last + 1), heard=True)
-
-
-def reaches_back(record: SourceRecord, first: int, last: int) -> SourceRecord:
-    """While the first query is open a source begins with the lowest number that has come."""
-    if record.status is UNKNOWN or first >= record.expected:
-        return record
-    if last + 1 < record.expected:
-        record = replace(record, tries=with_missing(record.tries, last + 1, record.expected - 1))
-    return replace(record, expected=first)
-
-
-def with_missing(tries: tuple[Try, ...], first: int, last: int) -> tuple[Try, ...]:
-    if tries and tries[0].attempts == 0:
-        return (Try(add(tries[0].missing, first, last), 0), *tries[1:])
-    return (Try(((first, last),), 0), *tries)
 
 
 def arrived(record: SourceRecord, event: Sample) -> SourceRecord:
     """Keep what is new of the range, count the rest."""
-    if record.history:
-        record = reaches_back(record, event.first, event.last)
-    record = heard_of(record, event.first, event.last)
-    first, last = max(event.first, record.expected), event.last
+    first, last = event.first, event.last
+    record = heard_of(record, first, last)
+    if record.history and first < record.expected:
+        record = replace(record, expected=first)  # a source begins with the lowest that came, the order apart
+    first = max(first, record.expected)
     new = last - first + 1 - overlap(record.held, first, last) if first <= last else 0
-    if new:
-        tries = (Try(remove(one.missing, first, last), one.attempts) for one in record.tries)
-        record = replace(
-            record,
-            held=add(record.held, first, last),
-            held_count=record.held_count + new,
-            tries=tuple(one for one in tries if one.missing),
-            lost=remove(record.lost, first, last),
-        )
     again = last - event.first + 1 - new
-    return replace(record, dropped=record.dropped + again) if again else record
+    if new:
+        held = add(record.held, first, last)
+        return replace(record, held=held, held_count=record.held_count + new, dropped=record.dropped + again)
+    return replace(record, dropped=record.dropped + again)
 
 
-def settle(record: SourceRecord) -> tuple[SourceRecord, Effects]:
-    """Deliver and report, in order, as far as everything is settled; hold no more than may be held."""
-    record, effects = settle_known(record)
+def settle(record: SourceRecord, below: int = 0) -> Done:
+    """Deliver what is held and report what is missing below `below`, in order, up to the first number that is still to
+    come; hold no more than may be held."""
+    record, effects = settle_below(record, below)
     if record.held_count > record.recovery.pending:
-        record, more = settle_known(convict(record, record.expected, last_to_give_up(record)))
+        record, more = settle_below(record, first_to_keep(record))
         effects = (*effects, *more)
     return record, effects
 
 
-def settle_known(record: SourceRecord) -> tuple[SourceRecord, Effects]:
-    """Deliver what is held and report what is lost, up to the first number that is missing."""
-    expected, held, lost = record.expected, record.held, record.lost
-    held_done = lost_done = delivered = 0
+def settle_below(record: SourceRecord, below: int) -> Done:
+    expected, held = record.expected, record.held
+    done = delivered = 0
     effects: list[Tell] = []
     while True:
-        if held_done < len(held) and held[held_done][0] == expected:
-            last = held[held_done][1]
+        next_held = held[done][0] if done < len(held) else record.top
+        if done < len(held) and next_held == expected:
+            last = held[done][1]
             effects.append(Tell(Deliver(record.source, expected, last)))
             delivered += last - expected + 1
-            held_done += 1
-        elif lost_done < len(lost) and lost[lost_done][0] == expected:
-            last = lost[lost_done][1]
+            done += 1
+        elif expected < min(below, next_held):
+            last = min(below, next_held) - 1
             effects.append(Tell(Missed(record.source, expected, last)))
-            lost_done += 1
         else:
             break
         expected = last + 1
     if effects:
-        left = record.held_count - delivered
-        record = replace(record, expected=expected, held=held[held_done:], held_count=left, lost=lost[lost_done:])
+        record = replace(record, expected=expected, held=held[done:], held_count=record.held_count - delivered)
     return record, tuple(effects)
 
 
-def last_to_give_up(record: SourceRecord) -> int:
-    """The end of the last of the oldest holes that must go so that no more is held than may be."""
-    left = record.held_count
-    end = record.top - 1
+def first_to_keep(record: SourceRecord) -> int:
+    """Below it the holes must be given up so that no more is held than may be."""
+    left, below = record.held_count, 0
     for first, last in record.held:
         if left <= record.recovery.pending:
             break
         left -= last - first + 1
-        end = first - 1
-    return end
+        below = first
+    return below
 
 
-def convict(record: SourceRecord, first: int, last: int) -> SourceRecord:
-    """Give the missing numbers among `first`..`last` up."""
-    given_up: list[Ranges] = []
-    kept: list[Try] = []
-    for one in record.tries:
-        left = remove(one.missing, first, last)
-        if left:
-            kept.append(Try(left, one.attempts))
-        if left is not one.missing:
-            given_up.append(tuple((max(low, first), min(high, last)) for low, high in one.missing if low <= last))
-    found = tuple(one for ranges in given_up for one in ranges if one[0] <= one[1])
-    return replace(record, tries=tuple(kept), lost=union(record.lost, found))
-
-
-def query_over(record: SourceRecord, replied: bool) -> SourceRecord:
+def query_over(record: SourceRecord, replied: bool) -> Done:
     """What was missing when the query was sent has been asked for once more, or is convicted."""
-    recovery = record.recovery
-    if replied and recovery.reliable:
-        return convict(record, 0, record.asked_top - 1)
-    asked = [Try(remove(one.missing, record.asked_top, record.top), one.attempts + 1) for one in record.tries]
-    new = union(*(remove(one.missing, 0, record.asked_top - 1) for one in record.tries))
-    lost = union(record.lost, *(one.missing for one in asked if one.attempts > recovery.retries))
-    kept = tuple(one for one in asked if one.missing and one.attempts <= recovery.retries)
-    return replace(record, tries=(Try(new, 0), *kept) if new else kept, lost=lost)
+    if replied and record.recovery.reliable:
+        return settle(record, record.asked_top)
+    enough = record.recovery.retries + 1
+    asked = (*record.asked, record.asked_top)[-enough:]
+    return settle(replace(record, asked=asked), asked[0] if len(asked) == enough else 0)
 
 
-def ask(record: SourceRecord, effects: Effects) -> tuple[SourceRecord, Effects]:
+def ask(record: SourceRecord, effects: Effects) -> Done:
     """One open-ended query from the first missing number on."""
-    n = record.query_n + 1
-    first = min((one.missing[0][0] for one in record.tries), default=record.expected)
-    record = replace(record, query_n=n, asked_top=record.top)
-    return record, (*effects, Send(record.caches, Query(record.source, n, first)))
+    record = replace(record, query_n=record.query_n + 1, asked_top=record.top)
+    return record, (*effects, Send(record.caches, Query(record.source, record.query_n, record.expected)))
 
 
 # -- guards ---------------------------------------------------------------------------------------------------------
@@ -317,11 +233,10 @@ def shows_new_hole(record: SourceRecord, event: Sample) -> bool:
 
 def leaves_nothing(record: SourceRecord, event: Sample) -> bool:
     """After it nothing is missing: it fills every hole, or the holes are given up."""
-    might_give_up = record.history or record.held_count + event.last - event.first >= record.recovery.pending
-    if might_give_up:
-        return not settle(arrived(record, event))[0].tries
-    fills_all = all(event.first <= one.missing[0][0] and one.missing[-1][1] <= event.last for one in record.tries)
-    return fills_all and not shows_new_hole(record, event)
+    record = arrived(record, event)
+    if record.missing and record.held_count > record.recovery.pending:
+        record, _ = settle(record)
+    return not record.missing
 
 
 def opens_hole(record: SourceRecord, event: Sample) -> bool:
@@ -356,7 +271,7 @@ def fills_history_without_hole(record: SourceRecord, event: Sample) -> bool:
 
 
 def misses_nothing(record: SourceRecord, event: HistoryEnded) -> bool:
-    return not settle(record)[0].tries
+    return not settle(record)[0].missing
 
 
 def was_heard(record: SourceRecord, event: RetentionOver) -> bool:
@@ -369,22 +284,19 @@ def is_open(record: SourceRecord, event: QueryEnded) -> bool:
 
 
 def settles_all(record: SourceRecord, event: QueryEnded) -> bool:
-    return is_open(record, event) and not query_over(record, event.replied).tries
+    return is_open(record, event) and not query_over(record, event.replied)[0].missing
 
 
 def leaves_only_new(record: SourceRecord, event: QueryEnded) -> bool:
     """Numbers are missing, and none that the query that ended was sent for."""
-    tries = query_over(record, event.replied).tries
-    return is_open(record, event) and bool(tries) and all(one.attempts == 0 for one in tries)
+    return is_open(record, event) and not query_over(record, event.replied)[0].attempts
 
 
 def timeout_settles_all(record: SourceRecord, event: QueryTimeout) -> bool:
-    return not query_over(record, False).tries
+    return not query_over(record, False)[0].missing
 
 
 # -- actions --------------------------------------------------------------------------------------------------------
-
-Done = tuple[SourceRecord, Effects]
 
 
 def live(record: SourceRecord, effects: Effects, now_ns: int) -> Done:
@@ -425,7 +337,7 @@ def note_top_live(record: SourceRecord, event: Heartbeat, now_ns: int) -> Done:
     return live(*note_top(record, event, now_ns), now_ns)
 
 
-def miss(record: SourceRecord, event: Heartbeat, now_ns: int) -> Done:
+def hear(record: SourceRecord, event: Heartbeat, now_ns: int) -> Done:
     return heard_of(record, event.last + 1, event.last), ()
 
 
@@ -434,7 +346,7 @@ def miss_and_ask(record: SourceRecord, event: Heartbeat, now_ns: int) -> Done:
 
 
 def end_query(record: SourceRecord, event: QueryEnded, now_ns: int) -> Done:
-    return settle(query_over(record, event.replied))
+    return query_over(record, event.replied)
 
 
 def end_last_query(record: SourceRecord, event: QueryEnded, now_ns: int) -> Done:
@@ -446,7 +358,7 @@ def end_query_and_ask(record: SourceRecord, event: QueryEnded, now_ns: int) -> D
 
 
 def give_up_query(record: SourceRecord, event: QueryTimeout, now_ns: int) -> Done:
-    return settle(replace(query_over(record, False), query_n=record.query_n + 1))
+    return query_over(record, False)
 
 
 def give_up_last_query(record: SourceRecord, event: QueryTimeout, now_ns: int) -> Done:
@@ -508,9 +420,8 @@ def retention_ns(record: SourceRecord) -> int:
 
 def backoff_ns(record: SourceRecord) -> int:
     """Doubling with the attempts, up to the greatest."""
-    attempts = max((one.attempts for one in record.tries), default=1)
     recovery = record.recovery
-    return min(recovery.backoff_ms << min(max(attempts - 1, 0), 20), recovery.backoff_max_ms) * MS
+    return min(recovery.backoff_ms << min(max(record.attempts - 1, 0), 20), recovery.backoff_max_ms) * MS
 
 
 # fmt: off
@@ -534,7 +445,8 @@ ROWS = (
     Row(Heartbeat,     UNKNOWN,    RECOVERING, miss_and_ask,          shows_loss,                 "MS-02"),
     Row(Heartbeat,     UNKNOWN,    LIVE,       note_top_live,         None,                       "MS-01"),
     Row(Heartbeat,     LIVE,       RECOVERING, miss_and_ask,          shows_loss,                 "MS-07"),
-    Row(Heartbeat, (HISTORY, RECOVERING, RESTING), STAY, miss,        shows_loss,                 "MS-07"),
+    Row(Heartbeat,     LIVE,       STAY,       hear,                  None,                       "MS-12"),
+    Row(Heartbeat, (HISTORY, RECOVERING, RESTING), STAY, hear,        None,                       "MS-07"),
     Row(QueryEnded,    RECOVERING, LIVE,       end_last_query,        settles_all,                "MS-08"),
     Row(QueryEnded,    RECOVERING, RECOVERING, end_query_and_ask,     leaves_only_new,            "MS-09"),
     Row(QueryEnded,    RECOVERING, RESTING,    end_query,             is_open,                    "MS-10"),
@@ -552,7 +464,6 @@ ROWS = (
     Row(RetentionOver, LIVE,       STAY,       retain,                was_heard,                  "MS-19"),
     Row(RetentionOver, LIVE,       GONE,       None,                  None,                       "MS-19"),
     Row(RetentionOver, (RECOVERING, RESTING), STAY, retain,           None,                       "MS-19"),
-    Ignore((Heartbeat,),                 (HISTORY, *KNOWN),                   "MS-12"),
     Ignore((QueryEnded,),                (UNKNOWN, HISTORY, *KNOWN),          "MS-12"),
     Ignore((HistoryEnded,),              KNOWN,                               "MS-15"),
     Ignore((QueryTimeout,),              (UNKNOWN, HISTORY, LIVE, RESTING),   "MS-13"),
@@ -567,14 +478,13 @@ ROWS = (
 
 
 def accounts_for_every_number(record: SourceRecord) -> bool:
-    """held, tries and lost are disjoint and together expected..top - 1."""
-    parts = sorted([*record.held, *record.lost, *(one for each in record.tries for one in each.missing)])
-    place = record.expected
-    for first, last in parts:
-        if first != place or last < first:
+    """`held` is in order, apart, and between `expected` and `top`; what is next has been delivered."""
+    place = record.expected if record.status is HISTORY else record.expected + 1
+    for first, last in record.held:
+        if first < place or last < first:
             return False
-        place = last + 1
-    return place == record.top or (record.status is UNKNOWN and not parts)
+        place = last + 2
+    return place <= record.top + 1 or not record.held
 
 
 def holds_no_more_than_it_may(record: SourceRecord) -> bool:
@@ -583,8 +493,9 @@ def holds_no_more_than_it_may(record: SourceRecord) -> bool:
 
 
 def misses_nothing_while_live(record: SourceRecord) -> bool:
-    settled = record.expected == record.top
-    return settled if record.status in (UNKNOWN, LIVE, GONE) else bool(record.tries) or record.status is not RESTING
+    if record.status in (UNKNOWN, LIVE, GONE):
+        return record.expected == record.top
+    return record.missing > 0 or record.status is not RESTING
 
 
 SOURCE = Fsm(

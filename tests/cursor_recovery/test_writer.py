@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 from queue_world import World
 
+from statemachines.cursor_recovery.block import checksum, commit_word
 from statemachines.cursor_recovery.memory import (
     FREE,
     HEADER,
@@ -142,6 +143,13 @@ def test_CR_04_aged_is_older_than_the_threshold_strictly_and_the_future_is_not(a
     occupy(world, "write", 0, alive=False)
     world.now += age
     assert outcome(world) is expected
+
+
+def test_CR_04_a_stamp_is_rounded_so_that_no_cursor_looks_older_than_it_is():
+    world = world_at(NOW + 1, write_cursors=1, threshold_ns=10 * TICK_NS)
+    occupy(world, "write", 0, alive=False)
+    world.now += 10 * TICK_NS
+    assert outcome(world) is Outcome.NO_CURSOR
 
 
 @pytest.mark.parametrize(
@@ -288,7 +296,11 @@ def test_CR_19_the_slower_writer_begins_again_with_the_heads():
         world.access(0)
     assert world.write(1, b"BBBB").position == 0
     world.access(0)
-    assert slow.asked == Load(READ_HEAD)
+    asked = []
+    while slow.status is not WriterStatus.OWN_BEFORE_POSITION:
+        asked.append(slow.asked)
+        world.access(0)
+    assert asked == [Load(word) for word in (READ_HEAD, WRITE_HEAD, state_of("read", 0), state_of("read", 1))]
     assert world.finish(0).position == 20
     world.check_published()
 
@@ -307,6 +319,13 @@ def test_CR_20_the_marker_of_an_earlier_lap_is_not_this_block():
     world.consume()
     assert world.block(0) == b"AAAA"
     assert world.block(40) is None
+
+
+def test_CR_20_commit_word_and_checksum_are_of_this_position_and_these_bytes():
+    positions = range(0, 4096, 4)
+    assert len({commit_word(position) for position in positions}) == len(positions)
+    blocks = [(0, b"AAAA"), (4, b"AAAA"), (0, b"AAAB"), (0, b"AAA"), (0, b"AAAA\0")]
+    assert len({checksum(position, data) for position, data in blocks}) == len(blocks)
 
 
 def test_CR_21_a_block_across_the_end_goes_on_at_the_beginning():

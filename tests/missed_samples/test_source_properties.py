@@ -12,16 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from statemachines.kernel import Node, Send, Tell
+from statemachines.missed_samples.message import (
+    Deliver,
+    Heartbeat,
+    Missed,
+    QueryEnded,
+    Sample,
+)
 from statemachines.missed_samples.source import (
     MS,
     SOURCE,
-    Deliver,
-    Heartbeat,
     HistoryEnded,
-    Missed,
-    QueryEnded,
     Recovery,
-    Sample,
     SourceRecord,
     SourceStatus,
 )

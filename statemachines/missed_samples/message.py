@@ -1,0 +1,55 @@
+"""Messages: what a Subscriber, the publishers and the caches tell each other, and what the application is told.
+
+Numbers are absolute; each event carries a contiguous range, so that one step stands for a batch.  Payloads stay with
+the driver: it keeps what has arrived until `Deliver` or `Missed` has passed its number.
+"""
+
+from __future__ import annotations
+
+from statemachines.kernel import Answer, Event, Message
+
+
+class Sample(Message, frozen=True, gc=False):
+    """Samples `first`..`last` of `source` arrived, from its publisher or in reply to a query."""
+
+    source: str
+    first: int
+    last: int
+
+
+class Heartbeat(Message, frozen=True, gc=False):
+    """The publisher has sent everything up to `last`."""
+
+    source: str
+    last: int
+
+
+class Query(Message, frozen=True, gc=False):
+    """To the caches: samples of `source` from `first` on; number `n` of the subscriber's queries to it."""
+
+    source: str
+    n: int
+    first: int
+
+
+class QueryEnded(Answer, frozen=True, gc=False):
+    """Query `n` is over; `replied`: it ended well, and some cache answered for the source."""
+
+    n: int
+    replied: bool
+
+
+class Deliver(Event, frozen=True, gc=False):
+    """To the application: samples `first`..`last`, in order."""
+
+    source: str
+    first: int
+    last: int
+
+
+class Missed(Event, frozen=True, gc=False):
+    """To the application: samples `first`..`last` will not come."""
+
+    source: str
+    first: int
+    last: int
