@@ -178,6 +178,15 @@ def test_MS_08_a_reply_convicts_what_it_did_not_bring():
     assert bench.status is SourceStatus.LIVE
 
 
+def test_MS_08_only_what_was_missing_when_it_was_sent():
+    bench = Bench()
+    bench.sample(0)
+    bench.feed(Heartbeat("p", 3))
+    bench.feed(Heartbeat("p", 6))
+    assert bench.feed(QueryEnded(1, True)) == [Missed("p", 1, 3)]
+    assert bench.asked[-1] == Query("p", 2, 4)
+
+
 def test_MS_08_not_where_replies_may_be_lost():
     bench = Bench(reliable=False)
     bench.sample(0)
