@@ -68,8 +68,9 @@ class Court:
             self.network.begin(Fault(kind, 0, S, rate=0.001))
         self.processes = {name: player(self, name, number) for number, name in enumerate(("east", "west"), 1)}
 
-    def arrive(self, packet: Any) -> None:
+    def arrive(self, event: Any) -> None:
         """As a world does it."""
+        packet = event._value
         process = self.processes[packet[0]]
         if process.alive:
             process.receive(packet)
@@ -77,7 +78,7 @@ class Court:
     def play(self) -> float:
         """Nanoseconds a message."""
         for number in range(2 * UNDER_WAY):
-            self.network.send("east", "east~1", "west~1", Ball("east~1", "west~1", number))
+            self.network.send("east", "east~1", "west~1", Ball("east~1", "west~1", number), 0)
         network = self.network
         return ns_per_event(lambda: run_until(self.env, lambda: network.sent >= MESSAGES), MESSAGES)
 
@@ -91,10 +92,10 @@ def player(court: Court, name: str, number: int) -> Any:
         def start(self) -> None:
             """It plays when a ball comes."""
 
-        def handle(self, sender: str, to: str, message: Any) -> Any:
-            return self.host.feed(to, message, self._env.now)
+        def handle(self, sender: str, to: str, message: Any, now_ns: int) -> Any:
+            return self.host.feed(to, message, now_ns)
 
-        def answered(self, party: str, answer: Any) -> Any:
+        def answered(self, party: str, answer: Any, now_ns: int) -> Any:
             return []
 
         def told(self, party: str, event: Any) -> None:

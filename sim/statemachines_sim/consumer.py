@@ -38,13 +38,14 @@ class Consumer(Process):
         self._busy = False
 
     def start(self) -> None:
-        self.perform(self.host.start(self._env.now))
+        now_ns = self._env.now
+        self.perform(self.host.start(now_ns), now_ns)
 
-    def handle(self, sender: str, to: str, message: Message) -> list[Outgoing]:
-        return self.host.receive(sender, message, self._env.now)  # type: ignore[arg-type]
+    def handle(self, sender: str, to: str, message: Message, now_ns: int) -> list[Outgoing]:
+        return self.host.receive(sender, message, now_ns)  # type: ignore[arg-type]
 
-    def answered(self, party: str, answer: object) -> list[Outgoing]:
-        return self.host.feed(party, answer, self._env.now)  # type: ignore[arg-type]
+    def answered(self, party: str, answer: object, now_ns: int) -> list[Outgoing]:
+        return self.host.feed(party, answer, now_ns)  # type: ignore[arg-type]
 
     def told(self, party: str, event: Event) -> None:
         now = self._env.now
@@ -61,13 +62,19 @@ class Consumer(Process):
 
     def leave(self) -> None:
         """Unsubscribe."""
-        self._run(lambda: self.perform(self.host.unsubscribe(self._env.now)))
+        self._run(self._unsubscribe)
+
+    def _unsubscribe(self) -> None:
+        now_ns = self._env.now
+        self.perform(self.host.unsubscribe(now_ns), now_ns)
 
     def _go_on(self) -> None:
         if not self._busy:
-            self.perform(self.host.take(self._take, self._env.now))
+            now_ns = self._env.now
+            self.perform(self.host.take(self._take, now_ns), now_ns)
 
     def _finish(self, done: Deliver) -> None:
         self._busy = False
-        self.perform(self.host.acknowledge(done.stream, done.grant, done.first, done.last, self._env.now))
+        now_ns = self._env.now
+        self.perform(self.host.acknowledge(done.stream, done.grant, done.first, done.last, now_ns), now_ns)
         self._go_on()

@@ -26,11 +26,11 @@ class LeaderHost(Process):
     def start(self) -> None:
         """It waits for borrowers."""
 
-    def handle(self, sender: str, to: str, message: Message) -> list[Outgoing]:
-        return self.host.receive(to, message, self._env.now)  # type: ignore[arg-type]
+    def handle(self, sender: str, to: str, message: Message, now_ns: int) -> list[Outgoing]:
+        return self.host.receive(to, message, now_ns)  # type: ignore[arg-type]
 
-    def answered(self, party: str, answer: object) -> list[Outgoing]:
-        return self.host.feed(party, answer, self._env.now)  # type: ignore[arg-type]
+    def answered(self, party: str, answer: object, now_ns: int) -> list[Outgoing]:
+        return self.host.feed(party, answer, now_ns)  # type: ignore[arg-type]
 
     def told(self, party: str, event: Event) -> None:
         """A leader resigned; the next `leader_wanted` starts another."""

@@ -25,9 +25,9 @@ UNIT = 2**20
 
 
 class Network:
-    """`deliver(packet)` is called when a packet arrives."""
+    """`deliver(event)` is called when a packet arrives: the packet is the event's value."""
 
-    def __init__(self, env: Clock, net: Net, seed: int, recorder: Recorder, deliver: Callable[[Packet], None]) -> None:
+    def __init__(self, env: Clock, net: Net, seed: int, recorder: Recorder, deliver: Callable[[Any], None]) -> None:
         self._env = env
         self._recorder = recorder
         self._deliver = deliver
@@ -62,13 +62,13 @@ class Network:
         self._set([])
         self.cuts.clear()
 
-    def send(self, node: str, party: str, to: str, message: Message) -> None:
-        """From `party` on `node` to the party `to`."""
+    def send(self, node: str, party: str, to: str, message: Message, now_ns: int) -> None:
+        """From `party` on `node` to the party `to`, now."""
         env = self._env
         msg = self._counts[node]
         self._counts[node] = msg + 1
         self.sent += 1
-        name, tail = self._recorder.sent(env.now, node, party, message, to, msg)
+        name, tail = self._recorder.sent(now_ns, node, party, message, to, msg)
         dest = self._nodes.get(to)
         if dest is None:
             dest = self._nodes[to] = node_of(to)
@@ -82,7 +82,7 @@ class Network:
         elif bits >> 40 < self._reach:
             self._send_faulty(packet, delay, (bits >> 40) / UNIT)
         else:
-            env.timeout(delay, packet).callbacks.append(self._arrive)
+            env.timeout(delay, packet).callbacks.append(self._deliver)
 
     def drop(self, packet: Packet) -> None:
         """The message never arrives."""
@@ -111,10 +111,7 @@ class Network:
         self._schedule(packet, delay)
 
     def _schedule(self, packet: Packet, delay: int) -> None:
-        self._env.timeout(delay, packet).callbacks.append(self._arrive)
-
-    def _arrive(self, event: Any) -> None:
-        self._deliver(event._value)
+        self._env.timeout(delay, packet).callbacks.append(self._deliver)
 
     def _note(self, kind: str, packet: Packet) -> None:
         _, party, to, _, msg, name, tail = packet

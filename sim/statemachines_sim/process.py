@@ -40,11 +40,11 @@ class Process(ABC):
         """Begin."""
 
     @abstractmethod
-    def handle(self, sender: str, to: str, message: Message) -> list[Outgoing]:
+    def handle(self, sender: str, to: str, message: Message, now_ns: int) -> list[Outgoing]:
         """A message for one of the host's parties."""
 
     @abstractmethod
-    def answered(self, party: str, answer: Any) -> list[Outgoing]:
+    def answered(self, party: str, answer: Any, now_ns: int) -> list[Outgoing]:
         """An answer of a store to one of the host's parties."""
 
     @abstractmethod
@@ -60,22 +60,24 @@ class Process(ABC):
             return
         _, sender, to, message, msg, name, tail = packet
         recorder = self._recorder
-        recorder.message("deliver", self._env.now, self.node, to, name, sender, msg, tail)
+        now_ns = self._env.now
+        recorder.message("deliver", now_ns, self.node, to, name, sender, msg, tail)
         recorder.msg = msg
-        out = self.handle(sender, to, message)
+        out = self.handle(sender, to, message, now_ns)
         recorder.msg = -1
-        self.perform(out)
+        self.perform(out, now_ns)
 
-    def perform(self, out: list[Outgoing]) -> None:
+    def perform(self, out: list[Outgoing], now_ns: int) -> None:
         """Send, ask, tell; and see to the next wake-up."""
         for party, effect in out:
             if type(effect) is Send:
-                self._network.send(self.node, party, effect.to, effect.message)
+                self._network.send(self.node, party, effect.to, effect.message, now_ns)
             elif type(effect) is Ask:
-                self._ask(party, effect)
+                self._ask(party, effect, now_ns)
             else:
                 self.told(party, effect.event)  # type: ignore[union-attr]
-        self._rearm()
+        if self.host.has_timers:
+            self._rearm(now_ns)
 
     def after(self, delay_ns: int, run: Callable[[], None]) -> None:
         """Call `run` later, in this life, when not paused."""
@@ -105,11 +107,15 @@ class Process(ABC):
 
     # -- inside -------------------------------------------------------------------------------------------------
 
-    def _ask(self, party: str, effect: Ask) -> None:
-        self.world.recorder.ask(self._env.now, self.node, party, effect.request, effect.service)
+    def _ask(self, party: str, effect: Ask, now_ns: int) -> None:
+        self._recorder.ask(now_ns, self.node, party, effect.request, effect.service)
         self.world.stores[effect.service].ask(
-            effect.request, lambda answer: self._run(lambda: self.perform(self.answered(party, answer)))
+            effect.request, lambda answer: self._run(lambda: self._answer(party, answer))
         )
+
+    def _answer(self, party: str, answer: Any) -> None:
+        now_ns = self._env.now
+        self.perform(self.answered(party, answer, now_ns), now_ns)
 
     def _due(self, event: Any) -> None:
         self._run(event._value)
@@ -122,13 +128,13 @@ class Process(ABC):
         else:
             run()
 
-    def _rearm(self) -> None:
+    def _rearm(self, now_ns: int) -> None:
         """One wake-up is enough: an earlier deadline makes a new one, a later one is found when the old comes up."""
         deadline = self.host.deadline()
         if deadline is None or (self._wake_at is not None and self._wake_at <= deadline):
             return
         self._wake_at = deadline
-        delay = max(deadline - self._env.now, 0)
+        delay = max(deadline - now_ns, 0)
         self._env.timeout(delay, deadline).callbacks.append(self._wake)
 
     def _wake(self, event: Any) -> None:
@@ -137,4 +143,5 @@ class Process(ABC):
             self._run(self._fire)
 
     def _fire(self) -> None:
-        self.perform(self.host.fire(self._env.now))
+        now_ns = self._env.now
+        self.perform(self.host.fire(now_ns), now_ns)

@@ -12,6 +12,9 @@ Tail = tuple[str | None, int | None, int | None, int | None, int | None, str | N
 """key, term, grant, first, last and data of a message: the same in every row about it."""
 
 
+NO_DATA: tuple[str | None] = (None,)
+
+
 class Recorder:
     """`rows` is the trace so far; `msg` the message that is being handled; `data`: fill the data column."""
 
@@ -32,11 +35,14 @@ class Recorder:
             host = self._nodes.get(name)
             if host is None:
                 host = self._nodes[name] = node_of(name)
+            # A tuple and its tail are put together faster than they are unpacked into one.
             self.rows.append(
                 (
                     now_ns, host, node.fsm.name, name, found[1], found[0], before._value_,
-                    step.record.status._value_, step.row, "", self.msg, *found[2](event), None,
+                    step.record.status._value_, step.row, "", self.msg,
                 )
+                + found[2](event)
+                + NO_DATA
             )  # fmt: skip
         if self._monitors is not None:
             self._monitors.step(node, event, before, step, now_ns)
@@ -44,15 +50,15 @@ class Recorder:
     def sent(self, now_ns: int, node: str, party: str, message: Message, to: str, msg: int) -> tuple[str, Tail]:
         """A send; the name and the tail that later rows about the message have too."""
         name, _, cells = DESCRIBED.get(type(message)) or describe(type(message))
-        tail: Tail = (*cells(message), data_of(message) if self._data else None)
-        self.rows.append((now_ns, node, "", party, "send", name, "", "", -1, to, msg, *tail))
+        tail: Tail = cells(message) + ((data_of(message),) if self._data else NO_DATA)
+        self.rows.append((now_ns, node, "", party, "send", name, "", "", -1, to, msg) + tail)
         return name, tail
 
     def message(
         self, kind: str, now_ns: int, node: str, instance: str, name: str, peer: str, msg: int, tail: Tail
     ) -> None:
         """A deliver, drop or duplicate."""
-        self.rows.append((now_ns, node, "", instance, kind, name, "", "", -1, peer, msg, *tail))
+        self.rows.append((now_ns, node, "", instance, kind, name, "", "", -1, peer, msg) + tail)
 
     def tell(self, now_ns: int, node: str, instance: str, machine: str, event: Event) -> None:
         """Something for the application, or something that a publisher has done."""

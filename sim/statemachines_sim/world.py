@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import traceback
+from typing import Any
 
 import msgspec
 
@@ -134,7 +135,8 @@ class World:
         self.recorder.fault(self.env.now, node, "restart")
         self._launch(node)
 
-    def _arrive(self, packet: Packet) -> None:
+    def _arrive(self, event: Any) -> None:
+        packet: Packet = event._value
         process = self.processes.get(packet[0])
         if process is None or not process.alive:
             self.network.drop(packet)

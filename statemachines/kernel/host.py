@@ -38,6 +38,11 @@ class Host:
         """What a `Tell` of `party` means: events for parties here, or None: it is for the application."""
         return None
 
+    @property
+    def has_timers(self) -> bool:
+        """Some timer is armed, or was; or effects are owed."""
+        return bool(self._heap or self._owed)
+
     def add(self, node: Node[Any]) -> None:
         """Take in a node; its timers are armed already."""
         self.nodes[node.name] = node
