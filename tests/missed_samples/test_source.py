@@ -374,6 +374,13 @@ def test_MS_17_the_source_is_asked_periodically_while_nothing_is_missing():
     assert bench.node.armed()["period", "p"] == bench.now + 500 * MS
 
 
+def test_MS_17_from_the_first_contact_on_even_by_a_heartbeat():
+    bench = Bench(period_ms=500)
+    bench.feed(Heartbeat("p", 4))
+    bench.tick()
+    assert (bench.now, bench.asked) == (500 * MS, [Query("p", 1, 5)])
+
+
 @pytest.mark.parametrize(("new", "asked"), [(True, [Query("p", 1, 0)]), (False, [])])
 def test_MS_18_of_a_source_that_came_up_meanwhile_nothing_is_past(new, asked):
     bench = Bench()
