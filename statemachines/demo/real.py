@@ -22,6 +22,9 @@ SUBSCRIPTION = "$shared/readers/#"
 JOIN_AT, KILL_AT = 0.25, 0.5
 """Shares of the messages acknowledged when the third consumer joins, when the second is killed."""
 
+RATE, SECONDS = 1_500, 4
+"""The publisher's messages a second at most, and how long it publishes at least."""
+
 PATIENCE_S = 120.0
 """No run on this input takes longer; a longer one has lost something."""
 
@@ -73,7 +76,8 @@ class Stage:
     def publisher(self, rate: int) -> None:
         """Start it."""
         given = ["--input", str(self.path)] if self.path else []
-        self._start("publisher-1", "publisher", "--rate", str(rate), *given)
+        batch = str(max(1, min(50, rate // 20)))
+        self._start("publisher-1", "publisher", "--rate", str(rate), "--batch", batch, *given)
 
     def kill(self, name: str) -> int:
         """SIGKILL; the process id it had."""
@@ -127,7 +131,6 @@ def run(
     path: Path | None,
     say: Say,
     progress: Callable[[int, int], None],
-    rate: int = 1_500,
     config: Path | None = None,
 ) -> Real:
     """The whole real part, its files below `out` (must not exist); `progress(acknowledged, lines)`."""
@@ -137,13 +140,13 @@ def run(
     stage = Stage(out, path, config)
     begin = time.monotonic()
     bad: list[str] = []
+    joined = killed = False
     try:
         say(f"real: {total} lines of {len(topics)} files; 1 leader, 2 consumers, 1 publisher, each a process")
         stage.leader()
         stage.consumer("consumer-1")
         stage.consumer("consumer-2")
-        stage.publisher(rate)
-        joined = killed = False
+        stage.publisher(rate_for(total))
         for done in _acknowledged(stage, total, begin):
             progress(done, total)
             if not joined and done >= JOIN_AT * total:
@@ -157,10 +160,17 @@ def run(
                 say(f"real: {done} acknowledged; SIGKILL to consumer-2 (process {pid})")
             stage.check_alive("consumer-2" if killed else "")
     finally:
-        bad = stage.stop()
+        bad += stage.stop()
+    if not killed:
+        bad.append(f"{total} lines were read before a consumer could be killed: give a longer input")
     judged = account.check(topics, stage.files, "consumer-2")
     seconds = time.monotonic() - begin
     return Real(total, len(topics), judged.acknowledged, judged.got, judged.duplicates, seconds, judged.wrong + bad)
+
+
+def rate_for(total: int) -> int:
+    """Messages a second: a short input is published slowly, so that there is a middle to kill somebody in."""
+    return max(1, min(RATE, total // SECONDS))
 
 
 def _acknowledged(stage: Stage, total: int, begin: float) -> Iterator[int]:

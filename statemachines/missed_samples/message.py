@@ -10,18 +10,30 @@ from statemachines.kernel import Answer, Event, Message
 
 
 class Sample(Message, frozen=True, gc=False):
-    """Samples `first`..`last` of `source` arrived, from its publisher or in reply to a query."""
+    """Samples `first`..`last` of `source` arrived, from its publisher or in reply to a query.
+
+    Raises ValueError where that is not a range of numbers (decoding a message then fails as for any malformed one):
+    a range that ends before it begins would take the source back over numbers that are delivered.
+    """
 
     source: str
     first: int
     last: int
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.first <= self.last:
+            raise ValueError(f"sample {self.first}..{self.last} of {self.source!r}: expected 0 <= first <= last")
+
 
 class Heartbeat(Message, frozen=True, gc=False):
-    """The publisher has sent everything up to `last`."""
+    """The publisher has sent everything up to `last` (-1: nothing yet); raises ValueError below that."""
 
     source: str
     last: int
+
+    def __post_init__(self) -> None:
+        if self.last < -1:
+            raise ValueError(f"heartbeat {self.last} of {self.source!r}: expected the last number sent, at least -1")
 
 
 class Query(Message, frozen=True, gc=False):

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from statemachines.kernel import (
     STAY,
     Call,
+    ConfigurationError,
     Effects,
     Event,
     Fsm,
@@ -66,7 +67,8 @@ class RetentionOver(TimerFired, frozen=True, gc=False):
 class Recovery(msgspec.Struct, frozen=True):
     """How to recover; times in milliseconds.  `past`: what was sent before the first contact counts as missing;
     `reliable`: a query that ended well brought everything there was; `pending`: at most so many samples are held, and
-    `history_limit` while the first query is open; `period_ms`: how often to ask unprompted (0: never)."""
+    `history_limit` while the first query is open; `period_ms`: how often to ask unprompted (0: never).
+    `ConfigurationError` names the value that cannot be."""
 
     past: bool = False
     reliable: bool = True
@@ -78,6 +80,13 @@ class Recovery(msgspec.Struct, frozen=True):
     history_limit: int = 10_000
     period_ms: int = 0
     retention_ms: int = 3_600_000
+
+    def __post_init__(self) -> None:
+        least = {"timeout_ms": 1, "backoff_ms": 1, "backoff_max_ms": self.backoff_ms, "retention_ms": 1}
+        for key in ("retries", "timeout_ms", "backoff_ms", "backoff_max_ms", "pending", "history_limit", "period_ms",
+                    "retention_ms"):  # fmt: skip
+            if getattr(self, key) < least.get(key, 0):
+                raise ConfigurationError(key, getattr(self, key), f"at least {least.get(key, 0)}")
 
 
 class SourceStatus(Status):
@@ -132,7 +141,7 @@ class SourceRecord(msgspec.Struct, frozen=True, gc=False):
     @property
     def from_start(self) -> bool:
         """What was sent before the first contact counts as missing."""
-        return (self.recovery.past or self.new) and not self.history
+        return self.new or (self.recovery.past and not self.history)
 
 
 Done = tuple[SourceRecord, Effects]
@@ -259,11 +268,11 @@ def has_history_open(record: SourceRecord, event: Event) -> bool:
 
 def fills_history(record: SourceRecord, event: Sample) -> bool:
     """More would be held than may be while the first query is open."""
-    return arrived(record, event).held_count > record.recovery.history_limit
+    return record.history and arrived(record, event).held_count > record.recovery.history_limit
 
 
-def fills_history_at_once(record: SourceRecord, event: Sample) -> bool:
-    return record.history and fills_history(record, event)
+def is_new_in_history(record: SourceRecord, event: Heartbeat) -> bool:
+    return record.history and record.new
 
 
 def fills_history_without_hole(record: SourceRecord, event: Sample) -> bool:
@@ -427,12 +436,11 @@ def backoff_ns(record: SourceRecord) -> int:
 # fmt: off
 ROWS = (
     #   on             from        to          do                     when                        clause
-    Row(Sample,        UNKNOWN,    LIVE,       fill_history_live,     fills_history_at_once,      "MS-16"),
+    Row(Sample, (UNKNOWN, HISTORY), LIVE,      fill_history_live,     fills_history_without_hole, "MS-16"),
+    Row(Sample, (UNKNOWN, HISTORY), RECOVERING, fill_history_and_ask, fills_history,              "MS-16"),
     Row(Sample,        UNKNOWN,    HISTORY,    hold,                  has_history_open,           "MS-14"),
     Row(Sample,        UNKNOWN,    RECOVERING, take_and_ask,          opens_hole,                 "MS-02"),
     Row(Sample,        UNKNOWN,    LIVE,       take_the_rest,         None,                       "MS-01"),
-    Row(Sample,        HISTORY,    LIVE,       fill_history_live,     fills_history_without_hole, "MS-16"),
-    Row(Sample,        HISTORY,    RECOVERING, fill_history_and_ask,  fills_history,              "MS-16"),
     Row(Sample,        HISTORY,    STAY,       hold,                  None,                       "MS-14"),
     Row(Sample,        LIVE,       STAY,       deliver,               is_next,                    "MS-03"),
     Row(Sample,        LIVE,       RECOVERING, take_and_ask,          opens_hole,                 "MS-04"),
@@ -441,6 +449,7 @@ ROWS = (
     Row(Sample,        RECOVERING, STAY,       take,                  None,                       "MS-05"),
     Row(Sample,        RESTING,    LIVE,       take_the_rest,         leaves_nothing,             "MS-06"),
     Row(Sample,        RESTING,    STAY,       take,                  None,                       "MS-05"),
+    Row(Heartbeat,     UNKNOWN,    HISTORY,    hear,                  is_new_in_history,          "MS-18"),
     Row(Heartbeat,     UNKNOWN,    HISTORY,    note_top,              has_history_open,           "MS-14"),
     Row(Heartbeat,     UNKNOWN,    RECOVERING, miss_and_ask,          shows_loss,                 "MS-02"),
     Row(Heartbeat,     UNKNOWN,    LIVE,       note_top_live,         None,                       "MS-01"),

@@ -28,3 +28,7 @@ def test_a_group_survives_the_sigkill_of_a_consumer(tmp_path: Path) -> None:
     assert any("SIGKILL to consumer-2" in line for line in said)
     rows = list(merge(read_logs(tmp_path / "out" / "trace")))
     assert [(row[5], row[1]) for row in rows if row[4] == "fault"] == [("join", "consumer-3"), ("kill", "consumer-2")]
+
+
+def test_a_short_input_is_published_slowly_enough_to_kill_somebody_in_the_middle() -> None:
+    assert [real.rate_for(total) for total in (1, 3, 40, 4_800, 25_000)] == [1, 1, 10, 1_200, 1_500]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 from itertools import pairwise
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statemachines.kernel import Node, Send, Tell
+from statemachines.kernel import ConfigurationError, Node, Send, Tell
 from statemachines.missed_samples.message import (
     Deliver,
     Heartbeat,
@@ -387,6 +388,54 @@ def test_MS_18_of_a_source_that_came_up_meanwhile_nothing_is_past(new, asked):
     bench.feed(Appeared(new))
     bench.sample(2)
     assert bench.asked == asked
+
+
+@pytest.mark.parametrize("first", [Sample("p", 3, 3), Heartbeat("p", 2)])
+def test_MS_18_nor_while_the_first_query_is_open(first):
+    bench = Bench(history=True)
+    bench.feed(Appeared(True))
+    assert bench.feed(first) == []
+    assert bench.status is SourceStatus.HISTORY
+    bench.feed(HistoryEnded())
+    assert bench.asked == [Query("p", 1, 0)]
+    bench.sample(0, 3)
+    assert numbers(bench, Deliver) == [0, 1, 2, 3]
+
+
+def test_MS_18_nor_where_the_first_sample_ends_the_waiting():
+    bench = Bench(history=True, history_limit=2)
+    bench.feed(Appeared(True))
+    assert bench.sample(3, 9) == []
+    assert (bench.status, bench.asked) == (SourceStatus.RECOVERING, [Query("p", 1, 0)])
+
+
+@pytest.mark.parametrize(("first", "last"), [(5, 1), (5, 4), (-1, 3), (-5, -2)])
+def test_MS_24_a_malformed_range_never_reaches_the_machine(first, last):
+    good = msgspec.msgpack.encode(Sample("p", 5, 7))
+    bad = msgspec.msgpack.encode(["sample", "p", first, last])
+    assert msgspec.msgpack.decode(good, type=Sample) == Sample("p", 5, 7)
+    with pytest.raises(msgspec.ValidationError, match=f"{first}..{last} of 'p': expected 0 <= first <= last"):
+        msgspec.msgpack.decode(bad, type=Sample)
+    with pytest.raises(ValueError, match="expected 0 <= first <= last"):
+        Sample("p", first, last)
+
+
+def test_MS_24_a_heartbeat_says_at_least_that_nothing_was_sent():
+    bench = Bench()
+    bench.feed(Heartbeat("p", -1))
+    assert bench.sample(0) == [Deliver("p", 0, 0)]
+    with pytest.raises(ValueError, match="at least -1"):
+        Heartbeat("p", -2)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("retries", -1), ("timeout_ms", 0), ("backoff_ms", 0), ("backoff_max_ms", 99), ("pending", -1),
+     ("history_limit", -1), ("period_ms", -1), ("retention_ms", 0)],
+)  # fmt: skip
+def test_MS_24_a_setting_that_cannot_be_is_refused_by_name(key, value):
+    with pytest.raises(ConfigurationError, match=f"{key} = {value}: at least"):
+        Recovery(**{key: value})
 
 
 def test_MS_19_a_silent_source_is_forgotten_and_not_one_that_lives():
