@@ -19,23 +19,44 @@ java_major() {
   echo "${version:-0}"
 }
 
-# need COMMAND PACKAGE: the command is there, or Debian's package is installed, or we say what to install.
-need() {
-  if present "$1"; then return; fi
-  if [ "$(id -u)" = 0 ] && command -v apt-get > /dev/null 2>&1; then
-    echo "installing $2 (for the command $1)" >&2
-    if apt-get update -qq >&2 \
-      && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq -o Dpkg::Use-Pty=0 --no-install-recommends "$2" >&2; then
-      hash -r
-      if present "$1"; then return; fi
-    fi
-  fi
-  echo "setup: the command '$1' is missing or too old: install the package '$2' (Debian's name) and try again" >&2
-  exit 2
+# COMMAND PACKAGE: what must be there, and Debian's package that brings it.
+needed="java openjdk-17-jre-headless
+chromium chromium
+pg_ctlcluster postgresql
+redis-server redis-server
+spin spin
+gcc gcc"
+# Spark 4 runs on Java 17 or later; tests look at the HTML page in Chromium and keep groups in PostgreSQL; the benchmarks
+# compare with Redis; SPIN (its verifiers are compiled by gcc) is the second judge of the explorer.
+
+# missing: the lines of `needed` whose command is not there.
+missing() {
+  local command package
+  while read -r command package; do present "$command" || echo "$command $package"; done <<< "$needed"
 }
 
-need java openjdk-17-jre-headless # Spark 4 runs on Java 17 or later
-need chromium chromium            # the tests look at the HTML page
+# install_missing: Debian's packages in one go, where that is possible.
+install_missing() {
+  [ "$(id -u)" = 0 ] && command -v apt-get > /dev/null 2>&1 || return 0
+  local packages
+  packages=$(missing | cut -d' ' -f2)
+  echo "installing" $packages >&2
+  # shellcheck disable=SC2086
+  apt-get update -qq >&2 && DEBIAN_FRONTEND=noninteractive \
+    apt-get install -y -qq -o Dpkg::Use-Pty=0 --no-install-recommends $packages >&2 || true
+  hash -r
+}
+
+if [ -n "$(missing)" ]; then
+  install_missing
+  still=$(missing)
+  if [ -n "$still" ]; then
+    while read -r command package; do
+      echo "setup: the command '$command' is missing or too old: install the package '$package' (Debian's name) and try again" >&2
+    done <<< "$still"
+    exit 2
+  fi
+fi
 
 sum=$(cat requirements.lock pyproject.toml | cksum)
 stamp=.venv/.gapless-setup
