@@ -63,6 +63,7 @@ PROTOCOLS: Final = (
         leader="leader",
         member="member",
         assignment="assignment",
+        group="group",
     ),
     _protocol("missed_samples", source="source"),
     _protocol("cursor_recovery", writer="writer"),

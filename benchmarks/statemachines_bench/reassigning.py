@@ -10,7 +10,7 @@ from statemachines.kernel import Fifo, Map
 from statemachines.shared_subscriptions.assignment import GRANTED, AssignmentRecord
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.leader import LEADER
-from statemachines.shared_subscriptions.leader_record import LEADING, LeaderRecord
+from statemachines.shared_subscriptions.leader_record import LEADING, Known, LeaderRecord, Rank
 from statemachines.shared_subscriptions.member import MemberRecord
 from statemachines.shared_subscriptions.message import LeaderWanted
 from statemachines.shared_subscriptions.plan import shares
@@ -34,7 +34,7 @@ def group(members: int, streams: int) -> LeaderRecord:
             grant += 1
             stream = f"{grant % 4}.0/t{grant:06}"
             grants[grant] = stream
-            listed[stream] = 0
+            listed[stream] = Known(0, grant % 4, 0)
             assigned[stream] = AssignmentRecord(link, stream, grant, 0, 10**9, 10**10, GRANTED)
         joined[name] = MemberRecord(link, configuration, count=share, share=share, grants=Map(grants))
     return LeaderRecord(
@@ -46,6 +46,7 @@ def group(members: int, streams: int) -> LeaderRecord:
         epoch=1,
         root_known=True,
         streams=Map(listed),
+        ranks=Map({(shard, 0): rank(listed, shard) for shard in range(4)}),
         live=streams,
         members=Map(joined),
         registration=members,
@@ -53,6 +54,12 @@ def group(members: int, streams: int) -> LeaderRecord:
         grant=grant,
         free=Fifo(),
     )
+
+
+def rank(listed: dict[str, Known], shard: int) -> Rank:
+    """The streams of one shard, all of one generation."""
+    streams = {stream: True for stream, known in listed.items() if known.shard == shard}
+    return Rank(Map(streams), len(streams), open=True)
 
 
 def join_ms(record: LeaderRecord) -> float:

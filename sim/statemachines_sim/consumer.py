@@ -29,6 +29,7 @@ class Consumer(Process):
             world.filter,
             "leader-1",
             scenario.configuration,
+            start_ns=0,
             observe=world.recorder.step,
             check=world.checks,
         )

@@ -19,9 +19,7 @@ class LeaderHost(Process):
 
     def __init__(self, world: World, node: str, number: int) -> None:
         super().__init__(world, node, number)
-        self.host = Registry(
-            self.life, world.scenario.configuration, start_ns=0, observe=world.recorder.step, check=world.checks
-        )
+        self.host = Registry(self.life, world.scenario.configuration, observe=world.recorder.step, check=world.checks)
 
     def start(self) -> None:
         """It waits for borrowers."""

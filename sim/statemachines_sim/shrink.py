@@ -47,20 +47,22 @@ def shrink(
 
 
 def leave_out(items: tuple[T, ...], fails: Callable[[tuple[T, ...]], bool]) -> tuple[T, ...]:
-    """Leave out as many items as possible while `fails` stays true: halves first, then smaller and smaller parts."""
+    """Leave out as many items as possible while `fails` stays true: halves first, then smaller and smaller parts, at
+    last one by one until none can be left out."""
     if fails(()):
         return ()
-    size = len(items) // 2
-    while size >= 1:
-        begin = 0
+    size = max(len(items) // 2, 1)
+    while True:
+        before, begin = len(items), 0
         while begin < len(items):
             candidate = items[:begin] + items[begin + size :]
             if candidate and fails(candidate):
                 items = candidate
             else:
                 begin += size
-        size //= 2
-    return items
+        if size == 1 and len(items) == before:
+            return items
+        size = max(size // 2, 1)
 
 
 def weaken(schedule: tuple[Fault, ...], fails: Callable[[tuple[Fault, ...]], bool]) -> tuple[Fault, ...]:

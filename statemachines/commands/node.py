@@ -25,6 +25,10 @@ Trace = Annotated[Path | None, typer.Option(metavar="DIR", help="Append a log of
 Config = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", help="TOML with times of the group, in milliseconds.")
 ]
+Start = Annotated[
+    str,
+    typer.Option(metavar="now|beginning", help="Where the group begins to read what is stored, if this declares it."),
+]
 Number = Annotated[int | None, typer.Option(help="Numbers the messages in traces; default: from the name.", min=1)]
 
 
@@ -33,9 +37,6 @@ def leader(
     store: Store,
     listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Port 0: any.")] = "127.0.0.1:7411",
     name: Annotated[str, typer.Option(help="Name of this node.")] = "leader-1",
-    start: Annotated[
-        str, typer.Option(metavar="now|beginning", help="Where a new group begins to read what is stored.")
-    ] = "now",
     state: State = None,
     trace: Trace = None,
     config: Config = None,
@@ -48,8 +49,6 @@ def leader(
     from statemachines.drivers.lead import LeaderNode
     from statemachines.drivers.tcp import parse_address
 
-    if start not in ("now", "beginning"):
-        raise ConfigurationError("--start", start, "must be now or beginning")
     configuration = read_configuration(config)
 
     async def work() -> None:
@@ -60,7 +59,6 @@ def leader(
             state=state,
             trace=trace,
             configuration=configuration,
-            start_ns=0 if start == "beginning" else -1,
             number=number,
         )
         async with node:
@@ -80,6 +78,7 @@ def consumer(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Append what was got and acknowledged; default: print it.")
     ] = None,
+    start: Start = "now",
     batch: Annotated[int, typer.Option(min=1, max=10_000, help="Messages taken at a time.")] = 20,
     work_ms: Annotated[float, typer.Option(min=0, help="Time spent on each batch.")] = 0.0,
     state: State = None,
@@ -118,6 +117,7 @@ def consumer(
             state=state,
             trace=trace,
             configuration=configuration,
+            start=start,
             number=number,
         )
         async with joined as messages:
@@ -135,6 +135,7 @@ def publisher(
     ] = None,
     name: Annotated[str, typer.Option(help="Name of this node.")] = "publisher-1",
     rate: Annotated[int, typer.Option(min=1, help="Messages a second.")] = 2_000,
+    start: Start = "now",
     batch: Annotated[int, typer.Option(min=1, max=10_000, help="Messages in one append.")] = 50,
     state: State = None,
     trace: Trace = None,

@@ -59,7 +59,7 @@ class Stage:
 
     def leader(self) -> None:
         """Start it, and wait until it listens."""
-        process = self._start("leader-1", "leader", "--listen", "127.0.0.1:0", "--start", "beginning", *self.config)
+        process = self._start("leader-1", "leader", "--listen", "127.0.0.1:0", *self.config)
         assert process.stdout is not None
         said = process.stdout.readline()
         if not said.startswith("listening on "):
@@ -70,7 +70,18 @@ class Stage:
         """Start one."""
         out = str(self.files[name])
         self._start(
-            name, "consumer", SUBSCRIPTION, "--leader", self.address, "--out", out, "--work-ms", "22", *self.config
+            name,
+            "consumer",
+            SUBSCRIPTION,
+            "--leader",
+            self.address,
+            "--out",
+            out,
+            "--work-ms",
+            "22",
+            "--start",
+            "beginning",
+            *self.config,
         )
 
     def publisher(self, rate: int) -> None:

@@ -29,8 +29,8 @@ HALT_S = 5.0
 
 
 class LeaderNode:
-    """`listen`: (host, port), port 0 for any; `store`: path of the database with both stores; groups that it declares
-    begin at `start_ns` of store time (-1: when they are declared).  The rest as for `SharedSubscription`."""
+    """`listen`: (host, port), port 0 for any; `store`: path of the database with both stores.  The rest as for
+    `SharedSubscription`."""
 
     def __init__(
         self,
@@ -41,7 +41,6 @@ class LeaderNode:
         state: str | Path | None = None,
         trace: str | Path | None = None,
         configuration: Configuration | None = None,
-        start_ns: int = -1,
         number: int | None = None,
     ) -> None:
         self.configuration = (configuration or Configuration()).check()
@@ -50,7 +49,6 @@ class LeaderNode:
         self._path = Path(store)
         self._state = Path(state) if state is not None else self._path.parent
         self._trace = None if trace is None else Path(trace)
-        self._start_ns = start_ns
         self._number = number
         self._failure = asyncio.Event()
 
@@ -74,7 +72,7 @@ class LeaderNode:
             log=self._log,
         )
         self._runtime.on_failure = self._failure.set
-        self._host = Registry(life.name, self.configuration, start_ns=self._start_ns, observe=self._runtime.observe)
+        self._host = Registry(life.name, self.configuration, observe=self._runtime.observe)
         self._transport = TcpTransport(
             life=life.name,
             role="leader",

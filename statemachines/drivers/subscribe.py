@@ -22,12 +22,13 @@ from typing import Any
 
 from statemachines.drivers.lives import begin_life
 from statemachines.drivers.runtime import Runtime
-from statemachines.drivers.sqlite import SqliteStreamStore
+from statemachines.drivers.sqlite import SqliteGroupStore, SqliteStreamStore
 from statemachines.drivers.tcp import TcpTransport, parse_address
 from statemachines.kernel import Answer, Event, LocalProtocolError
-from statemachines.shared_subscriptions import stream_store
+from statemachines.shared_subscriptions import group_store, stream_store
 from statemachines.shared_subscriptions.borrower import Destroyed
 from statemachines.shared_subscriptions.configuration import Configuration
+from statemachines.shared_subscriptions.group import DeclarationRefused, differing, start_of
 from statemachines.shared_subscriptions.message import LeaderMessage
 from statemachines.shared_subscriptions.session import Deliver, Ready
 from statemachines.shared_subscriptions.stream_store import Batch, Fetch, Fetched, parse_filter
@@ -68,8 +69,9 @@ class SharedSubscription:
     """A member of a consumer group; use it as `async with`, then iterate.
 
     `subscription`: `$shared/GROUP/FILTER`; `leader`: HOST:PORT of the leader host; `store`: path of the stream store;
-    `node`: name of this process, one at a time; `state`: directory for the number of its life (default: beside the
-    store); `trace`: directory for its log; `number`: for messages in traces, if two nodes' should clash.
+    `start`: where the group begins if it is not declared yet: "now", "beginning" (everything stored), or nanoseconds
+    of store time; `node`: name of this process, one at a time; `state`: directory for the number of its life (default:
+    beside the store); `trace`: directory for its log; `number`: for messages in traces, if two nodes' should clash.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class SharedSubscription:
         state: str | Path | None = None,
         trace: str | Path | None = None,
         configuration: Configuration | None = None,
+        start: str | int = "now",
         buffer: int = 256,
         number: int | None = None,
     ) -> None:
@@ -92,6 +95,7 @@ class SharedSubscription:
         self._path = Path(store)
         self._state = Path(state) if state is not None else self._path.parent
         self._trace = None if trace is None else Path(trace)
+        self._start_ns = start_of(start)
         self._buffer = buffer
         self._number = number
         self._payloads: dict[str, Payloads] = {}
@@ -103,13 +107,14 @@ class SharedSubscription:
     # -- life ---------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> SharedSubscription:
+        self._groups = SqliteGroupStore(self._path)
         self._store = SqliteStreamStore(self._path)
         life = begin_life(self.node, self._state, self._trace, self._number)
         self._log = life.log
         self._runtime = Runtime(
             life.name,
             life.number,
-            {stream_store.SERVICE: self._fetch},
+            {stream_store.SERVICE: self._fetch, group_store.SERVICE: self._ask_groups},
             handle=lambda sender, to, message, now: self._host.receive(sender, message, now),
             answered=self._answered,
             told=self._told,
@@ -122,6 +127,7 @@ class SharedSubscription:
             self.filter,
             "leader",
             self.configuration,
+            start_ns=self._start_ns,
             buffer=self._buffer,
             observe=self._runtime.observe,
         )
@@ -146,6 +152,7 @@ class SharedSubscription:
         await self._runtime.close()
         await self._transport.__aexit__(None, None, None)
         await self._store.close()
+        await self._groups.close()
         if self._log is not None:
             self._log.close()
 
@@ -215,14 +222,20 @@ class SharedSubscription:
     def _raise_failure(self) -> None:
         if self._runtime.failed is not None:
             raise self._runtime.failed
+        refused = self._host.refused
+        if refused is not None:
+            raise differing(self.configuration, refused.properties)
 
     # -- from the machines --------------------------------------------------------------------------------------
 
     def _told(self, party: str, event: Event) -> None:
         if isinstance(event, Deliver):
             self._taken = event
-        elif isinstance(event, Ready | Destroyed):
+        elif isinstance(event, Ready | Destroyed | DeclarationRefused):
             self._ready.set()
+
+    async def _ask_groups(self, party: str, request: Any) -> tuple[Answer, ...]:
+        return await self._groups.ask(request)
 
     async def _fetch(self, party: str, request: Any) -> tuple[Answer, ...]:
         if not isinstance(request, Fetch):
@@ -232,7 +245,7 @@ class SharedSubscription:
         return (answer,)
 
     def _answered(self, party: str, answer: Answer, now_ns: int) -> list[Any]:
-        out = self._host.answer(answer, now_ns)
+        out = self._host.answer(party, answer, now_ns)
         if isinstance(answer, Fetched):
             for batch, payloads in zip(answer.batches, self._fetched, strict=True):
                 self._keep(batch, payloads)

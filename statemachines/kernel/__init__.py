@@ -34,6 +34,7 @@ from statemachines.kernel.host import Inward as Inward
 from statemachines.kernel.host import Outgoing as Outgoing
 from statemachines.kernel.identity import fresh as fresh
 from statemachines.kernel.identity import incarnation as incarnation
+from statemachines.kernel.identity import is_fresh as is_fresh
 from statemachines.kernel.identity import node_of as node_of
 from statemachines.kernel.node import Node as Node
 from statemachines.kernel.pmap import Fifo as Fifo

@@ -25,6 +25,11 @@ def fresh(host: str, number: int) -> str:
     return f"{host}/{number}"
 
 
+def is_fresh(party: str) -> bool:
+    """It is the id of a thing that some incarnation made, not the name of a node."""
+    return "/" in party
+
+
 def node_of(party: str) -> str:
     """The node that the party with this id lives on."""
     return party.partition("~")[0]

@@ -33,6 +33,10 @@ class Release(Call, frozen=True, gc=False):
     """From the Leader: the borrower is gone (expiry, kick, disconnect)."""
 
 
+class Vanish(Call, frozen=True, gc=False):
+    """From the Leader: the store has dropped the stream's generation."""
+
+
 class ResendTimer(TimerFired, frozen=True, gc=False):
     """What was sent has not been answered."""
 
@@ -94,6 +98,10 @@ def send_revoke(record: AssignmentRecord, event: Event, now_ns: int) -> tuple[As
     return record, (revoke(record),)
 
 
+def send_revoked(record: AssignmentRecord, event: Event, now_ns: int) -> tuple[AssignmentRecord, Effects]:
+    return record, (revoked(record),)
+
+
 def resend_grant(record: AssignmentRecord, event: ResendTimer, now_ns: int) -> tuple[AssignmentRecord, Effects]:
     return record, (again(record, now_ns), grant(record))
 
@@ -145,12 +153,14 @@ ROWS = (
     Row(UpdateProgress, REVOKING, REVOKED,  keep_and_send_revoked, is_final,  "SS-84"),
     Row(UpdateProgress, REVOKING, STAY,     keep,                  None,      "SS-85"),
     Row(UpdateProgress, REVOKED,  STAY,     keep,                  None,      "SS-85"),
+    Row(Vanish,         (GRANTING, GRANTED, REVOKING), REVOKED, send_revoked, None, "SS-90"),
     Row(RevokeFinished, ASSIGNED, NONE,     None,                  None,      "SS-86"),
     Row(RevokeTimeout,  (REVOKING, REVOKED), NONE, None,           None,      "SS-87"),
     Row(Release,        ASSIGNED, NONE,     None,                  None,      "SS-88"),
     Ignore((ResendTimer,),                 (NONE, GRANTED),              "SS-89"),
     Ignore((RevokeTimeout,),               (NONE, GRANTING, GRANTED),    "SS-89"),
     Ignore((TakeBack,),                    (NONE, GRANTING, REVOKING, REVOKED), "SS-83"),
+    Ignore((Vanish,),                      (NONE, REVOKED),              "SS-90"),
     Ignore((Assign,),                      ASSIGNED,                     "SS-80"),
     Ignore((UpdateProgress, RevokeFinished, Release), NONE,              "SS-89"),
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from statemachines.kernel import Ask, Call, Effects, Event, Map, SetTimer, TimerFired, in_order
-from statemachines.shared_subscriptions.configuration import MS
+from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.group_store import (
     SERVICE,
     Claim,
@@ -96,15 +96,24 @@ def is_in_doubt(record: LeaderRecord, event: RecheckTimer) -> bool:
     return record.trial is not None
 
 
+def is_undeclared(record: LeaderRecord, event: ReadDone) -> bool:
+    """There is no such group (any more)."""
+    return event.n == record.load_n and not is_declared(event.records[1])
+
+
+def is_declared(stored: Stored | None) -> bool:
+    return stored is not None and isinstance(stored.value, Properties) and not stored.value.destroyed
+
+
 def differs(record: LeaderRecord, event: ReadDone) -> bool:
     """The group lives by other times than ours."""
-    return event.n == record.load_n and not agrees(record, event.records[1])
+    return event.n == record.load_n and not agrees(record.configuration, event.records[1])
 
 
-def agrees(record: LeaderRecord, stored: Stored | None) -> bool:
+def agrees(ours: Configuration, stored: Stored | None) -> bool:
+    """Whether a group that was declared so can be led, or joined, with our times."""
     if stored is None:
         return True
-    ours = record.configuration
     theirs = stored.value
     return isinstance(theirs, Properties) and (
         (theirs.ping_interval_ms, theirs.ping_timeout_ms, theirs.claim_ttl_ms)
@@ -132,6 +141,11 @@ def is_claimable(record: LeaderRecord, event: ReadDone) -> bool:
         return True
     released = isinstance(found.value, Claim) and found.value.leader == ""
     return released or found.time_ns + record.configuration.claim_ttl_ms * MS < event.time_ns
+
+
+def was_destroyed(record: LeaderRecord, event: Refused) -> bool:
+    """What stood in the way was the group's properties: they are not what we lead by."""
+    return is_trial(record, event) and event.key == record.key("properties")
 
 
 def can_commit(record: LeaderRecord, event: Event) -> bool:
@@ -172,17 +186,12 @@ def look(record: LeaderRecord, event: Event, now_ns: int) -> tuple[LeaderRecord,
 
 
 def take(record: LeaderRecord, event: ReadDone, now_ns: int) -> tuple[LeaderRecord, Effects]:
-    """Put our claim where the one we found stands; declare the group if nobody has."""
-    found, stored = event.records
+    """Put our claim where the one we found stands, if the group is still declared as we read it."""
+    found, properties = event.records
     n = record.number + 1
     epoch = 1 + (found.value.epoch if found is not None and isinstance(found.value, Claim) else 0)
     claim = Claim(record.id, epoch)
-    properties = properties_of(record, stored, event.time_ns)
-    put: tuple[tuple[str, Value], ...] = ((record.key("claim"), claim),)
-    expect: tuple[tuple[str, Stored | None], ...] = ((record.key("claim"), found),)
-    if stored is None:
-        put += ((record.key("properties"), properties),)
-        expect += ((record.key("properties"), None),)
+    expect = ((record.key("claim"), found), (record.key("properties"), properties))
     # Of two tries at the same claim the first may be the one that lands: the claim counts from the first.
     earlier = record.trial is not None and record.trial.claim == claim
     sent_at_ns = trial_of(record).sent_at_ns if earlier else now_ns
@@ -195,16 +204,7 @@ def take(record: LeaderRecord, event: ReadDone, now_ns: int) -> tuple[LeaderReco
         grace=record.configuration.exclusive and not was_left_clean(found),
         trial=Trial(n, sent_at_ns, claim, 0),
     )
-    return record, (Ask(SERVICE, Commit(n, expect, put)),)
-
-
-def properties_of(record: LeaderRecord, stored: Stored | None, time_ns: int) -> Properties:
-    if stored is not None:
-        assert isinstance(stored.value, Properties)
-        return stored.value
-    ours = record.configuration
-    start_ns = time_ns if record.start_ns < 0 else record.start_ns
-    return Properties(start_ns, ours.ping_interval_ms, ours.ping_timeout_ms, ours.claim_ttl_ms)
+    return record, (Ask(SERVICE, Commit(n, expect, ((record.key("claim"), claim),))),)
 
 
 def was_left_clean(found: Stored | None) -> bool:
@@ -215,6 +215,23 @@ def was_left_clean(found: Stored | None) -> bool:
 def look_later(record: LeaderRecord, event: Event, now_ns: int) -> tuple[LeaderRecord, Effects]:
     """Somebody holds the claim, or the store did not answer."""
     return record, (SetTimer("retry", now_ns + record.configuration.commit_interval_ms * MS),)
+
+
+def follow(record: LeaderRecord, event: ReadDone, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    """Somebody holds the claim: look again later, and remember whom to pass borrowers on to."""
+    found = event.records[0]
+    holder = found.value.leader if found is not None and isinstance(found.value, Claim) else ""
+    return look_later(replace(record, holder=holder, trial=None), event, now_ns)
+
+
+def follow_from_now(record: LeaderRecord, event: ReadDone, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    record, effects = follow(record, event, now_ns)
+    return record, (*effects, idle_later(record, now_ns))
+
+
+def idle_later(record: LeaderRecord, now_ns: int) -> SetTimer:
+    """If nobody needs this leader until then, it ends."""
+    return SetTimer("idle", now_ns + record.configuration.idle_stop_ms * MS)
 
 
 def took(record: LeaderRecord, event: Committed, now_ns: int) -> tuple[LeaderRecord, Effects]:
@@ -276,8 +293,8 @@ def scan(record: LeaderRecord, after: str) -> tuple[LeaderRecord, Effects]:
 # -- keeping it -----------------------------------------------------------------------------------------------------
 
 
-def stage(record: LeaderRecord, stream: str, progress: int, now_ns: int) -> tuple[LeaderRecord, Effects]:
-    """Progress to be committed; the first since the last commit arms the commit timer."""
+def stage(record: LeaderRecord, stream: str, progress: int | None, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    """Progress to be committed (None: removed); the first since the last commit arms the commit timer."""
     first = not record.staged and record.trial is None
     record = replace(record, staged=record.staged.set(stream, progress))
     return record, (commit_soon(record, now_ns),) if first else ()
@@ -295,7 +312,10 @@ def commit(record: LeaderRecord, event: Event, now_ns: int) -> tuple[LeaderRecor
     return record, (SetTimer("heartbeat", now_ns + record.configuration.claim_heartbeat_ms * MS), *asked)
 
 
-def put_batch(record: LeaderRecord, claim: Claim, now_ns: int, release: bool = False) -> tuple[LeaderRecord, Effects]:
+def put_batch(
+    record: LeaderRecord, claim: Claim, now_ns: int, *, release: bool = False, disowned: bool = False
+) -> tuple[LeaderRecord, Effects]:
+    """`release`: with all that is staged; `disowned`: the group was destroyed, its properties are not ours."""
     n = record.number + 1
     root = 1 + (record.root.value if record.root is not None and isinstance(record.root.value, int) else 0)
     staged = tuple(in_order(record.staged))[: None if release else PROGRESS_PER_COMMIT]
@@ -303,12 +323,17 @@ def put_batch(record: LeaderRecord, claim: Claim, now_ns: int, release: bool = F
     if left:
         for stream, _ in staged:
             left = left.delete(stream)
-    put: tuple[tuple[str, Value], ...] = (
+    put: tuple[tuple[str, Value | None], ...] = (
         (record.key("claim"), claim),
         (record.key("root"), root),
         *((record.key(f"progress:{stream}"), progress) for stream, progress in staged),
     )
-    expect = ((record.key("claim"), record.claim), (record.key("root"), record.root))
+    expect: tuple[tuple[str, Stored | None], ...] = (
+        (record.key("claim"), record.claim),
+        (record.key("root"), record.root),
+    )
+    if not disowned:
+        expect += ((record.key("properties"), record.properties),)
     record = replace(record, number=n, staged=left, trial=Trial(n, now_ns, claim, root, staged, release))
     return record, (Ask(SERVICE, Commit(n, expect, put)),)
 
@@ -363,3 +388,9 @@ def release(record: LeaderRecord, now_ns: int) -> tuple[LeaderRecord, Effects]:
     """Commit what is staged and give the claim up under the same epoch; `clean` if nobody can hold a lease."""
     clean = not any(member.grants for _, member in in_order(record.members)) and not record.grace
     return put_batch(record, Claim("", record.epoch, clean), now_ns, release=True)
+
+
+def release_disowned(record: LeaderRecord, event: Refused, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    """The group was destroyed: nothing of its progress may be written any more, only the claim is given up."""
+    record = replace(record, staged=Map(), trial=None)
+    return put_batch(record, Claim("", record.epoch), now_ns, release=True, disowned=True)

@@ -24,12 +24,14 @@ class Claim(msgspec.Struct, frozen=True, gc=False, tag="claim"):
 
 
 class Properties(msgspec.Struct, frozen=True, gc=False, tag="properties"):
-    """What all leaders of a group must agree on; a node with other values refuses the group."""
+    """What a group was declared with, and all its leaders must agree on; a node with other values refuses the group.
+    `destroyed`: it is not declared any more, and what is left of it is being removed."""
 
     start_ns: int
     ping_interval_ms: int
     ping_timeout_ms: int
     claim_ttl_ms: int
+    destroyed: bool = False
 
 
 Value = Claim | Properties | int
@@ -40,6 +42,11 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
 
     value: Value
     time_ns: int
+
+
+def record_key(group: str, topic_filter: str, name: str) -> str:
+    """The key of one of a group's records: its claim, root, properties, or progress:STREAM."""
+    return f"{group}/{topic_filter}:{name}"
 
 
 # -- requests -------------------------------------------------------------------------------------------------------
@@ -62,11 +69,11 @@ class Scan(Request, frozen=True, gc=False):
 
 
 class Commit(Request, frozen=True, gc=False):
-    """If every `expect` holds, put every `put`: all or nothing; answered by `Committed` or `Refused`."""
+    """If every `expect` holds, put every `put` (None: delete): all or nothing; answered by `Committed` or `Refused`."""
 
     n: int
     expect: tuple[tuple[str, Stored | None], ...]
-    put: tuple[tuple[str, Value], ...]
+    put: tuple[tuple[str, Value | None], ...]
 
 
 # -- answers --------------------------------------------------------------------------------------------------------
@@ -135,6 +142,9 @@ class GroupStore:
                     if state.get(key) != stored:
                         return state, (Refused(n, key),)
                 for key, value in put:
-                    state = state.set(key, Stored(value, now_ns))
+                    if value is not None:
+                        state = state.set(key, Stored(value, now_ns))
+                    elif key in state:
+                        state = state.delete(key)
                 return state, (Committed(n, now_ns),)
         raise TypeError(f"{self.name} does not take a {type(request).__name__}")

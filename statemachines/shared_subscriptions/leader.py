@@ -1,11 +1,13 @@
 """Leader: of one group and topic filter (source: "Leader", "Leader's logic", "Leader's state").
 
-`candidate -> loading -> waiting -> leading -> releasing -> resigned`, and to resigned from everywhere.  It takes the
-claim of the group, loads what earlier leaders committed, waits until nobody can hold a lease from before, registers
-borrowers, shares the streams among them, and commits the progress that they report.  After the end of its claim, by
-its own clock, it handles nothing more.
+`candidate -> loading -> waiting -> leading -> releasing -> resigned`, and to resigned from everywhere; while somebody
+else holds the claim, `candidate -> follower -> candidate`.  It takes the claim of the group, loads what earlier leaders
+committed, waits until nobody can hold a lease from before, registers borrowers, shares the streams among them, and
+commits the progress that they report.  After the end of its claim, by its own clock, it handles nothing more.  A
+follower passes borrowers on to the holder of the claim.
 
-What it does with the claim stands in `claim`, with borrowers in `membership`, with shares in `plan`.
+What it does with the claim stands in `claim`, with streams in `listing`, with borrowers in `membership`, with shares in
+`plan`.
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ from msgspec.structs import replace
 
 from statemachines.kernel import (
     STAY,
-    Ask,
     Delegate,
     Effect,
     Effects,
@@ -30,11 +31,11 @@ from statemachines.kernel import (
     Timer,
     TimerFired,
     in_order,
+    keys_in_order,
 )
 from statemachines.shared_subscriptions import claim
 from statemachines.shared_subscriptions.assignment import ASSIGNMENT, ResendTimer, RevokeTimeout
 from statemachines.shared_subscriptions.claim import (
-    PAGE,
     ClaimEnd,
     CommitTimer,
     Halt,
@@ -54,15 +55,30 @@ from statemachines.shared_subscriptions.group_store import (
 from statemachines.shared_subscriptions.leader_record import (
     CANDIDATE,
     CLAIMED,
+    FOLLOWER,
     HOLDING,
     LEADING,
     LOADING,
+    LOOKING,
     RELEASING,
     RESIGNED,
     SERVING,
     WAITING,
     LeaderRecord,
     LeaderStatus,
+    Rank,
+)
+from statemachines.shared_subscriptions.listing import (
+    RenewTimer,
+    is_listing,
+    is_partial,
+    is_whole_with_grace,
+    learn_and_share,
+    learn_last,
+    learn_page,
+    list_streams,
+    load_streams,
+    try_renew_later,
 )
 from statemachines.shared_subscriptions.member import MEMBER, REGISTERED, ExpiryTimer, HandOverTimer
 from statemachines.shared_subscriptions.membership import (
@@ -89,21 +105,19 @@ from statemachines.shared_subscriptions.membership import (
     take_progress,
 )
 from statemachines.shared_subscriptions.message import (
-    END_OF_STREAM,
     Disconnect,
     Invalidate,
     LeaderWanted,
     Ping,
     RevokeFinished,
+    Undeclared,
     UpdateProgress,
 )
-from statemachines.shared_subscriptions.plan import COUNTED, Draft, reassign
-from statemachines.shared_subscriptions.stream_store import SERVICE as STREAMS
-from statemachines.shared_subscriptions.stream_store import FetchFailed, ListStreams, StreamsListed
+from statemachines.shared_subscriptions.plan import COUNTED, Draft, has_ended, reassign
+from statemachines.shared_subscriptions.stream_store import FetchFailed, StreamsListed
 
-
-class RenewTimer(TimerFired, frozen=True, gc=False):
-    """Look for new streams."""
+ASKERS_MAX = 1_000
+"""A leader that cannot answer yet remembers no more borrowers than this; the others ask again."""
 
 
 class GraceEnd(TimerFired, frozen=True, gc=False):
@@ -126,16 +140,8 @@ class Resigned(Event, frozen=True, gc=False):
 # -- guards ---------------------------------------------------------------------------------------------------------
 
 
-def is_listing(record: LeaderRecord, event: StreamsListed | FetchFailed) -> bool:
-    return event.n == record.list_n
-
-
-def is_partial(record: LeaderRecord, event: StreamsListed) -> bool:
-    return event.n == record.list_n and event.more
-
-
-def is_whole_with_grace(record: LeaderRecord, event: StreamsListed) -> bool:
-    return event.n == record.list_n and not event.more and record.grace
+def has_room_to_remember(record: LeaderRecord, event: LeaderWanted) -> bool:
+    return len(record.askers) < ASKERS_MAX
 
 
 def nobody_is_here(record: LeaderRecord, event: IdleTimer) -> bool:
@@ -146,71 +152,25 @@ def is_idle(record: LeaderRecord, event: IdleTimer) -> bool:
     return nobody_is_here(record, event) and claim.can_commit(record, event)
 
 
-# -- the streams ----------------------------------------------------------------------------------------------------
+# -- until it leads -------------------------------------------------------------------------------------------------
 
 
-def list_streams(record: LeaderRecord, event: Event | None, now_ns: int) -> tuple[LeaderRecord, Effects]:
-    return list_after(record, "")
+def remember(record: LeaderRecord, event: LeaderWanted, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    """Whether there is a group at all is not known yet."""
+    return replace(record, askers=record.askers.set(event.borrower, True)), ()
 
 
-def list_after(record: LeaderRecord, after: str) -> tuple[LeaderRecord, Effects]:
-    n = record.number + 1
-    start_ns = 0 if record.properties is None else record.properties.start_ns
-    return replace(record, number=n, list_n=n), (Ask(STREAMS, ListStreams(n, record.filter, start_ns, after, PAGE)),)
+def pass_on(record: LeaderRecord, event: LeaderWanted, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    """To the leader, which answers the borrower itself."""
+    return record, (claim.idle_later(record, now_ns), Send(record.holder, event))
 
 
-def load_streams(record: LeaderRecord, event: Scanned, now_ns: int) -> tuple[LeaderRecord, Effects]:
-    return list_after(claim.keep_page(record, event), "")
+def refuse_undeclared(record: LeaderRecord, event: ReadDone, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    told = tuple(Send(borrower, Undeclared(borrower)) for borrower in keys_in_order(record.askers))
+    return record, (*told, *gone(record, "the group is not declared"))
 
 
-def learn(record: LeaderRecord, event: StreamsListed) -> LeaderRecord:
-    """Streams not known so far: at their durable progress, or at the start of the group."""
-    streams, loaded, free, live = record.streams, record.loaded, record.free, record.live
-    for info in event.streams:
-        if info.stream in streams:
-            continue
-        progress = max(loaded.get(info.stream, 0), info.first)
-        streams = streams.set(info.stream, progress)
-        if info.stream in loaded:
-            loaded = loaded.delete(info.stream)
-        if progress != END_OF_STREAM:
-            free, live = free.push(info.stream), live + 1
-    return replace(record, streams=streams, loaded=loaded, free=free, live=live)
-
-
-def learn_page(record: LeaderRecord, event: StreamsListed, now_ns: int) -> tuple[LeaderRecord, Effects]:
-    record = learn(record, event)
-    return list_after(record, event.streams[-1].stream)
-
-
-def learn_last(record: LeaderRecord, event: StreamsListed, now_ns: int) -> tuple[LeaderRecord, Effects]:
-    return learn(record, event), (renew_later(record, now_ns), idle_later(record, now_ns))
-
-
-def learn_and_share(record: LeaderRecord, event: StreamsListed, now_ns: int) -> Outcome:
-    """New streams are shared at once; the next page, or the next look."""
-    live = record.live
-    draft = Draft(learn(record, event), now_ns)
-    if draft.record.live != live:
-        reassign(draft)
-    if event.more:
-        draft.record, asked = list_after(draft.record, event.streams[-1].stream)
-        draft.effects.extend(asked)
-    else:
-        draft.effects.append(renew_later(record, now_ns))
-    return draft.done()
-
-
-def try_renew_later(record: LeaderRecord, event: FetchFailed, now_ns: int) -> tuple[LeaderRecord, Effects]:
-    return record, (renew_later(record, now_ns),)
-
-
-def renew_later(record: LeaderRecord, now_ns: int) -> SetTimer:
-    return SetTimer("renew", now_ns + record.configuration.renew_streams_ms * MS)
-
-
-def idle_later(record: LeaderRecord, now_ns: int) -> SetTimer:
-    return SetTimer("idle", now_ns + record.configuration.idle_stop_ms * MS)
+# -- being idle -----------------------------------------------------------------------------------------------------
 
 
 def stay_idle(record: LeaderRecord, event: IdleTimer, now_ns: int) -> tuple[LeaderRecord, Effects]:
@@ -253,8 +213,8 @@ def resign(record: LeaderRecord, event: Event, now_ns: int) -> tuple[LeaderRecor
     return record, (*farewell(record), *gone(record, "the claim is lost"))
 
 
-def resign_unclaimed(record: LeaderRecord, event: Halt, now_ns: int) -> tuple[LeaderRecord, Effects]:
-    return record, gone(record, "halted")
+def resign_unclaimed(record: LeaderRecord, event: Halt | IdleTimer, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    return record, gone(record, "it never led")
 
 
 def refuse_group(record: LeaderRecord, event: ReadDone, now_ns: int) -> tuple[LeaderRecord, Effects]:
@@ -278,6 +238,13 @@ def say_farewell_and_release(
     return record, (*told, *asked)
 
 
+def say_farewell_disowned(record: LeaderRecord, event: Refused, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    """The group was destroyed: everybody is told, and the claim is given up."""
+    told = farewell(record)
+    record, asked = claim.release_disowned(record, event, now_ns)
+    return record, (*told, *asked)
+
+
 def release_now(record: LeaderRecord, event: Committed, now_ns: int) -> tuple[LeaderRecord, Effects]:
     record, kept = claim.renewed(record, event, now_ns)
     record, asked = claim.release(record, now_ns)
@@ -291,11 +258,18 @@ CHILD_TIMERS = (ExpiryTimer, HandOverTimer, ResendTimer, RevokeTimeout)
 ROWS = (
     #   on             from        to         do                           when                       clause
     Row(StartLeader,   CANDIDATE,  STAY,      claim.look,                  None,                      "SS-120"),
-    Row(RetryTimer,    CANDIDATE,  STAY,      claim.look,                  None,                      "SS-121"),
-    Row(ReadDone,      CANDIDATE,  RESIGNED,  refuse_group,                claim.differs,             "SS-122"),
+    Row(LeaderWanted,  CANDIDATE,  STAY,      remember,                    has_room_to_remember,      "SS-138"),
+    Row(LeaderWanted,  FOLLOWER,   STAY,      pass_on,                     None,                      "SS-135"),
+    Row(RetryTimer,    LOOKING,    STAY,      claim.look,                  None,                      "SS-121"),
+    Row(ReadDone,      LOOKING,    RESIGNED,  refuse_undeclared,           claim.is_undeclared,       "SS-138"),
+    Row(ReadDone,      LOOKING,    RESIGNED,  refuse_group,                claim.differs,             "SS-122"),
     Row(ReadDone,      CANDIDATE,  LOADING,   claim.took_before,           claim.is_ours_already,     "SS-123"),
     Row(ReadDone,      CANDIDATE,  STAY,      claim.take,                  claim.is_claimable,        "SS-120"),
-    Row(ReadDone,      CANDIDATE,  STAY,      claim.look_later,            claim.is_load,             "SS-121"),
+    Row(ReadDone,      CANDIDATE,  FOLLOWER,  claim.follow_from_now,       claim.is_load,             "SS-135"),
+    Row(ReadDone,      FOLLOWER,   CANDIDATE, claim.take,                  claim.is_claimable,        "SS-136"),
+    Row(ReadDone,      FOLLOWER,   STAY,      claim.follow,                claim.is_load,             "SS-135"),
+    Row(StoreFailed,   FOLLOWER,   STAY,      claim.look_later,            claim.is_load,             "SS-121"),
+    Row(IdleTimer,     FOLLOWER,   RESIGNED,  resign_unclaimed,            None,                      "SS-137"),
     Row(Committed,     CANDIDATE,  LOADING,   claim.took,                  claim.is_trial,            "SS-123"),
     Row(Refused,       CANDIDATE,  STAY,      claim.look_later,            claim.is_trial,            "SS-121"),
     Row(StoreFailed,   CANDIDATE,  STAY,      claim.look_later,            claim.is_awaited,          "SS-121"),
@@ -336,6 +310,7 @@ ROWS = (
     Row(HeartbeatTimer, CLAIMED,   STAY,      claim.heartbeat_later,       None,                      "SS-127"),
     Row(CommitTimer,   SERVING,    STAY,      claim.commit,                claim.can_commit_staged,   "SS-128"),
     Row(Committed,     CLAIMED,    STAY,      claim.renewed,               claim.is_trial,            "SS-129"),
+    Row(Refused,       CLAIMED,    RELEASING, say_farewell_disowned,       claim.was_destroyed,       "SS-139"),
     Row(Refused,       CLAIMED,    RESIGNED,  resign,                      claim.is_trial,            "SS-130"),
     Row(StoreFailed,   CLAIMED,    STAY,      claim.recheck_later,         claim.is_trial,            "SS-131"),
     Row(StoreFailed,   CLAIMED,    STAY,      claim.recheck_later,         claim.is_check,            "SS-131"),
@@ -347,34 +322,35 @@ ROWS = (
 
     Row(Halt,          SERVING,    RELEASING, say_farewell_and_release,    claim.can_commit,          "SS-133"),
     Row(Halt,          SERVING,    RELEASING, say_farewell,                None,                      "SS-133"),
-    Row(Halt,          (CANDIDATE, LOADING), RESIGNED, resign_unclaimed,   None,                      "SS-133"),
+    Row(Halt,          (*LOOKING, LOADING), RESIGNED, resign_unclaimed,    None,                      "SS-133"),
     Row(IdleTimer,     SERVING,    RELEASING, say_farewell_and_release,    is_idle,                   "SS-134"),
     Row(IdleTimer,     SERVING,    STAY,      stay_idle,                   nobody_is_here,            "SS-134"),
     Row(Committed,     RELEASING,  RESIGNED,  resign_released,             claim.is_release,          "SS-133"),
     Row(Committed,     RELEASING,  STAY,      release_now,                 claim.is_trial,            "SS-133"),
+    Row(Refused,       RELEASING,  STAY,      claim.release_disowned,      claim.was_destroyed,       "SS-139"),
     Row(Refused,       RELEASING,  RESIGNED,  resign_released,             claim.is_trial,            "SS-133"),
     Row(StoreFailed,   RELEASING,  RESIGNED,  resign_released,             claim.is_trial,            "SS-133"),
 
-    Ignore(BORROWERS,                             (CANDIDATE, LOADING, RELEASING),      "SS-150"),
+    Ignore(BORROWERS,                             (*LOOKING, LOADING, RELEASING),       "SS-150"),
     Ignore((LeaderWanted, RevokeFinished, Disconnect), SERVING,                         "SS-151"),
-    Ignore(CHILD_TIMERS,                          (CANDIDATE, *HOLDING),                "SS-152"),
+    Ignore(CHILD_TIMERS,                          (*LOOKING, *HOLDING),                "SS-152"),
     Ignore((ReadDone, Committed, Refused, StoreFailed, Scanned, StreamsListed, FetchFailed),
-                                                  (CANDIDATE, *HOLDING),                "SS-153"),
+                                                  (*LOOKING, *HOLDING),                "SS-153"),
     Ignore((RetryTimer, GraceEnd, RenewTimer, CommitTimer, RecheckTimer, HeartbeatTimer, ClaimEnd, IdleTimer),
-                                                  (CANDIDATE, *HOLDING),                "SS-152"),
-    Ignore((StartLeader,),                        HOLDING,                              "SS-120"),
+                                                  (*LOOKING, *HOLDING),                "SS-152"),
+    Ignore((StartLeader,),                        (FOLLOWER, *HOLDING),                 "SS-120"),
     Ignore((Halt,),                               RELEASING,                            "SS-133"),
 )
 
 TIMERS = (
-    Timer("retry",     RetryTimer,     (CANDIDATE, LOADING), lambda record: 0, on_entry=False),
+    Timer("retry",     RetryTimer,     (*LOOKING, LOADING),  lambda record: 0, on_entry=False),
     Timer("claim_end", ClaimEnd,       HOLDING,              lambda record: 0, on_entry=False),
     Timer("heartbeat", HeartbeatTimer, CLAIMED,              lambda record: 0, on_entry=False),
     Timer("grace",     GraceEnd,       (LOADING, WAITING),   lambda record: 0, on_entry=False),
     Timer("renew",     RenewTimer,     SERVING,              lambda record: 0, on_entry=False),
     Timer("commit",    CommitTimer,    SERVING,              lambda record: 0, on_entry=False),
     Timer("recheck",   RecheckTimer,   CLAIMED,              lambda record: 0, on_entry=False),
-    Timer("idle",      IdleTimer,      SERVING,              lambda record: 0, on_entry=False),
+    Timer("idle",      IdleTimer,      (FOLLOWER, *SERVING), lambda record: 0, on_entry=False),
 )
 # fmt: on
 
@@ -406,23 +382,31 @@ def counts_agree(record: LeaderRecord) -> bool:
     for _, assignment in in_order(record.assignments):
         if assignment.status in COUNTED:
             counted[assignment.link.borrower] = counted.get(assignment.link.borrower, 0) + 1
-    held = sum(len(member.grants) for _, member in in_order(record.members))
-    ended = sum(1 for stream, progress in in_order(record.streams) if is_over(record, stream, progress))
-    held_ended = sum(
-        is_over(record, stream, record.streams[stream])
-        for _, member in in_order(record.members)
-        for _, stream in in_order(member.grants)
-    )
     return (
         all(member.count == counted.get(borrower, 0) for borrower, member in in_order(record.members))
-        and record.live == len(record.streams) - ended
-        and record.live == len(record.free) + held - held_ended
+        and record.live == sum(rank.live for _, rank in in_order(record.ranks) if rank.open)
+        and all(rank.live == count_unread(record, rank) for _, rank in in_order(record.ranks))
+        and record.live == len(waiting(record)) + len(held(record))
     )
 
 
-def is_over(record: LeaderRecord, stream: str, progress: int) -> bool:
-    assignment = record.assignments.get(stream)
-    return progress == END_OF_STREAM or (assignment is not None and assignment.progress == END_OF_STREAM)
+def count_unread(record: LeaderRecord, rank: Rank) -> int:
+    return sum(not has_ended(record, stream) for stream in keys_in_order(rank.streams))
+
+
+def waiting(record: LeaderRecord) -> set[str]:
+    """Streams that are free; what has vanished since does not count."""
+    return {stream for _, stream in in_order(record.free.items) if stream in record.streams}
+
+
+def held(record: LeaderRecord) -> set[str]:
+    """Unread streams that members hold, or may still hold."""
+    return {
+        stream
+        for _, member in in_order(record.members)
+        for _, stream in in_order(member.grants)
+        if stream in record.streams and not has_ended(record, stream)
+    }
 
 
 LEADER = Fsm(

@@ -7,14 +7,16 @@ import msgspec
 from statemachines.kernel import Fifo, Map, Status
 from statemachines.shared_subscriptions.assignment import AssignmentRecord
 from statemachines.shared_subscriptions.configuration import Configuration
-from statemachines.shared_subscriptions.group_store import Claim, Properties, Stored
+from statemachines.shared_subscriptions.group_store import Claim, Stored, record_key
 from statemachines.shared_subscriptions.member import MemberRecord
 
 
 class LeaderStatus(Status):
-    """candidate -> loading -> waiting -> leading -> releasing -> resigned, and to resigned from everywhere."""
+    """candidate -> loading -> waiting -> leading -> releasing -> resigned, and to resigned from everywhere; a candidate
+    follows while somebody else holds the claim."""
 
     CANDIDATE = "candidate"
+    FOLLOWER = "follower"
     LOADING = "loading"
     WAITING = "waiting"
     LEADING = "leading"
@@ -22,7 +24,8 @@ class LeaderStatus(Status):
     RESIGNED = "resigned"
 
 
-CANDIDATE, LOADING, WAITING, LEADING, RELEASING, RESIGNED = LeaderStatus
+CANDIDATE, FOLLOWER, LOADING, WAITING, LEADING, RELEASING, RESIGNED = LeaderStatus
+LOOKING = (CANDIDATE, FOLLOWER)
 SERVING = (WAITING, LEADING)
 CLAIMED = (LOADING, WAITING, LEADING)
 HOLDING = (LOADING, WAITING, LEADING, RELEASING)
@@ -36,26 +39,48 @@ class Trial(msgspec.Struct, frozen=True, gc=False):
     sent_at_ns: int
     claim: Claim
     root: int
-    staged: tuple[tuple[str, int], ...] = ()
+    staged: tuple[tuple[str, int | None], ...] = ()
     release: bool = False
     check_n: int = 0
+
+
+class Known(msgspec.Struct, frozen=True, gc=False):
+    """A stream of the group: where its next owner begins (of an assigned one: where its owner began), and its rank."""
+
+    progress: int
+    shard: int
+    generation: int
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """(shard, generation)."""
+        return self.shard, self.generation
+
+
+class Rank(msgspec.Struct, frozen=True, gc=False):
+    """The streams of one generation of one shard: `live` of them have not ended; they are granted once it is `open`."""
+
+    streams: Map[str, bool] = Map()
+    live: int = 0
+    open: bool = False
 
 
 class LeaderRecord(msgspec.Struct, frozen=True):
     """One leader of one (group, filter).
 
-    `start_ns`: where a group that this leader declares begins, in store time (-1: now); `number`: of the last request
-    to a store; `claim`, `root`: as last committed; `grace`: someone's lease from before may still hold.
-    `streams`: progress of each listed stream (of an assigned one: when it was granted); `loaded`: durable progress of
-    streams not listed so far; `staged`: progress not yet committed; `live`: listed streams that have not ended.
-    `free`: streams nobody holds; `wanting`: members below their share, in turn.
+    `number`: of the last request to a store; `claim`, `root`: as last committed, `properties`: as read; `grace`:
+    someone's lease from before may still hold; `holder`: the leader it follows; `askers`: borrowers that asked before
+    it could answer.
+    `streams`: what is listed; `ranks`: by (shard, generation); `oldest`: generations before it are gone; `generation`:
+    the one appended to when the listing under way began; `loaded`: durable progress of streams not listed so far.
+    `staged`: progress not yet committed (None: to be removed); `live`: streams of open ranks that have not ended.
+    `free`: streams nobody holds (some may have vanished since); `wanting`: members below their share, in turn.
     """
 
     id: str
     group: str
     filter: str
     configuration: Configuration
-    start_ns: int = -1
     status: LeaderStatus = CANDIDATE
     number: int = 0
     epoch: int = 0
@@ -64,13 +89,18 @@ class LeaderRecord(msgspec.Struct, frozen=True):
     claim: Stored | None = None
     root: Stored | None = None
     root_known: bool = False
-    properties: Properties | None = None
+    properties: Stored | None = None
+    holder: str = ""
+    askers: Map[str, bool] = Map()
     load_n: int = 0
     list_n: int = 0
     trial: Trial | None = None
-    staged: Map[str, int] = Map()
+    staged: Map[str, int | None] = Map()
     loaded: Map[str, int] = Map()
-    streams: Map[str, int] = Map()
+    streams: Map[str, Known] = Map()
+    ranks: Map[tuple[int, int], Rank] = Map()
+    generation: int = 0
+    oldest: int = 0
     live: int = 0
     members: Map[str, MemberRecord] = Map()
     registration: int = 0
@@ -81,4 +111,4 @@ class LeaderRecord(msgspec.Struct, frozen=True):
 
     def key(self, name: str) -> str:
         """The key of one of the group's records in the group store."""
-        return f"{self.group}/{self.filter}:{name}"
+        return record_key(self.group, self.filter, name)

@@ -231,8 +231,10 @@ def take_last_word(draft: Draft, report: Report) -> None:
             moved = replace(assignment, progress=report.progress)
             draft.record = replace(record, assignments=record.assignments.set(report.stream, moved))
             draft.note_progress(report.stream, report.progress)
-    elif report.progress > record.streams[report.stream]:
-        draft.record = replace(record, streams=record.streams.set(report.stream, report.progress))
+        return
+    known = record.streams.get(report.stream)
+    if known is not None and assignment is None and report.progress > known.progress:
+        draft.keep_progress(report.stream, report.progress)
         draft.note_progress(report.stream, report.progress)
 
 

@@ -78,23 +78,37 @@ class Draft:
             member = self.record.members[before.link.borrower]
             self.set_member(replace(member, count=member.count + weight))
         if after.status is NONE:
-            self.record = replace(
-                self.record,
-                assignments=self.record.assignments.delete(stream),
-                streams=self.record.streams.set(stream, max(after.progress, self.record.streams[stream])),
-            )
+            self.record = replace(self.record, assignments=self.record.assignments.delete(stream))
+            self.keep_progress(stream, after.progress)
+
+    def keep_progress(self, stream: str, progress: int) -> None:
+        """Where the next owner of the stream begins."""
+        known = self.record.streams.get(stream)
+        if known is not None and progress > known.progress:
+            kept = replace(known, progress=progress)
+            self.record = replace(self.record, streams=self.record.streams.set(stream, kept))
 
     def note_progress(self, stream: str, progress: int) -> None:
-        """Stage it; a stream that ended is live no more."""
+        """Stage it; a stream that ended is live no more.  Of one that has vanished nothing is kept."""
+        known = self.record.streams.get(stream)
+        if known is None:
+            return
         self.record, effects = stage(self.record, stream, progress, self.now_ns)
         self.effects.extend(effects)
         if progress == END_OF_STREAM:
-            self.record = replace(self.record, live=self.record.live - 1)
+            ranks = self.record.ranks
+            rank = ranks[known.rank]
+            ranks = ranks.set(known.rank, replace(rank, live=rank.live - 1))
+            self.record = replace(self.record, ranks=ranks, live=self.record.live - 1)
+
+    def has_ended(self, stream: str) -> bool:
+        """Read to its end, by what is known or by what its owner has reported."""
+        return has_ended(self.record, stream)
 
     def release(self, stream: str) -> None:
         """Nobody holds it any more: it is free, unless it has ended."""
         record = self.record
-        if record.streams[stream] != END_OF_STREAM:
+        if stream in record.streams and record.streams[stream].progress != END_OF_STREAM:
             self.record = replace(record, free=record.free.push(stream))
 
     def assign(self, stream: str, member: MemberRecord) -> MemberRecord:
@@ -106,7 +120,7 @@ class Draft:
             member.link,
             stream,
             grant,
-            record.streams[stream],
+            record.streams[stream].progress,
             configuration.resend_interval_ms * MS,
             configuration.revoke_timeout_ms * MS,
         )
@@ -121,6 +135,13 @@ class Draft:
             members=record.members.set(member.link.borrower, member),
         )
         return member
+
+
+def has_ended(record: LeaderRecord, stream: str) -> bool:
+    """Read to its end, by what is known or by what its owner has reported."""
+    assignment = record.assignments.get(stream)
+    reported = 0 if assignment is None else assignment.progress
+    return max(reported, record.streams[stream].progress) == END_OF_STREAM
 
 
 def shares(live: int, members: int) -> Iterator[int]:
@@ -174,6 +195,7 @@ def hand_out(draft: Draft) -> None:
             continue
         stream, free = draft.record.free.pop()
         draft.record = replace(draft.record, free=free)
-        member = draft.assign(stream, member)
+        if stream in draft.record.streams:  # else it has vanished since
+            member = draft.assign(stream, member)
         if member.count < member.share:
             draft.record = replace(draft.record, wanting=wanting.push(borrower))

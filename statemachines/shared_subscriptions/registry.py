@@ -17,6 +17,7 @@ from statemachines.kernel import (
     RemoteProtocolError,
     Send,
     fresh,
+    is_fresh,
 )
 from statemachines.kernel.node import Observer
 from statemachines.shared_subscriptions.claim import Halt, StartLeader
@@ -37,22 +38,19 @@ LEADERS_MAX = 10_000
 
 
 class Registry(Host):
-    """`host` is the incarnation of the process (`leader-1~3`); a group that it declares begins at `start_ns` of store
-    time (-1: when it is declared)."""
+    """`host` is the incarnation of the process (`leader-1~3`)."""
 
     def __init__(
         self,
         host: str,
         configuration: Configuration,
         *,
-        start_ns: int = -1,
         observe: Observer | None = None,
         check: bool = False,
     ) -> None:
         super().__init__()
         self.host = host
         self.configuration = configuration.check()
-        self.start_ns = start_ns
         self.leaders: dict[tuple[str, str], str] = {}
         self.resigned: list[Resigned] = []
         self._observe = observe
@@ -60,11 +58,15 @@ class Registry(Host):
         self._number = 0
 
     def receive(self, to: str, message: BorrowerMessage, now_ns: int) -> list[Outgoing]:
-        """A message of a borrower, to a leader by its id or (`leader_wanted`) to whoever leads its group."""
-        if isinstance(message, LeaderWanted):
-            return self._want(message, now_ns)
+        """A message of a borrower, to a leader by its id or (`leader_wanted`) to whoever leads its group.
+
+        A follower elsewhere passes `leader_wanted` on to the holder of the claim by its id: if that one is gone, nobody
+        answers, since passing it on again could go round in a circle.
+        """
         if to in self.nodes:
             return self.feed(to, message, now_ns)
+        if isinstance(message, LeaderWanted):
+            return self.fire(now_ns) if is_fresh(to) else self._want(message, now_ns)
         out = self.fire(now_ns)
         if isinstance(message, Ping | UpdateProgress):
             gone = Invalidate(message.borrower, message.epoch, message.registration)
@@ -80,7 +82,7 @@ class Registry(Host):
         return [one for party in sorted(self.nodes) for one in self.feed(party, Halt(), now_ns)]
 
     def told(self, party: str, event: Event, now_ns: int) -> Inward | None:
-        if isinstance(event, Resigned):
+        if isinstance(event, Resigned) and self.leaders.get((event.group, event.filter)) == event.leader:
             self.leaders.pop((event.group, event.filter), None)
         return None
 
@@ -101,7 +103,7 @@ class Registry(Host):
     def _start(self, group: str, topic_filter: str, now_ns: int) -> str:
         self._number += 1
         party = fresh(self.host, self._number)
-        record = LeaderRecord(party, group, topic_filter, self.configuration, self.start_ns)
+        record = LeaderRecord(party, group, topic_filter, self.configuration)
         self.leaders[group, topic_filter] = party
         self.add(Node(LEADER, record, name=party, now_ns=now_ns, observe=self._observe, check=self._check))
         return party

@@ -1,13 +1,15 @@
 """Stream store: topics -> shards -> generations -> streams (source: "General Idea", the DS for messages).
 
 A stream is an append-only sequence of (offset, payload), offsets from 0 without holes, of one topic in one generation
-of one shard; it may end.  The machines see numbers only: a driver keeps the payloads that came with `Fetched` and hands
-them out when a session delivers the range.
+of one shard; it may end.  When the store rotates, a new generation begins, and every stream of those before has ended;
+the oldest generations may be dropped with all that is in them.  The machines see numbers only: a driver keeps the
+payloads that came with `Fetched` and hands them out when a session delivers the range.
 """
 
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 
 from statemachines.kernel import Answer, ConfigurationError, Event, Map, Request, in_order
 
@@ -57,11 +59,14 @@ class ListStreams(Request, frozen=True, gc=False):
 
 
 class StreamsListed(Answer, frozen=True, gc=False):
-    """One page; `more`: ask again after its last id."""
+    """One page; `more`: ask again after its last id.  `generation`: the one that is appended to; `oldest`: all before
+    it have been dropped."""
 
     n: int
     streams: tuple[StreamInfo, ...]
     more: bool
+    generation: int = 0
+    oldest: int = 0
 
 
 class Fetch(Request, frozen=True, gc=False):
@@ -99,6 +104,33 @@ class Appended(Answer, frozen=True, gc=False):
     stream: str
     first: int
     last: int
+
+
+class Rotate(Request, frozen=True, gc=False):
+    """Begin a new generation: every stream so far has ended; answered by `Rotated`."""
+
+    n: int
+
+
+class Rotated(Answer, frozen=True, gc=False):
+    """`generation` is appended to from now on."""
+
+    n: int
+    generation: int
+
+
+class Drop(Request, frozen=True, gc=False):
+    """Drop every generation before `oldest` (which is at most the current one); answered by `Dropped`."""
+
+    n: int
+    oldest: int
+
+
+class Dropped(Answer, frozen=True, gc=False):
+    """All before `oldest` is gone."""
+
+    n: int
+    oldest: int
 
 
 class Published(Event, frozen=True, gc=False):
@@ -175,6 +207,14 @@ class StoredStream(msgspec.Struct, frozen=True, gc=False):
         return next((first for first, time_ns in self.times if time_ns >= start_ns), self.count)
 
 
+class Streams(msgspec.Struct, frozen=True):
+    """The pure store: its streams by id; `generation` is appended to, all before `oldest` are gone."""
+
+    by_id: Map[str, StoredStream] = Map()
+    generation: int = 0
+    oldest: int = 0
+
+
 class StreamStore:
     """The pure service: streams by id, messages counted, payloads left to the driver."""
 
@@ -183,35 +223,54 @@ class StreamStore:
     def __init__(self, shards: int = 4) -> None:
         self.shards = shards
 
-    def initial(self) -> Map[str, StoredStream]:
+    def initial(self) -> Streams:
         """No streams."""
-        return Map()
+        return Streams()
 
-    def apply(
-        self, state: Map[str, StoredStream], request: Request, now_ns: int
-    ) -> tuple[Map[str, StoredStream], tuple[Answer, ...]]:
+    def apply(self, state: Streams, request: Request, now_ns: int) -> tuple[Streams, tuple[Answer, ...]]:
         """The store's meaning; `now_ns` is its own time."""
         match request:
-            case ListStreams(n, topic_filter, start_ns, after, limit):
-                found = tuple(
-                    StreamInfo(stream, stored.shard, stored.generation, stored.first_since(start_ns))
-                    for stream, stored in in_order(state)
-                    if stream > after and matches(topic_filter, stored.topic)
-                )
-                return state, (StreamsListed(n, found[:limit], len(found) > limit),)
+            case ListStreams():
+                return state, (self._list(state, request),)
             case Fetch(n, slices):
                 return state, (Fetched(n, tuple(self._batch(state, one) for one in slices)),)
-            case Append(n, topic, count):
-                stream = stream_id(topic, self.shards, 0)
-                stored = state.get(stream) or StoredStream(topic, shard_of(topic, self.shards), 0)
-                first, times = stored.count, (*stored.times, (stored.count, now_ns))
-                grown = msgspec.structs.replace(stored, count=first + count, times=times)
-                return state.set(stream, grown), (Appended(n, stream, first, first + count - 1),)
+            case Append():
+                return self._append(state, request, now_ns)
+            case Rotate(n):
+                ended = state.by_id.mutate()
+                for stream, stored in in_order(state.by_id):
+                    ended[stream] = replace(stored, ended=True)
+                state = replace(state, by_id=ended.finish(), generation=state.generation + 1)
+                return state, (Rotated(n, state.generation),)
+            case Drop(n, oldest):
+                oldest = min(oldest, state.generation)
+                kept = Map({id_: stored for id_, stored in in_order(state.by_id) if stored.generation >= oldest})
+                state = replace(state, by_id=kept, oldest=max(oldest, state.oldest))
+                return state, (Dropped(n, state.oldest),)
         raise TypeError(f"{self.name} does not take a {type(request).__name__}")
 
     @staticmethod
-    def _batch(state: Map[str, StoredStream], one: Slice) -> Batch:
-        stored = state.get(one.stream)
+    def _list(state: Streams, request: ListStreams) -> StreamsListed:
+        found = tuple(
+            StreamInfo(stream, stored.shard, stored.generation, stored.first_since(request.start_ns))
+            for stream, stored in in_order(state.by_id)
+            if stream > request.after and matches(request.filter, stored.topic)
+        )
+        more = len(found) > request.limit
+        return StreamsListed(request.n, found[: request.limit], more, state.generation, state.oldest)
+
+    def _append(self, state: Streams, request: Append, now_ns: int) -> tuple[Streams, tuple[Answer, ...]]:
+        topic, generation = request.topic, state.generation
+        stream = stream_id(topic, self.shards, generation)
+        stored = state.by_id.get(stream) or StoredStream(topic, shard_of(topic, self.shards), generation)
+        first, times = stored.count, (*stored.times, (stored.count, now_ns))
+        grown = replace(stored, count=first + request.count, times=times)
+        state = replace(state, by_id=state.by_id.set(stream, grown))
+        return state, (Appended(request.n, stream, first, first + request.count - 1),)
+
+    @staticmethod
+    def _batch(state: Streams, one: Slice) -> Batch:
+        stored = state.by_id.get(one.stream)
         count = 0 if stored is None else stored.count
         last = min(count, one.first + one.limit) - 1
         ended = stored is not None and stored.ended and last + 1 == count
@@ -229,3 +288,9 @@ def shard_of(topic: str, shards: int) -> int:
 def stream_id(topic: str, shards: int, generation: int) -> str:
     """`SHARD.GENERATION/TOPIC`."""
     return f"{shard_of(topic, shards)}.{generation}/{topic}"
+
+
+def rank_of(stream: str) -> tuple[int, int]:
+    """(shard, generation) of the stream with this id."""
+    shard, _, generation = stream.partition("/")[0].partition(".")
+    return int(shard), int(generation)

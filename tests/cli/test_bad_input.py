@@ -55,7 +55,7 @@ def test_a_configuration_that_breaks_a_rule(capsys, tmp_path, text, says):
 
 
 def test_a_start_that_is_neither(capsys, tmp_path):
-    arguments = ("node", "leader", "--store", tmp_path / "messages.db", "--start", "yesterday")
+    arguments = ("node", "consumer", "$shared/g/#", "--store", tmp_path / "messages.db", "--start", "yesterday")
     assert "must be now or beginning" in refused(capsys, tmp_path, *arguments)
 
 

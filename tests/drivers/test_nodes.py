@@ -42,7 +42,7 @@ class Place:
 
     def consumer(self, node, **options):
         options = {"leader": self.leader, "store": self.store, "configuration": FAST, **options}
-        return SharedSubscription("$shared/g/#", node=node, trace=self.trace, **options)
+        return SharedSubscription("$shared/g/#", node=node, trace=self.trace, start="beginning", **options)
 
     async def publish(self, topic, *payloads):
         async with Publisher(self.store, trace=self.trace) as publisher:
@@ -50,7 +50,7 @@ class Place:
 
     @asynccontextmanager
     async def leading(self, listen=("127.0.0.1", 0)):
-        node = LeaderNode(listen=listen, store=self.store, trace=self.trace, configuration=FAST, start_ns=0)
+        node = LeaderNode(listen=listen, store=self.store, trace=self.trace, configuration=FAST)
         async with node:
             self.leader = "{}:{}".format(*node.address)
             yield node

@@ -22,8 +22,10 @@ from statemachines.shared_subscriptions.group_store import (
 )
 from statemachines.shared_subscriptions.stream_store import (
     Append,
+    Drop,
     Fetch,
     ListStreams,
+    Rotate,
     Slice,
     StreamStore,
     matches,
@@ -60,7 +62,8 @@ KEYS = st.sampled_from(["", "g/#:claim", "g/#:progress:a", "g/#:progress:b", "g/
 VALUES = st.one_of(
     st.integers(0, 2**63 - 1),
     st.builds(Claim, st.sampled_from(["", "l~1/1"]), st.integers(1, 9), st.booleans()),
-    st.builds(Properties, st.integers(0, 9), st.just(1), st.just(2), st.just(3)),
+    st.builds(Properties, st.integers(0, 9), st.just(1), st.just(2), st.just(3), st.booleans()),
+    st.none(),
 )
 PUTS = st.lists(st.tuples(KEYS, VALUES), max_size=3)
 COMMITS = st.tuples(st.just("commit"), PUTS, st.lists(KEYS, max_size=2), st.sampled_from(["held", "held", "stale"]))
@@ -107,11 +110,13 @@ def test_the_group_store_means_what_the_pure_one_means(moves):
 
 TOPICS = ["a", "a/b", "a/b/c", "a/c", "ab", "b", "b/b", "$sys/a", "é", "a/\U0010ffff", "a//"]
 FILTERS = ["#", "+", "+/#", "a", "a/#", "a/+", "a/b/#", "+/b", "a/+/c", "ab", "nothing", "$sys/#", "a/\U0010ffff"]
-STREAMS = st.sampled_from([stream_id(topic, 4, 0) for topic in TOPICS])
+STREAMS = st.sampled_from([stream_id(topic, 4, generation) for generation in (0, 1) for topic in TOPICS])
 APPENDS = st.tuples(st.just("append"), st.sampled_from(TOPICS), st.integers(0, 4))
 LISTS = st.tuples(st.just("list"), st.sampled_from(FILTERS), WALL, st.just("") | STREAMS, st.integers(0, 4))
 FETCHES = st.tuples(st.just("fetch"), st.lists(st.tuples(STREAMS, st.integers(0, 6), st.integers(0, 9)), max_size=3))
 ENDS = st.tuples(st.just("end"), STREAMS)
+ROTATIONS = st.tuples(st.just("rotate"))
+DROPS = st.tuples(st.just("drop"), st.integers(0, 3))
 
 
 class Streams:
@@ -125,7 +130,7 @@ class Streams:
         self.contents = {}
 
     async def append(self, n, topic, count):
-        known = self.state.get(stream_id(topic, 4, 0))
+        known = self.state.by_id.get(stream_id(topic, 4, self.state.generation))
         if known is not None and known.ended:
             return
         payloads = [f"{topic}{n}.{number}".encode() for number in range(count)]
@@ -148,13 +153,26 @@ class Streams:
         assert payloads == [self.contents.get(stream, [])[first : first + limit] for stream, first, limit in slices]
 
     async def end(self, n, stream):
-        if stream in self.state:
-            self.state = self.state.set(stream, replace(self.state[stream], ended=True))
+        streams = self.state.by_id
+        if stream in streams:
+            ended = replace(streams[stream], ended=True)
+            self.state = replace(self.state, by_id=streams.set(stream, ended))
             await self.real.end(stream)
+
+    async def rotate(self, n):
+        self.state, (rotated,) = self.pure.apply(self.state, Rotate(n), 0)
+        assert await self.real.rotate() == rotated.generation
+
+    async def drop(self, n, oldest):
+        self.state, (dropped,) = self.pure.apply(self.state, Drop(n, oldest), 0)
+        assert await self.real.drop(oldest) == dropped.oldest
+        gone = [stream for stream in self.contents if stream not in self.state.by_id]
+        for stream in gone:
+            del self.contents[stream]
 
 
 @TRIALS
-@given(moves=st.lists(st.tuples(WALL, APPENDS | LISTS | FETCHES | ENDS), max_size=MOVES_MAX))
+@given(moves=st.lists(st.tuples(WALL, APPENDS | LISTS | FETCHES | ENDS | ROTATIONS | DROPS), max_size=MOVES_MAX))
 @example(moves=[(50, ("append", "a", 2)), (9, ("append", "a", 1)), (60, ("list", "a", 51, "", 1))])
 def test_the_stream_store_means_what_the_pure_one_means(moves):
     async def run(directory):

@@ -23,7 +23,7 @@ def test_the_consumer_of_the_readme_reads_what_was_published(tmp_path: Path) -> 
     assert len([line for line in code.splitlines() if line.strip()]) <= 12, "a dozen lines"
     node = [sys.executable, "-m", "statemachines", "node"]
     store = ["--store", str(tmp_path / "messages.db")]
-    listen = ["--listen", "127.0.0.1:0", "--start", "beginning"]
+    listen = ["--listen", "127.0.0.1:0"]
     leader = subprocess.Popen([*node, "leader", *store, *listen], stdout=subprocess.PIPE, text=True)
     try:
         assert leader.stdout is not None

@@ -8,7 +8,7 @@ from statemachines.kernel import Ask, ConfigurationError, RemoteProtocolError, S
 from statemachines.shared_subscriptions import registry as registry_module
 from statemachines.shared_subscriptions.borrower import Destroyed
 from statemachines.shared_subscriptions.configuration import MS, Configuration
-from statemachines.shared_subscriptions.group_store import StoreFailed
+from statemachines.shared_subscriptions.group_store import GroupStore, StoreFailed
 from statemachines.shared_subscriptions.message import (
     Disconnect,
     Grant,
@@ -32,11 +32,22 @@ L = "leader-1~1/1"
 
 def connected():
     host = Subscription("c1~1", "g", "#", "leader-1", C, check=True)
-    host.start(0)
-    host.receive(L, LeaderConnectResponse("c1~1/1", L, 3, 1), 0)
-    host.receive(L, PingResponse("c1~1/1", 3, 1, 1), MS)
-    host.receive(L, Grant("c1~1/1", 3, 1, "s", 1, 0), 2 * MS)
+    declare(host)
+    host.receive(L, LeaderConnectResponse("c1~1/2", L, 3, 1), 0)
+    host.receive(L, PingResponse("c1~1/2", 3, 1, 1), MS)
+    host.receive(L, Grant("c1~1/2", 3, 1, "s", 1, 0), 2 * MS)
     return host
+
+
+def declare(host):
+    """The group store does what the subscription asks of it."""
+    store, out = GroupStore(), host.start(0)
+    state = store.initial()
+    while requests := [(party, effect.request) for party, effect in out if isinstance(effect, Ask)]:
+        ((party, request),) = requests
+        state, (answer,) = store.apply(state, request, 1)
+        out = host.answer(party, answer, 0)
+    return out
 
 
 def sends(out):
@@ -45,7 +56,7 @@ def sends(out):
 
 def test_a_subscription_looks_for_its_leader():
     host = Subscription("c1~1", "g", "#", "leader-1", C)
-    assert sends(host.start(0)) == [("leader-1", LeaderWanted("c1~1/1", "g", "#"))]
+    assert sends(declare(host)) == [("leader-1", LeaderWanted("c1~1/2", "g", "#"))]
     with pytest.raises(ConfigurationError, match="'#' must be the whole last level"):
         Subscription("c1~1", "g", "a#", "leader-1", C)
 
@@ -60,11 +71,11 @@ def test_grants_and_leases_reach_the_session():
 
 def test_a_borrower_that_ends_itself_is_followed_by_another_that_knows_the_epoch():
     host = connected()
-    out = host.receive(L, Invalidate("c1~1/1", 3, 1), 5 * MS)
-    assert host.borrower == "c1~1/2"
+    out = host.receive(L, Invalidate("c1~1/2", 3, 1), 5 * MS)
+    assert host.borrower == "c1~1/3"
     assert host.recreated == 1
-    assert sends(out) == [("leader-1", LeaderWanted("c1~1/2", "g", "#"))]
-    assert host.nodes["c1~1/2"].record.epoch == 3
+    assert sends(out) == [("leader-1", LeaderWanted("c1~1/3", "g", "#"))]
+    assert host.nodes["c1~1/3"].record.epoch == 3
     session = host.nodes[host.session].record
     assert session.status is SessionStatus.PAUSED, "the lease went with the borrower"
     assert not session.readings
@@ -72,17 +83,17 @@ def test_a_borrower_that_ends_itself_is_followed_by_another_that_knows_the_epoch
 
 def test_a_leader_that_talks_to_a_borrower_that_is_gone_is_told():
     host = connected()
-    host.receive(L, Invalidate("c1~1/1", 3, 1), 5 * MS)
-    out = host.receive(L, Grant("c1~1/1", 3, 1, "s", 9, 0), 6 * MS)
-    assert sends(out) == [(L, Disconnect("c1~1/1", 3, 1))]
-    assert host.receive(L, Undeclared("c1~1/1"), 6 * MS) == []
+    host.receive(L, Invalidate("c1~1/2", 3, 1), 5 * MS)
+    out = host.receive(L, Grant("c1~1/2", 3, 1, "s", 9, 0), 6 * MS)
+    assert sends(out) == [(L, Disconnect("c1~1/2", 3, 1))]
+    assert host.receive(L, Undeclared("c1~1/2"), 6 * MS) == []
 
 
 def test_the_end_of_a_subscription_is_told_to_the_application():
     host = connected()
     out = host.disconnect(5 * MS)
     assert host.ended
-    assert (host.borrower, Tell(Destroyed("c1~1/1", False, 3))) in out
+    assert (host.borrower, Tell(Destroyed("c1~1/2", False, 3))) in out
     assert host.take(10, 6 * MS) == []
     assert host.disconnect(7 * MS) == []
 
@@ -91,7 +102,7 @@ def test_due_timers_of_every_machine_fire_before_anything_else():
     host = connected()
     host.fire(3 * MS)
     fetch = host.nodes[host.session].record.fetch_n
-    host.answer(Fetched(fetch, (Batch("s", 1, 0, 4, False),)), 4 * MS)
+    host.answer(host.session, Fetched(fetch, (Batch("s", 1, 0, 4, False),)), 4 * MS)
     assert [effect for _, effect in host.take(1, 5 * MS) if isinstance(effect, Tell)]
     out = host.take(10, 60_000 * MS)
     assert host.nodes[host.session].record.status is SessionStatus.PAUSED, "the end of the lease was due first"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from statemachines.kernel import Ask, Node, Send, Tell
+from statemachines.kernel import Ask, Map, Node, Send, Tell
 from statemachines.shared_subscriptions import group_store, stream_store
 from statemachines.shared_subscriptions.claim import Halt, StartLeader
 from statemachines.shared_subscriptions.configuration import MS, Configuration
@@ -34,6 +34,7 @@ from statemachines.shared_subscriptions.message import (
     Revoke,
     Revoked,
     RevokeFinished,
+    Undeclared,
     UpdateProgress,
 )
 from statemachines.shared_subscriptions.plan import shares
@@ -43,6 +44,13 @@ CONFIGURATION = Configuration().check()
 GRACE_MS = CONFIGURATION.lease_by_other_clock_ns() // MS + 1
 
 
+def declared(configuration=CONFIGURATION, start_ns=0):
+    """A group store that knows the group."""
+    ours = configuration
+    properties = Properties(start_ns, ours.ping_interval_ms, ours.ping_timeout_ms, ours.claim_ttl_ms)
+    return Map({"g/#:properties": Stored(properties, 0)})
+
+
 class Bench:
     """A leader over pure stores that answer at once, unless `down`."""
 
@@ -50,7 +58,7 @@ class Bench:
         self.now = now_ms
         self.groups_service = GroupStore()
         self.streams_service = StreamStore()
-        self.groups = groups if groups is not None else self.groups_service.initial()
+        self.groups = groups if groups is not None else declared(configuration)
         self.streams = self.streams_service.initial()
         self.topics(topics)
         self.clauses = []
@@ -59,7 +67,7 @@ class Bench:
         self.commits = []
         self.down = ""
         self.lost = []
-        record = LeaderRecord(f"{node}~1/1", "g", "#", configuration, start_ns=0)
+        record = LeaderRecord(f"{node}~1/1", "g", "#", configuration)
         self.before = record
         self.node = Node(LEADER, record, name=record.id, now_ns=now_ms * MS, check=True, observe=self.saw)
 
@@ -192,25 +200,117 @@ def test_SS_120_an_unclaimed_group_is_claimed_declared_and_led():
     assert bench.clauses[-1] == "SS-120"
 
 
-def test_SS_120_the_start_of_a_group_declared_now_is_store_time():
-    bench = Bench(now_ms=77)
-    bench.node.record = replace(bench.record, start_ns=-1)
-    bench.before = bench.record
-    bench.start()
-    assert bench.stored("properties").start_ns == 77 * MS + 1
-    assert set(bench.record.streams.values()) == {10}, "what was stored before is not part of the group"
+def test_SS_125_what_was_stored_before_the_start_of_a_group_is_not_part_of_it():
+    bench = Bench(groups=declared(start_ns=77 * MS)).start()
+    assert {known.progress for known in bench.record.streams.values()} == {10}
 
 
-def test_SS_121_a_claim_that_is_held_is_looked_at_again_until_it_expires():
-    first = Bench().start()
+def follower(first):
+    """A second leader of the group that `first` leads."""
     second = Bench(groups=first.groups, node="leader-2").start()
-    assert second.status is LeaderStatus.CANDIDATE
-    assert second.clauses[-1] == "SS-121"
+    assert second.status is LeaderStatus.FOLLOWER
+    return second
+
+
+def test_SS_135_a_leader_follows_while_somebody_else_holds_the_claim():
+    second = follower(Bench().start())
+    assert second.clauses[-1] == "SS-135"
     second.at(15_000)
-    assert second.status is LeaderStatus.CANDIDATE
+    assert second.status is LeaderStatus.FOLLOWER
+    assert second.clauses[-1] == "SS-135"
+
+
+def test_SS_135_a_follower_passes_leader_wanted_on_to_the_holder():
+    second = follower(Bench().start())
+    wanted = LeaderWanted("c1~1/1", "g", "#")
+    assert [(one.to, one.message) for one in second.node.feed(wanted, 0)] == [("leader-1~1/1", wanted)]
+    assert second.clauses[-1] == "SS-135"
+
+
+def test_SS_136_a_follower_takes_a_claim_that_is_free():
+    second = follower(Bench().start())
     second.at(17_000)
     assert second.status is LeaderStatus.WAITING
+    assert "SS-136" in second.clauses
     assert second.stored("claim") == Claim("leader-2~1/1", 2)
+
+
+def test_SS_136_of_two_followers_one_leads():
+    first = Bench().start()
+    second, third = follower(first), Bench(groups=first.groups, node="leader-3").start()
+    second.at(17_000)
+    third.groups = second.groups
+    third.at(17_000)
+    assert second.status is LeaderStatus.WAITING
+    assert third.status is LeaderStatus.FOLLOWER
+    assert third.record.holder == "leader-2~1/1"
+
+
+def test_SS_137_a_follower_that_nobody_asks_ends():
+    first = Bench().start()
+    second = follower(first)
+    second.at(9_000)
+    second.feed(LeaderWanted("c1~1/1", "g", "#"))
+    for second_ms in range(10_000, 40_000, 1_000):
+        first.join("c1")
+        first.ping("c1", at_ms=second_ms)
+        first.at(second_ms)
+        second.groups = first.groups
+        second.at(second_ms)
+        assert second.status is (LeaderStatus.FOLLOWER if second_ms < 39_000 else LeaderStatus.RESIGNED)
+    assert second.clauses[-1] == "SS-137"
+
+
+def test_SS_138_a_group_that_is_not_declared_is_not_led():
+    for groups in (Map(), Map({"g/#:properties": Stored(Properties(0, 1000, 2000, 15000, destroyed=True), 0)})):
+        bench = Bench(groups=groups)
+        ask = bench.node.feed(StartLeader(), 0)
+        assert bench.feed(LeaderWanted("c1~1/1", "g", "#")) == []
+        assert bench.clauses[-1] == "SS-138"
+        assert bench.perform(ask) == [Undeclared("c1~1/1")]
+        assert bench.clauses[-1] == "SS-138"
+        assert bench.told == [Resigned("leader-1~1/1", "g", "#", "the group is not declared")]
+
+
+def test_SS_138_no_more_borrowers_are_remembered_than_there_is_room_for(monkeypatch):
+    monkeypatch.setattr("statemachines.shared_subscriptions.leader.ASKERS_MAX", 1)
+    bench = Bench(groups=Map())
+    bench.node.feed(StartLeader(), 0)
+    bench.feed(LeaderWanted("c1~1/1", "g", "#"))
+    bench.feed(LeaderWanted("c2~1/1", "g", "#"))
+    assert bench.clauses[-1] == "SS-150"
+    assert list(bench.record.askers) == ["c1~1/1"]
+
+
+def destroy(bench):
+    """Somebody marks the group."""
+    mark = replace(bench.stored("properties"), destroyed=True)
+    bench.groups = bench.groups.set("g/#:properties", Stored(mark, bench.now * MS))
+
+
+def test_SS_139_the_leader_of_a_destroyed_group_tells_everybody_and_gives_its_claim_up():
+    bench = Bench().start()
+    one, _ = only(Grant, bench.join("c1"))
+    bench.progress(one, 5)
+    destroy(bench)
+    sent = bench.at(1_000)
+    assert sent == [Invalidate("c1~1/1", 1, 1)]
+    assert "SS-139" in bench.clauses
+    assert bench.status is LeaderStatus.RESIGNED
+    assert bench.stored("claim") == Claim("", 1, clean=False)
+    assert bench.stored(f"progress:{one.stream}") is None, "nothing is written for a destroyed group"
+
+
+def test_SS_139_a_leader_that_is_giving_its_claim_up_does_so_without_its_progress():
+    bench = Bench().start()
+    one, _ = only(Grant, bench.join("c1"))
+    bench.progress(one, 5)
+    destroy(bench)
+    bench.feed(Halt())
+    assert "SS-139" in bench.clauses
+    assert bench.status is LeaderStatus.RESIGNED
+    assert bench.stored("claim") == Claim("", 1, clean=False)
+    assert bench.stored(f"progress:{one.stream}") is None
 
 
 def test_SS_121_a_store_that_does_not_answer_is_asked_again():
@@ -273,7 +373,7 @@ def test_SS_124_progress_is_loaded_after_the_claim_in_pages(monkeypatch):
 
 
 def test_SS_125_a_stream_that_appears_later_is_shared_out(monkeypatch):
-    monkeypatch.setattr("statemachines.shared_subscriptions.leader.PAGE", 2)
+    monkeypatch.setattr("statemachines.shared_subscriptions.listing.PAGE", 2)
     bench = Bench(topics=1).start()
     assert len(only(Grant, bench.join("c1"))) == 1
     bench.topics(6)
@@ -579,7 +679,7 @@ def test_SS_147_a_last_word_of_another_grant_does_not_count():
     bench = Bench().start()
     (one, _) = only(Grant, bench.join("c1"))
     bench.feed(Disconnect("c1~1/1", 1, 1, (Report(one.stream, 99, 8, False),)))
-    assert bench.record.streams[one.stream] == 0
+    assert bench.record.streams[one.stream].progress == 0
 
 
 def test_SS_148_an_expired_member_s_streams_wait_for_the_end_of_its_lease():
@@ -637,7 +737,6 @@ def test_SS_149_a_revoke_that_is_never_finished_ends_its_borrower():
 def test_SS_150_borrowers_are_not_heard_before_it_serves():
     bench = Bench()
     for event in (
-        LeaderWanted("c1~1/1", "g", "#"),
         Ping("c1~1/1", 1, 1, 1),
         UpdateProgress("c1~1/1", 1, 1, "s", 1, 1, False),
         RevokeFinished("c1~1/1", 1, 1, "s", 1),

@@ -16,7 +16,7 @@ from statemachines.kernel import ConfigurationError, GaplessError, LocalProtocol
 APPLICATION: Final = 0x67617031
 """SQLite's application_id of our files ("gap1")."""
 
-VERSION: Final = 1
+VERSION: Final = 2
 BUSY_S: Final = 2.0
 """How long a transaction waits for another process's; after that the request has failed."""
 
@@ -24,9 +24,11 @@ OPEN_S: Final = 10.0
 """How long opening waits at least: several processes may make the file at once, and one of them is first."""
 
 TABLES: Final = (
-    # One row.  `shards` is 0 until a stream store has said how many there are.
-    "CREATE TABLE store (one INTEGER PRIMARY KEY CHECK (one = 1), time_ns INTEGER NOT NULL, shards INTEGER NOT NULL)",
-    "INSERT INTO store VALUES (1, 0, 0)",
+    # One row.  `shards` is 0 until a stream store has said how many there are; `generation` is appended to, all before
+    # `oldest` are gone.
+    "CREATE TABLE store (one INTEGER PRIMARY KEY CHECK (one = 1), time_ns INTEGER NOT NULL, shards INTEGER NOT NULL,"
+    " generation INTEGER NOT NULL, oldest INTEGER NOT NULL)",
+    "INSERT INTO store VALUES (1, 0, 0, 0, 0)",
     "CREATE TABLE records (key TEXT PRIMARY KEY, value BLOB NOT NULL, time_ns INTEGER NOT NULL) WITHOUT ROWID",
     "CREATE TABLE streams (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, topic TEXT NOT NULL,"
     " shard INTEGER NOT NULL, generation INTEGER NOT NULL, count INTEGER NOT NULL, ended INTEGER NOT NULL)",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -22,6 +23,11 @@ from statemachines.shared_subscriptions.group_store import (
     Stored,
     StoreFailed,
     Value,
+)
+
+PUT: Final = (
+    "INSERT INTO records VALUES (?, ?, ?)"
+    " ON CONFLICT (key) DO UPDATE SET value = excluded.value, time_ns = excluded.time_ns"
 )
 
 logger = logging.getLogger("gapless")
@@ -89,9 +95,9 @@ class SqliteGroupStore:
                 if self._get(key) != stored:
                     return Refused(commit.n, key)
             now_ns = self._database.stamp()
-            connection.executemany(
-                "INSERT INTO records VALUES (?, ?, ?)"
-                " ON CONFLICT (key) DO UPDATE SET value = excluded.value, time_ns = excluded.time_ns",
-                [(key, self._encoder.encode(value), now_ns) for key, value in commit.put],
-            )
+            for key, value in commit.put:
+                if value is None:
+                    connection.execute("DELETE FROM records WHERE key = ?", (key,))
+                else:
+                    connection.execute(PUT, (key, self._encoder.encode(value), now_ns))
         return Committed(commit.n, now_ns)

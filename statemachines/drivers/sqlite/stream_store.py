@@ -108,6 +108,14 @@ class SqliteStreamStore:
         """
         await self._database.run(lambda: self._end(stream))
 
+    async def rotate(self) -> int:
+        """Begin a new generation: every stream so far has ended; returns its number.  `StoreUnavailable` as above."""
+        return await self._database.run(self._rotate)
+
+    async def drop(self, oldest: int) -> int:
+        """Drop every generation before `oldest` with its messages; returns the oldest that is left."""
+        return await self._database.run(lambda: self._drop(oldest))
+
     async def close(self) -> None:
         """No more requests."""
         await self._database.close()
@@ -129,6 +137,7 @@ class SqliteStreamStore:
         found: list[StreamInfo] = []
         after = request.after
         with self._database.snapshot() as connection:
+            generation, oldest = connection.execute("SELECT generation, oldest FROM store").fetchone()
             while len(found) <= request.limit:
                 (following,) = connection.execute("SELECT min(id) FROM streams WHERE id > ?", (after,)).fetchone()
                 if following is None:
@@ -141,7 +150,8 @@ class SqliteStreamStore:
                 )
                 found += [StreamInfo(*row) for row in rows]
                 after = place + "0"  # "0" follows "/"
-        return StreamsListed(request.n, tuple(found[: request.limit]), len(found) > request.limit)
+        more = len(found) > request.limit
+        return StreamsListed(request.n, tuple(found[: request.limit]), more, generation, oldest)
 
     def _fetch(self, request: Fetch) -> tuple[Fetched, Payloads]:
         room = ANSWER_MAX
@@ -179,11 +189,12 @@ class SqliteStreamStore:
         return payloads
 
     def _append(self, topic: str, payloads: Sequence[bytes]) -> Appended:
-        stream = stream_id(topic, self._shards, 0)
         with self._database.transaction() as connection:
+            (generation,) = connection.execute("SELECT generation FROM store").fetchone()
+            stream = stream_id(topic, self._shards, generation)
             known = connection.execute("SELECT number, count, ended FROM streams WHERE id = ?", (stream,)).fetchone()
             if known is None:
-                known = (self._create(stream, topic), 0, 0)
+                known = (self._create(stream, topic, generation), 0, 0)
             number, first, ended = known
             if ended:
                 raise ConfigurationError("topic", topic, "has ended, nothing can be appended; publish to another topic")
@@ -193,9 +204,9 @@ class SqliteStreamStore:
             connection.execute("UPDATE streams SET count = ? WHERE number = ?", (first + len(payloads), number))
         return Appended(0, stream, first, first + len(payloads) - 1)
 
-    def _create(self, stream: str, topic: str) -> int:
-        row = (stream, topic, shard_of(topic, self._shards))
-        made = self._database.connection.execute("INSERT INTO streams VALUES (NULL, ?, ?, ?, 0, 0, 0)", row)
+    def _create(self, stream: str, topic: str, generation: int) -> int:
+        row = (stream, topic, shard_of(topic, self._shards), generation)
+        made = self._database.connection.execute("INSERT INTO streams VALUES (NULL, ?, ?, ?, ?, 0, 0)", row)
         assert made.lastrowid is not None
         return made.lastrowid
 
@@ -203,6 +214,25 @@ class SqliteStreamStore:
         with self._database.transaction() as connection:
             if connection.execute("UPDATE streams SET ended = 1 WHERE id = ?", (stream,)).rowcount == 0:
                 raise ConfigurationError("stream", stream, "is not in the store; give an id as `append` returns it")
+
+    def _rotate(self) -> int:
+        with self._database.transaction() as connection:
+            connection.execute("UPDATE streams SET ended = 1")
+            connection.execute("UPDATE store SET generation = generation + 1")
+            (generation,) = connection.execute("SELECT generation FROM store").fetchone()
+        return int(generation)
+
+    def _drop(self, oldest: int) -> int:
+        with self._database.transaction() as connection:
+            connection.execute("UPDATE store SET oldest = max(oldest, min(generation, ?))", (oldest,))
+            (oldest,) = connection.execute("SELECT oldest FROM store").fetchone()
+            gone = connection.execute("SELECT number FROM streams WHERE generation < ?", (oldest,)).fetchall()
+            for (number,) in gone:
+                places = (number << OFFSET_BITS, ((number + 1) << OFFSET_BITS) - 1)
+                connection.execute("DELETE FROM messages WHERE place BETWEEN ? AND ?", places)
+                connection.execute("DELETE FROM appends WHERE stream = ?", (number,))
+                connection.execute("DELETE FROM streams WHERE number = ?", (number,))
+        return oldest
 
 
 def literal_prefix(topic_filter: str) -> str:

@@ -1,0 +1,351 @@
+"""Group: declaring a group, or destroying it, as one node does it over the group store (source: "General Idea").
+
+    idle -> reading -> declaring -> done
+    idle -> reading -> marking -> sweeping -> clearing -> settling -> done
+
+A declaration is one conditional write, so that of two nodes one declares and the other finds it done.  Destroying
+marks the properties first: from then on nobody leads the group, joins it, or commits for it; then the progress is
+removed in pages, then the mark.  Whoever finds a mark completes the work, since the node that made it may be gone.  It
+is done only when the last leader has given its claim up and every lease has surely ended: nothing is delivered after
+that.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import replace
+
+from statemachines.kernel import (
+    STAY,
+    Ask,
+    Call,
+    ConfigurationError,
+    Effects,
+    Event,
+    Fsm,
+    Ignore,
+    Row,
+    SetTimer,
+    Status,
+    Stop,
+    Tell,
+    Timer,
+    TimerFired,
+)
+from statemachines.shared_subscriptions.claim import PAGE, agrees, is_declared
+from statemachines.shared_subscriptions.configuration import MS, Configuration
+from statemachines.shared_subscriptions.group_store import (
+    SERVICE,
+    Claim,
+    Commit,
+    Committed,
+    Properties,
+    Read,
+    ReadDone,
+    Refused,
+    Scan,
+    Scanned,
+    Stored,
+    StoreFailed,
+    Value,
+    record_key,
+)
+
+
+class Declare(Call, frozen=True, gc=False):
+    """Declare the group, if it is not: it begins at `start_ns` of store time (0: everything stored; -1: now)."""
+
+    start_ns: int = -1
+
+
+class Destroy(Call, frozen=True, gc=False):
+    """Destroy the group: its members are invalidated, its state is removed."""
+
+
+class GroupDeclared(Event, frozen=True, gc=False):
+    """To the host: the group is declared and begins at `start_ns`; `found`: it was already."""
+
+    group: str
+    filter: str
+    start_ns: int
+    found: bool
+
+
+class GroupDestroyed(Event, frozen=True, gc=False):
+    """To the host: there is no such group (any more), and nothing of it is delivered; `found`: there was one."""
+
+    group: str
+    filter: str
+    found: bool
+
+
+class DeclarationRefused(Event, frozen=True, gc=False):
+    """To the host: the group lives by other ping or claim times than ours."""
+
+    group: str
+    filter: str
+    properties: Properties
+
+
+class AgainTimer(TimerFired, frozen=True, gc=False):
+    """Try again what a store did not answer, or look whether the last lease has ended."""
+
+
+class GroupStatus(Status):
+    """What is being done."""
+
+    IDLE = "idle"
+    READING = "reading"
+    DECLARING = "declaring"
+    MARKING = "marking"
+    SWEEPING = "sweeping"
+    CLEARING = "clearing"
+    SETTLING = "settling"
+    DONE = "done"
+
+
+IDLE, READING, DECLARING, MARKING, SWEEPING, CLEARING, SETTLING, DONE = GroupStatus
+BUSY = (READING, DECLARING, MARKING, SWEEPING, CLEARING, SETTLING)
+WRITING = (DECLARING, MARKING, SWEEPING, CLEARING)
+
+
+class GroupRecord(msgspec.Struct, frozen=True, gc=False):
+    """One declaration or destruction.  `destroy`: which; `start_ns`: as asked for, `begins_ns`: as
+    declared; `n`: of the last request; `properties`: as read, then as
+    marked; `epoch`: of the claim when the group was marked; `found`: there was a group to destroy."""
+
+    id: str
+    group: str
+    filter: str
+    configuration: Configuration
+    status: GroupStatus = IDLE
+    destroy: bool = False
+    start_ns: int = -1
+    begins_ns: int = 0
+    n: int = 0
+    properties: Stored | None = None
+    epoch: int = 0
+    found: bool = False
+
+    def key(self, name: str) -> str:
+        """The key of one of the group's records."""
+        return record_key(self.group, self.filter, name)
+
+
+Outcome = tuple[GroupRecord, Effects]
+StoreAnswer = ReadDone | Scanned | Committed | Refused | StoreFailed
+
+
+# -- guards ---------------------------------------------------------------------------------------------------------
+
+
+def is_awaited(record: GroupRecord, event: StoreAnswer) -> bool:
+    return event.n == record.n
+
+
+def is_declared_as_ours(record: GroupRecord, event: ReadDone) -> bool:
+    stored = event.records[0]
+    return is_to_declare(record, event) and is_declared(stored) and agrees(record.configuration, stored)
+
+
+def is_declared_otherwise(record: GroupRecord, event: ReadDone) -> bool:
+    return is_to_declare(record, event) and is_declared(event.records[0])
+
+
+def is_absent(record: GroupRecord, event: ReadDone) -> bool:
+    return is_to_declare(record, event) and event.records[0] is None
+
+
+def is_to_declare(record: GroupRecord, event: ReadDone) -> bool:
+    return is_awaited(record, event) and not record.destroy
+
+
+def is_to_destroy(record: GroupRecord, event: ReadDone) -> bool:
+    return is_awaited(record, event) and record.destroy and is_declared(event.records[0])
+
+
+def is_marked(record: GroupRecord, event: ReadDone) -> bool:
+    return is_awaited(record, event) and event.records[0] is not None and not is_declared(event.records[0])
+
+
+def is_over(record: GroupRecord, event: ReadDone) -> bool:
+    """Destroyed by somebody else, or never declared."""
+    return is_awaited(record, event) and record.destroy and event.records[0] is None
+
+
+def is_empty(record: GroupRecord, event: Scanned) -> bool:
+    return is_awaited(record, event) and not event.records
+
+
+def is_cleared(record: GroupRecord, event: Committed) -> bool:
+    return is_awaited(record, event) and record.destroy
+
+
+def is_settled(record: GroupRecord, event: ReadDone) -> bool:
+    """Nobody can deliver under the destroyed group any more; a later leader has waited for that itself."""
+    if not is_awaited(record, event):
+        return False
+    stored = event.records[1]
+    if stored is None or not isinstance(stored.value, Claim) or stored.value.epoch > record.epoch:
+        return True
+    claim, configuration = stored.value, record.configuration
+    held_ns = configuration.claim_ttl_ms * MS if claim.leader else 0
+    lease_ns = 0 if claim.clean else configuration.lease_by_other_clock_ns()
+    return event.time_ns > stored.time_ns + held_ns + lease_ns
+
+
+# -- actions --------------------------------------------------------------------------------------------------------
+
+
+def begin_declare(record: GroupRecord, event: Declare, now_ns: int) -> Outcome:
+    return read(replace(record, start_ns=event.start_ns), event, now_ns)
+
+
+def begin_destroy(record: GroupRecord, event: Destroy, now_ns: int) -> Outcome:
+    return read(replace(record, destroy=True), event, now_ns)
+
+
+def read(record: GroupRecord, event: Event, now_ns: int) -> Outcome:
+    record = replace(record, n=record.n + 1)
+    return record, (Ask(SERVICE, Read(record.n, (record.key("properties"), record.key("claim")))),)
+
+
+def try_later(record: GroupRecord, event: Event, now_ns: int) -> Outcome:
+    return record, (SetTimer("again", now_ns + record.configuration.commit_interval_ms * MS),)
+
+
+def declare(record: GroupRecord, event: ReadDone, now_ns: int) -> Outcome:
+    ours = record.configuration
+    start_ns = event.time_ns if record.start_ns < 0 else record.start_ns
+    properties = Properties(start_ns, ours.ping_interval_ms, ours.ping_timeout_ms, ours.claim_ttl_ms)
+    record = replace(record, begins_ns=start_ns)
+    return commit(record, None, ((record.key("properties"), properties),))
+
+
+def mark(record: GroupRecord, event: ReadDone, now_ns: int) -> Outcome:
+    mark = replace(properties_of(event), destroyed=True)
+    record = replace(record, properties=Stored(mark, 0), epoch=epoch_of(event), found=True)
+    return commit(record, event.records[0], ((record.key("properties"), mark),))
+
+
+def commit(record: GroupRecord, expect: Stored | None, put: tuple[tuple[str, Value | None], ...]) -> Outcome:
+    """One batch, if the properties are still as expected."""
+    record = replace(record, n=record.n + 1)
+    return record, (Ask(SERVICE, Commit(record.n, ((record.key("properties"), expect),), put)),)
+
+
+def sweep_marked(record: GroupRecord, event: Committed, now_ns: int) -> Outcome:
+    """Our mark is there."""
+    assert record.properties is not None
+    return scan(replace(record, properties=replace(record.properties, time_ns=event.time_ns)), event, now_ns)
+
+
+def sweep_found(record: GroupRecord, event: ReadDone, now_ns: int) -> Outcome:
+    """Somebody's mark is there, or ours after all."""
+    return scan(replace(record, properties=event.records[0], epoch=epoch_of(event)), event, now_ns)
+
+
+def scan(record: GroupRecord, event: Event, now_ns: int) -> Outcome:
+    record = replace(record, n=record.n + 1)
+    return record, (Ask(SERVICE, Scan(record.n, record.key("progress:"), "", PAGE)),)
+
+
+def remove_page(record: GroupRecord, event: Scanned, now_ns: int) -> Outcome:
+    return commit(record, record.properties, tuple((key, None) for key, _ in event.records))
+
+
+def clear(record: GroupRecord, event: Scanned, now_ns: int) -> Outcome:
+    return commit(record, record.properties, ((record.key("properties"), None),))
+
+
+def tell_declared(record: GroupRecord, event: Committed, now_ns: int) -> Outcome:
+    return record, (Tell(GroupDeclared(record.group, record.filter, record.begins_ns, False)), Stop())
+
+
+def tell_found(record: GroupRecord, event: ReadDone, now_ns: int) -> Outcome:
+    return record, (Tell(GroupDeclared(record.group, record.filter, properties_of(event).start_ns, True)), Stop())
+
+
+def tell_refused(record: GroupRecord, event: ReadDone, now_ns: int) -> Outcome:
+    return record, (Tell(DeclarationRefused(record.group, record.filter, properties_of(event))), Stop())
+
+
+def settle(record: GroupRecord, event: ReadDone, now_ns: int) -> Outcome:
+    """Nothing to remove; somebody may still deliver."""
+    return read(replace(record, epoch=epoch_of(event)), event, now_ns)
+
+
+def epoch_of(event: ReadDone) -> int:
+    """Of the claim as it is read; 0: the group was never led."""
+    claim = event.records[1]
+    return claim.value.epoch if claim is not None and isinstance(claim.value, Claim) else 0
+
+
+def properties_of(event: ReadDone) -> Properties:
+    """The properties of a group that is declared."""
+    stored = event.records[0]
+    assert stored is not None
+    assert isinstance(stored.value, Properties)
+    return stored.value
+
+
+def tell_destroyed(record: GroupRecord, event: ReadDone, now_ns: int) -> Outcome:
+    return record, (Tell(GroupDestroyed(record.group, record.filter, record.found)), Stop())
+
+
+def start_of(start: str | int) -> int:
+    """`start_ns` of a declaration, for "now", "beginning", or store time in nanoseconds."""
+    if isinstance(start, int) and start >= 0:
+        return start
+    if start not in ("now", "beginning"):
+        raise ConfigurationError("start", start, "must be now or beginning, or nanoseconds of store time")
+    return 0 if start == "beginning" else -1
+
+
+def differing(ours: Configuration, theirs: Properties) -> ConfigurationError:
+    """What an application is told whose times are not those of the group."""
+    names = ("ping_interval_ms", "ping_timeout_ms", "claim_ttl_ms")
+    different = [name for name in names if getattr(ours, name) != getattr(theirs, name)]
+    values = ", ".join(f"{name} = {getattr(theirs, name)}" for name in different)
+    return ConfigurationError(different[0], getattr(ours, different[0]), f"the group lives by {values}: use the same")
+
+
+# fmt: off
+ROWS = (
+    #   on          from       to         do              when                    clause
+    Row(Declare,    IDLE,      READING,   begin_declare,  None,                   "SS-200"),
+    Row(Destroy,    IDLE,      READING,   begin_destroy,  None,                   "SS-203"),
+    Row(ReadDone,   READING,   DONE,      tell_found,     is_declared_as_ours,    "SS-201"),
+    Row(ReadDone,   READING,   DONE,      tell_refused,   is_declared_otherwise,  "SS-202"),
+    Row(ReadDone,   READING,   DECLARING, declare,        is_absent,              "SS-200"),
+    Row(ReadDone,   READING,   MARKING,   mark,           is_to_destroy,          "SS-203"),
+    Row(ReadDone,   READING,   SWEEPING,  sweep_found,    is_marked,              "SS-204"),
+    Row(ReadDone,   READING,   SETTLING,  settle,         is_over,                "SS-206"),
+    Row(Committed,  DECLARING, DONE,      tell_declared,  is_awaited,             "SS-200"),
+    Row(Committed,  MARKING,   SWEEPING,  sweep_marked,   is_awaited,             "SS-203"),
+    Row(Scanned,    SWEEPING,  CLEARING,  clear,          is_empty,               "SS-205"),
+    Row(Scanned,    SWEEPING,  STAY,      remove_page,    is_awaited,             "SS-205"),
+    Row(Committed,  SWEEPING,  STAY,      scan,           is_awaited,             "SS-205"),
+    Row(Committed,  CLEARING,  SETTLING,  read,           is_cleared,             "SS-206"),
+    Row(Committed,  CLEARING,  READING,   read,           is_awaited,             "SS-204"),
+    Row(ReadDone,   SETTLING,  DONE,      tell_destroyed, is_settled,             "SS-206"),
+    Row(ReadDone,   SETTLING,  STAY,      try_later,      is_awaited,             "SS-206"),
+    Row(AgainTimer, SETTLING,  STAY,      read,           None,                   "SS-206"),
+    Row(AgainTimer, READING,   STAY,      read,           None,                   "SS-207"),
+    Row(Refused,    WRITING,   READING,   read,           is_awaited,             "SS-207"),
+    Row(StoreFailed, SETTLING, STAY,      try_later,      is_awaited,             "SS-207"),
+    Row(StoreFailed, BUSY,     READING,   try_later,      is_awaited,             "SS-207"),
+    Ignore((Declare, Destroy),                            BUSY,                   "SS-208"),
+    Ignore((ReadDone, Scanned, Committed, Refused, StoreFailed, AgainTimer), (IDLE, *BUSY), "SS-208"),
+)
+# fmt: on
+
+GROUP = Fsm(
+    "group",
+    record=GroupRecord,
+    states=GroupStatus,
+    initial=IDLE,
+    final=(DONE,),
+    rows=ROWS,
+    timers=(Timer("again", AgainTimer, (READING, SETTLING), lambda record: 0, on_entry=False),),
+)

@@ -1,0 +1,190 @@
+"""Listing: how a Leader learns which streams its group has, which generation's turn it is, and what has vanished.
+
+Streams are listed in pages, when loading and every `renew_streams`.  Of each shard only the lowest generation that has
+not been read to its end is open: its streams are shared, those of later ones wait.  A generation is opened at the end
+of a listing only, and only if the store was appending to it, or to a later one, when that listing began: what belongs
+to the generations before it was all there by then (source: "General Idea").
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from statemachines.kernel import Ask, Effects, Event, SetTimer, TimerFired, in_order, keys_in_order
+from statemachines.shared_subscriptions.assignment import Vanish
+from statemachines.shared_subscriptions.claim import PAGE, idle_later, keep_page, stage
+from statemachines.shared_subscriptions.configuration import MS
+from statemachines.shared_subscriptions.group_store import Properties, Scanned
+from statemachines.shared_subscriptions.leader_record import Known, LeaderRecord, Rank
+from statemachines.shared_subscriptions.membership import Outcome
+from statemachines.shared_subscriptions.message import END_OF_STREAM
+from statemachines.shared_subscriptions.plan import Draft, reassign
+from statemachines.shared_subscriptions.stream_store import (
+    SERVICE,
+    FetchFailed,
+    ListStreams,
+    StreamsListed,
+    rank_of,
+)
+
+
+class RenewTimer(TimerFired, frozen=True, gc=False):
+    """Look for new streams."""
+
+
+# -- guards ---------------------------------------------------------------------------------------------------------
+
+
+def is_listing(record: LeaderRecord, event: StreamsListed | FetchFailed) -> bool:
+    return event.n == record.list_n
+
+
+def is_partial(record: LeaderRecord, event: StreamsListed) -> bool:
+    return event.n == record.list_n and event.more
+
+
+def is_whole_with_grace(record: LeaderRecord, event: StreamsListed) -> bool:
+    return event.n == record.list_n and not event.more and record.grace
+
+
+# -- asking ---------------------------------------------------------------------------------------------------------
+
+
+def load_streams(record: LeaderRecord, event: Scanned, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    return list_streams(keep_page(record, event), event, now_ns)
+
+
+def list_streams(record: LeaderRecord, event: Event, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    return list_after(replace(record, generation=-1), "")
+
+
+def list_after(record: LeaderRecord, after: str) -> tuple[LeaderRecord, Effects]:
+    assert record.properties is not None
+    assert isinstance(record.properties.value, Properties)
+    n = record.number + 1
+    asked = ListStreams(n, record.filter, record.properties.value.start_ns, after, PAGE)
+    return replace(record, number=n, list_n=n), (Ask(SERVICE, asked),)
+
+
+def renew_later(record: LeaderRecord, now_ns: int) -> SetTimer:
+    return SetTimer("renew", now_ns + record.configuration.renew_streams_ms * MS)
+
+
+def try_renew_later(record: LeaderRecord, event: FetchFailed, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    return record, (renew_later(record, now_ns),)
+
+
+# -- learning -------------------------------------------------------------------------------------------------------
+
+
+def learn_page(record: LeaderRecord, event: StreamsListed, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    return list_after(learn(record, event), event.streams[-1].stream)
+
+
+def learn_last(record: LeaderRecord, event: StreamsListed, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    """All is listed; nobody is a member yet."""
+    draft = Draft(learn(record, event), now_ns)
+    end_listing(draft)
+    return draft.record, (*draft.effects, renew_later(record, now_ns), idle_later(record, now_ns))
+
+
+def learn_and_share(record: LeaderRecord, event: StreamsListed, now_ns: int) -> Outcome:
+    """New streams are shared at once; the next page, or the next look."""
+    draft = Draft(learn(record, event), now_ns)
+    if event.more:
+        draft.record, asked = list_after(draft.record, event.streams[-1].stream)
+        draft.effects.extend(asked)
+    else:
+        end_listing(draft)
+        draft.effects.append(renew_later(record, now_ns))
+    if draft.record.live != record.live or draft.record.free is not record.free:
+        reassign(draft)
+    return draft.done()
+
+
+def learn(record: LeaderRecord, event: StreamsListed) -> LeaderRecord:
+    """Streams not known so far: at their durable progress, or at the start of the group."""
+    streams, ranks, loaded, free, live = record.streams, record.ranks, record.loaded, record.free, record.live
+    oldest = max(record.oldest, event.oldest)
+    for info in event.streams:
+        if info.stream in streams or info.generation < oldest:
+            continue
+        known = Known(max(loaded.get(info.stream, 0), info.first), info.shard, info.generation)
+        streams = streams.set(info.stream, known)
+        if info.stream in loaded:
+            loaded = loaded.delete(info.stream)
+        rank = ranks.get(known.rank) or Rank()
+        unread = known.progress != END_OF_STREAM
+        ranks = ranks.set(
+            known.rank, replace(rank, streams=rank.streams.set(info.stream, True), live=rank.live + unread)
+        )
+        if unread and rank.open:
+            free, live = free.push(info.stream), live + 1
+    return replace(
+        record,
+        streams=streams,
+        ranks=ranks,
+        loaded=loaded,
+        free=free,
+        live=live,
+        oldest=oldest,
+        generation=event.generation if record.generation < 0 else record.generation,
+    )
+
+
+# -- the end of a listing -------------------------------------------------------------------------------------------
+
+
+def end_listing(draft: Draft) -> None:
+    """What the store has dropped is taken back; the next generation of a shard is opened when its turn has come."""
+    for rank, _ in in_order(draft.record.ranks):
+        if rank[1] < draft.record.oldest:
+            vanish(draft, rank)
+    forget_loaded(draft)
+    draft.record = open_ranks(draft.record)
+
+
+def vanish(draft: Draft, key: tuple[int, int]) -> None:
+    """Nothing of this rank is there any more: it counts as complete, and its tombstones go."""
+    rank = draft.record.ranks[key]
+    for stream in keys_in_order(rank.streams):
+        assignment = draft.record.assignments.get(stream)
+        if assignment is not None:
+            draft.step_assignment(stream, Vanish())
+        record = draft.record
+        lived = rank.open and not draft.has_ended(stream)
+        draft.record = replace(record, streams=record.streams.delete(stream), live=record.live - lived)
+        remove_progress(draft, stream)
+    draft.record = replace(draft.record, ranks=draft.record.ranks.delete(key))
+
+
+def forget_loaded(draft: Draft) -> None:
+    """The same for streams that earlier leaders knew and that we never saw."""
+    if draft.record.oldest > 0:
+        for stream in keys_in_order(draft.record.loaded):
+            if rank_of(stream)[1] < draft.record.oldest:
+                draft.record = replace(draft.record, loaded=draft.record.loaded.delete(stream))
+                remove_progress(draft, stream)
+
+
+def remove_progress(draft: Draft, stream: str) -> None:
+    draft.record, effects = stage(draft.record, stream, None, draft.now_ns)
+    draft.effects.extend(effects)
+
+
+def open_ranks(record: LeaderRecord) -> LeaderRecord:
+    """Of each shard, the lowest rank that is not complete."""
+    ranks, free, live = record.ranks, record.free, record.live
+    shard = -1
+    for key, rank in in_order(record.ranks):
+        if key[0] == shard or rank.live == 0:
+            continue
+        shard = key[0]
+        if rank.open or key[1] > record.generation:
+            continue
+        ranks = ranks.set(key, replace(rank, open=True))
+        live += rank.live
+        for stream in keys_in_order(rank.streams):
+            if record.streams[stream].progress != END_OF_STREAM:
+                free = free.push(stream)
+    return replace(record, ranks=ranks, free=free, live=live)
