@@ -1,5 +1,7 @@
 """Drivers: the machines on a real loop, over real transports, with real stores."""
 
+from statemachines.drivers.groups import declare as declare
+from statemachines.drivers.groups import destroy as destroy
 from statemachines.drivers.lead import LeaderNode as LeaderNode
 from statemachines.drivers.publish import Publisher as Publisher
 from statemachines.drivers.subscribe import Delivered as Delivered

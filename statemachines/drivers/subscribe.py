@@ -68,6 +68,8 @@ class Delivered:
 class SharedSubscription:
     """A member of a consumer group; use it as `async with`, then iterate.
 
+    Once it is entered the group is declared: whatever is published from then on is delivered to its members.
+
     `subscription`: `$shared/GROUP/FILTER`; `leader`: HOST:PORT of the leader host; `store`: path of the stream store;
     `start`: where the group begins if it is not declared yet: "now", "beginning" (everything stored), or nanoseconds
     of store time; `node`: name of this process, one at a time; `state`: directory for the number of its life (default:
@@ -101,6 +103,7 @@ class SharedSubscription:
         self._payloads: dict[str, Payloads] = {}
         self._acks: dict[tuple[str, int], list[list[int]]] = {}
         self._ready = asyncio.Event()
+        self._declared = asyncio.Event()
         self._turn = 0.0
         self._taken: Deliver | None = None
 
@@ -120,7 +123,7 @@ class SharedSubscription:
             told=self._told,
             log=self._log,
         )
-        self._runtime.on_failure = self._ready.set
+        self._runtime.on_failure = self._fail
         self._host = Subscription(
             life.name,
             self.group,
@@ -141,6 +144,12 @@ class SharedSubscription:
         self._runtime.attach(self._host, self._transport)
         await self._transport.__aenter__()
         self._runtime.run(self._host.start)
+        try:
+            await self._declared.wait()
+            self._raise_failure()
+        except BaseException:
+            await self.__aexit__(None, None, None)
+            raise
         return self
 
     async def __aexit__(
@@ -219,6 +228,10 @@ class SharedSubscription:
                     lambda now_ns, s=stream, g=grant, a=first, b=last: self._host.acknowledge(s, g, a, b, now_ns)  # type: ignore[misc]
                 )
 
+    def _fail(self) -> None:
+        self._ready.set()
+        self._declared.set()
+
     def _raise_failure(self) -> None:
         if self._runtime.failed is not None:
             raise self._runtime.failed
@@ -246,6 +259,8 @@ class SharedSubscription:
 
     def _answered(self, party: str, answer: Answer, now_ns: int) -> list[Any]:
         out = self._host.answer(party, answer, now_ns)
+        if self._host.borrower or self._host.refused:
+            self._declared.set()
         if isinstance(answer, Fetched):
             for batch, payloads in zip(answer.batches, self._fetched, strict=True):
                 self._keep(batch, payloads)

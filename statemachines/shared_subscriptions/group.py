@@ -224,8 +224,21 @@ def declare(record: GroupRecord, event: ReadDone, now_ns: int) -> Outcome:
 
 def mark(record: GroupRecord, event: ReadDone, now_ns: int) -> Outcome:
     mark = replace(properties_of(event), destroyed=True)
-    record = replace(record, properties=Stored(mark, 0), epoch=epoch_of(event), found=True)
+    record = live_by(replace(record, properties=Stored(mark, 0), epoch=epoch_of(event), found=True), mark)
     return commit(record, event.records[0], ((record.key("properties"), mark),))
+
+
+def live_by(record: GroupRecord, properties: Properties) -> GroupRecord:
+    """To destroy a group, its own times count: they say when its claim and its leases have ended."""
+    if not record.destroy:
+        return record
+    times = replace(
+        record.configuration,
+        ping_interval_ms=properties.ping_interval_ms,
+        ping_timeout_ms=properties.ping_timeout_ms,
+        claim_ttl_ms=properties.claim_ttl_ms,
+    )
+    return replace(record, configuration=times)
 
 
 def commit(record: GroupRecord, expect: Stored | None, put: tuple[tuple[str, Value | None], ...]) -> Outcome:
@@ -242,7 +255,8 @@ def sweep_marked(record: GroupRecord, event: Committed, now_ns: int) -> Outcome:
 
 def sweep_found(record: GroupRecord, event: ReadDone, now_ns: int) -> Outcome:
     """Somebody's mark is there, or ours after all."""
-    return scan(replace(record, properties=event.records[0], epoch=epoch_of(event)), event, now_ns)
+    mark = properties_of(event)
+    return scan(live_by(replace(record, properties=event.records[0], epoch=epoch_of(event)), mark), event, now_ns)
 
 
 def scan(record: GroupRecord, event: Event, now_ns: int) -> Outcome:
@@ -282,7 +296,7 @@ def epoch_of(event: ReadDone) -> int:
 
 
 def properties_of(event: ReadDone) -> Properties:
-    """The properties of a group that is declared."""
+    """The properties as they were read."""
     stored = event.records[0]
     assert stored is not None
     assert isinstance(stored.value, Properties)

@@ -209,6 +209,13 @@ def test_SS_206_it_is_done_when_every_lease_has_surely_ended(claim, settled_ms):
     assert bench.clauses[-1] == "SS-206"
 
 
+def test_SS_206_the_times_of_the_group_count_not_ours():
+    theirs = Properties(0, 2000, 4000, 15000)
+    bench = Bench(records(properties=theirs, claim=Claim("", 4))).feed(Destroy()).at(6_000)
+    assert bench.status is GroupStatus.SETTLING
+    assert bench.at(8_000).told == [GroupDestroyed("g", "#", True)]
+
+
 def test_SS_206_a_later_leader_has_waited_itself():
     bench = Bench(records(properties=PROPERTIES, claim=Claim("leader-1~1/1", 4))).feed(Destroy())
     bench.state = bench.state.set("g/#:claim", Stored(Claim("leader-2~1/1", 5), 3 * MS))
