@@ -1,5 +1,6 @@
 """Drivers: the machines on a real loop, over real transports, with real stores."""
 
+from statemachines.drivers.credentials import Credentials as Credentials
 from statemachines.drivers.lead import LeaderNode as LeaderNode
 from statemachines.drivers.publish import Publisher as Publisher
 from statemachines.drivers.subscribe import Delivered as Delivered
