@@ -45,12 +45,15 @@ class Packet(msgspec.Struct, Generic[M], frozen=True, gc=False):
 
 
 class Hello(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Who speaks: role "leader" or "consumer", and the life of the node."""
+    """Who speaks: role "leader" or "consumer", and the life of the node.  `nonce`: it shares a secret, and wants a
+    proof over these bytes (empty: it does not); `mutual`: both sides of its TLS show certificates."""
 
     protocol: str
     version: int
     role: str
     life: str
+    nonce: bytes = b""
+    mutual: bool = False
 
     @property
     def node(self) -> str:
@@ -104,10 +107,11 @@ def shown(words: object) -> str:
 class Frames:
     """Cuts a stream of bytes into frames; keeps at most one that is not whole."""
 
-    __slots__ = ("_frame_max", "_kept", "_wanted")
+    __slots__ = ("_kept", "_wanted", "frame_max")
 
     def __init__(self, frame_max: int = FRAME_MAX) -> None:
-        self._frame_max = frame_max
+        self.frame_max = frame_max
+        """Holds from the next frame on: more may be allowed to a peer that is known."""
         self._kept = bytearray()
         self._wanted = 0
 
@@ -121,12 +125,12 @@ class Frames:
             data, self._kept = bytes(self._kept), bytearray()
         view = memoryview(data)
         begin, end = 0, len(data)
-        unpack, most = _LENGTH.unpack_from, self._frame_max
+        unpack = _LENGTH.unpack_from
         wanted = LENGTH_SIZE
         while end - begin >= LENGTH_SIZE:
             (size,) = unpack(data, begin)
-            if size > most:
-                raise FrameError(f"a frame of {size} bytes; at most {most} are allowed")
+            if size > self.frame_max:
+                raise FrameError(f"a frame of {size} bytes; at most {self.frame_max} are allowed")
             after = begin + LENGTH_SIZE + size
             if after > end:
                 wanted = LENGTH_SIZE + size
@@ -137,9 +141,14 @@ class Frames:
             self._kept, self._wanted = bytearray(view[begin:]), wanted
 
 
-def encode_hello(role: str, life: str) -> bytes:
+def hello_of(role: str, life: str, *, nonce: bytes = b"", mutual: bool = False) -> Hello:
+    """The hello of a node of this version."""
+    return Hello("gapless", VERSION, role, life, nonce, mutual)
+
+
+def encode_hello(role: str, life: str, *, nonce: bytes = b"", mutual: bool = False) -> bytes:
     """The first frame of a connection."""
-    return frame(msgspec.msgpack.encode(Hello("gapless", VERSION, role, life)))
+    return frame(msgspec.msgpack.encode(hello_of(role, life, nonce=nonce, mutual=mutual)))
 
 
 def decode_hello(body: bytes | memoryview, role: str) -> Hello:

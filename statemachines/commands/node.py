@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 from collections.abc import Coroutine
@@ -14,6 +15,8 @@ import msgspec
 import typer
 
 from statemachines.kernel import ConfigurationError
+
+SECRET_VARIABLE = "GAPLESS_SECRET"
 
 app = typer.Typer(no_args_is_help=True, help="Run a node as a process: leader, consumer or publisher.")
 
@@ -29,6 +32,25 @@ Start = Annotated[
     str,
     typer.Option(metavar="now|beginning", help="Where the group begins to read what is stored, if this declares it."),
 ]
+SecretFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="The secret that all nodes share, 16 bytes or more; or put it into the environment as GAPLESS_SECRET.",
+    ),
+]
+TlsCert = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Certificate of this node (PEM), for TLS; with --tls-key.")
+]
+TlsKey = Annotated[Path | None, typer.Option(metavar="FILE", help="Its private key (PEM, no passphrase).")]
+LeaderCa = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Ask each consumer for a certificate signed by these (PEM), for its own name."),
+]
+ConsumerCa = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Speak TLS; the leader's certificate is signed by these (PEM)."),
+]
 Number = Annotated[int | None, typer.Option(help="Numbers the messages in traces; default: from the name.", min=1)]
 
 
@@ -40,16 +62,22 @@ def leader(
     state: State = None,
     trace: Trace = None,
     config: Config = None,
+    secret_file: SecretFile = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    tls_ca: LeaderCa = None,
     number: Number = None,
 ) -> None:
     """Lead consumer groups: share streams among their members and keep their progress.
 
-    Prints `listening on HOST:PORT`, and stops in good order on SIGTERM or SIGINT.
+    Prints `listening on HOST:PORT`, and stops in good order on SIGTERM or SIGINT.  Without a secret or TLS whoever
+    reaches the port may take part.
     """
     from statemachines.drivers.lead import LeaderNode
     from statemachines.drivers.tcp import parse_address
 
     configuration = read_configuration(config)
+    credentials = read_credentials(secret_file, tls_cert, tls_key, tls_ca)
 
     async def work() -> None:
         node = LeaderNode(
@@ -60,6 +88,7 @@ def leader(
             trace=trace,
             configuration=configuration,
             number=number,
+            credentials=credentials,
         )
         async with node:
             host, port = node.address
@@ -84,6 +113,10 @@ def consumer(
     state: State = None,
     trace: Trace = None,
     config: Config = None,
+    secret_file: SecretFile = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    tls_ca: ConsumerCa = None,
     number: Number = None,
 ) -> None:
     """Take part in a group: get messages, deal with them, acknowledge them."""
@@ -91,6 +124,7 @@ def consumer(
     from statemachines.drivers.subscribe import Delivered, SharedSubscription
 
     configuration = read_configuration(config)
+    credentials = read_credentials(secret_file, tls_cert, tls_key, tls_ca)
     file = None if out is None else ConsumerFile(out)
 
     async def deal_with(messages: list[Delivered]) -> None:
@@ -119,6 +153,7 @@ def consumer(
             configuration=configuration,
             start=start,
             number=number,
+            credentials=credentials,
         )
         async with joined as messages:
             async for some in messages.batches(batch):
@@ -172,6 +207,23 @@ def read_configuration(path: Path | None) -> Any:
         raise ConfigurationError("--config", str(path), f"cannot be read: {error.strerror}") from error
     except msgspec.MsgspecError as error:
         raise ConfigurationError("--config", str(path), f"is not a configuration: {error}") from error
+
+
+def read_credentials(secret_file: Path | None, tls_cert: Path | None, tls_key: Path | None, tls_ca: Path | None) -> Any:
+    """The credentials in these files, checked; the secret may also stand in the environment."""
+    from statemachines.drivers.credentials import Credentials
+
+    secret = os.environ.get(SECRET_VARIABLE)
+    if secret is not None and secret_file is not None:
+        rule = f"{SECRET_VARIABLE} is set in the environment as well; give one of the two"
+        raise ConfigurationError("--secret-file", str(secret_file), rule)
+    return Credentials(
+        secret_file=secret_file,
+        secret=None if secret is None else secret.encode(errors="surrogateescape"),
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        tls_ca=tls_ca,
+    )
 
 
 def run_until_signal(work: Coroutine[Any, Any, None]) -> None:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +10,7 @@ import msgspec
 
 from statemachines.demo import account, lines
 from statemachines.drivers.lives import node_number
-from statemachines.kernel import GaplessError
+from statemachines.testing.process_harness import ProcessHarness
 from statemachines.trace import fault_row, fingerprint
 from statemachines.trace.log import FORMAT, Head, TraceLog
 
@@ -44,97 +40,44 @@ class Real(msgspec.Struct, frozen=True):
 
 
 class Stage:
-    """The processes of the run and their files, below `out`."""
+    """The processes of the run and their files, below `out`; what is done to them is noted in the trace."""
 
     def __init__(self, out: Path, path: Path | None, config: Path | None) -> None:
-        self.out = out
-        self.config = [] if config is None else ["--config", str(config)]
-        self.store = out / "messages.db"
         self.trace = out / "trace"
+        self.nodes = ProcessHarness(out, config=config, trace=self.trace)
         self.path = path
-        self.processes: dict[str, subprocess.Popen[str]] = {}
         self.files = {f"consumer-{number}": out / f"consumer-{number}.jsonl" for number in (1, 2, 3)}
         self.address = ""
         self.log = TraceLog(self.trace, Head(FORMAT, "nemesis", "nemesis~1", node_number("nemesis~1"), _tables(), {}))
 
     def leader(self) -> None:
         """Start it, and wait until it listens."""
-        process = self._start("leader-1", "leader", "--listen", "127.0.0.1:0", *self.config)
-        assert process.stdout is not None
-        said = process.stdout.readline()
-        if not said.startswith("listening on "):
-            raise GaplessError(f"the leader did not start; its messages are in {self.out / 'leader-1.err'}")
-        self.address = said.removeprefix("listening on ").strip()
+        self.address = self.nodes.leader().address
 
     def consumer(self, name: str) -> None:
         """Start one."""
-        out = str(self.files[name])
-        self._start(
-            name,
-            "consumer",
-            SUBSCRIPTION,
-            "--leader",
-            self.address,
-            "--out",
-            out,
-            "--work-ms",
-            "22",
-            "--start",
-            "beginning",
-            *self.config,
-        )
+        more = ("--out", str(self.files[name]), "--work-ms", "22")
+        self.nodes.consumer(name, SUBSCRIPTION, self.address, *more)
 
     def publisher(self, rate: int) -> None:
         """Start it."""
         given = ["--input", str(self.path)] if self.path else []
-        batch = str(max(1, min(50, rate // 20)))
-        self._start("publisher-1", "publisher", "--rate", str(rate), "--batch", batch, *given)
+        self.nodes.publisher("publisher-1", "--rate", str(rate), "--batch", str(max(1, min(50, rate // 20))), *given)
 
     def kill(self, name: str) -> int:
         """SIGKILL; the process id it had."""
-        process = self.processes[name]
         self.note("kill", name)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        return process.pid
+        return self.nodes.kill(name).pid
 
     def note(self, fault: str, node: str) -> None:
         """A row of our own in the trace: what was done to a process, and when."""
         self.log.write([fault_row(time.time_ns(), node, fault)])
 
-    def check_alive(self, *gone: str) -> None:
-        """Nobody but these has ended, or ended badly."""
-        for name, process in self.processes.items():
-            ended = process.poll()
-            if ended is not None and name not in gone and (name != "publisher-1" or ended != 0):
-                raise GaplessError(f"{name} ended with {ended}; its messages are in {self.out / name}.err")
-
     def stop(self) -> list[str]:
         """SIGTERM to all, consumers first; whoever does not end in good order."""
-        bad = []
-        for name in sorted(self.processes):
-            process = self.processes[name]
-            if process.poll() is None:
-                process.terminate()
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(15)
-            if process.poll() is None:
-                process.kill()
-                bad.append(f"{name} did not stop on SIGTERM")
-            elif process.returncode not in (0, -signal.SIGKILL):
-                bad.append(f"{name} ended with {process.returncode}")
-            if process.stdout is not None:
-                process.stdout.close()
+        bad = self.nodes.close()
         self.log.close()
         return bad
-
-    def _start(self, name: str, *arguments: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "statemachines", "node", *arguments, "--name", name]
-        command += ["--store", str(self.store), "--trace", str(self.trace)]
-        with (self.out / f"{name}.err").open("w") as errors:
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
-        self.processes[name] = process
-        return process
 
 
 def run(
@@ -169,7 +112,7 @@ def run(
                 pid = stage.kill("consumer-2")
                 killed = True
                 say(f"real: {done} acknowledged; SIGKILL to consumer-2 (process {pid})")
-            stage.check_alive("consumer-2" if killed else "")
+            stage.nodes.check_alive()
     finally:
         bad += stage.stop()
     if not killed:

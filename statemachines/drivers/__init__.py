@@ -1,5 +1,6 @@
 """Drivers: the machines on a real loop, over real transports, with real stores."""
 
+from statemachines.drivers.credentials import Credentials as Credentials
 from statemachines.drivers.groups import declare as declare
 from statemachines.drivers.groups import destroy as destroy
 from statemachines.drivers.lead import LeaderNode as LeaderNode

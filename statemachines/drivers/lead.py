@@ -13,11 +13,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.lives import begin_life
 from statemachines.drivers.runtime import Runtime
 from statemachines.drivers.sqlite import SqliteGroupStore, SqliteStreamStore
 from statemachines.drivers.tcp import TcpTransport
-from statemachines.kernel import Answer, Event
+from statemachines.kernel import Answer, Event, Outgoing, RemoteProtocolError, name_of
 from statemachines.shared_subscriptions import group_store, stream_store
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.message import BorrowerMessage
@@ -29,8 +30,8 @@ HALT_S = 5.0
 
 
 class LeaderNode:
-    """`listen`: (host, port), port 0 for any; `store`: path of the database with both stores.  The rest as for
-    `SharedSubscription`."""
+    """`listen`: (host, port), port 0 for any; `store`: path of the database with both stores; `credentials`: what
+    consumers must prove, and what we show them.  The rest as for `SharedSubscription`."""
 
     def __init__(
         self,
@@ -42,7 +43,10 @@ class LeaderNode:
         trace: str | Path | None = None,
         configuration: Configuration | None = None,
         number: int | None = None,
+        credentials: Credentials = NONE,
     ) -> None:
+        credentials.listening()  # raises what is wrong with them
+        self.credentials = credentials
         self.configuration = (configuration or Configuration()).check()
         self.node = node
         self._listen = listen
@@ -66,7 +70,7 @@ class LeaderNode:
             life.name,
             life.number,
             {group_store.SERVICE: self._ask_groups, stream_store.SERVICE: self._ask_streams},
-            handle=lambda sender, to, message, now: self._host.receive(to, message, now),
+            handle=self._handle,
             answered=lambda party, answer, now: self._host.answer(party, answer, now),
             told=self._told,
             log=self._log,
@@ -79,6 +83,7 @@ class LeaderNode:
             codec=Codec(BorrowerMessage),
             receive=self._runtime.receive,
             listen=self._listen,
+            credentials=self.credentials,
         )
         self._runtime.attach(self._host, self._transport)
         await self._transport.__aenter__()
@@ -108,6 +113,13 @@ class LeaderNode:
         end = loop.time() + HALT_S
         while self._host.nodes and loop.time() < end:
             await asyncio.sleep(0.01)
+
+    def _handle(self, sender: str, to: str, message: BorrowerMessage, now_ns: int) -> list[Outgoing]:
+        """A borrower speaks for itself: the transport knows whose party the sender is, and nothing of messages."""
+        if message.borrower != sender:
+            name = name_of(type(message))
+            raise RemoteProtocolError("registry", "-", name, "", f"it is about another borrower, {message.borrower}")
+        return self._host.receive(to, message, now_ns)
 
     async def _ask_groups(self, party: str, request: Any) -> tuple[Answer, ...]:
         return await self._groups.ask(request)

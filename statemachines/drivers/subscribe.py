@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.lives import begin_life
 from statemachines.drivers.runtime import Runtime
 from statemachines.drivers.sqlite import SqliteGroupStore, SqliteStreamStore
@@ -73,7 +74,8 @@ class SharedSubscription:
     `subscription`: `$shared/GROUP/FILTER`; `leader`: HOST:PORT of the leader host; `store`: path of the stream store;
     `start`: where the group begins if it is not declared yet: "now", "beginning" (everything stored), or nanoseconds
     of store time; `node`: name of this process, one at a time; `state`: directory for the number of its life (default:
-    beside the store); `trace`: directory for its log; `number`: for messages in traces, if two nodes' should clash.
+    beside the store); `trace`: directory for its log; `number`: for messages in traces, if two nodes' should clash;
+    `credentials`: what the leader host must prove, and what we show it.
     """
 
     def __init__(
@@ -89,7 +91,10 @@ class SharedSubscription:
         start: str | int = "now",
         buffer: int = 256,
         number: int | None = None,
+        credentials: Credentials = NONE,
     ) -> None:
+        credentials.dialling()  # raises what is wrong with them
+        self.credentials = credentials
         self.group, self.filter = parse_filter(subscription)
         self.configuration = (configuration or Configuration()).check()
         self.node = node
@@ -140,6 +145,7 @@ class SharedSubscription:
             codec=Codec(LeaderMessage),
             receive=self._runtime.receive,
             dial={"leader": self._leader},
+            credentials=self.credentials,
         )
         self._runtime.attach(self._host, self._transport)
         await self._transport.__aenter__()

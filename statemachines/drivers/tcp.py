@@ -2,7 +2,10 @@
 
 A packet for a node that nobody is connected to, or whose buffer is full, is dropped and counted: the protocol repeats
 what matters.  A peer that sends anything wrong is cut off, with one line in the log (logger "gapless"); it never
-takes the node or another connection down.
+takes the node or another connection down.  Wrong is, too, a packet from a party that does not live on the node that
+said hello, or to one that does not live here: nobody speaks with another's voice, and nobody has us do so.
+
+With `Credentials` a peer proves who it is (TLS, a shared secret, or both) before any packet of it is looked at.
 """
 
 from __future__ import annotations
@@ -10,13 +13,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import secrets
 import socket
+import ssl
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, cast
 
+from statemachines.drivers.credentials import NONE, Credentials, names_in, tls_reason
+from statemachines.drivers.greeting import GREETING_MAX, NONCE_SIZE, Greeting
 from statemachines.kernel import ConfigurationError, node_of
-from statemachines.wire import Codec, FrameError, Frames, Hello, Packet, decode_hello, encode_hello, shown
+from statemachines.wire import Codec, FrameError, Frames, Hello, Packet, hello_of, shown
 
 logger = logging.getLogger("gapless")
 
@@ -41,6 +48,12 @@ SILENCE = {
     "TCP_USER_TIMEOUT": SILENCE_S * 1_000,
 }
 """Options of a socket, as far as the system has them."""
+
+REPEAT_S = 60.0
+"""The same complaint about the same peer is not logged again for so long: it may come back every two seconds."""
+
+COMPLAINTS_MAX = 1_000
+"""Complaints that are remembered for that."""
 
 PEER_ROLE = {"leader": "consumer", "consumer": "leader"}
 
@@ -69,7 +82,8 @@ class TcpTransport:
     """`life`, `role`: who we are; `receive(packet)` is called for each packet that arrives.
 
     `listen`: where to accept connections (port 0: any, see `address`); `dial`: name -> address of peers to keep
-    connected to; a packet may be addressed to such a name or to the node that answered there.
+    connected to; a packet may be addressed to such a name or to the node that answered there.  `credentials`: what a
+    peer must prove, and what we show it.
     """
 
     def __init__(
@@ -82,6 +96,7 @@ class TcpTransport:
         listen: Address | None = None,
         dial: Mapping[str, Address] | None = None,
         buffer_max: int = BUFFER_MAX,
+        credentials: Credentials = NONE,
     ) -> None:
         self.life = life
         self.role = role
@@ -89,6 +104,12 @@ class TcpTransport:
         self.receive = receive
         self.buffer_max = buffer_max
         self.dropped = 0
+        self.credentials = credentials
+        self.listen_tls = credentials.listening() if listen else None
+        self.dial_tls = credentials.dialling() if dial else None
+        self.prefix = f"{node_of(life)}~"
+        """What the id of every party that lives here begins with."""
+        self._complaints: dict[tuple[str, str], float] = {}
         self._listen = listen
         self._dial = dict(dial or {})
         self._peers: dict[str, Connection] = {}
@@ -164,6 +185,17 @@ class TcpTransport:
             logger.warning(again + mend, shown(hello.life), connection.peer, older.peer)
             older.close()
 
+    def complain(self, connection: Connection, what: str) -> None:
+        """One line about a peer; not again at once, if it goes on."""
+        now = asyncio.get_running_loop().time()
+        about = (connection.peer.rpartition(":")[0], what)
+        if now < self._complaints.get(about, now):
+            return
+        if len(self._complaints) >= COMPLAINTS_MAX:
+            self._complaints.clear()
+        self._complaints[about] = now + REPEAT_S
+        logger.warning("%s %s", connection.peer, what)
+
     def gone(self, connection: Connection) -> None:
         """A connection was lost."""
         self._connections.discard(connection)
@@ -175,80 +207,113 @@ class TcpTransport:
         """Connect, again and again.  The pause grows until a connection has lasted: two nodes under one name, which
         replace each other, shall not do so at full speed."""
         loop = asyncio.get_running_loop()
-        pause, reached = BACKOFF_S[0], True
+        tls = self.dial_tls
+        host = None if tls is None else address[0]
+        pause, said = BACKOFF_S[0], ""
         while True:
             try:
                 async with asyncio.timeout(HELLO_S):  # a lost packet at the wrong time would hold it for minutes
-                    _, connection = await loop.create_connection(lambda: Connection(self, name), *address)
+                    _, connection = await loop.create_connection(
+                        lambda: Connection(self, name), *address, ssl=tls, server_hostname=host
+                    )
             except (OSError, UnicodeError) as error:
-                if reached:
-                    where, why = "{}:{}".format(*address), _reason(error)
+                why = _reason(error, tls is not None)
+                if why != said:
+                    where = "{}:{}".format(*address)
                     logger.warning("cannot reach %s at %s: %s; trying again until it answers", name, where, why)
-                reached = False
+                said = why
             else:
                 began = loop.time()
                 await asyncio.shield(connection.closed)
                 if connection.hello is not None:
-                    reached = True
+                    said = ""
                     if loop.time() - began > LASTED_S:
                         pause = BACKOFF_S[0]
             await asyncio.sleep(pause)
             pause = min(2 * pause, BACKOFF_S[1])
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: Exception, tls: bool = False) -> str:
     """An error of the system in words; asyncio puts others in their place."""
     if isinstance(error, TimeoutError):
         return "no answer"
     number = error.errno if isinstance(error, OSError) else None
+    if isinstance(error, ssl.SSLError) or (tls and isinstance(error, ConnectionError) and number is None):
+        return tls_reason(error)
     return str(error) if number is None or number <= 0 else os.strerror(number)
 
 
 class Connection(asyncio.Protocol):
-    """One connection; `dialled` is the name it was made under ("" = accepted)."""
+    """One connection; `dialled` is the name it was made under ("" = accepted).
+
+    It waits for TLS where that is spoken, then for the greeting; `hello` is set when the peer is known.
+    """
 
     def __init__(self, transport: TcpTransport, dialled: str) -> None:
         self.dialled = dialled
         self.hello: Hello | None = None
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.peer = "?"
         self._owner = transport
         self._codec = transport.codec
-        self._frames = Frames(transport.codec.frame_max)
+        self._frames = Frames(min(GREETING_MAX, transport.codec.frame_max))
         self._wire: asyncio.Transport | None = None
+        self._greeting: Greeting | None = None
+        self._early = b""
+        self._prefix = ""
+        self._sender: str | None = None
+        self._to: str | None = None
         self._waiting: list[bytes] = []
         self._waiting_size = 0
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self.peer = "?"
+        self._securing: asyncio.Task[None] | None = None
+        self._ended = False
 
     # -- asyncio ------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._wire = cast(asyncio.Transport, transport)
-        self.peer = "{}:{}".format(*(self._wire.get_extra_info("peername") or ("?", "?"))[:2])
+        wire = self._wire = cast(asyncio.Transport, transport)
+        self.peer = "{}:{}".format(*(wire.get_extra_info("peername") or ("?", "?"))[:2])
         if self._owner.closing or not self._owner.opened(self):
-            self._wire.abort()
+            self._ended = True
+            wire.abort()
             return
-        _notice_silence(self._wire.get_extra_info("socket"))
-        self._wire.write(encode_hello(self._owner.role, self._owner.life))
+        _notice_silence(wire.get_extra_info("socket"))
         self._timer = self._loop.call_later(HELLO_S, self._cut, f"no hello within {HELLO_S:g} s; is it a gapless node?")
+        tls = None if self.dialled else self._owner.listen_tls
+        if tls is None:
+            self._begin()
+        else:
+            wire.pause_reading()
+            self._securing = self._loop.create_task(self._secure(wire, tls))
 
     def data_received(self, data: bytes) -> None:
+        if self._greeting is None:
+            self._early += data  # TLS is there, and `_secure` has not heard of it yet: what came with its last message
+            return
         try:
             for body in self._frames.feed(data):
                 if self.hello is None:
                     self._greet(body)
-                else:
-                    self._owner.receive(self._codec.decode(body))
+                    continue
+                packet = self._codec.decode(body)
+                if packet.sender != self._sender or packet.to != self._to:
+                    self._check_parties(packet)
+                self._owner.receive(packet)
         except FrameError as error:
-            self._cut(str(error))
+            begins_tls = self._greeting.peer is None and data[:2] in (b"\x16\x03", b"\x15\x03")
+            self._cut(SPEAKS_TLS[bool(self.dialled)] if begins_tls else str(error))
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self.closed.done():
+            return
         if self._timer is not None:
             self._timer.cancel()
+        if self.hello is None and not self._ended and not self._owner.closing:
+            self._explain(exc)
         self._owner.gone(self)
-        if not self.closed.done():
-            self.closed.set_result(None)
+        self.closed.set_result(None)
 
     # -- sending ------------------------------------------------------------------------------------------------
 
@@ -272,7 +337,10 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """Send what is waiting, then close."""
-        if self._wire is not None:
+        self._ended = True
+        if self._securing is not None:
+            self._abort()
+        elif self._wire is not None:
             self._flush()
             self._wire.close()
             self._loop.call_later(2.0, self._wire.abort)
@@ -284,16 +352,105 @@ class Connection(asyncio.Protocol):
 
     # -- the peer -----------------------------------------------------------------------------------------------
 
+    async def _secure(self, wire: asyncio.Transport, tls: ssl.SSLContext) -> None:
+        """TLS on an accepted connection; its failures would otherwise be nobody's business."""
+        secured = None
+        try:
+            secured = await self._loop.start_tls(wire, self, tls, server_side=True, ssl_handshake_timeout=2 * HELLO_S)
+        except OSError as error:
+            self._say(f"is cut off: {tls_reason(error)}")
+        except asyncio.CancelledError:
+            pass  # cut off, or closed
+        self._securing = None
+        if secured is None or self.closed.done():
+            self._ended = True
+            self.connection_lost(None)
+            return
+        self._wire = secured
+        self._begin()
+
+    def _begin(self) -> None:
+        """Say hello; with a secret, over a new nonce."""
+        assert self._wire is not None
+        owner = self._owner
+        credentials = owner.credentials
+        nonce = b"" if credentials.secret is None else secrets.token_bytes(NONCE_SIZE)
+        self._greeting = Greeting(
+            hello_of(owner.role, owner.life, nonce=nonce, mutual=credentials.mutual),
+            PEER_ROLE[owner.role],
+            dialled=bool(self.dialled),
+            secret=credentials.secret,
+            names=names_in(self._wire.get_extra_info("peercert")) if credentials.mutual else None,
+        )
+        self._wire.write(self._greeting.begin())
+        if self._early:
+            early, self._early = self._early, b""
+            self.data_received(early)
+
     def _greet(self, body: memoryview) -> None:
-        self.hello = decode_hello(body, PEER_ROLE[self._owner.role])
-        if self._timer is not None:
-            self._timer.cancel()
-        self._owner.greeted(self, self.hello)
+        assert self._greeting is not None
+        assert self._wire is not None
+        answer = self._greeting.feed(body)
+        if answer:
+            self._wire.write(answer)
+        if self._greeting.done:
+            hello = self.hello = self._greeting.peer
+            assert hello is not None
+            self._prefix = f"{hello.node}~"
+            self._frames.frame_max = self._codec.frame_max
+            if self._timer is not None:
+                self._timer.cancel()
+            self._owner.greeted(self, hello)
+
+    def _check_parties(self, packet: Packet[Any]) -> None:
+        """A party of the peer speaks, to one of ours; the pair is remembered, since most packets have that of the one
+        before.  A name without a life is one that the peer dials us under."""
+        if not packet.sender.startswith(self._prefix):
+            raise FrameError(f"sent a message as {shown(packet.sender)}, which does not live on it")
+        if not packet.to.startswith(self._owner.prefix) and "~" in packet.to:
+            raise FrameError(f"sent a message to {shown(packet.to)}, which does not live here")
+        self._sender, self._to = packet.sender, packet.to
 
     def _cut(self, why: str) -> None:
-        logger.warning("cut off %s (%s): %s", self.peer, self.hello.node if self.hello else "unknown", why)
+        self._say(f"is cut off: {why}")
+        self._ended = True
+        self._abort()
+
+    def _abort(self) -> None:
+        if self._securing is not None:
+            self._securing.cancel()
         if self._wire is not None:
             self._wire.abort()
+
+    def _explain(self, exc: Exception | None) -> None:
+        """The peer ended the connection before it was open: what may be behind it."""
+        greeting = self._greeting
+        if isinstance(exc, ssl.SSLError):
+            self._say(f"ended the connection: {tls_reason(exc)}")
+        elif greeting is not None and greeting.told_proof:
+            self._say("ended the connection when it had our proof; give both nodes the same --secret-file")
+        elif greeting is not None and greeting.peer is not None:
+            self._say("ended the connection before it proved that it knows the secret; its log says why")
+        elif self.dialled:
+            self._say(f"ended the connection before its hello; {ENDED_EARLY[self._owner.dial_tls is not None]}")
+
+    def _say(self, what: str) -> None:
+        """A line that names the peer: what it says it is, or where we looked for it."""
+        claimed = self._greeting.peer if self._greeting is not None else None
+        self._owner.complain(self, f"({claimed.node if claimed else self.dialled or 'unknown'}) {what}")
+
+
+SPEAKS_TLS = {
+    True: "speaks TLS; start this node with --tls-ca, or that one without --tls-cert and --tls-key",
+    False: "speaks TLS; start this node with --tls-cert and --tls-key, or that one without --tls-ca",
+}
+"""By whether we dialled."""
+
+ENDED_EARLY = {
+    True: "its tls_ca may not be the one that signed tls_cert of this node; its log says more",
+    False: "if it speaks TLS, start this node with --tls-ca",
+}
+"""By whether we speak TLS."""
 
 
 def _notice_silence(wire: socket.socket) -> None:

@@ -302,9 +302,9 @@ def test_a_peer_that_is_not_there_is_named_once_and_tried_for_ever(monkeypatch, 
             loop = asyncio.get_running_loop()
             create, tries = loop.create_connection, []
 
-            async def counted(*arguments):
+            async def counted(*arguments, **options):
                 tries.append(arguments)
-                return await create(*arguments)
+                return await create(*arguments, **options)
 
             monkeypatch.setattr(loop, "create_connection", counted)
             async with consumer(address):

@@ -1,0 +1,238 @@
+"""ProcessHarness: real `gapless node` processes that are started, waited for, killed, stopped, and always reaped.
+
+    with ProcessHarness(folder) as nodes:
+        leader = nodes.leader()
+        nodes.consumer("consumer-1", "$shared/g/#", leader.address)
+        nodes.kill("consumer-1")
+
+What a process says is kept in `NAME.out` and `NAME.err` below the folder; a second process of a name appends to them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+from statemachines.kernel import ConfigurationError, GaplessError
+
+PATIENCE_S = 60.0
+"""Nothing that is waited for takes so long, even on a busy machine."""
+
+STOP_S = 15.0
+"""A process that has not ended so long after SIGTERM is killed, and that is an error."""
+
+POLL_S = 0.02
+
+PORTS = (20_000, 32_000)
+"""Where free ports are looked for: below those that the system gives to outgoing connections."""
+
+SAID_MAX = 2_000
+"""Characters of a process's messages that an error repeats."""
+
+
+class HarnessError(GaplessError):
+    """A process did not do what a test waited for, or ended by itself."""
+
+
+class NodeProcess:
+    """One process: `name`, `pid`; `address` where a leader listens (HOST:PORT)."""
+
+    def __init__(self, name: str, command: list[str], folder: Path) -> None:
+        self.name = name
+        self.address = ""
+        self.stopped = False
+        self.expected = False
+        """It was killed, or told to end: that it is gone is no error."""
+        self._out, self._err, self._life = (folder / f"{name}.{end}" for end in ("out", "err", "life"))
+        self._life_before = self._number()
+        with self._out.open("ab") as out, self._err.open("ab") as err:
+            self._out_from, self._err_from = out.tell(), err.tell()
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+
+    @property
+    def pid(self) -> int:
+        """Of the operating system."""
+        return self._process.pid
+
+    @property
+    def ended(self) -> int | None:
+        """The exit code (negative: the signal that ended it); None: it runs."""
+        return self._process.poll()
+
+    @property
+    def began(self) -> bool:
+        """It has taken the number of its life: from then on it ends in good order on SIGTERM."""
+        return self._number() != self._life_before
+
+    def _number(self) -> str:
+        return self._life.read_text() if self._life.exists() else ""
+
+    def said(self) -> str:
+        """What it printed so far."""
+        return self._out.read_bytes()[self._out_from :].decode(errors="replace")
+
+    def logged(self) -> str:
+        """What it wrote to its log so far."""
+        return self._err.read_bytes()[self._err_from :].decode(errors="replace")
+
+    def kill(self) -> None:
+        """SIGKILL, and reap."""
+        self.expected = True
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> None:
+        """SIGSTOP: it does nothing until `resume`, and keeps all it has."""
+        self._process.send_signal(signal.SIGSTOP)
+        self.stopped = True
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self._process.send_signal(signal.SIGCONT)
+        self.stopped = False
+
+    def terminate(self) -> None:
+        """SIGTERM: end in good order; `wait` for it."""
+        self.expected = True
+        self._process.terminate()
+
+    def wait(self, patience_s: float = PATIENCE_S) -> int:
+        """Its exit code, when it has ended; raises `HarnessError` when it does not."""
+        try:
+            return self._process.wait(patience_s)
+        except subprocess.TimeoutExpired as error:
+            raise HarnessError(f"{self.name} has not ended within {patience_s:g} s; it said: {self.tail()}") from error
+
+    def tail(self) -> str:
+        """The end of its messages, for an error."""
+        return self.logged()[-SAID_MAX:].strip() or "nothing"
+
+    def reap(self) -> str:
+        """End it whatever it does; what was wrong with that ("": nothing)."""
+        if self.ended is None:
+            if self.stopped:
+                self.resume()
+            self._process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(STOP_S)
+            if self.ended is None:
+                self._process.kill()
+                self._process.wait()
+                return f"{self.name} did not stop on SIGTERM"
+        good = (0, -signal.SIGKILL) if self.began else (0, -signal.SIGKILL, -signal.SIGTERM)
+        if self._process.returncode not in good:
+            return f"{self.name} ended with {self._process.returncode}; it said: {self.tail()}"
+        return ""
+
+
+class ProcessHarness:
+    """The processes of one group, their stores and logs below `folder`.
+
+    `config`: TOML with the times of the group; `trace`: directory for logs of every step (None: no logs); `common`:
+    arguments that every leader host and consumer gets.  On leaving, everything is ended; what did not end well is in
+    `wrong`.
+    """
+
+    def __init__(
+        self, folder: Path, *, config: Path | None = None, trace: Path | None = None, common: tuple[str, ...] = ()
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.store = folder / "messages.db"
+        self.trace = trace
+        self.nodes: dict[str, NodeProcess] = {}
+        self.wrong: list[str] = []
+        self._common = (*common, *(() if config is None else ("--config", str(config))))
+        self._all: list[NodeProcess] = []
+
+    def __enter__(self) -> ProcessHarness:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> list[str]:
+        """End all that runs, consumers before leader hosts; what did not end well."""
+        for node in sorted(self._all, key=lambda node: node.name):
+            wrong = node.reap()
+            if wrong:
+                self.wrong.append(wrong)
+        self._all.clear()
+        return self.wrong
+
+    # -- starting -----------------------------------------------------------------------------------------------
+
+    def leader(self, name: str = "leader-1", *more: str, listen: str = "127.0.0.1:0") -> NodeProcess:
+        """A leader host that listens already."""
+        node = self.start(name, "leader", "--listen", listen, *self._common, *more)
+        self.until(lambda: "listening on " in node.said(), f"{name} to listen")
+        node.address = node.said().partition("listening on ")[2].split()[0]
+        return node
+
+    def consumer(self, name: str, subscription: str, leader: str, *more: str) -> NodeProcess:
+        """A consumer that looks for `leader` (HOST:PORT); a group that it declares begins with all that is stored."""
+        begin = ("--start", "beginning")
+        return self.start(name, "consumer", subscription, "--leader", leader, *begin, *self._common, *more)
+
+    def publisher(self, name: str = "publisher-1", *more: str) -> NodeProcess:
+        """A publisher; that it ends by itself, well, is expected."""
+        return self.start(name, "publisher", *more)
+
+    def start(self, name: str, *arguments: str) -> NodeProcess:
+        """`gapless node ARGUMENTS`, under this name, over the store of this harness."""
+        if name in self.nodes and self.nodes[name].ended is None:
+            raise ConfigurationError("name", name, "a process of this name runs; kill it first, or take another name")
+        command = [sys.executable, "-m", "statemachines", "node", *arguments, "--name", name]
+        command += ["--store", str(self.store)]
+        if self.trace is not None:
+            command += ["--trace", str(self.trace)]
+        node = self.nodes[name] = NodeProcess(name, command, self.folder)
+        self._all.append(node)
+        return node
+
+    # -- watching -----------------------------------------------------------------------------------------------
+
+    def kill(self, name: str) -> NodeProcess:
+        """SIGKILL, and reap."""
+        self.nodes[name].kill()
+        return self.nodes[name]
+
+    def check_alive(self) -> None:
+        """Raises `HarnessError` if somebody has ended whom nobody killed."""
+        for name, node in self.nodes.items():
+            if node.ended is not None and not node.expected and not (name.startswith("publisher") and node.ended == 0):
+                raise HarnessError(f"{name} ended with {node.ended}; it said: {node.tail()}")
+
+    def until(self, holds: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
+        """Wait until `holds()`; raises `HarnessError` if it does not, or if somebody ends meanwhile."""
+        end = time.monotonic() + patience_s
+        while not holds():
+            self.check_alive()
+            if time.monotonic() > end:
+                tails = "; ".join(f"{name} said: {node.tail()}" for name, node in sorted(self.nodes.items()))
+                raise HarnessError(f"waited {patience_s:g} s for {what}; {tails}")
+            time.sleep(POLL_S)
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A port that nobody listens on and that the system gives to nobody: a node can come back to it."""
+    first, last = PORTS
+    for _ in range(100):
+        port = first + secrets.randbelow(last - first)
+        with socket.socket() as probe:
+            try:
+                probe.bind((host, port))
+            except OSError:
+                continue
+        return port
+    raise HarnessError(f"no free port between {first} and {last} on {host}: 100 of them were taken")

@@ -1,0 +1,325 @@
+"""Who a peer is, over TCP: a secret, TLS, both; what only one side has is one line on each side, never a hang."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import asynccontextmanager
+
+import pytest
+from certificates import SECRET, Authority
+
+from statemachines.drivers import tcp
+from statemachines.drivers.credentials import NONE, Credentials
+from statemachines.drivers.lead import LeaderNode
+from statemachines.drivers.publish import Publisher
+from statemachines.drivers.subscribe import SharedSubscription
+from statemachines.drivers.tcp import TcpTransport
+from statemachines.shared_subscriptions.message import BorrowerMessage, LeaderMessage, LeaderWanted, Undeclared
+from statemachines.wire import Codec, Packet, encode_hello, frame
+
+LOCAL = ("127.0.0.1", 0)
+SHARED = Credentials(secret=SECRET)
+OTHER = Credentials(secret=b"a secret that somebody else knows")
+WANTED = LeaderWanted("c1~1/1", "g", "#")
+WAIT_S = 30
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def stranger(tmp_path_factory):
+    return Authority(tmp_path_factory.mktemp("stranger"))
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    monkeypatch.setattr(tcp, "BACKOFF_S", (0.01, 0.05))
+
+
+class End:
+    """A transport, what it received, and what it was asked to decode."""
+
+    def __init__(self, life, role, **options):
+        self.received = []
+        self.decoded = 0
+        self.codec = Codec(BorrowerMessage if role == "leader" else LeaderMessage)
+        decode = self.codec.decode
+        self.codec.decode = lambda body: self.count() or decode(body)
+        self.transport = TcpTransport(life=life, role=role, codec=self.codec, receive=self.received.append, **options)
+
+    def count(self):
+        self.decoded += 1
+
+
+@asynccontextmanager
+async def pair(ours, theirs, life="c1~1"):
+    """A leader host with credentials `ours`, a consumer with `theirs` that dials it."""
+    here = End("leader-1~1", "leader", listen=LOCAL, credentials=ours)
+    async with here.transport:
+        there = End(life, "consumer", dial={"leader": here.transport.address}, credentials=theirs)
+        async with there.transport:
+            yield here, there
+
+
+async def until(condition):
+    async with asyncio.timeout(WAIT_S):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def exchange(here, there):
+    """A packet each way."""
+    await until(lambda: here.transport._peers and there.transport._peers)
+    there.transport.send(Packet("c1~1/1", "leader", 1, WANTED))
+    here.transport.send(Packet("leader-1~1", "c1~1/1", 1, Undeclared("c1~1/1")))
+    await until(lambda: here.received and there.received)
+
+
+def play(ours, theirs):
+    async def test():
+        async with pair(ours, theirs) as (here, there):
+            await exchange(here, there)
+
+    asyncio.run(test())
+
+
+def refused(caplog, ours, theirs, we_say, they_say, life="c1~1"):
+    """Nothing comes about; each side says why in exactly one line, however often they try."""
+    wanted = [we_say, they_say]
+
+    def lines():
+        return [record.getMessage() for record in caplog.records]
+
+    async def test():
+        async with pair(ours, theirs, life) as (here, there):
+            await until(lambda: all(any(say in line for line in lines()) for say in wanted))
+            for _ in range(10):
+                there.transport.send(Packet("c1~1/1", "leader", 1, WANTED))
+                await asyncio.sleep(0.02)  # some more attempts
+            assert (here.received, there.received, here.decoded, there.decoded) == ([], [], 0, 0)
+            assert not here.transport._peers
+            assert not there.transport._peers
+
+    with caplog.at_level(logging.WARNING, logger="gapless"):
+        asyncio.run(test())
+    assert len(lines()) == len(wanted), lines()
+    assert all("127.0.0.1" in line for line in lines())
+    return lines()
+
+
+def test_who_shares_the_secret_takes_part():
+    play(SHARED, SHARED)
+
+
+def test_tls_of_the_leader_alone(authority):
+    play(authority.server(), Credentials(tls_ca=authority.ca))
+
+
+def test_tls_on_both_sides(authority):
+    play(authority.mutual("leader-1"), authority.mutual("c1"))
+
+
+def test_tls_and_a_secret(authority):
+    play(authority.server(secret=SECRET), Credentials(tls_ca=authority.ca, secret=SECRET))
+
+
+def test_a_common_name_will_do_where_there_is_no_other(authority):
+    cert, key = authority.issue(common_name="c1")
+    play(authority.mutual("leader-1"), Credentials(tls_cert=cert, tls_key=key, tls_ca=authority.ca))
+
+
+def test_a_secret_that_differs(caplog):
+    lines = refused(caplog, SHARED, OTHER, "does not know our secret; give both", "when it had our proof; give both")
+    assert any("(c1)" in line for line in lines)
+    assert any("(leader-1)" in line for line in lines)
+    assert "a secret that" not in caplog.text
+
+
+def test_a_secret_on_one_side(caplog):
+    refused(caplog, SHARED, NONE, "(c1) is cut off: shows no secret", "(leader-1) is cut off: asks for a secret")
+    caplog.clear()
+    refused(caplog, NONE, SHARED, "(c1) is cut off: asks for a secret", "(leader-1) is cut off: shows no secret")
+
+
+def test_tls_on_one_side(caplog, authority):
+    with_ca = Credentials(tls_ca=authority.ca)
+    refused(caplog, NONE, with_ca, "speaks TLS; start this node with --tls-cert", "it does not speak TLS")
+    caplog.clear()
+    refused(
+        caplog, authority.server(), NONE, "it does not speak TLS", "if it speaks TLS, start this node with --tls-ca"
+    )
+
+
+def test_certificates_on_one_side(caplog, authority):
+    with_ca = Credentials(tls_ca=authority.ca)
+    refused(caplog, authority.mutual("leader-1"), with_ca, "(c1) is cut off: has no cert", "asks for a certificate")
+    caplog.clear()
+    refused(caplog, authority.server(), authority.mutual("c1"), "not asked for here", "asks for no certificate")
+
+
+def test_a_leader_of_another_authority(caplog, authority, stranger):
+    theirs = Credentials(tls_ca=authority.ca)
+    refused(caplog, stranger.server(), theirs, "it may not accept tls_cert", "its certificate is refused")
+
+
+def test_a_consumer_of_another_authority(caplog, authority, stranger):
+    cert, key = stranger.issue("c1")
+    theirs = Credentials(tls_cert=cert, tls_key=key, tls_ca=authority.ca)
+    refused(caplog, authority.mutual("leader-1"), theirs, "its certificate is refused", "ended the connection")
+
+
+def test_a_leader_under_another_host_s_name(caplog, authority):
+    cert, key = authority.issue("elsewhere.example")
+    ours = Credentials(tls_cert=cert, tls_key=key)
+    refused(
+        caplog, ours, Credentials(tls_ca=authority.ca), "it may not accept tls_cert", "is not valid for '127.0.0.1'"
+    )
+
+
+def test_a_consumer_under_a_name_that_its_certificate_is_not_for(caplog, authority):
+    says = "(c1) is cut off: says it is c1, and its certificate is for c2"
+    refused(caplog, authority.mutual("leader-1", secret=SECRET), authority.mutual("c2", secret=SECRET), says, "ended")
+
+
+def test_a_leader_under_a_name_that_its_certificate_is_not_for(caplog, authority):
+    says = "(leader-1) is cut off: says it is leader-1, and its certificate is for leader-2"
+    refused(caplog, authority.mutual("leader-2", secret=SECRET), authority.mutual("c1", secret=SECRET), "ended", says)
+
+
+async def whole_answer(address, data):
+    """All that a stranger who says `data` is told before it is cut off."""
+    reader, writer = await asyncio.open_connection(*address)
+    writer.write(data)
+    told = b""
+    try:
+        async with asyncio.timeout(WAIT_S):
+            while some := await reader.read(65_536):
+                told += some
+    except ConnectionError:
+        pass
+    writer.close()
+    return told
+
+
+def test_a_stranger_is_refused_before_anything_it_says_is_decoded_and_learns_nothing():
+    packet = Codec(BorrowerMessage).encode(Packet("c1~1/1", "leader", 1, WANTED))
+    nonce = b"n" * 32
+
+    async def test():
+        async with pair(SHARED, SHARED) as (here, there):
+            await exchange(here, there)
+            address, decoded = here.transport.address, here.decoded
+            for data in (
+                packet,
+                encode_hello("consumer", "c1~1") + packet,
+                encode_hello("consumer", "c1~1", nonce=nonce) + packet,
+                encode_hello("consumer", "c1~1", nonce=nonce) + frame(b"\xc4\x20" + bytes(32)) + packet,
+                encode_hello("consumer", "c1~1", nonce=nonce) + frame(b"x" * 2_000),
+            ):
+                told = await whole_answer(address, data)
+                assert len(told) <= len(encode_hello("leader", "leader-1~1", nonce=nonce)), "a hello, and no proof"
+            assert here.decoded == decoded
+            there.transport.send(Packet("c1~1/1", "leader", 2, WANTED))
+            await until(lambda: len(here.received) == 2)
+
+    asyncio.run(test())
+
+
+def test_who_says_nothing_inside_or_before_tls_is_cut_off(monkeypatch, caplog, authority):
+    monkeypatch.setattr(tcp, "HELLO_S", 0.1)
+
+    async def test():
+        here = End("leader-1~1", "leader", listen=LOCAL, credentials=authority.server())
+        async with here.transport:
+            assert await whole_answer(here.transport.address, b"") == b""
+            context = Credentials(tls_ca=authority.ca).dialling()
+            reader, writer = await asyncio.open_connection(*here.transport.address, ssl=context)
+            async with asyncio.timeout(WAIT_S):
+                assert await reader.read() == encode_hello("leader", "leader-1~1")
+            writer.close()
+            await until(lambda: not here.transport._connections)
+
+    asyncio.run(test())
+    assert caplog.text.count("no hello within 0.1 s") == 1
+
+
+def test_a_transport_that_stops_in_the_middle_of_setting_up_tls_leaves_nothing_behind(authority):
+    async def test():
+        here = End("leader-1~1", "leader", listen=LOCAL, credentials=authority.server())
+        async with here.transport:
+            _, writer = await asyncio.open_connection(*here.transport.address)
+            await until(lambda: here.transport._connections)
+        assert not here.transport._connections
+        writer.close()
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize(
+    ("packet", "says"),
+    [
+        (Packet("c2~1/1", "leader", 1, WANTED), "sent a message as c2~1/1, which does not live on it"),
+        (Packet("c11~1/1", "leader", 1, WANTED), "sent a message as c11~1/1"),
+        (Packet("c1", "leader", 1, WANTED), "sent a message as c1, "),
+        (Packet("", "", 1, WANTED), "sent a message as ,"),
+        (Packet("c2~1/1", "leader-2~1/1", 1, WANTED), "sent a message as c2~1/1"),
+        (Packet("c1~1/1", "leader-2~1/1", 1, WANTED), "sent a message to leader-2~1/1, which does not live here"),
+    ],
+)
+def test_whoever_speaks_for_another_node_or_to_one_is_cut_off(caplog, packet, says):
+    async def test():
+        async with pair(NONE, NONE) as (here, there):
+            await exchange(here, there)
+            stranger = encode_hello("consumer", "c1~1") + Codec(BorrowerMessage).encode(packet)
+            await whole_answer(here.transport.address, stranger)
+            assert len(here.received) == 1
+
+    asyncio.run(test())
+    assert says in caplog.text
+
+
+def test_a_consumer_that_speaks_for_another_s_borrower_is_not_heard(tmp_path, caplog):
+    """Its packet is its own, what it says in it is not."""
+    wire = Codec(BorrowerMessage)
+
+    async def test():
+        async with LeaderNode(listen=LOCAL, store=tmp_path / "m.db") as node:
+            _, writer = await asyncio.open_connection(*node.address)
+            packet = Packet("evil~1/1", "leader", 1, LeaderWanted("c1~1/1", "g", "#"))
+            writer.write(encode_hello("consumer", "evil~1") + wire.encode(packet))
+            await until(lambda: "about another borrower, c1~1/1" in caplog.text)
+            assert not node._host.leaders
+            writer.close()
+
+    asyncio.run(test())
+
+
+def test_an_application_embeds_it(tmp_path, authority):
+    """Certificates on both sides and a secret, from files, through the whole of it."""
+    secret = tmp_path / "secret"
+    secret.write_bytes(SECRET)
+    store = tmp_path / "messages.db"
+
+    async def test():
+        async with Publisher(store) as publisher:
+            await publisher.publish("orders", [b"one", b"two"])
+        ours, theirs = authority.mutual("leader-1", secret_file=secret), authority.mutual("c1", secret_file=secret)
+        async with LeaderNode(listen=LOCAL, store=store, credentials=ours) as node:
+            address = "{}:{}".format(*node.address)
+            got = []
+            async with SharedSubscription(
+                "$shared/g/#", leader=address, store=store, node="c1", start="beginning", credentials=theirs
+            ) as messages:
+                async with asyncio.timeout(WAIT_S):
+                    async for message in messages:
+                        got.append(message.payload)
+                        await message.ack()
+                        if len(got) == 2:
+                            break
+            assert got == [b"one", b"two"]
+
+    asyncio.run(test())

@@ -1,0 +1,78 @@
+"""The process harness: processes start, are waited for, killed, stopped, and none outlives it."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import pytest
+
+from statemachines.kernel import ConfigurationError
+from statemachines.testing import process_harness
+from statemachines.testing.process_harness import HarnessError, ProcessHarness, free_port
+
+
+def lives(pid):
+    """Whether there is such a process (a zombie, too)."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_nodes_start_are_killed_come_back_and_none_is_left(tmp_path):
+    port = free_port()
+    with ProcessHarness(tmp_path) as nodes:
+        leader = nodes.leader(listen=f"127.0.0.1:{port}")
+        assert leader.address == f"127.0.0.1:{port}"
+        assert nodes.kill("leader-1") is leader
+        assert leader.ended == -9
+        assert not lives(leader.pid)
+        nodes.check_alive()  # it was we who killed it
+        again = nodes.leader(listen=leader.address)
+        assert again.address == leader.address
+        assert again.said() == f"listening on {again.address}\n", "of its own part of the file"
+        with pytest.raises(ConfigurationError, match="a process of this name runs"):
+            nodes.leader()
+        consumer = nodes.consumer("consumer-1", "$shared/g/#", again.address)
+        consumer.stop()  # before it could say what is to be done on SIGTERM
+        ready = nodes.consumer("consumer-2", "$shared/g/#", again.address)
+        nodes.until(lambda: ready.began, "consumer-2 to begin")
+        ready.stop()
+    assert nodes.wrong == []
+    assert ready.ended == 0
+    assert not any(lives(node.pid) for node in (leader, again, consumer, ready))
+
+
+def test_who_ends_by_itself_is_named_with_what_it_said(tmp_path):
+    with ProcessHarness(tmp_path) as nodes:
+        bad = nodes.start("consumer-1", "consumer", "orders/#")
+        assert bad.wait() == 2
+        with pytest.raises(HarnessError, match=r"consumer-1 ended with 2; it said: .*must begin with \$shared"):
+            nodes.until(lambda: False, "nothing")
+    assert len(nodes.wrong) == 1
+
+
+def test_what_never_comes_is_named(tmp_path):
+    with ProcessHarness(tmp_path) as nodes:
+        nodes.leader()
+        with pytest.raises(HarnessError, match=r"waited 0\.05 s for a miracle; leader-1 said: nothing"):
+            nodes.until(lambda: False, "a miracle", patience_s=0.05)
+
+
+def test_who_does_not_stop_is_killed_and_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(process_harness, "STOP_S", 0.2)
+    with ProcessHarness(tmp_path) as nodes:
+        leader = nodes.leader()
+        monkeypatch.setattr(leader, "resume", lambda: None)
+        leader.stop()
+    assert nodes.wrong == ["leader-1 did not stop on SIGTERM"]
+    assert not lives(leader.pid)
+
+
+def test_a_free_port_is_not_one_that_the_system_gives_away():
+    port = free_port()
+    assert 20_000 <= port < 32_000
+    with socket.create_server(("127.0.0.1", port)):
+        pass
