@@ -14,8 +14,8 @@ from types import TracebackType
 from typing import Any
 
 from statemachines.drivers.lives import begin_life
+from statemachines.drivers.open_stores import directory_of, open_stores
 from statemachines.drivers.runtime import Runtime
-from statemachines.drivers.sqlite import SqliteGroupStore, SqliteStreamStore
 from statemachines.drivers.tcp import TcpTransport
 from statemachines.kernel import Answer, Event
 from statemachines.shared_subscriptions import group_store, stream_store
@@ -29,8 +29,8 @@ HALT_S = 5.0
 
 
 class LeaderNode:
-    """`listen`: (host, port), port 0 for any; `store`: path of the database with both stores; groups that it declares
-    begin at `start_ns` of store time (-1: when they are declared).  The rest as for `SharedSubscription`."""
+    """`listen`: (host, port), port 0 for any; `store`: path or URL of the database with both stores; groups that it
+    declares begin at `start_ns` of store time (-1: when they are declared).  The rest as for `SharedSubscription`."""
 
     def __init__(
         self,
@@ -47,8 +47,8 @@ class LeaderNode:
         self.configuration = (configuration or Configuration()).check()
         self.node = node
         self._listen = listen
-        self._path = Path(store)
-        self._state = Path(state) if state is not None else self._path.parent
+        self._where = store
+        self._state = Path(state) if state is not None else directory_of(store)
         self._trace = None if trace is None else Path(trace)
         self._start_ns = start_ns
         self._number = number
@@ -60,8 +60,7 @@ class LeaderNode:
         return self._transport.address
 
     async def __aenter__(self) -> LeaderNode:
-        self._groups = SqliteGroupStore(self._path)
-        self._streams = SqliteStreamStore(self._path)
+        self._groups, self._streams = await asyncio.to_thread(open_stores, self._where)
         life = begin_life(self.node, self._state, self._trace, self._number)
         self._log = life.log
         self._runtime = Runtime(

@@ -21,8 +21,8 @@ from types import TracebackType
 from typing import Any
 
 from statemachines.drivers.lives import begin_life
+from statemachines.drivers.open_stores import directory_of, open_stream_store
 from statemachines.drivers.runtime import Runtime
-from statemachines.drivers.sqlite import SqliteStreamStore
 from statemachines.drivers.tcp import TcpTransport, parse_address
 from statemachines.kernel import Answer, Event, LocalProtocolError
 from statemachines.shared_subscriptions import stream_store
@@ -67,9 +67,10 @@ class Delivered:
 class SharedSubscription:
     """A member of a consumer group; use it as `async with`, then iterate.
 
-    `subscription`: `$shared/GROUP/FILTER`; `leader`: HOST:PORT of the leader host; `store`: path of the stream store;
-    `node`: name of this process, one at a time; `state`: directory for the number of its life (default: beside the
-    store); `trace`: directory for its log; `number`: for messages in traces, if two nodes' should clash.
+    `subscription`: `$shared/GROUP/FILTER`; `leader`: HOST:PORT of the leader host; `store`: path or URL of the stream
+    store (`postgresql://USER@HOST/DATABASE`); `node`: name of this process, one at a time; `state`: directory for the
+    number of its life (default: beside the store's file, or the current one); `trace`: directory for its log; `number`:
+    for messages in traces, if two nodes' should clash.
     """
 
     def __init__(
@@ -89,8 +90,8 @@ class SharedSubscription:
         self.configuration = (configuration or Configuration()).check()
         self.node = node
         self._leader = parse_address(leader)
-        self._path = Path(store)
-        self._state = Path(state) if state is not None else self._path.parent
+        self._where = store
+        self._state = Path(state) if state is not None else directory_of(store)
         self._trace = None if trace is None else Path(trace)
         self._buffer = buffer
         self._number = number
@@ -103,7 +104,7 @@ class SharedSubscription:
     # -- life ---------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> SharedSubscription:
-        self._store = SqliteStreamStore(self._path)
+        self._store = await asyncio.to_thread(open_stream_store, self._where)
         life = begin_life(self.node, self._state, self._trace, self._number)
         self._log = life.log
         self._runtime = Runtime(

@@ -1,0 +1,1 @@
+"""The testing kit: what an application (and we) test against."""
