@@ -29,6 +29,11 @@ class SqliteDatabase:
         self.path = Path(self._directory) / f"{next(NUMBERS)}.db"
         self.url = f"sqlite:///{self.path}"
 
+    def wipe(self):
+        """It was never opened; the same URL."""
+        for path in self.path.parent.glob(f"{self.path.name}*"):
+            path.unlink()
+
     def groups(self, clock=None, **options):
         return SqliteGroupStore(self.path, **({"clock": clock} if clock else {}), **options)
 
@@ -51,6 +56,10 @@ class PostgresDatabase:
         if run_sql(self.url, "SELECT to_regnamespace('gapless')") != [(None,)]:
             run_sql(self.url, "TRUNCATE gapless.records, gapless.streams, gapless.appends, gapless.messages")
             run_sql(self.url, "UPDATE gapless.store SET time_ns = 0, shards = 0")
+
+    def wipe(self):
+        """It was never opened."""
+        self.sql("DROP SCHEMA IF EXISTS gapless CASCADE")
 
     def sql(self, statement):
         return run_sql(self.url, statement)
