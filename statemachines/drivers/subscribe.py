@@ -64,6 +64,15 @@ class Delivered:
         return f"<message {self.offset} of {self.stream}, {len(self.payload)} bytes>"
 
 
+class Deliveries(list[Delivered]):
+    """Some messages of one stream, in order, without a gap."""
+
+    async def ack(self) -> None:
+        """All of them are dealt with."""
+        first, last = self[0], self[-1]
+        first._subscription.acknowledge(first.stream, first.grant, first.offset, last.offset)
+
+
 class SharedSubscription:
     """A member of a consumer group; use it as `async with`, then iterate.
 
@@ -163,7 +172,7 @@ class SharedSubscription:
         async for batch in self.batches(1):
             yield batch[0]
 
-    async def batches(self, limit: int) -> AsyncIterator[list[Delivered]]:
+    async def batches(self, limit: int) -> AsyncIterator[Deliveries]:
         """At most `limit` messages of one stream at a time, handed over in one step."""
         while True:
             self._ready.clear()
@@ -187,17 +196,17 @@ class SharedSubscription:
         else:
             ranges.append([first, last])
 
-    def _take(self, limit: int) -> list[Delivered]:
+    def _take(self, limit: int) -> Deliveries:
         self._taken = None
         self._runtime.run(lambda now_ns: self._host.take(limit, now_ns))
         taken = self._taken
         if taken is None:
-            return []
+            return Deliveries()
         payloads = self._payloads[taken.stream].take(taken.grant, taken.first, taken.last)
-        return [
-            Delivered(self, taken.stream, taken.grant, taken.first + position, payload)
-            for position, payload in enumerate(payloads)
-        ]
+        stream, grant = taken.stream, taken.grant
+        return Deliveries(
+            [Delivered(self, stream, grant, offset, payload) for offset, payload in enumerate(payloads, taken.first)]
+        )
 
     async def _yield(self) -> None:
         now = time.monotonic()
