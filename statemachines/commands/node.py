@@ -20,9 +20,20 @@ SECRET_VARIABLE = "GAPLESS_SECRET"
 
 app = typer.Typer(no_args_is_help=True, help="Run a node as a process: leader, consumer or publisher.")
 
-Store = Annotated[Path, typer.Option(metavar="FILE", help="SQLite database with the stores; made where missing.")]
+Store = Annotated[
+    str,
+    typer.Option(
+        metavar="FILE|URL",
+        help="Database with the stores: a file (SQLite, made where missing), sqlite:///PATH, or "
+        "postgresql://USER@HOST:PORT/DATABASE (extra 'postgres'; the password from ~/.pgpass or PGPASSWORD).",
+    ),
+]
 State = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="Where the number of each start is kept; default: beside the store.")
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Where the number of each start is kept; default: beside the store's file, else the current directory.",
+    ),
 ]
 Trace = Annotated[Path | None, typer.Option(metavar="DIR", help="Append a log of every step there.")]
 Config = Annotated[

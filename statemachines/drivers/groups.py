@@ -11,7 +11,8 @@ import time
 from pathlib import Path
 from typing import TypeVar
 
-from statemachines.drivers.sqlite import SqliteGroupStore
+from statemachines.drivers.open_stores import open_stores
+from statemachines.drivers.store import GroupStore
 from statemachines.kernel import Ask, Call, Effect, Event, Node, Tell
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group import (
@@ -54,19 +55,20 @@ async def _operate(
 ) -> Told:
     ours = (configuration or Configuration()).check()
     group, topic_filter = parse_filter(subscription)
-    groups = SqliteGroupStore(store)
+    groups, streams = await asyncio.to_thread(open_stores, store)
     try:
         node = Node(GROUP, GroupRecord("group", group, topic_filter, ours), name="group", now_ns=time.monotonic_ns())
         told = await _drive(node, groups, node.feed(operation, time.monotonic_ns()))
     finally:
         await groups.close()
+        await streams.close()
     if isinstance(told, DeclarationRefused):
         raise differing(ours, told.properties)
     assert isinstance(told, outcome)
     return told
 
 
-async def _drive(node: Node[GroupRecord], groups: SqliteGroupStore, effects: list[Effect]) -> Event:
+async def _drive(node: Node[GroupRecord], groups: GroupStore, effects: list[Effect]) -> Event:
     """Perform what the machine wants, one request at a time, until it tells the outcome."""
     while True:
         if not effects:

@@ -15,8 +15,8 @@ from typing import Any
 
 from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.lives import begin_life
+from statemachines.drivers.open_stores import directory_of, open_stores
 from statemachines.drivers.runtime import Runtime
-from statemachines.drivers.sqlite import SqliteGroupStore, SqliteStreamStore
 from statemachines.drivers.tcp import TcpTransport
 from statemachines.kernel import Answer, Event, Outgoing, RemoteProtocolError, name_of
 from statemachines.shared_subscriptions import group_store, stream_store
@@ -30,8 +30,8 @@ HALT_S = 5.0
 
 
 class LeaderNode:
-    """`listen`: (host, port), port 0 for any; `store`: path of the database with both stores; `credentials`: what
-    consumers must prove, and what we show them.  The rest as for `SharedSubscription`."""
+    """`listen`: (host, port), port 0 for any; `store`: path or URL of the database with both stores; `credentials`:
+    what consumers must prove, and what we show them.  The rest as for `SharedSubscription`."""
 
     def __init__(
         self,
@@ -50,8 +50,8 @@ class LeaderNode:
         self.configuration = (configuration or Configuration()).check()
         self.node = node
         self._listen = listen
-        self._path = Path(store)
-        self._state = Path(state) if state is not None else self._path.parent
+        self._where = store
+        self._state = Path(state) if state is not None else directory_of(store)
         self._trace = None if trace is None else Path(trace)
         self._number = number
         self._failure = asyncio.Event()
@@ -62,8 +62,7 @@ class LeaderNode:
         return self._transport.address
 
     async def __aenter__(self) -> LeaderNode:
-        self._groups = SqliteGroupStore(self._path)
-        self._streams = SqliteStreamStore(self._path)
+        self._groups, self._streams = await asyncio.to_thread(open_stores, self._where)
         life = begin_life(self.node, self._state, self._trace, self._number)
         self._log = life.log
         self._runtime = Runtime(

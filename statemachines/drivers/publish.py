@@ -6,20 +6,21 @@ async with Publisher("messages.db") as publisher:
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
 from statemachines.drivers.lives import begin_life
-from statemachines.drivers.sqlite import SqliteStreamStore
+from statemachines.drivers.open_stores import directory_of, open_stream_store
 from statemachines.shared_subscriptions.stream_store import Appended, Published
 from statemachines.trace import event_row
 from statemachines.trace.log import wall_offset_ns
 
 
 class Publisher:
-    """`store`: path of the stream store; the rest as for `SharedSubscription`."""
+    """`store`: path or URL of the stream store; the rest as for `SharedSubscription`."""
 
     def __init__(
         self,
@@ -31,13 +32,13 @@ class Publisher:
         number: int | None = None,
     ) -> None:
         self.node = node
-        self._path = Path(store)
-        self._state = Path(state) if state is not None else self._path.parent
+        self._where = store
+        self._state = Path(state) if state is not None else directory_of(store)
         self._trace = None if trace is None else Path(trace)
         self._number = number
 
     async def __aenter__(self) -> Publisher:
-        self._store = SqliteStreamStore(self._path)
+        self._store = await asyncio.to_thread(open_stream_store, self._where)
         life = begin_life(self.node, self._state, self._trace, self._number)
         self._life, self._log = life.name, life.log
         self._offset = wall_offset_ns()

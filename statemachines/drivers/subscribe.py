@@ -22,8 +22,8 @@ from typing import Any
 
 from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.lives import begin_life
+from statemachines.drivers.open_stores import directory_of, open_stores
 from statemachines.drivers.runtime import Runtime
-from statemachines.drivers.sqlite import SqliteGroupStore, SqliteStreamStore
 from statemachines.drivers.tcp import TcpTransport, parse_address
 from statemachines.kernel import Answer, Event, LocalProtocolError
 from statemachines.shared_subscriptions import group_store, stream_store
@@ -66,16 +66,26 @@ class Delivered:
         return f"<message {self.offset} of {self.stream}, {len(self.payload)} bytes>"
 
 
+class Deliveries(list[Delivered]):
+    """Some messages of one stream, in order, without a gap."""
+
+    async def ack(self) -> None:
+        """All of them are dealt with."""
+        first, last = self[0], self[-1]
+        first._subscription.acknowledge(first.stream, first.grant, first.offset, last.offset)
+
+
 class SharedSubscription:
     """A member of a consumer group; use it as `async with`, then iterate.
 
     Once it is entered the group is declared: whatever is published from then on is delivered to its members.
 
-    `subscription`: `$shared/GROUP/FILTER`; `leader`: HOST:PORT of the leader host; `store`: path of the stream store;
-    `start`: where the group begins if it is not declared yet: "now", "beginning" (everything stored), or nanoseconds
-    of store time; `node`: name of this process, one at a time; `state`: directory for the number of its life (default:
-    beside the store); `trace`: directory for its log; `number`: for messages in traces, if two nodes' should clash;
-    `credentials`: what the leader host must prove, and what we show it.
+    `subscription`: `$shared/GROUP/FILTER`; `leader`: HOST:PORT of the leader host; `store`: path or URL of the database
+    with both stores (`postgresql://USER@HOST/DATABASE`); `start`: where the group begins if it is not declared yet:
+    "now", "beginning" (everything stored), or nanoseconds of store time; `node`: name of this process, one at a time;
+    `state`: directory for the number of its life (default: beside the store's file, or the current one); `trace`:
+    directory for its log; `number`: for messages in traces, if two nodes' should clash; `credentials`: what the leader
+    host must prove, and what we show it.
     """
 
     def __init__(
@@ -99,8 +109,8 @@ class SharedSubscription:
         self.configuration = (configuration or Configuration()).check()
         self.node = node
         self._leader = parse_address(leader)
-        self._path = Path(store)
-        self._state = Path(state) if state is not None else self._path.parent
+        self._where = store
+        self._state = Path(state) if state is not None else directory_of(store)
         self._trace = None if trace is None else Path(trace)
         self._start_ns = start_of(start)
         self._buffer = buffer
@@ -115,8 +125,7 @@ class SharedSubscription:
     # -- life ---------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> SharedSubscription:
-        self._groups = SqliteGroupStore(self._path)
-        self._store = SqliteStreamStore(self._path)
+        self._groups, self._store = await asyncio.to_thread(open_stores, self._where)
         life = begin_life(self.node, self._state, self._trace, self._number)
         self._log = life.log
         self._runtime = Runtime(
@@ -184,7 +193,7 @@ class SharedSubscription:
         async for batch in self.batches(1):
             yield batch[0]
 
-    async def batches(self, limit: int) -> AsyncIterator[list[Delivered]]:
+    async def batches(self, limit: int) -> AsyncIterator[Deliveries]:
         """At most `limit` messages of one stream at a time, handed over in one step."""
         while True:
             self._ready.clear()
@@ -208,17 +217,17 @@ class SharedSubscription:
         else:
             ranges.append([first, last])
 
-    def _take(self, limit: int) -> list[Delivered]:
+    def _take(self, limit: int) -> Deliveries:
         self._taken = None
         self._runtime.run(lambda now_ns: self._host.take(limit, now_ns))
         taken = self._taken
         if taken is None:
-            return []
+            return Deliveries()
         payloads = self._payloads[taken.stream].take(taken.grant, taken.first, taken.last)
-        return [
-            Delivered(self, taken.stream, taken.grant, taken.first + position, payload)
-            for position, payload in enumerate(payloads)
-        ]
+        stream, grant = taken.stream, taken.grant
+        return Deliveries(
+            [Delivered(self, stream, grant, offset, payload) for offset, payload in enumerate(payloads, taken.first)]
+        )
 
     async def _yield(self) -> None:
         now = time.monotonic()

@@ -1,6 +1,6 @@
-"""What tests of real nodes are made of: processes that are killed, a network that fails, frames that are none.
+"""What tests of real nodes are made of: processes that are killed, a network that fails, servers, hostile input.
 
-`ProcessHarness` starts `gapless node` processes, `FaultProxy` stands between two nodes, `frames` makes hostile input.
+`ProcessHarness` starts `gapless node` processes, `FaultProxy` stands between two nodes, `postgres` is a private server.
 They need no test framework.
 """
 

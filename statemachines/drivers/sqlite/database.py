@@ -11,15 +11,13 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final, TypeVar
 
+from statemachines.drivers.store import BUSY_S, Clock, StoreDamaged, StoreUnavailable
 from statemachines.kernel import ConfigurationError, GaplessError, LocalProtocolError
 
 APPLICATION: Final = 0x67617031
 """SQLite's application_id of our files ("gap1")."""
 
 VERSION: Final = 2
-BUSY_S: Final = 2.0
-"""How long a transaction waits for another process's; after that the request has failed."""
-
 OPEN_S: Final = 10.0
 """How long opening waits at least: several processes may make the file at once, and one of them is first."""
 
@@ -41,16 +39,6 @@ TABLES: Final = (
 )
 
 T = TypeVar("T")
-Clock = Callable[[], int]
-
-
-class StoreUnavailable(GaplessError):
-    """The database did not carry a request out (it was busy for too long, or the disk is full or broken); nothing of
-    it was written, and it can be repeated."""
-
-
-class StoreDamaged(GaplessError):
-    """The database is not what was written; repeating does not help."""
 
 
 class Database:
@@ -221,11 +209,6 @@ def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
         if connection.in_transaction:  # a full disk has rolled it back already
             connection.execute("ROLLBACK")
         raise
-
-
-def beyond(prefix: str) -> bytes:
-    """Greater than every text that begins with `prefix`, as the bytes of a text: no UTF-8 has the byte 255."""
-    return prefix.encode() + b"\xff"
 
 
 def _primary(error: sqlite3.Error) -> int:

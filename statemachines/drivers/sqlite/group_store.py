@@ -9,7 +9,8 @@ from typing import Final
 
 import msgspec
 
-from statemachines.drivers.sqlite.database import BUSY_S, Clock, Database, StoreUnavailable, beyond
+from statemachines.drivers.sqlite.database import Database
+from statemachines.drivers.store import BUSY_S, Clock, StoreUnavailable, beyond
 from statemachines.kernel import Answer
 from statemachines.shared_subscriptions.group_store import (
     SERVICE,

@@ -9,8 +9,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from statemachines.drivers.sqlite.database import BUSY_S, Clock, Database, StoreUnavailable, beyond
-from statemachines.kernel import Answer, ConfigurationError
+from statemachines.drivers.sqlite.database import Database
+from statemachines.drivers.store import (
+    ANSWER_MAX,
+    BUSY_S,
+    OFFSET_BITS,
+    Clock,
+    Payloads,
+    StoreUnavailable,
+    agree_on_shards,
+    beyond,
+    check_payload,
+    check_shards,
+    check_topic,
+    has_ended,
+    has_no_stream,
+    literal_prefix,
+)
+from statemachines.kernel import Answer
 from statemachines.shared_subscriptions.stream_store import (
     SERVICE,
     Appended,
@@ -27,18 +43,6 @@ from statemachines.shared_subscriptions.stream_store import (
     stream_id,
 )
 
-PAYLOAD_MAX: Final = 2**20
-"""Bytes of the largest message."""
-
-ANSWER_MAX: Final = 16 * 2**20
-"""Bytes after which a fetch answers with fewer messages than it was asked for; the rest is asked for again."""
-
-TOPIC_MAX: Final = 65_535
-"""Bytes of the longest topic."""
-
-OFFSET_BITS: Final = 36
-"""A message's place in the file: its offset in the low bits, the number of its stream above (27 bits are left)."""
-
 LIST: Final = """
     SELECT id, shard, generation, coalesce((
         SELECT first FROM appends WHERE stream = number AND time_ns >= ? ORDER BY time_ns LIMIT 1
@@ -47,8 +51,6 @@ LIST: Final = """
 """
 
 READ: Final = "SELECT payload FROM messages WHERE place BETWEEN ? AND ? ORDER BY place"
-
-Payloads = list[list[bytes]]
 
 logger = logging.getLogger("gapless")
 
@@ -65,9 +67,7 @@ class SqliteStreamStore:
     def __init__(
         self, path: str | Path, shards: int = 4, busy_s: float = BUSY_S, *, clock: Clock = time.time_ns
     ) -> None:
-        if shards < 1:
-            raise ConfigurationError("shards", shards, "must be at least 1")
-        self._shards = shards
+        self._shards = check_shards(shards)
         self._database = Database(Path(path), busy_s, clock, self._agree)
 
     async def ask(self, request: ListStreams | Fetch) -> tuple[Answer, ...]:
@@ -127,8 +127,7 @@ class SqliteStreamStore:
         connection.create_function("matches", 2, matches, deterministic=True)
         connection.execute("UPDATE store SET shards = ? WHERE shards = 0", (self._shards,))
         (known,) = connection.execute("SELECT shards FROM store").fetchone()
-        if known != self._shards:
-            raise ConfigurationError("shards", self._shards, f"the store was made with {known}; give that number")
+        agree_on_shards(self._shards, known)
 
     def _list(self, request: ListStreams) -> StreamsListed:
         """By id.  Ids begin with shard and generation, so a filter's literal beginning is looked up in each of these
@@ -197,7 +196,7 @@ class SqliteStreamStore:
                 known = (self._create(stream, topic, generation), 0, 0)
             number, first, ended = known
             if ended:
-                raise ConfigurationError("topic", topic, "has ended, nothing can be appended; publish to another topic")
+                raise has_ended(topic)
             base = (number << OFFSET_BITS) + first
             connection.executemany("INSERT INTO messages VALUES (?, ?)", enumerate(payloads, base))
             connection.execute("INSERT INTO appends VALUES (?, ?, ?)", (number, self._database.stamp(), first))
@@ -213,7 +212,7 @@ class SqliteStreamStore:
     def _end(self, stream: str) -> None:
         with self._database.transaction() as connection:
             if connection.execute("UPDATE streams SET ended = 1 WHERE id = ?", (stream,)).rowcount == 0:
-                raise ConfigurationError("stream", stream, "is not in the store; give an id as `append` returns it")
+                raise has_no_stream(stream)
 
     def _rotate(self) -> int:
         with self._database.transaction() as connection:
@@ -233,33 +232,3 @@ class SqliteStreamStore:
                 connection.execute("DELETE FROM appends WHERE stream = ?", (number,))
                 connection.execute("DELETE FROM streams WHERE number = ?", (number,))
         return oldest
-
-
-def literal_prefix(topic_filter: str) -> str:
-    """What every topic that matches begins with: the levels before the first wildcard ("a/#" matches "a", too)."""
-    head, wildcard, _ = topic_filter.partition("+")
-    if wildcard:
-        return head
-    head, wildcard, _ = topic_filter.partition("#")
-    return head.removesuffix("/") if wildcard else topic_filter
-
-
-def check_topic(topic: str) -> None:
-    """Raises `ConfigurationError` unless messages can be published to `topic`."""
-    if not topic or set(topic) & set("+#\0"):
-        raise ConfigurationError("topic", topic, "must have no '+', '#' or NUL, and not be empty")
-    try:
-        size = len(topic.encode())
-    except UnicodeEncodeError as error:
-        raise ConfigurationError("topic", topic, f"must be text that UTF-8 can express: {error.reason}") from error
-    if size > TOPIC_MAX:
-        raise ConfigurationError("topic", f"{topic[:40]}...", f"has {size} bytes; at most {TOPIC_MAX} are allowed")
-
-
-def check_payload(payload: bytes) -> None:
-    """Raises `ConfigurationError` unless it is bytes, and not too many."""
-    if not isinstance(payload, bytes):
-        raise ConfigurationError("payload", payload, f"must be bytes, not {type(payload).__name__}; encode it first")
-    if len(payload) > PAYLOAD_MAX:
-        rule = f"must have at most {PAYLOAD_MAX} bytes; split it, or store it elsewhere and publish where"
-        raise ConfigurationError("payload", f"{len(payload)} bytes", rule)

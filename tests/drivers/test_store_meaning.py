@@ -1,15 +1,13 @@
-"""The SQLite stores mean what the pure services mean: equal answers to the same requests at the same times."""
+"""The stores of every database mean what the pure services mean: equal answers to equal requests at the same times."""
 
 from __future__ import annotations
 
 import asyncio
-from tempfile import TemporaryDirectory
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from statemachines.drivers.sqlite import SqliteGroupStore, SqliteStreamStore
 from statemachines.shared_subscriptions.group_store import (
     Claim,
     Commit,
@@ -87,10 +85,10 @@ def group_request(n, move, state):
 
 @TRIALS
 @given(moves=st.lists(st.tuples(WALL, COMMITS | READS | SCANS), max_size=MOVES_MAX))
-def test_the_group_store_means_what_the_pure_one_means(moves):
-    async def run(directory):
+def test_the_group_store_means_what_the_pure_one_means(database, moves):
+    async def run():
         clock = Clock()
-        store, pure = SqliteGroupStore(f"{directory}/x.db", clock=clock), GroupStore()
+        store, pure = database.groups(clock), GroupStore()
         state = pure.initial()
         for n, (clock.wall, move) in enumerate(moves):
             request = group_request(n, move, state)
@@ -102,8 +100,8 @@ def test_the_group_store_means_what_the_pure_one_means(moves):
                 clock.last = now
         await store.close()
 
-    with TemporaryDirectory() as directory:
-        asyncio.run(run(directory))
+    database.empty()
+    asyncio.run(run())
 
 
 # -- stream store ---------------------------------------------------------------------------------------------------
@@ -122,9 +120,9 @@ DROPS = st.tuples(st.just("drop"), st.integers(0, 3))
 class Streams:
     """Both stores side by side, and the payloads that were appended."""
 
-    def __init__(self, directory):
+    def __init__(self, database):
         self.clock = Clock()
-        self.real = SqliteStreamStore(f"{directory}/x.db", clock=self.clock)
+        self.real = database.streams(self.clock)
         self.pure = StreamStore()
         self.state = self.pure.initial()
         self.contents = {}
@@ -174,23 +172,23 @@ class Streams:
 @TRIALS
 @given(moves=st.lists(st.tuples(WALL, APPENDS | LISTS | FETCHES | ENDS | ROTATIONS | DROPS), max_size=MOVES_MAX))
 @example(moves=[(50, ("append", "a", 2)), (9, ("append", "a", 1)), (60, ("list", "a", 51, "", 1))])
-def test_the_stream_store_means_what_the_pure_one_means(moves):
-    async def run(directory):
-        both = Streams(directory)
+def test_the_stream_store_means_what_the_pure_one_means(database, moves):
+    async def run():
+        both = Streams(database)
         for n, (wall, (kind, *arguments)) in enumerate(moves):
             both.clock.wall = wall
             await getattr(both, kind)(n, *arguments)
         await both.real.close()
 
-    with TemporaryDirectory() as directory:
-        asyncio.run(run(directory))
+    database.empty()
+    asyncio.run(run())
 
 
-def test_every_page_of_every_filter():
+def test_every_page_of_every_filter(database):
     places = ["", "0", "1.0", "1.0/b", "2.0/", "3.0/a/b/c", "4", *(stream_id(topic, 4, 0) for topic in TOPICS)]
 
-    async def run(directory):
-        both = Streams(directory)
+    async def run():
+        both = Streams(database)
         for topic in TOPICS:
             await both.append(0, topic, 1)
         for topic_filter in FILTERS:
@@ -199,8 +197,8 @@ def test_every_page_of_every_filter():
                     await both.list(1, topic_filter, 0, after, limit)
         await both.real.close()
 
-    with TemporaryDirectory() as directory:
-        asyncio.run(run(directory))
+    database.empty()
+    asyncio.run(run())
 
 
 def test_the_filters_above_tell_topics_apart():

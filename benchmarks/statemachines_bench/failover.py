@@ -1,0 +1,284 @@
+"""The rows about change of owner: a consumer is killed, a consumer leaves; how soon its streams flow elsewhere.
+
+Leader host, survivor and publisher run here, on one loop, over TCP and SQLite; who is killed is a process of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final
+
+import msgspec
+
+from statemachines_bench.row import Pair, Ratio, Row
+
+TOPICS: Final = tuple(f"t{number}" for number in range(8))
+FASTER: Final = 10
+"""The times of the group are the defaults divided by this."""
+
+PUBLISH_S: Final = 0.01
+STEADY_S: Final = 0.5
+"""How long both must have served their halves before something happens."""
+
+DELAY_S: Final = 0.02
+"""What the relay keeps each piece back, in each direction."""
+
+PATIENCE_S: Final = 60.0
+
+Address = tuple[str, int]
+
+
+def configuration() -> Any:
+    """The defaults, faster."""
+    from statemachines.shared_subscriptions.configuration import Configuration
+
+    plain = Configuration()
+    times = {name: getattr(plain, name) // FASTER for name in plain.__struct_fields__ if name.endswith("_ms")}
+    return msgspec.structs.replace(plain, **times).check()
+
+
+class Seen:
+    """When a consumer got its last message of each topic."""
+
+    def __init__(self) -> None:
+        self.at: dict[str, float] = {}
+
+    def got(self, topic: str) -> None:
+        """One came."""
+        self.at[topic] = monotonic()
+
+    def since(self, moment: float) -> set[str]:
+        """The topics of which something came after it."""
+        return {topic for topic, at in self.at.items() if at > moment}
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait for it; a minute at most."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not holds():
+            await asyncio.sleep(0.001)
+
+
+async def read(messages: Any, seen: Seen) -> None:
+    """Get and acknowledge what comes."""
+    async for batch in messages.batches(100):
+        seen.got(batch[0].topic)
+        await batch.ack()
+
+
+async def publish(publisher: Any) -> None:
+    """A message to every topic, again and again."""
+    while True:
+        for topic in TOPICS:
+            await publisher.publish(topic, [b"x" * 64])
+        await asyncio.sleep(PUBLISH_S)
+
+
+@asynccontextmanager
+async def running(work: Any) -> AsyncIterator[None]:
+    """A task for as long as this is open; its failure is ours."""
+    task = asyncio.ensure_future(work)
+    try:
+        yield
+    finally:
+        if task.done():
+            task.result()
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def halves(one: Seen, other: Seen) -> set[str]:
+    """Wait until each serves its half, and nobody the other's; the topics of `one`."""
+
+    def steady() -> bool:
+        moment = monotonic() - STEADY_S
+        mine, theirs = one.since(moment), other.since(moment)
+        return len(mine) == len(theirs) == len(TOPICS) // 2 and not mine & theirs
+
+    await until(steady)
+    return one.since(monotonic() - STEADY_S)
+
+
+# -- a consumer is killed -------------------------------------------------------------------------------------------
+
+
+async def failover_s(directory: Path) -> float:
+    """Seconds from SIGKILL until the other one has got something of each stream that the dead one had."""
+    from statemachines.drivers import SharedSubscription
+    from statemachines.drivers.lead import LeaderNode
+    from statemachines.drivers.publish import Publisher
+
+    store, times = directory / "messages.db", configuration()
+    given = {name: getattr(times, name) for name in times.__struct_fields__ if name.endswith("_ms")}
+    (directory / "times.toml").write_text("".join(f"{name} = {value}\n" for name, value in given.items()))
+    victim, survivor = Seen(), Seen()
+    async with AsyncExitStack() as stack:
+        node = LeaderNode(listen=("127.0.0.1", 0), store=store, configuration=times)
+        await stack.enter_async_context(node)
+        leader = "{}:{}".format(*node.address)
+        publisher = await stack.enter_async_context(Publisher(store))
+        await stack.enter_async_context(running(publish(publisher)))
+        messages = SharedSubscription(
+            "$shared/bench/#", leader=leader, store=store, configuration=times, start="beginning"
+        )
+        await stack.enter_async_context(messages)
+        await stack.enter_async_context(running(read(messages, survivor)))
+        arguments = ["node", "consumer", "$shared/bench/#", "--name", "victim", "--leader", leader]
+        arguments += ["--store", str(store), "--start", "beginning", "--config", str(directory / "times.toml")]
+        child = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "statemachines", *arguments, stdout=asyncio.subprocess.PIPE
+        )
+        await stack.enter_async_context(running(listen(child, victim)))
+        try:
+            streams = await halves(victim, survivor)
+            child.kill()
+            killed = monotonic()
+            await until(lambda: streams <= survivor.since(killed))
+            return monotonic() - killed
+        finally:
+            with suppress(ProcessLookupError):
+                child.kill()
+            await child.wait()
+
+
+async def listen(child: asyncio.subprocess.Process, seen: Seen) -> None:
+    """What the consumer prints: a line for each message, its topic first."""
+    assert child.stdout is not None
+    async for line in child.stdout:
+        seen.got(line.partition(b"\t")[0].decode())
+
+
+def run_failover() -> float:
+    with tempfile.TemporaryDirectory() as directory:
+        return asyncio.run(failover_s(Path(directory)))
+
+
+def prepare_failover() -> Pair:
+    times = configuration()
+    unit = (times.validity_ms + times.resend_interval_ms) / 1000
+    return Pair(run_failover, lambda: unit)
+
+
+# -- a consumer leaves ----------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def relay(to: Address) -> AsyncIterator[Address]:
+    """A way to `to` on which everything takes DELAY_S longer, in both directions."""
+    loop = asyncio.get_running_loop()
+    tasks: list[asyncio.Task[None]] = []
+    writers: list[asyncio.StreamWriter] = []
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65_536):
+            loop.call_later(DELAY_S, writer.write, data)
+        loop.call_later(DELAY_S, writer.close)
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there_reader, there_writer = await asyncio.open_connection(*to)
+        writers.extend((writer, there_writer))
+        tasks.append(loop.create_task(pump(reader, there_writer)))
+        tasks.append(loop.create_task(pump(there_reader, writer)))
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    try:
+        host, port = server.sockets[0].getsockname()[:2]
+        yield host, port
+    finally:
+        server.close()
+        for task in tasks:
+            task.cancel()
+        for writer in writers:
+            writer.close()
+        await asyncio.gather(*tasks, *(writer.wait_closed() for writer in writers), return_exceptions=True)
+
+
+async def leave_ms(directory: Path) -> float:
+    """Milliseconds from `unsubscribe` until the other one has got something of each stream of the leaver.
+
+    Both speak with the leader through the relay; nothing is unfinished when one leaves, and a message is put into each
+    of its streams right then.
+    """
+    from statemachines.drivers import SharedSubscription
+    from statemachines.drivers.lead import LeaderNode
+    from statemachines.drivers.publish import Publisher
+
+    store, times = directory / "messages.db", configuration()
+    leaver, stayer = Seen(), Seen()
+    async with AsyncExitStack() as stack:
+        node = LeaderNode(listen=("127.0.0.1", 0), store=store, configuration=times)
+        await stack.enter_async_context(node)
+        leader = "{}:{}".format(*await stack.enter_async_context(relay(node.address)))
+        publisher = await stack.enter_async_context(Publisher(store))
+        subscriptions = []
+        for name, seen in (("leaver", leaver), ("stayer", stayer)):
+            messages = SharedSubscription(
+                "$shared/bench/#", leader=leader, store=store, configuration=times, node=name, start="beginning"
+            )
+            subscriptions.append(await stack.enter_async_context(messages))
+            await stack.enter_async_context(running(read(messages, seen)))
+        async with running(publish(publisher)):
+            streams = await halves(leaver, stayer)
+        await asyncio.sleep(STEADY_S)
+        left = monotonic()
+        await subscriptions[0].unsubscribe()
+        for topic in streams:
+            await publisher.publish(topic, [b"x" * 64])
+        await until(lambda: streams <= stayer.since(left))
+        return (max(stayer.at[topic] for topic in streams) - left) * 1000
+
+
+async def round_trip_ms() -> float:
+    """Milliseconds of a piece there and back through the relay."""
+
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(await reader.readexactly(1))
+        writer.close()
+
+    server = await asyncio.start_server(echo, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()[:2]
+    async with relay((host, port)) as address:
+        reader, writer = await asyncio.open_connection(*address)
+        began = monotonic()
+        writer.write(b"x")
+        await reader.readexactly(1)
+        spent = monotonic() - began
+        writer.close()
+        await writer.wait_closed()
+    server.close()
+    return spent * 1000
+
+
+def run_leave() -> float:
+    with tempfile.TemporaryDirectory() as directory:
+        return asyncio.run(leave_ms(Path(directory)))
+
+
+ROWS = (
+    Row(
+        name="failover",
+        about="SIGKILL of one of two consumers, until all its streams flow again; a tenth of the default times",
+        unit="s",
+        baseline_name="validity + resend interval",
+        prepare=prepare_failover,
+        ratio=Ratio.OURS_OVER_BASELINE,
+        at_most=1.2,
+    ),
+    Row(
+        name="graceful-leave",
+        about="unsubscribe of one of two consumers, until all its streams flow elsewhere; the ratio counts round trips",
+        unit="ms",
+        baseline_name="a round trip to the leader, 20 ms each way",
+        prepare=lambda: Pair(run_leave, lambda: asyncio.run(round_trip_ms())),
+        ratio=Ratio.OURS_OVER_BASELINE,
+        at_most=4.5,
+        aim="2 round trips + resend interval, which makes 4.5",
+    ),
+)

@@ -1,0 +1,230 @@
+"""The row about throughput: a consumer group empties its streams, against a Redis group."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Event, Thread
+from time import monotonic, sleep
+from typing import Any, Final
+
+from statemachines.kernel import ConfigurationError, GaplessError
+from statemachines_bench.row import Pair, Ratio, Row
+
+MESSAGES: Final = 200_000
+SIZE: Final = 64
+STREAMS: Final = 8
+CONSUMERS: Final = 2
+LOADED: Final = 1_000
+"""Messages of one append when the streams are filled."""
+
+PATIENCE_S: Final = 120.0
+
+
+def per_second(children: list[subprocess.Popen[str]], wanted: int = MESSAGES) -> float:
+    """Messages a second, from the first that was handed over to anybody until all are acknowledged."""
+    counts = [0] * len(children)
+    first_ns, last_ns = [0] * len(children), [0] * len(children)
+    complete = Event()
+
+    def hear(number: int, child: subprocess.Popen[str]) -> None:
+        assert child.stdout is not None
+        for line in child.stdout:
+            count, ns = map(int, line.split())
+            first_ns[number] = first_ns[number] or ns
+            last_ns[number] = ns
+            counts[number] = count
+            if sum(counts) == wanted:
+                complete.set()
+
+    for pair in enumerate(children):
+        Thread(target=hear, args=pair, daemon=True).start()
+    deadline = monotonic() + PATIENCE_S
+    while not complete.wait(0.1):
+        if monotonic() > deadline or any(child.poll() is not None for child in children):
+            raise GaplessError(f"only {sum(counts)} of {wanted} messages were acknowledged; a consumer ended or waits")
+    return wanted * 1e9 / (max(last_ns) - min(ns for ns in first_ns if ns))
+
+
+def parts(messages: int) -> Iterator[list[bytes]]:
+    """The payloads of one stream, LOADED at a time."""
+    for begin in range(0, messages, LOADED):
+        yield [b"%0*d" % (SIZE, number) for number in range(begin, min(begin + LOADED, messages))]
+
+
+@contextmanager
+def consumers(*arguments: str) -> Iterator[list[subprocess.Popen[str]]]:
+    """The consumers, told to begin."""
+    children = []
+    try:
+        for number in range(CONSUMERS):
+            command = [sys.executable, "-m", "statemachines_bench.group_consumer", *arguments, f"consumer-{number + 1}"]
+            children.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+        for child in children:
+            assert child.stdout is not None
+            child.stdout.readline()
+        for child in children:
+            assert child.stdin is not None
+            child.stdin.write("\n")
+            child.stdin.flush()
+        yield children
+    finally:
+        for child in children:
+            child.kill()
+            child.communicate()
+
+
+# -- ours -----------------------------------------------------------------------------------------------------------
+
+
+def fill(path: Path, messages: int, streams: int) -> None:
+    """Put messages into a stream store, as many into each stream."""
+    from statemachines.drivers.sqlite import SqliteStreamStore
+
+    async def work() -> None:
+        store = SqliteStreamStore(path)
+        for payloads in parts(messages // streams):
+            for stream in range(streams):
+                await store.append(f"s{stream}", payloads)
+        await store.close()
+
+    asyncio.run(work())
+
+
+@contextmanager
+def leader_host(store: Path, *arguments: str) -> Iterator[str]:
+    """A leader host as a process; where it listens."""
+    command = [sys.executable, "-m", "statemachines", "node", "leader", "--store", str(store)]
+    process = subprocess.Popen([*command, "--listen", "127.0.0.1:0", *arguments], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        if not said.startswith("listening on "):
+            raise GaplessError(f"the leader host did not start: {said}")
+        yield said.removeprefix("listening on ").strip()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def run_ours(filled: Path) -> float:
+    """A new group on a copy of the store."""
+    with tempfile.TemporaryDirectory() as directory:
+        store = Path(directory) / "messages.db"
+        shutil.copy(filled, store)
+        with leader_host(store) as address, consumers("ours", address, str(store)) as children:
+            value = per_second(children)
+            check_committed(store)
+            return value
+
+
+def check_committed(store: Path, wanted: int = MESSAGES) -> None:
+    """The leader has it all, and keeps it: what the consumers acknowledged is committed soon after."""
+    from statemachines.drivers.sqlite import SqliteGroupStore
+    from statemachines.shared_subscriptions.group_store import Scan, Scanned
+
+    async def committed() -> int:
+        groups = SqliteGroupStore(store)
+        (scanned,) = await groups.ask(Scan(1, "bench/", "", 1_000))
+        await groups.close()
+        assert isinstance(scanned, Scanned)
+        return sum(int(one.value) for key, one in scanned.records if ":progress:" in key and isinstance(one.value, int))
+
+    deadline = monotonic() + PATIENCE_S
+    while (found := asyncio.run(committed())) != wanted:
+        if monotonic() > deadline:
+            raise GaplessError(f"the leader has committed {found} of {wanted} messages")
+        sleep(0.1)
+
+
+# -- redis ----------------------------------------------------------------------------------------------------------
+
+
+class RedisServer:
+    """Debian's redis-server with its data in a temporary directory, as it is set up to keep what it has: appendonly."""
+
+    def __init__(self) -> None:
+        binary = shutil.which("redis-server")
+        if binary is None:
+            rule = "is not there; install the package 'redis-server' (Debian's name)"
+            raise ConfigurationError("Redis", "redis-server", rule)
+        self.directory = tempfile.mkdtemp(prefix="gapless-redis-")
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = int(probe.getsockname()[1])
+        options = {"port": str(self.port), "bind": "127.0.0.1", "dir": self.directory, "save": ""}
+        options |= {"appendonly": "yes", "appendfsync": "everysec"}
+        command = [binary, *[part for name, value in options.items() for part in (f"--{name}", value)]]
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        atexit.register(self.stop)
+
+    def client(self) -> Any:
+        """A client, as soon as the server answers."""
+        import redis
+
+        client: Any = redis.Redis(port=self.port)
+        deadline = monotonic() + PATIENCE_S
+        while monotonic() < deadline:
+            with suppress(redis.exceptions.ConnectionError):
+                client.ping()
+                return client
+            sleep(0.02)
+        raise GaplessError("redis-server did not start")
+
+    def stop(self) -> None:
+        """End it; its data goes too."""
+        self.process.kill()
+        self.process.wait()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def fill_redis(client: Any, messages: int, streams: int) -> None:
+    """The same messages."""
+    for payloads in parts(messages // streams):
+        pipeline = client.pipeline(transaction=False)
+        for stream in range(streams):
+            for payload in payloads:
+                pipeline.xadd(f"s{stream}", {"p": payload})
+        pipeline.execute()
+
+
+def run_redis(server: RedisServer) -> float:
+    """A new group on the same streams."""
+    with server.client() as client:
+        for stream in range(STREAMS):
+            client.xgroup_destroy(f"s{stream}", "bench")
+            client.xgroup_create(f"s{stream}", "bench", id="0")
+    with consumers("redis", str(server.port), str(STREAMS)) as children:
+        return per_second(children)
+
+
+def prepare() -> Pair:
+    directory = Path(tempfile.mkdtemp(prefix="gapless-bench-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    filled = directory / "messages.db"
+    fill(filled, MESSAGES, STREAMS)
+    server = RedisServer()
+    with server.client() as client:
+        fill_redis(client, MESSAGES, STREAMS)
+    return Pair(lambda: run_ours(filled), lambda: run_redis(server))
+
+
+ROWS = (
+    Row(
+        name="group-throughput",
+        about="a group empties 8 streams: 200 000 stored messages of 64 bytes, 2 consumer processes, batches of 100",
+        unit="messages / s",
+        baseline_name="Redis group, redis-py (AOF everysec)",
+        prepare=prepare,
+        ratio=Ratio.OURS_OVER_BASELINE,
+        at_least=1,
+    ),
+)

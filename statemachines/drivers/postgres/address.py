@@ -1,0 +1,81 @@
+"""Address: the URL of a database, what may be shown of it, and the connections that are made with it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy import URL, Engine, create_engine, make_url
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.pool import QueuePool
+
+from statemachines.kernel import ConfigurationError
+
+SCHEMES: Final = ("postgresql", "postgres", "postgresql+psycopg")
+FORM: Final = "must be postgresql://USER@HOST:PORT/DATABASE (a password is better kept in ~/.pgpass)"
+SECRET: Final = ("password", "sslpassword")
+"""Parameters of a URL that are never shown."""
+
+CONNECT_S: Final = 5
+SILENCE_S: Final = 10
+"""A server whose machine is gone says nothing: the connection is given up after that."""
+
+STATEMENT_S: Final = 60
+IDLE_S: Final = 10
+"""A process that is paused within a transaction holds others up for so long, not for ever."""
+
+
+def parse_url(given: str) -> URL:
+    """Raises `ConfigurationError`, which shows no password."""
+    try:
+        url = make_url(given)
+    except (ArgumentError, ValueError) as error:
+        raise ConfigurationError("store", without_password(given), FORM) from error
+    if url.drivername not in SCHEMES:
+        raise ConfigurationError("store", shown(url), FORM)
+    if not url.database:
+        raise ConfigurationError("store", shown(url), f"names no database; it {FORM}")
+    return url.set(drivername="postgresql+psycopg")
+
+
+def shown(url: URL) -> str:
+    """The URL without its password, as its user writes it."""
+    query = {name: "***" if name in SECRET else value for name, value in url.query.items()}
+    text = url.set(drivername="postgresql", query=query).render_as_string(hide_password=True)
+    return text.replace("%2A%2A%2A", "***")
+
+
+def without_password(given: str) -> str:
+    """A text that is no URL and may hold a password all the same: what stands before `@` or behind `?` is left out."""
+    scheme, separator, rest = given.partition("://")
+    rest = rest.partition("?")[0]
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}"
+
+
+def connect(url: URL, busy_s: float) -> Engine:
+    """One connection, made when it is needed and made anew when it was lost."""
+    milliseconds = {
+        "lock_timeout": busy_s * 1000,
+        "statement_timeout": max(STATEMENT_S, busy_s) * 1000,
+        "idle_in_transaction_session_timeout": IDLE_S * 1000,
+    }
+    options = " ".join(f"-c {name}={round(value)}" for name, value in milliseconds.items())
+    arguments: dict[str, Any] = {
+        "application_name": "gapless",
+        "connect_timeout": CONNECT_S,
+        "keepalives_idle": SILENCE_S // 2,
+        "keepalives_interval": 1,
+        "keepalives_count": SILENCE_S // 2,
+        "tcp_user_timeout": SILENCE_S * 1000,
+        "client_encoding": "utf8",
+    }
+    arguments = {name: value for name, value in arguments.items() if name not in url.query}
+    arguments["options"] = f"{url.query.get('options', '')} {options}".strip()
+    return create_engine(
+        url,
+        connect_args=arguments,
+        poolclass=QueuePool,
+        pool_size=1,
+        max_overflow=0,
+        pool_reset_on_return=None,
+        isolation_level="READ COMMITTED",
+    )
