@@ -94,11 +94,12 @@ class Subscription(Host):
 
     def unsubscribe(self, now_ns: int) -> list[Outgoing]:
         """Finish what is in hand, then end."""
-        return self.feed(self.borrower, OnUnsubscribe(), now_ns)
+        # What is due first: it may end the borrower of the moment, and the next one must hear of it then.
+        return self.fire(now_ns) + self.feed(self.borrower, OnUnsubscribe(), now_ns)
 
     def disconnect(self, now_ns: int) -> list[Outgoing]:
         """Say what is known, and end at once."""
-        return self.feed(self.borrower, OnDisconnect(), now_ns)
+        return self.fire(now_ns) + self.feed(self.borrower, OnDisconnect(), now_ns)
 
     def told(self, party: str, event: Event, now_ns: int) -> Inward | None:
         if isinstance(event, TO_SESSION):

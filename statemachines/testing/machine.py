@@ -69,7 +69,7 @@ class MachineTest(RuleBasedStateMachine):
     services: ClassVar[Mapping[str, Service[Any]]] = {}
     failed: ClassVar[Mapping[str, Callable[[int], Answer]]] = {}
     others: ClassVar[Mapping[str, Stir]] = {}
-    legal: ClassVar[Legal] = staticmethod(anything)
+    legal: Legal = staticmethod(anything)
     opening: ClassVar[tuple[Move, ...]] = ()
     watch: ClassVar[list[Callable[[Node[Any], Event, Step[Any]], None]]] = []
     """Called with every step, for those who count or compare."""
