@@ -112,13 +112,14 @@ class Subscription(Host):
         """Finish what is in hand, then end."""
         if not self.borrower:
             return self._give_up(now_ns)
-        return self.feed(self.borrower, OnUnsubscribe(), now_ns)
+        # What is due first: it may end the borrower of the moment, and the next one must hear of it then.
+        return self.fire(now_ns) + self.feed(self.borrower, OnUnsubscribe(), now_ns)
 
     def disconnect(self, now_ns: int) -> list[Outgoing]:
         """Say what is known, and end at once."""
         if not self.borrower:
             return self._give_up(now_ns)
-        return self.feed(self.borrower, OnDisconnect(), now_ns)
+        return self.fire(now_ns) + self.feed(self.borrower, OnDisconnect(), now_ns)
 
     def told(self, party: str, event: Event, now_ns: int) -> Inward | None:
         if isinstance(event, TO_SESSION):

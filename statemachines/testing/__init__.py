@@ -1,7 +1,8 @@
-"""What tests of real nodes are made of: processes that are killed, a network that fails, servers, hostile input.
+"""What tests of a machine, a whole system, an implementation, or real nodes are made of (extra `testing`).
 
-`ProcessHarness` starts `gapless node` processes, `FaultProxy` stands between two nodes, `postgres` is a private server.
-They need no test framework.
+With Hypothesis: `strategies`, `machine` (any machine under any events), `system` (a whole group).  Without a test
+framework: `ProcessHarness` starts `gapless node` processes, `FaultProxy` stands between two nodes, `postgres` is a
+private server.
 """
 
 from statemachines.testing.fault_proxy import FaultProxy as FaultProxy

@@ -1,0 +1,169 @@
+"""Every catalogued machine under any events: see `statemachines.testing.machine` for what is compared and checked."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from itertools import count
+from pathlib import Path
+
+import msgspec
+import pytest
+from environments import ENVIRONMENTS, test_of
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+from msgspec.structs import replace
+
+from statemachines import catalogue
+from statemachines.kernel import (
+    STAY,
+    Call,
+    Fsm,
+    Ignore,
+    Invariant,
+    InvariantViolated,
+    Map,
+    Row,
+    SetTimer,
+    Status,
+    Timer,
+    TimerFired,
+)
+from statemachines.testing.machine import MachineTest
+
+BOUNDS = settings(max_examples=60, stateful_step_count=30, suppress_health_check=list(HealthCheck))
+
+
+def run(kind, examples=60):
+    run_state_machine_as_test(kind, settings=settings(BOUNDS, max_examples=examples))
+
+
+@pytest.mark.parametrize("name", catalogue.names())
+def test_every_machine_keeps_its_promises(name):
+    run(test_of(name))
+
+
+def test_every_machine_has_an_environment():
+    assert set(ENVIRONMENTS) == set(catalogue.names())
+
+
+# -- what such a test finds -----------------------------------------------------------------------------------------
+
+
+class Lamp(Status):
+    OFF = "off"
+    ON = "on"
+    BROKEN = "broken"
+
+
+class Press(Call, frozen=True):
+    force: int
+
+
+class Dim(TimerFired, frozen=True):
+    pass
+
+
+class LampRecord(msgspec.Struct, frozen=True):
+    name: str
+    status: Lamp = Lamp.OFF
+    presses: int = 0
+    seen: Map[str, int] = Map()
+
+
+def press(record, event, now_ns):
+    return replace(record, presses=record.presses + 1), (SetTimer("dim", now_ns + 5 * event.force),)
+
+
+def lamp(do=press, few=lambda record: True):
+    """A lamp whose switch does `do`, and that promises `few`."""
+    rows = (
+        Row(Press, Lamp.OFF, Lamp.ON, do, None, "T-1"),
+        Row(Press, Lamp.ON, STAY, do, lambda record, event: event.force < 3, "T-1"),
+        Row(Press, Lamp.ON, Lamp.BROKEN, None, None, "T-1"),
+        Row(Dim, Lamp.ON, Lamp.OFF, None, None, "T-1"),
+        Ignore((Dim,), Lamp.OFF, "T-1"),
+    )
+    return Fsm(
+        "lamp",
+        record=LampRecord,
+        states=Lamp,
+        initial=Lamp.OFF,
+        final=(Lamp.BROKEN,),
+        rows=rows,
+        timers=(Timer("dim", Dim, (Lamp.ON,), lambda record: 5),),
+        invariants=(Invariant("few", "T-1", few),),
+    )
+
+
+def looks_at_the_clock(record, event, now_ns):
+    return press(record, event, now_ns) if now_ns < 10**15 else (record, ())
+
+
+def throws_a_coin(record, event, now_ns, coin=count()):  # noqa: B008 (one coin for all steps is the mistake)
+    return replace(record, presses=next(coin)), ()
+
+
+def forgets_what_it_cannot_write_down(record, event, now_ns):
+    return replace(record, presses=str(record.presses)), ()
+
+
+@pytest.mark.parametrize(
+    ("broken", "error"),
+    [
+        (lamp(looks_at_the_clock), AssertionError),
+        (lamp(throws_a_coin), AssertionError),
+        (lamp(forgets_what_it_cannot_write_down), (AssertionError, msgspec.ValidationError)),
+        (lamp(few=lambda record: record.presses < 3), InvariantViolated),
+    ],
+)
+def test_a_machine_that_breaks_a_promise_is_found(broken, error):
+    with pytest.raises(error):
+        run_state_machine_as_test(MachineTest.of(broken), settings=settings(BOUNDS, phases=[Phase.generate]))
+
+
+def test_a_machine_that_keeps_them_is_not():
+    run(MachineTest.of(lamp()))
+
+
+def test_what_the_environment_promises_not_to_do_is_not_done():
+    never = MachineTest.of(lamp(), legal=lambda record, event: not isinstance(event, Press))
+    seen = []
+    never.watch = [lambda node, event, step: seen.append(event)]
+    run(never, examples=10)
+    assert {type(event) for event in seen} == {Dim}
+
+
+# -- the order of maps ----------------------------------------------------------------------------------------------
+
+DIGEST = """
+import hashlib
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+from environments import test_of
+digest = hashlib.sha256()
+for name in {names!r}:
+    kind = test_of(name)
+    kind.watch = [lambda node, event, step: digest.update(repr((step.row, event, step.effects)).encode())]
+    run_state_machine_as_test(kind, settings=settings(
+        max_examples=8, stateful_step_count=30, derandomize=True, database=None, deadline=None,
+        suppress_health_check=list(HealthCheck),
+    ))
+print(digest.hexdigest())
+"""
+
+
+def test_no_step_depends_on_the_order_of_a_map():
+    """The same examples under two hash seeds take the same rows with the same effects."""
+    digests = set()
+    for hash_seed in ("1", "4242"):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(Path(__file__).parent)}
+        program = DIGEST.format(names=catalogue.names())
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+        )
+        digests.add(done.stdout)
+    assert len(digests) == 1
+    assert digests != {hashlib.sha256().hexdigest() + "\n"}
