@@ -77,7 +77,7 @@ class Court:
 
     def play(self) -> float:
         """Nanoseconds a message."""
-        for number in range(2 * UNDER_WAY):
+        for number in range(UNDER_WAY):
             self.network.send("east", "east~1", "west~1", Ball("east~1", "west~1", number), 0)
         network = self.network
         return ns_per_event(lambda: run_until(self.env, lambda: network.sent >= MESSAGES), MESSAGES)

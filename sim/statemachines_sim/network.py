@@ -14,11 +14,11 @@ from statemachines.kernel import Message, node_of
 from statemachines.shared_subscriptions.configuration import MS
 from statemachines_sim.clock import Clock
 from statemachines_sim.fault import Fault, S
-from statemachines_sim.recorder import Recorder, Tail
+from statemachines_sim.recorder import Recorder
 from statemachines_sim.scenario import Net
 
-Packet = tuple[str, str, str, Message, int, str, Tail]
-"""destination node, sending party, receiving party, message, msg, name and tail of its rows"""
+Packet = tuple[str, str, str, Message, int]
+"""destination node, sending party, receiving party, message, msg"""
 
 UNIT = 2**20
 """A draw has three parts of 20 bits: for the delay, for the tail, for the faults."""
@@ -68,11 +68,11 @@ class Network:
         msg = self._counts[node]
         self._counts[node] = msg + 1
         self.sent += 1
-        name, tail = self._recorder.sent(now_ns, node, party, message, to, msg)
+        self._recorder.message("send", now_ns, node, party, to, msg, message)
         dest = self._nodes.get(to)
         if dest is None:
             dest = self._nodes[to] = node_of(to)
-        packet = (dest, party, to, message, msg, name, tail)
+        packet = (dest, party, to, message, msg)
         bits = self._bits(60)
         delay = self._base + ((bits & 0xFFFFF) * self._spread >> 20)
         if (bits >> 20 & 0xFFFFF) < self._tail:
@@ -114,5 +114,5 @@ class Network:
         self._env.timeout(delay, packet).callbacks.append(self._deliver)
 
     def _note(self, kind: str, packet: Packet) -> None:
-        _, party, to, _, msg, name, tail = packet
-        self._recorder.message(kind, self._env.now, node_of(party), party, name, to, msg, tail)
+        _, party, to, message, msg = packet
+        self._recorder.message(kind, self._env.now, node_of(party), party, to, msg, message)

@@ -58,10 +58,10 @@ class Process(ABC):
         if self._waiting is not None:
             self._waiting.append(lambda: self.receive(packet))
             return
-        _, sender, to, message, msg, name, tail = packet
+        _, sender, to, message, msg = packet
         recorder = self._recorder
         now_ns = self._env.now
-        recorder.message("deliver", now_ns, self.node, to, name, sender, msg, tail)
+        recorder.message("deliver", now_ns, self.node, to, sender, msg, message)
         recorder.msg = msg
         out = self.handle(sender, to, message, now_ns)
         recorder.msg = -1
