@@ -76,7 +76,7 @@ class Process(ABC):
                 self._ask(party, effect, now_ns)
             else:
                 self.told(party, effect.event)  # type: ignore[union-attr]
-        if self.host.has_timers:
+        if self.host.moved:
             self._rearm(now_ns)
 
     def after(self, delay_ns: int, run: Callable[[], None]) -> None:
@@ -131,6 +131,7 @@ class Process(ABC):
     def _rearm(self, now_ns: int) -> None:
         """One wake-up is enough: an earlier deadline makes a new one, a later one is found when the old comes up."""
         deadline = self.host.deadline()
+        self.host.moved = False
         if deadline is None or (self._wake_at is not None and self._wake_at <= deadline):
             return
         self._wake_at = deadline

@@ -53,7 +53,7 @@ TraceRow = tuple[Any, ...]
 """The columns from `t_ns` on, in order; `run` and `seq` are the writer's."""
 
 RowMaker = Callable[..., TraceRow]
-"""Puts the row of one type of event together: see `event_rows` and `step_makers` for what it takes."""
+"""Puts the row of one type of event together: see `event_makers` and `step_makers` for what it takes."""
 
 _CELLS: Final = (("stream", "subject", "source", "cursor"), ("epoch",), ("grant",), ("first", "progress"), ("last",))
 """The fields that key, term, grant, first and last are read from: the first name that an event has."""
