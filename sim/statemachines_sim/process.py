@@ -29,6 +29,8 @@ class Process(ABC):
         self.alive = True
         self._env = world.env
         self._recorder = world.recorder
+        self._rows = world.recorder.rows
+        self._makers = world.recorder.makers
         self._network = world.network
         self._waiting: list[Callable[[], None]] | None = None
         self._wake_at: int | None = None
@@ -61,7 +63,7 @@ class Process(ABC):
         _, sender, to, message, msg = packet
         recorder = self._recorder
         now_ns = self._env.now
-        recorder.message("deliver", now_ns, self.node, to, sender, msg, message)
+        self._rows.append(self._makers[type(message)](now_ns, self.node, "", to, "deliver", sender, msg, message))
         recorder.msg = msg
         out = self.handle(sender, to, message, now_ns)
         recorder.msg = -1

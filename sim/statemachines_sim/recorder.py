@@ -17,7 +17,7 @@ class Recorder:
         self.msg = -1
         self._monitors = monitors
         self._data = data
-        self._events = event_makers(data)
+        self.makers = event_makers(data)
         self._steps = step_makers(data)
         self._nodes: dict[str, str] = {}
 
@@ -38,7 +38,7 @@ class Recorder:
 
     def message(self, kind: str, now_ns: int, node: str, instance: str, peer: str, msg: int, message: Message) -> None:
         """A send, deliver, drop or duplicate."""
-        self.rows.append(self._events[type(message)](now_ns, node, "", instance, kind, peer, msg, message))
+        self.rows.append(self.makers[type(message)](now_ns, node, "", instance, kind, peer, msg, message))
 
     def tell(self, now_ns: int, node: str, instance: str, machine: str, event: Event) -> None:
         """Something for the application, or something that a publisher has done."""
