@@ -63,21 +63,16 @@ class Court:
         self.env = Clock()
         self.recorder = Recorder(None)
         net = Net(delay_ms=(1, 5), tail=0.01, tail_ms=10)
-        self.network = Network(self.env, net, 1, self.recorder, self.arrive)
+        self.processes: dict[str, Any] = {}
+        self.network = Network(self.env, net, 1, self.recorder, self.processes)
         for kind in ("duplicate", "loss"):
             self.network.begin(Fault(kind, 0, S, rate=0.001))
-        self.processes = {name: player(self, name, number) for number, name in enumerate(("east", "west"), 1)}
-
-    def arrive(self, event: Any) -> None:
-        """As a world does it."""
-        packet = event._value
-        process = self.processes[packet[0]]
-        if process.alive:
-            process.receive(packet)
+        for number, name in enumerate(("east", "west"), 1):
+            self.processes[name] = player(self, name, number)
 
     def play(self) -> float:
         """Nanoseconds a message."""
-        for number in range(2 * UNDER_WAY):
+        for number in range(UNDER_WAY):
             self.network.send("east", "east~1", "west~1", Ball("east~1", "west~1", number), 0)
         network = self.network
         return ns_per_event(lambda: run_until(self.env, lambda: network.sent >= MESSAGES), MESSAGES)

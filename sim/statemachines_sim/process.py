@@ -29,6 +29,8 @@ class Process(ABC):
         self.alive = True
         self._env = world.env
         self._recorder = world.recorder
+        self._rows = world.recorder.rows
+        self._makers = world.recorder.makers
         self._network = world.network
         self._waiting: list[Callable[[], None]] | None = None
         self._wake_at: int | None = None
@@ -58,10 +60,10 @@ class Process(ABC):
         if self._waiting is not None:
             self._waiting.append(lambda: self.receive(packet))
             return
-        _, sender, to, message, msg, name, tail = packet
+        _, sender, to, message, msg = packet
         recorder = self._recorder
         now_ns = self._env.now
-        recorder.message("deliver", now_ns, self.node, to, name, sender, msg, tail)
+        self._rows.append(self._makers[type(message)](now_ns, self.node, "", to, "deliver", sender, msg, message))
         recorder.msg = msg
         out = self.handle(sender, to, message, now_ns)
         recorder.msg = -1
@@ -76,7 +78,7 @@ class Process(ABC):
                 self._ask(party, effect, now_ns)
             else:
                 self.told(party, effect.event)  # type: ignore[union-attr]
-        if self.host.has_timers:
+        if self.host.moved:
             self._rearm(now_ns)
 
     def after(self, delay_ns: int, run: Callable[[], None]) -> None:
@@ -131,6 +133,7 @@ class Process(ABC):
     def _rearm(self, now_ns: int) -> None:
         """One wake-up is enough: an earlier deadline makes a new one, a later one is found when the old comes up."""
         deadline = self.host.deadline()
+        self.host.moved = False
         if deadline is None or (self._wake_at is not None and self._wake_at <= deadline):
             return
         self._wake_at = deadline

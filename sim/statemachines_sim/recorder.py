@@ -5,14 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from statemachines.kernel import Event, Message, Node, Step, node_of
-from statemachines.trace import DESCRIBED, TraceRow, data_of, describe, event_row, fault_row, step_rows
+from statemachines.trace import TraceRow, event_makers, event_row, fault_row, step_makers, step_rows
 from statemachines_sim.monitor import Monitors
-
-Tail = tuple[str | None, int | None, int | None, int | None, int | None, str | None]
-"""key, term, grant, first, last and data of a message: the same in every row about it."""
-
-
-NO_DATA: tuple[str | None] = (None,)
 
 
 class Recorder:
@@ -23,42 +17,28 @@ class Recorder:
         self.msg = -1
         self._monitors = monitors
         self._data = data
+        self.makers = event_makers(data)
+        self._steps = step_makers(data)
         self._nodes: dict[str, str] = {}
 
     def step(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
         """The observer of every node."""
-        if step.children or self._data:
+        if step.children:
             self.rows.extend(step_rows(node, event, before, step, now_ns, self.msg, self._data))
         else:
-            found = DESCRIBED.get(type(event)) or describe(type(event))
             name = node.name
             host = self._nodes.get(name)
             if host is None:
                 host = self._nodes[name] = node_of(name)
-            # A tuple and its tail are put together faster than they are unpacked into one.
-            self.rows.append(
-                (
-                    now_ns, host, node.fsm.name, name, found[1], found[0], before._value_,
-                    step.record.status._value_, step.row, "", self.msg,
-                )
-                + found[2](event)
-                + NO_DATA
-            )  # fmt: skip
+            dest = step.record.status._value_
+            make = self._steps[type(event)]
+            self.rows.append(make(now_ns, host, node.fsm.name, name, before._value_, dest, step.row, self.msg, event))
         if self._monitors is not None:
             self._monitors.step(node, event, before, step, now_ns)
 
-    def sent(self, now_ns: int, node: str, party: str, message: Message, to: str, msg: int) -> tuple[str, Tail]:
-        """A send; the name and the tail that later rows about the message have too."""
-        name, _, cells = DESCRIBED.get(type(message)) or describe(type(message))
-        tail: Tail = cells(message) + ((data_of(message),) if self._data else NO_DATA)
-        self.rows.append((now_ns, node, "", party, "send", name, "", "", -1, to, msg) + tail)
-        return name, tail
-
-    def message(
-        self, kind: str, now_ns: int, node: str, instance: str, name: str, peer: str, msg: int, tail: Tail
-    ) -> None:
-        """A deliver, drop or duplicate."""
-        self.rows.append((now_ns, node, "", instance, kind, name, "", "", -1, peer, msg) + tail)
+    def message(self, kind: str, now_ns: int, node: str, instance: str, peer: str, msg: int, message: Message) -> None:
+        """A send, deliver, drop or duplicate."""
+        self.rows.append(self.makers[type(message)](now_ns, node, "", instance, kind, peer, msg, message))
 
     def tell(self, now_ns: int, node: str, instance: str, machine: str, event: Event) -> None:
         """Something for the application, or something that a publisher has done."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 import traceback
-from typing import Any
 
 import msgspec
 
@@ -32,7 +31,7 @@ from statemachines_sim.fault import Fault, S, draw
 from statemachines_sim.leader_host import LeaderHost
 from statemachines_sim.monitor import Monitors, Violation, balanced
 from statemachines_sim.nemesis import Nemesis
-from statemachines_sim.network import Network, Packet
+from statemachines_sim.network import Network
 from statemachines_sim.process import Process
 from statemachines_sim.recorder import Recorder
 from statemachines_sim.scenario import Scenario
@@ -87,14 +86,14 @@ class World:
         self.checks = monitors
         self.monitors = Monitors(scenario.configuration.exclusive)
         self.recorder = Recorder(self.monitors if monitors else None, data)
-        self.network = Network(self.env, scenario.network, seed, self.recorder, self._arrive)
+        self.processes: dict[str, Process] = {}
+        self.network = Network(self.env, scenario.network, seed, self.recorder, self.processes)
         self.stores = {
             group_store.SERVICE: Store(
                 self.env, GroupStore(), seed, StoreFailed, self.monitors.commit if monitors else None
             ),
             stream_store.SERVICE: Store(self.env, StreamStore(), seed, FetchFailed),
         }
-        self.processes: dict[str, Process] = {}
         self._lives: dict[str, int] = {}
         self._numbers = 0
         self.schedule = draw(scenario, seed) if schedule is None else schedule
@@ -134,14 +133,6 @@ class World:
         """The node comes back under a new incarnation."""
         self.recorder.fault(self.env.now, node, "restart")
         self._launch(node)
-
-    def _arrive(self, event: Any) -> None:
-        packet: Packet = event._value
-        process = self.processes.get(packet[0])
-        if process is None or not process.alive:
-            self.network.drop(packet)
-        else:
-            process.receive(packet)
 
     # -- members and load ---------------------------------------------------------------------------------------
 

@@ -26,10 +26,15 @@ Inward = Iterable[tuple[str, Event]]
 
 
 class Host:
-    """Base of every host; `told` says which `Tell` stays inside, and for whom.  A node that stops is forgotten."""
+    """Base of every host; `told` says which `Tell` stays inside, and for whom.  A node that stops is forgotten.
+
+    `moved` is set whenever `deadline()` may have changed: who asks for it clears it, and need not ask again before it
+    is set.
+    """
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node[Any]] = {}
+        self.moved = False
         self._heap: list[tuple[int, str]] = []
         self._due: dict[str, int] = {}
         self._owed: list[Outgoing] = []
@@ -37,11 +42,6 @@ class Host:
     def told(self, party: str, event: Event, now_ns: int) -> Inward | None:
         """What a `Tell` of `party` means: events for parties here, or None: it is for the application."""
         return None
-
-    @property
-    def has_timers(self) -> bool:
-        """Some timer is armed, or was; or effects are owed."""
-        return bool(self._heap or self._owed)
 
     def add(self, node: Node[Any]) -> None:
         """Take in a node; its timers are armed already."""
@@ -52,6 +52,7 @@ class Host:
         """Forget a node."""
         self.nodes.pop(party, None)
         self._due.pop(party, None)
+        self.moved = True
 
     def deadline(self) -> int | None:
         """When the earliest timer of any node is due, in nanoseconds; None: never; 0: `fire` has effects to give."""
@@ -68,6 +69,7 @@ class Host:
     def fire(self, now_ns: int) -> list[Outgoing]:
         """Fire every timer that is due at `now_ns`; what comes of it, and what is owed since a refused event."""
         out, self._owed = self._owed, []
+        self.moved = True
         self._fire_due(now_ns, out)
         return out
 
@@ -85,11 +87,12 @@ class Host:
                     out.append((party, effect))
                 else:
                     inward += self._sort_out(party, [effect], now_ns, out)
-            if node.has_timers or party in self._due:
+            if node.moved:
                 self._schedule(node)
             if inward:
                 self._run(inward, now_ns, out)
         except ProtocolError:
+            self.moved = True
             self._owed = out  # the event is refused; what came before it has happened all the same
             raise
         return out
@@ -112,7 +115,8 @@ class Host:
             if node is None or node.stopped:
                 continue
             queue.extend(self._sort_out(party, node.feed(event, now_ns), now_ns, out))
-            self._schedule(node)
+            if node.moved:
+                self._schedule(node)
 
     def _sort_out(self, party: str, effects: list[Effect], now_ns: int, out: list[Outgoing]) -> list[tuple[str, Event]]:
         inward: list[tuple[str, Event]] = []
@@ -134,8 +138,12 @@ class Host:
         if self.nodes.get(party) is not node:
             return
         deadline = node.deadline()
+        node.moved = False
+        if deadline == self._due.get(party):
+            return
+        self.moved = True
         if deadline is None:
-            self._due.pop(party, None)
-        elif self._due.get(party) != deadline:
+            del self._due[party]
+        else:
             self._due[party] = deadline
             heappush(self._heap, (deadline, party))

@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from statemachines.kernel.effect import CancelTimer, Effect, Effects, SetTimer, Stop
+from statemachines.kernel.effect import CancelTimer, Effect, Send, SetTimer, Stop
 from statemachines.kernel.errors import InvariantViolated, LocalProtocolError, ProtocolError
 from statemachines.kernel.event import Event, name_of
 from statemachines.kernel.fsm import Fsm, Step
@@ -36,7 +36,8 @@ class Node(Generic[R]):
     """One machine with its timers.
 
     `name` is the id of the party (stands in traces); `observe` sees every step; with `check=True` the invariants of
-    the machine are checked and `InvariantViolated` names the one that broke.
+    the machine are checked and `InvariantViolated` names the one that broke.  `moved` is set whenever `deadline()` may
+    have changed: who asks for it clears it, and need not ask again before it is set.
     """
 
     __slots__ = (
@@ -48,6 +49,7 @@ class Node(Generic[R]):
         "_owed",
         "_timers",
         "fsm",
+        "moved",
         "name",
         "record",
         "stopped",
@@ -67,6 +69,7 @@ class Node(Generic[R]):
         self.record = record
         self.name = name
         self.stopped = False
+        self.moved = True
         self._observe = observe
         self._check = check
         self._events = 0
@@ -74,7 +77,8 @@ class Node(Generic[R]):
         self._timers = fsm.timer_registry()
         self._armed: dict[tuple[str, str], int] = {}
         self._heap: list[tuple[int, str, str]] = []
-        self._take(fsm.start(record, now_ns), [])
+        for effect in fsm.start(record, now_ns):
+            self._keep(effect, [])
 
     def feed(self, event: Event, now_ns: int) -> list[Effect]:
         """Fire what is due, then take the step; the effects of all of it, in order."""
@@ -98,6 +102,7 @@ class Node(Generic[R]):
     def fire(self, now_ns: int) -> list[Effect]:
         """Fire every timer that is due at `now_ns`; its effects, and those owed since a refused event."""
         effects, self._owed = self._owed, []
+        self.moved = True
         self._fire_due(now_ns, effects)
         return effects
 
@@ -115,11 +120,6 @@ class Node(Generic[R]):
             if actual is not None and actual > deadline:
                 heappush(heap, (actual, timer, key))
         return None
-
-    @property
-    def has_timers(self) -> bool:
-        """Some timer is armed, or was."""
-        return bool(self._heap)
 
     def armed(self) -> dict[tuple[str, str], int]:
         """The armed timers: (name, key) -> deadline in nanoseconds, sorted."""
@@ -168,35 +168,42 @@ class Node(Generic[R]):
             self._observe(self, event, before.status, step, now_ns)  # type: ignore[attr-defined]
         if self._check:
             self._check_touched(event, step.row)
-        if step.effects:
-            self._take(step.effects, effects)
+        for effect in step.effects:
+            if type(effect) is Send:  # most are
+                effects.append(effect)
+            else:
+                self._keep(effect, effects)
         if step.record.status in self.fsm.final:  # type: ignore[attr-defined]
             self._stop()
 
-    def _take(self, produced: Effects, effects: list[Effect]) -> None:
-        """Keep the timers here; everything else is for the driver."""
+    def _keep(self, effect: Effect, effects: list[Effect]) -> None:
+        """A timer stays here; with everything else the driver is to deal."""
+        kind = type(effect)
+        if kind is SetTimer:
+            self._arm(effect)  # type: ignore[arg-type]
+        elif kind is CancelTimer:
+            self.moved = True
+            self._armed.pop((effect.timer, effect.key), None)  # type: ignore[union-attr]
+        else:
+            if kind is Stop:
+                self._stop()
+            effects.append(effect)
+
+    def _arm(self, effect: SetTimer) -> None:
+        self.moved = True
         armed = self._armed
-        for effect in produced:
-            kind = type(effect)
-            if kind is SetTimer:
-                slot = (effect.timer, effect.key)  # type: ignore[union-attr]
-                deadline: int = effect.deadline_ns  # type: ignore[union-attr]
-                earlier = armed.get(slot)
-                armed[slot] = deadline
-                # A timer moved to later keeps its place in the heap: `deadline` moves it when it comes up.
-                if earlier is None or deadline < earlier:
-                    heappush(self._heap, (deadline, *slot))
-            elif kind is CancelTimer:
-                armed.pop((effect.timer, effect.key), None)  # type: ignore[union-attr]
-            else:
-                if kind is Stop:
-                    self._stop()
-                effects.append(effect)
-        if len(self._heap) > 64 and len(self._heap) > 4 * len(armed):
-            self._heap = sorted((deadline, *slot) for slot, deadline in armed.items())
+        slot = (effect.timer, effect.key)
+        earlier = armed.get(slot)
+        armed[slot] = effect.deadline_ns
+        # A timer moved to later keeps its place in the heap: `deadline` moves it when it comes up.
+        if earlier is None or effect.deadline_ns < earlier:
+            heappush(self._heap, (effect.deadline_ns, *slot))
+            if len(self._heap) > 64 and len(self._heap) > 4 * len(armed):
+                self._heap = sorted((deadline, *slot) for slot, deadline in armed.items())
 
     def _stop(self) -> None:
         self.stopped = True
+        self.moved = True
         self._armed.clear()
         self._heap.clear()
 

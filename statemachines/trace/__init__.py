@@ -5,15 +5,12 @@ lives and how the logs of a run are merged.
 """
 
 from statemachines.trace.row import COLUMNS as COLUMNS
-from statemachines.trace.row import DESCRIBED as DESCRIBED
 from statemachines.trace.row import KINDS as KINDS
 from statemachines.trace.row import RUN_COLUMNS as RUN_COLUMNS
-from statemachines.trace.row import Cells as Cells
 from statemachines.trace.row import TraceRow as TraceRow
-from statemachines.trace.row import cells_of as cells_of
-from statemachines.trace.row import data_of as data_of
-from statemachines.trace.row import describe as describe
+from statemachines.trace.row import event_makers as event_makers
 from statemachines.trace.row import event_row as event_row
 from statemachines.trace.row import fault_row as fault_row
 from statemachines.trace.row import fingerprint as fingerprint
+from statemachines.trace.row import step_makers as step_makers
 from statemachines.trace.row import step_rows as step_rows

@@ -37,7 +37,7 @@ from typing import Any, Final
 
 import msgspec
 
-from statemachines.kernel import ChildStep, Event, Fsm, Node, Step, TimerFired, name_of, node_of
+from statemachines.kernel import Event, Fsm, Node, Step, TimerFired, name_of, node_of
 from statemachines.kernel.pmap import enc_hook
 
 COLUMNS: Final = (
@@ -49,48 +49,51 @@ RUN_COLUMNS: Final = ("run", "scenario", "seed", "parameters", "outcome", "versi
 
 KINDS: Final = ("step", "send", "deliver", "drop", "duplicate", "timer", "fault", "tell", "ask", "answer")
 
-Cells = tuple[str | None, int | None, int | None, int | None, int | None]
-"""key, term, grant, first, last."""
-
 TraceRow = tuple[Any, ...]
 """The columns from `t_ns` on, in order; `run` and `seq` are the writer's."""
 
-NO_CELLS: Final[Cells] = (None, None, None, None, None)
+RowMaker = Callable[..., TraceRow]
+"""Puts the row of one type of event together: see `event_makers` and `step_makers` for what it takes."""
 
-Description = tuple[str, str, Callable[[Any], Cells]]
-"""Of a type: its name in traces, the kind of its steps, and what takes the cells out of a value."""
+_CELLS: Final = (("stream", "subject", "source", "cursor"), ("epoch",), ("grant",), ("first", "progress"), ("last",))
+"""The fields that key, term, grant, first and last are read from: the first name that an event has."""
 
-_KEY = ("stream", "subject", "source", "cursor")
-DESCRIBED: Final[dict[type[msgspec.Struct], Description]] = {}
-"""What `describe` has found so far; the recorder of the simulator looks here first."""
-
-
-def cells_of(value: Any) -> Cells:
-    """key, term, grant, first and last of an event, by the names of its fields."""
-    return describe(type(value))[2](value)
+_NO_CELLS: Final = (None, None, None, None, None)
 
 
-def describe(kind: type[msgspec.Struct]) -> Description:
-    """Everything about a type that its rows need, found once."""
-    found = DESCRIBED.get(kind)
-    if found is None:
-        step = "timer" if issubclass(kind, TimerFired) else "step"
-        found = DESCRIBED[kind] = (name_of(kind), step, _extractor(kind))
-    return found
+class RowMakers(dict[type[msgspec.Struct], RowMaker]):
+    """`makers[type(event)](...)`: a row maker for each type, compiled when the type is met first.
+
+    A look at the names of fields, or at what a type is, for every row would cost more than the step it is about.
+    """
+
+    def __init__(self, source: str, data: bool) -> None:
+        super().__init__()
+        self._source = source
+        self._data = "data_of(event)" if data else "None"
+
+    def __missing__(self, kind: type[msgspec.Struct]) -> RowMaker:
+        fields: tuple[str, ...] = getattr(kind, "__struct_fields__", ())
+        picks = (next((name for name in names if name in fields), None) for names in _CELLS)
+        cells = ["None" if name is None else f"event.{name}" for name in picks]
+        source = self._source.format(
+            name=name_of(kind),
+            step="timer" if issubclass(kind, TimerFired) else "step",
+            tail=", ".join([*cells, self._data]),
+        )
+        maker: RowMaker = eval(source, {"data_of": data_of})  # names of our own types and fields, never input
+        self[kind] = maker
+        return maker
 
 
-def _extractor(kind: type[Any]) -> Callable[[Any], Cells]:
-    """Compiled once per type: a look at the names of fields for every row would cost more than the step."""
-    fields: tuple[str, ...] = getattr(kind, "__struct_fields__", ())
-    picks = [
-        next((name for name in names if name in fields), None)
-        for names in (_KEY, ("epoch",), ("grant",), ("first", "progress"), ("last",))
-    ]
-    if not any(picks):
-        return lambda value: NO_CELLS
-    body = ", ".join("None" if name is None else f"value.{name}" for name in picks)
-    extract: Callable[[Any], Cells] = eval(f"lambda value: ({body})")  # names of our own fields, never input
-    return extract
+def event_makers(data: bool) -> RowMakers:
+    """Makers of rows that are of no step: they take now_ns, node, machine, instance, kind, peer, msg, event."""
+    return _EVENT_DATA if data else _EVENT
+
+
+def step_makers(data: bool) -> RowMakers:
+    """Makers of rows of a step: they take now_ns, node, machine, instance, source, dest, row, msg, event."""
+    return _STEP_DATA if data else _STEP
 
 
 def data_of(value: Any) -> str:
@@ -127,15 +130,12 @@ def event_row(
     data: bool = False,
 ) -> TraceRow:
     """The row of something that is no step: send, deliver, drop, duplicate, tell, ask, answer."""
-    return (
-        now_ns, node, machine, instance, kind, name_of(type(event)), "", "", -1, peer, msg, *cells_of(event),
-        data_of(event) if data else None,
-    )  # fmt: skip
+    return event_makers(data)[type(event)](now_ns, node, machine, instance, kind, peer, msg, event)
 
 
 def fault_row(now_ns: int, node: str, fault: str, peer: str = "") -> TraceRow:
     """The row of a fault that somebody injected, or of something done to a process (kill, restart, join)."""
-    return (now_ns, node, "", "", "fault", fault, "", "", -1, peer, -1, *NO_CELLS, None)
+    return (now_ns, node, "", "", "fault", fault, "", "", -1, peer, -1, *_NO_CELLS, None)
 
 
 def step_rows(
@@ -144,21 +144,21 @@ def step_rows(
     """The rows of one step and of the child steps in it."""
     name = node.name
     host = node_of(name)
-    event_name, kind, cells = describe(type(event))
-    rows: list[TraceRow] = [
-        (
-            now_ns, host, node.fsm.name, name, kind, event_name, before._value_, step.record.status._value_,
-            step.row, "", msg, *cells(event), data_of(event) if data else None,
-        )
-    ]  # fmt: skip
-    rows.extend(_child_row(child, name, host, now_ns, data) for child in step.children)
+    makers = step_makers(data)
+    make, dest = makers[type(event)], step.record.status._value_
+    rows = [make(now_ns, host, node.fsm.name, name, before._value_, dest, step.row, msg, event)]
+    for child in step.children:
+        instance, source, dest = f"{name}:{child.instance}", child.source._value_, child.dest._value_
+        make = makers[type(child.event)]
+        rows.append(make(now_ns, host, child.machine, instance, source, dest, child.row, -1, child.event))
     return rows
 
 
-def _child_row(child: ChildStep, party: str, host: str, now_ns: int, data: bool) -> TraceRow:
-    event = child.event
-    name, kind, cells = describe(type(event))
-    return (
-        now_ns, host, child.machine, f"{party}:{child.instance}", kind, name, child.source._value_,
-        child.dest._value_, child.row, "", -1, *cells(event), data_of(event) if data else None,
-    )  # fmt: skip
+_EVENT_SOURCE = """lambda now_ns, node, machine, instance, kind, peer, msg, event: (
+    now_ns, node, machine, instance, kind, {name!r}, "", "", -1, peer, msg, {tail}
+)"""
+_STEP_SOURCE = """lambda now_ns, node, machine, instance, source, dest, row, msg, event: (
+    now_ns, node, machine, instance, {step!r}, {name!r}, source, dest, row, "", msg, {tail}
+)"""
+_EVENT, _EVENT_DATA = RowMakers(_EVENT_SOURCE, False), RowMakers(_EVENT_SOURCE, True)
+_STEP, _STEP_DATA = RowMakers(_STEP_SOURCE, False), RowMakers(_STEP_SOURCE, True)

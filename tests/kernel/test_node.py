@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
+
 import pytest
 from door import DOOR, Bell, Door, DoorRecord, Knock, Pull, Push, Rang, Remove
 
-from statemachines.kernel import InvariantViolated, LocalProtocolError, Node, Send, Stop, Tell
+from statemachines.kernel import Host, InvariantViolated, LocalProtocolError, Node, ProtocolError, Send, Stop, Tell
 
 
 def door(**options):
@@ -103,3 +106,30 @@ def test_effects_of_due_timers_are_not_lost_when_the_event_behind_them_is_refuse
     assert host.deadline() == 0
     ignored = Revoked("c~1/1", 1, 1, "s", 1)
     assert host.feed("c~1/1", ignored, 2_000 * MS) == [("c~1/1", Send("l", LeaderWanted("c~1/1", "g", "#")))]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_who_asks_for_the_deadline_only_when_it_has_moved_always_knows_it(seed):
+    chance = random.Random(seed)
+    node, host = door()[0], Host()
+    for name in ("d~1", "e~1"):
+        host.add(Node(DOOR, DoorRecord(), name=name, now_ns=0))
+    known, now, quiet = {}, 0, 0
+    for _ in range(300):
+        now += chance.choice((0, 1, 3, 200))
+        event = chance.choice((*[Pull(), Knock("ann"), Push(force=2), Bell()] * 25, Remove()))
+        with contextlib.suppress(ProtocolError):
+            node.feed(event, now)
+        with contextlib.suppress(ProtocolError):
+            host.feed(chance.choice(("d~1", "e~1")), event, now)
+        if chance.random() < 0.1:
+            host.fire(now)
+            node.fire(now)
+        for one in (node, host):
+            if one.moved:
+                known[one] = one.deadline()
+                one.moved = False
+            else:
+                quiet += 1
+            assert one.deadline() == known[one]
+    assert quiet > 50
