@@ -199,8 +199,8 @@ def begin(record: SessionRecord, event: LeaseBegan, now_ns: int) -> tuple[Sessio
 
 
 def fetch(record: SessionRecord, event: PollTimer, now_ns: int) -> tuple[SessionRecord, Effects]:
-    """Ask for the next streams in the queue, once for each: one that was uninstalled and installed again while it waited
-    stands there twice."""
+    """Ask for the next streams in the queue, once for each: one that was uninstalled and installed again while it
+    waited stands there twice."""
     slices: dict[str, Slice] = {}
     queue = record.to_fetch
     while queue and len(slices) < SLICES_PER_FETCH:

@@ -6,14 +6,19 @@ Times of the group are a tenth of the defaults.  Nothing here sleeps for a condi
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 
 from statemachines.demo import account
 from statemachines.drivers.publish import Publisher
 from statemachines.drivers.sqlite import SqliteGroupStore
+from statemachines.shared_subscriptions import MACHINES
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group_store import Scan
 from statemachines.testing.process_harness import ProcessHarness
+from statemachines.trace import fault_row, fingerprint
+from statemachines.trace.log import FORMAT, Head, TraceLog
+from statemachines_reports.pipeline import analyze
 
 SUBSCRIPTION = "$shared/g/#"
 TENTH = {
@@ -28,7 +33,10 @@ class Stage:
     def __init__(self, folder, **times):
         config = folder / "group.toml"
         config.write_text("".join(f"{key} = {value}\n" for key, value in {**TENTH, **times}.items()))
-        self.nodes = ProcessHarness(folder / "nodes", config=config, trace=folder / "trace")
+        self.trace = folder / "trace"
+        self.nodes = ProcessHarness(folder / "nodes", config=config, trace=self.trace)
+        self.nemesis = TraceLog(self.trace, Head(FORMAT, "nemesis", "nemesis~1", 1, fingerprint(MACHINES), {}))
+        self.publishers = 1
         self.folder = folder
         self.published = {}
         self.files = {}
@@ -39,8 +47,18 @@ class Stage:
 
     def __exit__(self, kind, error, where):
         wrong = self.nodes.close()
+        self.nemesis.close()
         if kind is None:
             assert wrong == []
+            assert self.judged() == []
+
+    def judged(self):
+        """What does not hold by the logs of all nodes: every step, and what was delivered, by whom and when."""
+        analysis = analyze(self.trace, self.folder / "report", spark=False)
+        assert {check.name for check in analysis.checks} >= {"rows", "exclusivity", "duplicates", "acknowledged"}
+        assert all(check.checked for check in analysis.checks)
+        broken = [(check.name, check.wrong) for check in analysis.checks if not check.held]
+        return broken and [*broken, *analysis.tables["findings"]]
 
     # -- what happens -------------------------------------------------------------------------------------------
 
@@ -59,12 +77,22 @@ class Stage:
         self.nodes.nodes[name].terminate()
         assert self.nodes.nodes[name].wait() == 0
 
+    def kill(self, name):
+        """SIGKILL."""
+        self.note("kill", name)
+        self.nodes.kill(name)
+
+    def note(self, fault, name):
+        """What is done to a node, for the judge."""
+        self.nemesis.write([fault_row(time.time_ns(), name, fault)])
+
     def publish(self, *topics, count=1):
         """`count` more messages to each topic."""
         asyncio.run(self._publish(topics, count))
 
     async def _publish(self, topics, count):
-        async with Publisher(self.nodes.store) as publisher:
+        self.publishers += 1
+        async with Publisher(self.nodes.store, trace=self.trace, number=self.publishers) as publisher:
             for topic in topics:
                 messages = self.published.setdefault(topic, [])
                 more = [f"{topic} {len(messages) + number}".encode() for number in range(count)]
@@ -79,7 +107,7 @@ class Stage:
             assert topic not in self.published
             self.published[topic] = [f"{topic} {number}".encode() for number in range(count)]
             (folder / topic).write_bytes(b"".join(line + b"\n" for line in self.published[topic]))
-        self.nodes.publisher("publisher-1", "--input", str(folder), "--rate", str(rate), "--batch", "5")
+        self.nodes.publisher("publisher-2", "--input", str(folder), "--rate", str(rate), "--batch", "5")
 
     # -- what is waited for -------------------------------------------------------------------------------------
 

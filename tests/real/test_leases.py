@@ -44,6 +44,7 @@ def test_a_consumer_that_slept_past_its_validity_delivers_only_under_a_new_lease
         stage.publish(*topics(6), count=100)
         stage.until_serving(TWO, load=())
         sleeper = stage.nodes.nodes[TWO]
+        stage.note("pause", TWO)
         sleeper.stop()
         asleep = stage.got(TWO)
         held = last_grants(stage, TWO)
@@ -73,6 +74,7 @@ def test_a_consumer_behind_a_partition_delivers_nothing_once_its_streams_are_oth
             stage.until_serving(ONE, TWO, load=topics(6))
             stage.publish(*topics(6), count=100)
             ended = lease_ends(tmp_path)
+            stage.note("partition", TWO)
             proxy.block(way)
             held = last_grants(stage, TWO)
             if way == "down":  # the leader hears it all the time, and keeps its streams for it
