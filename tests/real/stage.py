@@ -15,7 +15,7 @@ from statemachines.drivers.sqlite import SqliteGroupStore
 from statemachines.shared_subscriptions import MACHINES
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group_store import Scan
-from statemachines.testing.process_harness import ProcessHarness
+from statemachines.testing.process_harness import ProcessHarness, free_port
 from statemachines.trace import fault_row, fingerprint
 from statemachines.trace.log import FORMAT, Head, TraceLog
 from statemachines_reports.pipeline import analyze
@@ -62,9 +62,9 @@ class Stage:
 
     # -- what happens -------------------------------------------------------------------------------------------
 
-    def lead(self):
+    def lead(self, *more):
         """A leader host; one that comes back listens where it did."""
-        self.leader = self.nodes.leader(LEADER, listen=self.leader or "127.0.0.1:0").address
+        self.leader = self.nodes.leader(LEADER, *more, listen=self.leader or f"127.0.0.1:{free_port()}").address
 
     def join(self, name, *more, work_ms=2, batch=5, leader=None):
         """A consumer."""
