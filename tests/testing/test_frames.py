@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 import pytest
 
+from statemachines.drivers import tcp
 from statemachines.drivers.lead import LeaderNode
 from statemachines.drivers.publish import Publisher
 from statemachines.drivers.subscribe import SharedSubscription
 from statemachines.testing import frames
-from statemachines.testing.frames import CODECS, KINDS, Escaped, attack, fuzz, inputs
+from statemachines.testing.frames import CODECS, KINDS, LIVES, Escaped, attack, fuzz, inputs
+from statemachines.wire import encode_hello
 
 FUZZED = 20_000
 ATTACKS = 330
@@ -78,5 +81,58 @@ def test_a_leader_host_that_lives_goes_on_living(tmp_path):
                 assert got == [b"%d" % number for number in range(10) for _ in range(10)]
                 assert node._runtime.failed is None
         assert failures == []
+
+    asyncio.run(test())
+
+
+def test_a_consumer_that_lives_goes_on_living(tmp_path, monkeypatch):
+    """Its leader host says whatever there is, then a good one takes its place and everything arrives."""
+    monkeypatch.setattr(tcp, "BACKOFF_S", (0.001, 0.001))
+    store = tmp_path / "messages.db"
+    says = (one for one in inputs(6, 40 * ATTACKS) if one.reader == "consumer" and one.after_hello)
+    hostile = itertools.islice(says, ATTACKS)
+
+    async def test():
+        failures = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+        done = asyncio.Event()
+
+        async def lie(reader, writer):
+            one = next(hostile, None)
+            if one is None:
+                done.set()
+            else:
+                writer.write(encode_hello("leader", "leader-1~1") + one.data)
+                await writer.drain()
+                await asyncio.sleep(0.002)  # so that it is read before the end is
+            writer.close()
+
+        async with Publisher(store) as publisher:
+            await publisher.publish("t", [b"one", b"two"])
+        server = await asyncio.start_server(lie, "127.0.0.1", 0)
+        address = server.sockets[0].getsockname()[:2]
+        async with (
+            SharedSubscription(
+                "$shared/g/#", leader="{}:{}".format(*address), store=store, node=LIVES["consumer"].partition("~")[0]
+            ) as messages,
+            asyncio.timeout(60),
+        ):
+            await done.wait()
+            server.close()
+            await server.wait_closed()
+            async with LeaderNode(listen=address, store=store, start_ns=0) as node:
+                got = [message.payload async for message in first(messages, 2)]
+            assert got == [b"one", b"two"]
+            assert messages._runtime.failed is None
+            assert node._runtime.failed is None
+        assert failures == []
+
+    async def first(messages, count):
+        async for message in messages:
+            yield message
+            await message.ack()
+            count -= 1
+            if not count:
+                return
 
     asyncio.run(test())
