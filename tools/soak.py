@@ -1,25 +1,37 @@
-"""Soak: simulated campaigns, real rounds with SIGKILL and fuzzed frames, for a given time; prints what it did.
+"""Soak: rounds of simulated campaigns, of real processes under faults, and of fuzzed frames, for a given time.
 
     python tools/soak.py --minutes 10
 
-Appends a line of JSON to out/soak.jsonl after each round.  Exit code 1 at the first violation, with what repeats it.
+A round runs some more seeds of a scenario; lets a real group (processes, TCP, SQLite) read through a bad network while
+its members and its leader host are killed, stopped and lied to; and fuzzes what reads frames.  It appends a line of
+JSON with what it did to out/soak.jsonl; the number of lines is the seed of the next round, so no two are the same.
+At the first violation it ends with exit code 1, and says what repeats it or where the files are.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import random
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
-from statemachines.demo import real
+from statemachines.demo import account
+from statemachines.drivers.tcp import parse_address
 from statemachines.kernel import GaplessError
-from statemachines.shared_subscriptions.message import BorrowerMessage, LeaderWanted, Ping
-from statemachines.wire import Codec, FrameError, Frames, Packet
+from statemachines.shared_subscriptions import MACHINES
+from statemachines.shared_subscriptions.configuration import Configuration
+from statemachines.testing.fault_proxy import FaultProxy, in_thread
+from statemachines.testing.frames import attack, fuzz
+from statemachines.testing.process_harness import ProcessHarness, free_port
+from statemachines.trace import fault_row, fingerprint
+from statemachines.trace.log import FORMAT, Head, TraceLog
+from statemachines_reports.pipeline import analyze
 from statemachines_sim.campaign import campaign
 from statemachines_sim.scenario import named, shipped
 
@@ -27,91 +39,250 @@ OUT = Path("out/soak")
 LOG = Path("out/soak.jsonl")
 SEEDS = 40
 FRAMES = 50_000
+TOPICS, LINES, RATE = 12, 150, 600
+"""Of a real round: topics, messages in each, messages published a second."""
+
+CONSUMERS = ("consumer-1", "consumer-2", "consumer-3")
+ATTACK = 50
+"""Fuzzed connections at a time to a leader host that lives."""
+
+PATIENCE_S = 120.0
+SUBSCRIPTION = "$shared/g/#"
 
 
 class Totals(msgspec.Struct):
-    """What was done so far."""
+    """What was done: in a round, or in all of them."""
 
+    seed: int = 0
     rounds: int = 0
     runs: int = 0
     faults: int = 0
     delivered: int = 0
+    real_rounds: int = 0
     kills: int = 0
+    leader_kills: int = 0
+    stops: int = 0
+    cuts: int = 0
+    partitions: int = 0
+    hostile_connections: int = 0
     lines: int = 0
+    duplicates: int = 0
+    steps_judged: int = 0
     frames: int = 0
+    frames_refused: int = 0
     violations: int = 0
 
+    def add(self, other: Totals) -> None:
+        """Field by field; `seed` is that of the last."""
+        for field in self.__struct_fields__:
+            setattr(self, field, getattr(self, field) + getattr(other, field) if field != "seed" else other.seed)
 
-def simulate(totals: Totals, scenario: str) -> None:
-    """Some more seeds of a scenario, never the same."""
-    first = totals.rounds * SEEDS
-    for outcome in campaign(named(scenario), range(first, first + SEEDS)):
+    def violated(self, what: str) -> None:
+        """Count it, and say it."""
+        self.violations += 1
+        print(what, file=sys.stderr, flush=True)
+
+
+def simulate(totals: Totals, scenario: str, seeds: int) -> None:
+    """Some more seeds of a scenario."""
+    first = totals.seed * seeds
+    for outcome in campaign(named(scenario), range(first, first + seeds)):
         totals.runs += 1
         totals.faults += sum(outcome.faults.values())
         totals.delivered += outcome.delivered
         if not outcome.held:
-            totals.violations += 1
-            print(f"{scenario} seed {outcome.seed}: {outcome.monitor}: {outcome.detail}", file=sys.stderr)
+            totals.violated(f"{scenario} seed {outcome.seed}: {outcome.monitor}: {outcome.detail}")
             print(f"repeat it with: gapless simulate {scenario} --seed {outcome.seed}", file=sys.stderr)
 
 
-def play(totals: Totals) -> None:
-    """A real group that loses a consumer to SIGKILL."""
+def fuzz_frames(totals: Totals, count: int) -> None:
+    """Whatever is read, nothing but a FrameError may come of it."""
+    came = fuzz(totals.seed, count)
+    totals.frames += came.inputs
+    totals.frames_refused += came.refused
+
+
+class RealRound:
+    """A real group under faults, its files below OUT; consumer-1 and the leader host are behind the bad network."""
+
+    def __init__(self, totals: Totals, nodes: ProcessHarness, trace: TraceLog) -> None:
+        self.totals = totals
+        self.nodes = nodes
+        self.trace = trace
+        self.chance = random.Random(totals.seed)
+        self.files = {name: OUT / f"{name}.jsonl" for name in CONSUMERS}
+        self.listen = f"127.0.0.1:{free_port()}"
+        self.proxy: FaultProxy | None = None
+        self.topics = {
+            f"t{topic}": [f"{totals.seed} {topic} {line}".encode() for line in range(LINES)] for topic in range(TOPICS)
+        }
+
+    def play(self) -> None:
+        """Start everybody, do one thing after the other until all is acknowledged, end everybody."""
+        folder = OUT / "input"
+        folder.mkdir()
+        for topic, lines in self.topics.items():
+            (folder / topic).write_bytes(b"".join(line + b"\n" for line in lines))
+        self.nodes.leader(listen=self.listen)
+        with in_thread(parse_address(self.listen), seed=self.totals.seed) as self.proxy:
+            for name in CONSUMERS:
+                self.consume(name)
+            self.nodes.publisher("publisher-1", "--input", str(folder), "--rate", str(RATE), "--batch", "10")
+            self.act_until_done()
+
+    def act_until_done(self) -> None:
+        """One fault at a time, and time to recover in between: here progress is judged, too."""
+        acts: tuple[Callable[[], None], ...] = (
+            self.kill_consumer, self.kill_leader, self.stop_consumer, self.cut, self.part, self.attack,
+        )  # fmt: skip
+        begin = time.monotonic()
+        total = TOPICS * LINES
+        while (done := account.acknowledged(self.files)) < total:
+            if time.monotonic() - begin > PATIENCE_S:
+                raise GaplessError(f"{done} of {total} messages acknowledged in {PATIENCE_S:g} s")
+            self.nodes.check_alive()
+            self.chance.choice(acts)()
+            time.sleep(self.chance.uniform(0.2, 1.0))
+
+    def consume(self, name: str) -> None:
+        """Start one; the first is behind the proxy."""
+        assert self.proxy is not None
+        leader = "{}:{}".format(*self.proxy.address) if name == CONSUMERS[0] else self.listen
+        more = ("--out", str(self.files[name]), "--work-ms", "5", "--batch", "5")
+        self.nodes.consumer(name, SUBSCRIPTION, leader, *more)
+
+    def note(self, fault: str, node: str) -> None:
+        """For the judge."""
+        self.trace.write([fault_row(time.time_ns(), node, fault)])
+
+    def kill_consumer(self) -> None:
+        name = self.chance.choice(CONSUMERS)
+        self.note("kill", name)
+        self.nodes.kill(name)
+        self.consume(name)
+        self.totals.kills += 1
+
+    def kill_leader(self) -> None:
+        self.note("kill", "leader-1")
+        self.nodes.kill("leader-1")
+        self.nodes.leader(listen=self.listen)
+        self.totals.kills += 1
+        self.totals.leader_kills += 1
+
+    def stop_consumer(self) -> None:
+        name = self.chance.choice(CONSUMERS)
+        self.note("pause", name)
+        self.nodes.nodes[name].stop()
+        time.sleep(self.chance.uniform(0.1, 1.5))
+        self.nodes.nodes[name].resume()
+        self.totals.stops += 1
+
+    def cut(self) -> None:
+        assert self.proxy is not None
+        self.note("cut", CONSUMERS[0])
+        if self.chance.random() < 0.5:
+            self.proxy.cut()
+        else:
+            self.proxy.cut_after(self.chance.choice(("up", "down")), self.chance.randrange(200))
+        self.totals.cuts += 1
+
+    def part(self) -> None:
+        assert self.proxy is not None
+        self.note("partition", CONSUMERS[0])
+        self.proxy.block(self.chance.choice(("up", "down", "both")))
+        time.sleep(self.chance.uniform(0.1, 1.5))
+        self.proxy.heal()
+        self.totals.partitions += 1
+
+    def attack(self) -> None:
+        """Strangers with fuzzed frames; they end up nowhere."""
+        asyncio.run(attack(parse_address(self.listen), self.chance.getrandbits(32), ATTACK))
+        self.totals.hostile_connections += ATTACK
+
+
+def play_real(totals: Totals) -> None:
+    """A real round, and its judges: the consumers' own files, and the logs of every node."""
     shutil.rmtree(OUT, ignore_errors=True)
-    came = real.run(OUT, None, lambda text: None, lambda done, total: None)
-    totals.kills += 1
-    totals.lines += came.acknowledged
-    for wrong in came.wrong:
-        totals.violations += 1
-        print(f"real run: {wrong}; its files are in {OUT}", file=sys.stderr)
+    OUT.mkdir(parents=True)
+    config = OUT / "group.toml"
+    times = [key for key in Configuration.__struct_fields__ if key.endswith("_ms")]
+    config.write_text("".join(f"{key} = {getattr(Configuration(), key) // 10}\n" for key in times))
+    trace = TraceLog(OUT / "trace", Head(FORMAT, "nemesis", "nemesis~1", 1, fingerprint(MACHINES), {}))
+    try:
+        with ProcessHarness(OUT / "nodes", config=config, trace=OUT / "trace") as nodes:
+            real = RealRound(totals, nodes, trace)
+            real.play()
+    except GaplessError as error:
+        totals.violated(f"real round {totals.seed}: {error}; its files are in {OUT}")
+        return
+    finally:
+        trace.close()
+    judge(totals, real)
 
 
-def fuzz(totals: Totals) -> None:
-    """Frames with bytes changed, cut out and put in: nothing but a FrameError may come of them."""
-    chance = random.Random(totals.rounds)
-    codec = Codec(BorrowerMessage)
-    good = [
-        codec.encode(Packet("c~1/1", "l~1/1", 1, Ping("c~1/1", 1, 2, 3))),
-        codec.encode(Packet("c~1/1", "leader", 2, LeaderWanted("c~1/1", "g", "#"))),
-    ]
-    for number in range(FRAMES):
-        data = bytearray(good[number % 2])
-        for _ in range(chance.randint(1, 8)):
-            data[chance.randrange(len(data))] = chance.randrange(256)
-        try:
-            for body in Frames().feed(bytes(data)):
-                codec.decode(body)
-        except FrameError:
-            pass
-        totals.frames += 1
+def judge(totals: Totals, real: RealRound) -> None:
+    """Nobody ended badly; every message was acknowledged with its own content; every step and delivery was legal."""
+    wrong = list(real.nodes.wrong)
+    content = account.Account()
+    got = [line for path in real.files.values() for line in account.read_file(path) if line.what == account.GOT]
+    for line in got:
+        account.check_content(content, real.topics, line)
+    analysis = analyze(OUT / "trace", OUT / "report", spark=False)
+    wrong += content.wrong
+    wrong += [f"{check.wrong} times broken: {check.claim}" for check in analysis.checks if not check.held]
+    totals.real_rounds += 1
+    totals.lines += account.acknowledged(real.files)
+    totals.duplicates += len(got) - len({(line.stream, line.offset) for line in got})
+    totals.steps_judged += sum(check.checked for check in analysis.checks if check.name == "rows")
+    for what in wrong:
+        totals.violated(f"real round {totals.seed}: {what}; its files are in {OUT}")
+
+
+def one_round(seed: int, seeds: int, frames: int) -> Totals:
+    """A round; whatever goes wrong in it is a violation."""
+    done = Totals(seed=seed, rounds=1)
+    scenarios = [name for name in shipped() if name not in ("quiet", "joins")]
+    try:
+        simulate(done, scenarios[seed % len(scenarios)], seeds)
+        fuzz_frames(done, frames)
+        play_real(done)
+    except GaplessError as error:
+        done.violated(f"round {seed}: {error}")
+    return done
+
+
+def summary(totals: Totals) -> str:
+    """All of it, in a few lines."""
+    t = totals
+    return "\n".join(
+        (
+            f"{t.rounds} rounds: {t.runs} simulated runs, {t.faults:,} faults, {t.delivered:,} messages",
+            f"{t.real_rounds} real rounds: {t.lines:,} messages, {t.duplicates:,} of them twice; {t.kills} SIGKILLs "
+            f"({t.leader_kills} of leader hosts), {t.stops} SIGSTOPs, {t.cuts} cuts, {t.partitions} partitions, "
+            f"{t.hostile_connections:,} hostile connections; {t.steps_judged:,} steps judged",
+            f"{t.frames:,} fuzzed inputs, {t.frames_refused:,} refused",
+            f"{t.violations} violations",
+        )
+    )
 
 
 def main() -> int:
-    """Rounds until the time is up."""
+    """Rounds until the time is up; one at least."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=10.0, help="how long (default 10)")
-    end = time.monotonic() + 60 * parser.parse_args().minutes
-    scenarios = [name for name in shipped() if name not in ("quiet", "joins")]
-    totals = Totals()
-    LOG.parent.mkdir(parents=True, exist_ok=True)
-    while time.monotonic() < end and not totals.violations:
-        simulate(totals, scenarios[totals.rounds % len(scenarios)])
-        fuzz(totals)
-        if totals.rounds % 4 == 0:
-            try:
-                play(totals)
-            except GaplessError as error:
-                totals.violations += 1
-                print(f"real run: {error}", file=sys.stderr)
-        totals.rounds += 1
-        with LOG.open("ab") as file:
-            file.write(msgspec.json.encode(totals) + b"\n")
-    print(
-        f"{totals.rounds} rounds: {totals.runs} simulated runs, {totals.faults:,} faults, "
-        f"{totals.delivered:,} messages; "
-        f"{totals.kills} real runs with a SIGKILL, {totals.lines:,} lines; {totals.frames:,} fuzzed frames; "
-        f"{totals.violations} violations"
-    )
+    parser.add_argument("--minutes", type=float, default=10.0, help="how long (default 10); one round at least")
+    parser.add_argument("--log", type=Path, default=LOG, help=f"where a line is appended per round (default {LOG})")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help=f"simulated runs in a round (default {SEEDS})")
+    parser.add_argument("--frames", type=int, default=FRAMES, help=f"fuzzed inputs in a round (default {FRAMES})")
+    given = parser.parse_args()
+    end = time.monotonic() + 60 * given.minutes
+    given.log.parent.mkdir(parents=True, exist_ok=True)
+    totals, seed = Totals(), len(given.log.read_bytes().splitlines()) if given.log.exists() else 0
+    while not totals.violations and (totals.rounds == 0 or time.monotonic() < end):
+        done = one_round(seed + totals.rounds, given.seeds, given.frames)
+        totals.add(done)
+        with given.log.open("ab") as file:
+            file.write(msgspec.json.encode(done) + b"\n")
+    print(summary(totals))
     return 1 if totals.violations else 0
 
 

@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +17,7 @@ import typer
 from statemachines.kernel import ConfigurationError
 
 SECRET_VARIABLE = "GAPLESS_SECRET"
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 app = typer.Typer(no_args_is_help=True, help="Run a node as a process: leader, consumer or publisher.")
 
@@ -121,6 +122,9 @@ def consumer(
     start: Start = "now",
     batch: Annotated[int, typer.Option(min=1, max=10_000, help="Messages taken at a time.")] = 20,
     work_ms: Annotated[float, typer.Option(min=0, help="Time spent on each batch.")] = 0.0,
+    drain: Annotated[
+        bool, typer.Option("--drain", help="On SIGTERM first finish what is in hand; a second one ends it at once.")
+    ] = False,
     state: State = None,
     trace: Trace = None,
     config: Config = None,
@@ -167,6 +171,8 @@ def consumer(
             credentials=credentials,
         )
         async with joined as messages:
+            if drain:
+                on_first_signal(lambda: asyncio.ensure_future(messages.unsubscribe()))
             async for some in messages.batches(batch):
                 await deal_with(some)
 
@@ -244,7 +250,7 @@ def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
     async def supervised() -> None:
         loop = asyncio.get_running_loop()
         task = loop.create_task(work)
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in SIGNALS:
             loop.add_signal_handler(number, task.cancel)
         try:
             await task
@@ -252,3 +258,18 @@ def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
             return
 
     asyncio.run(supervised())
+
+
+def on_first_signal(act: Callable[[], object]) -> None:
+    """Have the next signal `act`, and the one after it cancel the task that calls this."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    kept: list[object] = []
+
+    def acted() -> None:
+        for number in SIGNALS:
+            loop.add_signal_handler(number, task.cancel)
+        kept.append(act())  # the loop alone would not keep a task from being collected
+
+    for number in SIGNALS:
+        loop.add_signal_handler(number, acted)

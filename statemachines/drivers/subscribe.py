@@ -31,7 +31,7 @@ from statemachines.shared_subscriptions.borrower import Destroyed
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group import DeclarationRefused, differing, start_of
 from statemachines.shared_subscriptions.message import LeaderMessage
-from statemachines.shared_subscriptions.session import Deliver, Ready
+from statemachines.shared_subscriptions.session import Deliver, Reading, Ready
 from statemachines.shared_subscriptions.stream_store import Batch, Fetch, Fetched, parse_filter
 from statemachines.shared_subscriptions.subscription import Subscription
 from statemachines.wire import Codec
@@ -43,10 +43,11 @@ TURN_S = 0.005
 class Delivered:
     """A message in the application's hands: `topic`, `payload`, and where it is from."""
 
-    __slots__ = ("_subscription", "grant", "offset", "payload", "stream")
+    __slots__ = ("_borrower", "_subscription", "grant", "offset", "payload", "stream")
 
     def __init__(self, subscription: SharedSubscription, stream: str, grant: int, offset: int, payload: bytes) -> None:
         self._subscription = subscription
+        self._borrower = subscription.borrower
         self.stream = stream
         self.grant = grant
         self.offset = offset
@@ -60,7 +61,8 @@ class Delivered:
     async def ack(self) -> None:
         """It is dealt with; told to the leader soon, together with others.  Under a grant that is gone by now it
         changes nothing: the message is delivered again."""
-        self._subscription.acknowledge(self.stream, self.grant, self.offset, self.offset)
+        if self._borrower == self._subscription.borrower:
+            self._subscription.acknowledge(self.stream, self.grant, self.offset, self.offset)
 
     def __repr__(self) -> str:
         return f"<message {self.offset} of {self.stream}, {len(self.payload)} bytes>"
@@ -116,7 +118,7 @@ class SharedSubscription:
         self._buffer = buffer
         self._number = number
         self._payloads: dict[str, Payloads] = {}
-        self._acks: dict[tuple[str, int], list[list[int]]] = {}
+        self._acks: dict[tuple[str, str, int], list[list[int]]] = {}
         self._ready = asyncio.Event()
         self._declared = asyncio.Event()
         self._turn = 0.0
@@ -207,11 +209,17 @@ class SharedSubscription:
             else:
                 await self._ready.wait()
 
+    @property
+    def borrower(self) -> str:
+        """Whose grants count now.  A leader begins to count its grants anew: only together with the borrower, which
+        follows one leader and no other, is the number of a grant never used twice."""
+        return self._host.borrower
+
     def acknowledge(self, stream: str, grant: int, first: int, last: int) -> None:
         """Messages `first`..`last` are dealt with; ranges that touch are told together, at the end of this turn."""
         if not self._acks:
             asyncio.get_running_loop().call_soon(self._flush_acks)
-        ranges = self._acks.setdefault((stream, grant), [])
+        ranges = self._acks.setdefault((self.borrower, stream, grant), [])
         if ranges and ranges[-1][1] + 1 == first:
             ranges[-1][1] = last
         else:
@@ -237,8 +245,8 @@ class SharedSubscription:
 
     def _flush_acks(self) -> None:
         acks, self._acks = self._acks, {}
-        for (stream, grant), ranges in acks.items():
-            for first, last in ranges:
+        for (borrower, stream, grant), ranges in acks.items():
+            for first, last in ranges if borrower == self.borrower else ():
                 self._runtime.run(
                     lambda now_ns, s=stream, g=grant, a=first, b=last: self._host.acknowledge(s, g, a, b, now_ns)  # type: ignore[misc]
                 )
@@ -289,7 +297,7 @@ class SharedSubscription:
         if reading is None or reading.grant != batch.grant or reading.fetched != batch.last + 1 or not payloads:
             return
         kept = self._payloads.get(batch.stream)
-        if kept is None or kept.grant != batch.grant:
+        if kept is None or not kept.is_of(reading, batch.first):
             kept = self._payloads[batch.stream] = Payloads(batch.grant, batch.first)
         kept.add(batch.first, payloads)
 
@@ -309,6 +317,10 @@ class Payloads:
         self.grant = grant
         self._first = first
         self._kept: deque[bytes] = deque()
+
+    def is_of(self, reading: Reading, end: int) -> bool:
+        """Whether this is what the reading has up to `end`, or was left by an earlier one of the same number."""
+        return (self.grant, self._first, self._first + len(self._kept)) == (reading.grant, reading.delivered, end)
 
     def add(self, first: int, payloads: list[bytes]) -> None:
         """Keep the payloads from offset `first` on."""

@@ -199,18 +199,18 @@ def begin(record: SessionRecord, event: LeaseBegan, now_ns: int) -> tuple[Sessio
 
 
 def fetch(record: SessionRecord, event: PollTimer, now_ns: int) -> tuple[SessionRecord, Effects]:
-    """Ask for the next streams in the queue."""
-    slices: list[Slice] = []
+    """Ask for the next streams in the queue, once for each: one that was uninstalled and installed again while it
+    waited stands there twice."""
+    slices: dict[str, Slice] = {}
     queue = record.to_fetch
     while queue and len(slices) < SLICES_PER_FETCH:
         stream, queue = queue.pop()
         reading = record.readings.get(stream)
-        if reading is not None and reading.queued:
+        if reading is not None and reading.queued and stream not in slices:
             room = record.buffer - (reading.fetched - reading.progress)
-            slices.append(Slice(stream, reading.grant, reading.fetched, room))
-    asked = tuple(one.stream for one in slices)
-    record = replace(record, to_fetch=queue, fetch_n=record.fetch_n + 1, asked=asked)
-    return record, (Ask(SERVICE, Fetch(record.fetch_n, tuple(slices))),)
+            slices[stream] = Slice(stream, reading.grant, reading.fetched, room)
+    record = replace(record, to_fetch=queue, fetch_n=record.fetch_n + 1, asked=tuple(slices))
+    return record, (Ask(SERVICE, Fetch(record.fetch_n, tuple(slices.values()))),)
 
 
 def take_in(record: SessionRecord, event: Fetched, now_ns: int) -> tuple[SessionRecord, Effects]:

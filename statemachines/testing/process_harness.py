@@ -130,6 +130,8 @@ class NodeProcess:
         good = (0, -signal.SIGKILL) if self.began else (0, -signal.SIGKILL, -signal.SIGTERM)
         if self._process.returncode not in good:
             return f"{self.name} ended with {self._process.returncode}; it said: {self.tail()}"
+        if "Traceback (most recent call last)" in self.logged():
+            return f"{self.name} went on after an error that nobody expected; it said: {self.tail()}"
         return ""
 
 

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from certificates import SECRET, Authority
+from msgspec.structs import asdict
 
 from statemachines.drivers import tcp
 from statemachines.drivers.credentials import NONE, Credentials
@@ -15,7 +16,9 @@ from statemachines.drivers.lead import LeaderNode
 from statemachines.drivers.publish import Publisher
 from statemachines.drivers.subscribe import SharedSubscription
 from statemachines.drivers.tcp import TcpTransport
+from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.message import BorrowerMessage, LeaderMessage, LeaderWanted, Undeclared
+from statemachines.testing.fault_proxy import FaultProxy
 from statemachines.wire import Codec, Packet, encode_hello, frame
 
 LOCAL = ("127.0.0.1", 0)
@@ -321,5 +324,43 @@ def test_an_application_embeds_it(tmp_path, authority):
                         if len(got) == 2:
                             break
             assert got == [b"one", b"two"]
+
+    asyncio.run(test())
+
+
+def test_with_tls_nothing_that_was_changed_on_the_way_is_believed(tmp_path, authority):
+    """Each time a byte is changed the connection ends and comes back; every message arrives all the same."""
+    store, rounds = tmp_path / "messages.db", 6
+    times = {key: value // 10 for key, value in asdict(Configuration()).items() if key.endswith("_ms")}
+    tenth = Configuration(**times)
+    ours, theirs = authority.server(), Credentials(tls_ca=authority.ca)
+
+    async def test():
+        got = set()
+        async with (
+            LeaderNode(listen=LOCAL, store=store, start_ns=0, credentials=ours, configuration=tenth) as node,
+            FaultProxy(node.address, seed=1) as proxy,
+            Publisher(store) as publisher,
+            SharedSubscription(
+                "$shared/g/#",
+                leader="{}:{}".format(*proxy.address),
+                store=store,
+                credentials=theirs,
+                configuration=tenth,
+            ) as messages,
+            asyncio.timeout(2 * WAIT_S),
+        ):
+            for number in range(rounds):
+                await publisher.publish("orders", [b"%d.%d" % (number, part) for part in range(5)])
+                before = proxy.number
+                proxy.corrupt(("up", "down")[number % 2])
+                await until(lambda before=before: proxy.number > before)
+                async for message in messages:
+                    got.add(message.payload)
+                    await message.ack()
+                    if len(got) == 5 * (number + 1):
+                        break
+            assert node._runtime.failed is None
+        assert got == {b"%d.%d" % (number, part) for number in range(rounds) for part in range(5)}
 
     asyncio.run(test())

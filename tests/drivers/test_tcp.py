@@ -166,6 +166,25 @@ def test_a_bad_peer_is_cut_off_and_nobody_else_notices(caplog, data, says):
     assert "127.0.0.1:" in line
 
 
+def test_what_goes_on_is_not_said_again_at_once_and_little_is_remembered(monkeypatch, caplog):
+    monkeypatch.setattr(tcp, "COMPLAINTS_MAX", 3)
+
+    async def test():
+        async with leader() as end:
+            for role in ("leader", "leader", "x", "leader", "y", "z"):
+                await talk(end.transport.address, encode_hello(role, "x~1"))
+            assert len(end.transport._complaints) <= 3
+            monkeypatch.setattr(tcp, "REPEAT_S", -1.0)
+            end.transport._complaints.clear()
+            for _ in range(2):
+                await talk(end.transport.address, encode_hello("again", "x~1"))
+
+    with caplog.at_level(logging.WARNING, logger="gapless"):
+        run(test)
+    said = [record.getMessage().partition("is a ")[2].split("'")[1] for record in caplog.records]
+    assert said == ["leader", "x", "y", "z", "again", "again"]
+
+
 def test_whoever_says_nothing_is_cut_off(monkeypatch, caplog):
     monkeypatch.setattr(tcp, "HELLO_S", 0.05)
 

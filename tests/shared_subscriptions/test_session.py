@@ -131,6 +131,18 @@ def test_SS_103_one_fetch_at_a_time_and_a_pause_after_nothing():
     assert bench.node.deadline() == bench.now + 20 * MS
 
 
+def test_SS_103_a_stream_that_came_back_while_it_waited_is_asked_for_once():
+    """Asked for twice in one fetch, its messages would be kept twice."""
+    bench = Bench(a=4, b=4)
+    bench.feed(Install(B, "a", 1, 0))
+    bench.feed(Install(B, "b", 2, 0))
+    bench.feed(Uninstall(B, "a", 1))
+    bench.feed(Install(B, "a", 3, 0))
+    bench.feed(LeaseBegan(B))
+    bench.tick()
+    assert [(one.stream, one.grant) for one in bench.asks[0].slices] == [("a", 3), ("b", 2)]
+
+
 def test_SS_103_streams_take_turns():
     bench = Bench(buffer=2, **{f"s{number:02}": 2 for number in range(40)})
     for number in range(40):

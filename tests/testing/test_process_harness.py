@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
+from pathlib import Path
 
 import pytest
 
 from statemachines.kernel import ConfigurationError
 from statemachines.testing import process_harness
 from statemachines.testing.process_harness import HarnessError, ProcessHarness, free_port
+
+README = Path(process_harness.__file__).with_name("README.md")
 
 
 def lives(pid):
@@ -76,3 +80,11 @@ def test_a_free_port_is_not_one_that_the_system_gives_away():
     assert 20_000 <= port < 32_000
     with socket.create_server(("127.0.0.1", port)):
         pass
+
+
+def test_the_example_of_the_readme_runs(tmp_path, monkeypatch):
+    (code,) = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    (tmp_path / "README.md").write_text("one line\nanother\n")
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, str(README), "exec"), {})
+    assert "published 2 messages" in (tmp_path / "out" / "nodes" / "publisher-1.out").read_text()

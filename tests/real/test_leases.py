@@ -1,0 +1,91 @@
+"""Nobody delivers beside its successor: consumers that are stopped, and networks that are cut in two."""
+
+from __future__ import annotations
+
+import pytest
+from stage import ONE, TWO, Stage, topics
+
+from statemachines.drivers.tcp import parse_address
+from statemachines.testing.fault_proxy import in_thread
+from statemachines.trace.log import read_logs
+
+BATCH = 5
+
+
+def takes_over(stage, streams):
+    """Whether the first consumer has got something of each of these streams under a later grant than the second."""
+    theirs = {line.stream: line.grant for line in stage.got(TWO)}
+    ours = {line.stream: line.grant for line in stage.got(ONE)}
+    return all(ours.get(stream, 0) > theirs[stream] for stream in streams)
+
+
+def last_grants(stage, name):
+    """Stream -> the grant under which it last got something."""
+    return {line.stream: line.grant for line in stage.got(name)}
+
+
+def held_topics(held):
+    """The topics of these streams."""
+    return [stream.partition("/")[2] for stream in held]
+
+
+def lease_ends(folder):
+    """How often the second consumer's session has been told that its lease is over, by its own log."""
+    (log,) = (log for log in read_logs(folder / "trace") if log.head.node == TWO)
+    return sum(row[2] == "session" and row[5] == "lease_ended" for row in log.rows)
+
+
+def test_a_consumer_that_slept_past_its_validity_delivers_only_under_a_new_lease(tmp_path):
+    with Stage(tmp_path) as stage:
+        stage.lead()
+        stage.join(ONE, batch=BATCH)
+        stage.join(TWO, batch=BATCH, work_ms=20)
+        stage.until_serving(ONE, TWO, load=topics(6))
+        stage.publish(*topics(6), count=100)
+        stage.until_serving(TWO, load=())
+        sleeper = stage.nodes.nodes[TWO]
+        stage.note("pause", TWO)
+        sleeper.stop()
+        asleep = stage.got(TWO)
+        held = last_grants(stage, TWO)
+        stage.until(lambda: takes_over(stage, held), "its streams to be handed over")
+        assert stage.got(TWO) == asleep
+        sleeper.resume()
+        stage.until(
+            lambda: max(line.grant for line in stage.got(TWO)) > max(held.values()),
+            "a new lease",
+            load=held_topics(held),
+        )
+        stage.until_done()
+        woken = stage.got(TWO)[len(asleep) :]
+        late = [line for line in woken if line.grant <= held.get(line.stream, 0)]
+        assert len(late) <= BATCH, "no more than what was handed over before it was stopped"
+        assert late == woken[: len(late)], "and nothing of that after it had woken"
+        assert stage.wrong(killed=TWO) == []
+
+
+@pytest.mark.parametrize("way", ["up", "down", "both"])
+def test_a_consumer_behind_a_partition_delivers_nothing_once_its_streams_are_others(tmp_path, way):
+    with Stage(tmp_path) as stage:
+        stage.lead()
+        with in_thread(parse_address(stage.leader)) as proxy:
+            stage.join(ONE, batch=BATCH)
+            stage.join(TWO, batch=BATCH, work_ms=10, leader="{}:{}".format(*proxy.address))
+            stage.until_serving(ONE, TWO, load=topics(6))
+            stage.publish(*topics(6), count=100)
+            ended = lease_ends(tmp_path)
+            stage.note("partition", TWO)
+            proxy.block(way)
+            held = last_grants(stage, TWO)
+            if way == "down":  # the leader hears it all the time, and keeps its streams for it
+                stage.until(lambda: lease_ends(tmp_path) > ended, "its lease to end")
+            else:
+                stage.until(lambda: takes_over(stage, held), "its streams to be handed over", load=held_topics(held))
+            cut_off = stage.got(TWO)
+            stage.publish(*topics(6), count=20)
+            stage.until_serving(ONE, load=topics(6))
+            assert stage.got(TWO) == cut_off, "its lease ended before anybody else was granted its streams"
+            proxy.heal()
+            stage.until_serving(TWO, load=topics(6))
+            stage.until_done()
+            assert stage.wrong(killed=TWO) == []

@@ -1,0 +1,154 @@
+"""The scenarios of the protocol page that are marked R, over real processes, TCP and SQLite; judged by the consumers'
+own files.  Numbers are those of the page; 2 and 19 stand with the tests of several leader hosts."""
+
+from __future__ import annotations
+
+from stage import FOUR, LEADER, ONE, THREE, TWO, Stage, topics
+
+from statemachines.trace.log import read_logs
+
+
+def test_1_an_initial_lease_and_a_topic_that_appears_later(tmp_path):
+    with Stage(tmp_path) as stage:
+        stage.publish("first", count=20)
+        stage.lead()
+        stage.join(ONE)
+        stage.until_done()
+        stage.publish("second", count=20)
+        stage.until_done()
+        assert stage.wrong() == []
+        assert stage.twice() == []
+
+
+def test_4_two_members_get_everything_at_least_once(tmp_path):
+    with Stage(tmp_path) as stage:
+        stage.lead()
+        stage.join(ONE)
+        stage.join(TWO)
+        stage.until_serving(ONE, TWO, load=topics(8))
+        stage.publish(*topics(8), count=50)
+        stage.until_done()
+        assert stage.wrong() == []
+
+
+def test_6_the_others_take_over_from_a_member_that_was_killed(tmp_path):
+    with Stage(tmp_path) as stage:
+        stage.lead()
+        for name in (ONE, TWO, THREE):
+            stage.join(name)
+        stage.until_serving(ONE, TWO, THREE, load=topics(6))
+        stage.publish(*topics(6), count=50)
+        stage.kill(TWO)
+        marks = stage.marks()
+        stage.publish(*topics(6), count=20)
+        stage.until_done()
+        assert stage.wrong(killed=TWO) == []
+        owners = stage.owners(marks)
+        assert set(owners) == set(topics(6))
+        assert set.union(*owners.values()) == {ONE, THREE}
+
+
+def test_7_streams_are_shared_anew_on_a_join_and_each_is_served_by_one(tmp_path):
+    with Stage(tmp_path) as stage:
+        stage.publish(*topics(8), count=10)
+        stage.lead()
+        stage.join(ONE)
+        stage.until_done()
+        stage.join(TWO)
+        stage.until(lambda: len({line.stream for line in stage.got(TWO)}) == 4, "its share", load=topics(8))
+        stage.until_done()
+        marks = stage.marks()
+        stage.publish(*topics(8), count=10)
+        stage.until_done()
+        owners = stage.owners(marks)
+        assert sorted(len(names) for names in owners.values()) == [1] * 8, "each stream is served by one"
+        assert sorted(name for names in owners.values() for name in names) == [ONE] * 4 + [TWO] * 4
+        assert stage.wrong() == []
+        assert stage.twice() == []
+
+
+def test_8_a_graceful_leave_is_faster_than_expiry(tmp_path):
+    """A member expires after ten minutes here, and its lease ends after nine: it is its word that frees its streams."""
+    with Stage(tmp_path, validity_ms=600_000, ping_timeout_ms=540_000) as stage:
+        stage.lead()
+        stage.join(ONE)
+        stage.join(TWO)
+        stage.until_serving(ONE, TWO, load=topics(4))
+        stage.leave(TWO)
+        marks = stage.marks()
+        stage.publish(*topics(4), count=20)
+        stage.until_done()
+        assert set.union(*stage.owners(marks).values()) == {ONE}
+        assert {topic for topic, names in stage.owners(marks).items() if names} == set(topics(4))
+
+
+def test_9_all_leave_and_after_a_restart_nothing_is_redelivered(tmp_path):
+    with Stage(tmp_path) as stage:
+        stage.publish(*topics(4), count=50)
+        stage.lead()
+        stage.join(ONE)
+        stage.join(TWO)
+        stage.until_done()
+        stage.leave(ONE)
+        stage.leave(TWO)
+        stage.leave(LEADER)
+        assert stage.committed() == dict.fromkeys(topics(4), 50)
+        stage.publish(*topics(4), count=20)
+        stage.lead()
+        stage.join(THREE)
+        stage.until_done()
+        assert stage.twice() == []
+        assert {line.offset for line in stage.got(THREE)} == set(range(50, 70))
+
+
+def test_10_two_thousand_messages_and_joins_in_between(tmp_path):
+    with Stage(tmp_path) as stage:
+        stage.lead()
+        stage.join(ONE)
+        stage.publish_slowly(topics(10), 200, rate=500)
+        for share, name in ((0.1, TWO), (0.3, THREE), (0.5, FOUR)):
+            stage.until(lambda share=share: stage.acked() > share * 2_000, f"{share:.0%} to be acknowledged")
+            stage.join(name)
+        stage.until_done()
+        assert stage.acked() == 2_000
+        assert stage.wrong() == [], "none is missing"
+        assert stage.twice() == []
+        assert all(stage.got(name) for name in (ONE, TWO, THREE, FOUR))
+
+
+def test_12_a_member_unsubscribes_under_load(tmp_path):
+    """It finishes what is in its hands, and the others go on from there."""
+    with Stage(tmp_path) as stage:
+        stage.lead()
+        stage.join(ONE)
+        stage.join(TWO, "--drain", work_ms=10)
+        stage.until_serving(ONE, TWO, load=["early-1", "early-2", "early-3", "early-4"])
+        stage.publish_slowly(topics(6), 150, rate=300)
+        stage.until(lambda: len(stage.got(TWO)) > 60, "some load")
+        stage.leave(TWO)
+        assert stage.acked() < stage.total(), "it left in the middle"
+        stage.until_done()
+        assert stage.wrong() == []
+        assert stage.twice() == []
+
+
+def test_17_a_killed_leader_comes_back_and_goes_on_from_its_last_commit(tmp_path):
+    with Stage(tmp_path) as stage:
+        stage.lead()
+        stage.join(ONE)
+        stage.join(TWO)
+        stage.until_serving(ONE, TWO, load=topics(4))
+        stage.publish(*topics(4), count=50)
+        stage.until_done()
+        kept = {topic: len(messages) for topic, messages in stage.published.items()}
+        stage.until(lambda: stage.committed() == kept, "a commit of all that")
+        stage.publish(*topics(4), count=50)
+        marks = stage.marks()
+        stage.until(lambda: stage.marks() != marks, "some of the rest")
+        stage.kill(LEADER)
+        stage.publish(*topics(4), count=50)
+        stage.lead()
+        stage.until_done()
+        assert all(offset >= kept[stream.partition("/")[2]] for stream, offset in stage.twice())
+        borrowers = {row[3] for log in read_logs(tmp_path / "trace") for row in log.rows if row[2] == "borrower"}
+    assert {f"{ONE}~1/2", f"{TWO}~1/2"} <= borrowers, "each came back with a new id"
