@@ -1,4 +1,4 @@
-"""The real part: processes over TCP and SQLite; a consumer joins, another is killed with SIGKILL."""
+"""The real part: processes over TCP and a store; a consumer joins, another is killed with SIGKILL."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class Real(msgspec.Struct, frozen=True):
 
 
 class Stage:
-    """The processes of the run and their files, below `out`."""
+    """The processes of the run and their files, below `out`; `store` is a URL, "" for a file there."""
 
-    def __init__(self, out: Path, path: Path | None, config: Path | None) -> None:
+    def __init__(self, out: Path, path: Path | None, config: Path | None, store: str) -> None:
         self.out = out
         self.config = [] if config is None else ["--config", str(config)]
-        self.store = out / "messages.db"
+        self.store = store or str(out / "messages.db")
         self.trace = out / "trace"
         self.path = path
         self.processes: dict[str, subprocess.Popen[str]] = {}
@@ -119,7 +119,7 @@ class Stage:
 
     def _start(self, name: str, *arguments: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "statemachines", "node", *arguments, "--name", name]
-        command += ["--store", str(self.store), "--trace", str(self.trace)]
+        command += ["--store", self.store, "--state", str(self.out), "--trace", str(self.trace)]
         with (self.out / f"{name}.err").open("w") as errors:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
         self.processes[name] = process
@@ -132,12 +132,15 @@ def run(
     say: Say,
     progress: Callable[[int, int], None],
     config: Path | None = None,
+    store: str = "",
 ) -> Real:
-    """The whole real part, its files below `out` (must not exist); `progress(acknowledged, lines)`."""
+    """The whole real part, its files below `out` (must not exist); `progress(acknowledged, lines)`.
+
+    `store`: URL of an empty database; without it, a file below `out`."""
     topics = lines.read(path)
     total = sum(len(part) for part in topics.values())
     out.mkdir(parents=True)
-    stage = Stage(out, path, config)
+    stage = Stage(out, path, config, store)
     begin = time.monotonic()
     bad: list[str] = []
     joined = killed = False
