@@ -10,8 +10,8 @@ help:  ## what there is
 setup:  ## install what the lock names into .venv (does nothing the second time)
 	@tools/setup.sh
 
-demo: setup  ## show what it does (INPUT=file: on that file)
-	$(BIN)/gapless demo $(if $(INPUT),--input '$(INPUT)')
+demo: setup  ## show what it does (INPUT=file: on that file; STORE=postgres: on PostgreSQL too)
+	$(BIN)/gapless demo $(if $(INPUT),--input '$(INPUT)') $(if $(STORE),--store '$(STORE)')
 
 test: setup  ## prove it
 	$(BIN)/python -m pytest -n 2

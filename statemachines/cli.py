@@ -37,6 +37,7 @@ EXTRAS: Final = {
     "altair": "reports",
     "polars": "bench",
     "duckdb": "bench",
+    "redis": "bench",
 }
 """Package that is imported -> the extra of this distribution that brings it."""
 

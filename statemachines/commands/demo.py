@@ -20,12 +20,19 @@ def demo(
     ] = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where its files go.")] = Path("out/demo"),
     seeds: Annotated[int, typer.Option(min=1, max=100_000, help="Simulated runs.")] = 200,
+    store: Annotated[
+        str,
+        typer.Option(
+            metavar="sqlite|postgres", help="postgres: a second, shorter real run on a private PostgreSQL server."
+        ),
+    ] = "sqlite",
     json: Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")] = False,
 ) -> None:
     """Watch a real consumer group lose a consumer to SIGKILL and no message; then simulate, judge and draw.
 
-    A leader host, three consumers and a publisher run as processes over TCP and SQLite.  Exit code 0 only if every
-    verdict held; without --input it reads its own source, repeated up to some 20 000 lines.
+    A leader host, three consumers and a publisher run as processes over TCP and SQLite, and with --store postgres once
+    more over PostgreSQL.  Exit code 0 only if every verdict held; without --input it reads its own source, repeated up
+    to some 20 000 lines.
     """
     from statemachines.demo import show
 
@@ -33,7 +40,7 @@ def demo(
         print(text, file=sys.stderr if json else sys.stdout, flush=True)
 
     with bar("demo") as advance:
-        came = show.run(out, path, seeds, say, advance)
+        came = show.run(out, path, seeds, say, advance, store)
     if json:
         print(msgspec.json.encode(came).decode())
     else:
@@ -48,6 +55,7 @@ def write(came) -> None:  # type: ignore[no-untyped-def]
     print()
     for line in came.verdicts:
         print(f"{line.part:9}  {line.check:{width}}  {'held' if line.held else 'VIOLATED':8}  {line.figure}")
-    for wrong in (came.real.wrong + came.simulated.wrong)[:20]:
+    on_postgres = [] if came.postgres is None else came.postgres.wrong
+    for wrong in (came.real.wrong + on_postgres + came.simulated.wrong)[:20]:
         print(f"  {wrong}")
     print(f"\n{'everything held' if came.held else 'NOT everything held'}; {came.seconds:.0f} s; page: {came.page}")

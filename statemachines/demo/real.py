@@ -1,4 +1,4 @@
-"""The real part: processes over TCP and SQLite; a consumer joins, another is killed with SIGKILL."""
+"""The real part: processes over TCP and a store; a consumer joins, another is killed with SIGKILL."""
 
 from __future__ import annotations
 
@@ -40,11 +40,14 @@ class Real(msgspec.Struct, frozen=True):
 
 
 class Stage:
-    """The processes of the run and their files, below `out`; what is done to them is noted in the trace."""
+    """The processes of the run and their files, below `out`; `store` is a URL, "" for a file there.
 
-    def __init__(self, out: Path, path: Path | None, config: Path | None) -> None:
+    What is done to them is noted in the trace.
+    """
+
+    def __init__(self, out: Path, path: Path | None, config: Path | None, store: str) -> None:
         self.trace = out / "trace"
-        self.nodes = ProcessHarness(out, config=config, trace=self.trace)
+        self.nodes = ProcessHarness(out, store=store, config=config, trace=self.trace)
         self.path = path
         self.files = {f"consumer-{number}": out / f"consumer-{number}.jsonl" for number in (1, 2, 3)}
         self.address = ""
@@ -86,12 +89,15 @@ def run(
     say: Say,
     progress: Callable[[int, int], None],
     config: Path | None = None,
+    store: str = "",
 ) -> Real:
-    """The whole real part, its files below `out` (must not exist); `progress(acknowledged, lines)`."""
+    """The whole real part, its files below `out` (must not exist); `progress(acknowledged, lines)`.
+
+    `store`: URL of an empty database; without it, a file below `out`."""
     topics = lines.read(path)
     total = sum(len(part) for part in topics.values())
     out.mkdir(parents=True)
-    stage = Stage(out, path, config)
+    stage = Stage(out, path, config, store)
     begin = time.monotonic()
     bad: list[str] = []
     joined = killed = False

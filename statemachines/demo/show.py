@@ -5,15 +5,23 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
 from statemachines.commands.progress import Advance
-from statemachines.demo import real
+from statemachines.demo import lines, real
 from statemachines.demo.real import Real, Say
+from statemachines.kernel import ConfigurationError
 
 SCENARIO = "storm"
+STORES = ("sqlite", "postgres")
+"""Where the real part keeps its messages; `postgres` adds a second, shorter real part."""
+
+SHORT_INPUT = lines.OWN_SOURCE / "kernel"
+"""What the second real part reads where no input is given."""
+
 DELIVERIES, FAULTS, KINDS = 2_000, 10, 3
 """What each simulated run must have at least."""
 
@@ -40,9 +48,10 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class Demo(msgspec.Struct):
-    """Everything; `held` decides the exit status."""
+    """Everything; `held` decides the exit status.  `postgres`: the second real part (None: not asked for)."""
 
     real: Real
+    postgres: Real | None
     simulated: Simulated
     verdicts: list[Line]
     page: str
@@ -54,27 +63,30 @@ class Demo(msgspec.Struct):
         return all(line.held for line in self.verdicts)
 
 
-def run(out: Path, path: Path | None, seeds: int, say: Say, advance: Advance) -> Demo:
+def run(out: Path, path: Path | None, seeds: int, say: Say, advance: Advance, store: str = "sqlite") -> Demo:
     """The whole demo; what an earlier one left in `out` is replaced.  `advance(done, total)` within the long parts."""
     from statemachines_reports.page import part_of, write_page
     from statemachines_reports.pipeline import analyze
 
+    if store not in STORES:
+        raise ConfigurationError("--store", store, f"must be {' or '.join(STORES)}")
     begin = time.monotonic()
-    for name in ("real", "sim", "report"):
+    for name in ("real", "postgres", "sim", "report"):
         shutil.rmtree(out / name, ignore_errors=True)
-    played = real.run(out / "real", path, say, advance)
-    say(
-        f"real: {played.acknowledged} of {played.lines} acknowledged, {played.duplicates} delivered twice, "
-        f"{played.seconds:.0f} s"
-    )
+    played = play("real", lambda: real.run(out / "real", path, say, advance), say)
+    on_postgres = None
+    if store == "postgres":
+        on_postgres = play("postgres", lambda: run_on_postgres(out / "postgres", path, say, advance), say)
     simulated = simulate(out / "sim", seeds, say, advance)
-    verdicts = [*real_lines(played), *simulated_lines(simulated)]
+    verdicts = real_lines("real", played)
+    sources = [("real", "Real run", out / "real" / "trace")]
+    if on_postgres is not None:
+        verdicts += real_lines("postgres", on_postgres)
+        sources.append(("postgres", "Real run on PostgreSQL", out / "postgres" / "trace"))
+    verdicts += simulated_lines(simulated)
     parts = []
-    for part, name, trace in (
-        ("real", "Real run", out / "real" / "trace"),
-        ("simulated", "Simulated runs", out / "sim"),
-    ):
-        say(f"spark: judging every step of the {name.lower()}")
+    for part, name, trace in (*sources, ("simulated", "Simulated runs", out / "sim")):
+        say(f"spark: judging every step of the {name}")
         analysis = analyze(trace, out / "report" / part)
         for check in analysis.checks:
             figure = f"{check.checked:,} looked at"
@@ -87,7 +99,26 @@ def run(out: Path, path: Path | None, seeds: int, say: Say, advance: Advance) ->
         "Spark."
     )
     write_page(page, "Shared subscriptions: a group that loses a consumer", lead, parts)
-    return Demo(played, simulated, verdicts, str(page), time.monotonic() - begin)
+    return Demo(played, on_postgres, simulated, verdicts, str(page), time.monotonic() - begin)
+
+
+def play(part: str, run_it: Callable[[], Real], say: Say) -> Real:
+    """A real part, and what it came to."""
+    played = run_it()
+    say(
+        f"{part}: {played.acknowledged} of {played.lines} acknowledged, {played.duplicates} delivered twice, "
+        f"{played.seconds:.0f} s"
+    )
+    return played
+
+
+def run_on_postgres(out: Path, path: Path | None, say: Say, advance: Advance) -> Real:
+    """The real part on a PostgreSQL server of its own, which is gone afterwards."""
+    from statemachines.testing.postgres import PostgresServer
+
+    with PostgresServer() as server:
+        say(f"postgres: a private server on port {server.port}")
+        return real.run(out, path or SHORT_INPUT, say, advance, store=server.database("demo"))
 
 
 def simulate(out: Path, seeds: int, say: Say, advance: Advance) -> Simulated:
@@ -126,13 +157,13 @@ def simulate(out: Path, seeds: int, say: Say, advance: Advance) -> Simulated:
     return came
 
 
-def real_lines(played: Real) -> list[Line]:
+def real_lines(part: str, played: Real) -> list[Line]:
     """The verdicts of the consumers' own files."""
     whole = played.acknowledged == played.lines
     figure, twice = f"{played.acknowledged:,} of {played.lines:,}", f"{played.duplicates:,} twice"
     return [
-        Line("real", "every line acknowledged (own files)", whole, figure),
-        Line("real", "twice only what the killed one left (own files)", not played.wrong, twice),
+        Line(part, "every line acknowledged (own files)", whole, figure),
+        Line(part, "twice only what the killed one left (own files)", not played.wrong, twice),
     ]
 
 

@@ -35,6 +35,9 @@ from statemachines.kernel import ConfigurationError, GaplessError
 USER: Final = "postgres"
 """Whom the server runs as where we are root: Debian's package makes this user."""
 
+DEBIAN: Final = Path("/usr/lib/postgresql")
+"""Where Debian puts the programs of each version; they are not on PATH."""
+
 START_S: Final = 60.0
 STOP_S: Final = 5.0
 """How long each way of stopping is given before a harder one."""
@@ -68,7 +71,9 @@ class PostgresServer:
         self.directory = Path(tempfile.mkdtemp(prefix="gapless-pg-"))
         try:
             self._own(self.directory)
-            self._run("initdb", "-D", str(self.data), "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C")
+            self._run(
+                "initdb", "--no-sync", "-D", str(self.data), "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C"
+            )
             self.start()
         except BaseException:
             self.__exit__(None, None, None)
@@ -78,7 +83,7 @@ class PostgresServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        self.stop(signal.SIGINT)
+        self.stop(signal.SIGQUIT)  # what it would still write is deleted anyway
         shutil.rmtree(self.directory, ignore_errors=True)
 
     @property
@@ -174,7 +179,7 @@ class PostgresServer:
 
 def find_binaries() -> Path:
     """The directory of `initdb` and `postgres`: the newest of Debian's, else where PATH says."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: _version(path.parts[-3]))
+    found = sorted(DEBIAN.glob("*/bin/initdb"), key=lambda path: _version(path.parts[-3]))
     on_path = shutil.which("initdb")
     if not found and on_path is not None:
         found = [Path(on_path).resolve()]

@@ -138,17 +138,23 @@ class NodeProcess:
 class ProcessHarness:
     """The processes of one group, their stores and logs below `folder`.
 
-    `config`: TOML with the times of the group; `trace`: directory for logs of every step (None: no logs); `common`:
-    arguments that every leader host and consumer gets.  On leaving, everything is ended; what did not end well is in
-    `wrong`.
+    `store`: path or URL of another store; `config`: TOML with the times of the group; `trace`: directory for logs of
+    every step (None: no logs); `common`: arguments that every leader host and consumer gets.  On leaving, everything is
+    ended; what did not end well is in `wrong`.
     """
 
     def __init__(
-        self, folder: Path, *, config: Path | None = None, trace: Path | None = None, common: tuple[str, ...] = ()
+        self,
+        folder: Path,
+        *,
+        store: str = "",
+        config: Path | None = None,
+        trace: Path | None = None,
+        common: tuple[str, ...] = (),
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
-        self.store = folder / "messages.db"
+        self.store = store or str(folder / "messages.db")
         self.trace = trace
         self.nodes: dict[str, NodeProcess] = {}
         self.wrong: list[str] = []
@@ -195,7 +201,7 @@ class ProcessHarness:
         if name in self.nodes and self.nodes[name].ended is None:
             raise ConfigurationError("name", name, "a process of this name runs; kill it first, or take another name")
         command = [sys.executable, "-m", "statemachines", "node", *arguments, "--name", name]
-        command += ["--store", str(self.store)]
+        command += ["--store", self.store, "--state", str(self.folder)]
         if self.trace is not None:
             command += ["--trace", str(self.trace)]
         node = self.nodes[name] = NodeProcess(name, command, self.folder)

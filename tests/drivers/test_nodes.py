@@ -148,11 +148,14 @@ def test_batches_are_of_one_stream(tmp_path):
                 assert len({message.stream for message in batch}) == 1
                 assert len(batch) <= 5
                 got += batch
-                for message in batch:
-                    await message.ack()
+                await batch.ack()
                 if len(got) == 14:
                     break
         assert sorted(message.payload for message in got) == [b"x"] * 7 + [b"y"] * 7
+        await place.publish("a", b"z")
+        async with place.leading(), place.consumer("consumer-1") as messages:
+            (following,) = await read(messages, 1)
+        assert following.payload == b"z", "whole batches were acknowledged"
 
     run(test())
 

@@ -7,7 +7,6 @@ import contextlib
 import os
 import signal
 import time
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -17,7 +16,7 @@ from statemachines.drivers.postgres import PostgresGroupStore, PostgresStreamSto
 from statemachines.drivers.store import OutcomeOpen, StoreUnavailable
 from statemachines.shared_subscriptions.group_store import Read
 from statemachines.shared_subscriptions.stream_store import Fetch, Slice, stream_id
-from statemachines.testing.postgres import PostgresServer, children_of
+from statemachines.testing.postgres import PostgresServer
 
 KEYS = ("k0", "k1", "k2")
 BATCH = 5
@@ -227,18 +226,3 @@ def test_an_append_stays_open_where_the_server_does_not_come_back(server, monkey
 
     monkeypatch.setitem(globals(), "cut", cut_and_stop)
     asyncio.run(test())
-
-
-# -- the server itself ----------------------------------------------------------------------------------------------
-
-
-def test_nothing_of_a_server_is_left(tmp_path):
-    with PostgresServer() as server:
-        pid, directory = server._process.pid, server.directory
-        pids = [pid, *children_of(pid)]
-        assert len(pids) > 3
-        assert server.sql("SHOW fsync") == [("on",)]
-        status = Path(f"/proc/{pid}/status").read_text()
-        assert "\nUid:\t0\t" not in status, "never as root"
-    assert not directory.exists()
-    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import psycopg
 import pytest
+from sqlalchemy.exc import DBAPIError
 from store_programs import OPEN, process, tell
 
 from statemachines.drivers.open_stores import directory_of, open_stores, open_stream_store, path_of
@@ -357,20 +358,47 @@ def test_a_connection_that_was_cut_is_made_anew(postgres):
     run(test(), groups, streams)
 
 
-def test_damage_is_no_passing_failure(postgres):
-    store = PostgresGroupStore(postgres.url)
-    # A function in the place of the table says what a broken page says.
+def fail_with(postgres, code):
+    """In the place of the records stands what fails like a server in trouble."""
     postgres.sql("ALTER TABLE gapless.records RENAME TO elsewhere")
     postgres.sql(
-        "CREATE FUNCTION gapless.broken() RETURNS bytea LANGUAGE plpgsql AS"
-        " $$ BEGIN RAISE EXCEPTION 'invalid page in block 0' USING ERRCODE = 'XX001'; END $$"
+        "CREATE FUNCTION gapless.fails() RETURNS bytea LANGUAGE plpgsql AS"
+        f" $$ BEGIN RAISE EXCEPTION 'in trouble' USING ERRCODE = '{code}'; END $$"
     )
-    postgres.sql(
-        "CREATE VIEW gapless.records AS SELECT gapless.broken() AS key, ''::bytea AS value, 0::bigint AS time_ns"
-    )
+    columns = "gapless.fails() AS key, ''::bytea AS value, 0::bigint AS time_ns"
+    postgres.sql(f"CREATE VIEW gapless.records AS SELECT {columns}")
+
+
+@pytest.mark.parametrize("code", ["40001", "40P01", "53100", "55P03", "57014", "25006", "42501"])
+def test_what_passes_is_the_protocol_s_store_error(postgres, code, caplog):
+    store = PostgresGroupStore(postgres.url)
+    fail_with(postgres, code)
 
     async def test():
-        with pytest.raises(StoreDamaged, match="invalid page in block 0; restore the database from a copy"):
+        assert await store.ask(Read(1, ("k",))) == (StoreFailed(1),)
+        assert await store.ask(Commit(2, (("k", None),), ())) == (StoreFailed(2),)
+
+    run(test(), store)
+    assert "in trouble; nothing was written, try again" in caplog.text
+
+
+def test_damage_is_no_passing_failure(postgres):
+    store = PostgresGroupStore(postgres.url)
+    fail_with(postgres, "XX001")
+
+    async def test():
+        with pytest.raises(StoreDamaged, match="in trouble; restore the database from a copy"):
+            await store.ask(Read(1, ("k",)))
+
+    run(test(), store)
+
+
+def test_a_mistake_of_ours_is_not_hidden(postgres):
+    store = PostgresGroupStore(postgres.url)
+    fail_with(postgres, "22012")
+
+    async def test():
+        with pytest.raises(DBAPIError, match="in trouble"):
             await store.ask(Read(1, ("k",)))
 
     run(test(), store)

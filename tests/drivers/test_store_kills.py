@@ -30,6 +30,7 @@ RUN = (
     OPEN
     + """
 import signal, sqlite3
+import psycopg, sqlalchemy.dialects.postgresql.psycopg  # here once, and not in each fork
 from sqlalchemy import Engine, event
 from statemachines.shared_subscriptions.stream_store import stream_id
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
 from statemachines.drivers.postgres import schema
 from statemachines.drivers.postgres.address import connect, parse_url, shown
@@ -29,9 +29,12 @@ CLOCK: Final = (
 
 STAMP: Final = text(f"UPDATE gapless.store SET time_ns = greatest(time_ns + 1, {CLOCK}) RETURNING time_ns")
 
-PASSING: Final = ("08", "25", "40", "53", "55", "57", "58", "42501", "42P01", "3F000")
-"""How the codes of failures begin that pass, or that an administrator mends, with nothing written: connection,
-read-only server, serialization, resources, locks, intervention, system, privileges, tables out of the way."""
+PASSING: Final = ("25", "40", "53", "55", "57", "58", "42501", "42P01", "3F000")
+"""How the codes of failures begin that pass, or that an administrator mends, with nothing written: read-only server,
+serialization, resources, locks, intervention, system, privileges, tables out of the way."""
+
+LOST: Final = ("08", "57P01", "57P02", "57P03")
+"""How the codes begin that say the connection is lost: it broke, or the server stops."""
 
 BROKEN: Final = "XX"
 """How the codes of damage begin."""
@@ -124,11 +127,12 @@ class Database:
     def failure(self, error: DBAPIError) -> GaplessError | None:
         """What an error of the server means; None: that we sent something wrong."""
         code, why = code_of(error), reason(error)
-        if error.connection_invalidated or code in ("57P01", "57P02", "57P03"):
+        if error.connection_invalidated or code.startswith(LOST):
             return OutcomeOpen(f"{self.url}: {why}; the next request connects anew, the outcome of this one is open")
         if code.startswith(BROKEN):
             return StoreDamaged(f"{self.url}: {why}; restore the database from a copy, or begin with a new one")
-        if not code or code.startswith(PASSING):
+        never_sent = not code and isinstance(error, OperationalError | InterfaceError)
+        if never_sent or code.startswith(PASSING):
             return self.not_written(error)
         return None
 
