@@ -1,6 +1,6 @@
-"""Liveness: what must come true once everything has healed.  L1, L3, L7, L8, L9, L10, and S10 when it is quiet.
+"""Liveness: what must come true once everything has healed.  L1, L3, L6 to L10, and S10 when it is quiet.
 
-L2, L4, L5 and L6 the world looks at itself.
+At L2, L4, L5, and at L6 while something is left to do, the world looks itself.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ class Liveness:
         """The first that is not true yet; raises `Violation` for what must not be at any time."""
         self._world.monitors.lives.check_leaving(self._world.env.now)
         self._check_timers()
+        if leader is None and self._world.subscribed():
+            return ("L6", "nobody leads the group")
         return (
             self._unconnected()
             or self._dead(leader)

@@ -1,16 +1,24 @@
-"""Statuses: S1, every move is one of the table's, and a borrower's and a stream's statuses go one way only."""
+"""Statuses: S1, every move is one of the table's, from where the last one led, and goes one way only."""
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Any
 
 from statemachines.kernel import ChildStep, Fsm, Node, Step
+from statemachines.shared_subscriptions.assignment import AssignmentStatus
 from statemachines.shared_subscriptions.borrower import BorrowerStatus
-from statemachines.shared_subscriptions.stream import ABSENT, GRANTED
+from statemachines.shared_subscriptions.member import MemberStatus
+from statemachines.shared_subscriptions.stream import StreamStatus
 from statemachines_sim.monitors.judge import Judge
 
-BORROWER_RANK = {status: rank for rank, status in enumerate(BorrowerStatus)}
-"""connecting, connected, unsubscribing, destroyed: each is left for a later one only."""
+ORDER: dict[str, tuple[Enum, ...]] = {
+    "borrower": tuple(BorrowerStatus),
+    "member": tuple(MemberStatus),
+    "stream": (*StreamStatus, StreamStatus.ABSENT),
+    "assignment": (*AssignmentStatus, AssignmentStatus.NONE),
+}
+"""Machines without cycles, as the page has them: a status is left for one further to the right only."""
 
 
 class Statuses:
@@ -19,31 +27,15 @@ class Statuses:
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
         self._moves: dict[str, dict[int, tuple[tuple[Any, ...], Any]]] = {}
-        self._begun: set[str] = set()
-        self._over: set[str] = set()
+        self._rank: dict[str, int] = {}
 
     def moved(self, node: Node[Any], before: Any, step: Step[Any]) -> None:
         """A machine has another status than before."""
-        after = step.record.status
-        self._check(node.fsm, node.name, step.row, before, after)
-        if node.fsm.name == "borrower" and BORROWER_RANK[after] <= BORROWER_RANK[before]:
-            self._judge.broken("S1", f"{node.name} goes back from {before.value} to {after.value}")
+        self._check(node.fsm, node.name, step.row, before, step.record.status)
 
     def child_moved(self, party: str, child: ChildStep) -> None:
         """A child machine has another status than before."""
-        name = f"{party}:{child.instance}"
-        source, dest = child.source, child.dest
-        self._check(child.fsm, name, child.row, source, dest)
-        if child.machine != "stream":
-            return
-        if dest is GRANTED:
-            if name in self._begun:
-                self._judge.broken("S1", f"{name} is granted a second time under one number")
-            self._begun.add(name)
-        elif dest is ABSENT:
-            self._over.add(name)
-        if source is not ABSENT and dest is not ABSENT and name in self._over:
-            self._judge.broken("S1", f"{name} goes from {source.value} to {dest.value} after its end")
+        self._check(child.fsm, f"{party}:{child.instance}", child.row, child.source, child.dest)
 
     def _check(self, fsm: Any, name: str, row: int, source: Any, dest: Any) -> None:
         moves = self._moves.get(fsm.name)
@@ -52,6 +44,18 @@ class Statuses:
         sources, to = moves.get(row, ((), None))
         if source not in sources or to is not dest:
             self._judge.broken("S1", f"{name} goes from {source.value} to {dest.value}, and row {row} does not say so")
+        order = ORDER.get(fsm.name)
+        if order is not None:
+            self._check_order(order, name, source, dest)
+
+    def _check_order(self, order: tuple[Enum, ...], name: str, source: Enum, dest: Enum) -> None:
+        rank = self._rank.get(name, 0)
+        if order[rank] is not source:
+            self._judge.broken("S1", f"{name} is in {source.value}, and its last move led to {order[rank].value}")
+        if dest not in order[rank + 1 :]:
+            self._judge.broken("S1", f"{name} goes back from {source.value} to {dest.value}")
+            return
+        self._rank[name] = order.index(dest, rank + 1)
 
 
 def moves_of(fsm: Fsm[Any]) -> dict[int, tuple[tuple[Any, ...], Any]]:
