@@ -11,7 +11,7 @@ import numpy as np
 from statemachines_reports.columns import Columns
 from statemachines_reports.judge import SHOWN, STEPS, Finding, Verdict
 
-EXCUSES = ("crash", "leader_crash", "kill", "unsubscribe")
+EXCUSES = ("crash", "lost_disk", "leader_crash", "kill", "unsubscribe")
 """Faults after which what was not reported may be delivered again."""
 
 

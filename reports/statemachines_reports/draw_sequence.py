@@ -17,7 +17,7 @@ ARROWS = 60
 QUIET = ("ping", "ping_response", "update_progress")
 """Left out: they would fill the picture."""
 
-DEATHS = ("kill", "crash", "leader_crash")
+DEATHS = ("kill", "crash", "lost_disk", "leader_crash")
 COLUMN, LINE, TOP = 190, 15, 58
 
 

@@ -9,7 +9,7 @@ from statemachines_reports.columns import Columns
 from statemachines_reports.judge import Steps
 from statemachines_reports.lookup import Lookup
 
-DEATHS = ("crash", "kill")
+DEATHS = ("crash", "lost_disk", "kill")
 
 
 class Latency(msgspec.Struct, frozen=True):

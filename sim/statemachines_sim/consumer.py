@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Consumer(Process):
-    """One consumer; it deals with one batch at a time."""
+    """One consumer; it deals with one batch at a time, `slow` times as slowly as it should."""
 
     host: Subscription
 
@@ -37,10 +37,10 @@ class Consumer(Process):
         self._work_ms = scenario.load.work_ms
         self._chance = random.Random(f"{world.seed}/{self.life}")
         self._busy = False
+        self.slow = 1
 
     def start(self) -> None:
-        now_ns = self._env.now
-        self.perform(self.host.start(now_ns), now_ns)
+        self.perform(self.host.start(self.local_now()), self._env.now)
 
     def handle(self, sender: str, to: str, message: Message, now_ns: int) -> list[Outgoing]:
         return self.host.receive(sender, message, now_ns)  # type: ignore[arg-type]
@@ -56,7 +56,7 @@ class Consumer(Process):
             self.world.recorder.tell(now, self.node, party, "session", event)
             self.world.delivered(self, event)
             self._busy = True
-            self.after(self._chance.randint(*self._work_ms) * MS, lambda: self._finish(event))
+            self.after(self._chance.randint(*self._work_ms) * MS * self.slow, lambda: self._finish(event))
         elif isinstance(event, Acknowledged):
             self.world.recorder.tell(now, self.node, party, "session", event)
             self.world.acknowledged(event)
@@ -65,17 +65,19 @@ class Consumer(Process):
         """Unsubscribe."""
         self._run(self._unsubscribe)
 
+    def crash(self) -> None:
+        super().crash()
+        self.world.monitors.died(self.host.borrower, self._env.now)
+
     def _unsubscribe(self) -> None:
-        now_ns = self._env.now
-        self.perform(self.host.unsubscribe(now_ns), now_ns)
+        self.perform(self.host.unsubscribe(self.local_now()), self._env.now)
 
     def _go_on(self) -> None:
         if not self._busy:
-            now_ns = self._env.now
-            self.perform(self.host.take(self._take, now_ns), now_ns)
+            self.perform(self.host.take(self._take, self.local_now()), self._env.now)
 
     def _finish(self, done: Deliver) -> None:
         self._busy = False
-        now_ns = self._env.now
-        self.perform(self.host.acknowledge(done.stream, done.grant, done.first, done.last, now_ns), now_ns)
+        out = self.host.acknowledge(done.stream, done.grant, done.first, done.last, self.local_now())
+        self.perform(out, self._env.now)
         self._go_on()

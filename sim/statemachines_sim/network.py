@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 Packet = tuple[str, str, str, Message, int]
 """destination node, sending party, receiving party, message, msg"""
 
+OVERTAKEN_NS = 400 * MS
+"""A message that is reordered is at most so much late."""
+
 UNIT = 2**20
 """A draw has three parts of 20 bits: for the delay, for the tail, for the faults."""
 
@@ -111,6 +114,12 @@ class Network:
         else:
             self._schedule(packet, delay)
 
+    def in_flight(self) -> set[tuple[str, str]]:
+        """(sender, receiver) of all messages that are on their way: looked up in what is scheduled, so that sending
+        need not keep count."""
+        packets = (event.packet for *_, event in self._env._queue if isinstance(event, Arrival))
+        return {(packet[1], packet[2]) for packet in packets}
+
     def drop(self, packet: Packet) -> None:
         """The message never arrives."""
         self.dropped += 1
@@ -132,6 +141,8 @@ class Network:
             if fault.kind == "duplicate":
                 self._note("duplicate", packet)
                 self._schedule(packet, delay + int(hit * 3 * S))
+            elif fault.kind == "reorder":
+                delay += int(hit * OVERTAKEN_NS)
             else:
                 delay += int(hit**3 * 10 * S)
             break

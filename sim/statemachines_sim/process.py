@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 from statemachines.kernel import Ask, Event, Host, Message, Outgoing, Send, incarnation
 
 if TYPE_CHECKING:
+    from statemachines_sim.local_clock import LocalClock
     from statemachines_sim.network import Packet
     from statemachines_sim.world import World
 
 
 class Process(ABC):
-    """Base of the processes; `life` is the incarnation."""
+    """Base of the processes; `life` is the incarnation; `clock`: its own, where it is not the true one."""
 
     host: Host
 
@@ -27,6 +28,7 @@ class Process(ABC):
         self.node = node
         self.life = incarnation(node, number)
         self.alive = True
+        self.clock: LocalClock | None = None
         self._env = world.env
         self._recorder = world.recorder
         self._rows = world.recorder.rows
@@ -43,7 +45,7 @@ class Process(ABC):
 
     @abstractmethod
     def handle(self, sender: str, to: str, message: Message, now_ns: int) -> list[Outgoing]:
-        """A message for one of the host's parties."""
+        """A message for one of the host's parties; `now_ns` by the process's own clock."""
 
     @abstractmethod
     def answered(self, party: str, answer: Any, now_ns: int) -> list[Outgoing]:
@@ -65,12 +67,13 @@ class Process(ABC):
         now_ns = self._env.now
         self._rows.append(self._makers[type(message)](now_ns, self.node, "", to, "deliver", sender, msg, message))
         recorder.msg = msg
-        out = self.handle(sender, to, message, now_ns)
+        clock = self.clock
+        out = self.handle(sender, to, message, now_ns if clock is None else clock.local(now_ns))
         recorder.msg = -1
         self.perform(out, now_ns)
 
     def perform(self, out: list[Outgoing], now_ns: int) -> None:
-        """Send, ask, tell; and see to the next wake-up."""
+        """Send, ask, tell; and see to the next wake-up.  `now_ns` is true time."""
         for party, effect in out:
             if type(effect) is Send:
                 self._network.send(self.node, party, effect.to, effect.message, now_ns)
@@ -80,6 +83,17 @@ class Process(ABC):
                 self.told(party, effect.event)  # type: ignore[union-attr]
         if self.host.moved:
             self._rearm(now_ns)
+
+    def local_now(self) -> int:
+        """What its own clock shows: the only time that its machines ever see."""
+        now_ns = self._env.now
+        return now_ns if self.clock is None else self.clock.local(now_ns)
+
+    def clock_changed(self) -> None:
+        """Its clock runs otherwise from now on: see to the next wake-up anew."""
+        self._wake_at = None
+        if self.alive:
+            self._rearm(self._env.now)
 
     def after(self, delay_ns: int, run: Callable[[], None]) -> None:
         """Call `run` later, in this life, when not paused."""
@@ -112,12 +126,11 @@ class Process(ABC):
     def _ask(self, party: str, effect: Ask, now_ns: int) -> None:
         self._recorder.ask(now_ns, self.node, party, effect.request, effect.service)
         self.world.stores[effect.service].ask(
-            effect.request, lambda answer: self._run(lambda: self._answer(party, answer))
+            effect.request, lambda answer: self._run(lambda: self._answer(party, answer)), party
         )
 
     def _answer(self, party: str, answer: Any) -> None:
-        now_ns = self._env.now
-        self.perform(self.answered(party, answer, now_ns), now_ns)
+        self.perform(self.answered(party, answer, self.local_now()), self._env.now)
 
     def _due(self, event: Any) -> None:
         self._run(event._value)
@@ -137,7 +150,8 @@ class Process(ABC):
         if deadline is None or (self._wake_at is not None and self._wake_at <= deadline):
             return
         self._wake_at = deadline
-        delay = max(deadline - now_ns, 0)
+        when = deadline if self.clock is None else self.clock.true(deadline)
+        delay = max(when - now_ns, 0)
         self._env.timeout(delay, deadline).callbacks.append(self._wake)
 
     def _wake(self, event: Any) -> None:
@@ -146,5 +160,4 @@ class Process(ABC):
             self._run(self._fire)
 
     def _fire(self) -> None:
-        now_ns = self._env.now
-        self.perform(self.host.fire(now_ns), now_ns)
+        self.perform(self.host.fire(self.local_now()), self._env.now)

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from statemachines.kernel import Event, Message, Node, Step, node_of
 from statemachines.trace import TraceRow, event_makers, event_row, fault_row, step_makers, step_rows
+from statemachines_sim.clock import Clock
 from statemachines_sim.monitor import Monitors
 
 
 class Recorder:
-    """`rows` is the trace so far; `msg` the message that is being handled; `data`: fill the data column."""
+    """`rows` is the trace so far; `msg` the message that is being handled; `data`: fill the data column; `true_clock`:
+    what steps are stamped by where some node's own clock is not the true one."""
 
     def __init__(self, monitors: Monitors | None, data: bool = False) -> None:
         self.rows: list[TraceRow] = []
         self.msg = -1
+        self.true_clock: Clock | None = None
         self._monitors = monitors
         self._data = data
         self.makers = event_makers(data)
@@ -23,6 +28,8 @@ class Recorder:
 
     def step(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
         """The observer of every node."""
+        if self.true_clock is not None:
+            now_ns = self.true_clock.now
         if step.children:
             self.rows.extend(step_rows(node, event, before, step, now_ns, self.msg, self._data))
         else:
@@ -48,8 +55,9 @@ class Recorder:
         """A request to a store."""
         self.rows.append(event_row(now_ns, node, instance, "ask", request, peer=service, data=self._data))
 
-    def fault(self, now_ns: int, node: str, fault: str, peer: str = "") -> None:
-        """Something the nemesis did, or took back."""
-        self.rows.append(fault_row(now_ns, node, fault, peer))
+    def fault(self, now_ns: int, node: str, fault: str, peer: str = "", **details: object) -> None:
+        """Something the nemesis did, or took back; `details` (numbers with their unit, what was lost) go to `data`."""
+        data = msgspec.json.encode(details).decode() if details else None
+        self.rows.append(fault_row(now_ns, node, fault, peer, data))
         if self._monitors is not None:
             self._monitors.fault(fault, node, now_ns)

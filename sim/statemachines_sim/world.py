@@ -22,6 +22,7 @@ from statemachines.shared_subscriptions.stream_store import (
     FetchFailed,
     Published,
     StreamStore,
+    matches,
     parse_filter,
 )
 from statemachines.trace import TraceRow, event_row
@@ -29,6 +30,7 @@ from statemachines_sim.clock import Clock
 from statemachines_sim.consumer import Consumer
 from statemachines_sim.fault import Fault, S, draw
 from statemachines_sim.leader_host import LeaderHost
+from statemachines_sim.liveness import Liveness
 from statemachines_sim.monitor import Monitors, Violation, balanced
 from statemachines_sim.nemesis import Nemesis
 from statemachines_sim.network import Network
@@ -36,6 +38,7 @@ from statemachines_sim.process import Process
 from statemachines_sim.recorder import Recorder
 from statemachines_sim.scenario import Scenario
 from statemachines_sim.store import Store
+from statemachines_sim.swarm import settle
 
 TICK = S // 4
 """How often the liveness phase looks whether it is done."""
@@ -45,7 +48,7 @@ class Outcome(msgspec.Struct, frozen=True):
     """What a run came to.  `monitor` and `detail`: the property that broke ("" = everything held).
 
     `delivered`, `acknowledged`, `duplicates` count messages; `sent`, `dropped` count packets; `faults` by kind;
-    `lasted_ns` of simulated time.
+    `lasted_ns` of simulated time; `noted`: how often a property that the scenario puts out of scope was broken.
     """
 
     scenario: str
@@ -60,6 +63,7 @@ class Outcome(msgspec.Struct, frozen=True):
     faults: dict[str, int]
     lasted_ns: int
     rows: int
+    noted: dict[str, int] = {}
 
     @property
     def held(self) -> bool:
@@ -79,12 +83,13 @@ class World:
         monitors: bool = True,
         data: bool = False,
     ) -> None:
-        self.scenario = scenario
+        self.schedule = draw(scenario, seed) if schedule is None else schedule
+        self.scenario = scenario = settle(scenario, seed)
         self.seed = seed
         self.group, self.filter = parse_filter(scenario.subscription)
         self.env = Clock()
         self.checks = monitors
-        self.monitors = Monitors(scenario.configuration.exclusive)
+        self.monitors = Monitors(scenario.configuration, self.filter, scenario.out_of_scope)
         self.recorder = Recorder(self.monitors if monitors else None, data)
         self.processes: dict[str, Process] = {}
         self.network = Network(self.env, scenario.network, seed, self.recorder, self.processes)
@@ -96,8 +101,9 @@ class World:
         }
         self._lives: dict[str, int] = {}
         self._numbers = 0
-        self.schedule = draw(scenario, seed) if schedule is None else schedule
+        self._buried: list[str] = []
         self.nemesis = Nemesis(self, self.schedule)
+        self.liveness = Liveness(self)
         self._plan_members()
         self._plan_load()
 
@@ -134,6 +140,24 @@ class World:
         self.recorder.fault(self.env.now, node, "restart")
         self._launch(node)
 
+    def bury(self, node: str) -> None:
+        """Its disk is gone, and with it the number of its lives: nobody may come back under its name."""
+        del self.processes[node]
+        self._buried.append(node)
+
+    def revive(self, node: str) -> None:
+        """If the node is dead it comes back; without a disk, a new node in its place."""
+        if node in self._buried:
+            self._buried.remove(node)
+            self._join(f"{node}-new")
+        elif node in self.processes and not self.processes[node].alive:
+            self.restart(node)
+
+    @property
+    def dead(self) -> list[str]:
+        """The names of all nodes that are dead."""
+        return sorted([*self._buried, *(node for node, process in self.processes.items() if not process.alive)])
+
     # -- members and load ---------------------------------------------------------------------------------------
 
     def _plan_members(self) -> None:
@@ -153,6 +177,7 @@ class World:
         self.network.attach(node, self._numbers)
         kind = LeaderHost if node.startswith("leader") else Consumer
         process = self.processes[node] = kind(self, node, self._lives[node])
+        process.clock = self.nemesis.clock_of(node)
         process.start()
 
     def _join(self, node: str) -> None:
@@ -176,13 +201,22 @@ class World:
             left -= count
             topic = f"t{chance.randrange(load.topics):03}"
             self._at(chance.randrange(end), self._publish, topic, count)
+        for _ in range(0, load.stray, load.batch):
+            topic = f"stray/t{chance.randrange(load.topics):03}"
+            self._at(chance.randrange(end), self._publish, topic, load.batch)
 
     def _publish(self, topic: str, count: int) -> None:
-        (answer,) = self.stores[stream_store.SERVICE].apply(Append(0, topic, count))
+        """A publisher tries again until the store is there; what it published once is there for good."""
+        store = self.stores[stream_store.SERVICE]
+        if store.down:
+            self._at(S // 10, self._publish, topic, count)
+            return
+        (answer,) = store.apply(Append(0, topic, count))
         assert isinstance(answer, Appended)
         published = Published(answer.stream, answer.first, answer.last)
         self.recorder.rows.append(event_row(self.env.now, "publisher-1", "publisher-1~1", "tell", published))
-        self.monitors.publish(answer.stream, answer.first, answer.last)
+        if matches(self.filter, topic):
+            self.monitors.publish(answer.stream, answer.first, answer.last)
 
     def _at(self, when: int, run, *args) -> None:  # type: ignore[no-untyped-def]
         self.env.timeout(when).callbacks.append(lambda event: run(*args))
@@ -201,7 +235,7 @@ class World:
         """The first liveness property that is not true yet."""
         left = self.monitors.unacknowledged()
         leader = self._leader()
-        idle = not any(self._subscribed())
+        idle = not any(self.subscribed())
         if left:
             if leader is None:
                 return ("L6", "nobody leads the group")
@@ -213,9 +247,10 @@ class World:
             return ("L5", f"{', '.join(left[:3])}: published and never acknowledged")
         if leader is not None and not balanced(leader.members):
             return ("L4", "the members' numbers of streams differ by more than one")
-        return None
+        return self.liveness.missing(leader) if self.checks else None
 
-    def _subscribed(self) -> list[Consumer]:
+    def subscribed(self) -> list[Consumer]:
+        """Everybody who lives and wants messages."""
         return [
             process
             for _, process in sorted(self.processes.items())
@@ -252,13 +287,14 @@ class World:
             monitor,
             detail,
             monitors.delivered,
-            sum(covered.prefix for covered in monitors.acked.values()),
+            monitors.acknowledged,
             monitors.duplicates,
             self.network.sent,
             self.network.dropped,
             dict(sorted(self.nemesis.done.items())),
             self.env.now,
             len(self.recorder.rows),
+            dict(sorted(monitors.judge.noted.items())),
         )
 
     @property

@@ -44,6 +44,7 @@ def simulate(
     chosen = named(scenario)
     if not json:
         print(f"scenario {chosen.name}, seed {seed}")
+        show_swarm(chosen, seed)
     schedule = draw(chosen, seed)
     outcome = run_one(chosen, seed, schedule, trace, data)
     show(outcome, json)
@@ -64,6 +65,7 @@ def replay(
     run = runfile.read(path)
     if not json:
         print(f"scenario {run.scenario.name}, seed {run.seed}, {len(run.schedule)} faults")
+        show_swarm(run.scenario, run.seed)
         for fault in run.schedule:
             print(f"  {describe(fault)}")
     if run.fingerprint and run.fingerprint != runfile.tables():
@@ -135,7 +137,18 @@ def show(outcome: Outcome, json: bool) -> None:
     )
     print(f"{outcome.sent} packets sent, {outcome.dropped} dropped; faults: {faults}")
     print(f"{outcome.lasted_ns / 1e9:.1f} s simulated, {outcome.rows} rows of trace")
+    for name, times in outcome.noted.items():
+        print(f"{name} is out of scope here, and was broken {times} times")
     print("held" if outcome.held else f"VIOLATED {outcome.monitor}: {outcome.detail}")
+
+
+def show_swarm(scenario: Scenario, seed: int) -> None:
+    """What the seed drew, if the scenario lets it."""
+    from statemachines_sim.swarm import drawn
+
+    for name, value in drawn(scenario, seed).items():
+        text = ", ".join(str(one) for one in value) if isinstance(value, list | tuple) else str(value)
+        print(f"  {name}: {text or 'none'}")
 
 
 def totals(outcomes: list[Outcome]) -> str:
@@ -179,7 +192,10 @@ def keep_failure(scenario: Scenario, failed: Outcome, schedule: tuple[Fault, ...
 
 def describe(fault: Fault) -> str:
     """One fault as text."""
+    from statemachines_sim.fault import UNITS
+
     where = f" of {fault.target}" if fault.target else ""
     where += f" to {fault.peer}" if fault.peer else ""
     rate = f", rate {fault.rate}" if fault.rate else ""
+    rate += f", {fault.amount} {UNITS.get(fault.kind, '')}" if fault.amount else ""
     return f"{fault.kind}{where} at {fault.at_ns / 1e9:.3f} s for {fault.for_ns / 1e9:.3f} s{rate}"

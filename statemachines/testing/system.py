@@ -130,7 +130,7 @@ class System:
         self.stores: dict[str, Any] = {group_store.SERVICE: GroupStore(), stream_store.SERVICE: StreamStore(shards=1)}
         self.states = {name: service.initial() for name, service in self.stores.items()}
         self.failures = {group_store.SERVICE: StoreFailed, stream_store.SERVICE: FetchFailed}
-        self.monitors = Monitors(configuration.exclusive)
+        self.monitors = Monitors(configuration)
         self.promises = Promises()
         self.tale = Story()
         self.broken: Violation | None = None
@@ -206,7 +206,7 @@ class System:
         state = self.states[stream_store.SERVICE].by_id.get(stream)
         if state is not None and state.ended:
             return
-        (answer,) = self._apply(stream_store.SERVICE, Append(0, topic, max(count, 1)))
+        (answer,) = self._apply("publisher", stream_store.SERVICE, Append(0, topic, max(count, 1)))
         assert isinstance(answer, Appended)
         self.tale.say(f"published: {told(answer)}")
         self.monitors.publish(answer.stream, answer.first, answer.last)
@@ -289,7 +289,7 @@ class System:
         ask = question.ask
         answers: tuple[Answer, ...] = ()
         if outcome != "failed":
-            answers = self._apply(ask.service, ask.request)
+            answers = self._apply(question.party, ask.service, ask.request)
         if outcome != "done":
             self._fault("store", "")
             answers = (self.failures[ask.service](ask.request.n),)  # type: ignore[attr-defined]
@@ -415,14 +415,14 @@ class System:
         elif isinstance(event, Ready):
             process.ready = True
 
-    def _apply(self, name: str, request: Request) -> tuple[Answer, ...]:
+    def _apply(self, party: str, name: str, request: Request) -> tuple[Answer, ...]:
         answers: tuple[Answer, ...]
         state, answers = self.stores[name].apply(self.states[name], request, self.now + STORE_NS)
         self.states[name] = state
         if name == group_store.SERVICE:
             self.tale.say(f"{name}: {told(request)}: {', '.join(map(told, answers))}")
             self._judge(lambda: self.promises.commit(request, answers))
-            self._judge(lambda: self.monitors.commit(request, answers))
+            self._judge(lambda: self.monitors.commit(party, request, answers, self.now + STORE_NS))
         return answers
 
     def _observe(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:

@@ -20,7 +20,7 @@ Columns, in order (`COLUMNS`):
     grant    int64?   number of the grant
     first    int64?   first of a range of offsets, numbers or positions; a progress
     last     int64?   last of the range
-    data     string?  the event's fields as JSON; only where asked for
+    data     string?  the event's fields as JSON, where asked for; of a fault, how much of it, always
 
 A step whose event is a timer of the machine has kind `timer`; `step` and `timer` are the rows that judges look up
 in the tables.  A step of a child machine follows the step of its parent.
@@ -133,9 +133,9 @@ def event_row(
     return event_makers(data)[type(event)](now_ns, node, machine, instance, kind, peer, msg, event)
 
 
-def fault_row(now_ns: int, node: str, fault: str, peer: str = "") -> TraceRow:
+def fault_row(now_ns: int, node: str, fault: str, peer: str = "", data: str | None = None) -> TraceRow:
     """The row of a fault that somebody injected, or of something done to a process (kill, restart, join)."""
-    return (now_ns, node, "", "", "fault", fault, "", "", -1, peer, -1, *_NO_CELLS, None)
+    return (now_ns, node, "", "", "fault", fault, "", "", -1, peer, -1, *_NO_CELLS, data)
 
 
 def step_rows(

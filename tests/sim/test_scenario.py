@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from statemachines.kernel import ConfigurationError
 from statemachines_sim import runfile
 from statemachines_sim.campaign import campaign
 from statemachines_sim.fault import draw
-from statemachines_sim.scenario import named, read, shipped
+from statemachines_sim.scenario import Load, Phases, named, read, shipped
 from statemachines_sim.world import World
 
 
@@ -31,6 +32,13 @@ def test_the_shipped_scenarios_are_named_like_their_files():
         ('name = "x"\n[network]\ntail = 2.0', "network.tail"),
         ('name = "x"\n[members]\njoin_s = [99.0]', "members.join_s"),
         ('name = "x"\nsubscription = "a/b"', "subscription"),
+        ('name = "x"\n[load]\nstray = 5', "subscription"),
+        ('name = "x"\nout_of_scope = ["S99"]', "out_of_scope"),
+        ('name = "x"\nrates = [0.0]', "rates"),
+        ('name = "x"\n[swarm]\nshare = 1.5', "swarm.share"),
+        ('name = "x"\n[swarm]\ntake = [0, 3]', "swarm.take"),
+        ('name = "x"\n[swarm]\ntail = [0.5, 0.1]', "swarm.tail"),
+        ('name = "x"\n[swarm]\nconsumers = [0, 3]\n[faults]\ncrash = [1, 1]', "members.consumers"),
         ('name = "x"\n[configuration]\nping_timeout_ms = 4900', "ping_interval"),
         ("name = ", "is not a scenario"),
     ],
@@ -75,7 +83,7 @@ def test_what_is_no_run_file_is_refused(tmp_path, text):
 
 
 def test_a_campaign_over_processes_gives_the_same_outcomes_and_whole_runs_in_its_files(tmp_path):
-    scenario = named("quiet")
+    scenario = replace(named("quiet"), load=Load(messages=200), phases=Phases(safety_s=25.0))
     there = campaign(scenario, range(22), out=tmp_path, processes=2)
     assert there == campaign(scenario, range(22), processes=1)
     assert sorted(path.name for path in tmp_path.iterdir()) == [

@@ -61,11 +61,11 @@ def test_a_leader_host_that_lives_goes_on_living(tmp_path):
     async def test():
         failures = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
-        async with LeaderNode(listen=("127.0.0.1", 0), store=store, start_ns=0) as node:
+        async with LeaderNode(listen=("127.0.0.1", 0), store=store) as node:
             address = "{}:{}".format(*node.address)
             async with (
                 Publisher(store) as publisher,
-                SharedSubscription("$shared/g/#", leader=address, store=store) as messages,
+                SharedSubscription("$shared/g/#", leader=address, store=store, start="beginning") as messages,
                 asyncio.timeout(60),
             ):
                 throwing = asyncio.create_task(attack(node.address, 2, ATTACKS))
@@ -113,14 +113,18 @@ def test_a_consumer_that_lives_goes_on_living(tmp_path, monkeypatch):
         address = server.sockets[0].getsockname()[:2]
         async with (
             SharedSubscription(
-                "$shared/g/#", leader="{}:{}".format(*address), store=store, node=LIVES["consumer"].partition("~")[0]
+                "$shared/g/#",
+                leader="{}:{}".format(*address),
+                store=store,
+                node=LIVES["consumer"].partition("~")[0],
+                start="beginning",
             ) as messages,
             asyncio.timeout(60),
         ):
             await done.wait()
             server.close()
             await server.wait_closed()
-            async with LeaderNode(listen=address, store=store, start_ns=0) as node:
+            async with LeaderNode(listen=address, store=store) as node:
                 got = [message.payload async for message in first(messages, 2)]
             assert got == [b"one", b"two"]
             assert messages._runtime.failed is None

@@ -1,0 +1,1 @@
+"""The monitors, by subject; `statemachines_sim.monitor` puts them together."""

@@ -1,0 +1,74 @@
+"""Swarm: a scenario of which every seed draws its own mixture, so that no kind of fault always hides another.
+
+A run with all kinds of faults at once is always much the same run; one with a few of them, at other rates and with
+another load, goes where that one never goes.  What a seed draws follows from the seed alone.
+"""
+
+from __future__ import annotations
+
+import random
+
+from msgspec.structs import replace
+
+from statemachines_sim.scenario import Range, Scenario, Swarm
+
+
+def settle(scenario: Scenario, seed: int) -> Scenario:
+    """The scenario that this seed makes of it, which is no swarm any more; itself, if it is none."""
+    swarm = scenario.swarm
+    if swarm is None:
+        return scenario
+    chance = random.Random(f"{seed}/swarm")
+    counts = {kind: _count(chance, getattr(scenario.faults, kind), swarm) for kind in scenario.faults.__struct_fields__}
+    low, high = scenario.load.work_ms
+    delay_low, delay_high = scenario.network.delay_ms
+    return replace(
+        scenario,
+        swarm=None,
+        faults=replace(scenario.faults, **counts),
+        rates=tuple(sorted(chance.sample(scenario.rates, chance.randint(1, len(scenario.rates))))),
+        members=replace(scenario.members, consumers=_pick(chance, swarm.consumers, scenario.members.consumers)),
+        load=replace(
+            scenario.load,
+            messages=_pick(chance, swarm.messages, scenario.load.messages),
+            topics=_pick(chance, swarm.topics, scenario.load.topics),
+            batch=_pick(chance, swarm.batch, scenario.load.batch),
+            take=_pick(chance, swarm.take, scenario.load.take),
+            work_ms=(low, max(low, _pick(chance, swarm.work_ms, high))),
+        ),
+        network=replace(
+            scenario.network,
+            delay_ms=(delay_low, max(delay_low, _pick(chance, swarm.delay_ms, delay_high))),
+            tail=round(chance.uniform(*swarm.tail), 3) if swarm.tail is not None else scenario.network.tail,
+        ),
+    )
+
+
+def drawn(scenario: Scenario, seed: int) -> dict[str, object]:
+    """What the seed drew, for people and for the run's parameters; empty if the scenario is no swarm."""
+    if scenario.swarm is None:
+        return {}
+    settled = settle(scenario, seed)
+    kinds = [kind for kind in settled.faults.__struct_fields__ if getattr(settled.faults, kind)[1]]
+    return {
+        "kinds": kinds,
+        "rates": settled.rates,
+        "consumers": settled.members.consumers,
+        "messages": settled.load.messages,
+        "topics": settled.load.topics,
+        "batch": settled.load.batch,
+        "take": settled.load.take,
+        "work_ms": settled.load.work_ms,
+        "delay_ms": settled.network.delay_ms,
+        "tail": settled.network.tail,
+    }
+
+
+def _count(chance: random.Random, bounds: Range, swarm: Swarm) -> Range:
+    """How many faults of a kind this seed has: none, if the kind takes no part."""
+    takes_part = chance.random() < swarm.share
+    return bounds if takes_part else (0, 0)
+
+
+def _pick(chance: random.Random, bounds: Range | None, otherwise: int) -> int:
+    return otherwise if bounds is None else chance.randint(*bounds)

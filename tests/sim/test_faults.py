@@ -1,0 +1,264 @@
+"""Faults: each kind takes effect, the trace says so, and stores come back with what is durable, whole or not at all."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from statemachines.kernel import Map
+from statemachines.shared_subscriptions.configuration import MS, Configuration
+from statemachines.shared_subscriptions.group_store import (
+    Commit,
+    Committed,
+    GroupStore,
+    Read,
+    ReadDone,
+    Refused,
+    Stored,
+    StoreFailed,
+)
+from statemachines_sim import fault
+from statemachines_sim.clock import Clock
+from statemachines_sim.fault import CLOCK_KINDS, KINDS, UNITS, Fault, S, draw
+from statemachines_sim.local_clock import LocalClock
+from statemachines_sim.scenario import Faults, Load, Members, Net, Phases, Scenario, named, shipped
+from statemachines_sim.store import Store
+from statemachines_sim.world import World
+
+SHORT = Scenario(
+    "short",
+    load=Load(topics=4, messages=800, batch=10),
+    members=Members(consumers=3),
+    network=Net(tail=0.0),
+    phases=Phases(safety_s=15.0),
+)
+
+
+def rows_of(world, event, kind="fault"):
+    return [row for row in world.rows if row[4] == kind and row[5] == event]
+
+
+def data_of(row):
+    return json.loads(row[-1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_of_fault_takes_effect_and_is_in_the_trace(kind):
+    beyond = ("S3", "S5", "S7", "S13") if kind in ("far_jump", "power_loss") else ()
+    scenario = replace(SHORT, faults=replace(Faults(), **{kind: (2, 2)}), out_of_scope=beyond)
+    world = World(scenario, 3)
+    outcome = world.run()
+    assert outcome.held, outcome
+    assert outcome.acknowledged == 800
+    rows = rows_of(world, kind)
+    assert 1 <= outcome.faults[kind] == len(rows) <= 2
+    if kind in UNITS:
+        unit = {"slow_consumer": "times", "drift": "ppm"}.get(kind, "_ns")
+        assert all(any(unit in name for name in data_of(row)) for row in rows)
+
+
+def test_every_kind_is_documented_and_some_shipped_scenario_draws_it():
+    drawn = {one.kind for name in shipped() for seed in range(12) for one in draw(named(name), seed)}
+    assert drawn == set(KINDS) == set(Faults.__struct_fields__)
+    listed = {line.split()[0] for line in fault.__doc__.splitlines() if line.startswith("    ")}
+    assert listed == {"kind", *KINDS}
+
+
+# -- processes ------------------------------------------------------------------------------------------------------
+
+
+def test_who_loses_the_disk_never_comes_back_under_its_name():
+    world = World(SHORT, 1, schedule=(Fault("lost_disk", 5 * S, 2 * S, "consumer-1"),))
+    assert world.run().held
+    assert sorted(world.processes) == ["consumer-1-new", "consumer-2", "consumer-3", "leader-1"]
+    (row,) = rows_of(world, "lost_disk")
+    assert data_of(row) == {"lost": ["memory", "number of lives"]}
+    assert not [row for row in world.rows if row[0] > 5 * S and row[1] == "consumer-1" and row[4] != "drop"]
+    assert [row for row in world.rows if row[1] == "consumer-1-new" and row[5] == "deliver"]
+
+
+def test_who_only_crashes_comes_back_as_its_next_life():
+    world = World(SHORT, 1, schedule=(Fault("crash", 5 * S, 2 * S, "consumer-1"),))
+    assert world.run().held
+    (row,) = rows_of(world, "crash")
+    assert data_of(row) == {"lost": ["memory"]}
+    assert world.processes["consumer-1"].life == "consumer-1~2"
+
+
+def test_a_long_pause_is_longer_than_every_timeout_and_ends_before_the_healing():
+    scenario = named("freezes")
+    times = [getattr(Configuration(), name) for name in Configuration.__struct_fields__ if name.endswith("_ms")]
+    longest = max(time for time in times if time != Configuration().idle_stop_ms) * MS
+    for pause in (one for seed in range(20) for one in draw(scenario, seed)):
+        assert pause.kind == "long_pause"
+        assert pause.for_ns > longest
+        assert pause.at_ns + pause.for_ns <= scenario.phases.safety_s * S
+
+
+def test_a_slow_consumer_takes_its_time_and_no_more_when_it_is_over():
+    schedule = (Fault("slow_consumer", 4 * S, 4 * S, "consumer-1", amount=30),)
+    plain, slow = World(SHORT, 1, schedule=()), World(SHORT, 1, schedule=schedule)
+    assert plain.run().held
+    assert slow.run().held
+
+    def taken(world, begin, end):
+        return sum(row[1] == "consumer-1" and begin < row[0] < end for row in rows_of(world, "deliver", "tell"))
+
+    assert taken(slow, 5 * S, 8 * S) < taken(plain, 5 * S, 8 * S) / 3
+    assert taken(slow, 9 * S, 15 * S) > taken(plain, 9 * S, 15 * S) / 2
+    assert taken(slow, 0, 4 * S) == taken(plain, 0, 4 * S)
+
+
+def test_reordered_messages_are_overtaken():
+    def overtaken(schedule):
+        world = World(SHORT, 1, schedule=schedule)
+        assert world.run().held
+        sent = {row[10]: row[0] for row in world.rows if row[4] == "send"}
+        last: dict[tuple[str, str], int] = {}
+        count = 0
+        for row in (row for row in world.rows if row[4] == "deliver"):
+            pair, at = (row[9], row[3]), sent[row[10]]
+            count += at < last.get(pair, -1) - 10 * MS
+            last[pair] = max(at, last.get(pair, -1))
+        return count
+
+    assert overtaken(()) == 0
+    assert overtaken((Fault("reorder", S, 13 * S, rate=0.5),)) > 20
+
+
+# -- clocks ---------------------------------------------------------------------------------------------------------
+
+
+def test_drift_and_jumps_are_drawn_within_what_the_protocol_tolerates():
+    scenario = named("jumps")
+    d, configuration = Configuration().clock_drift, Configuration()
+    for seed in range(40):
+        faults = [one for one in draw(scenario, seed) if one.kind in CLOCK_KINDS]
+        assert all(abs(one.amount) <= d * 1e6 / 2 for one in faults if one.kind == "drift")
+        for target, span_ms in (("leader-1", configuration.lease_ms), ("group_store", configuration.claim_ttl_ms)):
+            leaps = sum(one.amount for one in faults if one.kind == "jump" and one.target == target)
+            assert leaps <= d / 2 * span_ms * MS
+        assert all(one.at_ns == 0 for one in faults if one.kind == "skew")
+    beyond = [one for seed in range(10) for one in draw(named("leaps"), seed) if one.kind == "far_jump"]
+    assert min(one.amount for one in beyond) > configuration.claim_ttl_ms * MS * d
+
+
+def test_leaps_break_what_the_scenario_says_they_may_break():
+    noted = {name for seed in (2, 5, 9, 12) for name in World(named("leaps"), seed).run().noted}
+    assert noted >= {"S5"}
+
+
+# -- stores ---------------------------------------------------------------------------------------------------------
+
+BATCH = Commit(1, (("a", None),), (("a", 1), ("b", 2), ("c", 3)))
+
+
+def group_store(seed=1):
+    clock = Clock()
+    watched = []
+    store = Store(clock, GroupStore(), seed, StoreFailed, lambda *seen: watched.append(seen))
+    return clock, store, watched
+
+
+def ask(clock, store, request, for_ns=10 * S):
+    answers = []
+    store.ask(request, answers.append, "leader-1~1/1")
+    clock.run(until=clock.now + for_ns)
+    return answers
+
+
+@given(st.integers(0, 10_000))
+def test_a_torn_batch_is_there_whole_or_not_at_all(seed):
+    clock, store, watched = group_store(seed)
+    store.tear_next()
+    assert ask(clock, store, BATCH) == [StoreFailed(1)]
+    assert store.down
+    store.restart()
+    written = dict(store.state)
+    assert set(written) in (set(), {"a", "b", "c"})
+    assert len(watched) == (1 if written else 0)  # what was undone has never happened
+    (answer,) = ask(clock, store, Read(2, ("a", "b")))
+    assert isinstance(answer, ReadDone)
+
+
+def test_a_batch_is_torn_at_every_place():
+    torn = set()
+    for seed in range(60):
+        clock, store, _ = group_store(seed)
+        store.tear_next()
+        ask(clock, store, BATCH)
+        torn.add(len(store.state))
+    assert torn == {0, 1, 2, 3}
+
+
+def test_a_refused_batch_tears_nothing():
+    clock, store, _ = group_store()
+    ask(clock, store, BATCH)
+    store.tear_next()
+    assert ask(clock, store, replace(BATCH, n=2)) == [Refused(2, "a")]
+    assert not store.down
+
+
+def test_a_store_that_dies_keeps_what_was_committed_and_answers_nothing_that_was_open():
+    clock, store, _ = group_store()
+    answers = []
+    store.ask(BATCH, answers.append)
+    while not store.state:
+        clock.step()
+    store.crash()
+    clock.run(until=S)
+    assert answers == [StoreFailed(1)]  # the outcome is open for who asked
+    assert ask(clock, store, Read(2, ("a",))) == [StoreFailed(2)]
+    store.restart()
+    (answer,) = ask(clock, store, Read(3, ("a",)))
+    assert answer.records[0].value == 1
+
+
+def test_without_power_the_last_commits_go():
+    clock, store, _ = group_store()
+    store.keep_past()
+    ask(clock, store, BATCH)
+    (second,) = ask(clock, store, Commit(2, (), (("a", 9),)), S)
+    assert isinstance(second, Committed)
+    store.crash(lost_ns=5 * S)
+    store.restart()
+    (answer,) = ask(clock, store, Read(3, ("a", "b")))
+    assert [record.value for record in answer.records] == [1, 2]
+    store.crash(lost_ns=0)
+    store.restart()
+    assert store.state["a"].value == 1
+
+
+def test_a_slow_store_carries_out_late_but_once():
+    clock, store, watched = group_store()
+    store.faults.append(Fault("slow_store", 0, S, rate=1.0, amount=20 * S))
+    answers = []
+    store.ask(BATCH, answers.append)
+    clock.run(until=100 * MS)
+    assert not store.state
+    clock.run(until=30 * S)
+    assert isinstance(answers[0], Committed)
+    assert len(answers) == len(watched) == 1
+
+
+def test_a_failing_store_fails_before_or_after_it_took_effect():
+    outcomes = set()
+    for seed in range(30):
+        clock, store, _ = group_store(seed)
+        store.faults.append(Fault("store", 0, S, rate=1.0))
+        assert ask(clock, store, BATCH) == [StoreFailed(1)]
+        outcomes.add(bool(store.state))
+    assert outcomes == {True, False}
+
+
+def test_a_store_has_a_clock_of_its_own():
+    clock, store, _ = group_store()
+    store.clock = LocalClock()
+    store.clock.jump(0, 1_000 * S)
+    (answer,) = ask(clock, store, BATCH)
+    assert answer.time_ns > 1_000 * S
+    assert store.state == Map({name: Stored(value, answer.time_ns) for name, value in BATCH.put})
