@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import simpy
+from simpy.events import NORMAL
 
 from statemachines.kernel import Message, node_of
 from statemachines.shared_subscriptions.configuration import MS
@@ -107,12 +108,20 @@ class Network:
             dest = self._nodes[to] = node_of(to)
         packet = (dest, party, to, message, msg)
         delay, share = next(self._draws)
+        delays: tuple[int, ...] = (delay,)
         if self.cuts and (node, dest) in self.cuts:
             self.drop(packet)
-        elif share < self._reach:
-            self._send_faulty(packet, delay, share / UNIT)
-        else:
-            self._schedule(packet, delay)
+            return
+        if share < self._reach:
+            delays = self._hit(packet, delay, share / UNIT)
+        for delay in delays:
+            if self._spent:
+                arrival = self._spent.pop()
+                self._env.schedule(arrival, NORMAL, delay)
+            else:
+                arrival = Arrival(self._env, delay)
+            arrival.packet = packet
+            arrival.callbacks = self._callbacks  # SimPy reads the list and lets go of it
 
     def in_flight(self) -> set[tuple[str, str]]:
         """(sender, receiver) of all messages that are on their way: looked up in what is scheduled, so that sending
@@ -129,33 +138,22 @@ class Network:
         self._faults = faults
         self._reach = int(max((fault.rate for fault in faults), default=0.0) * UNIT)
 
-    def _send_faulty(self, packet: Packet, delay: int, chance: float) -> None:
-        """The first fault whose share the message falls into hits it."""
+    def _hit(self, packet: Packet, delay: int, chance: float) -> tuple[int, ...]:
+        """The first fault whose share the message falls into hits it: after what delays it arrives."""
         for fault in self._faults:
             if chance >= fault.rate:
                 continue
             hit = chance / fault.rate
             if fault.kind == "loss":
                 self.drop(packet)
-                return
+                return ()
             if fault.kind == "duplicate":
                 self._note("duplicate", packet)
-                self._schedule(packet, delay + int(hit * 3 * S))
-            elif fault.kind == "reorder":
-                delay += int(hit * OVERTAKEN_NS)
-            else:
-                delay += int(hit**3 * 10 * S)
-            break
-        self._schedule(packet, delay)
-
-    def _schedule(self, packet: Packet, delay: int) -> None:
-        if self._spent:
-            arrival = self._spent.pop()
-            self._env.schedule(arrival, delay=delay)
-        else:
-            arrival = Arrival(self._env, delay)
-        arrival.packet = packet
-        arrival.callbacks = self._callbacks  # SimPy reads the list and lets go of it
+                return (delay + int(hit * 3 * S), delay)
+            if fault.kind == "reorder":
+                return (delay + int(hit * OVERTAKEN_NS),)
+            return (delay + int(hit**3 * 10 * S),)
+        return (delay,)
 
     def _arrive(self, arrival: Arrival) -> None:
         packet = arrival.packet

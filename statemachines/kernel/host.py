@@ -82,7 +82,8 @@ class Host:
             return out
         try:
             inward: list[tuple[str, Event]] = []
-            for effect in node.feed(event, now_ns):
+            # Nothing is due any more, unless an event was refused between a node's timers and their place in the heap.
+            for effect in node.feed(event, now_ns) if node.moved else node.take(event, now_ns):
                 if type(effect) is Send or type(effect) is Ask:
                     out.append((party, effect))
                 else:

@@ -82,21 +82,39 @@ class Node(Generic[R]):
 
     def feed(self, event: Event, now_ns: int) -> list[Effect]:
         """Fire what is due, then take the step; the effects of all of it, in order."""
-        effects: list[Effect] = []
         heap = self._heap
-        if self._owed or (heap and heap[0][0] <= now_ns):
-            effects = self.fire(now_ns)
-        if self.stopped:
-            if effects:
-                return effects  # a due timer stopped the machine: the event came too late, as to a dead process
-            raise LocalProtocolError(
-                self.fsm.name, "stopped", name_of(type(event)), "", f"{self.name} has stopped; start a new one"
-            )
+        if not self._owed and not (heap and heap[0][0] <= now_ns):
+            return self.take(event, now_ns)
+        effects = self.fire(now_ns)
+        if self.stopped and effects:
+            return effects  # a due timer stopped the machine: the event came too late, as to a dead process
         try:
-            self._step(event, now_ns, effects)
+            return effects + self.take(event, now_ns)
         except ProtocolError:
             self._owed = effects  # the event is refused; what fired before it has happened all the same
             raise
+
+    def take(self, event: Event, now_ns: int) -> list[Effect]:
+        """The step alone, for a host that has fired what is due; its effects, in order."""
+        if self.stopped:
+            raise LocalProtocolError(
+                self.fsm.name, "stopped", name_of(type(event)), "", f"{self.name} has stopped; start a new one"
+            )
+        before = self.record
+        step = self.fsm.step(before, event, now_ns)
+        self.record = step.record
+        if self._observe is not None:
+            self._observe(self, event, before.status, step, now_ns)  # type: ignore[attr-defined]
+        if self._check:
+            self._check_touched(event, step.row)
+        effects: list[Effect] = []
+        for effect in step.effects:
+            if type(effect) is Send:  # most are
+                effects.append(effect)
+            else:
+                self._keep(effect, effects)
+        if step.record.status in self.fsm.final:  # type: ignore[attr-defined]
+            self._stop()
         return effects
 
     def fire(self, now_ns: int) -> list[Effect]:
@@ -158,23 +176,7 @@ class Node(Generic[R]):
                 return
             _, timer, key = heappop(self._heap)
             del self._armed[timer, key]
-            self._step(self._timers[timer](key), now_ns, effects)
-
-    def _step(self, event: Event, now_ns: int, effects: list[Effect]) -> None:
-        before = self.record
-        step = self.fsm.step(before, event, now_ns)
-        self.record = step.record
-        if self._observe is not None:
-            self._observe(self, event, before.status, step, now_ns)  # type: ignore[attr-defined]
-        if self._check:
-            self._check_touched(event, step.row)
-        for effect in step.effects:
-            if type(effect) is Send:  # most are
-                effects.append(effect)
-            else:
-                self._keep(effect, effects)
-        if step.record.status in self.fsm.final:  # type: ignore[attr-defined]
-            self._stop()
+            effects += self.take(self._timers[timer](key), now_ns)
 
     def _keep(self, effect: Effect, effects: list[Effect]) -> None:
         """A timer stays here; with everything else the driver is to deal."""
