@@ -64,6 +64,11 @@ class Consumer(Process):
         """Unsubscribe."""
         self._run(self._unsubscribe)
 
+    def resubscribe(self) -> None:
+        """Unsubscribe, and subscribe again at once: the old borrower finishes while the new one connects."""
+        self._run(self._unsubscribe)
+        self._run(self.start)
+
     def _unsubscribe(self) -> None:
         now_ns = self._env.now
         self.perform(self.host.unsubscribe(now_ns), now_ns)
@@ -76,5 +81,5 @@ class Consumer(Process):
     def _finish(self, done: Deliver) -> None:
         self._busy = False
         now_ns = self._env.now
-        self.perform(self.host.acknowledge(done.stream, done.grant, done.first, done.last, now_ns), now_ns)
+        self.perform(self.host.acknowledge(done.owner, done.stream, done.grant, done.first, done.last, now_ns), now_ns)
         self._go_on()

@@ -16,7 +16,8 @@ from statemachines.shared_subscriptions.group_store import Commit, Committed
 from statemachines.shared_subscriptions.leader_record import RESIGNED
 from statemachines.shared_subscriptions.member import REGISTERED
 from statemachines.shared_subscriptions.message import END_OF_STREAM, UpdateProgress
-from statemachines.shared_subscriptions.session import Acknowledged, Deliver, SessionStatus
+from statemachines.shared_subscriptions.session import Acknowledged, Deliver
+from statemachines.shared_subscriptions.session_record import reading_key
 
 if TYPE_CHECKING:
     from statemachines_sim.consumer import Consumer
@@ -84,10 +85,11 @@ class Deliveries:
 class Owner:
     """Who delivers a stream: a consumer's life, under one grant of one leader."""
 
-    __slots__ = ("consumer", "grant", "leader", "next")
+    __slots__ = ("borrower", "consumer", "grant", "leader", "next")
 
-    def __init__(self, consumer: Consumer, leader: str, grant: int, first: int) -> None:
+    def __init__(self, consumer: Consumer, borrower: str, leader: str, grant: int, first: int) -> None:
         self.consumer = consumer
+        self.borrower = borrower
         self.leader = leader
         self.grant = grant
         self.next = first
@@ -218,7 +220,7 @@ class Monitors:
     def _owner_of(self, consumer: Consumer, event: Deliver, now_ns: int) -> Owner:
         """The owner that delivers now; a change of owner is where S5 may break."""
         stream = event.stream
-        borrower = consumer.host.nodes.get(consumer.host.borrower)
+        borrower = consumer.host.nodes.get(event.owner)
         link = None if borrower is None else borrower.record.link
         if link is None:
             self._broken("S5", f"{consumer.life} delivers {stream} without a leader")
@@ -233,7 +235,7 @@ class Monitors:
         granted = self._grants.get((key[1], key[2]))
         if granted is None or granted[0] != stream:
             self._broken("S4", f"{consumer.life} delivers {stream} under {event.grant}, never granted by {key[1]}")
-        fresh = Owner(consumer, key[1], key[2], granted[2])  # type: ignore[index]
+        fresh = Owner(consumer, event.owner, key[1], key[2], granted[2])  # type: ignore[index]
         self._owner[stream] = fresh
         return fresh
 
@@ -271,10 +273,12 @@ def can_deliver(owner: Owner, stream: str, now_ns: int) -> bool:
     if not consumer.alive:
         return False
     session = consumer.host.nodes[consumer.host.session].record
-    reading = session.readings.get(stream)
-    if session.status is SessionStatus.PAUSED or reading is None or reading.grant != owner.grant or reading.finishing:
+    reading = session.readings.get(reading_key(owner.borrower, stream))
+    if reading is None or not session.leases[owner.borrower].held:
         return False
-    borrower = consumer.host.nodes.get(consumer.host.borrower)
+    if reading.grant != owner.grant or reading.finishing:
+        return False
+    borrower = consumer.host.nodes.get(owner.borrower)
     if borrower is None or borrower.record.link is None or borrower.record.link.leader != owner.leader:
         return False
     return borrower.armed().get(("lease", ""), 0) > now_ns

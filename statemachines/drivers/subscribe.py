@@ -1,9 +1,14 @@
-"""SharedSubscription: a consumer in an application.
+"""SharedSubscription, SharedSession: a consumer in an application, with one subscription or with several.
 
     async with SharedSubscription("$shared/workers/#", leader="127.0.0.1:7411", store="messages.db") as messages:
         async for message in messages:
             handle(message.topic, message.payload)
             await message.ack()
+
+    async with SharedSession(leader="127.0.0.1:7411", store="messages.db") as session:
+        await session.subscribe("$shared/workers/jobs/#")
+        await session.subscribe("news/#", start="beginning")
+        async for message in session: ...
 
 Messages of a stream come in order; one that was not acknowledged when its consumer died is delivered to another.  A
 message is handed over in the same step in which the lease is checked; after a pause that was longer than the lease
@@ -15,38 +20,58 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Final, Literal, Self
 
 from statemachines.drivers.lives import begin_life
 from statemachines.drivers.runtime import Runtime
 from statemachines.drivers.sqlite import SqliteStreamStore
-from statemachines.drivers.tcp import TcpTransport, parse_address
-from statemachines.kernel import Answer, Event, LocalProtocolError
+from statemachines.drivers.tcp import Address, TcpTransport, parse_address
+from statemachines.kernel import Answer, ConfigurationError, Event, LocalProtocolError, Map
 from statemachines.shared_subscriptions import stream_store
-from statemachines.shared_subscriptions.borrower import Destroyed
+from statemachines.shared_subscriptions.agent import Shared
 from statemachines.shared_subscriptions.configuration import Configuration
+from statemachines.shared_subscriptions.handler import Handler, Private
 from statemachines.shared_subscriptions.message import LeaderMessage
-from statemachines.shared_subscriptions.session import Deliver, Ready
-from statemachines.shared_subscriptions.stream_store import Batch, Fetch, Fetched, parse_filter
-from statemachines.shared_subscriptions.subscription import Subscription
+from statemachines.shared_subscriptions.private import BEGINNING, NOW, ReadTo
+from statemachines.shared_subscriptions.session import Deliver, Ended, Ready, SessionRecord
+from statemachines.shared_subscriptions.session_record import FETCHING, reading_key
+from statemachines.shared_subscriptions.stream_store import (
+    Batch,
+    Fetch,
+    Fetched,
+    ListStreams,
+    check_filter,
+    parse_filter,
+)
 from statemachines.wire import Codec
 
 TURN_S = 0.005
 """An application that takes messages without ever waiting yields to the loop this often, so that pings go out."""
 
+Acknowledge = Literal["application", "delivery"]
+"""Who acknowledges messages: the application, or nobody (fire and forget: handing them over counts)."""
+
+STARTS: Final = {"now": NOW, "beginning": BEGINNING}
+SHARED: Final = ("$shared/", "$share/", "$queue/")
+LEADERS_MAX: Final = 16
+
 
 class Delivered:
-    """A message in the application's hands: `topic`, `payload`, and where it is from."""
+    """A message in the application's hands: `topic`, `payload`, and where it is from; `subscription`: as it was given
+    to `subscribe`."""
 
-    __slots__ = ("_subscription", "grant", "offset", "payload", "stream")
+    __slots__ = ("_session", "grant", "offset", "owner", "payload", "stream", "subscription")
 
-    def __init__(self, subscription: SharedSubscription, stream: str, grant: int, offset: int, payload: bytes) -> None:
-        self._subscription = subscription
-        self.stream = stream
-        self.grant = grant
+    def __init__(self, session: SharedSession, taken: Deliver, subscription: str, offset: int, payload: bytes) -> None:
+        self._session = session
+        self.subscription = subscription
+        self.owner = taken.owner
+        self.stream = taken.stream
+        self.grant = taken.grant
         self.offset = offset
         self.payload = payload
 
@@ -58,25 +83,25 @@ class Delivered:
     async def ack(self) -> None:
         """It is dealt with; told to the leader soon, together with others.  Under a grant that is gone by now it
         changes nothing: the message is delivered again."""
-        self._subscription.acknowledge(self.stream, self.grant, self.offset, self.offset)
+        self._session.acknowledge(self.owner, self.stream, self.grant, self.offset, self.offset)
 
     def __repr__(self) -> str:
         return f"<message {self.offset} of {self.stream}, {len(self.payload)} bytes>"
 
 
-class SharedSubscription:
-    """A member of a consumer group; use it as `async with`, then iterate.
+class SharedSession:
+    """A consumer with any number of subscriptions; use it as `async with`, subscribe, then iterate.
 
-    `subscription`: `$shared/GROUP/FILTER`; `leader`: HOST:PORT of the leader host; `store`: path of the stream store;
-    `node`: name of this process, one at a time; `state`: directory for the number of its life (default: beside the
-    store); `trace`: directory for its log; `number`: for messages in traces, if two nodes' should clash.
+    `leader`: HOST:PORT of the leader host, or of several (in a sequence, or separated by commas), asked in turn;
+    `store`: path of the stream store; `node`: name of this process, one at a time; `state`: directory for the number
+    of its life (default: beside the store); `trace`: directory for its log; `buffer`: messages of a stream that may be
+    fetched ahead of what is acknowledged; `number`: for messages in traces, if two nodes' should clash.
     """
 
     def __init__(
         self,
-        subscription: str,
         *,
-        leader: str,
+        leader: str | Sequence[str],
         store: str | Path,
         node: str = "consumer-1",
         state: str | Path | None = None,
@@ -85,56 +110,51 @@ class SharedSubscription:
         buffer: int = 256,
         number: int | None = None,
     ) -> None:
-        self.group, self.filter = parse_filter(subscription)
         self.configuration = (configuration or Configuration()).check()
         self.node = node
-        self._leader = parse_address(leader)
+        self._leaders = parse_leaders(leader)
         self._path = Path(store)
         self._state = Path(state) if state is not None else self._path.parent
         self._trace = None if trace is None else Path(trace)
         self._buffer = buffer
         self._number = number
+        self._ids: dict[str, str] = {}
+        self._names: dict[str, str] = {}
+        self._progress: dict[str, dict[str, int]] = {}
         self._payloads: dict[str, Payloads] = {}
-        self._acks: dict[tuple[str, int], list[list[int]]] = {}
+        self._acks: dict[tuple[str, str, int], list[list[int]]] = {}
         self._ready = asyncio.Event()
         self._turn = 0.0
         self._taken: Deliver | None = None
 
     # -- life ---------------------------------------------------------------------------------------------------
 
-    async def __aenter__(self) -> SharedSubscription:
+    async def __aenter__(self) -> Self:
         self._store = SqliteStreamStore(self._path)
         life = begin_life(self.node, self._state, self._trace, self._number)
         self._log = life.log
         self._runtime = Runtime(
             life.name,
             life.number,
-            {stream_store.SERVICE: self._fetch},
+            {stream_store.SERVICE: self._ask},
             handle=lambda sender, to, message, now: self._host.receive(sender, message, now),
             answered=self._answered,
             told=self._told,
             log=self._log,
         )
         self._runtime.on_failure = self._ready.set
-        self._host = Subscription(
-            life.name,
-            self.group,
-            self.filter,
-            "leader",
-            self.configuration,
-            buffer=self._buffer,
-            observe=self._runtime.observe,
-        )
+        registries = tuple(self._leaders)
+        observe = self._runtime.observe
+        self._host = Handler(life.name, registries, self.configuration, buffer=self._buffer, observe=observe)
         self._transport = TcpTransport(
             life=life.name,
             role="consumer",
             codec=Codec(LeaderMessage),
             receive=self._runtime.receive,
-            dial={"leader": self._leader},
+            dial=self._leaders,
         )
         self._runtime.attach(self._host, self._transport)
         await self._transport.__aenter__()
-        self._runtime.run(self._host.start)
         return self
 
     async def __aexit__(
@@ -142,16 +162,65 @@ class SharedSubscription:
     ) -> None:
         """Say what is known and go: the streams are free for others at once."""
         self._flush_acks()
-        self._runtime.run(self._host.disconnect)
+        self._runtime.run(self._host.on_disconnect)
         await self._runtime.close()
         await self._transport.__aexit__(None, None, None)
         await self._store.close()
         if self._log is not None:
             self._log.close()
 
-    async def unsubscribe(self) -> None:
-        """Deliver nothing new, finish what is in hand; iteration ends when that is done."""
-        self._runtime.run(self._host.unsubscribe)
+    # -- subscriptions ------------------------------------------------------------------------------------------
+
+    async def subscribe(
+        self,
+        subscription: str,
+        *,
+        acknowledge: Acknowledge = "application",
+        start: Literal["now", "beginning"] = "now",
+        progress: Mapping[str, int] | None = None,
+    ) -> None:
+        """Take part in the group of `$shared/GROUP/FILTER` (or `$queue/FILTER`); anything else is a topic filter that
+        is read alone: from `start`, and streams in `progress` (as `progress` told it in an earlier life) from there.
+
+        `acknowledge="delivery"`: messages are acknowledged when they are handed over.  Raises `ConfigurationError` for
+        what is malformed or subscribed already.
+        """
+        wanted = parse_wanted(subscription, acknowledge, start, progress)
+        if subscription in self._ids:
+            raise ConfigurationError("subscription", subscription, "is subscribed already; unsubscribe first")
+        self._begin(subscription, wanted)
+
+    async def unsubscribe(self, subscription: str) -> None:
+        """Deliver nothing new of it, and finish what is in hand.  It may be subscribed to again at once.
+
+        Raises `ConfigurationError` where it is not subscribed.
+        """
+        if subscription not in self._ids:
+            raise ConfigurationError("subscription", subscription, "is not subscribed")
+        self._flush_acks()
+        name = self._ids.pop(subscription)
+        self._runtime.run(lambda now_ns: self._host.on_unsubscribe(name, now_ns))
+
+    def progress(self, subscription: str) -> dict[str, int]:
+        """How far a topic filter that is read alone has been read: stream -> next offset.  Keep it, and give it to
+        `subscribe` in the next life.  Acknowledgements of this turn of the loop are counted.
+
+        Raises `ConfigurationError` where it is not subscribed.
+        """
+        if subscription not in self._ids:
+            raise ConfigurationError("subscription", subscription, "is not subscribed")
+        self._flush_acks()
+        return dict(self._progress.get(self._ids[subscription], {}))
+
+    def _begin(self, subscription: str, wanted: Shared | Private) -> None:
+        def act(now_ns: int) -> list[Any]:
+            name, out = self._host.on_subscribe(wanted, now_ns)
+            self._ids[subscription], self._names[name] = name, subscription
+            if isinstance(wanted, Private):
+                self._progress[name] = dict(wanted.progress)
+            return out
+
+        self._runtime.run(act)
 
     # -- messages -----------------------------------------------------------------------------------------------
 
@@ -163,7 +232,7 @@ class SharedSubscription:
             yield batch[0]
 
     async def batches(self, limit: int) -> AsyncIterator[list[Delivered]]:
-        """At most `limit` messages of one stream at a time, handed over in one step."""
+        """At most `limit` messages of one stream at a time, handed over in one step; until no subscription is left."""
         while True:
             self._ready.clear()
             self._raise_failure()
@@ -171,16 +240,17 @@ class SharedSubscription:
             if batch:
                 yield batch
                 await self._yield()
-            elif self._host.ended:
+            elif not self._host.parties:
                 return
             else:
                 await self._ready.wait()
 
-    def acknowledge(self, stream: str, grant: int, first: int, last: int) -> None:
-        """Messages `first`..`last` are dealt with; ranges that touch are told together, at the end of this turn."""
+    def acknowledge(self, owner: str, stream: str, grant: int, first: int, last: int) -> None:
+        """Messages `first`..`last` are dealt with (the other words as `Delivered` has them); ranges that touch are told
+        together, at the end of this turn."""
         if not self._acks:
             asyncio.get_running_loop().call_soon(self._flush_acks)
-        ranges = self._acks.setdefault((stream, grant), [])
+        ranges = self._acks.setdefault((owner, stream, grant), [])
         if ranges and ranges[-1][1] + 1 == first:
             ranges[-1][1] = last
         else:
@@ -192,10 +262,11 @@ class SharedSubscription:
         taken = self._taken
         if taken is None:
             return []
-        payloads = self._payloads[taken.stream].take(taken.grant, taken.first, taken.last)
+        payloads = self._payloads[reading_key(taken.owner, taken.stream)].take(taken.grant, taken.first, taken.last)
+        subscription = self._names[self._host.subscription_of(taken.owner)]
         return [
-            Delivered(self, taken.stream, taken.grant, taken.first + position, payload)
-            for position, payload in enumerate(payloads)
+            Delivered(self, taken, subscription, offset, payload)
+            for offset, payload in enumerate(payloads, taken.first)
         ]
 
     async def _yield(self) -> None:
@@ -206,11 +277,10 @@ class SharedSubscription:
 
     def _flush_acks(self) -> None:
         acks, self._acks = self._acks, {}
-        for (stream, grant), ranges in acks.items():
+        for (owner, stream, grant), ranges in acks.items():
             for first, last in ranges:
-                self._runtime.run(
-                    lambda now_ns, s=stream, g=grant, a=first, b=last: self._host.acknowledge(s, g, a, b, now_ns)  # type: ignore[misc]
-                )
+                ack = partial(self._host.acknowledge, owner, stream, grant, first, last)
+                self._runtime.run(ack)
 
     def _raise_failure(self) -> None:
         if self._runtime.failed is not None:
@@ -219,42 +289,120 @@ class SharedSubscription:
     # -- from the machines --------------------------------------------------------------------------------------
 
     def _told(self, party: str, event: Event) -> None:
-        if isinstance(event, Deliver):
-            self._taken = event
-        elif isinstance(event, Ready | Destroyed):
-            self._ready.set()
+        match event:
+            case Deliver():
+                self._taken = event
+            case ReadTo(name, stream, progress):
+                self._progress[name][stream] = progress
+            case Ended(name):
+                self._names.pop(name, None)
+                self._progress.pop(name, None)
+                self._ready.set()
+            case Ready():
+                self._ready.set()
 
-    async def _fetch(self, party: str, request: Any) -> tuple[Answer, ...]:
+    async def _ask(self, party: str, request: Any) -> tuple[Answer, ...]:
+        if isinstance(request, ListStreams):
+            return await self._store.ask(request)
         if not isinstance(request, Fetch):
-            raise LocalProtocolError("session", "-", type(request).__name__, "", "a consumer only fetches")
+            raise LocalProtocolError("session", "-", type(request).__name__, "", "a consumer only lists and fetches")
         answer, payloads = await self._store.fetch(request)
         self._fetched = payloads
         return (answer,)
 
     def _answered(self, party: str, answer: Answer, now_ns: int) -> list[Any]:
-        out = self._host.answer(answer, now_ns)
+        """The payloads of an answer to the open fetch are kept, if the session has counted them."""
+        before = self._session
+        out = self._host.answer(party, answer, now_ns)
         if isinstance(answer, Fetched):
-            for batch, payloads in zip(answer.batches, self._fetched, strict=True):
-                self._keep(batch, payloads)
+            if before.status is FETCHING and before.fetch_n == answer.n:
+                for key, batch, payloads in zip(before.asked, answer.batches, self._fetched, strict=True):
+                    self._keep(key, batch, payloads)
             self._fetched = []
             self._forget_uninstalled()
         return out
 
-    def _keep(self, batch: Batch, payloads: list[bytes]) -> None:
+    @property
+    def _session(self) -> SessionRecord:
+        record: SessionRecord = self._host.nodes[self._host.session].record
+        return record
+
+    def _keep(self, key: str, batch: Batch, payloads: list[bytes]) -> None:
         """The payloads of what the session has taken in."""
-        reading = self._host.nodes[self._host.session].record.readings.get(batch.stream)
+        reading = self._session.readings.get(key)
         if reading is None or reading.grant != batch.grant or reading.fetched != batch.last + 1 or not payloads:
             return
-        kept = self._payloads.get(batch.stream)
+        kept = self._payloads.get(key)
         if kept is None or kept.grant != batch.grant:
-            kept = self._payloads[batch.stream] = Payloads(batch.grant, batch.first)
+            kept = self._payloads[key] = Payloads(batch.grant, batch.first)
         kept.add(batch.first, payloads)
 
     def _forget_uninstalled(self) -> None:
-        readings = self._host.nodes[self._host.session].record.readings
+        readings = self._session.readings
         if len(self._payloads) > len(readings):
-            for stream in [stream for stream in self._payloads if stream not in readings]:
-                del self._payloads[stream]
+            for key in [key for key in self._payloads if key not in readings]:
+                del self._payloads[key]
+
+
+class SharedSubscription(SharedSession):
+    """A member of one consumer group; use it as `async with`, then iterate.
+
+    `subscription`: `$shared/GROUP/FILTER`; `acknowledge` as for `SharedSession.subscribe`, everything else as for
+    `SharedSession`.
+    """
+
+    def __init__(
+        self,
+        subscription: str,
+        *,
+        leader: str | Sequence[str],
+        store: str | Path,
+        acknowledge: Acknowledge = "application",
+        **options: Any,
+    ) -> None:
+        super().__init__(leader=leader, store=store, **options)
+        self.subscription = subscription
+        self.group, self.filter = parse_filter(subscription)
+        self._wanted = parse_wanted(subscription, acknowledge, "now", None)
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        self._begin(self.subscription, self._wanted)
+        return self
+
+    async def unsubscribe(self, subscription: str = "") -> None:
+        """Deliver nothing new, finish what is in hand; iteration ends when that is done."""
+        await super().unsubscribe(subscription or self.subscription)
+
+
+def parse_wanted(
+    subscription: str, acknowledge: Acknowledge, start: str, progress: Mapping[str, int] | None
+) -> Shared | Private:
+    """What to subscribe to; raises `ConfigurationError` where a word of it is wrong."""
+    if acknowledge not in ("application", "delivery"):
+        raise ConfigurationError("acknowledge", acknowledge, 'must be "application" or "delivery"')
+    if start not in STARTS:
+        raise ConfigurationError("start", start, 'must be "now" or "beginning"')
+    at_delivery = acknowledge == "delivery"
+    if subscription.startswith(SHARED):
+        if progress is not None or start != "now":
+            rule = "is the group's: give no start and no progress with a shared subscription"
+            raise ConfigurationError("start", start if progress is None else dict(progress), rule)
+        return Shared(*parse_filter(subscription), at_delivery)
+    check_filter(subscription, subscription)
+    return Private(subscription, STARTS[start], Map(progress or {}), at_delivery)
+
+
+def parse_leaders(leader: str | Sequence[str]) -> dict[str, Address]:
+    """Name -> address of each leader host: `leader`, and for more of them names that no node can have.
+
+    Raises `ConfigurationError` for an address that is none, for none at all, and for too many.
+    """
+    texts = [text.strip() for text in leader.split(",")] if isinstance(leader, str) else list(leader)
+    addresses = list(dict.fromkeys(parse_address(text) for text in texts))
+    if not 1 <= len(addresses) <= LEADERS_MAX:
+        raise ConfigurationError("leader", leader, f"must be 1 to {LEADERS_MAX} addresses HOST:PORT")
+    return {"leader" if number == 1 else f"leader:{number}": one for number, one in enumerate(addresses, 1)}
 
 
 class Payloads:

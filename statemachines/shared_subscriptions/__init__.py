@@ -1,8 +1,9 @@
-"""Durable shared subscriptions: Borrower, Stream, Leader, Assignment (source: EIP-0028)."""
+"""Durable shared subscriptions: Borrower, Stream, Session, Private, Leader, Assignment (source: EIP-0028)."""
 
 from statemachines.shared_subscriptions.borrower import BORROWER
 from statemachines.shared_subscriptions.leader import LEADER
+from statemachines.shared_subscriptions.private import PRIVATE
 from statemachines.shared_subscriptions.session import SESSION
 
-MACHINES = (BORROWER, SESSION, LEADER)
+MACHINES = (BORROWER, SESSION, PRIVATE, LEADER)
 """The machines of the protocol; each names its child machines."""

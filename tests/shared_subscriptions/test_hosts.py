@@ -6,7 +6,6 @@ import pytest
 
 from statemachines.kernel import Ask, ConfigurationError, RemoteProtocolError, Send, Tell
 from statemachines.shared_subscriptions import registry as registry_module
-from statemachines.shared_subscriptions.borrower import Destroyed
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.group_store import StoreFailed
 from statemachines.shared_subscriptions.message import (
@@ -22,7 +21,8 @@ from statemachines.shared_subscriptions.message import (
     UpdateProgress,
 )
 from statemachines.shared_subscriptions.registry import Registry
-from statemachines.shared_subscriptions.session import SessionStatus
+from statemachines.shared_subscriptions.session import Ended
+from statemachines.shared_subscriptions.session_record import FETCHING, Lease
 from statemachines.shared_subscriptions.stream_store import Batch, Fetched
 from statemachines.shared_subscriptions.subscription import Subscription
 
@@ -54,8 +54,8 @@ def test_grants_and_leases_reach_the_session():
     host = connected()
     host.fire(3 * MS)
     session = host.nodes[host.session].record
-    assert session.status is SessionStatus.FETCHING
-    assert set(session.readings) == {"s"}
+    assert session.status is FETCHING
+    assert set(session.readings) == {"c1~1/1 s"}
 
 
 def test_a_borrower_that_ends_itself_is_followed_by_another_that_knows_the_epoch():
@@ -66,7 +66,7 @@ def test_a_borrower_that_ends_itself_is_followed_by_another_that_knows_the_epoch
     assert sends(out) == [("leader-1", LeaderWanted("c1~1/2", "g", "#"))]
     assert host.nodes["c1~1/2"].record.epoch == 3
     session = host.nodes[host.session].record
-    assert session.status is SessionStatus.PAUSED, "the lease went with the borrower"
+    assert dict(session.leases) == {"c1~1/2": Lease()}, "the lease went with the borrower"
     assert not session.readings
 
 
@@ -82,7 +82,7 @@ def test_the_end_of_a_subscription_is_told_to_the_application():
     host = connected()
     out = host.disconnect(5 * MS)
     assert host.ended
-    assert (host.borrower, Tell(Destroyed("c1~1/1", False, 3))) in out
+    assert (host.session, Tell(Ended("c1~1/1"))) in out
     assert host.take(10, 6 * MS) == []
     assert host.disconnect(7 * MS) == []
 
@@ -91,10 +91,10 @@ def test_due_timers_of_every_machine_fire_before_anything_else():
     host = connected()
     host.fire(3 * MS)
     fetch = host.nodes[host.session].record.fetch_n
-    host.answer(Fetched(fetch, (Batch("s", 1, 0, 4, False),)), 4 * MS)
+    host.answer(host.session, Fetched(fetch, (Batch("s", 1, 0, 4, False),)), 4 * MS)
     assert [effect for _, effect in host.take(1, 5 * MS) if isinstance(effect, Tell)]
     out = host.take(10, 60_000 * MS)
-    assert host.nodes[host.session].record.status is SessionStatus.PAUSED, "the end of the lease was due first"
+    assert not host.nodes[host.session].record.leases[host.borrower].held, "the end of the lease was due first"
     assert not [effect for _, effect in out if isinstance(effect, Tell)]
     assert [message for _, message in sends(out) if isinstance(message, Ping)]
 
