@@ -60,8 +60,8 @@ class Agent(Host):
     """`host` is the incarnation of the process (`consumer-1~3`); `registries`: the nodes where leaders are found, one
     or several, asked in turn.
 
-    A subscription goes by the id of its first borrower.  `parties`: id of each borrower that lives -> its
-    subscription; `recreated` counts those that had to end themselves.
+    A subscription goes by the id of its first borrower.  `shared`: those that have not ended; `parties`: id of each
+    borrower that lives -> its subscription; `recreated` counts those that had to end themselves.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Agent(Host):
         subscription = self._fresh()
         self.shared[subscription] = wanted
         out = self.fire(now_ns)
-        for party, event in self._borrow(subscription, subscription, 0, now_ns):
+        for party, event in self._begin(subscription, now_ns):
             out += self.feed(party, event, now_ns)
         return subscription, out
 
@@ -143,16 +143,17 @@ class Agent(Host):
 
     # -- inside -------------------------------------------------------------------------------------------------
 
+    def _begin(self, subscription: str, now_ns: int) -> Inward:
+        """The first party of a new subscription, and what makes it begin: here is the place for what must be done
+        before there is a borrower.  It goes by the id of the subscription."""
+        return self._borrow(subscription, subscription, 0, now_ns)
+
     def _borrow(self, subscription: str, borrower: str, epoch: int, now_ns: int) -> Inward:
         """A new borrower for the subscription, and what makes it begin."""
         wanted = self.shared[subscription]
         configuration = self.configuration
         record = BorrowerRecord(borrower, wanted.group, wanted.filter, self.registries, configuration, epoch=epoch)
         self._enter(subscription, BORROWER, record, now_ns)
-        return self._start(borrower, wanted)
-
-    def _start(self, borrower: str, wanted: Shared) -> Inward:
-        """What makes a new borrower look for its leader: here is the place for what must come before."""
         return ((borrower, Start()),)
 
     def _remember(self, borrower: str, reports: tuple[Report, ...]) -> None:
