@@ -104,7 +104,8 @@ class Agent(Host):
 
     def on_unsubscribe(self, subscription: str, now_ns: int) -> list[Outgoing]:
         """Finish what is in hand, then end; nothing happens if it has ended or is about to."""
-        return self.feed(self.party_of(subscription), OnUnsubscribe(), now_ns)
+        out = self.fire(now_ns)  # what is due may put another borrower in the place of this one
+        return out + self.feed(self.party_of(subscription), OnUnsubscribe(), now_ns)
 
     def on_disconnect(self, now_ns: int) -> list[Outgoing]:
         """The session goes: say what is known of every subscription, and end at once."""

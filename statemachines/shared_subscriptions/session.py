@@ -143,12 +143,9 @@ def may_fetch(record: SessionRecord, reading: Reading | None) -> bool:
 
 def wants_fetch(record: SessionRecord, reading: Reading) -> bool:
     """It has room and a future, and its owner a lease."""
-    ahead = reading.fetched - reading.progress
-    return (
-        2 * ahead <= record.buffer
-        and not (reading.finishing or reading.ended)
-        and record.leases[reading.owner].held  # once it holds again the owner's readings are queued
-    )
+    if reading.finishing or reading.ended or 2 * (reading.fetched - reading.progress) > record.buffer:
+        return False
+    return record.leases[reading.owner].held
 
 
 def may_deliver(record: SessionRecord, reading: Reading) -> bool:

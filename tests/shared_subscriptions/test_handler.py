@@ -126,6 +126,17 @@ def test_SS_171_unsubscribing_reaches_the_borrower_of_the_moment_and_nobody_twic
     assert bench.host.parties == {}
 
 
+def test_SS_171_an_unsubscribe_that_meets_a_due_timer_reaches_whoever_follows():
+    bench = Bench()
+    name = bench.subscribe()
+    bench.connect("c1~1/1")
+    bench.run(1_000)
+    bench.do(bench.host.on_unsubscribe(name, 60_000 * MS))
+    assert bench.host.recreated == 1, "the ping was not answered for a minute"
+    assert bench.told[-1] == Ended(name)
+    assert bench.host.parties == {}
+
+
 def test_SS_171_when_the_session_goes_every_subscription_says_what_is_known():
     bench = Bench()
     names = [bench.subscribe(), bench.subscribe(Shared("h", "#"))]
