@@ -5,9 +5,10 @@ progress is the application's to keep, which is told of it.  So no leader, no le
 
     idle -> listing -> reading -> listing ... -> destroyed
 
-Streams that the application has progress of are read from there on, at once.  With a filter the store is asked every
-renew_streams for streams that match.  Where those begin that the first whole listing finds, `start` says; a stream
-that appears later is read from its first message.
+With a filter the store is asked every renew_streams for streams that match; without one the streams are those that the
+application has progress of.  Those are read from there on.  Where others begin that the first whole listing finds,
+`start_ns` says; a stream that appears later is read from its first message, and not before all that is known of earlier
+generations of its shard has been read to the end.
 """
 
 from __future__ import annotations
@@ -74,8 +75,9 @@ LIVING = (LISTING, READING)
 
 class PrivateRecord(msgspec.Struct, frozen=True, gc=False):
     """One private subscription.  `filter`: of topics ("" = only streams in `progress`); `progress`: stream -> next
-    offset to read, of every stream that is known; `list_n`, `after`: the listing that is open, and how far it has come;
-    `seen`: what it has found; `listed`: some listing was whole."""
+    offset to read, of every stream that is known; `installed`: those that the session reads.  `list_n`, `after`: the
+    listing that is open, and how far it has come; `seen`: stream -> rank (shard, generation) of what it has found;
+    `listed`: some listing was whole."""
 
     id: str
     filter: str
@@ -83,9 +85,10 @@ class PrivateRecord(msgspec.Struct, frozen=True, gc=False):
     renew_ns: int = 1_000 * MS
     status: PrivateStatus = IDLE
     progress: Map[str, int] = Map()
+    installed: Map[str, bool] = Map()
     list_n: int = 0
     after: str = ""
-    seen: Map[str, bool] = Map()
+    seen: Map[str, tuple[int, int]] = Map()
     listed: bool = False
 
 
@@ -114,22 +117,22 @@ def has_ended(record: PrivateRecord, event: StreamProgress) -> bool:
 
 def advances(record: PrivateRecord, event: StreamProgress) -> bool:
     """Of a stream that is read, and further than what is known."""
-    return event.progress > record.progress.get(event.stream, END_OF_STREAM)
+    return event.stream in record.installed and event.progress > record.progress[event.stream]
 
 
 # -- actions --------------------------------------------------------------------------------------------------------
 
 
 def install_known(record: PrivateRecord, event: Start, now_ns: int) -> tuple[PrivateRecord, Effects]:
-    return record, tuple(
-        Tell(Install(record.id, stream, 0, at)) for stream, at in in_order(record.progress) if at != END_OF_STREAM
-    )
+    return install(record, [stream for stream, at in in_order(record.progress) if at != END_OF_STREAM])
 
 
-def install_known_and_list(record: PrivateRecord, event: Start, now_ns: int) -> tuple[PrivateRecord, Effects]:
-    record, effects = install_known(record, event, now_ns)
-    record, asked = ask_first_page(record, event, now_ns)
-    return record, effects + asked
+def install(record: PrivateRecord, streams: list[str]) -> tuple[PrivateRecord, Effects]:
+    installed = record.installed
+    for stream in streams:
+        installed = installed.set(stream, True)
+    tells = tuple(Tell(Install(record.id, stream, 0, record.progress[stream])) for stream in streams)
+    return replace(record, installed=installed), tells
 
 
 def ask_first_page(record: PrivateRecord, event: Event, now_ns: int) -> tuple[PrivateRecord, Effects]:
@@ -143,34 +146,53 @@ def ask_page(record: PrivateRecord) -> tuple[PrivateRecord, Effects]:
 
 
 def add_page_and_go_on(record: PrivateRecord, event: StreamsListed, now_ns: int) -> tuple[PrivateRecord, Effects]:
-    record, installed = add_page(record, event)
+    record, told = add_page(record, event)
     record, asked = ask_page(replace(record, after=event.streams[-1].stream))
-    return record, installed + asked
+    return record, told + asked
 
 
 def add_last_page(record: PrivateRecord, event: StreamsListed, now_ns: int) -> tuple[PrivateRecord, Effects]:
-    """The listing is whole: what it did not find of what was known is gone from the store."""
-    known = keys_in_order(record.progress) if record.listed else []
-    record, effects = add_page(record, event)
-    progress = record.progress
-    for stream in known:
-        if stream not in record.seen:
-            progress = progress.delete(stream)
-            effects = (*effects, Tell(Uninstall(record.id, stream, 0)))
-    return replace(record, progress=progress, seen=Map(), listed=True), effects
+    """The listing is whole: what it did not find any more is dropped, and whose turn it is is read."""
+    record, told = add_page(record, event)
+    record, dropped = drop_unseen(record) if record.listed else (record, ())
+    record, installed = install(record, streams_in_turn(record))
+    return replace(record, seen=Map(), listed=True), told + dropped + installed
 
 
 def add_page(record: PrivateRecord, event: StreamsListed) -> tuple[PrivateRecord, Effects]:
-    """Install what is new."""
+    """Where a new stream begins is its progress; the application is told, since a later life goes on from there."""
     progress, seen = record.progress, record.seen
-    effects: list[Tell] = []
+    told: list[Tell] = []
     for info in event.streams:
-        seen = seen.set(info.stream, True)
+        seen = seen.set(info.stream, (info.shard, info.generation))
         if info.stream not in progress:
             progress = progress.set(info.stream, info.first)
-            effects.append(Tell(Install(record.id, info.stream, 0, info.first)))
-            effects.append(Tell(ReadTo(record.id, info.stream, info.first)))
-    return replace(record, progress=progress, seen=seen), tuple(effects)
+            told.append(Tell(ReadTo(record.id, info.stream, info.first)))
+    return replace(record, progress=progress, seen=seen), tuple(told)
+
+
+def drop_unseen(record: PrivateRecord) -> tuple[PrivateRecord, Effects]:
+    progress, installed = record.progress, record.installed
+    effects: list[Tell] = []
+    for stream in [stream for stream in keys_in_order(progress) if stream not in record.seen]:
+        progress = progress.delete(stream)
+        if stream in installed:
+            installed = installed.delete(stream)
+            effects.append(Tell(Uninstall(record.id, stream, 0)))
+    return replace(record, progress=progress, installed=installed), tuple(effects)
+
+
+def streams_in_turn(record: PrivateRecord) -> list[str]:
+    """Not read yet, not read to the end, and of the earliest generation of their shard that has such streams."""
+    unread = [(stream, rank) for stream, rank in in_order(record.seen) if record.progress[stream] != END_OF_STREAM]
+    earliest: dict[int, int] = {}
+    for _, (shard, generation) in unread:
+        earliest[shard] = min(generation, earliest.get(shard, generation))
+    return [
+        stream
+        for stream, (shard, generation) in unread
+        if generation == earliest[shard] and stream not in record.installed
+    ]
 
 
 def keep_progress(record: PrivateRecord, event: StreamProgress, now_ns: int) -> tuple[PrivateRecord, Effects]:
@@ -180,6 +202,7 @@ def keep_progress(record: PrivateRecord, event: StreamProgress, now_ns: int) -> 
 
 def keep_end(record: PrivateRecord, event: StreamProgress, now_ns: int) -> tuple[PrivateRecord, Effects]:
     record, effects = keep_progress(record, event, now_ns)
+    record = replace(record, installed=record.installed.delete(event.stream))
     return record, (Tell(Uninstall(record.id, event.stream, 0)), *effects)
 
 
@@ -191,17 +214,17 @@ EVERY = (IDLE, LISTING, READING)
 
 # fmt: off
 ROWS = (
-    #   on              from     to         do                      when          clause
-    Row(Start,          IDLE,    LISTING,   install_known_and_list, has_filter,   "SS-190"),
-    Row(Start,          IDLE,    READING,   install_known,          None,         "SS-190"),
-    Row(StreamsListed,  LISTING, STAY,      add_page_and_go_on,     is_page,      "SS-191"),
-    Row(StreamsListed,  LISTING, READING,   add_last_page,          is_last_page, "SS-191"),
-    Row(FetchFailed,    LISTING, READING,   None,                   is_open,      "SS-192"),
-    Row(RenewTimer,     READING, LISTING,   ask_first_page,         has_filter,   "SS-191"),
-    Row(StreamProgress, LIVING,  STAY,      keep_end,               has_ended,    "SS-193"),
-    Row(StreamProgress, LIVING,  STAY,      keep_progress,          advances,     "SS-193"),
-    Row(OnUnsubscribe,  EVERY,   DESTROYED, go,                     None,         "SS-194"),
-    Row(OnDisconnect,   EVERY,   DESTROYED, go,                     None,         "SS-194"),
+    #   on              from     to         do                  when          clause
+    Row(Start,          IDLE,    LISTING,   ask_first_page,     has_filter,   "SS-190"),
+    Row(Start,          IDLE,    READING,   install_known,      None,         "SS-190"),
+    Row(StreamsListed,  LISTING, STAY,      add_page_and_go_on, is_page,      "SS-191"),
+    Row(StreamsListed,  LISTING, READING,   add_last_page,      is_last_page, "SS-191"),
+    Row(FetchFailed,    LISTING, READING,   None,               is_open,      "SS-192"),
+    Row(RenewTimer,     READING, LISTING,   ask_first_page,     has_filter,   "SS-191"),
+    Row(StreamProgress, LIVING,  STAY,      keep_end,           has_ended,    "SS-193"),
+    Row(StreamProgress, LIVING,  STAY,      keep_progress,      advances,     "SS-193"),
+    Row(OnUnsubscribe,  EVERY,   DESTROYED, go,                 None,         "SS-194"),
+    Row(OnDisconnect,   EVERY,   DESTROYED, go,                 None,         "SS-194"),
     Ignore((Start,),                      LIVING,          "SS-190"),
     Ignore((StreamsListed, FetchFailed),  EVERY,           "SS-192"),
     Ignore((RenewTimer,),                 EVERY,           "SS-192"),
@@ -210,15 +233,14 @@ ROWS = (
 # fmt: on
 
 
-def seen_is_known(record: PrivateRecord) -> bool:
-    """Of every stream that a listing has found, a progress is known."""
-    return all(stream in record.progress for stream in keys_in_order(record.seen))
+def is_known(record: PrivateRecord) -> bool:
+    """Of every stream that is read, and of every one that a listing has found, a progress is known."""
+    return all(name in record.progress for name in (*keys_in_order(record.installed), *keys_in_order(record.seen)))
 
 
 def touched_is_known(record: PrivateRecord, event: Event) -> bool:
-    if not isinstance(event, StreamsListed):
-        return True
-    return all(info.stream in record.progress for info in event.streams if info.stream in record.seen)
+    names = [info.stream for info in event.streams] if isinstance(event, StreamsListed) else []
+    return all(name in record.progress for name in names if name in record.seen or name in record.installed)
 
 
 PRIVATE = Fsm(
@@ -229,5 +251,5 @@ PRIVATE = Fsm(
     final=(DESTROYED,),
     rows=ROWS,
     timers=(Timer("renew", RenewTimer, (READING,), lambda record: record.renew_ns),),
-    invariants=(Invariant("seen-is-known", "SS-191", seen_is_known, touched_is_known),),
+    invariants=(Invariant("progress-known", "SS-191", is_known, touched_is_known),),
 )

@@ -40,7 +40,8 @@ class Bench:
         return self.node.fire(self.now)
 
     def listed(self, *found, more=False):
-        infos = tuple(StreamInfo(stream, 0, 0, first) for stream, first in found)
+        """A page: (stream, first) or (stream, first, shard, generation)."""
+        infos = tuple(StreamInfo(one[0], *(one[2:] or (0, 0)), one[1]) for one in found)
         return self.feed(StreamsListed(self.node.record.list_n, infos, more))
 
     @property
@@ -52,29 +53,42 @@ def ask(n, start_ns, after=""):
     return Ask("stream_store", ListStreams(n, "#", start_ns, after, private_module.STREAMS_PER_PAGE))
 
 
-def installed(stream, at):
-    return [Tell(Install(P, stream, 0, at)), Tell(ReadTo(P, stream, at))]
+def read_to(stream, at):
+    return Tell(ReadTo(P, stream, at))
 
 
-def test_SS_190_what_the_application_has_progress_of_is_installed_at_once():
+def install(stream, at):
+    return Tell(Install(P, stream, 0, at))
+
+
+def uninstall(stream):
+    return Tell(Uninstall(P, stream, 0))
+
+
+def test_SS_190_with_a_filter_it_lists_and_reads_on_where_the_application_says():
     bench = Bench(b=7, a=3, ended=END_OF_STREAM)
-    assert bench.begun == [Tell(Install(P, "a", 0, 3)), Tell(Install(P, "b", 0, 7)), ask(1, NOW)]
+    assert bench.begun == [ask(1, NOW)]
     assert bench.feed(Start()) == []
-    alone = Bench("", a=3)
-    assert alone.begun == [Tell(Install(P, "a", 0, 3))]
-    assert alone.status is READING
-    assert alone.renew() == [], "without a filter nothing is listed"
+    assert bench.listed(("a", 9), ("b", 9), ("ended", 9)) == [install("a", 3), install("b", 7)]
 
 
-def test_SS_191_streams_are_listed_in_pages_and_begin_where_the_subscription_does(monkeypatch):
+def test_SS_190_without_a_filter_what_the_application_knows_is_read_at_once():
+    bench = Bench("", b=7, a=3, ended=END_OF_STREAM)
+    assert bench.begun == [install("a", 3), install("b", 7)]
+    assert bench.status is READING
+    assert bench.renew() == [], "and nothing is listed"
+
+
+def test_SS_191_streams_are_listed_in_pages_and_begin_where_the_subscription_does():
     bench = Bench()
-    assert bench.listed(("a", 5), more=True) == [*installed("a", 5), ask(2, NOW, "a")]
+    assert bench.listed(("a", 5), more=True) == [read_to("a", 5), ask(2, NOW, "a")]
     assert bench.status is LISTING
-    assert bench.listed(("b", 9)) == installed("b", 9)
+    assert bench.listed(("b", 9)) == [read_to("b", 9), install("a", 5), install("b", 9)]
     assert bench.status is READING
     assert bench.renew() == [ask(3, BEGINNING)]
     assert bench.now == 1_000 * MS
-    assert bench.listed(("a", 0), ("b", 0), ("c", 0)) == installed("c", 0), "it appeared later: all of it"
+    found = bench.listed(("a", 0), ("b", 0), ("c", 0))
+    assert found == [read_to("c", 0), install("c", 0)], "it appeared later: all of it"
 
 
 def test_SS_191_what_a_whole_listing_does_not_find_is_dropped():
@@ -82,7 +96,7 @@ def test_SS_191_what_a_whole_listing_does_not_find_is_dropped():
     bench.listed(("a", 5), ("b", 5))
     bench.renew()
     assert bench.listed(("b", 0), more=True) == [ask(3, BEGINNING, "b")], "half a listing says nothing"
-    assert bench.listed(("c", 0)) == [*installed("c", 0), Tell(Uninstall(P, "a", 0))]
+    assert bench.listed(("c", 0)) == [read_to("c", 0), uninstall("a"), install("c", 0)]
     assert set(bench.node.record.progress) == {"b", "c"}
 
 
@@ -90,6 +104,19 @@ def test_SS_191_the_first_listing_drops_nothing_that_the_application_knows():
     bench = Bench(old=3)
     bench.listed(("a", 0))
     assert set(bench.node.record.progress) == {"a", "old"}
+
+
+def test_SS_191_generations_of_a_shard_take_their_turn():
+    bench = Bench(start_ns=BEGINNING)
+    streams = (("a0", 0, 0, 0), ("a1", 0, 0, 1), ("b0", 0, 1, 0), ("b1", 0, 1, 1), ("c10", 0, 0, 10))
+    told = [read_to(name, 0) for name, *_ in streams]
+    assert bench.listed(*streams) == [*told, install("a0", 0), install("b0", 0)]
+    bench.feed(StreamProgress("a0", 0, END_OF_STREAM))
+    bench.renew()
+    assert bench.listed(*streams) == [install("a1", 0)]
+    bench.renew()
+    gone = tuple(one for one in streams if one[0] not in ("b0", "a1"))
+    assert bench.listed(*gone) == [uninstall("a1"), uninstall("b0"), install("b1", 0), install("c10", 0)]
 
 
 def test_SS_192_a_listing_that_failed_or_comes_too_late_changes_nothing():
@@ -107,14 +134,16 @@ def test_SS_192_a_listing_that_failed_or_comes_too_late_changes_nothing():
 
 def test_SS_193_progress_is_kept_while_it_grows_and_told():
     bench = Bench(a=3)
-    assert bench.feed(StreamProgress("a", 0, 5)) == [Tell(ReadTo(P, "a", 5))]
+    assert bench.feed(StreamProgress("a", 0, 5)) == [], "it is not read yet"
+    bench.listed(("a", 9))
+    assert bench.feed(StreamProgress("a", 0, 5)) == [read_to("a", 5)]
     for stale in (StreamProgress("a", 0, 4), StreamProgress("a", 0, 5), StreamProgress("x", 0, 5)):
         assert bench.feed(stale) == []
     ended = StreamProgress("a", 0, END_OF_STREAM)
-    assert bench.feed(ended) == [Tell(Uninstall(P, "a", 0)), Tell(ReadTo(P, "a", END_OF_STREAM))]
+    assert bench.feed(ended) == [uninstall("a"), read_to("a", END_OF_STREAM)]
     assert bench.feed(ended) == []
-    bench.listed(("a", 9))
-    assert bench.node.record.progress["a"] == END_OF_STREAM, "it is never read again"
+    bench.renew()
+    assert bench.listed(("a", 9)) == [], "it is never read again"
 
 
 def test_SS_194_it_ends_at_once():
