@@ -38,7 +38,7 @@ from statemachines.shared_subscriptions.handler import Handler, Private
 from statemachines.shared_subscriptions.message import LeaderMessage
 from statemachines.shared_subscriptions.private import BEGINNING, NOW, ReadTo
 from statemachines.shared_subscriptions.session import Deliver, Ended, Ready, SessionRecord
-from statemachines.shared_subscriptions.session_record import FETCHING, reading_key
+from statemachines.shared_subscriptions.session_record import FETCHING, Reading, reading_key
 from statemachines.shared_subscriptions.stream_store import (
     Batch,
     Fetch,
@@ -333,7 +333,7 @@ class SharedSession:
         if reading is None or reading.grant != batch.grant or reading.fetched != batch.last + 1 or not payloads:
             return
         kept = self._payloads.get(key)
-        if kept is None or kept.grant != batch.grant:
+        if kept is None or not kept.is_of(reading, batch.first):
             kept = self._payloads[key] = Payloads(batch.grant, batch.first)
         kept.add(batch.first, payloads)
 
@@ -414,6 +414,10 @@ class Payloads:
         self.grant = grant
         self._first = first
         self._kept: deque[bytes] = deque()
+
+    def is_of(self, reading: Reading, end: int) -> bool:
+        """Whether this is what the reading has up to `end`, or was left by an earlier one of the same number."""
+        return (self.grant, self._first, self._first + len(self._kept)) == (reading.grant, reading.delivered, end)
 
     def add(self, first: int, payloads: list[bytes]) -> None:
         """Keep the payloads from offset `first` on."""
