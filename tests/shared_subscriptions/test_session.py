@@ -170,6 +170,22 @@ def test_SS_101_turns_of_those_without_a_lease_are_passed_by_up_to_one_that_has(
     assert not bench.node.record.readings[A].queued
 
 
+def test_SS_101_a_turn_passed_by_in_the_middle_of_the_queue_comes_again_with_the_lease():
+    bench = Bench(a=5, b=5)
+    bench.feed(Admit(C))
+    bench.feed(Install(B, "a", 1, 0))
+    bench.feed(Install(C, "b", 1, 0))
+    bench.feed(LeaseBegan(B))
+    record, _ = session.begin(bench.node.record, LeaseBegan(C), 0)
+    bench.node.record, _ = session.end(record, LeaseEnded(C), 0)
+    bench.tick()
+    assert [one.stream for one in bench.asks[0].slices] == ["a"]
+    bench.serve()
+    bench.feed(LeaseBegan(C))
+    bench.settle()
+    assert bench.node.record.readings[reading_key(C, "b")].fetched == 5
+
+
 def test_SS_102_a_stream_is_read_from_its_progress_under_its_grant():
     bench = Bench(a=5).reading(progress=3)
     assert bench.feed(Take(10)) == [Deliver(B, "a", 1, 3, 4)]
