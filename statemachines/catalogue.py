@@ -60,6 +60,7 @@ PROTOCOLS: Final = (
         borrower="borrower",
         stream="stream",
         session="session",
+        private="private",
         leader="leader",
         member="member",
         assignment="assignment",

@@ -26,7 +26,7 @@ Fed = tuple[Event, int]
 
 def new_record() -> BorrowerRecord:
     """A borrower before its first event."""
-    return BorrowerRecord(BORROWER_ID, "group", "orders/#", REGISTRY, Configuration().check())
+    return BorrowerRecord(BORROWER_ID, "group", "orders/#", (REGISTRY,), Configuration().check())
 
 
 def stream_name(number: int) -> str:

@@ -59,7 +59,7 @@ def by_transitions(*machines: Fsm[Any]) -> Iterator[None]:
 
 def hand_borrower(record: BorrowerRecord) -> HandBorrower:
     """A borrower written by hand, as new as the record."""
-    return HandBorrower(record.id, record.group, record.filter, record.registry, record.configuration)
+    return HandBorrower(record.id, record.group, record.filter, record.registries[0], record.configuration)
 
 
 def held_hand(streams: int) -> HandBorrower:

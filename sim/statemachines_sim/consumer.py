@@ -65,9 +65,15 @@ class Consumer(Process):
         """Unsubscribe."""
         self._run(self._unsubscribe)
 
+    def resubscribe(self) -> None:
+        """Unsubscribe, and subscribe again at once: the old borrower finishes while the new one connects."""
+        self._run(self._unsubscribe)
+        self._run(self.start)
+
     def crash(self) -> None:
         super().crash()
-        self.world.monitors.died(self.host.borrower, self._env.now)
+        for borrower in self.host.parties:
+            self.world.monitors.died(borrower, self._env.now)
 
     def _unsubscribe(self) -> None:
         self.perform(self.host.unsubscribe(self.local_now()), self._env.now)
@@ -78,6 +84,6 @@ class Consumer(Process):
 
     def _finish(self, done: Deliver) -> None:
         self._busy = False
-        out = self.host.acknowledge(done.stream, done.grant, done.first, done.last, self.local_now())
-        self.perform(out, self._env.now)
+        held = (done.owner, done.stream, done.grant, done.first, done.last)
+        self.perform(self.host.acknowledge(*held, self.local_now()), self._env.now)
         self._go_on()

@@ -43,12 +43,14 @@ class Load(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Members(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Who takes part: all from the start, `join_s` more consumers later; `leave_s`: one unsubscribes."""
+    """Who takes part: all from the start, `join_s` more consumers later; `leave_s`: one unsubscribes;
+    `resubscribe_s`: one unsubscribes and subscribes again, ten times in quick succession."""
 
     consumers: int = 3
     leaders: int = 1
     join_s: tuple[float, ...] = ()
     leave_s: tuple[float, ...] = ()
+    resubscribe_s: tuple[float, ...] = ()
 
 
 class Net(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -138,7 +140,12 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for name, (low, high) in self._ranges():
             if not 0 <= low <= high <= 1_000_000:
                 raise ConfigurationError(name, [low, high], "must be a range [low, high] with 0 <= low <= high")
-        for name, times in (("members.join_s", self.members.join_s), ("members.leave_s", self.members.leave_s)):
+        members = self.members
+        for name, times in (
+            ("members.join_s", members.join_s),
+            ("members.leave_s", members.leave_s),
+            ("members.resubscribe_s", members.resubscribe_s),
+        ):
             if any(not 0 <= at < self.phases.safety_s for at in times):
                 raise ConfigurationError(name, list(times), "must lie in the safety phase")
         if not self.rates or any(not 0 < rate <= 1 for rate in self.rates):

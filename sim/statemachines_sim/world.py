@@ -43,6 +43,9 @@ from statemachines_sim.swarm import settle
 TICK = S // 4
 """How often the liveness phase looks whether it is done."""
 
+RESUBSCRIBES, RESUBSCRIBE_NS = 10, S // 200
+"""A quick resubscribe is so many, so far apart."""
+
 
 class Outcome(msgspec.Struct, frozen=True):
     """What a run came to.  `monitor` and `detail`: the property that broke ("" = everything held).
@@ -170,6 +173,9 @@ class World:
             self._at(int(at * S), self._join, f"consumer-{members.consumers + number + 1}")
         for number, at in enumerate(members.leave_s):
             self._at(int(at * S), self._leave, f"consumer-{number + 1}")
+        for number, at in enumerate(members.resubscribe_s):
+            for turn in range(RESUBSCRIBES):
+                self._at(int(at * S) + turn * RESUBSCRIBE_NS, self._resubscribe, f"consumer-{number + 1}")
 
     def _launch(self, node: str) -> None:
         self._lives[node] = self._lives.get(node, 0) + 1
@@ -189,6 +195,12 @@ class World:
         if isinstance(process, Consumer) and process.alive:
             self.recorder.fault(self.env.now, node, "unsubscribe")
             process.leave()
+
+    def _resubscribe(self, node: str) -> None:
+        process = self.processes.get(node)
+        if isinstance(process, Consumer) and process.alive and not process.host.ended:
+            self.recorder.fault(self.env.now, node, "unsubscribe")
+            process.resubscribe()
 
     def _plan_load(self) -> None:
         """Publishes are spread over most of the safety phase."""

@@ -114,7 +114,9 @@ def leader(
 def consumer(
     subscription: Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="$shared/GROUP/FILTER")],
     store: Store,
-    leader: Annotated[str, typer.Option(metavar="HOST:PORT", help="The leader host.")] = "127.0.0.1:7411",
+    leader: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="The leader host; several: with commas.")
+    ] = "127.0.0.1:7411",
     name: Annotated[str, typer.Option(help="Name of this node.")] = "consumer-1",
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Append what was got and acknowledged; default: print it.")

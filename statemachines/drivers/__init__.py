@@ -6,4 +6,5 @@ from statemachines.drivers.groups import destroy as destroy
 from statemachines.drivers.lead import LeaderNode as LeaderNode
 from statemachines.drivers.publish import Publisher as Publisher
 from statemachines.drivers.subscribe import Delivered as Delivered
+from statemachines.drivers.subscribe import SharedSession as SharedSession
 from statemachines.drivers.subscribe import SharedSubscription as SharedSubscription

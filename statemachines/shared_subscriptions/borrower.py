@@ -9,6 +9,8 @@ time of that ping + ping_interval + ping_timeout, by its own clock.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 from msgspec.structs import replace
 
@@ -84,22 +86,23 @@ class OnDisconnect(Call, frozen=True, gc=False):
 class LeaseBegan(Event, frozen=True, gc=False):
     """To the session: a ping was answered, deliver."""
 
-    borrower: str
+    owner: str
 
 
 class LeaseEnded(Event, frozen=True, gc=False):
     """To the session: deliver nothing until the lease begins again."""
 
-    borrower: str
+    owner: str
 
 
 class Destroyed(Event, frozen=True, gc=False):
     """To the Agent: this borrower is gone.  `recreate`: the subscription goes on under a new id; `epoch`: the highest
-    seen, which the new one starts from."""
+    seen, which the new one starts from; `reports`: what it said last, for a leader that has not heard it."""
 
     borrower: str
     recreate: bool
     epoch: int
+    reports: tuple[Report, ...] = ()
 
 
 class FindLeaderTimer(TimerFired, frozen=True, gc=False):
@@ -139,7 +142,8 @@ LINKED = (CONNECTED, UNSUBSCRIBING)
 
 
 class BorrowerRecord(msgspec.Struct, frozen=True, gc=False):
-    """One borrower.  `epoch`: the highest the Agent has seen.  `link`: the pair adopted, once connected.
+    """One borrower.  `registries`: where leaders are found; `turn`: the one that is asked next.
+    `epoch`: the highest the Agent has seen.  `link`: the pair adopted, once connected.
     `ping_n`, `ping_at_ns`: the last ping sent and when; `outstanding`: it is not answered yet.
     `changed`: streams whose report changed since the last ping; `carried`: those in pings not yet answered.
     `unfinished`: number of streams held whose final progress is not known."""
@@ -147,9 +151,10 @@ class BorrowerRecord(msgspec.Struct, frozen=True, gc=False):
     id: str
     group: str
     filter: str
-    registry: str
+    registries: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     configuration: Configuration
     status: BorrowerStatus = CONNECTING
+    turn: int = 0
     epoch: int = 0
     link: Link | None = None
     ping_n: int = 0
@@ -243,16 +248,19 @@ def removes_last(record: BorrowerRecord, event: Revoked) -> bool:
 
 
 def ask_for_leader(record: BorrowerRecord, event: Start, now_ns: int) -> tuple[BorrowerRecord, Effects]:
-    return record, (wanted(record),)
+    return wanted(record)
 
 
 def ask_again(record: BorrowerRecord, event: FindLeaderTimer, now_ns: int) -> tuple[BorrowerRecord, Effects]:
     again = SetTimer("find_leader", now_ns + record.configuration.find_leader_ms * MS)
-    return record, (again, wanted(record))
+    record, effects = wanted(record)
+    return record, (again, *effects)
 
 
-def wanted(record: BorrowerRecord) -> Send:
-    return Send(record.registry, LeaderWanted(record.id, record.group, record.filter))
+def wanted(record: BorrowerRecord) -> tuple[BorrowerRecord, Effects]:
+    """Ask the registry whose turn it is."""
+    ask = Send(record.registries[record.turn], LeaderWanted(record.id, record.group, record.filter))
+    return replace(record, turn=(record.turn + 1) % len(record.registries)), (ask,)
 
 
 def adopt(record: BorrowerRecord, event: LeaderConnectResponse, now_ns: int) -> tuple[BorrowerRecord, Effects]:
@@ -418,7 +426,7 @@ def leave(record: BorrowerRecord, event: Event, now_ns: int) -> tuple[BorrowerRe
     )
     farewell = Send(link.leader, Disconnect(record.id, link.epoch, link.registration, reports))
     record, effects, children = step_held(record, Dropped(), now_ns)
-    return record, (farewell, *effects, Tell(Destroyed(record.id, False, record.epoch)), Stop()), children
+    return record, (farewell, *effects, Tell(Destroyed(record.id, False, record.epoch, reports)), Stop()), children
 
 
 def pass_on_and_leave(

@@ -1,153 +1,115 @@
-"""Session: what a consumer does with the streams it was granted (source: "Session Shared Subscription Handler").
+"""Session: what a consumer does with the streams it may read (source: "Session Shared Subscription Handler").
 
-The scheduler of one subscription: it fetches from the stream store what its borrower told it to read, hands messages to
-the application while the lease holds, collects acknowledgements and reports the progress of fully acknowledged
-prefixes.  One fetch is open at a time, for some streams in turn.
+One scheduler for everything that a session reads, shared and private.  It fetches from the stream store in turn, hands
+messages to the application, collects acknowledgements and reports the progress of fully acknowledged prefixes.  One
+fetch is open at a time.
 
-    paused -> waiting -> fetching -> waiting ... ; the end of the lease pauses it from anywhere
+    waiting -> fetching -> waiting ...
 
-Per stream there is a `Reading`: offsets only; payloads are the driver's, which keeps them by (stream, grant, offset).
+An owner is whoever has the session read a stream: a borrower, or a private subscription, by its id.  What is read for
+one is kept apart from what is read for another, of the same stream too; nothing is fetched or delivered for an owner
+without a lease.  Per owner and stream there is a `Reading`: offsets only; payloads are the driver's, which keeps them
+by (owner, stream, grant, offset).
 """
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Callable
+from typing import TypeVar
+
 from msgspec.structs import replace
 
 from statemachines.kernel import (
     STAY,
     Ask,
-    Call,
     Effects,
     Event,
     Fifo,
     Fsm,
     Ignore,
     Invariant,
-    Map,
     Refuse,
     Row,
     SetTimer,
-    Status,
     Tell,
     Timer,
-    TimerFired,
     in_order,
+    keys_in_order,
 )
 from statemachines.shared_subscriptions.borrower import LeaseBegan, LeaseEnded
-from statemachines.shared_subscriptions.configuration import MS
 from statemachines.shared_subscriptions.message import END_OF_STREAM
-from statemachines.shared_subscriptions.stream import Finish, Install, StreamProgress, Uninstall
+from statemachines.shared_subscriptions.session_record import (
+    FETCHING,
+    WAITING,
+    Lease,
+    Reading,
+    keep,
+    reading_key,
+    reading_of,
+)
+from statemachines.shared_subscriptions.session_record import Ack as Ack
+from statemachines.shared_subscriptions.session_record import Acknowledged as Acknowledged
+from statemachines.shared_subscriptions.session_record import Admit as Admit
+from statemachines.shared_subscriptions.session_record import Deliver as Deliver
+from statemachines.shared_subscriptions.session_record import Dismiss as Dismiss
+from statemachines.shared_subscriptions.session_record import Ended as Ended
+from statemachines.shared_subscriptions.session_record import PollTimer as PollTimer
+from statemachines.shared_subscriptions.session_record import Progressed as Progressed
+from statemachines.shared_subscriptions.session_record import Ready as Ready
+from statemachines.shared_subscriptions.session_record import SessionRecord as SessionRecord
+from statemachines.shared_subscriptions.session_record import SessionStatus as SessionStatus
+from statemachines.shared_subscriptions.session_record import Take as Take
+from statemachines.shared_subscriptions.stream import Finish, Install, Uninstall
 from statemachines.shared_subscriptions.stream_store import SERVICE, Batch, Fetch, Fetched, FetchFailed, Slice
 
 SLICES_PER_FETCH = 32
 """A fetch asks for at most so many streams."""
 
 
-class Take(Call, frozen=True, gc=False):
-    """From the application: hand over at most `limit` messages, of one stream."""
-
-    limit: int
-
-
-class Ack(Call, frozen=True, gc=False):
-    """From the application: messages `first`..`last` of this grant are dealt with."""
-
-    stream: str
-    grant: int
-    first: int
-    last: int
-
-
-class Deliver(Event, frozen=True, gc=False):
-    """To the application: messages `first`..`last`."""
-
-    stream: str
-    grant: int
-    first: int
-    last: int
-
-
-class Acknowledged(Event, frozen=True, gc=False):
-    """To whoever keeps account: `first`..`last` are acknowledged under the grant that delivered them."""
-
-    stream: str
-    grant: int
-    first: int
-    last: int
-
-
-class Ready(Event, frozen=True, gc=False):
-    """To the driver: something can be taken."""
-
-
-class PollTimer(TimerFired, frozen=True, gc=False):
-    """Look again whether there is something new."""
-
-
-class SessionStatus(Status):
-    """Whether the lease holds, and whether a fetch is open."""
-
-    PAUSED = "paused"
-    WAITING = "waiting"
-    FETCHING = "fetching"
-
-
-PAUSED, WAITING, FETCHING = SessionStatus
-LEASED = (WAITING, FETCHING)
-
-
-class Reading(msgspec.Struct, frozen=True, gc=False):
-    """One stream being read.  progress <= delivered <= fetched are next offsets: all below is acknowledged, handed
-    over, buffered by the driver.  `acked`: ranges acknowledged out of order, first -> last."""
-
-    stream: str
-    grant: int
-    progress: int
-    delivered: int
-    fetched: int
-    acked: Map[int, int] = Map()
-    finishing: bool = False
-    ended: bool = False
-    queued: bool = False
-
-
-class SessionRecord(msgspec.Struct, frozen=True):
-    """The scheduler.  `to_fetch`, `to_take`: streams whose turn it is to be fetched from, delivered from; `buffer`: how
-    far (messages per stream) it may fetch ahead of what is acknowledged; `asked`: the streams of the open fetch."""
-
-    id: str
-    poll_ns: int = 20 * MS
-    buffer: int = 256
-    status: SessionStatus = PAUSED
-    fetch_n: int = 0
-    asked: tuple[str, ...] = ()
-    readings: Map[str, Reading] = Map()
-    to_fetch: Fifo = Fifo()
-    to_take: Fifo = Fifo()
-
-
 # -- guards ---------------------------------------------------------------------------------------------------------
 
 
+def is_known(record: SessionRecord, event: Admit | Dismiss) -> bool:
+    return event.owner in record.leases
+
+
+def is_last(record: SessionRecord, event: Dismiss) -> bool:
+    """Its subscription ends with it."""
+    return event.owner in record.leases and event.subscription != ""
+
+
+def is_admitted_first(record: SessionRecord, event: Admit) -> bool:
+    return event.owner not in record.leases
+
+
+def has_lease(record: SessionRecord, event: LeaseEnded) -> bool:
+    lease = record.leases.get(event.owner)
+    return lease is not None and lease.held
+
+
+def has_no_lease(record: SessionRecord, event: LeaseBegan) -> bool:
+    lease = record.leases.get(event.owner)
+    return lease is not None and not lease.held
+
+
+def is_new(record: SessionRecord, event: Install) -> bool:
+    reading = reading_of(record, event)
+    return event.owner in record.leases and (reading is None or event.grant > reading.grant)
+
+
 def is_installed(record: SessionRecord, event: Finish | Uninstall | Ack) -> bool:
-    reading = record.readings.get(event.stream)
+    reading = reading_of(record, event)
     return reading is not None and reading.grant == event.grant
 
 
 def is_idle(record: SessionRecord, event: Finish) -> bool:
     """Installed, and nothing of it is in the application's hands."""
-    reading = record.readings.get(event.stream)
+    reading = reading_of(record, event)
     return reading is not None and reading.grant == event.grant and reading.progress == reading.delivered
 
 
-def is_new(record: SessionRecord, event: Install) -> bool:
-    reading = record.readings.get(event.stream)
-    return reading is None or event.grant > reading.grant
-
-
 def was_delivered(record: SessionRecord, event: Ack) -> bool:
-    reading = record.readings.get(event.stream)
+    reading = reading_of(record, event)
     return reading is not None and reading.grant == event.grant and event.first <= event.last < reading.delivered
 
 
@@ -156,154 +118,256 @@ def is_stale(record: SessionRecord, event: Ack) -> bool:
     return not is_installed(record, event)
 
 
+def can_fetch(record: SessionRecord, event: PollTimer) -> bool:
+    """Somebody is waiting, and the first may be fetched."""
+    queue = record.to_fetch
+    return bool(queue) and may_fetch(record, record.readings.get(queue.items[queue.head]))
+
+
 def has_to_fetch(record: SessionRecord, event: PollTimer) -> bool:
     return bool(record.to_fetch)
+
+
+def is_answer(record: SessionRecord, event: Fetched) -> bool:
+    """To the open fetch, a batch for each slice."""
+    return event.n == record.fetch_n and len(event.batches) == len(record.asked)
 
 
 def is_open(record: SessionRecord, event: Fetched | FetchFailed) -> bool:
     return event.n == record.fetch_n
 
 
-# -- actions --------------------------------------------------------------------------------------------------------
+def may_fetch(record: SessionRecord, reading: Reading | None) -> bool:
+    return reading is not None and reading.queued and not reading.finishing and record.leases[reading.owner].held
+
+
+def wants_fetch(record: SessionRecord, reading: Reading) -> bool:
+    """It has room and a future, and its owner a lease."""
+    if reading.finishing or reading.ended or 2 * (reading.fetched - reading.progress) > record.buffer:
+        return False
+    return record.leases[reading.owner].held
+
+
+def may_deliver(record: SessionRecord, reading: Reading) -> bool:
+    return reading.delivered < reading.fetched and not reading.finishing and record.leases[reading.owner].held
+
+
+# -- owners ---------------------------------------------------------------------------------------------------------
+
+
+def admit(record: SessionRecord, event: Admit, now_ns: int) -> tuple[SessionRecord, Effects]:
+    lease = Lease(event.held, event.at_delivery)
+    return replace(record, leases=record.leases.set(event.owner, lease)), ()
+
+
+def begin(record: SessionRecord, event: LeaseBegan, now_ns: int) -> tuple[SessionRecord, Effects]:
+    """Queue what is read for this owner: its turns passed by while it had no lease."""
+    lease = record.leases[event.owner]
+    idle = not record.to_take
+    record = replace(record, leases=record.leases.set(event.owner, replace(lease, held=True)))
+    for stream in keys_in_order(lease.streams):
+        record = queue_take(queue_fetch(record, reading_key(event.owner, stream)), reading_key(event.owner, stream))
+    return record, (Tell(Ready()),) if idle and record.to_take else ()
+
+
+def end(record: SessionRecord, event: LeaseEnded, now_ns: int) -> tuple[SessionRecord, Effects]:
+    lease = replace(record.leases[event.owner], held=False)
+    return replace(record, leases=record.leases.set(event.owner, lease)), ()
+
+
+def dismiss(record: SessionRecord, event: Dismiss, now_ns: int) -> tuple[SessionRecord, Effects]:
+    readings = record.readings
+    for stream in keys_in_order(record.leases[event.owner].streams):
+        readings = readings.delete(reading_key(event.owner, stream))
+    return tidy(replace(record, readings=readings, leases=record.leases.delete(event.owner))), ()
+
+
+def dismiss_last(record: SessionRecord, event: Dismiss, now_ns: int) -> tuple[SessionRecord, Effects]:
+    record, _ = dismiss(record, event, now_ns)
+    return record, (Tell(Ended(event.subscription)),)
+
+
+# -- readings -------------------------------------------------------------------------------------------------------
 
 
 def add(record: SessionRecord, event: Install, now_ns: int) -> tuple[SessionRecord, Effects]:
     at = event.progress
-    reading = Reading(event.stream, event.grant, at, at, at)
-    record = replace(record, readings=record.readings.set(event.stream, reading))
-    return queue_fetch(record, event.stream), ()
+    lease = record.leases[event.owner]
+    if event.stream not in lease.streams:
+        lease = replace(lease, streams=lease.streams.set(event.stream, True))
+        record = replace(record, leases=record.leases.set(event.owner, lease))
+    record = tidy(keep(record, Reading(event.owner, event.stream, event.grant, at, at, at)))
+    return queue_fetch(record, reading_key(event.owner, event.stream)), ()
 
 
-def add_and_poll(record: SessionRecord, event: Install, now_ns: int) -> tuple[SessionRecord, Effects]:
-    record, _ = add(record, event, now_ns)
-    return record, (SetTimer("poll", now_ns),)
+def finish_idle(record: SessionRecord, event: Finish, now_ns: int) -> tuple[SessionRecord, Effects]:
+    record, _ = finish(record, event, now_ns)
+    return record, report(record.readings[reading_key(event.owner, event.stream)])
 
 
-def queue_fetch(record: SessionRecord, stream: str) -> SessionRecord:
-    """Put the stream at the end of the fetch queue, unless it is there or has no room or no future."""
-    reading = record.readings.get(stream)
-    if reading is None or reading.queued or reading.finishing or reading.ended:
+def finish(record: SessionRecord, event: Finish, now_ns: int) -> tuple[SessionRecord, Effects]:
+    return keep(record, replace(record.readings[reading_key(event.owner, event.stream)], finishing=True)), ()
+
+
+def drop(record: SessionRecord, event: Uninstall, now_ns: int) -> tuple[SessionRecord, Effects]:
+    lease = record.leases[event.owner]
+    leases = record.leases.set(event.owner, replace(lease, streams=lease.streams.delete(event.stream)))
+    readings = record.readings.delete(reading_key(event.owner, event.stream))
+    return tidy(replace(record, readings=readings, leases=leases)), ()
+
+
+def tidy(record: SessionRecord) -> SessionRecord:
+    """Readings that are gone leave their keys in the queues; nobody may ever take.  Amortised over what was dropped."""
+    if len(record.to_fetch) + len(record.to_take) <= 4 * len(record.readings) + 64:
         return record
-    if 2 * (reading.fetched - reading.progress) > record.buffer:
+    to_fetch, to_take = living(record, record.to_fetch), living(record, record.to_take)
+    return replace(record, to_fetch=to_fetch, to_take=to_take)
+
+
+def living(record: SessionRecord, queue: Fifo) -> Fifo:
+    kept = Fifo()
+    for key in dict.fromkeys(queue):
+        if key in record.readings:
+            kept = kept.push(key)
+    return kept
+
+
+# -- fetching -------------------------------------------------------------------------------------------------------
+
+
+def queue_fetch(record: SessionRecord, key: str) -> SessionRecord:
+    """Put the reading at the end of the fetch queue, unless it is there or may not be fetched."""
+    reading = record.readings[key]
+    if reading.queued or not wants_fetch(record, reading):
         return record
-    return replace(
-        record,
-        readings=record.readings.set(stream, replace(reading, queued=True)),
-        to_fetch=record.to_fetch.push(stream),
-    )
+    readings = record.readings.set(key, replace(reading, queued=True))
+    return replace(record, readings=readings, to_fetch=record.to_fetch.push(key))
 
 
-def begin(record: SessionRecord, event: LeaseBegan, now_ns: int) -> tuple[SessionRecord, Effects]:
-    effects: Effects = (SetTimer("poll", now_ns),)
-    return record, (*effects, Tell(Ready())) if record.to_take else effects
+def queue_take(record: SessionRecord, key: str) -> SessionRecord:
+    """Put the reading at the end of the delivery queue, unless it is there or has nothing to deliver."""
+    reading = record.readings[key]
+    if reading.waiting or not may_deliver(record, reading):
+        return record
+    readings = record.readings.set(key, replace(reading, waiting=True))
+    return replace(record, readings=readings, to_take=record.to_take.push(key))
 
 
 def fetch(record: SessionRecord, event: PollTimer, now_ns: int) -> tuple[SessionRecord, Effects]:
-    """Ask for the next streams in the queue, once for each: one that was uninstalled and installed again while it
-    waited stands there twice."""
+    """Ask for the next readings in the queue."""
     slices: dict[str, Slice] = {}
-    queue = record.to_fetch
+    readings, queue = record.readings, record.to_fetch
     while queue and len(slices) < SLICES_PER_FETCH:
-        stream, queue = queue.pop()
-        reading = record.readings.get(stream)
-        if reading is not None and reading.queued and stream not in slices:
+        key, queue = queue.pop()
+        reading = readings.get(key)
+        if reading is not None and may_fetch(record, reading):
             room = record.buffer - (reading.fetched - reading.progress)
-            slices[stream] = Slice(stream, reading.grant, reading.fetched, room)
-    record = replace(record, to_fetch=queue, fetch_n=record.fetch_n + 1, asked=tuple(slices))
+            slices[key] = Slice(reading.stream, reading.grant, reading.fetched, room)
+        elif reading is not None:
+            readings = readings.set(key, replace(reading, queued=False))
+    record = replace(record, readings=readings, to_fetch=queue, fetch_n=record.fetch_n + 1, asked=tuple(slices))
     return record, (Ask(SERVICE, Fetch(record.fetch_n, tuple(slices.values()))),)
 
 
-def take_in(record: SessionRecord, event: Fetched, now_ns: int) -> tuple[SessionRecord, Effects]:
-    """Count what came; look again at once if anything did."""
-    idle = not record.to_take
-    some = False
-    record = unask(record)
-    effects: Effects = ()
-    for batch in event.batches:
-        record, came, told = take_in_batch(record, batch)
-        effects += told
-        some = some or came
-    for batch in event.batches:
-        record = queue_fetch(record, batch.stream)
-    if some:
-        effects = (SetTimer("poll", now_ns), *effects)
-    return record, (*effects, Tell(Ready())) if idle and record.to_take else effects
-
-
-def take_in_batch(record: SessionRecord, batch: Batch) -> tuple[SessionRecord, bool, Effects]:
-    reading = record.readings.get(batch.stream)
-    if reading is None or reading.grant != batch.grant or reading.finishing or batch.first != reading.fetched:
-        return record, False, ()
-    came = batch.last >= batch.first
-    waiting = reading.fetched > reading.delivered
-    reading = replace(reading, fetched=batch.last + 1, ended=batch.ended)
-    record = replace(record, readings=record.readings.set(batch.stream, reading))
-    if came and not waiting:
-        record = queue_take(record, batch.stream)
-    told = report(reading) if reading.ended and reading.progress == reading.fetched else ()
-    return record, came, told
-
-
-def queue_take(record: SessionRecord, stream: str) -> SessionRecord:
-    return replace(record, to_take=record.to_take.push(stream))
-
-
-def unask(record: SessionRecord) -> SessionRecord:
-    """The open fetch is over: its streams may be queued again."""
-    readings = record.readings
-    for stream in record.asked:
-        reading = readings.get(stream)
+def pass_by(record: SessionRecord, event: PollTimer, now_ns: int) -> tuple[SessionRecord, Effects]:
+    """Up to the first that may be fetched; who has lost the right to it waits for the next lease."""
+    readings, queue = record.readings, record.to_fetch
+    while queue and not may_fetch(record, readings.get(queue.items[queue.head])):
+        key, queue = queue.pop()
+        reading = readings.get(key)
         if reading is not None:
-            readings = readings.set(stream, replace(reading, queued=False))
-    return replace(record, readings=readings, asked=())
+            readings = readings.set(key, replace(reading, queued=False))
+    return replace(record, readings=readings, to_fetch=queue), (SetTimer("poll", now_ns),) if queue else ()
+
+
+def take_in(record: SessionRecord, event: Fetched, now_ns: int) -> tuple[SessionRecord, Effects]:
+    """Count what came, a batch for each slice that was asked for; look again at once if anything did."""
+    idle, came = not record.to_take, False
+    readings, to_fetch, to_take = record.readings, record.to_fetch, record.to_take
+    effects: Effects = ()
+    for key, batch in zip(record.asked, event.batches, strict=True):
+        reading = readings.get(key)
+        if reading is None:
+            continue
+        if continues(record, reading, batch):
+            came = came or batch.last >= batch.first
+            reading = replace(reading, fetched=batch.last + 1, ended=batch.ended)
+            effects += report(reading) if has_ended(reading) else ()
+        queued, waiting = wants_fetch(record, reading), reading.waiting or may_deliver(record, reading)
+        if queued:
+            to_fetch = to_fetch.push(key)
+        if waiting and not reading.waiting:
+            to_take = to_take.push(key)
+        readings = readings.set(key, replace(reading, queued=queued, waiting=waiting))
+    if to_fetch:
+        effects = (SetTimer("poll", now_ns if came else now_ns + record.poll_ns), *effects)
+    record = replace(record, readings=readings, to_fetch=to_fetch, to_take=to_take, asked=())
+    return record, (*effects, Tell(Ready())) if idle and to_take else effects
+
+
+def continues(record: SessionRecord, reading: Reading, batch: Batch) -> bool:
+    """The batch is what comes next under the grant that is installed, and its owner has a lease."""
+    return (
+        reading.grant == batch.grant
+        and reading.stream == batch.stream
+        and reading.fetched == batch.first
+        and not reading.finishing
+        and record.leases[reading.owner].held
+    )
 
 
 def give_up_fetch(record: SessionRecord, event: Event, now_ns: int) -> tuple[SessionRecord, Effects]:
-    """The answer will not count: ask for the same streams again."""
+    """No answer: ask for the same streams again after the poll interval."""
     asked = record.asked
-    record = replace(unask(record), fetch_n=record.fetch_n + 1)
-    for stream in asked:
-        record = queue_fetch(record, stream)
-    return record, ()
+    readings = record.readings
+    for key in asked:
+        reading = readings.get(key)
+        if reading is not None:
+            readings = readings.set(key, replace(reading, queued=False))
+    record = replace(record, readings=readings, asked=())
+    for key in asked:
+        if key in readings:
+            record = queue_fetch(record, key)
+    return record, (SetTimer("poll", now_ns + record.poll_ns),)
+
+
+# -- delivering -----------------------------------------------------------------------------------------------------
 
 
 def hand_over(record: SessionRecord, event: Take, now_ns: int) -> tuple[SessionRecord, Effects]:
-    """The next range of the stream whose turn it is; what was uninstalled meanwhile is passed by."""
-    queue = record.to_take
+    """The next range of the reading whose turn it is; who may not deliver is passed by until its next lease."""
+    readings, queue = record.readings, record.to_take
     while queue:
-        stream, queue = queue.pop()
-        reading = record.readings.get(stream)
-        if reading is None or reading.finishing or reading.delivered == reading.fetched:
-            continue
-        last = min(reading.fetched, reading.delivered + event.limit) - 1
-        deliver = Deliver(stream, reading.grant, reading.delivered, last)
-        reading = replace(reading, delivered=last + 1)
-        if reading.delivered < reading.fetched:
-            queue = queue.push(stream)
-        return replace(record, readings=record.readings.set(stream, reading), to_take=queue), (Tell(deliver),)
-    return replace(record, to_take=queue), ()
+        key, queue = queue.pop()
+        reading = readings.get(key)
+        if reading is not None and may_deliver(record, reading):
+            last = min(reading.fetched, reading.delivered + event.limit) - 1
+            more = last + 1 < reading.fetched
+            readings = readings.set(key, replace(reading, delivered=last + 1, waiting=more))
+            record = replace(record, readings=readings, to_take=queue.push(key) if more else queue)
+            return told(record, Deliver(reading.owner, reading.stream, reading.grant, reading.delivered, last), now_ns)
+        if reading is not None:
+            readings = readings.set(key, replace(reading, waiting=False))
+    return replace(record, readings=readings, to_take=queue), ()
+
+
+def told(record: SessionRecord, event: Deliver, now_ns: int) -> tuple[SessionRecord, Effects]:
+    """What is delivered; acknowledged in the same step where nobody else will."""
+    if not record.leases[event.owner].at_delivery:
+        return record, (Tell(event),)
+    ack = Ack(event.owner, event.stream, event.grant, event.first, event.last)
+    record, effects = acknowledge(record, ack, now_ns)
+    return record, (Tell(event), *effects)
 
 
 def acknowledge(record: SessionRecord, event: Ack, now_ns: int) -> tuple[SessionRecord, Effects]:
-    record, effects = acknowledge_range(record, event)
-    return queue_fetch(record, event.stream), effects
-
-
-def acknowledge_and_poll(record: SessionRecord, event: Ack, now_ns: int) -> tuple[SessionRecord, Effects]:
-    """As `acknowledge`; room for more is used at once."""
-    before = len(record.to_fetch)
-    record, effects = acknowledge(record, event, now_ns)
-    return record, effects if len(record.to_fetch) == before else (*effects, SetTimer("poll", now_ns))
-
-
-def acknowledge_range(record: SessionRecord, event: Ack) -> tuple[SessionRecord, Effects]:
     """Keep the range; report the progress if the fully acknowledged prefix grew."""
-    reading = record.readings[event.stream]
-    before = reading.progress
-    reading = join(reading, event.first, event.last)
-    record = replace(record, readings=record.readings.set(event.stream, reading))
-    told: Effects = (Tell(Acknowledged(event.stream, event.grant, event.first, event.last)),)
-    return record, told + report(reading) if reading.progress > before else told
+    key = reading_key(event.owner, event.stream)
+    before = record.readings[key]
+    reading = join(before, event.first, event.last)
+    record = queue_fetch(replace(record, readings=record.readings.set(key, reading)), key)
+    told: Effects = (Tell(Acknowledged(event.owner, event.stream, event.grant, event.first, event.last)),)
+    return record, told + report(reading) if reading.progress > before.progress else told
 
 
 def join(reading: Reading, first: int, last: int) -> Reading:
@@ -322,54 +386,68 @@ def join(reading: Reading, first: int, last: int) -> Reading:
     return replace(reading, progress=progress, acked=acked)
 
 
+def has_ended(reading: Reading) -> bool:
+    """The stream has ended, and all of it is acknowledged."""
+    return reading.ended and reading.progress == reading.fetched
+
+
 def report(reading: Reading) -> Effects:
-    """The progress, to the borrower: final when the stream is to be finished and nothing is in hand."""
-    progress = END_OF_STREAM if reading.ended and reading.progress == reading.fetched else reading.progress
+    """The progress, to the owner: final when the stream is to be finished and nothing is in hand."""
+    progress = END_OF_STREAM if has_ended(reading) else reading.progress
     final = reading.finishing and reading.progress == reading.delivered
-    return (Tell(StreamProgress(reading.stream, reading.grant, progress, final)),)
+    return (Tell(Progressed(reading.owner, reading.stream, reading.grant, progress, final)),)
 
 
-def finish_idle(record: SessionRecord, event: Finish, now_ns: int) -> tuple[SessionRecord, Effects]:
-    record, _ = finish(record, event, now_ns)
-    return record, report(record.readings[event.stream])
+E = TypeVar("E", bound=Event)
+Act = Callable[[SessionRecord, E, int], tuple[SessionRecord, Effects]]
 
 
-def finish(record: SessionRecord, event: Finish, now_ns: int) -> tuple[SessionRecord, Effects]:
-    reading = replace(record.readings[event.stream], finishing=True)
-    return replace(record, readings=record.readings.set(event.stream, reading)), ()
+def and_poll(action: Act[E]) -> Act[E]:
+    """The action; what it queued is fetched at once."""
+
+    def run(record: SessionRecord, event: E, now_ns: int) -> tuple[SessionRecord, Effects]:
+        before = record.to_fetch.tail
+        record, effects = action(record, event, now_ns)
+        return record, effects if record.to_fetch.tail == before else (*effects, SetTimer("poll", now_ns))
+
+    run.__name__ = f"{action.__name__}_and_poll"
+    return run
 
 
-def drop(record: SessionRecord, event: Uninstall, now_ns: int) -> tuple[SessionRecord, Effects]:
-    return replace(record, readings=record.readings.delete(event.stream)), ()
-
-
-EVERY = (PAUSED, WAITING, FETCHING)
+EVERY = (WAITING, FETCHING)
 
 # fmt: off
 ROWS = (
-    #   on           from      to        do                    when           clause
-    Row(LeaseBegan,  PAUSED,   WAITING,  begin,                None,          "SS-100"),
-    Row(LeaseEnded,  WAITING,  PAUSED,   None,                 None,          "SS-101"),
-    Row(LeaseEnded,  FETCHING, PAUSED,   give_up_fetch,        None,          "SS-101"),
-    Row(Install,     (PAUSED, FETCHING), STAY, add,            is_new,        "SS-102"),
-    Row(Install,     WAITING,  STAY,     add_and_poll,         is_new,        "SS-102"),
-    Row(PollTimer,   WAITING,  FETCHING, fetch,                has_to_fetch,  "SS-103"),
-    Row(Fetched,     FETCHING, WAITING,  take_in,              is_open,       "SS-104"),
-    Row(FetchFailed, FETCHING, WAITING,  give_up_fetch,        is_open,       "SS-105"),
-    Row(Take,        LEASED,   STAY,     hand_over,            None,          "SS-106"),
-    Row(Ack,         WAITING,  STAY,     acknowledge_and_poll, was_delivered, "SS-107"),
-    Row(Ack,         (PAUSED, FETCHING), STAY, acknowledge,    was_delivered, "SS-107"),
-    Row(Ack,         EVERY,    STAY,     None,                 is_stale,      "SS-108"),
-    Row(Finish,      EVERY,    STAY,     finish_idle,          is_idle,       "SS-109"),
-    Row(Finish,      EVERY,    STAY,     finish,               is_installed,  "SS-109"),
-    Row(Uninstall,   EVERY,    STAY,     drop,                 is_installed,  "SS-110"),
-    Refuse((Ack,),                       EVERY,                "SS-107"),
-    Ignore((Take,),                      PAUSED,               "SS-106"),
-    Ignore((LeaseBegan,),                LEASED,               "SS-100"),
-    Ignore((LeaseEnded,),                PAUSED,               "SS-101"),
-    Ignore((Install, Finish, Uninstall), EVERY,                "SS-110"),
-    Ignore((PollTimer,),                 EVERY,                "SS-103"),
-    Ignore((Fetched, FetchFailed),       EVERY,                "SS-104"),
+    #   on           from      to        do                     when               clause
+    Row(Admit,       EVERY,    STAY,     admit,                 is_admitted_first, "SS-111"),
+    Row(LeaseBegan,  WAITING,  STAY,     and_poll(begin),       has_no_lease,      "SS-100"),
+    Row(LeaseBegan,  FETCHING, STAY,     begin,                 has_no_lease,      "SS-100"),
+    Row(LeaseEnded,  EVERY,    STAY,     end,                   has_lease,         "SS-101"),
+    Row(Dismiss,     EVERY,    STAY,     dismiss_last,          is_last,           "SS-112"),
+    Row(Dismiss,     EVERY,    STAY,     dismiss,               is_known,          "SS-112"),
+    Row(Install,     WAITING,  STAY,     and_poll(add),         is_new,            "SS-102"),
+    Row(Install,     FETCHING, STAY,     add,                   is_new,            "SS-102"),
+    Row(PollTimer,   WAITING,  FETCHING, fetch,                 can_fetch,         "SS-103"),
+    Row(PollTimer,   WAITING,  STAY,     pass_by,               has_to_fetch,      "SS-101"),
+    Row(Fetched,     FETCHING, WAITING,  take_in,               is_answer,         "SS-104"),
+    Row(Fetched,     FETCHING, WAITING,  give_up_fetch,         is_open,           "SS-105"),
+    Row(FetchFailed, FETCHING, WAITING,  give_up_fetch,         is_open,           "SS-105"),
+    Row(Take,        WAITING,  STAY,     and_poll(hand_over),   None,              "SS-106"),
+    Row(Take,        FETCHING, STAY,     hand_over,             None,              "SS-106"),
+    Row(Ack,         WAITING,  STAY,     and_poll(acknowledge), was_delivered,     "SS-107"),
+    Row(Ack,         FETCHING, STAY,     acknowledge,           was_delivered,     "SS-107"),
+    Row(Ack,         EVERY,    STAY,     None,                  is_stale,          "SS-108"),
+    Row(Finish,      EVERY,    STAY,     finish_idle,           is_idle,           "SS-109"),
+    Row(Finish,      EVERY,    STAY,     finish,                is_installed,      "SS-109"),
+    Row(Uninstall,   EVERY,    STAY,     drop,                  is_installed,      "SS-110"),
+    Refuse((Ack,),                         EVERY,    "SS-107"),
+    Ignore((Install, Finish, Uninstall),   EVERY,    "SS-110"),
+    Ignore((LeaseBegan,),                  EVERY,    "SS-100"),
+    Ignore((LeaseEnded,),                  EVERY,    "SS-101"),
+    Ignore((Admit,),                       EVERY,    "SS-111"),
+    Ignore((Dismiss,),                     EVERY,    "SS-112"),
+    Ignore((PollTimer,),                   EVERY,    "SS-103"),
+    Ignore((Fetched, FetchFailed),         EVERY,    "SS-104"),
 )
 # fmt: on
 
@@ -389,16 +467,33 @@ def keeps_order(record: SessionRecord, reading: Reading | None) -> bool:
 
 
 def touched_in_order(record: SessionRecord, event: Event) -> bool:
-    stream = getattr(event, "stream", None)
-    return stream is None or keeps_order(record, record.readings.get(stream))
+    owner, stream = getattr(event, "owner", None), getattr(event, "stream", None)
+    return owner is None or stream is None or keeps_order(record, record.readings.get(reading_key(owner, stream)))
+
+
+def owners_match(record: SessionRecord) -> bool:
+    """The streams of the owners are what is read."""
+    listed = {reading_key(owner, stream) for owner, lease in in_order(record.leases) for stream in lease.streams}
+    return listed == set(record.readings)
+
+
+def touched_matches(record: SessionRecord, event: Event) -> bool:
+    owner, stream = getattr(event, "owner", None), getattr(event, "stream", None)
+    if owner is None or stream is None:
+        return True
+    lease = record.leases.get(owner)
+    return (lease is not None and stream in lease.streams) == (reading_key(owner, stream) in record.readings)
 
 
 SESSION = Fsm(
     "session",
     record=SessionRecord,
     states=SessionStatus,
-    initial=PAUSED,
+    initial=WAITING,
     rows=ROWS,
-    timers=(Timer("poll", PollTimer, (WAITING,), lambda record: record.poll_ns),),
-    invariants=(Invariant("offsets-in-order", "SS-106", offsets_in_order, touched_in_order),),
+    timers=(Timer("poll", PollTimer, (WAITING,), lambda record: record.poll_ns, on_entry=False),),
+    invariants=(
+        Invariant("offsets-in-order", "SS-106", offsets_in_order, touched_in_order),
+        Invariant("owners-match", "SS-112", owners_match, touched_matches),
+    ),
 )

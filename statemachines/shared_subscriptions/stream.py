@@ -51,7 +51,7 @@ class Link(msgspec.Struct, frozen=True, gc=False):
 class Install(Event, frozen=True, gc=False):
     """To the session: read `stream` from `progress`, under this grant."""
 
-    borrower: str
+    owner: str
     stream: str
     grant: int
     progress: int
@@ -60,7 +60,7 @@ class Install(Event, frozen=True, gc=False):
 class Finish(Event, frozen=True, gc=False):
     """To the session: deliver nothing new of `stream`; report the final progress when all is acknowledged."""
 
-    borrower: str
+    owner: str
     stream: str
     grant: int
 
@@ -68,7 +68,7 @@ class Finish(Event, frozen=True, gc=False):
 class Uninstall(Event, frozen=True, gc=False):
     """To the session: drop `stream` at once; acknowledgements under this grant count no more."""
 
-    borrower: str
+    owner: str
     stream: str
     grant: int
 

@@ -68,7 +68,8 @@ NAMES: dict[str, tuple[str, ...]] = {
     "group": ("g",),
     "filter": ("#", "a/+"),
     "topic": ("a", "b", "a/b"),
-    "registry": ("leader-1",),
+    "owner": ("consumer-1~1/1", "consumer-2~1/1"),
+    "registries": ("leader-1",),
 }
 """Texts by the name of their field; other fields have `LETTERS`."""
 
@@ -252,7 +253,7 @@ class _Drawing:
             case inspect.TupleType():
                 return tuple(self.value(item, name) for item in kind.item_types)
             case inspect.VarTupleType():
-                return tuple(self._many(kind.item_type, name))
+                return tuple(self._many(kind.item_type, name, kind.min_length or 0))
             case inspect.ListType():
                 return self._many(kind.item_type, name)
             case _MapType():
@@ -278,8 +279,8 @@ class _Drawing:
             return [*self._pool.names_of(name), *HOSTILE_NAMES]
         return [*2 * self._pool.names_of(name), *NAMES.get(name, LETTERS)]
 
-    def _many(self, kind: inspect.Type, name: str) -> list[Any]:
-        return [self.value(kind, name) for _ in range(self._draw(_index(MANY + 1)))]
+    def _many(self, kind: inspect.Type, name: str, least: int = 0) -> list[Any]:
+        return [self.value(kind, name) for _ in range(max(least, self._draw(_index(MANY + 1))))]
 
     def _map(self, kind: _MapType, name: str) -> Map[Any, Any]:
         many = range(self._draw(_index(MANY + 1)))

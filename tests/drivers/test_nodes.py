@@ -199,7 +199,7 @@ def test_acknowledging_what_was_never_delivered_is_the_application_s_error(tmp_p
         await place.publish("a", b"1")
         async with place.leading(), place.consumer("consumer-1") as messages:
             (message,) = await read(messages, 1)
-            messages.acknowledge(message.stream, message.grant, 5, 9)
+            messages.acknowledge(message.owner, message.stream, message.grant, 5, 9)
             with pytest.raises(LocalProtocolError, match="SS-107"):
                 messages._flush_acks()
 

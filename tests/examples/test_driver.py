@@ -85,14 +85,14 @@ class World:
 def test_the_driver_finds_its_leader_borrows_a_stream_and_gives_it_back(driver, monkeypatch):
     world = World()
     monkeypatch.setattr(driver, "monotonic_ns", lambda: world.inbox.now_ns)
-    record = BorrowerRecord(ME, "billing", "orders/#", "leader-1", Configuration().check())
+    record = BorrowerRecord(ME, "billing", "orders/#", ("leader-1",), Configuration().check())
     driver.drive(record, world.inbox, world.send, world.tell)
     assert world.asked_at_ms == [0, 1000], "the timer made it ask again"
     assert world.sent[:2] == [("leader-1", LeaderWanted(ME, "billing", "orders/#"))] * 2
     assert (LEADER, UpdateProgress(*PAIR, "orders/eu", 1, 120, False)) in world.sent
     assert world.sent[-1] == (LEADER, Disconnect(*PAIR, (Report("orders/eu", 1, 125, True),)))
     assert LeaseBegan(ME) in world.told
-    assert world.told[-1] == Destroyed(ME, False, 1)
+    assert world.told[-1] == Destroyed(ME, False, 1, (Report("orders/eu", 1, 125, True),))
 
 
 def test_the_readme_shows_the_same_lines():

@@ -92,7 +92,7 @@ def test_effects_of_due_timers_are_not_lost_when_the_event_behind_them_is_refuse
     from statemachines.shared_subscriptions.message import LeaderWanted, Revoked
 
     def borrower():
-        return Node(BORROWER, BorrowerRecord("c~1/1", "g", "#", "l", Configuration()), name="c~1/1", now_ns=0)
+        return Node(BORROWER, BorrowerRecord("c~1/1", "g", "#", ("l",), Configuration()), name="c~1/1", now_ns=0)
 
     node = borrower()
     with pytest.raises(RemoteProtocolError):

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from statemachines import cli
+from statemachines import catalogue, cli
 from statemachines.kernel import GaplessError
 from statemachines.trace.log import FORMAT, Head, TraceLog
 from statemachines.trace.parquet import TraceWriter
@@ -76,7 +76,7 @@ def test_the_page_opens_in_a_browser_and_shows_everything(simulated, tmp_path):
     shown = dom(page)
     assert "A &lt;trace&gt; &amp; more" in shown
     assert shown.count("<td>rows</td>") >= 1
-    assert shown.count('<svg class="machine"') == 6
+    assert shown.count('<svg class="machine"') == len(catalogue.machines("shared_subscriptions"))
     assert shown.count('<svg class="chart"') == 3
     assert shown.count('<svg class="sequence"') == 1
     assert 'class="edge unused"' in shown

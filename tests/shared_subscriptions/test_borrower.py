@@ -44,7 +44,7 @@ class Bench:
     """A borrower on the bench: feed it, look at what it did."""
 
     def __init__(self, *, epoch=0):
-        record = BorrowerRecord(B, "g", "t/#", "leader~1", Configuration().check(), epoch=epoch)
+        record = BorrowerRecord(B, "g", "t/#", ("leader~1",), Configuration().check(), epoch=epoch)
         self.rows = []
         self.node = Node(BORROWER, record, name=B, now_ns=0, check=True, observe=self.saw)
 
@@ -224,7 +224,7 @@ def test_ss14_ss19_unsubscribe_finishes_and_leaves_with_the_final_progress(holdi
         progress(3, 110, True),
         Send(L, Disconnect(*PAIR, (Report("s", 3, 110, True),))),
         Tell(Uninstall(B, "s", 3)),
-        Tell(Destroyed(B, False, 5)),
+        Tell(Destroyed(B, False, 5, (Report("s", 3, 110, True),))),
         Stop(),
     ]
 
@@ -237,7 +237,7 @@ def test_ss17_disconnect_reports_what_is_known(holding):
 def test_ss18_no_answer_while_unsubscribing_is_the_end(holding):
     holding.feed(OnUnsubscribe(), 1000)
     assert holding.fire(1020) == [Send(L, Ping(*PAIR, 2, (Report("s", 3, 100, False),)))]
-    assert holding.fire(3020)[-2:] == [Tell(Destroyed(B, False, 5)), Stop()]
+    assert holding.fire(3020)[-2:] == [Tell(Destroyed(B, False, 5, (Report("s", 3, 100, False),))), Stop()]
 
 
 def test_ss20_revoked_while_unsubscribing_is_answered(holding):

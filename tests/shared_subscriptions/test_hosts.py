@@ -6,7 +6,6 @@ import pytest
 
 from statemachines.kernel import Ask, ConfigurationError, RemoteProtocolError, Send, Tell
 from statemachines.shared_subscriptions import registry as registry_module
-from statemachines.shared_subscriptions.borrower import Destroyed
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.group_store import GroupStore, StoreFailed
 from statemachines.shared_subscriptions.message import (
@@ -22,7 +21,8 @@ from statemachines.shared_subscriptions.message import (
     UpdateProgress,
 )
 from statemachines.shared_subscriptions.registry import Registry
-from statemachines.shared_subscriptions.session import SessionStatus
+from statemachines.shared_subscriptions.session import Ended
+from statemachines.shared_subscriptions.session_record import FETCHING, Lease
 from statemachines.shared_subscriptions.stream_store import Batch, Fetched
 from statemachines.shared_subscriptions.subscription import Subscription
 
@@ -33,9 +33,9 @@ L = "leader-1~1/1"
 def connected():
     host = Subscription("c1~1", "g", "#", "leader-1", C, check=True)
     declare(host)
-    host.receive(L, LeaderConnectResponse("c1~1/2", L, 3, 1), 0)
-    host.receive(L, PingResponse("c1~1/2", 3, 1, 1), MS)
-    host.receive(L, Grant("c1~1/2", 3, 1, "s", 1, 0), 2 * MS)
+    host.receive(L, LeaderConnectResponse("c1~1/1", L, 3, 1), 0)
+    host.receive(L, PingResponse("c1~1/1", 3, 1, 1), MS)
+    host.receive(L, Grant("c1~1/1", 3, 1, "s", 1, 0), 2 * MS)
     return host
 
 
@@ -56,7 +56,7 @@ def sends(out):
 
 def test_a_subscription_looks_for_its_leader():
     host = Subscription("c1~1", "g", "#", "leader-1", C)
-    assert sends(declare(host)) == [("leader-1", LeaderWanted("c1~1/2", "g", "#"))]
+    assert sends(declare(host)) == [("leader-1", LeaderWanted("c1~1/1", "g", "#"))]
     with pytest.raises(ConfigurationError, match="'#' must be the whole last level"):
         Subscription("c1~1", "g", "a#", "leader-1", C)
 
@@ -65,35 +65,35 @@ def test_grants_and_leases_reach_the_session():
     host = connected()
     host.fire(3 * MS)
     session = host.nodes[host.session].record
-    assert session.status is SessionStatus.FETCHING
-    assert set(session.readings) == {"s"}
+    assert session.status is FETCHING
+    assert set(session.readings) == {"c1~1/1 s"}
 
 
 def test_a_borrower_that_ends_itself_is_followed_by_another_that_knows_the_epoch():
     host = connected()
-    out = host.receive(L, Invalidate("c1~1/2", 3, 1), 5 * MS)
-    assert host.borrower == "c1~1/3"
+    out = host.receive(L, Invalidate("c1~1/1", 3, 1), 5 * MS)
+    assert host.borrower == "c1~1/2"
     assert host.recreated == 1
-    assert sends(out) == [("leader-1", LeaderWanted("c1~1/3", "g", "#"))]
-    assert host.nodes["c1~1/3"].record.epoch == 3
+    assert sends(out) == [("leader-1", LeaderWanted("c1~1/2", "g", "#"))]
+    assert host.nodes["c1~1/2"].record.epoch == 3
     session = host.nodes[host.session].record
-    assert session.status is SessionStatus.PAUSED, "the lease went with the borrower"
+    assert dict(session.leases) == {"c1~1/2": Lease()}, "the lease went with the borrower"
     assert not session.readings
 
 
 def test_a_leader_that_talks_to_a_borrower_that_is_gone_is_told():
     host = connected()
-    host.receive(L, Invalidate("c1~1/2", 3, 1), 5 * MS)
-    out = host.receive(L, Grant("c1~1/2", 3, 1, "s", 9, 0), 6 * MS)
-    assert sends(out) == [(L, Disconnect("c1~1/2", 3, 1))]
-    assert host.receive(L, Undeclared("c1~1/2"), 6 * MS) == []
+    host.receive(L, Invalidate("c1~1/1", 3, 1), 5 * MS)
+    out = host.receive(L, Grant("c1~1/1", 3, 1, "s", 9, 0), 6 * MS)
+    assert sends(out) == [(L, Disconnect("c1~1/1", 3, 1))]
+    assert host.receive(L, Undeclared("c1~1/1"), 6 * MS) == []
 
 
 def test_the_end_of_a_subscription_is_told_to_the_application():
     host = connected()
     out = host.disconnect(5 * MS)
     assert host.ended
-    assert (host.borrower, Tell(Destroyed("c1~1/2", False, 3))) in out
+    assert (host.session, Tell(Ended("c1~1/1"))) in out
     assert host.take(10, 6 * MS) == []
     assert host.disconnect(7 * MS) == []
 
@@ -105,7 +105,7 @@ def test_due_timers_of_every_machine_fire_before_anything_else():
     host.answer(host.session, Fetched(fetch, (Batch("s", 1, 0, 4, False),)), 4 * MS)
     assert [effect for _, effect in host.take(1, 5 * MS) if isinstance(effect, Tell)]
     out = host.take(10, 60_000 * MS)
-    assert host.nodes[host.session].record.status is SessionStatus.PAUSED, "the end of the lease was due first"
+    assert not host.nodes[host.session].record.leases[host.borrower].held, "the end of the lease was due first"
     assert not [effect for _, effect in out if isinstance(effect, Tell)]
     assert [message for _, message in sends(out) if isinstance(message, Ping)]
 

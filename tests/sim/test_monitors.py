@@ -9,19 +9,22 @@ from msgspec.structs import replace
 
 from statemachines.kernel import Fsm, Ignore, Map, Row, Send, SetTimer
 from statemachines.shared_subscriptions import (
+    agent,
     assignment,
     borrower,
     claim,
+    handler,
     listing,
     member,
     membership,
     plan,
     stream,
     stream_store,
-    subscription,
 )
+from statemachines.shared_subscriptions.borrower import LeaseEnded
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.message import END_OF_STREAM, LeaderWanted, RevokeFinished, UpdateProgress
+from statemachines.shared_subscriptions.session import Dismiss
 from statemachines.shared_subscriptions.stream import Uninstall
 from statemachines_sim import store
 from statemachines_sim.fault import Fault, S
@@ -128,15 +131,16 @@ def validity_is_too_long(patch):
 
 def nothing_is_uninstalled(patch):
     """The session goes on under a borrower that has ended itself."""
-    told = subscription.Subscription.told
+    told = handler.Handler.told
+    deaf_to = Uninstall | LeaseEnded | Dismiss
 
     def deaf(self, party, event, now):
-        if isinstance(event, Uninstall | subscription.LeaseEnded):
+        if isinstance(event, deaf_to):
             return ()
         inward = told(self, party, event, now)
-        return inward and tuple(one for one in inward if not isinstance(one[1], subscription.LeaseEnded))
+        return inward and tuple(one for one in inward if not isinstance(one[1], deaf_to))
 
-    patch.setattr(subscription.Subscription, "told", deaf)
+    patch.setattr(handler.Handler, "told", deaf)
 
 
 def everything_matches(patch):
@@ -147,8 +151,8 @@ def leader_asked_for_elsewhere(patch):
     """One consumer has the wrong address."""
 
     def wanted(record):
-        to = "nowhere-1" if record.id.startswith("consumer-2") else record.registry
-        return Send(to, LeaderWanted(record.id, record.group, record.filter))
+        to = "nowhere-1" if record.id.startswith("consumer-2") else record.registries[0]
+        return record, (Send(to, LeaderWanted(record.id, record.group, record.filter)),)
 
     patch.setattr(borrower, "wanted", wanted)
 
@@ -170,7 +174,7 @@ def unsubscribing_without_end(patch):
             return (Ignore((row.on,), row.source, row.clause),)
         return (row,)
 
-    patch.setattr(subscription, "BORROWER", with_rows(borrower.BORROWER, change))
+    patch.setattr(agent, "BORROWER", with_rows(borrower.BORROWER, change))
 
 
 def validity_below_the_ping_interval(patch):

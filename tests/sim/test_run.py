@@ -49,6 +49,31 @@ def test_without_faults_every_message_is_delivered_exactly_once():
     assert (outcome.delivered, outcome.duplicates, outcome.faults) == (2_500, 0, {})
 
 
+def test_a_quick_resubscribe_loses_nothing_and_delivers_nothing_twice():
+    """Ten times, 5 ms apart, under load: old borrowers finish while the next one of the same filter already reads."""
+    seen = 0
+    for seed in range(6):
+        world = World(named("resubscribes"), seed)
+        outcome = world.run()
+        assert outcome.held, outcome
+        assert (outcome.delivered, outcome.duplicates) == (2_500, 0)
+        steps = [(row[3], row[5], row[7]) for row in world.rows if row[2] == "borrower"]
+        assert len({party for party, _, _ in steps}) >= 33, "three consumers, eleven borrowers each"
+        seen += beside(steps)
+    assert seen >= 6
+
+
+def beside(steps):
+    """How often a borrower of a consumer got a grant while an older one was still finishing."""
+    finishing, count = {}, 0
+    for party, event, after in steps:
+        older = finishing.setdefault(party.partition("/")[0], set())
+        if event == "grant" and after == "connected" and older - {party}:
+            count += 1
+        (older.add if after == "unsubscribing" else older.discard)(party)
+    return count
+
+
 def test_storm_is_a_storm():
     """What the demo promises of each of its runs."""
     for outcome in campaign(named("storm"), range(10), processes=1):

@@ -142,6 +142,7 @@ ENVIRONMENTS = {
     "assignment": {},
     "source": {"start": SOURCES},
     "session": {**STREAMS, "opening": READ},
+    "private": {**STREAMS, "opening": (lambda record: Start(),)},
     "leader": {
         "services": {group_store.SERVICE: DeclaredGroups(), **STREAMS["services"]},
         "failed": {group_store.SERVICE: StoreFailed, **STREAMS["failed"]},

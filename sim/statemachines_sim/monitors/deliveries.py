@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from statemachines.shared_subscriptions.session import Deliver, SessionStatus
+from statemachines.shared_subscriptions.session import Deliver
+from statemachines.shared_subscriptions.session_record import reading_key
 from statemachines_sim.monitors.assignments import Assignments
 from statemachines_sim.monitors.coverage import Deliveries as Delivered
 from statemachines_sim.monitors.judge import Judge
@@ -20,10 +21,11 @@ Key = tuple[str, str, int]
 class Owner:
     """Who delivers a stream, and which offset is next."""
 
-    __slots__ = ("consumer", "grant", "leader", "next")
+    __slots__ = ("borrower", "consumer", "grant", "leader", "next")
 
-    def __init__(self, consumer: Consumer, leader: str, grant: int, first: int) -> None:
+    def __init__(self, consumer: Consumer, borrower: str, leader: str, grant: int, first: int) -> None:
         self.consumer = consumer
+        self.borrower = borrower
         self.leader = leader
         self.grant = grant
         self.next = first
@@ -81,7 +83,7 @@ class Deliveries:
     def _owner_of(self, consumer: Consumer, event: Deliver, now_ns: int) -> Owner | None:
         """The owner that delivers now; a change of owner is where S5 may break."""
         stream = event.stream
-        borrower = consumer.host.nodes.get(consumer.host.borrower)
+        borrower = consumer.host.nodes.get(event.owner)
         link = None if borrower is None else borrower.record.link
         if link is None:
             if consumer.host.recreated or borrower is None:
@@ -93,9 +95,12 @@ class Deliveries:
         key = (consumer.life, link.leader, event.grant)
         if owner is not None and owner.key() == key:
             return owner
-        return self._hand_over(stream, owner, consumer, key, now_ns)
+        return self._hand_over(event, owner, consumer, key, now_ns)
 
-    def _hand_over(self, stream: str, owner: Owner | None, consumer: Consumer, key: Key, now_ns: int) -> Owner | None:
+    def _hand_over(
+        self, event: Deliver, owner: Owner | None, consumer: Consumer, key: Key, now_ns: int
+    ) -> Owner | None:
+        stream = event.stream
         past = self._past.setdefault(stream, {})
         if self._exclusive:
             self._check_hand_over(stream, owner, key, now_ns)
@@ -105,7 +110,7 @@ class Deliveries:
         if granted is None or granted[0] != stream:
             self._judge.broken("S4", f"{consumer.life} delivers {stream} under {key[2]}, never granted by {key[1]}")
             return None
-        fresh = past.get(key) or Owner(consumer, key[1], key[2], granted[2])
+        fresh = past.get(key) or Owner(consumer, event.owner, key[1], key[2], granted[2])
         self._owner[stream] = fresh
         return fresh
 
@@ -130,10 +135,12 @@ def can_deliver(owner: Owner, stream: str, now_ns: int) -> bool:
     if not consumer.alive:
         return False
     session = consumer.host.nodes[consumer.host.session].record
-    reading = session.readings.get(stream)
-    if session.status is SessionStatus.PAUSED or reading is None or reading.grant != owner.grant or reading.finishing:
+    reading = session.readings.get(reading_key(owner.borrower, stream))
+    if reading is None or not session.leases[owner.borrower].held:
         return False
-    borrower = consumer.host.nodes.get(consumer.host.borrower)
+    if reading.grant != owner.grant or reading.finishing:
+        return False
+    borrower = consumer.host.nodes.get(owner.borrower)
     if borrower is None or borrower.record.link is None or borrower.record.link.leader != owner.leader:
         return False
     local_ns = now_ns if consumer.clock is None else consumer.clock.local(now_ns)

@@ -1,0 +1,225 @@
+"""Agent: the Borrowers of one session, as a host of machines (source: "Shared Subscription Agent").
+
+To subscribe is to declare the group.  When that is done it makes a borrower for the subscription; it hands events to
+the one they are for, makes the next when one had to end itself (new id, highest epoch seen), and repeats the last word
+of one that is gone to leaders that talk to it still.  Borrowers know nothing of each other and are told apart by their
+ids alone: after a quick unsubscribe and subscribe two of one group and filter live side by side, one finishing, one
+connecting.
+
+What its borrowers tell (`Install`, `Finish`, `Uninstall`, `LeaseBegan`, `LeaseEnded`, `Destroyed`) comes out as `Tell`,
+for whoever has a session of its own; the `Handler` takes it in.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from statemachines.kernel import (
+    Answer,
+    ConfigurationError,
+    Event,
+    Fsm,
+    Host,
+    Inward,
+    LocalProtocolError,
+    Node,
+    Outgoing,
+    Send,
+    fresh,
+)
+from statemachines.kernel.node import Observer
+from statemachines.shared_subscriptions.borrower import (
+    BORROWER,
+    BorrowerRecord,
+    Destroyed,
+    OnDisconnect,
+    OnUnsubscribe,
+    Start,
+)
+from statemachines.shared_subscriptions.configuration import Configuration
+from statemachines.shared_subscriptions.group import GROUP, DeclarationRefused, Declare, GroupDeclared, GroupRecord
+from statemachines.shared_subscriptions.message import Disconnect, LeaderMessage, Report, Undeclared
+from statemachines.shared_subscriptions.stream_store import check_filter
+
+LAST_WORDS_MAX = 64
+"""Of so many borrowers that are gone the Agent remembers what they said last."""
+
+SUBSCRIPTIONS_MAX = 1_000
+"""A session has no more subscriptions than this, those counted that are still finishing."""
+
+
+class Shared(msgspec.Struct, frozen=True, gc=False):
+    """What a client subscribes to together with others: `$shared/GROUP/FILTER`.  `at_delivery`: messages are
+    acknowledged when they are handed over (fire and forget); `start_ns`: where the group begins if this declares it,
+    in store time (0: everything stored; -1: now)."""
+
+    group: str
+    filter: str
+    at_delivery: bool = False
+    start_ns: int = -1
+
+
+class Agent(Host):
+    """`host` is the incarnation of the process (`consumer-1~3`); `registries`: the nodes where leaders are found, one
+    or several, asked in turn.
+
+    A subscription goes by the id of its first borrower.  `shared`: those that have not ended; `parties`: id of
+    each party that lives -> its subscription; `refused`: those whose group lives by other times; `recreated` counts the
+    borrowers that had to end themselves.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        registries: str | tuple[str, ...],
+        configuration: Configuration,
+        *,
+        observe: Observer | None = None,
+        check: bool = False,
+    ) -> None:
+        super().__init__()
+        self.host = host
+        self.registries = (registries,) if isinstance(registries, str) else registries
+        if not self.registries:
+            raise ConfigurationError("registries", self.registries, "must name at least one leader host")
+        self.configuration = configuration.check()
+        self.shared: dict[str, Shared] = {}
+        self.parties: dict[str, str] = {}
+        self.refused: dict[str, DeclarationRefused] = {}
+        self.recreated = 0
+        self._party_of: dict[str, str] = {}
+        self._last_words: dict[str, tuple[Report, ...]] = {}
+        self._observe = observe
+        self._check = check
+        self._number = 0
+        self._declarations = 0
+
+    def on_subscribe(self, wanted: Shared, now_ns: int) -> tuple[str, list[Outgoing]]:
+        """Begin: the id of the new subscription, and what to do.
+
+        Raises `ConfigurationError` for a malformed filter, `LocalProtocolError` where there are too many subscriptions.
+        """
+        check_filter(wanted.filter, wanted.filter)
+        self._check_room()
+        subscription = self._fresh()
+        self.shared[subscription] = wanted
+        out = self.fire(now_ns)
+        for party, event in self._begin(subscription, now_ns):
+            out += self.feed(party, event, now_ns)
+        return subscription, out
+
+    def on_unsubscribe(self, subscription: str, now_ns: int) -> list[Outgoing]:
+        """Finish what is in hand, then end; nothing happens if it has ended or is about to."""
+        out = self.fire(now_ns)  # what is due may put another borrower in the place of this one
+        self._give_up(subscription)
+        return out + self.feed(self.party_of(subscription), OnUnsubscribe(), now_ns)
+
+    def on_disconnect(self, now_ns: int) -> list[Outgoing]:
+        """The session goes: say what is known of every subscription, and end at once."""
+        out = self.fire(now_ns)
+        for subscription, party in list(self._party_of.items()):
+            self._give_up(subscription)
+            out += self.feed(party, OnDisconnect(), now_ns)
+        return out
+
+    def receive(self, sender: str, message: LeaderMessage, now_ns: int) -> list[Outgoing]:
+        """A message of a leader, for one of our borrowers, living or gone."""
+        if self._is_borrower(message.borrower):
+            return self.feed(message.borrower, message, now_ns)
+        out = self.fire(now_ns)
+        if not isinstance(message, Undeclared):
+            # The last word again: alone, an empty one could overtake it, and the progress in it would be lost.
+            reports = self._last_words.get(message.borrower, ())
+            farewell = Disconnect(message.borrower, message.epoch, message.registration, reports)
+            out.append((message.borrower, Send(sender, farewell)))
+        return out
+
+    def party_of(self, subscription: str) -> str:
+        """What serves a subscription at the moment ("" = it has ended)."""
+        return self._party_of.get(subscription, "")
+
+    def borrower_of(self, subscription: str) -> str:
+        """Its borrower of the moment ("" = its group is not declared yet, or it has ended)."""
+        party = self.party_of(subscription)
+        return party if self._is_borrower(party) else ""
+
+    def answer(self, party: str, answer: Answer, now_ns: int) -> list[Outgoing]:
+        """What a store answered to one of our parties."""
+        return self.feed(party, answer, now_ns)
+
+    def told(self, party: str, event: Event, now_ns: int) -> Inward | None:
+        if isinstance(event, GroupDeclared):
+            subscription = self.parties.pop(party)
+            return self._borrow(subscription, subscription, 0, now_ns)
+        if isinstance(event, DeclarationRefused):
+            self.refused[self.parties[party]] = event
+            self._forget(party)
+        if not isinstance(event, Destroyed):
+            return None
+        if event.recreate:
+            self.recreated += 1
+            return self._borrow(self.parties.pop(party), self._fresh(), event.epoch, now_ns)
+        self._forget(party)
+        self._remember(party, event.reports)
+        return None
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    def _begin(self, subscription: str, now_ns: int) -> Inward:
+        """The first party of a new subscription declares the group."""
+        wanted = self.shared[subscription]
+        self._declarations += 1
+        party = f"{self.host}/declare-{self._declarations}"
+        self._enter(subscription, GROUP, GroupRecord(party, wanted.group, wanted.filter, self.configuration), now_ns)
+        return ((party, Declare(wanted.start_ns)),)
+
+    def _give_up(self, subscription: str) -> None:
+        """The group is not even declared yet: there is nothing to finish."""
+        party = self.party_of(subscription)
+        if party in self.nodes and self.nodes[party].fsm is GROUP:
+            self.remove(party)
+            self._forget(party)
+
+    def _forget(self, party: str) -> None:
+        """The subscription that the party served has ended."""
+        subscription = self.parties.pop(party)
+        self.shared.pop(subscription, None)
+        del self._party_of[subscription]
+
+    def _is_borrower(self, party: str) -> bool:
+        node = self.nodes.get(party)
+        return node is not None and node.fsm is BORROWER
+
+    def _borrow(self, subscription: str, borrower: str, epoch: int, now_ns: int) -> Inward:
+        """A new borrower for the subscription, and what makes it begin."""
+        wanted = self.shared[subscription]
+        configuration = self.configuration
+        record = BorrowerRecord(borrower, wanted.group, wanted.filter, self.registries, configuration, epoch=epoch)
+        self._enter(subscription, BORROWER, record, now_ns)
+        return ((borrower, Start()),)
+
+    def _remember(self, borrower: str, reports: tuple[Report, ...]) -> None:
+        if reports:
+            self._last_words[borrower] = reports
+        if len(self._last_words) > LAST_WORDS_MAX:
+            del self._last_words[next(iter(self._last_words))]
+
+    def _enter(self, subscription: str, fsm: Fsm[Any], record: Any, now_ns: int) -> None:
+        """A machine that serves the subscription from now on."""
+        self.parties[record.id] = subscription
+        self._party_of[subscription] = record.id
+        self._add(fsm, record, now_ns)
+
+    def _add(self, fsm: Fsm[Any], record: Any, now_ns: int) -> None:
+        self.add(Node(fsm, record, name=record.id, now_ns=now_ns, observe=self._observe, check=self._check))
+
+    def _fresh(self) -> str:
+        self._number += 1
+        return fresh(self.host, self._number)
+
+    def _check_room(self) -> None:
+        if len(self._party_of) >= SUBSCRIPTIONS_MAX:
+            why = f"a session has at most {SUBSCRIPTIONS_MAX} subscriptions; wait until some have ended, or use another"
+            raise LocalProtocolError("agent", "-", "on_subscribe", "SS-174", why)

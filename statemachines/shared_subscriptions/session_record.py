@@ -1,0 +1,160 @@
+"""What a session knows: the readings of its owners, their leases, whose turn it is; and what it is asked and tells."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import replace
+
+from statemachines.kernel import Call, Event, Fifo, Map, Status, TimerFired
+from statemachines.shared_subscriptions.configuration import MS
+from statemachines.shared_subscriptions.stream import Finish, Install, Uninstall
+
+# -- from and to the Handler, the application and the driver -----------------------------------------------------------
+
+
+class Admit(Call, frozen=True, gc=False):
+    """From the Handler: `owner` will have streams read.  `held`: it needs no lease; `at_delivery`: its messages are
+    acknowledged when they are handed over."""
+
+    owner: str
+    held: bool = False
+    at_delivery: bool = False
+
+
+class Dismiss(Call, frozen=True, gc=False):
+    """From the Handler: forget the owner and all that is read for it.  `subscription`: it ended with this owner ("" =
+    it goes on with another)."""
+
+    owner: str
+    subscription: str = ""
+
+
+class Take(Call, frozen=True, gc=False):
+    """From the application: hand over at most `limit` messages, of one stream."""
+
+    limit: int
+
+
+class Ack(Call, frozen=True, gc=False):
+    """From the application: messages `first`..`last` of this owner and grant are dealt with."""
+
+    owner: str
+    stream: str
+    grant: int
+    first: int
+    last: int
+
+
+class Deliver(Event, frozen=True, gc=False):
+    """To the application: messages `first`..`last`, read for `owner` (grant 0: a private subscription)."""
+
+    owner: str
+    stream: str
+    grant: int
+    first: int
+    last: int
+
+
+class Acknowledged(Event, frozen=True, gc=False):
+    """To whoever keeps account: `first`..`last` are acknowledged under the grant that delivered them."""
+
+    owner: str
+    stream: str
+    grant: int
+    first: int
+    last: int
+
+
+class Progressed(Event, frozen=True, gc=False):
+    """To the owner: all below `progress` is acknowledged; `finished`: and nothing more will come."""
+
+    owner: str
+    stream: str
+    grant: int
+    progress: int
+    finished: bool = False
+
+
+class Ready(Event, frozen=True, gc=False):
+    """To the driver: something can be taken."""
+
+
+class Ended(Event, frozen=True, gc=False):
+    """To the application: of `subscription` nothing will be delivered any more."""
+
+    subscription: str
+
+
+class PollTimer(TimerFired, frozen=True, gc=False):
+    """Look again whether there is something new."""
+
+
+# -- record ---------------------------------------------------------------------------------------------------------
+
+
+class SessionStatus(Status):
+    """Whether a fetch is open."""
+
+    WAITING = "waiting"
+    FETCHING = "fetching"
+
+
+WAITING, FETCHING = SessionStatus
+
+
+class Reading(msgspec.Struct, frozen=True, gc=False):
+    """One stream being read for one owner.  progress <= delivered <= fetched are next offsets: all below is
+    acknowledged, handed over, buffered by the driver.  `acked`: ranges acknowledged out of order, first -> last.
+    `queued`: its turn to be fetched will come, or it is in the open fetch; `waiting`: its turn to be delivered will."""
+
+    owner: str
+    stream: str
+    grant: int
+    progress: int
+    delivered: int
+    fetched: int
+    acked: Map[int, int] = Map()
+    finishing: bool = False
+    ended: bool = False
+    queued: bool = False
+    waiting: bool = False
+
+
+class Lease(msgspec.Struct, frozen=True, gc=False):
+    """What is known of an owner: whether its lease holds, how its messages are acknowledged, what is read for it."""
+
+    held: bool = False
+    at_delivery: bool = False
+    streams: Map[str, bool] = Map()
+
+
+class SessionRecord(msgspec.Struct, frozen=True):
+    """The scheduler.  `leases` by owner, `readings` by `reading_key`.  `to_fetch`, `to_take`: keys of readings whose
+    turn it is to be fetched, delivered; what has no right to it any more is passed by.  `buffer`: how far (messages
+    per reading) it may fetch ahead of what is acknowledged.  `asked`: the keys of the open fetch, a slice each."""
+
+    id: str
+    poll_ns: int = 20 * MS
+    buffer: int = 256
+    status: SessionStatus = WAITING
+    fetch_n: int = 0
+    asked: tuple[str, ...] = ()
+    leases: Map[str, Lease] = Map()
+    readings: Map[str, Reading] = Map()
+    to_fetch: Fifo = Fifo()
+    to_take: Fifo = Fifo()
+
+
+def reading_key(owner: str, stream: str) -> str:
+    """Under what a reading is kept; the id of an owner has no space in it."""
+    return f"{owner} {stream}"
+
+
+def reading_of(record: SessionRecord, event: Install | Finish | Uninstall | Ack) -> Reading | None:
+    """What is read of the event's stream for its owner."""
+    return record.readings.get(f"{event.owner} {event.stream}")
+
+
+def keep(record: SessionRecord, reading: Reading) -> SessionRecord:
+    """With the reading as it is now."""
+    return replace(record, readings=record.readings.set(f"{reading.owner} {reading.stream}", reading))
