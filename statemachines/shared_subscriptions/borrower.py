@@ -9,6 +9,8 @@ time of that ping + ping_interval + ping_timeout, by its own clock.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 from msgspec.structs import replace
 
@@ -149,7 +151,7 @@ class BorrowerRecord(msgspec.Struct, frozen=True, gc=False):
     id: str
     group: str
     filter: str
-    registries: tuple[str, ...]
+    registries: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     configuration: Configuration
     status: BorrowerStatus = CONNECTING
     turn: int = 0
