@@ -45,7 +45,7 @@ LeaderCa = Annotated[
     typer.Option(metavar="FILE", help="Ask each consumer for a certificate signed by these (PEM), for its own name."),
 ]
 ConsumerCa = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Speak TLS; the leader's certificate is signed by these (PEM).")
+    Path | None, typer.Option(metavar="FILE", help="Speak TLS; who signed the leader host's certificate (PEM).")
 ]
 Number = Annotated[int | None, typer.Option(help="Numbers the messages in traces; default: from the name.", min=1)]
 
