@@ -102,7 +102,7 @@ class SharedSubscription:
         self._buffer = buffer
         self._number = number
         self._payloads: dict[str, Payloads] = {}
-        self._acks: dict[tuple[str, str, int], list[list[int]]] = {}
+        self._acks: dict[tuple[str, int], list[list[int]]] = {}
         self._ready = asyncio.Event()
         self._turn = 0.0
         self._taken: Deliver | None = None
@@ -194,7 +194,7 @@ class SharedSubscription:
         """Messages `first`..`last` are dealt with; ranges that touch are told together, at the end of this turn."""
         if not self._acks:
             asyncio.get_running_loop().call_soon(self._flush_acks)
-        ranges = self._acks.setdefault((self.borrower, stream, grant), [])
+        ranges = self._acks.setdefault((stream, grant), [])
         if ranges and ranges[-1][1] + 1 == first:
             ranges[-1][1] = last
         else:
@@ -220,8 +220,8 @@ class SharedSubscription:
 
     def _flush_acks(self) -> None:
         acks, self._acks = self._acks, {}
-        for (borrower, stream, grant), ranges in acks.items():
-            for first, last in ranges if borrower == self.borrower else ():
+        for (stream, grant), ranges in acks.items():
+            for first, last in ranges:
                 self._runtime.run(
                     lambda now_ns, s=stream, g=grant, a=first, b=last: self._host.acknowledge(s, g, a, b, now_ns)  # type: ignore[misc]
                 )
