@@ -201,15 +201,21 @@ class RealRound:
 
 
 def play_real(totals: Totals) -> None:
-    """A real round, and its judges: the consumers' own files, and the logs of every node."""
+    """A real round, and its judges: the consumers' own files, and the logs of every node.  In every other one the nodes
+    share a secret, and strangers get no further than their hello."""
     shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir(parents=True)
     config = OUT / "group.toml"
     times = [key for key in Configuration.__struct_fields__ if key.endswith("_ms")]
     config.write_text("".join(f"{key} = {getattr(Configuration(), key) // 10}\n" for key in times))
+    common: tuple[str, ...] = ()
+    if totals.seed % 2:
+        secret = OUT / "secret"
+        secret.write_text(f"the secret of soak round {totals.seed}\n")
+        common = ("--secret-file", str(secret))
     trace = TraceLog(OUT / "trace", Head(FORMAT, "nemesis", "nemesis~1", 1, fingerprint(MACHINES), {}))
     try:
-        with ProcessHarness(OUT / "nodes", config=config, trace=OUT / "trace") as nodes:
+        with ProcessHarness(OUT / "nodes", config=config, trace=OUT / "trace", common=common) as nodes:
             real = RealRound(totals, nodes, trace)
             real.play()
     except GaplessError as error:

@@ -9,12 +9,16 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
 from statemachines.kernel import ConfigurationError
+
+if TYPE_CHECKING:
+    from statemachines.demo.account import ConsumerFile
+    from statemachines.drivers.subscribe import Delivered
 
 SECRET_VARIABLE = "GAPLESS_SECRET"
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -60,8 +64,7 @@ LeaderCa = Annotated[
     typer.Option(metavar="FILE", help="Ask each consumer for a certificate signed by these (PEM), for its own name."),
 ]
 ConsumerCa = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Speak TLS; the leader's certificate is signed by these (PEM)."),
+    Path | None, typer.Option(metavar="FILE", help="Speak TLS; who signed the leader host's certificate (PEM).")
 ]
 Number = Annotated[int | None, typer.Option(help="Numbers the messages in traces; default: from the name.", min=1)]
 
@@ -138,26 +141,11 @@ def consumer(
 ) -> None:
     """Take part in a group: get messages, deal with them, acknowledge them."""
     from statemachines.demo.account import ConsumerFile
-    from statemachines.drivers.subscribe import Delivered, SharedSubscription
+    from statemachines.drivers.subscribe import SharedSubscription
 
     configuration = read_configuration(config)
     credentials = read_credentials(secret_file, tls_cert, tls_key, tls_ca)
     file = None if out is None else ConsumerFile(out)
-
-    async def deal_with(messages: list[Delivered]) -> None:
-        stream, grant = messages[0].stream, messages[0].grant
-        contents = [(message.offset, message.payload) for message in messages]
-        if file is None:
-            for message in messages:
-                print(f"{message.topic}\t{message.offset}\t{message.payload.decode(errors='replace')}", flush=True)
-        else:
-            file.got(stream, grant, contents)
-        if work_ms:
-            await asyncio.sleep(work_ms / 1000)
-        for message in messages:
-            await message.ack()
-        if file is not None:
-            file.acked(stream, grant, contents)
 
     async def work() -> None:
         joined = SharedSubscription(
@@ -176,7 +164,7 @@ def consumer(
             if drain:
                 on_first_signal(lambda: asyncio.ensure_future(messages.unsubscribe()))
             async for some in messages.batches(batch):
-                await deal_with(some)
+                await deal_with(some, file, work_ms)
 
     run_until_signal(work())
 
@@ -212,6 +200,23 @@ def publisher(
         print(f"published {done} messages to {len(topics)} topics", flush=True)
 
     run_until_signal(work())
+
+
+async def deal_with(messages: list[Delivered], file: ConsumerFile | None, work_ms: float) -> None:
+    """Note or print what came, work on it, acknowledge it."""
+    stream, grant = messages[0].stream, messages[0].grant
+    contents = [(message.offset, message.payload) for message in messages]
+    if file is None:
+        for message in messages:
+            print(f"{message.topic}\t{message.offset}\t{message.payload.decode(errors='replace')}", flush=True)
+    else:
+        file.got(stream, grant, contents)
+    if work_ms:
+        await asyncio.sleep(work_ms / 1000)
+    for message in messages:
+        await message.ack()
+    if file is not None:
+        file.acked(stream, grant, contents)
 
 
 def read_configuration(path: Path | None) -> Any:

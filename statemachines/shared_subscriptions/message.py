@@ -8,7 +8,7 @@ below it is acknowledged.  `finished` tells the final progress of a stream from 
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -18,12 +18,16 @@ END_OF_STREAM: Final = 2**63 - 1
 """A progress greater than all others: the stream has ended and is fully acknowledged."""
 
 
+Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+"""What a store and a column of a trace can hold; a peer that sends anything else is refused."""
+
+
 class Report(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """What a borrower knows of one stream it holds."""
 
     stream: str
-    grant: int
-    progress: int
+    grant: Number
+    progress: Number
     finished: bool
 
 
@@ -42,9 +46,9 @@ class Ping(Message, frozen=True, gc=False):
     """Number `n` keeps the connection alive and repeats the reports that no answered ping has confirmed."""
 
     borrower: str
-    epoch: int
-    registration: int
-    n: int
+    epoch: Number
+    registration: Number
+    n: Number
     reports: tuple[Report, ...] = ()
 
 
@@ -52,11 +56,11 @@ class UpdateProgress(Message, frozen=True, gc=False):
     """The progress of one stream."""
 
     borrower: str
-    epoch: int
-    registration: int
+    epoch: Number
+    registration: Number
     stream: str
-    grant: int
-    progress: int
+    grant: Number
+    progress: Number
     finished: bool
 
 
@@ -64,18 +68,18 @@ class RevokeFinished(Message, frozen=True, gc=False):
     """The borrower has deleted all that it kept of this grant."""
 
     borrower: str
-    epoch: int
-    registration: int
+    epoch: Number
+    registration: Number
     stream: str
-    grant: int
+    grant: Number
 
 
 class Disconnect(Message, frozen=True, gc=False):
     """The borrower is gone; its last word on each stream it held."""
 
     borrower: str
-    epoch: int
-    registration: int
+    epoch: Number
+    registration: Number
     reports: tuple[Report, ...] = ()
 
 
@@ -87,8 +91,8 @@ class LeaderConnectResponse(Message, frozen=True, gc=False):
 
     borrower: str
     leader: str
-    epoch: int
-    registration: int
+    epoch: Number
+    registration: Number
 
 
 class Undeclared(Message, frozen=True, gc=False):
@@ -101,48 +105,48 @@ class PingResponse(Message, frozen=True, gc=False):
     """Ping `n` arrived, and so did its reports."""
 
     borrower: str
-    epoch: int
-    registration: int
-    n: int
+    epoch: Number
+    registration: Number
+    n: Number
 
 
 class Grant(Message, frozen=True, gc=False):
     """Read `stream` from `progress`."""
 
     borrower: str
-    epoch: int
-    registration: int
+    epoch: Number
+    registration: Number
     stream: str
-    grant: int
-    progress: int
+    grant: Number
+    progress: Number
 
 
 class Revoke(Message, frozen=True, gc=False):
     """Finish what is in hand of this grant and report the final progress."""
 
     borrower: str
-    epoch: int
-    registration: int
+    epoch: Number
+    registration: Number
     stream: str
-    grant: int
+    grant: Number
 
 
 class Revoked(Message, frozen=True, gc=False):
     """The final progress has arrived: forget this grant."""
 
     borrower: str
-    epoch: int
-    registration: int
+    epoch: Number
+    registration: Number
     stream: str
-    grant: int
+    grant: Number
 
 
 class Invalidate(Message, frozen=True, gc=False):
     """The leader does not know this borrower (any more)."""
 
     borrower: str
-    epoch: int
-    registration: int
+    epoch: Number
+    registration: Number
 
 
 BorrowerMessage = LeaderWanted | Ping | UpdateProgress | RevokeFinished | Disconnect

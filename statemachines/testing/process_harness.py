@@ -11,6 +11,7 @@ What a process says is kept in `NAME.out` and `NAME.err` below the folder; a sec
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import signal
 import socket
@@ -90,8 +91,9 @@ class NodeProcess:
         self._process.wait()
 
     def stop(self) -> None:
-        """SIGSTOP: it does nothing until `resume`, and keeps all it has."""
+        """SIGSTOP: from when this returns it does nothing until `resume`, and keeps all it has."""
         self._process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         self.stopped = True
 
     def resume(self) -> None:

@@ -122,13 +122,17 @@ def test_a_proof_of_another_connection_node_or_side_is_worth_nothing(other):
     assert "does not know our secret" in refusal(here, proof)
 
 
-def test_the_same_proof_made_by_hand_is_accepted():
+def by_hand(dialled, speaker, listener):
+    body = msgspec.msgpack.encode(("gapless proof", dialled, *speaker, *listener))
+    return frame(msgspec.msgpack.encode(hmac.digest(SECRET, body, "sha256")))
+
+
+def test_the_same_proofs_made_by_hand_are_accepted():
     """So that the refusals above are for the one thing that each changes."""
-    mine, yours = (1, "consumer", "c~1", NONCES[0], False), (1, "leader", "l~1", NONCES[1], False)
-    body = msgspec.msgpack.encode(("gapless proof", True, *mine, *yours))
+    dialler, listener = (1, "consumer", "c~1", NONCES[0], False), (1, "leader", "l~1", NONCES[1], False)
     here = leader()
     here.feed(consumer().begin()[4:])
-    here.feed(msgspec.msgpack.encode(hmac.digest(SECRET, body, "sha256")))
+    assert here.feed(by_hand(True, dialler, listener)[4:]) == by_hand(False, listener, dialler)
     assert here.done
 
 

@@ -90,6 +90,16 @@ def test_packets_go_both_ways_and_keep_their_order():
     run(test)
 
 
+def test_whoever_is_known_may_send_large_frames():
+    async def test():
+        async with leader() as end, consumer(end.transport.address) as c:
+            await until(lambda: c.transport._peers)
+            c.transport.send(Packet("c1~1/1", "leader", 1, LeaderWanted("c1~1/1", "g", "#" * 500_000)))
+            await end.wait(1)
+
+    run(test)
+
+
 def test_a_dialled_peer_goes_by_its_own_name_too():
     async def test():
         async with leader() as end, consumer(end.transport.address) as c:
@@ -146,6 +156,7 @@ GRANT = Codec(LeaderMessage).encode(Packet("x", "leader-1~1", 1, Grant("b", 1, 1
         (b"GET / HTTP/1.1\r\n\r\n", "bytes; at most"),
         (b"\xff" * 8, "bytes; at most"),
         (frame(b"\xc1"), "not a hello"),
+        (frame(b"x" * 2_000), "a frame of 2000 bytes; at most 1024 are allowed"),
         (encode_hello("leader", "x~1"), "here only a consumer connects"),
         (encode_hello("consumer", "x~1") + frame(b"\xc1"), "not MessagePack"),
         (encode_hello("consumer", "x~1") + GRANT, "not taken here"),

@@ -22,7 +22,8 @@ def test_what_was_handed_over_under_a_leader_that_is_gone(tmp_path):
                 await asyncio.sleep(0.01)
 
     async def test(stage):
-        times = Configuration(**TENTH)
+        times, failures = Configuration(**TENTH), []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
         async with SharedSubscription(
             "$shared/g/#",
             leader=stage.leader,
@@ -46,6 +47,7 @@ def test_what_was_handed_over_under_a_leader_that_is_gone(tmp_path):
             for message in before:
                 await message.ack()
             await asyncio.sleep(0)
+            assert failures == []
             ((_, reading),) = session.record.readings.items()
             assert reading.progress == 0
             got = []

@@ -42,13 +42,13 @@ def test_a_consumer_that_slept_past_its_validity_delivers_only_under_a_new_lease
         stage.join(TWO, batch=BATCH, work_ms=20)
         stage.until_serving(ONE, TWO, load=topics(6))
         stage.publish(*topics(6), count=100)
-        stage.until_serving(TWO, load=())
+        stage.until_serving(TWO, load=topics(6))
         sleeper = stage.nodes.nodes[TWO]
         stage.note("pause", TWO)
         sleeper.stop()
         asleep = stage.got(TWO)
         held = last_grants(stage, TWO)
-        stage.until(lambda: takes_over(stage, held), "its streams to be handed over")
+        stage.until(lambda: takes_over(stage, held), "its streams to be handed over", load=held_topics(held))
         assert stage.got(TWO) == asleep
         sleeper.resume()
         stage.until(

@@ -74,6 +74,17 @@ def test_the_number_of_a_message_fits_into_a_trace(msg):
         BORROWERS.decode(msgspec.msgpack.encode(["a", "b", msg, ["leader_wanted", "a", "g", "f"]]))
 
 
+@pytest.mark.parametrize("number", [-1, 2**63, 2**64 - 1, True])
+def test_the_numbers_in_a_message_fit_into_a_trace_too(number):
+    ping, report = ["ping", "b", 1, 2, 3, []], ["s", 1, 2, False]
+    wrong = [[*ping[:at], number, *ping[at + 1 :]] for at in (2, 3, 4)]
+    wrong += [[*ping[:5], [[*report[:at], number, *report[at + 1 :]]]] for at in (1, 2)]
+    for message in wrong:
+        with pytest.raises(FrameError, match="not taken here"):
+            BORROWERS.decode(msgspec.msgpack.encode(["a", "b", 1, message]))
+    assert BORROWERS.decode(msgspec.msgpack.encode(["a", "b", 1, [*ping[:5], [report]]]))
+
+
 @pytest.mark.parametrize("name", ["two\nlines\x1b[2J", "x" * 900_000])
 def test_what_a_peer_says_is_repeated_in_one_short_line(name):
     with pytest.raises(FrameError) as refused:
