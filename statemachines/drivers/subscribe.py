@@ -24,12 +24,13 @@ from statemachines.drivers.lives import begin_life
 from statemachines.drivers.open_stores import directory_of, open_stream_store
 from statemachines.drivers.runtime import Runtime
 from statemachines.drivers.tcp import TcpTransport, parse_address
-from statemachines.kernel import Answer, Event, LocalProtocolError
+from statemachines.kernel import Answer, Event, LocalProtocolError, Map, Node, Step
 from statemachines.shared_subscriptions import stream_store
 from statemachines.shared_subscriptions.borrower import Destroyed
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.message import LeaderMessage
-from statemachines.shared_subscriptions.session import Deliver, Ready
+from statemachines.shared_subscriptions.session import Deliver, Reading, Ready
+from statemachines.shared_subscriptions.stream import Uninstall
 from statemachines.shared_subscriptions.stream_store import Batch, Fetch, Fetched, parse_filter
 from statemachines.shared_subscriptions.subscription import Subscription
 from statemachines.wire import Codec
@@ -41,12 +42,14 @@ TURN_S = 0.005
 class Delivered:
     """A message in the application's hands: `topic`, `payload`, and where it is from."""
 
-    __slots__ = ("_subscription", "grant", "offset", "payload", "stream")
+    __slots__ = ("_kept", "_subscription", "offset", "payload", "stream")
 
-    def __init__(self, subscription: SharedSubscription, stream: str, grant: int, offset: int, payload: bytes) -> None:
+    def __init__(
+        self, subscription: SharedSubscription, stream: str, kept: Payloads, offset: int, payload: bytes
+    ) -> None:
         self._subscription = subscription
+        self._kept = kept
         self.stream = stream
-        self.grant = grant
         self.offset = offset
         self.payload = payload
 
@@ -55,10 +58,19 @@ class Delivered:
         """The topic it was published to."""
         return self.stream.partition("/")[2]
 
+    @property
+    def grant(self) -> int:
+        """The number of the grant it was delivered under; each epoch of the leader numbers anew."""
+        return self._kept.grant
+
     async def ack(self) -> None:
         """It is dealt with; told to the leader soon, together with others.  Under a grant that is gone by now it
         changes nothing: the message is delivered again."""
-        self._subscription.acknowledge(self.stream, self.grant, self.offset, self.offset)
+        self._ack_until(self.offset)
+
+    def _ack_until(self, last: int) -> None:
+        if self._subscription.reads(self.stream, self._kept):
+            self._subscription.acknowledge(self.stream, self._kept.grant, self.offset, last)
 
     def __repr__(self) -> str:
         return f"<message {self.offset} of {self.stream}, {len(self.payload)} bytes>"
@@ -69,8 +81,7 @@ class Deliveries(list[Delivered]):
 
     async def ack(self) -> None:
         """All of them are dealt with."""
-        first, last = self[0], self[-1]
-        first._subscription.acknowledge(first.stream, first.grant, first.offset, last.offset)
+        self[0]._ack_until(self[-1].offset)
 
 
 class SharedSubscription:
@@ -133,7 +144,7 @@ class SharedSubscription:
             "leader",
             self.configuration,
             buffer=self._buffer,
-            observe=self._runtime.observe,
+            observe=self._observe,
         )
         self._transport = TcpTransport(
             life=life.name,
@@ -202,10 +213,10 @@ class SharedSubscription:
         taken = self._taken
         if taken is None:
             return Deliveries()
-        payloads = self._payloads[taken.stream].take(taken.grant, taken.first, taken.last)
-        stream, grant = taken.stream, taken.grant
+        stream, kept = taken.stream, self._payloads[taken.stream]
+        payloads = kept.take(taken.grant, taken.first, taken.last)
         return Deliveries(
-            [Delivered(self, stream, grant, offset, payload) for offset, payload in enumerate(payloads, taken.first)]
+            [Delivered(self, stream, kept, offset, payload) for offset, payload in enumerate(payloads, taken.first)]
         )
 
     async def _yield(self) -> None:
@@ -226,7 +237,24 @@ class SharedSubscription:
         if self._runtime.failed is not None:
             raise self._runtime.failed
 
+    def reads(self, stream: str, kept: Payloads) -> bool:
+        """Whether the stream is still read under the grant that these payloads came under."""
+        return self._payloads.get(stream) is kept
+
     # -- from the machines --------------------------------------------------------------------------------------
+
+    def _observe(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
+        """A stream that is dropped takes with it what was fetched and not yet told: it may come back under the same
+        number, from a leader of a later epoch."""
+        self._runtime.observe(node, event, before, step, now_ns)
+        if isinstance(event, Uninstall) and event.stream not in self._readings:
+            self._payloads.pop(event.stream, None)
+            self._acks.pop((event.stream, event.grant), None)
+
+    @property
+    def _readings(self) -> Map[str, Reading]:
+        readings: Map[str, Reading] = self._host.nodes[self._host.session].record.readings
+        return readings
 
     def _told(self, party: str, event: Event) -> None:
         if isinstance(event, Deliver):
@@ -242,29 +270,25 @@ class SharedSubscription:
         return (answer,)
 
     def _answered(self, party: str, answer: Answer, now_ns: int) -> list[Any]:
+        before = self._readings
         out = self._host.answer(answer, now_ns)
         if isinstance(answer, Fetched):
             for batch, payloads in zip(answer.batches, self._fetched, strict=True):
-                self._keep(batch, payloads)
+                self._keep(before.get(batch.stream), batch, payloads)
             self._fetched = []
-            self._forget_uninstalled()
         return out
 
-    def _keep(self, batch: Batch, payloads: list[bytes]) -> None:
-        """The payloads of what the session has taken in."""
-        reading = self._host.nodes[self._host.session].record.readings.get(batch.stream)
-        if reading is None or reading.grant != batch.grant or reading.fetched != batch.last + 1 or not payloads:
+    def _keep(self, before: Reading | None, batch: Batch, payloads: list[bytes]) -> None:
+        """The payloads of what the session has taken in; `before`: how far it was."""
+        reading = self._readings.get(batch.stream)
+        if before is None or reading is None or not payloads:
+            return
+        if reading.grant != batch.grant or (before.fetched, reading.fetched) != (batch.first, batch.last + 1):
             return
         kept = self._payloads.get(batch.stream)
         if kept is None or kept.grant != batch.grant:
             kept = self._payloads[batch.stream] = Payloads(batch.grant, batch.first)
         kept.add(batch.first, payloads)
-
-    def _forget_uninstalled(self) -> None:
-        readings = self._host.nodes[self._host.session].record.readings
-        if len(self._payloads) > len(readings):
-            for stream in [stream for stream in self._payloads if stream not in readings]:
-                del self._payloads[stream]
 
 
 class Payloads:
