@@ -9,7 +9,6 @@ import pytest
 from statemachines.drivers.lead import LeaderNode
 from statemachines.drivers.postgres import PostgresGroupStore
 from statemachines.drivers.publish import Publisher
-from statemachines.drivers.store import OutcomeOpen, StoreUnavailable
 from statemachines.drivers.subscribe import SharedSubscription
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group_store import Scan
@@ -44,18 +43,11 @@ class Group:
         return SharedSubscription("$shared/g/#", leader=self.leader, configuration=FAST, node=name, **self.where)
 
     async def publish(self, count):
-        """As many messages to each topic; an append that was not written is repeated."""
-        async with Publisher(**self.where) as publisher:
+        """As many messages to each topic."""
+        async with Publisher(**self.where, patience_s=60) as publisher:
             for number in range(count):
                 for topic in TOPICS:
-                    while True:
-                        try:
-                            await publisher.publish(topic, [f"{number}".encode()])
-                            break
-                        except OutcomeOpen:
-                            raise
-                        except StoreUnavailable:
-                            await asyncio.sleep(0.05)
+                    await publisher.publish(topic, [f"{number}".encode()])
 
     async def read(self, messages, enough):
         """Until there are `enough` different ones."""
