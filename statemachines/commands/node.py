@@ -68,6 +68,9 @@ ConsumerCa = Annotated[
 ]
 Number = Annotated[int | None, typer.Option(help="Numbers the messages in traces; default: from the name.", min=1)]
 
+PATIENCE_S = 30.0
+"""How long a publisher waits for a store that is busy or restarted."""
+
 
 @app.command()
 def leader(
@@ -192,7 +195,8 @@ def publisher(
     async def work() -> None:
         loop = asyncio.get_running_loop()
         begin, done = loop.time(), 0
-        async with Publisher(store, node=name, state=state, trace=trace, number=number) as publishing:
+        given: dict[str, Any] = {"node": name, "state": state, "trace": trace, "number": number}
+        async with Publisher(store, **given, patience_s=PATIENCE_S) as publishing:
             for topic, part in lines.in_turn(topics, batch):
                 await publishing.publish(topic, part)
                 done += len(part)

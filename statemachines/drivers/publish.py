@@ -14,13 +14,18 @@ from types import TracebackType
 
 from statemachines.drivers.lives import begin_life
 from statemachines.drivers.open_stores import directory_of, open_stream_store
+from statemachines.drivers.store import OutcomeOpen, StoreUnavailable
 from statemachines.shared_subscriptions.stream_store import Appended, Published
 from statemachines.trace import event_row
 from statemachines.trace.log import wall_offset_ns
 
+AGAIN_S = 0.1
+"""The pause before an append is repeated."""
+
 
 class Publisher:
-    """`store`: path or URL of the stream store; the rest as for `SharedSubscription`."""
+    """`store`: path or URL of the stream store; `patience_s`: how long `publish` repeats an append that the store
+    did not carry out (busy, restarted); the rest as for `SharedSubscription`."""
 
     def __init__(
         self,
@@ -30,8 +35,10 @@ class Publisher:
         state: str | Path | None = None,
         trace: str | Path | None = None,
         number: int | None = None,
+        patience_s: float = 0.0,
     ) -> None:
         self.node = node
+        self._patience_s = patience_s
         self._where = store
         self._state = Path(state) if state is not None else directory_of(store)
         self._trace = None if trace is None else Path(trace)
@@ -52,9 +59,24 @@ class Publisher:
             self._log.close()
 
     async def publish(self, topic: str, payloads: Sequence[bytes]) -> Appended:
-        """Append messages to the topic's stream, all or none; they are in the store when this returns."""
-        appended = await self._store.append(topic, payloads)
+        """Append messages to the topic's stream, all or none; they are in the store when this returns.
+
+        Raises `StoreUnavailable` where they are not there, `OutcomeOpen` where that is not known.
+        """
+        appended = await self._append(topic, payloads)
         if self._log is not None and appended.last >= appended.first:
             event = Published(appended.stream, appended.first, appended.last)
             self._log.write([event_row(time.monotonic_ns() + self._offset, self.node, self._life, "tell", event)])
         return appended
+
+    async def _append(self, topic: str, payloads: Sequence[bytes]) -> Appended:
+        deadline = time.monotonic() + self._patience_s
+        while True:
+            try:
+                return await self._store.append(topic, payloads)
+            except OutcomeOpen:
+                raise
+            except StoreUnavailable:
+                if time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(AGAIN_S)

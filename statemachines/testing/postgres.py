@@ -13,7 +13,6 @@ it ends when the last one is gone, however it went: who uses it holds a lock, wh
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import os
 import pwd
@@ -44,8 +43,6 @@ STOP_S: Final = 5.0
 
 ATTEMPTS: Final = 5
 """Somebody else may take the free port before the server does."""
-
-PR_SET_PDEATHSIG: Final = 1
 
 SETTINGS: Final = {
     "fsync": "on",
@@ -112,7 +109,7 @@ class PostgresServer:
     # -- life ---------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start it, on the port it had; on a free one the first time."""
+        """Start it, on the port it had; on a free one the first time.  It ends with the thread that calls this."""
         for attempt in range(1, ATTEMPTS + 1):
             port = self.port or free_port()
             self._process = self._launch(port)
@@ -146,13 +143,20 @@ class PostgresServer:
         self.stop(signal.SIGQUIT)
 
     def _launch(self, port: int) -> subprocess.Popen[bytes]:
-        command = [str(self._binaries / "postgres"), "-D", str(self.data), "-p", str(port), "-k", str(self.directory)]
+        command = [
+            *bound_to_us(),
+            str(self._binaries / "postgres"),
+            "-D",
+            str(self.data),
+            "-p",
+            str(port),
+            "-k",
+            str(self.directory),
+        ]
         for name, value in SETTINGS.items():
             command += ["-c", f"{name}={value}"]
         with self.log.open("ab") as log:
-            return subprocess.Popen(
-                command, stdout=log, stderr=log, start_new_session=True, preexec_fn=die_with_parent, **run_as()
-            )
+            return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, **run_as())
 
     def _wait_until_ready(self, port: int) -> bool:
         ready = [str(self._binaries / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(port), "-t", "3"]
@@ -207,9 +211,11 @@ def run_as() -> dict[str, Any]:
     return {"user": USER, "group": USER, "extra_groups": []} if os.geteuid() == 0 else {}
 
 
-def die_with_parent() -> None:
-    """In the child: a fast stop when the process that started it is gone."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGINT, 0, 0, 0)
+def bound_to_us() -> list[str]:
+    """What begins a command that is told to stop (SIGINT) when we are gone: `setpriv`, which every Linux has.  To the
+    system "we" are the thread that starts it."""
+    program = shutil.which("setpriv")
+    return [] if program is None else [program, "--pdeathsig", "INT", "--"]
 
 
 def free_port() -> int:

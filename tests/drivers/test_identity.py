@@ -338,7 +338,7 @@ def test_with_tls_nothing_that_was_changed_on_the_way_is_believed(tmp_path, auth
     async def test():
         got = set()
         async with (
-            LeaderNode(listen=LOCAL, store=store, start_ns=0, credentials=ours, configuration=tenth) as node,
+            LeaderNode(listen=LOCAL, store=store, credentials=ours, configuration=tenth) as node,
             FaultProxy(node.address, seed=1) as proxy,
             Publisher(store) as publisher,
             SharedSubscription(

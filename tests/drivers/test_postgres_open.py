@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy.exc import DBAPIError
 from store_programs import OPEN, process, tell
 
+from statemachines import cli
 from statemachines.drivers.open_stores import directory_of, open_stores, open_stream_store, path_of
 from statemachines.drivers.postgres import PostgresGroupStore, PostgresStreamStore
 from statemachines.drivers.postgres import stream_store as streams_on_postgres
@@ -72,6 +73,15 @@ def refused(url, *says):
 )
 def test_a_url_that_leads_nowhere(url, says):
     refused(url, *says)
+
+
+@pytest.mark.parametrize("role", [["leader"], ["consumer", "$shared/g/#"], ["publisher"]])
+def test_a_node_that_cannot_open_its_store_says_so_and_shows_no_password(role, tmp_path, capsys):
+    store = ["--store", "postgresql://u:secret@127.0.0.1:1/d", "--state", str(tmp_path)]
+    assert cli.run(["node", *role, *store]) == cli.Exit.USAGE
+    said = capsys.readouterr().err
+    assert said.startswith("error: store = 'postgresql://u:***@127.0.0.1:1/d': cannot be reached (")
+    assert "secret" not in said
 
 
 def test_a_database_that_is_not_there(postgres):

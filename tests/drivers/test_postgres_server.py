@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -64,15 +65,18 @@ from statemachines.testing.postgres import PostgresServer
 
 with PostgresServer() as server:
     print(server.url(), flush=True)
+    print(server.directory, flush=True)
     sys.stdin.readline()
 """
 
 
 def test_a_server_ends_with_the_process_that_started_it():
     with process(START) as child:
-        url = child.stdout.readline().strip()
+        url, directory = (child.stdout.readline().strip() for _ in range(2))
         assert answers(url)
-    assert gone(lambda: answers(url))
+    assert gone(lambda: answers(url)), "its starter was killed by SIGKILL, which leaves the files alone"
+    assert gone((Path(directory) / "data" / "postmaster.pid").exists), "it stopped in good order"
+    shutil.rmtree(directory)
 
 
 SHARE = """

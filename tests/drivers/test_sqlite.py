@@ -9,6 +9,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 
+from statemachines.drivers.publish import Publisher
 from statemachines.drivers.sqlite import SqliteGroupStore, SqliteStreamStore, StoreDamaged, StoreUnavailable
 from statemachines.drivers.sqlite import stream_store as streams_on_sqlite
 from statemachines.kernel import ConfigurationError, LocalProtocolError
@@ -203,6 +204,24 @@ def test_a_busy_database_is_the_protocol_s_store_error(path, caplog):
 
     run(test(), groups, streams)
     assert "x.db: database is locked" in caplog.text
+
+
+def test_a_publisher_repeats_what_was_not_carried_out_for_as_long_as_it_is_told(path):
+    async def test():
+        async with Publisher(path) as hasty, Publisher(path, patience_s=60) as patient:
+            for publisher in (hasty, patient):
+                await publisher._store.close()
+                publisher._store = SqliteStreamStore(path, busy_s=0.01)
+            with locked(path) as other:
+                with pytest.raises(StoreUnavailable):
+                    await hasty.publish("a", [b"1"])
+                publishing = asyncio.create_task(patient.publish("a", [b"2"]))
+                await asyncio.sleep(0.1)
+                assert not publishing.done()
+                other.execute("ROLLBACK")
+                assert (await publishing).first == 0
+
+    run(test())
 
 
 def test_the_loop_goes_on_while_a_store_waits(path):
