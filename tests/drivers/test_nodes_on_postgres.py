@@ -40,7 +40,9 @@ class Group:
         return LeaderNode(listen=("127.0.0.1", 0), configuration=FAST, **self.where)
 
     def consumer(self, name):
-        return SharedSubscription("$shared/g/#", leader=self.leader, configuration=FAST, node=name, **self.where)
+        return SharedSubscription(
+            "$shared/g/#", leader=self.leader, configuration=FAST, node=name, start="beginning", **self.where
+        )
 
     async def publish(self, count):
         """As many messages to each topic."""
