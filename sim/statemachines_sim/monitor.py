@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from statemachines.kernel import Event, Map, Node, Step
+from statemachines.shared_subscriptions.assignment import Assign
 from statemachines.shared_subscriptions.borrower import DESTROYED
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.leader_record import RESIGNED
@@ -60,9 +61,11 @@ class Monitors:
             machine = child.fsm.name
             if machine == "assignment":
                 self.assignments.step(node.name, child)
-                self.lives.assigned(node.name, child, now_ns)
+                if type(child.event) is Assign:
+                    self.lives.assigned(node.name, child, now_ns)
             elif machine == "member":
-                self.lives.member_step(node.name, child, now_ns)
+                if self.lives.ended:
+                    self.lives.member_step(node.name, child, now_ns)
                 if child.source is REGISTERED and child.record.status is not REGISTERED:
                     self.deliveries.excuse = self._number
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -66,6 +67,8 @@ def test_every_kind_is_documented_and_some_shipped_scenario_draws_it():
     assert drawn == set(KINDS) == set(Faults.__struct_fields__)
     listed = {line.split()[0] for line in fault.__doc__.splitlines() if line.startswith("    ")}
     assert listed == {"kind", *KINDS}
+    table = Path(fault.__file__).parents[1].joinpath("README.md").read_text()
+    assert all(f"`{kind}`" in table for kind in KINDS)
 
 
 # -- processes ------------------------------------------------------------------------------------------------------

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 from statemachines_sim.campaign import run_row
 from statemachines_sim.fault import draw
@@ -61,3 +63,11 @@ def test_the_run_has_on_record_what_was_drawn():
     parameters = json.loads(run_row(swarm, World(swarm, 5).run(), 0).parameters)
     assert parameters["swarm"] == json.loads(json.dumps(drawn(swarm, 5)))
     assert parameters["swarm"]["consumers"] == settle(swarm, 5).members.consumers
+
+
+def test_simulate_prints_what_was_drawn():
+    command = [sys.executable, "-m", "statemachines", "simulate", "swarm", "--seed", "5"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = drawn(named("swarm"), 5)
+    assert f"  kinds: {', '.join(found['kinds'])}\n" in done.stdout
+    assert f"  consumers: {found['consumers']}\n" in done.stdout
