@@ -1,7 +1,7 @@
 """Shrink: the smallest fault schedule we find that still makes a run fail in the same way.
 
-Delta debugging over the entries of the schedule, then each remaining fault is made shorter and less.  A candidate counts
-when the run breaks the same property; every candidate is a whole run, and their number is bounded.
+Delta debugging over the entries of the schedule, then each remaining fault is made shorter and less.  A candidate
+counts when the run breaks the same property; every candidate is a whole run, and their number is bounded.
 """
 
 from __future__ import annotations

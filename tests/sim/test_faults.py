@@ -198,6 +198,14 @@ def test_a_batch_is_torn_at_every_place():
     assert torn == {0, 1, 2, 3}
 
 
+def test_what_is_not_torn_in_time_is_not_torn():
+    schedule = (Fault("torn_write", 2_200 * MS, 5 * MS, "group_store"),)
+    world = World(replace(SHORT, load=Load(messages=0)), 1, schedule=schedule)
+    assert world.run().held
+    assert rows_of(world, "torn_write")
+    assert not rows_of(world, "restart")
+
+
 def test_a_refused_batch_tears_nothing():
     clock, store, _ = group_store()
     ask(clock, store, BATCH)
