@@ -267,3 +267,16 @@ def test_the_monitor_has_its_own_idea_of_what_a_filter_matches(topic_filter, mat
     pattern = re.compile(pattern_of(topic_filter))
     assert all(pattern.fullmatch(topic) and stream_store.matches(topic_filter, topic) for topic in matching)
     assert not any(pattern.fullmatch(topic) or stream_store.matches(topic_filter, topic) for topic in others)
+
+
+def test_what_is_on_its_way_is_what_was_sent_and_did_not_arrive_yet():
+    world = World(SHORT, 1, schedule=())
+    seen = set()
+    for step in range(300):
+        world.env.run(until=(step + 1) * 7 * MS)
+        sent = {row[10]: (row[3], row[9]) for row in world.rows if row[4] == "send"}
+        arrived = {row[10] for row in world.rows if row[4] in ("deliver", "drop")}
+        under_way = {pair for msg, pair in sent.items() if msg not in arrived}
+        assert world.network.in_flight() == under_way
+        seen |= under_way
+    assert len(seen) > 3

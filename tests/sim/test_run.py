@@ -56,11 +56,15 @@ def test_the_same_seed_is_the_same_run():
 
 PROGRAM = """
 import hashlib
+from msgspec.structs import replace
 from statemachines_sim.scenario import named
 from statemachines_sim.world import World
-world = World(named("storm"), 7, data=True)
-world.run()
-print(hashlib.sha256(repr(world.rows).encode()).hexdigest())
+swarm = named("swarm")
+everything = replace(swarm, swarm=replace(swarm.swarm, share=1.0))
+for scenario in (named("storm"), everything):
+    world = World(scenario, 7, data=True)
+    world.run()
+    print(hashlib.sha256(repr(world.rows).encode()).hexdigest())
 """
 
 
