@@ -15,6 +15,7 @@ from statemachines.shared_subscriptions.borrower import DESTROYED
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.leader_record import RESIGNED
 from statemachines.shared_subscriptions.member import REGISTERED
+from statemachines.shared_subscriptions.message import Disconnect
 from statemachines.shared_subscriptions.session import Acknowledged, Deliver
 from statemachines_sim.monitors.assignments import Assignments
 from statemachines_sim.monitors.commits import Commits
@@ -64,6 +65,8 @@ class Monitors:
                 if type(child.event) is Assign:
                     self.lives.assigned(node.name, child, now_ns)
             elif machine == "member":
+                if type(child.event) is Disconnect:
+                    self.assignments.farewell(node.name, child.event)
                 if self.lives.ended:
                     self.lives.member_step(node.name, child, now_ns)
                 if child.source is REGISTERED and child.record.status is not REGISTERED:
