@@ -46,6 +46,8 @@ class Liveness:
         self._check_timers()
         if leader is None and self._world.subscribed():
             return ("L6", "nobody leads the group")
+        if self._world.unpublished:
+            return ("L5", "a publisher still tries to reach the stream store")
         return (
             self._unconnected()
             or self._dead(leader)

@@ -10,10 +10,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from statemachines.kernel import Event, Map, Node, Step
+from statemachines.shared_subscriptions.assignment import Assign
 from statemachines.shared_subscriptions.borrower import DESTROYED
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.leader_record import RESIGNED
 from statemachines.shared_subscriptions.member import REGISTERED
+from statemachines.shared_subscriptions.message import Disconnect
 from statemachines.shared_subscriptions.session import Acknowledged, Deliver
 from statemachines_sim.monitors.assignments import Assignments
 from statemachines_sim.monitors.commits import Commits
@@ -60,9 +62,13 @@ class Monitors:
             machine = child.fsm.name
             if machine == "assignment":
                 self.assignments.step(node.name, child)
-                self.lives.assigned(node.name, child, now_ns)
+                if type(child.event) is Assign:
+                    self.lives.assigned(node.name, child, now_ns)
             elif machine == "member":
-                self.lives.member_step(node.name, child, now_ns)
+                if type(child.event) is Disconnect:
+                    self.assignments.farewell(node.name, child.event)
+                if self.lives.ended:
+                    self.lives.member_step(node.name, child, now_ns)
                 if child.source is REGISTERED and child.record.status is not REGISTERED:
                     self.deliveries.excuse = self._number
 

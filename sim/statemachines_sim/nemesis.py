@@ -174,6 +174,8 @@ class Nemesis:
             if store.down:
                 self._note("restart", fault.target)
                 store.restart()
+            elif fault.kind == "torn_write":
+                store.tear_next(False)
             return
         for store in stores.values():
             store.faults = [one for one in store.faults if one is not fault]

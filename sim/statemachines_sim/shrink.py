@@ -1,7 +1,7 @@
 """Shrink: the smallest fault schedule we find that still makes a run fail in the same way.
 
-Delta debugging over the entries of the schedule, then each remaining fault is made shorter.  A candidate counts when
-the run breaks the same property; every candidate is a whole run, and their number is bounded.
+Delta debugging over the entries of the schedule, then each remaining fault is made shorter and less.  A candidate
+counts when the run breaks the same property; every candidate is a whole run, and their number is bounded.
 """
 
 from __future__ import annotations
@@ -66,12 +66,24 @@ def leave_out(items: tuple[T, ...], fails: Callable[[tuple[T, ...]], bool]) -> t
 
 
 def weaken(schedule: tuple[Fault, ...], fails: Callable[[tuple[Fault, ...]], bool]) -> tuple[Fault, ...]:
-    """Each fault for half as long, again and again, as long as the run still fails."""
+    """Each fault for half as long, and half as much, again and again, as long as the run still fails."""
     for position in range(len(schedule)):
-        while schedule[position].for_ns > 1_000_000:
-            shorter = replace(schedule[position], for_ns=schedule[position].for_ns // 2)
-            candidate = (*schedule[:position], shorter, *schedule[position + 1 :])
-            if not fails(candidate):
-                break
-            schedule = candidate
+        for half in (half_as_long, half_as_much):
+            while (weaker := half(schedule[position])) is not None:
+                candidate = (*schedule[:position], weaker, *schedule[position + 1 :])
+                if not fails(candidate):
+                    break
+                schedule = candidate
     return schedule
+
+
+def half_as_long(fault: Fault) -> Fault | None:
+    """None: it lasts a millisecond at most, or always does, as a wrong clock."""
+    if fault.for_ns <= 1_000_000 or fault.kind == "skew":
+        return None
+    return replace(fault, for_ns=fault.for_ns // 2)
+
+
+def half_as_much(fault: Fault) -> Fault | None:
+    """None: it has no amount, or the least."""
+    return None if abs(fault.amount) <= 1 else replace(fault, amount=int(fault.amount / 2))

@@ -74,9 +74,9 @@ class Store:
 
     # -- faults ---------------------------------------------------------------------------------------------------
 
-    def tear_next(self) -> None:
-        """The next batch is the last thing it does in this life."""
-        self._torn = True
+    def tear_next(self, torn: bool = True) -> None:
+        """The next batch is the last thing it does in this life; or, with False, it is not."""
+        self._torn = torn
 
     def keep_past(self) -> None:
         """It will lose power: what it loses then must be known."""

@@ -10,7 +10,7 @@ import random
 
 from msgspec.structs import replace
 
-from statemachines_sim.scenario import Range, Scenario, Swarm
+from statemachines_sim.scenario import Load, Range, Scenario, Swarm
 
 
 def settle(scenario: Scenario, seed: int) -> Scenario:
@@ -20,28 +20,30 @@ def settle(scenario: Scenario, seed: int) -> Scenario:
         return scenario
     chance = random.Random(f"{seed}/swarm")
     counts = {kind: _count(chance, getattr(scenario.faults, kind), swarm) for kind in scenario.faults.__struct_fields__}
-    low, high = scenario.load.work_ms
     delay_low, delay_high = scenario.network.delay_ms
-    return replace(
+    settled = replace(
         scenario,
         swarm=None,
         faults=replace(scenario.faults, **counts),
         rates=tuple(sorted(chance.sample(scenario.rates, chance.randint(1, len(scenario.rates))))),
         members=replace(scenario.members, consumers=_pick(chance, swarm.consumers, scenario.members.consumers)),
-        load=replace(
-            scenario.load,
-            messages=_pick(chance, swarm.messages, scenario.load.messages),
-            topics=_pick(chance, swarm.topics, scenario.load.topics),
-            batch=_pick(chance, swarm.batch, scenario.load.batch),
-            take=_pick(chance, swarm.take, scenario.load.take),
-            work_ms=(low, max(low, _pick(chance, swarm.work_ms, high))),
-        ),
+        load=_load(chance, scenario.load, swarm),
         network=replace(
             scenario.network,
             delay_ms=(delay_low, max(delay_low, _pick(chance, swarm.delay_ms, delay_high))),
             tail=round(chance.uniform(*swarm.tail), 3) if swarm.tail is not None else scenario.network.tail,
         ),
     )
+    most = affordable(settled)
+    return replace(settled, load=replace(settled.load, messages=min(settled.load.messages, most)))
+
+
+def affordable(scenario: Scenario) -> int:
+    """How many messages the consumers can deal with in half of the time of a run: more would break L5 without any
+    fault of the protocol."""
+    load = scenario.load
+    half_ms = 500 * (scenario.phases.safety_s + scenario.phases.liveness_s)
+    return int(half_ms * 2 / max(sum(load.work_ms), 1) * min(load.take, load.batch) * scenario.members.consumers)
 
 
 def drawn(scenario: Scenario, seed: int) -> dict[str, object]:
@@ -68,6 +70,18 @@ def _count(chance: random.Random, bounds: Range, swarm: Swarm) -> Range:
     """How many faults of a kind this seed has: none, if the kind takes no part."""
     takes_part = chance.random() < swarm.share
     return bounds if takes_part else (0, 0)
+
+
+def _load(chance: random.Random, load: Load, swarm: Swarm) -> Load:
+    low, high = load.work_ms
+    return replace(
+        load,
+        messages=_pick(chance, swarm.messages, load.messages),
+        topics=_pick(chance, swarm.topics, load.topics),
+        batch=_pick(chance, swarm.batch, load.batch),
+        take=_pick(chance, swarm.take, load.take),
+        work_ms=(low, max(low, _pick(chance, swarm.work_ms, high))),
+    )
 
 
 def _pick(chance: random.Random, bounds: Range | None, otherwise: int) -> int:

@@ -125,3 +125,14 @@ def test_two_at_a_time_when_the_leader_does_not_reckon_with_the_drift(monkeypatc
 @pytest.mark.parametrize(("leader_ppm", "consumer_ppm"), [(10 * D_PPM, -10 * D_PPM), (0, -30 * D_PPM)])
 def test_two_at_a_time_when_clocks_are_wrong_by_far_more_than_the_drift(leader_ppm, consumer_ppm):
     assert broken(leader_ppm, consumer_ppm) == {"S5"}
+
+
+def test_the_rule_of_the_source_lets_two_deliver_at_a_time_though_no_clock_is_wrong():
+    """Hand-over at once: the kicked consumer may go on until its lease ends."""
+    source = replace(KICKED, configuration=Configuration(exclusive=False))
+    found = set()
+    for seed in (1, 4, 5):
+        world = World(source, seed, schedule=kick(0, 0))
+        world.monitors.deliveries._exclusive = True  # judged by the rule that it does not follow
+        found.add(world.run().monitor)
+    assert "S5" in found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -66,6 +67,8 @@ def test_every_kind_is_documented_and_some_shipped_scenario_draws_it():
     assert drawn == set(KINDS) == set(Faults.__struct_fields__)
     listed = {line.split()[0] for line in fault.__doc__.splitlines() if line.startswith("    ")}
     assert listed == {"kind", *KINDS}
+    table = Path(fault.__file__).parents[1].joinpath("README.md").read_text()
+    assert all(f"`{kind}`" in table for kind in KINDS)
 
 
 # -- processes ------------------------------------------------------------------------------------------------------
@@ -193,6 +196,14 @@ def test_a_batch_is_torn_at_every_place():
         ask(clock, store, BATCH)
         torn.add(len(store.state))
     assert torn == {0, 1, 2, 3}
+
+
+def test_what_is_not_torn_in_time_is_not_torn():
+    schedule = (Fault("torn_write", 2_200 * MS, 5 * MS, "group_store"),)
+    world = World(replace(SHORT, load=Load(messages=0)), 1, schedule=schedule)
+    assert world.run().held
+    assert rows_of(world, "torn_write")
+    assert not rows_of(world, "restart")
 
 
 def test_a_refused_batch_tears_nothing():

@@ -43,6 +43,7 @@ LONG = replace(SHORT, phases=Phases(safety_s=40.0, liveness_s=40.0))
 SILENT = replace(SHORT, load=Load(topics=4, messages=0))
 LEAVING = replace(SHORT, members=Members(consumers=3, leave_s=(6.0,)))
 STRAYS = replace(SHORT, subscription="$shared/workers/+", load=replace(SHORT.load, stray=100))
+LEAVING_LATE = replace(SHORT, members=Members(consumers=2, leave_s=(8.0,)))
 EVEN = replace(SHORT, members=Members(consumers=4))
 PATIENT = replace(EVEN, configuration=Configuration(revoke_timeout_ms=1_000_000))
 
@@ -53,6 +54,7 @@ CUT = tuple(Fault("partition", at * S, 7 * S, "leader-1", "consumer-1") for at i
 MUTE = tuple(Fault("partition", 13_300 * MS, 600 * MS, f"consumer-{n}", "leader-1") for n in (1, 2, 3))
 TORN = tuple(Fault("torn_write", at * S, 2 * S, "group_store") for at in (3, 7, 11))
 SLOW_COMMIT = (Fault("slow_store", 5 * S, 2 * S, "group_store", rate=1.0, amount=25 * S),)
+MUTE_LEAVER = (Fault("partition", 7_400 * MS, 590 * MS, "consumer-1", "leader-1"),)
 SLOW_LEAVER = (Fault("slow_consumer", 2 * S, 30 * S, "consumer-1", amount=1_000),)
 
 
@@ -123,6 +125,10 @@ def ended_streams_are_granted_again(patch):
 def reports_are_not_taken(patch):
     """The last report of a stream is lost, and its repetition with a ping is not heard."""
     patch.setattr(membership, "take_report", lambda draft, ping, report: False)
+
+
+def last_words_are_not_heard(patch):
+    patch.setattr(membership, "take_last_word", lambda draft, report: None)
 
 
 def validity_is_too_long(patch):
@@ -199,6 +205,7 @@ BUGS = [
     ("S3", torn_batches_are_kept, SHORT, TORN),
     ("S8", ended_streams_are_granted_again, SHORT, LEADER_CRASH),
     ("S10", reports_are_not_taken, SHORT, MUTE),
+    ("S13", last_words_are_not_heard, LEAVING_LATE, MUTE_LEAVER),
     ("S11", validity_is_too_long, LONG, CRASH),
     ("S11", nothing_is_uninstalled, LONG, CUT),
     ("S12", everything_matches, STRAYS, ()),
@@ -270,3 +277,16 @@ def test_the_monitor_has_its_own_idea_of_what_a_filter_matches(topic_filter, mat
     pattern = re.compile(pattern_of(topic_filter))
     assert all(pattern.fullmatch(topic) and stream_store.matches(topic_filter, topic) for topic in matching)
     assert not any(pattern.fullmatch(topic) or stream_store.matches(topic_filter, topic) for topic in others)
+
+
+def test_what_is_on_its_way_is_what_was_sent_and_did_not_arrive_yet():
+    world = World(SHORT, 1, schedule=())
+    seen = set()
+    for step in range(300):
+        world.env.run(until=(step + 1) * 7 * MS)
+        sent = {row[10]: (row[3], row[9]) for row in world.rows if row[4] == "send"}
+        arrived = {row[10] for row in world.rows if row[4] in ("deliver", "drop")}
+        under_way = {pair for msg, pair in sent.items() if msg not in arrived}
+        assert world.network.in_flight() == under_way
+        seen |= under_way
+    assert len(seen) > 3

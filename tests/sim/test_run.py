@@ -26,7 +26,7 @@ from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines_sim.campaign import campaign
 from statemachines_sim.fault import KINDS, Fault, S, draw
 from statemachines_sim.scenario import named, shipped
-from statemachines_sim.shrink import leave_out, shrink
+from statemachines_sim.shrink import leave_out, shrink, weaken
 from statemachines_sim.swarm import settle
 from statemachines_sim.world import World
 
@@ -90,11 +90,15 @@ def test_the_same_seed_is_the_same_run():
 
 PROGRAM = """
 import hashlib
+from msgspec.structs import replace
 from statemachines_sim.scenario import named
 from statemachines_sim.world import World
-world = World(named("storm"), 7, data=True)
-world.run()
-print(hashlib.sha256(repr(world.rows).encode()).hexdigest())
+swarm = named("swarm")
+everything = replace(swarm, swarm=replace(swarm.swarm, share=1.0))
+for scenario in (named("storm"), everything):
+    world = World(scenario, 7, data=True)
+    world.run()
+    print(hashlib.sha256(repr(world.rows).encode()).hexdigest())
 """
 
 
@@ -203,6 +207,18 @@ def test_a_failing_schedule_is_shrunk_to_what_matters(monkeypatch):
 def test_leaving_out_keeps_exactly_what_is_needed():
     assert leave_out(tuple(range(20)), lambda items: {3, 17} <= set(items)) == (3, 17)
     assert leave_out((1, 2, 3), lambda items: True) == ()
+
+
+def test_what_remains_is_made_as_short_and_as_little_as_it_may_be():
+    drift, skew = Fault("drift", S, 8 * S, "leader-1", amount=-64_000), Fault("skew", 0, 40 * S, "leader-1", amount=7)
+
+    def fails(schedule):
+        first, _ = schedule
+        return first.for_ns >= S and first.amount <= -3_000
+
+    weaker, always = weaken((drift, skew), fails)
+    assert (weaker.for_ns, weaker.amount) == (S, -4_000)
+    assert (always.for_ns, always.amount) == (40 * S, 1)
 
 
 def test_a_fault_on_a_node_that_is_down_is_no_fault():

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
 
 from statemachines.kernel import ConfigurationError
 from statemachines_sim import runfile
 from statemachines_sim.campaign import campaign
 from statemachines_sim.fault import draw
-from statemachines_sim.scenario import Load, Phases, named, read, shipped
+from statemachines_sim.scenario import Load, Members, Phases, Scenario, named, read, shipped
 from statemachines_sim.world import World
 
 
@@ -83,7 +82,7 @@ def test_what_is_no_run_file_is_refused(tmp_path, text):
 
 
 def test_a_campaign_over_processes_gives_the_same_outcomes_and_whole_runs_in_its_files(tmp_path):
-    scenario = replace(named("quiet"), load=Load(messages=200), phases=Phases(safety_s=25.0))
+    scenario = Scenario("quiet", load=Load(messages=50), members=Members(consumers=1), phases=Phases(safety_s=5.0))
     there = campaign(scenario, range(22), out=tmp_path, processes=2)
     assert there == campaign(scenario, range(22), processes=1)
     assert sorted(path.name for path in tmp_path.iterdir()) == [

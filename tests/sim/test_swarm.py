@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 from statemachines_sim.campaign import run_row
 from statemachines_sim.fault import draw
 from statemachines_sim.scenario import named
-from statemachines_sim.swarm import drawn, settle
+from statemachines_sim.swarm import affordable, drawn, settle
 from statemachines_sim.world import World
 
 SEEDS = range(60)
@@ -40,7 +42,8 @@ def test_what_is_drawn_stays_in_its_bounds_and_moves():
     settled = [settle(named("swarm"), seed) for seed in SEEDS]
     assert {one.members.consumers for one in settled} == set(range(1, 7))
     messages = [one.load.messages for one in settled]
-    assert 500 <= min(messages) < 1_500 < 3_000 < max(messages) <= 4_000
+    assert 100 < min(messages) < 1_500 < 3_000 < max(messages) <= 4_000
+    assert all(one.load.messages <= affordable(one) for one in settled)
     assert all(0 <= one.network.tail <= 0.1 for one in settled)
     assert all(one.load.work_ms[0] == 10 and 20 <= one.load.work_ms[1] <= 200 for one in settled)
     assert len({one.rates for one in settled}) > 5
@@ -60,3 +63,11 @@ def test_the_run_has_on_record_what_was_drawn():
     parameters = json.loads(run_row(swarm, World(swarm, 5).run(), 0).parameters)
     assert parameters["swarm"] == json.loads(json.dumps(drawn(swarm, 5)))
     assert parameters["swarm"]["consumers"] == settle(swarm, 5).members.consumers
+
+
+def test_simulate_prints_what_was_drawn():
+    command = [sys.executable, "-m", "statemachines", "simulate", "swarm", "--seed", "5"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = drawn(named("swarm"), 5)
+    assert f"  kinds: {', '.join(found['kinds'])}\n" in done.stdout
+    assert f"  consumers: {found['consumers']}\n" in done.stdout

@@ -6,7 +6,7 @@ from typing import Any
 
 from statemachines.kernel import ChildStep
 from statemachines.shared_subscriptions.assignment import NONE, Assign
-from statemachines.shared_subscriptions.message import END_OF_STREAM, UpdateProgress
+from statemachines.shared_subscriptions.message import END_OF_STREAM, Disconnect, UpdateProgress
 from statemachines_sim.monitors.commits import Commits
 from statemachines_sim.monitors.judge import Judge
 from statemachines_sim.monitors.progress import Progress
@@ -34,6 +34,15 @@ class Assignments:
             self._accept(leader, stream, event, assignment.progress)
         if assignment.status is NONE and self._assigned.get((leader, stream)) == grant:
             del self._assigned[leader, stream]
+
+    def farewell(self, leader: str, word: Disconnect) -> None:
+        """A borrower's last word: what it says of its grants counts as accepted."""
+        for report in word.reports:
+            self._progress.check(report.stream, report.progress, "accepted")
+            granted = self.grants.get((leader, report.grant))
+            if granted is not None and granted[:2] == (report.stream, word.borrower):
+                known = self._accepted.get((leader, report.stream), 0)
+                self._accepted[leader, report.stream] = max(known, report.progress)
 
     def _granted(self, leader: str, stream: str, grant: int, assignment: Any) -> None:
         held = self._assigned.get((leader, stream))

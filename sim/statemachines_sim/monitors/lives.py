@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from statemachines.kernel import ChildStep, Message, Node, Step, Tell, node_of
-from statemachines.shared_subscriptions.assignment import Assign
 from statemachines.shared_subscriptions.borrower import DESTROYED, UNSUBSCRIBING, Destroyed
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.member import REGISTERED
@@ -72,7 +71,7 @@ class Lives:
     def assigned(self, leader: str, child: ChildStep, now_ns: int) -> None:
         """The leader gives a stream away."""
         borrower = child.record.link.borrower
-        if type(child.event) is Assign and borrower in self.ended:
+        if borrower in self.ended:
             self._check_effect(leader, borrower, now_ns, f"is given {child.record.stream}")
 
     def check_gone(self, leader: str, borrower: str, now_ns: int) -> None:
