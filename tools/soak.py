@@ -1,4 +1,5 @@
-"""Soak: simulated campaigns, real rounds with SIGKILL and fuzzed frames, for a given time; prints what it did.
+"""Soak: simulated campaigns, groups and machines driven by Hypothesis, real rounds with SIGKILL, fuzzed frames; for a
+given time; prints what it did.
 
     python tools/soak.py --minutes 10
 
@@ -15,10 +16,13 @@ import time
 from pathlib import Path
 
 import msgspec
+from hypothesis import seed, settings
+from hypothesis.stateful import run_state_machine_as_test
 
 from statemachines.demo import real
 from statemachines.kernel import GaplessError
 from statemachines.shared_subscriptions.message import BorrowerMessage, LeaderWanted, Ping
+from statemachines.testing.group import GROUP, GroupTest, PropertyBroken
 from statemachines.wire import Codec, FrameError, Frames, Packet
 from statemachines_sim.campaign import campaign
 from statemachines_sim.scenario import named, shipped
@@ -27,6 +31,7 @@ OUT = Path("out/soak")
 LOG = Path("out/soak.jsonl")
 SEEDS = 40
 FRAMES = 50_000
+EXAMPLES = 200
 
 
 class Totals(msgspec.Struct):
@@ -39,6 +44,7 @@ class Totals(msgspec.Struct):
     kills: int = 0
     lines: int = 0
     frames: int = 0
+    moves: int = 0
     violations: int = 0
 
 
@@ -86,6 +92,18 @@ def fuzz(totals: Totals) -> None:
         totals.frames += 1
 
 
+def drive(totals: Totals) -> None:
+    """Whole groups under other examples than in any earlier round."""
+    kind = seed(totals.rounds)(type("SoakedGroup", (GroupTest,), {}))
+    before = GroupTest.moves
+    try:
+        run_state_machine_as_test(kind, settings=settings(GROUP, derandomize=False, max_examples=EXAMPLES))
+    except PropertyBroken as broken:
+        totals.violations += 1
+        print(broken, file=sys.stderr)
+    totals.moves += GroupTest.moves - before
+
+
 def main() -> int:
     """Rounds until the time is up."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -97,6 +115,7 @@ def main() -> int:
     while time.monotonic() < end and not totals.violations:
         simulate(totals, scenarios[totals.rounds % len(scenarios)])
         fuzz(totals)
+        drive(totals)
         if totals.rounds % 4 == 0:
             try:
                 play(totals)
@@ -108,7 +127,7 @@ def main() -> int:
             file.write(msgspec.json.encode(totals) + b"\n")
     print(
         f"{totals.rounds} rounds: {totals.runs} simulated runs, {totals.faults:,} faults, "
-        f"{totals.delivered:,} messages; "
+        f"{totals.delivered:,} messages; {totals.moves:,} moves of groups under Hypothesis; "
         f"{totals.kills} real runs with a SIGKILL, {totals.lines:,} lines; {totals.frames:,} fuzzed frames; "
         f"{totals.violations} violations"
     )
