@@ -32,7 +32,7 @@ def finish(system: System) -> None:
     if system.broken is None:
         system.promises.settle()
         system.tale.say("one more joins, and more is published; nothing is wrong")
-        for stream in sorted(system.monitors.published):
+        for stream in sorted(system.published):
             system.publish(stream.partition("/")[2], 2)
         system.restart("consumer-9")
         settle(system)
@@ -72,7 +72,7 @@ def unsettled(system: System) -> tuple[str, str] | None:
     left = system.monitors.unacknowledged()
     if left:
         return "L5" if left[0] in leader.assignments else "L2", f"{', '.join(left)}: published, never acknowledged"
-    for stream, count in sorted(system.monitors.published.items()):
+    for stream, count in sorted(system.published.items()):
         stored = system.states[group_store.SERVICE].get(leader.key(f"progress:{stream}"))
         if stored is None or stored.value < count:
             return "L5", f"{stream}: acknowledged, and no leader has committed it"

@@ -68,7 +68,6 @@ POLL_NS = 50_000_000
 TAKE = 2
 FATES_MAX = 16
 """No more than this is foreseen at a time."""
-
 PACKETS_MAX = 400
 """More than this is never on its way: the oldest is lost, as in a full buffer."""
 
@@ -141,6 +140,7 @@ class System:
         self.stores: dict[str, Any] = {group_store.SERVICE: GroupStore(), stream_store.SERVICE: StreamStore(shards=1)}
         self.states = {name: service.initial() for name, service in self.stores.items()}
         self.failures = {group_store.SERVICE: StoreFailed, stream_store.SERVICE: FetchFailed}
+        self.published: dict[str, int] = {}
         self.monitors = Monitors(configuration.exclusive)
         self.promises = Promises()
         self.tale = Story()
@@ -152,9 +152,10 @@ class System:
     # -- processes ----------------------------------------------------------------------------------------------
 
     def restart(self, node: str) -> Process:
-        """A new life of a node; a consumer subscribes at once."""
-        number = self._lives[node] = self._lives.get(node, 0) + 1
-        life = incarnation(node, number)
+        """A new life of a node, whose old one is over; a consumer subscribes at once."""
+        self.crash(node)
+        self._lives[node] = self._lives.get(node, 0) + 1
+        life = incarnation(node, self._lives[node])
         self._fault("restart", node)
         if node.startswith("leader"):
             host: Host = Registry(life, self.configuration, start_ns=0, observe=self._observe, check=True)
@@ -226,6 +227,7 @@ class System:
         (answer,) = self._apply(stream_store.SERVICE, Append(0, topic, max(count, 1)))
         assert isinstance(answer, Appended)
         self.tale.say(f"published: {told(answer)}")
+        self.published[answer.stream] = answer.last + 1
         self.monitors.publish(answer.stream, answer.first, answer.last)
 
     def end_stream(self, topic: str) -> None:
@@ -267,8 +269,7 @@ class System:
         if not self.packets:
             return
         packet = self.packets.pop(number % len(self.packets))
-        process = self.processes[node_of(packet.to)]
-        if not process.alive:
+        if not (process := self.processes[node_of(packet.to)]).alive:
             self.tale.say(f"{packet}  (nobody there)")
         elif process.paused:
             self.held.append(packet)
@@ -330,8 +331,7 @@ class System:
 
     def fire(self) -> None:
         """The next timer is due."""
-        due = self.deadline()
-        if due is not None:
+        if (due := self.deadline()) is not None:
             self.now = max(self.now, due[0])
             process = self.processes[due[1]]
             self._do(process, process.host.fire(self.now))
@@ -495,6 +495,4 @@ def next_fate(fates: Fates, usual: str) -> tuple[str, Fates]:
     return (due[0] if due else usual), later
 
 
-def told(value: Any) -> str:
-    """`grant(stream='a', ...)`: a message or event in one line."""
-    return Story.told(value)
+told = Story.told

@@ -32,7 +32,7 @@ def test_an_untroubled_group_delivers_everything_once():
     assert (system.monitors.delivered, system.monitors.duplicates) == (21, 0)
     finish(system)
     assert system.broken is None
-    assert system.monitors.published == dict.fromkeys(("0.0/a", "0.0/b", "0.0/c"), 9)
+    assert system.published == dict.fromkeys(("0.0/a", "0.0/b", "0.0/c"), 9)
 
 
 CANNOT = (
