@@ -1,4 +1,5 @@
-"""Soak: rounds of simulated campaigns, of real processes under faults, and of fuzzed frames, for a given time.
+"""Soak: rounds of simulated campaigns, of groups driven by Hypothesis, of real processes under faults, and of fuzzed
+frames, for a given time.
 
     python tools/soak.py --minutes 10
 
@@ -20,6 +21,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+from hypothesis import seed as hypothesis_seed
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
 
 from statemachines.demo import account
 from statemachines.drivers.tcp import parse_address
@@ -28,6 +32,7 @@ from statemachines.shared_subscriptions import MACHINES
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.testing.fault_proxy import FaultProxy, in_thread
 from statemachines.testing.frames import attack, fuzz
+from statemachines.testing.group import GROUP, GroupTest, PropertyBroken
 from statemachines.testing.process_harness import ProcessHarness, free_port
 from statemachines.trace import fault_row, fingerprint
 from statemachines.trace.log import FORMAT, Head, TraceLog
@@ -39,6 +44,7 @@ OUT = Path("out/soak")
 LOG = Path("out/soak.jsonl")
 SEEDS = 40
 FRAMES = 50_000
+EXAMPLES = 200
 TOPICS, LINES, RATE = 12, 150, 600
 """Of a real round: topics, messages in each, messages published a second."""
 
@@ -70,6 +76,7 @@ class Totals(msgspec.Struct):
     steps_judged: int = 0
     frames: int = 0
     frames_refused: int = 0
+    moves: int = 0
     violations: int = 0
 
     def add(self, other: Totals) -> None:
@@ -100,6 +107,17 @@ def fuzz_frames(totals: Totals, count: int) -> None:
     came = fuzz(totals.seed, count)
     totals.frames += came.inputs
     totals.frames_refused += came.refused
+
+
+def drive(totals: Totals) -> None:
+    """Whole groups under other examples than in any earlier round."""
+    kind = hypothesis_seed(totals.seed)(type("SoakedGroup", (GroupTest,), {}))
+    before = GroupTest.moves
+    try:
+        run_state_machine_as_test(kind, settings=settings(GROUP, derandomize=False, max_examples=EXAMPLES))
+    except PropertyBroken as broken:
+        totals.violated(str(broken))
+    totals.moves += GroupTest.moves - before
 
 
 class RealRound:
@@ -251,6 +269,7 @@ def one_round(seed: int, seeds: int, frames: int) -> Totals:
     try:
         simulate(done, scenarios[seed % len(scenarios)], seeds)
         fuzz_frames(done, frames)
+        drive(done)
         play_real(done)
     except GaplessError as error:
         done.violated(f"round {seed}: {error}")
@@ -266,7 +285,7 @@ def summary(totals: Totals) -> str:
             f"{t.real_rounds} real rounds: {t.lines:,} messages, {t.duplicates:,} of them twice; {t.kills} SIGKILLs "
             f"({t.leader_kills} of leader hosts), {t.stops} SIGSTOPs, {t.cuts} cuts, {t.partitions} partitions, "
             f"{t.hostile_connections:,} hostile connections; {t.steps_judged:,} steps judged",
-            f"{t.frames:,} fuzzed inputs, {t.frames_refused:,} refused",
+            f"{t.frames:,} fuzzed inputs, {t.frames_refused:,} refused; {t.moves:,} moves of groups under Hypothesis",
             f"{t.violations} violations",
         )
     )

@@ -15,7 +15,9 @@ from rich.text import Text
 from statemachines.kernel import ConfigurationError
 from statemachines_bench.row import Row
 
-THEMES: Final = ("dispatch", "simulation", "transport", "reassigning", "throughput", "failover", "judging")
+THEMES: Final = (
+    "dispatch", "simulation", "transport", "reassigning", "throughput", "failover", "judging", "finding",
+)  # fmt: skip
 """The modules of this package that have rows, in the order in which they are measured."""
 
 

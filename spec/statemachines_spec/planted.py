@@ -36,6 +36,7 @@ from statemachines.shared_subscriptions import (
     borrower,
     claim,
     leader,
+    listing,
     member,
     membership,
     plan,
@@ -452,8 +453,8 @@ BUGS: Final = (
         "progress-not-loaded",
         "a new leader begins without the progress that earlier ones committed",
         "SS-124",
-        "claim.keep_page",
-        wrapped(claim, "keep_page", load_nothing),
+        "listing.keep_page",
+        wrapped(listing, "keep_page", load_nothing),
     ),
 )
 """The first eighteen are those of the protocol's page, in its order; the others were made up for the simulator."""

@@ -28,16 +28,22 @@ def finish(system: System) -> None:
         return
     system.heal()
     settle(system)
+    rest(system)
     if system.broken is None:
         system.promises.settle()
         system.tale.say("one more joins, and more is published; nothing is wrong")
-        for stream in sorted(system.monitors.progress.published):
+        for stream in sorted(system.published):
             system.publish(stream.partition("/")[2], 2)
         system.restart("consumer-9")
-        steady_until = system.now + STEADY_NS
         settle(system)
-        while system.broken is None and system.now < steady_until and system.leader() is not None:
-            system.run(CHUNK)
+        rest(system)
+
+
+def rest(system: System) -> None:
+    """Long enough for every claim and revoke of before to have come to its end."""
+    end = system.now + STEADY_NS
+    while system.broken is None and system.now < end and system.deadline() is not None:
+        system.run(CHUNK)
 
 
 def settle(system: System) -> None:
@@ -66,7 +72,7 @@ def unsettled(system: System) -> tuple[str, str] | None:
     left = system.monitors.unacknowledged()
     if left:
         return "L5" if left[0] in leader.assignments else "L2", f"{', '.join(left)}: published, never acknowledged"
-    for stream, count in sorted(system.monitors.progress.published.items()):
+    for stream, count in sorted(system.published.items()):
         stored = system.states[group_store.SERVICE].get(leader.key(f"progress:{stream}"))
         if stored is None or stored.value < count:
             return "L5", f"{stream}: acknowledged, and no leader has committed it"

@@ -23,6 +23,7 @@ from statemachines.testing.system import System
 CONSUMERS = ("consumer-1", "consumer-2", "consumer-3")
 TOPICS = ("a", "b", "c")
 NUMBER = st.integers(0, 7)
+SOON = st.integers(0, 20)
 CONSUMER = st.sampled_from(CONSUMERS)
 NODE = st.sampled_from((*CONSUMERS, "leader-1"))
 TOPIC = st.sampled_from(TOPICS)
@@ -44,17 +45,19 @@ USUAL: tuple[Kind, ...] = (
 """What happens in every run: a method of `System` and its arguments."""
 
 FAULTS: tuple[Kind, ...] = (
-    ("drop", NUMBER),
-    ("duplicate", NUMBER),
-    ("hold_back", NUMBER),
+    ("foresee", st.just("lost"), SOON),
+    ("foresee", st.just("twice"), SOON),
+    ("foresee", st.just("late"), SOON),
     ("let_go", NUMBER),
-    ("answer", NUMBER, st.sampled_from(("failed", "in doubt"))),
+    ("foresee_failure", st.sampled_from(("failed", "in doubt", "late")), NUMBER),
     ("crash", NODE),
     ("restart", st.just("leader-1")),
     ("subscribe", CONSUMER),
     ("pause", NODE),
     ("resume", NODE),
-    ("leave", CONSUMER, st.booleans()),
+    ("leave", CONSUMER, st.sampled_from((False, False, False, True))),
+    ("halt",),
+    ("tire", CONSUMER),
     ("end_stream", TOPIC),
     ("fire_late", NUMBER, LATE),
 )

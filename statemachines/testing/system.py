@@ -66,8 +66,14 @@ POLL_NS = 50_000_000
 """Sessions look for news so often: more often would only make more moves in which nothing happens."""
 
 TAKE = 2
+FATES_MAX = 16
+"""No more than this is foreseen at a time."""
 PACKETS_MAX = 400
 """More than this is never on its way: the oldest is lost, as in a full buffer."""
+
+
+Fates = list[tuple[int, str]]
+"""How many come before it, and what becomes of it."""
 
 
 class Packet(NamedTuple):
@@ -91,13 +97,15 @@ class Question(NamedTuple):
 
 class Process:
     """One life of a node.  `in_hand`: what its application was given and has not acknowledged; `ready`: there may be
-    more to take."""
+    more to take; `busy`: it does nothing by itself; `answers`: of stores, while it stands still."""
 
     def __init__(self, life: str, host: Host) -> None:
         self.life = life
         self.host: Any = host
         self.alive = True
+        self.clock = None  # every process goes by the one clock of the system
         self.paused = False
+        self.busy = False
         self.ready = False
         self.left = False
         self.in_hand: deque[Deliver] = deque()
@@ -126,10 +134,14 @@ class System:
         self.packets: list[Packet] = []
         self.held: list[Packet] = []
         self.questions: list[Question] = []
+        self.late: list[Question] = []
+        self.fates: Fates = []
+        self.failing: Fates = []
         self.processes: dict[str, Process] = {}
         self.stores: dict[str, Any] = {group_store.SERVICE: GroupStore(), stream_store.SERVICE: StreamStore(shards=1)}
         self.states = {name: service.initial() for name, service in self.stores.items()}
         self.failures = {group_store.SERVICE: StoreFailed, stream_store.SERVICE: FetchFailed}
+        self.published: dict[str, int] = {}
         self.monitors = Monitors(configuration)
         self.promises = Promises()
         self.tale = Story()
@@ -141,9 +153,10 @@ class System:
     # -- processes ----------------------------------------------------------------------------------------------
 
     def restart(self, node: str) -> Process:
-        """A new life of a node; a consumer subscribes at once."""
-        number = self._lives[node] = self._lives.get(node, 0) + 1
-        life = incarnation(node, number)
+        """A new life of a node, whose old one is over; a consumer subscribes at once."""
+        self.crash(node)
+        self._lives[node] = self._lives.get(node, 0) + 1
+        life = incarnation(node, self._lives[node])
         self._fault("restart", node)
         if node.startswith("leader"):
             host: Host = Registry(life, self.configuration, observe=self._observe, check=True)
@@ -194,9 +207,17 @@ class System:
         if process is not None and process.running and not process.left:
             process.left = True
             self._fault("unsubscribe", node)
-            self.promises.left(process.life)
             end = process.host.disconnect if at_once else process.host.unsubscribe
-            self._do(process, end(self.now))
+            out = end(self.now)
+            self.promises.left(process.life)
+            self._do(process, out)
+
+    def halt(self) -> None:
+        """The leader host is told to stop in good order; it goes on if somebody asks it."""
+        process = self.processes["leader-1"]
+        if process.running:
+            self._fault("halt", "leader-1")
+            self._do(process, process.host.halt(self.now))
 
     # -- the application ----------------------------------------------------------------------------------------
 
@@ -209,6 +230,7 @@ class System:
         (answer,) = self._apply("publisher", stream_store.SERVICE, Append(0, topic, max(count, 1)))
         assert isinstance(answer, Appended)
         self.tale.say(f"published: {told(answer)}")
+        self.published[answer.stream] = answer.last + 1
         self.monitors.publish(answer.stream, answer.first, answer.last)
 
     def end_stream(self, topic: str) -> None:
@@ -219,6 +241,13 @@ class System:
             self.tale.say(f"{stream} has ended")
             ended = msgspec.structs.replace(state.by_id[stream], ended=True)
             self.states[stream_store.SERVICE] = msgspec.structs.replace(state, by_id=state.by_id.set(stream, ended))
+
+    def tire(self, node: str) -> None:
+        """Its application takes and acknowledges nothing by itself; the next time, it is lively again."""
+        process = self.processes.get(node)
+        if process is not None:
+            process.busy = not process.busy
+            self.tale.say(f"{node} is {'busy' if process.busy else 'lively'}")
 
     def take(self, node: str, limit: int = TAKE) -> None:
         """The application asks for messages."""
@@ -243,8 +272,7 @@ class System:
         if not self.packets:
             return
         packet = self.packets.pop(number % len(self.packets))
-        process = self.processes[node_of(packet.to)]
-        if not process.alive:
+        if not (process := self.processes[node_of(packet.to)]).alive:
             self.tale.say(f"{packet}  (nobody there)")
         elif process.paused:
             self.held.append(packet)
@@ -253,39 +281,35 @@ class System:
             to = packet.to if isinstance(process.host, Registry) else packet.sender
             self._do(process, process.host.receive(to, packet.message, self.now))
 
-    def drop(self, number: int = 0) -> None:
-        """A message is lost."""
-        if not self.packets:
-            return
-        self._fault("loss", "")
-        self.tale.say(f"{self.packets.pop(number % len(self.packets))}  (lost)")
+    def foresee(self, fate: str, after: int = 0) -> None:
+        """What will become of a message that is yet to be sent, after so many others: "lost", "late" (held back until
+        somebody lets it go), or "twice" (the copy late)."""
+        if len(self.fates) < FATES_MAX:
+            self.tale.say(f"the message after {after} others will be {fate}")
+            self.fates.append((after, fate))
 
-    def duplicate(self, number: int = 0) -> None:
-        """A copy of a message is held back."""
-        if not self.packets:
-            return
-        packet = self.packets[number % len(self.packets)]
-        self.tale.say(f"{packet}  (a copy is held back)")
-        self.held.append(packet)
-
-    def hold_back(self, number: int = 0) -> None:
-        """A message is held back; others overtake it, for as long as one likes."""
-        if not self.packets:
-            return
-        packet = self.packets.pop(number % len(self.packets))
-        self.tale.say(f"{packet}  (held back)")
-        self.held.append(packet)
+    def foresee_failure(self, outcome: str, after: int = 0) -> None:
+        """The same for a request to a store: "failed", "in doubt" (carried out, and said to have failed), or "late"."""
+        if len(self.failing) < FATES_MAX:
+            self.tale.say(f"the request after {after} others will be {outcome}")
+            self.failing.append((after, outcome))
 
     def let_go(self, number: int = 0) -> None:
-        """What was held back goes on, before everything else."""
-        if self.held:
+        """A message, or (odd numbers) a request, that was held back goes on, before everything else."""
+        if self.late and number % 2:
+            self.questions.insert(0, self.late.pop(0))
+        elif self.held:
             self.packets.insert(0, self.held.pop(number % len(self.held)))
 
-    def answer(self, number: int = 0, outcome: str = "done") -> None:
-        """A store carries a request out ("done"), fails ("failed"), or does and fails to say so ("in doubt")."""
+    def answer(self, number: int = 0) -> None:
+        """A store carries a request out, unless something else was foreseen."""
         if not self.questions:
             return
         question = self.questions.pop(number % len(self.questions))
+        outcome, self.failing = next_fate(self.failing, "done")
+        if outcome == "late":
+            self.late.append(question)
+            return
         ask = question.ask
         answers: tuple[Answer, ...] = ()
         if outcome != "failed":
@@ -310,8 +334,7 @@ class System:
 
     def fire(self) -> None:
         """The next timer is due."""
-        due = self.deadline()
-        if due is not None:
+        if (due := self.deadline()) is not None:
             self.now = max(self.now, due[0])
             process = self.processes[due[1]]
             self._do(process, process.host.fire(self.now))
@@ -340,11 +363,16 @@ class System:
                 return
 
     def heal(self) -> None:
-        """Nothing is held back or down any more."""
+        """Nothing is held back or down any more, and nothing more will go wrong."""
+        self.fates.clear()
+        self.failing.clear()
         self.packets.extend(self.held)
         self.held.clear()
+        self.questions.extend(self.late)
+        self.late.clear()
         for node in sorted(self.processes):
             process = self.processes[node]
+            process.busy = False
             if not process.alive:
                 self.restart(node)
             elif process.paused:
@@ -378,6 +406,8 @@ class System:
 
     def _work(self) -> bool:
         for process in self.consumers():
+            if process.busy:
+                continue
             if process.running and process.in_hand:
                 self.acknowledge(process.node)
                 return True
@@ -391,13 +421,25 @@ class System:
     def _do(self, process: Process, out: list[Outgoing]) -> None:
         for party, effect in out:
             if type(effect) is Send:
-                self.packets.append(Packet(party, effect.to, effect.message))
+                self._send(Packet(party, effect.to, effect.message))
             elif type(effect) is Ask:
                 self.questions.append(Question(process.life, party, effect))
             else:
                 self._hear(process, effect.event)  # type: ignore[union-attr]
         if len(self.packets) > PACKETS_MAX:
             del self.packets[: len(self.packets) - PACKETS_MAX]
+
+    def _send(self, packet: Packet) -> None:
+        fate, self.fates = next_fate(self.fates, "")
+        if fate:
+            self.tale.say(f"{packet}  ({fate})")
+        if fate == "lost":
+            self._fault("loss", "")
+            return
+        if fate:
+            self.held.append(packet)
+        if fate != "late":
+            self.packets.append(packet)
 
     def _answer(self, process: Process) -> None:
         """What stores answered, once the process does not stand still; no answer to one that lives is ever lost."""
@@ -448,6 +490,12 @@ class System:
         return self.tale.text() + end
 
 
-def told(value: Any) -> str:
-    """`grant(stream='a', ...)`: a message or event in one line."""
-    return Story.told(value)
+def next_fate(fates: Fates, usual: str) -> tuple[str, Fates]:
+    """What becomes of the next one, and what is foreseen for those after it."""
+    due = [fate for after, fate in fates if after == 0]
+    later = [(after - 1, fate) for after, fate in fates if after]
+    later += [(0, fate) for fate in due[1:]]
+    return (due[0] if due else usual), later
+
+
+told = Story.told

@@ -151,3 +151,19 @@ def test_the_number_of_leaders_is_bounded(monkeypatch):
     host.receive("leader-1", LeaderWanted("a~1/1", "g", "#"), 0)
     assert host.receive("leader-1", LeaderWanted("a~1/1", "h", "#"), 0) == []
     assert len(host.nodes) == 1
+
+
+def test_an_unsubscribe_is_not_lost_when_a_due_timer_ends_the_borrower_first():
+    host = connected()
+    host.fire(1_100 * MS)  # a ping, which nobody answers
+    out = host.unsubscribe(3_500 * MS)
+    assert host.recreated == 1
+    assert host.ended
+    assert [message.borrower for _, message in sends(out) if isinstance(message, LeaderWanted)] == ["c1~1/2"]
+
+
+def test_a_disconnect_neither():
+    host = connected()
+    host.fire(1_100 * MS)
+    host.disconnect(3_500 * MS)
+    assert (host.recreated, host.ended) == (1, True)

@@ -1,0 +1,72 @@
+"""Finding: how fast Hypothesis drives whole groups, and how soon planted bugs are found."""
+
+from __future__ import annotations
+
+from statistics import mean
+from typing import Final
+
+from statemachines_bench.measure import ns_per_event
+from statemachines_bench.row import Pair, Ratio, Row
+
+EXAMPLES: Final = 20
+MOVES: Final = 20_000
+
+BUGS: Final = (
+    "duplicate-connect-response",
+    "renewed-claim-lost",
+    "unlisted-assignments-kept",
+    "nothing-taken-back",
+    "progress-not-loaded",
+)
+"""Bugs that both methods find soon; the table of all is what `tools/planted.py` prints."""
+
+CPU_S_MAX: Final = 20.0
+
+
+def driven() -> float:
+    """Nanoseconds a move of whole groups, draws, monitors and the liveness phase included."""
+    from statemachines.testing.group import GroupTest, run_group
+
+    before = GroupTest.moves
+    spent = ns_per_event(lambda: run_group(EXAMPLES), 1)
+    return spent / (GroupTest.moves - before)
+
+
+def untroubled() -> float:
+    """Nanoseconds a move of one group that nobody disturbs."""
+    from statemachines.testing.system import System
+
+    system = System()
+    for number in (1, 2, 3):
+        system.subscribe(f"consumer-{number}")
+    for topic in "abc":
+        system.publish(topic, 5)
+    return ns_per_event(lambda: system.run(MOVES), MOVES)
+
+
+def seconds_to_find(method: str) -> float:
+    """Mean processor time until the first violation, over `BUGS`; at most `CPU_S_MAX` for each."""
+    from statemachines.testing.finding import find
+    from statemachines_spec.planted import bug_named
+
+    return mean(find(bug_named(name), method, cpu_s=CPU_S_MAX).cpu_s for name in BUGS)
+
+
+ROWS = (
+    Row(
+        name="hypothesis-steps",
+        about="a move of a whole group as Hypothesis drives it, against the same group left alone",
+        unit="ns / move",
+        baseline_name="System.run",
+        prepare=lambda: Pair(driven, untroubled),
+        ratio=Ratio.OURS_OVER_BASELINE,
+    ),
+    Row(
+        name="bug-time",
+        about="processor time until a planted bug is found, mean of five: Hypothesis against simulation",
+        unit="CPU s / bug",
+        baseline_name="simulation",
+        prepare=lambda: Pair(lambda: seconds_to_find("hypothesis"), lambda: seconds_to_find("simulation")),
+        ratio=Ratio.BASELINE_OVER_OURS,
+    ),
+)
