@@ -15,7 +15,7 @@ from rich.text import Text
 from statemachines.kernel import ConfigurationError
 from statemachines_bench.row import Row
 
-THEMES: Final = ("dispatch", "simulation", "transport", "reassigning", "judging")
+THEMES: Final = ("dispatch", "simulation", "tracing", "campaigns", "transport", "reassigning", "judging")
 """The modules of this package that have rows, in the order in which they are measured."""
 
 

@@ -17,8 +17,15 @@ ARROWS = 60
 QUIET = ("ping", "ping_response", "update_progress")
 """Left out: they would fill the picture."""
 
+BEFORE, AFTER = 40, 12
+"""So many rows before a counterexample the picture begins, and after it it ends."""
+
 DEATHS = ("kill", "crash", "leader_crash")
 COLUMN, LINE, TOP = 190, 15, 58
+READ = (
+    "seq", "t_ns", "node", "machine", "instance", "kind", "event", "source", "dest", "peer", "msg", "key", "first",
+    "last",
+)  # fmt: skip
 
 
 class Mark(msgspec.Struct):
@@ -31,31 +38,39 @@ class Mark(msgspec.Struct):
     peer: str = ""
     until: int = 0
     times: int = 1
+    first: int = -1
 
 
 class Picture(msgspec.Struct):
     """The diagram, and what it shows in words."""
 
     svg: Markup
+    title: str
     caption: str
 
 
-def draw(path: Path, run: int) -> Picture | None:
-    """The run around its first death, else its first fault, else its beginning; None without messages."""
-    columns = ["seq", "t_ns", "node", "machine", "instance", "kind", "event", "source", "dest", "peer", "msg", "key"]
-    rows = pq.read_table(path, columns=columns, filters=[("run", "=", run)]).to_pylist()
-    shown = [row for row in rows if _is_shown(row)]
+def draw(path: Path, run: int, seq: int | None = None) -> Picture | None:
+    """The run around its first death, else its first fault, else its beginning; None without messages.
+
+    `seq`: around that row instead, with what concerns its stream: who was given it, and who delivered what.
+    """
+    rows = pq.read_table(path, columns=list(READ), filters=[("run", "=", run)]).to_pylist()
+    key = next((row["key"] for row in rows if row["seq"] == seq), None)
+    shown = [row for row in rows if (_is_shown(row) if key is None else _concerns(row, key))]
     if not shown:
         return None
-    begin = _begin(shown)
+    if key is None:
+        begin = _begin(shown)
+        title, left = "One run, around its first fault", "pings and progress are left out"
+    else:
+        place = next(number for number, row in enumerate(shown) if row["seq"] == seq)
+        begin, shown = max(0, place - BEFORE), shown[: place + AFTER]
+        title, left = f"Two deliver {key} at a time", f"only what concerns {key}, and faults"
     marks, nodes, end = _marks(shown, begin)
     first, last = shown[begin]["t_ns"], shown[end - 1]["t_ns"]
     start = rows[0]["t_ns"]
-    caption = (
-        f"run {run}, {duration(max(first - start, 0))} to {duration(last - start)} after its beginning; "
-        "pings and progress are left out"
-    )
-    return Picture(_svg(marks, sorted(nodes)), caption)
+    caption = f"run {run}, {duration(max(first - start, 0))} to {duration(last - start)} after its beginning; {left}"
+    return Picture(_svg(marks, sorted(nodes)), title, caption)
 
 
 def _is_shown(row: dict[str, Any]) -> bool:
@@ -65,6 +80,13 @@ def _is_shown(row: dict[str, Any]) -> bool:
         return True
     changed = row["kind"] in ("step", "timer") and row["source"] != row["dest"]
     return changed and row["machine"] in ("borrower", "leader", "member")
+
+
+def _concerns(row: dict[str, Any], key: str) -> bool:
+    """What has to do with one stream, besides what happened to processes."""
+    if row["kind"] in ("send", "deliver", "drop"):
+        return row["key"] == key and row["event"] not in QUIET
+    return (row["kind"] == "tell" and row["event"] == "deliver" and row["key"] == key) or _is_shown(row)
 
 
 def _begin(rows: list[dict[str, Any]]) -> int:
@@ -103,6 +125,8 @@ class Window:
             return self._send(row)
         if row["kind"] in ("deliver", "drop"):
             self._arrive(row)
+        elif row["kind"] == "tell":
+            return self._tell(row)
         else:
             self._note(row)
         return True
@@ -136,6 +160,20 @@ class Window:
             for known in [one for one in self._unanswered if one[:2] == (row["node"], sender)]:
                 del self._unanswered[known]
 
+    def _tell(self, row: dict[str, Any]) -> bool:
+        """A delivery to the application; those that go on where the last one ended are one."""
+        last = self.marks[-1] if self.marks else None
+        if last is None or (last.kind, last.node) != ("told", row["node"]):
+            if self._arrows >= ARROWS:
+                return False
+            self._line += 1
+            last = Mark(self._line, "told", "", row["node"], first=row["first"])
+            self.marks.append(last)
+            self._arrows += 1
+            self.nodes.add(row["node"])
+        last.text = f"delivers {last.first} to {row['last']}"
+        return True
+
     def _note(self, row: dict[str, Any]) -> None:
         fault = row["kind"] == "fault"
         text = row["event"] if fault else f"{row['machine']} {row['source']} → {row['dest']}"
@@ -161,7 +199,7 @@ def _svg(marks: list[Mark], nodes: list[str]) -> Markup:
 def _mark(mark: Mark, x: dict[str, int]) -> str:
     y = TOP + mark.line * LINE
     here = x[mark.node]
-    if mark.kind in ("note", "fault"):
+    if mark.kind in ("note", "fault", "told"):
         return (
             f'<g class="{mark.kind}"><circle cx="{here}" cy="{y}" r="4"/>'
             f'<text x="{here + 9}" y="{y + 4}" style="text-anchor:start">{escape(mark.text)}</text></g>'

@@ -25,7 +25,7 @@ from statemachines.shared_subscriptions.stream_store import (
     StreamStore,
     parse_filter,
 )
-from statemachines.trace import TraceRow, event_row
+from statemachines.trace import TraceRow
 from statemachines_sim.clock import Clock
 from statemachines_sim.consumer import Consumer
 from statemachines_sim.fault import Fault, S, draw
@@ -36,6 +36,7 @@ from statemachines_sim.network import Network, Packet
 from statemachines_sim.process import Process
 from statemachines_sim.recorder import Recorder
 from statemachines_sim.scenario import Scenario
+from statemachines_sim.silent import Silent
 from statemachines_sim.store import Store
 
 TICK = S // 4
@@ -69,7 +70,8 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class World:
-    """`World(scenario, seed).run()`; `recorder.rows` is the trace.  `schedule`: another than the seed draws."""
+    """`World(scenario, seed).run()`; `recorder.rows` is the trace (empty without `trace`).  `schedule`: another than
+    the seed draws."""
 
     def __init__(
         self,
@@ -79,6 +81,7 @@ class World:
         schedule: tuple[Fault, ...] | None = None,
         monitors: bool = True,
         data: bool = False,
+        trace: bool = True,
     ) -> None:
         self.scenario = scenario
         self.seed = seed
@@ -86,7 +89,7 @@ class World:
         self.env = Clock()
         self.checks = monitors
         self.monitors = Monitors(scenario.configuration.exclusive)
-        self.recorder = Recorder(self.monitors if monitors else None, data)
+        self.recorder = (Recorder if trace else Silent)(self.monitors if monitors else None, data)
         self.network = Network(self.env, scenario.network, seed, self.recorder, self._arrive)
         self.stores = {
             group_store.SERVICE: Store(
@@ -190,7 +193,7 @@ class World:
         (answer,) = self.stores[stream_store.SERVICE].apply(Append(0, topic, count))
         assert isinstance(answer, Appended)
         published = Published(answer.stream, answer.first, answer.last)
-        self.recorder.rows.append(event_row(self.env.now, "publisher-1", "publisher-1~1", "tell", published))
+        self.recorder.tell(self.env.now, "publisher-1", "publisher-1~1", "", published)
         self.monitors.publish(answer.stream, answer.first, answer.last)
 
     def _at(self, when: int, run, *args) -> None:  # type: ignore[no-untyped-def]
