@@ -12,7 +12,7 @@ from statemachines_bench.row import Pair, Ratio, Row
 SEEDS: Final = 80
 """Four jobs of a campaign, two for each process."""
 
-TURNS: Final = 60_000_000
+TURNS: Final = 200_000_000
 """Turns of the empty loop: some seconds."""
 
 PROCESSES: Final = 2

@@ -6,7 +6,7 @@ The runs are those of a campaign: stormy ones, with every monitor on.
 from __future__ import annotations
 
 import tempfile
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
@@ -41,8 +41,9 @@ def runs(traced: bool, written: bool) -> float:
         return ns_per_event(partial(write, directory) if written else run, len(SEEDS)) / 1e6
 
 
+@cache
 def bytes_per_step() -> float:
-    """Bytes of the trace files of a stormy campaign, over its steps."""
+    """Bytes of the trace files of a stormy campaign, over its steps: the same each time, so found once."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 

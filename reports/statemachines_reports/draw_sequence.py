@@ -66,7 +66,7 @@ def draw(path: Path, run: int, seq: int | None = None) -> Picture | None:
         place = next(number for number, row in enumerate(shown) if row["seq"] == seq)
         begin, shown = max(0, place - BEFORE), shown[: place + AFTER]
         title, left = f"Two deliver {key} at a time", f"only what concerns {key}, and faults"
-    marks, nodes, end = _marks(shown, begin)
+    marks, nodes, end = _marks(shown, begin, seq)
     first, last = shown[begin]["t_ns"], shown[end - 1]["t_ns"]
     start = rows[0]["t_ns"]
     caption = f"run {run}, {duration(max(first - start, 0))} to {duration(last - start)} after its beginning; {left}"
@@ -98,9 +98,9 @@ def _begin(rows: list[dict[str, Any]]) -> int:
     return 0
 
 
-def _marks(rows: list[dict[str, Any]], begin: int) -> tuple[list[Mark], set[str], int]:
+def _marks(rows: list[dict[str, Any]], begin: int, seq: int | None) -> tuple[list[Mark], set[str], int]:
     """The marks from row `begin` on, the nodes they are on, and where the picture ends."""
-    window = Window()
+    window = Window(seq)
     number = begin
     for number in range(begin, len(rows)):
         if not window.add(rows[number]):
@@ -110,9 +110,10 @@ def _marks(rows: list[dict[str, Any]], begin: int) -> tuple[list[Mark], set[str]
 
 class Window:
     """The marks so far.  A message that a node sends again because nobody answered is counted on its first arrow,
-    which ends where the first of them arrives."""
+    which ends where the first of them arrives.  `seq`: the row that is a counterexample."""
 
-    def __init__(self) -> None:
+    def __init__(self, seq: int | None) -> None:
+        self._seq = seq
         self.marks: list[Mark] = []
         self.nodes: set[str] = set()
         self._line = self._arrows = 0
@@ -163,15 +164,18 @@ class Window:
     def _tell(self, row: dict[str, Any]) -> bool:
         """A delivery to the application; those that go on where the last one ended are one."""
         last = self.marks[-1] if self.marks else None
-        if last is None or (last.kind, last.node) != ("told", row["node"]):
+        amid = row["seq"] == self._seq
+        kind = "fault" if amid else "told"
+        if last is None or (last.kind, last.peer) != (kind, row["instance"]):
             if self._arrows >= ARROWS:
                 return False
             self._line += 1
-            last = Mark(self._line, "told", "", row["node"], first=row["first"])
+            last = Mark(self._line, kind, "", row["node"], row["instance"], first=row["first"])
             self.marks.append(last)
             self._arrows += 1
             self.nodes.add(row["node"])
-        last.text = f"delivers {last.first} to {row['last']}"
+        life = row["instance"].partition("~")[2].partition("/")[0]
+        last.text = f"life {life} delivers {last.first} to {row['last']}{', amid another' if amid else ''}"
         return True
 
     def _note(self, row: dict[str, Any]) -> None:

@@ -30,12 +30,26 @@ ENDS = {
 """What ends -> the kinds of faults that it ends; `heal` ends all."""
 
 SILENCE = "silence"
-"""A fault that no row tells of: a process says nothing any more, and its member lapses."""
+"""A fault that no row tells of: a consumer's process takes no step any more, and its member lapses, or it is started
+again."""
 
 FATAL = ("crash", "leader_crash", "kill", "unsubscribe", SILENCE)
 FAULTS = (*(kind for kinds in ENDS.values() for kind in kinds), "unsubscribe", SILENCE)
-Lives = dict[str, list[tuple[int, str]]]
-"""Node -> its lives, with the row of the first step of each."""
+
+
+class Life(msgspec.Struct):
+    """One life of a process: the rows of its first and last step; `consumes`: it has borrowers; `left`: the last of
+    them ended in good order."""
+
+    name: str
+    first: int
+    last: int
+    consumes: bool = False
+    left: bool = False
+
+
+Lives = dict[str, list[Life]]
+"""Node -> its lives, in order."""
 
 OWNER_GONE = ("crash", "kill", "pause", "unsubscribe", SILENCE)
 """After these the streams of a consumer fail over."""
@@ -120,7 +134,7 @@ class Follow:
     def fault(self, t_ns: int, row: int, fault: str, node: str, peer: str) -> None:
         """Something is done to a process, to the network or to the stores, or taken back."""
         if fault in FAULTS:
-            gone = {life for first, life in self._lives.get(node, ()) if first <= row}
+            gone = {life.name for life in self._lives.get(node, ()) if life.first <= row}
             if fault in FATAL:
                 self._dead |= gone
             elif fault == "pause":
@@ -260,40 +274,55 @@ def _resigned(steps: Steps) -> np.ndarray:
 
 def _lives(steps: Steps) -> dict[int, Lives]:
     """Run -> the lives of its nodes."""
-    texts = [life_of(text.partition(":")[0]) for text in steps.columns.texts["instance"]]
-    first: dict[tuple[int, str], int] = {}
-    begins = steps.order[steps.first]
-    for run, code, row in zip(
-        steps.run[begins].tolist(), steps.instance[begins].tolist(), steps.index[begins].tolist(), strict=True
+    texts = steps.columns.texts["instance"]
+    begins = np.flatnonzero(steps.first)
+    ends = np.concatenate((begins[1:] - 1, [len(steps.order) - 1]))[: len(begins)]
+    begins, ends = steps.order[begins], steps.order[ends]
+    borrowers = steps.columns.is_one_of("machine", ("borrower",), steps.index[begins])
+    destroyed = steps.columns.is_one_of("dest", ("destroyed",), steps.index[ends])
+    found: dict[tuple[int, str], Life] = {}
+    for run, code, first, last, borrower, gone in zip(
+        *(steps.run[begins].tolist(), steps.instance[begins].tolist()),
+        *(steps.index[begins].tolist(), steps.index[ends].tolist(), borrowers.tolist(), destroyed.tolist()),
+        strict=True,
     ):
-        key = (run, texts[code])
-        first[key] = min(row, first.get(key, row))
+        name = life_of(texts[code].partition(":")[0])
+        life = found.setdefault((run, name), Life(name, first, last))
+        life.first, life.last = min(life.first, first), max(life.last, last)
+        if borrower:
+            # A borrower that lost its leader is destroyed too, but another follows it.
+            life.left = gone if not life.consumes else life.left and gone
+            life.consumes = True
     lives: dict[int, Lives] = {}
-    for (run, life), row in first.items():
-        lives.setdefault(run, {}).setdefault(node_of(life), []).append((row, life))
+    for (run, _), life in sorted(found.items(), key=lambda one: one[1].first):
+        lives.setdefault(run, {}).setdefault(node_of(life.name), []).append(life)
     return lives
 
 
 def _silences(columns: Columns, steps: Steps, lives: dict[int, Lives]) -> dict[int, str]:
-    """Last row of a life -> that life, for those whose member lapsed and that never did anything again, where no row
-    says what happened to them."""
-    lapsed = columns.rows_of(*STEPS, event=("expiry_timer",))
-    lapsed = lapsed[columns.is_one_of("machine", ("member",), lapsed) & columns.is_one_of("dest", ("lapsed",), lapsed)]
-    if not len(lapsed):
-        return {}
-    owner = [life_of(text.partition(":")[0]) for text in columns.texts["instance"]]
+    """Row of the last step of a life -> that life, for consumers that died though no row says so."""
     told = columns.rows_of("fault", event=FATAL)
+    lapsed = _lapses(columns)
     found = {}
-    for row in lapsed.tolist():
-        run = int(columns["run"][row])
-        life = life_of(columns.texts["instance"][columns["instance"][row]].partition(":")[2])
-        first = min((begin for begin, name in lives[run].get(node_of(life), ()) if name == life), default=row)
-        begin, end = np.searchsorted(columns["run"], [run, run + 1])
-        known = told[(told >= first) & (told < end)]
-        if columns.is_one_of("node", (node_of(life),), known).any():
-            continue
-        codes = [code for code, name in enumerate(owner) if name == life]
-        own = np.flatnonzero(np.isin(columns["instance"][begin:end], codes)) + begin
-        if len(own) and own[-1] < row:
-            found[int(own[-1])] = life
+    for run, nodes in lives.items():
+        end = int(np.searchsorted(columns["run"], run + 1))
+        for node, some in nodes.items():
+            for number, life in enumerate(some):
+                until = some[number + 1].first if number + 1 < len(some) else end
+                known = told[(told >= life.first) & (told < until)]
+                if not life.consumes or life.left or columns.is_one_of("node", (node,), known).any():
+                    continue
+                if number + 1 < len(some) or lapsed.get((run, life.name), -1) > life.last:
+                    found[life.last] = life.name
     return found
+
+
+def _lapses(columns: Columns) -> dict[tuple[int, str], int]:
+    """(run, life) -> the last row in which a member of its expired."""
+    rows = columns.rows_of(*STEPS, event=("expiry_timer",))
+    rows = rows[columns.is_one_of("machine", ("member",), rows) & columns.is_one_of("dest", ("lapsed", "gone"), rows)]
+    texts = columns.texts["instance"]
+    return {
+        (int(columns["run"][row]), life_of(texts[columns["instance"][row]].partition(":")[2])): row
+        for row in rows.tolist()
+    }

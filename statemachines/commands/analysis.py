@@ -23,7 +23,7 @@ def analyze(
     traces: Annotated[
         list[Path],
         typer.Argument(
-            metavar="DIR...",
+            metavar="DIR",
             help="Parquet of simulated runs, or the logs (*.ndjson) of a real one. Several are compared.",
         ),
     ],
@@ -44,9 +44,7 @@ def analyze(
     hand-over:
 
         gapless campaign storm --trace out/on
-
         gapless campaign storm --set configuration.exclusive=false --trace out/off
-
         gapless analyze out/on out/off
 
     Exit code 1 if anything does not hold; what a configuration does not promise is shown, and is no failure.

@@ -73,7 +73,7 @@ def test_the_command_puts_traces_side_by_side(traces, tmp_path, capsys):
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert page.count('<svg class="chart bars"') == 4
     assert "Two deliver" in page
-    assert "delivers " in page
+    assert page.count(", amid another") == 1
 
 
 def test_the_same_trace_twice_is_a_usage_error(traces, tmp_path, capsys):
