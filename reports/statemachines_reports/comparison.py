@@ -17,8 +17,8 @@ COUNTED: Final = ("runs", "published", "delivered", "duplicates", "acknowledged"
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """`lines`: a record for each side; `differences`: setting -> its value on each side, where they are not the same;
-    `common`: how many (scenario, seed) every side has, of `seeds` that any has."""
+    """`lines`: a record for each side; `differences`: setting -> its value on each side, where all sides say it
+    and they are not the same; `common`: how many (scenario, seed) every side has, of `seeds` that any has."""
 
     lines: list[dict[str, Any]]
     differences: dict[str, list[str]]
@@ -30,8 +30,8 @@ def compare(sides: dict[str, Analysis]) -> Comparison:
     """Put them side by side, by their names; the sums and percentiles of a side are over all of its runs."""
     seeds = [{(run.scenario, run.seed) for run in side.trace.runs.values()} for side in sides.values()]
     settings = [settings_of(side.trace) for side in sides.values()]
-    keys = sorted({key for some in settings for key in some})
-    differing = {key: [some.get(key, "unknown") for some in settings] for key in keys}
+    keys = sorted(set.intersection(*(set(some) for some in settings)))
+    differing = {key: [some[key] for some in settings] for key in keys}
     return Comparison(
         [_line(name, side) for name, side in sides.items()],
         {key: values for key, values in differing.items() if len(set(values)) > 1},

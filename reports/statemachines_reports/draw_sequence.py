@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ class Picture(msgspec.Struct):
 
 
 def draw(path: Path, run: int, seq: int | None = None) -> Picture | None:
-    """The run around its first death, else its first fault, else its beginning; None without messages.
+    """The run around its first death, else lapse, else fault, else its beginning; None without messages.
 
     `seq`: around that row instead, with what concerns its stream: who was given it, and who delivered what.
     """
@@ -60,8 +61,8 @@ def draw(path: Path, run: int, seq: int | None = None) -> Picture | None:
     if not shown:
         return None
     if key is None:
-        begin = _begin(shown)
-        title, left = "One run, around its first fault", "pings and progress are left out"
+        begin, title = _begin(shown)
+        left = "pings and progress are left out"
     else:
         place = next(number for number, row in enumerate(shown) if row["seq"] == seq)
         begin, shown = max(0, place - BEFORE), shown[: place + AFTER]
@@ -89,13 +90,18 @@ def _concerns(row: dict[str, Any], key: str) -> bool:
     return (row["kind"] == "tell" and row["event"] == "deliver" and row["key"] == key) or _is_shown(row)
 
 
-def _begin(rows: list[dict[str, Any]]) -> int:
-    """A little before the first death (or fault): there the story begins."""
-    for wanted in (DEATHS, None):
+def _begin(rows: list[dict[str, Any]]) -> tuple[int, str]:
+    """A little before the first death (or lapse, or fault), where the story begins; and what it is called."""
+    wanted: tuple[tuple[str, Callable[[dict[str, Any]], bool]], ...] = (
+        ("its first death", lambda row: row["kind"] == "fault" and row["event"] in DEATHS),
+        ("the first member that lapsed", lambda row: row["machine"] == "member" and row["dest"] == "lapsed"),
+        ("its first fault", lambda row: row["kind"] == "fault"),
+    )
+    for name, is_it in wanted:
         for number, row in enumerate(rows):
-            if row["kind"] == "fault" and (wanted is None or row["event"] in wanted):
-                return max(0, number - 6)
-    return 0
+            if is_it(row):
+                return max(0, number - 6), f"One run, around {name}"
+    return 0, "One run, from its beginning"
 
 
 def _marks(rows: list[dict[str, Any]], begin: int, seq: int | None) -> tuple[list[Mark], set[str], int]:
