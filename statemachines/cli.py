@@ -45,6 +45,7 @@ app = typer.Typer(
     name="gapless",
     add_completion=False,
     no_args_is_help=True,
+    rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     help="State machines of protocols that deliver without gaps: look at them, run them, check them, judge traces.",
     epilog="Exit codes: 0 held, 1 violated, 2 wrong usage, 3 inconclusive.",

@@ -151,11 +151,11 @@ def our_judge(files: list[Path], machines: tuple[Fsm[Any], ...]) -> Counts:
 
 
 def _judge_file(path: Path, lookup: Any) -> Counts:
-    from statemachines_reports.columns import read_columns
+    from statemachines_reports.columns import JUDGED, read_columns
     from statemachines_reports.judge import Steps, judge_file
 
     wrong: Counter[str] = Counter()
-    for columns in read_columns(path):
+    for columns in read_columns(path, JUDGED):
         for verdict in judge_file(Steps(columns, lookup), lookup, {}):
             wrong[verdict.check] += verdict.wrong
     return wrong

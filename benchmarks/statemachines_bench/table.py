@@ -16,7 +16,8 @@ from statemachines.kernel import ConfigurationError
 from statemachines_bench.row import Row
 
 THEMES: Final = (
-    "dispatch", "simulation", "transport", "reassigning", "throughput", "failover", "judging", "finding",
+    "dispatch", "simulation", "tracing", "campaigns", "transport", "reassigning", "throughput", "failover", "judging",
+    "finding",
 )  # fmt: skip
 """The modules of this package that have rows, in the order in which they are measured."""
 

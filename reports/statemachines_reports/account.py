@@ -98,24 +98,26 @@ def judge_acknowledged(streams: list[Stream]) -> Verdict:
 
 
 def judge_duplicates(columns: Columns, exclusive: dict[int, bool]) -> Verdict:
-    """S13: between two deliveries of a message somebody was reset, expired, left or died."""
+    """S13: between two deliveries of a message somebody was reset, expired, left or died.
+
+    Where hand-over is not exclusive the old owner may go on after the expiry that made the new one, so nothing promises
+    it there: such are counted apart.
+    """
     delivered = Ranges(columns, "deliver")
     again = delivered.first <= _running_max(delivered.group, delivered.last)
     excuses = _excuses(columns)
-    findings: list[Finding] = []
-    wrong = 0
+    findings: dict[bool, list[Finding]] = {True: [], False: []}
     for group in np.unique(delivered.group[again]):
         begin, end = np.searchsorted(delivered.group, [group, group + 1])
         run = int(columns["run"][delivered.row[begin]])
-        if not exclusive.get(run, True):
-            continue  # in the source's mode the old owner may go on after the expiry
+        promised = exclusive.get(run, True)
         for position in _unexcused(delivered, slice(int(begin), int(end)), excuses):
-            wrong += 1
             row = delivered.row[position]
             stream = columns.texts["key"][columns["key"][row]]
             text = f"{stream}: {delivered.first[position]} delivered again, without a reason"
-            findings.append(Finding("duplicates", run, int(columns["seq"][row]), text))
-    return Verdict("duplicates", len(delivered.row), wrong, findings[:SHOWN])
+            findings[promised].append(Finding("duplicates", run, int(columns["seq"][row]), text, promised))
+    wrong, waived = findings[True], findings[False]
+    return Verdict("duplicates", len(delivered.row), len(wrong), wrong[:SHOWN] + waived[:SHOWN], len(waived))
 
 
 def _excuses(columns: Columns) -> np.ndarray:

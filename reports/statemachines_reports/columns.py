@@ -15,9 +15,11 @@ from statemachines.trace import COLUMNS
 from statemachines.trace.parquet import ROWS_PER_GROUP
 
 TEXT = ("node", "machine", "instance", "kind", "event", "source", "dest", "peer", "key")
-NEEDED = tuple(column for column in COLUMNS if column not in ("data", "msg", "term", "peer", "grant"))
-"""What judging reads; the rest stays on disk."""
+JUDGED = tuple(column for column in COLUMNS if column not in ("data", "msg", "term", "peer", "grant"))
+"""What judging reads."""
 
+NEEDED = (*JUDGED, "peer", "grant")
+"""What an analysis reads: who was given a stream besides; the rest stays on disk."""
 
 SEGMENT = 4 * ROWS_PER_GROUP
 
@@ -107,26 +109,27 @@ def _fits(name: str, kind: Any) -> bool:
     return bool(pa.types.is_integer(kind))
 
 
-def read_columns(path: Path) -> Iterator[Columns]:
-    """The columns of a trace file, some whole runs at a time: about `SEGMENT` rows, or one run where that has more.
+def read_columns(path: Path, wanted: tuple[str, ...] = NEEDED) -> Iterator[Columns]:
+    """The wanted columns of a trace file, some whole runs at a time: about `SEGMENT` rows, or one run where that has
+    more.
 
     What is judged then stays in the cache, and a file may be larger than the memory.  Raises `ConfigurationError` where
     columns are missing, rows are not sorted, or it is no Parquet file.
     """
     with open_trace(path) as file:
         latest = -1
-        for table in _whole_runs(file):
+        for table in _whole_runs(file, wanted):
             columns = Columns(table)
             _check_order(path, columns, latest)
             latest = int(columns["run"][-1])
             yield columns
 
 
-def _whole_runs(file: Any) -> Iterator[pa.Table]:
+def _whole_runs(file: Any, wanted: tuple[str, ...]) -> Iterator[pa.Table]:
     """The row groups of a file, put together and cut again where a run ends."""
     parts: list[pa.Table] = []
     for group in range(file.num_row_groups):
-        parts.append(_with_dictionaries(file.read_row_group(group, columns=list(NEEDED))))
+        parts.append(_with_dictionaries(file.read_row_group(group, columns=list(wanted))))
         if sum(part.num_rows for part in parts) >= SEGMENT:
             table = pa.concat_tables(parts)
             run = table.column("run").to_numpy()

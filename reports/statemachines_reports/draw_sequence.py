@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,15 @@ ARROWS = 60
 QUIET = ("ping", "ping_response", "update_progress")
 """Left out: they would fill the picture."""
 
+BEFORE, AFTER = 40, 12
+"""So many rows before a counterexample the picture begins, and after it it ends."""
+
 DEATHS = ("kill", "crash", "lost_disk", "leader_crash")
 COLUMN, LINE, TOP = 190, 15, 58
+READ = (
+    "seq", "t_ns", "node", "machine", "instance", "kind", "event", "source", "dest", "peer", "msg", "key", "first",
+    "last",
+)  # fmt: skip
 
 
 class Mark(msgspec.Struct):
@@ -31,31 +39,39 @@ class Mark(msgspec.Struct):
     peer: str = ""
     until: int = 0
     times: int = 1
+    first: int = -1
 
 
 class Picture(msgspec.Struct):
     """The diagram, and what it shows in words."""
 
     svg: Markup
+    title: str
     caption: str
 
 
-def draw(path: Path, run: int) -> Picture | None:
-    """The run around its first death, else its first fault, else its beginning; None without messages."""
-    columns = ["seq", "t_ns", "node", "machine", "instance", "kind", "event", "source", "dest", "peer", "msg", "key"]
-    rows = pq.read_table(path, columns=columns, filters=[("run", "=", run)]).to_pylist()
-    shown = [row for row in rows if _is_shown(row)]
+def draw(path: Path, run: int, seq: int | None = None) -> Picture | None:
+    """The run around its first death, else lapse, else fault, else its beginning; None without messages.
+
+    `seq`: around that row instead, with what concerns its stream: who was given it, and who delivered what.
+    """
+    rows = pq.read_table(path, columns=list(READ), filters=[("run", "=", run)]).to_pylist()
+    key = next((row["key"] for row in rows if row["seq"] == seq), None)
+    shown = [row for row in rows if (_is_shown(row) if key is None else _concerns(row, key))]
     if not shown:
         return None
-    begin = _begin(shown)
-    marks, nodes, end = _marks(shown, begin)
+    if key is None:
+        begin, title = _begin(shown)
+        left = "pings and progress are left out"
+    else:
+        place = next(number for number, row in enumerate(shown) if row["seq"] == seq)
+        begin, shown = max(0, place - BEFORE), shown[: place + AFTER]
+        title, left = f"Two deliver {key} at a time", f"only what concerns {key}, and faults"
+    marks, nodes, end = _marks(shown, begin, seq)
     first, last = shown[begin]["t_ns"], shown[end - 1]["t_ns"]
     start = rows[0]["t_ns"]
-    caption = (
-        f"run {run}, {duration(max(first - start, 0))} to {duration(last - start)} after its beginning; "
-        "pings and progress are left out"
-    )
-    return Picture(_svg(marks, sorted(nodes)), caption)
+    caption = f"run {run}, {duration(max(first - start, 0))} to {duration(last - start)} after its beginning; {left}"
+    return Picture(_svg(marks, sorted(nodes)), title, caption)
 
 
 def _is_shown(row: dict[str, Any]) -> bool:
@@ -67,18 +83,30 @@ def _is_shown(row: dict[str, Any]) -> bool:
     return changed and row["machine"] in ("borrower", "leader", "member")
 
 
-def _begin(rows: list[dict[str, Any]]) -> int:
-    """A little before the first death (or fault): there the story begins."""
-    for wanted in (DEATHS, None):
+def _concerns(row: dict[str, Any], key: str) -> bool:
+    """What has to do with one stream, besides what happened to processes."""
+    if row["kind"] in ("send", "deliver", "drop"):
+        return row["key"] == key and row["event"] not in QUIET
+    return (row["kind"] == "tell" and row["event"] == "deliver" and row["key"] == key) or _is_shown(row)
+
+
+def _begin(rows: list[dict[str, Any]]) -> tuple[int, str]:
+    """A little before the first death (or lapse, or fault), where the story begins; and what it is called."""
+    wanted: tuple[tuple[str, Callable[[dict[str, Any]], bool]], ...] = (
+        ("its first death", lambda row: row["kind"] == "fault" and row["event"] in DEATHS),
+        ("the first member that lapsed", lambda row: row["machine"] == "member" and row["dest"] == "lapsed"),
+        ("its first fault", lambda row: row["kind"] == "fault"),
+    )
+    for name, is_it in wanted:
         for number, row in enumerate(rows):
-            if row["kind"] == "fault" and (wanted is None or row["event"] in wanted):
-                return max(0, number - 6)
-    return 0
+            if is_it(row):
+                return max(0, number - 6), f"One run, around {name}"
+    return 0, "One run, from its beginning"
 
 
-def _marks(rows: list[dict[str, Any]], begin: int) -> tuple[list[Mark], set[str], int]:
+def _marks(rows: list[dict[str, Any]], begin: int, seq: int | None) -> tuple[list[Mark], set[str], int]:
     """The marks from row `begin` on, the nodes they are on, and where the picture ends."""
-    window = Window()
+    window = Window(seq)
     number = begin
     for number in range(begin, len(rows)):
         if not window.add(rows[number]):
@@ -88,9 +116,10 @@ def _marks(rows: list[dict[str, Any]], begin: int) -> tuple[list[Mark], set[str]
 
 class Window:
     """The marks so far.  A message that a node sends again because nobody answered is counted on its first arrow,
-    which ends where the first of them arrives."""
+    which ends where the first of them arrives.  `seq`: the row that is a counterexample."""
 
-    def __init__(self) -> None:
+    def __init__(self, seq: int | None) -> None:
+        self._seq = seq
         self.marks: list[Mark] = []
         self.nodes: set[str] = set()
         self._line = self._arrows = 0
@@ -103,6 +132,8 @@ class Window:
             return self._send(row)
         if row["kind"] in ("deliver", "drop"):
             self._arrive(row)
+        elif row["kind"] == "tell":
+            return self._tell(row)
         else:
             self._note(row)
         return True
@@ -136,6 +167,23 @@ class Window:
             for known in [one for one in self._unanswered if one[:2] == (row["node"], sender)]:
                 del self._unanswered[known]
 
+    def _tell(self, row: dict[str, Any]) -> bool:
+        """A delivery to the application; those that go on where the last one ended are one."""
+        last = self.marks[-1] if self.marks else None
+        amid = row["seq"] == self._seq
+        kind = "fault" if amid else "told"
+        if last is None or (last.kind, last.peer) != (kind, row["instance"]):
+            if self._arrows >= ARROWS:
+                return False
+            self._line += 1
+            last = Mark(self._line, kind, "", row["node"], row["instance"], first=row["first"])
+            self.marks.append(last)
+            self._arrows += 1
+            self.nodes.add(row["node"])
+        life = row["instance"].partition("~")[2].partition("/")[0]
+        last.text = f"life {life} delivers {last.first} to {row['last']}{', amid another' if amid else ''}"
+        return True
+
     def _note(self, row: dict[str, Any]) -> None:
         fault = row["kind"] == "fault"
         text = row["event"] if fault else f"{row['machine']} {row['source']} → {row['dest']}"
@@ -161,7 +209,7 @@ def _svg(marks: list[Mark], nodes: list[str]) -> Markup:
 def _mark(mark: Mark, x: dict[str, int]) -> str:
     y = TOP + mark.line * LINE
     here = x[mark.node]
-    if mark.kind in ("note", "fault"):
+    if mark.kind in ("note", "fault", "told"):
         return (
             f'<g class="{mark.kind}"><circle cx="{here}" cy="{y}" r="4"/>'
             f'<text x="{here + 9}" y="{y + 4}" style="text-anchor:start">{escape(mark.text)}</text></g>'

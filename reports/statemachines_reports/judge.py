@@ -20,21 +20,25 @@ STEPS = ("step", "timer")
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Something that is not as it must be; `check` is a name of `CHECKS`."""
+    """Something that is not as it must be; `check` is a name of `CHECKS`.  Not `promised`: the configuration of the run
+    does not promise otherwise, so it is a counterexample and no violation."""
 
     check: str
     run: int
     seq: int
     detail: str
+    promised: bool = True
 
 
 class Verdict(msgspec.Struct):
-    """One check over a file: how much was looked at, how much was wrong, some of it described."""
+    """One check over a file: how much was looked at, how much was wrong, some of it described; `waived`: what would be
+    wrong, had the configuration of the run promised it."""
 
     check: str
     checked: int
     wrong: int
     findings: list[Finding]
+    waived: int = 0
 
 
 class Steps:
@@ -137,14 +141,13 @@ def judge_assignments(steps: Steps) -> Verdict:
 def judge_exclusivity(columns: Columns, exclusive: dict[int, bool]) -> Verdict:
     """S5: the deliveries of a stream by one owner lie before or after those by another.
 
-    An owner is a session from one install of the stream to the next.  Runs whose hand-over is not exclusive (the
-    source's mode) are left out.
+    An owner is a session from one install of the stream to the next.  In runs whose hand-over is not exclusive (the
+    source's mode) nothing promises it: there it is counted apart.
     """
     told = columns.rows_of("tell", event=("deliver",))
     installed = columns.rows_of(*STEPS, event=("install",))
     index = np.concatenate((told, installed))
     index = index[columns.is_one_of("machine", ("session",), index)]
-    index = index[_is_exclusive(columns["run"][index], exclusive)]
     keys = len(columns.texts["key"]) + 1
     stream = columns["run"][index] * keys + columns["key"][index]
     instance = columns["instance"][index]
@@ -157,22 +160,36 @@ def judge_exclusivity(columns: Columns, exclusive: dict[int, bool]) -> Verdict:
     if not len(index):
         return Verdict("exclusivity", 0, 0, [])
     begins = np.flatnonzero(np.concatenate(([True], owner[1:] != owner[:-1])))
-    ends = np.concatenate((begins[1:] - 1, [len(index) - 1]))
-    wrong = index[begins][_overlaps(stream[begins], index[begins], index[ends])]
-    texts = columns.texts
+    stream, first, last = stream[begins], index[begins], index[np.concatenate((begins[1:] - 1, [len(index) - 1]))]
+    amid = _overlaps(stream, first, last)
+    promised = is_exclusive(columns["run"][first[amid]], exclusive)
     findings = [
         Finding(
             "exclusivity",
-            int(columns["run"][row]),
-            int(columns["seq"][row]),
-            f"{texts['instance'][columns['instance'][row]]} delivers {texts['key'][columns['key'][row]]} amid another",
+            int(columns["run"][first[place]]),
+            int(columns["seq"][first[place]]),
+            _describe_overlap(columns, stream, first, last, int(place)),
+            kept,
         )
-        for row in wrong[:SHOWN]
+        for kept in (True, False)
+        for place in amid[promised == kept][:SHOWN]
     ]
-    return Verdict("exclusivity", len(index), len(wrong), findings)
+    return Verdict("exclusivity", len(index), int(promised.sum()), findings, int((~promised).sum()))
 
 
-def _is_exclusive(run: np.ndarray, exclusive: dict[int, bool]) -> np.ndarray:
+def _describe_overlap(columns: Columns, stream: np.ndarray, first: np.ndarray, last: np.ndarray, place: int) -> str:
+    """Who delivers, and who else still does."""
+    texts, row = columns.texts, first[place]
+    others = np.flatnonzero((stream == stream[place]) & (first < row) & (last >= row))
+    end = last[others[np.argmax(last[others])]]
+    names = [texts["instance"][columns["instance"][one]] for one in (row, end)]
+    return (
+        f"{names[0]} delivers {columns['first'][row]} to {columns['last'][row]} of {texts['key'][columns['key'][row]]}"
+        f" amid {names[1]}, which goes on to deliver {columns['first'][end]} at seq {columns['seq'][end]}"
+    )
+
+
+def is_exclusive(run: np.ndarray, exclusive: dict[int, bool]) -> np.ndarray:
     """Which rows are of runs whose hand-over is exclusive (a run that nobody knows is)."""
     numbers, where = np.unique(run, return_inverse=True)
     return np.array([exclusive.get(int(number), True) for number in numbers], bool)[where]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from statemachines.kernel import Fsm, name_of
+from statemachines.kernel import Delegate, Fsm, name_of
 
 Codes = dict[str, int]
 
@@ -36,7 +36,9 @@ class Lookup:
         machine = self.machines[fsm.name]
         for line in fsm.lines:
             place, event = machine * self.width + line.number, self.events[name_of(line.event)]
-            self.resends[place] = line.kind == "row" and "resend" in name_of(line.event)
+            # A parent that only hands the timer on to its child sends nothing itself.
+            sends = line.kind == "row" and not isinstance(line.do, Delegate)
+            self.resends[place] = sends and "resend" in name_of(line.event)
             for state in line.sources if line.kind != "refuse" else ():
                 source = self.states[str(state.value)]
                 dest = source if line.dest is None else self.states[str(line.dest.value)]

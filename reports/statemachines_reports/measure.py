@@ -1,4 +1,4 @@
-"""Measure: how long things took, how often they happened, which rows and edges were used."""
+"""Measure: how long things took, how often they happened, which rows and pairs of rows were used."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from statemachines_reports.columns import Columns
 from statemachines_reports.judge import Steps
 from statemachines_reports.lookup import Lookup
 
-DEATHS = ("crash", "lost_disk", "kill")
-
 
 class Latency(msgspec.Struct, frozen=True):
     """One measurement in nanoseconds: `grant` (assigned until the first progress), `revoke` (taken back until free),
-    `failover` (death of a consumer until a stream of its flows again)."""
+    `failover` (a consumer is gone until another was granted a stream of its, `cause`: the kind of fault)."""
 
     measure: str
     run: int
     value_ns: int
+    cause: str = ""
 
 
 class Used(msgspec.Struct, frozen=True):
@@ -28,6 +27,15 @@ class Used(msgspec.Struct, frozen=True):
     row: int
     source: str
     dest: str
+    count: int
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """How often an instance of a machine took row `second` next after row `first`."""
+
+    machine: str
+    first: int
+    second: int
     count: int
 
 
@@ -58,11 +66,32 @@ def used_rows(steps: Steps, lookup: Lookup) -> list[Used]:
     ]
 
 
+def used_pairs(steps: Steps, lookup: Lookup) -> list[Pair]:
+    """Every pair of consecutive rows of an instance that occurs; steps that took no row change nothing and are
+    skipped."""
+    order = steps.order[steps.row[steps.order] >= 0]
+    if len(order) < 2:
+        return []
+    same = (steps.instance[order][1:] == steps.instance[order][:-1]) & (steps.run[order][1:] == steps.run[order][:-1])
+    machine, row = steps.machine[order].astype(np.int64), np.minimum(steps.row[order], lookup.width - 1)
+    code = (machine[:-1] * lookup.width + row[:-1]) * lookup.width + row[1:]
+    found = np.bincount(code[same])
+    machines = [*lookup.machines, "?"]
+    return [
+        Pair(
+            machines[place // lookup.width // lookup.width],
+            place // lookup.width % lookup.width,
+            place % lookup.width,
+            int(found[place]),
+        )
+        for place in np.flatnonzero(found).tolist()
+    ]
+
+
 def latencies(columns: Columns, steps: Steps, lookup: Lookup) -> list[Latency]:
-    """Grants, revokes and fail-overs of a file."""
+    """Grants and revokes of a file."""
     found = _between(columns, steps, lookup, "grant", "granting", "granted")
-    found += _between(columns, steps, lookup, "revoke", "revoking", "none")
-    return found + _failovers(columns)
+    return found + _between(columns, steps, lookup, "revoke", "revoking", "none")
 
 
 def _between(columns: Columns, steps: Steps, lookup: Lookup, measure: str, entered: str, reached: str) -> list[Latency]:
@@ -84,36 +113,28 @@ def _between(columns: Columns, steps: Steps, lookup: Lookup, measure: str, enter
     ]
 
 
-def _failovers(columns: Columns) -> list[Latency]:
-    """Per death and stream: the node had delivered it last, and somebody does again."""
-    told = columns.rows_of("tell", event=("deliver",))
-    run, key = columns["run"][told], columns["key"][told]
-    order = np.lexsort((told, key, run))
-    told, run, key = told[order], run[order], key[order]
-    begins = np.flatnonzero((run[1:] != run[:-1]) | (key[1:] != key[:-1])) + 1
-    begins = np.concatenate(([0], begins))[: len(told)]
-    ends = np.concatenate((begins[1:], [len(told)]))
-    found = []
-    for death in columns.rows_of("fault", event=DEATHS).tolist():
-        here = slice(*np.searchsorted(run[begins], [columns["run"][death], columns["run"][death] + 1]))
-        for begin, end in zip(begins[here].tolist(), ends[here].tolist(), strict=True):
-            place = begin + int(np.searchsorted(told[begin:end], death))
-            if begin < place < end and columns["node"][told[place - 1]] == columns["node"][death]:
-                value = int(columns["t_ns"][told[place]] - columns["t_ns"][death])
-                found.append(Latency("failover", int(columns["run"][death]), value))
-    return found
-
-
 def counts(columns: Columns, steps: Steps, lookup: Lookup) -> list[Count]:
-    """How many rows of each kind and event each run has; steps are counted by `used_rows`, but for those that send
-    something again: kind `resend`."""
-    kinds, events = [*columns.texts["kind"], "resend"], [*columns.texts["event"], ""]
+    """How many rows of each kind and event each run has; of the steps only those that send something again (kind
+    `resend`, event: the state in which nobody had answered), and those that assign a stream (kind `assign`)."""
+    kinds = [*columns.texts["kind"], "resend", "assign"]
+    events = [*columns.texts["event"], "", *lookup.states, ""]
     others = np.flatnonzero(~columns.is_one_of("kind", ("step", "timer", "ask")))
-    resends = steps.index[lookup.resends[lookup.line_of(steps.machine, steps.row)]]
-    index = np.concatenate((others, resends))
-    kind = np.concatenate((columns["kind"][others], np.full(len(resends), len(kinds) - 1)))
+    again = np.flatnonzero(lookup.resends[lookup.line_of(steps.machine, steps.row)])
+    given = np.flatnonzero(
+        (steps.machine == lookup.machines.get("assignment", -1))
+        & (steps.dest == lookup.states.get("granting", -1))
+        & (steps.source != steps.dest)
+    )
+    index = np.concatenate((others, steps.index[again], steps.index[given]))
+    kind = np.concatenate(
+        (columns["kind"][others], np.repeat([len(kinds) - 2, len(kinds) - 1], [len(again), len(given)]))
+    )
+    states = len(columns.texts["event"]) + 1
+    event = np.concatenate(
+        (columns["event"][others], states + steps.source[again], np.full(len(given), len(events) - 1))
+    )
     numbers, run = np.unique(columns["run"][index], return_inverse=True)
-    code = (run * len(kinds) + kind) * len(events) + columns["event"][index]
+    code = (run * len(kinds) + kind) * len(events) + event
     found = np.bincount(code)
     return [
         Count(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,6 +10,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from statemachines_reports.coverage import Coverage, coverage_of, never_taken
 from statemachines_reports.plain import plain_tables
 from statemachines_reports.runs import lookup_of, machines_of
 from statemachines_reports.session import Session, Tables
@@ -25,6 +26,13 @@ LEVELS: Final = {
     "monitors": "properties",
 }
 
+PROMISED_BY_EXCLUSIVE: Final = ("exclusivity", "duplicates")
+"""What holds only where hand-over is exclusive."""
+
+HELD: Final = "held"
+VIOLATED: Final = "VIOLATED"
+NOT_PROMISED: Final = "not promised by this configuration"
+
 CLAIMS: Final = {
     "rows": "every step takes a row of its table",
     "continuity": "every step begins where the one before ended",
@@ -36,8 +44,18 @@ CLAIMS: Final = {
 }
 
 
+SHORT: Final = (
+    "findings", "scenarios", "latencies", "fail_overs", "recoveries", "faults", "never", "totals",
+)  # fmt: skip
+"""The tables that are in `summary.json` too."""
+
+
 class Check(msgspec.Struct, frozen=True):
-    """A verdict over everything: `level` as in DESIGN (rows, properties); `checked` in what the check looks at."""
+    """A verdict over everything: `level` rows or properties; `checked` in what the check looks at.
+
+    `verdict` is `HELD`, `VIOLATED`, or `NOT_PROMISED` where no run promises it; `waived` counts what would be wrong,
+    had the configuration of its run promised it.  Only what is violated is not `held`.
+    """
 
     name: str
     level: str
@@ -45,19 +63,14 @@ class Check(msgspec.Struct, frozen=True):
     held: bool
     checked: int
     wrong: int
-
-
-class Coverage(msgspec.Struct, frozen=True):
-    """How many rows of a machine's table were taken; rows that refuse an event cannot be and do not count."""
-
-    machine: str
-    taken: int
-    rows: int
+    waived: int
+    verdict: str
 
 
 class Analysis(msgspec.Struct):
     """What `analyze` found: the checks, and the tables as lists of records (also in `out/tables`)."""
 
+    trace: TraceSet
     runs: int
     rows: int
     torn: int
@@ -71,11 +84,17 @@ class Analysis(msgspec.Struct):
         return all(check.held for check in self.checks)
 
 
+Judge = Callable[[TraceSet, str], Tables]
+"""What makes the tables of a trace of a protocol: `Session.tables`, or `plain_tables`."""
+
+Say = Callable[[str], None]
+
+
 def analyze(
     directory: Path,
     out: Path,
     protocol: str = "shared_subscriptions",
-    progress: Callable[[str], None] | None = None,
+    progress: Say | None = None,
     *,
     spark: bool = True,
 ) -> Analysis:
@@ -84,24 +103,44 @@ def analyze(
     Without Spark everything is done in this process, with the same results: sooner where there are less than some
     million steps.  `progress` is called with what begins.
     """
+    (analysis,) = analyze_all([(directory, out)], protocol, progress, spark=spark)
+    return analysis
+
+
+def analyze_all(
+    traces: Sequence[tuple[Path, Path]],
+    protocol: str = "shared_subscriptions",
+    progress: Say | None = None,
+    *,
+    spark: bool = True,
+) -> list[Analysis]:
+    """Judge several traces, each (directory, out) as `analyze` does it; Spark is started once."""
     say = progress or (lambda text: None)
-    trace = TraceSet(directory, out, machines_of(protocol))
-    if spark:
-        say(f"starting Spark for {len(trace.files)} files")
-        with Session() as session:
-            say("judging")
-            tables = session.tables(trace, protocol)
-    else:
-        say(f"judging {len(trace.files)} files")
-        tables = plain_tables(trace, protocol)
+    opened = [TraceSet(directory, out, machines_of(protocol)) for directory, out in traces]
+    if not spark:
+        return [judge(trace, out, protocol, plain_tables, say) for trace, (_, out) in zip(opened, traces, strict=True)]
+    say("starting Spark")
+    with Session() as session:
+        return [
+            judge(trace, out, protocol, session.tables, say) for trace, (_, out) in zip(opened, traces, strict=True)
+        ]
+
+
+def judge(trace: TraceSet, out: Path, protocol: str, tables_of: Judge, say: Say) -> Analysis:
+    """One trace."""
+    say(f"judging {len(trace.files)} files")
+    tables = tables_of(trace, protocol)
     trace.check_runs([line["run"] for line in tables["runs"]])
     say("writing tables")
+    family = lookup_of(protocol).family
+    tables["never"] = never_taken(tables["coverage"], family)
     analysis = Analysis(
+        trace,
         len(trace.runs),
         sum(line["rows"] for line in tables["runs"]),
         trace.torn,
         checks_of(tables["verdicts"], trace),
-        coverage_of(tables["coverage"], protocol),
+        coverage_of(tables["coverage"], tables["pairs"], family),
         tables,
     )
     write_tables(out / "tables", tables)
@@ -111,26 +150,18 @@ def analyze(
 
 def checks_of(verdicts: list[dict[str, Any]], trace: TraceSet) -> list[Check]:
     """The checks in the order of `CLAIMS`."""
-    by_name = {line["check"]: (line["checked"], line["wrong"]) for line in verdicts}
-    by_name["monitors"] = len(trace.runs), sum(run.outcome != "held" for run in trace.runs.values())
-    return [
-        Check(name, LEVELS[name], claim, by_name[name][1] == 0, *by_name[name])
-        for name, claim in CLAIMS.items()
-        if name in by_name
-    ]
-
-
-def coverage_of(used: list[dict[str, Any]], protocol: str) -> list[Coverage]:
-    """Rows taken, per machine."""
-    taken = {(line["machine"], line["row"]) for line in used}
-    return [
-        Coverage(
-            fsm.name,
-            sum((fsm.name, line.number) in taken for line in fsm.lines),
-            sum(line.kind != "refuse" for line in fsm.lines),
-        )
-        for fsm in lookup_of(protocol).family
-    ]
+    by_name = {line["check"]: (line["checked"], line["wrong"], line["waived"]) for line in verdicts}
+    by_name["monitors"] = len(trace.runs), sum(run.outcome != "held" for run in trace.runs.values()), 0
+    promised = any(trace.exclusive.values())
+    checks = []
+    for name, claim in CLAIMS.items():
+        if name in by_name:
+            checked, wrong, waived = by_name[name]
+            verdict = VIOLATED if wrong else HELD
+            if name in PROMISED_BY_EXCLUSIVE and not promised:
+                verdict = NOT_PROMISED
+            checks.append(Check(name, LEVELS[name], claim, not wrong, checked, wrong, waived, verdict))
+    return checks
 
 
 def write_tables(out: Path, tables: Tables) -> None:
@@ -153,6 +184,6 @@ def write_summary(path: Path, analysis: Analysis) -> None:
         "torn": analysis.torn,
         "checks": analysis.checks,
         "coverage": analysis.coverage,
-        **{name: analysis.tables[name] for name in ("findings", "latencies", "totals", "faults")},
+        **{name: analysis.tables[name] for name in SHORT},
     }
     path.write_bytes(msgspec.json.format(msgspec.json.encode(summary), indent=2))

@@ -11,10 +11,11 @@ from statemachines_reports.account import account_for, judge_acknowledged, judge
 from statemachines_reports.columns import Columns, read_columns
 from statemachines_reports.judge import Steps, Verdict, judge_file
 from statemachines_reports.lookup import Lookup
-from statemachines_reports.measure import counts, latencies, used_rows
+from statemachines_reports.measure import Count, Latency, counts, latencies, used_pairs, used_rows
+from statemachines_reports.recovery import SILENCE, follow
 
 Result = tuple[str, Any]
-"""A kind of result (a key of `session.SHAPES`), and a value of that shape."""
+"""A kind of result (a key of `queries.SHAPES`), and a value of that shape."""
 
 
 def machines_of(protocol: str) -> Any:
@@ -52,7 +53,16 @@ def judge_runs(columns: Columns, lookup: Lookup, exclusive: dict[int, bool]) -> 
         yield "stream", stream
     for latency in latencies(columns, steps, lookup):
         yield "latency", latency
+    for followed in follow(columns, steps, lookup):
+        for over in followed.fail_overs:
+            yield "latency", Latency("failover", over.run, over.value_ns, over.cause)
+        for recovery in followed.recoveries:
+            yield "recovery", recovery
+            if recovery.fault == SILENCE:  # no row tells of it
+                yield "count", Count(recovery.run, "fault", SILENCE, 1)
     for used in used_rows(steps, lookup):
         yield "used", used
+    for pair in used_pairs(steps, lookup):
+        yield "pair", pair
     for count in counts(columns, steps, lookup):
         yield "count", count

@@ -10,65 +10,17 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 import pyarrow as pa
 
 from statemachines.kernel import GaplessError
+from statemachines_reports.queries import FIELDS, SETTING, SHAPES, TABLES
 from statemachines_reports.runs import Result, judge_path, lookup_of
 from statemachines_reports.trace_set import TraceSet
 
-FINDINGS: Final = 40
-"""So many findings of each check are kept; all are counted."""
-
 Tables = dict[str, list[dict[str, Any]]]
-
-SHAPES: Final = {
-    "runs": "run bigint, rows bigint",
-    "verdict": "check string, checked bigint, wrong bigint",
-    "finding": "check string, run bigint, seq bigint, detail string",
-    "stream": "run bigint, key string, published bigint, delivered bigint, duplicates bigint, acknowledged bigint, "
-    "missing bigint, unknown bigint",
-    "latency": "measure string, run bigint, value_ns bigint",
-    "used": "machine string, row int, source string, dest string, count bigint",
-    "count": "run bigint, kind string, event string, count bigint",
-}
-
-FIELDS: Final = dict(field.split() for shape in SHAPES.values() for field in shape.split(", "))
-"""What a task gives back is one wide table: a column for every field that some result has, and `what`, its kind."""
-
-TABLES: Final = {
-    "runs": "SELECT * FROM runs ORDER BY run",
-    "verdicts": "SELECT check, sum(checked) AS checked, sum(wrong) AS wrong FROM verdict GROUP BY check ORDER BY check",
-    "findings": f"""
-        SELECT check, run, seq, detail FROM (
-            SELECT *, row_number() OVER (PARTITION BY check ORDER BY run, seq, detail) AS place FROM finding
-        ) WHERE place <= {FINDINGS} ORDER BY check, run, seq, detail""",
-    "accounts": "SELECT * FROM stream ORDER BY run, key",
-    "latencies": """
-        SELECT measure, count(*) AS measured, percentile(value_ns, 0.5) AS p50_ns, percentile(value_ns, 0.9) AS p90_ns,
-               percentile(value_ns, 0.99) AS p99_ns, max(value_ns) AS max_ns
-        FROM latency GROUP BY measure ORDER BY measure""",
-    "histograms": """
-        SELECT measure, cast(floor(log10(greatest(value_ns, 1000)) * 8) AS int) AS bin, count(*) AS measured
-        FROM latency GROUP BY measure, bin ORDER BY measure, bin""",
-    "coverage": """
-        SELECT machine, row, source, dest, sum(count) AS count FROM used
-        GROUP BY machine, row, source, dest ORDER BY machine, row, source, dest""",
-    "totals": "SELECT kind, event, sum(count) AS count FROM count GROUP BY kind, event ORDER BY kind, event",
-    "faults": """
-        WITH fault AS (SELECT run, event, sum(count) AS count FROM count WHERE kind = 'fault' GROUP BY run, event),
-             again AS (SELECT run, sum(duplicates) AS count FROM stream GROUP BY run),
-             other AS (SELECT run, sum(if(kind = 'drop', count, 0)) AS dropped,
-                              sum(if(kind = 'resend', count, 0)) AS resent FROM count GROUP BY run)
-        SELECT fault.event AS fault, count(*) AS runs, sum(fault.count) AS injected,
-               sum(coalesce(again.count, 0)) AS duplicates, sum(coalesce(other.dropped, 0)) AS dropped,
-               sum(coalesce(other.resent, 0)) AS resent
-        FROM fault LEFT JOIN again ON again.run = fault.run LEFT JOIN other ON other.run = fault.run
-        GROUP BY fault.event ORDER BY fault.event""",
-}
-"""What is made of the results; `plain` makes the same without Spark."""
 
 
 def register(results: Any) -> None:
@@ -82,7 +34,7 @@ def register(results: Any) -> None:
 def in_columns(results: Iterable[Result]) -> pa.RecordBatch:
     """Results as a wide table."""
     rows = [{"what": what, **msgspec.to_builtins(result, enc_hook=int)} for what, result in results]
-    types = {"bigint": pa.int64(), "int": pa.int32(), "string": pa.string()}
+    types = {"bigint": pa.int64(), "int": pa.int32(), "string": pa.string(), "boolean": pa.bool_()}
     fields = {"what": pa.string()} | {name: types[kind] for name, kind in FIELDS.items()}
     columns = [pa.array([row.get(name) for row in rows], kind) for name, kind in fields.items()]
     return pa.record_batch(columns, names=list(fields))
@@ -132,6 +84,8 @@ class Session:
 
         results = self.judge(trace, protocol).cache()
         register(results)
+        settings = [msgspec.structs.astuple(setting) for setting in trace.settings]
+        self._spark.createDataFrame(settings, SETTING).createOrReplaceTempView("setting")
         try:
             return {name: self.sql(query) for name, query in TABLES.items()}
         except PySparkException as error:

@@ -18,6 +18,18 @@ from statemachines.trace.log import merge, read_logs
 from statemachines.trace.parquet import Run, TraceWriter
 from statemachines_reports.columns import open_trace
 
+MS = 1_000_000
+"""Nanoseconds in a millisecond."""
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """What the tables need to know of a run; `unit_ns`: its validity and one resend interval, None where unknown."""
+
+    run: int
+    scenario: str
+    held: bool
+    unit_ns: int | None
+
 
 class TraceSet:
     """`files`: the trace files by name; `runs`: run -> its line of the table; `torn`: cut last lines of logs.
@@ -48,6 +60,14 @@ class TraceSet:
         """Run -> whether its hand-over is exclusive."""
         return {number: bool(parameters(run).get("exclusive", True)) for number, run in self.runs.items()}
 
+    @property
+    def settings(self) -> list[Setting]:
+        """A line for each run."""
+        return [
+            Setting(number, run.scenario, run.outcome == "held", unit_ns(parameters(run)))
+            for number, run in sorted(self.runs.items())
+        ]
+
     def check_runs(self, found: list[int]) -> None:
         """The runs of the files are those of the table, and each is in one file."""
         numbers = set(found)
@@ -69,6 +89,15 @@ def parameters(run: Run) -> dict[str, Any]:
         raise ConfigurationError(
             "parameters", run.parameters[:80], f"of run {run.run} are no object: {error}"
         ) from error
+
+
+def unit_ns(facts: dict[str, Any]) -> int | None:
+    """Validity and one resend interval by the parameters of a run; None: they do not say."""
+    configuration = facts.get("settings", {}).get("configuration", {})
+    try:
+        return int(configuration["validity_ms"] + configuration["resend_interval_ms"]) * MS
+    except KeyError:
+        return None
 
 
 def check_fingerprint(where: str, theirs: str, ours: str) -> None:

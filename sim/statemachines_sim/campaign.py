@@ -22,12 +22,16 @@ SEEDS_PER_FILE = 20
 
 
 class Job(msgspec.Struct, frozen=True):
-    """Some seeds for one process; `first_run` numbers its runs, `out` is where the trace goes ("" = nowhere)."""
+    """Some seeds for one process; `first_run` numbers its runs, `out` is where the trace goes ("" = nowhere).
+
+    `settings`: what was set to another value than the scenario's file has (`KEY=VALUE`), for the table of runs.
+    """
 
     scenario: Scenario
     seeds: tuple[int, ...]
     first_run: int
     out: str
+    settings: tuple[str, ...] = ()
 
 
 def campaign(
@@ -38,9 +42,13 @@ def campaign(
     processes: int = 2,
     first_run: int = 0,
     progress: Callable[[int], None] | None = None,
+    settings: tuple[str, ...] = (),
 ) -> list[Outcome]:
-    """The outcomes in the order of the seeds; `progress(n)` is called as n more runs are done."""
-    jobs = list(_jobs(scenario, seeds, out, first_run))
+    """The outcomes in the order of the seeds; `progress(n)` is called as n more runs are done.
+
+    `settings`: what the caller has set in the scenario (`override`), kept with the runs.
+    """
+    jobs = list(_jobs(scenario, seeds, out, first_run, settings))
     outcomes: list[Outcome] = []
     if processes <= 1 or len(jobs) == 1:
         for job in jobs:
@@ -64,15 +72,17 @@ def run_job(job: Job) -> list[Outcome]:
         for number, seed in enumerate(job.seeds):
             world = World(job.scenario, seed)
             outcome = world.run()
-            writer.add(run_row(job.scenario, outcome, job.first_run + number), world.rows)
+            writer.add(run_row(job.scenario, outcome, job.first_run + number, job.settings), world.rows)
             outcomes.append(outcome)
     return outcomes
 
 
-def run_row(scenario: Scenario, outcome: Outcome, run: int) -> Run:
-    """The line of a run in the table of runs."""
+def run_row(scenario: Scenario, outcome: Outcome, run: int, settings: tuple[str, ...] = ()) -> Run:
+    """The line of a run in the table of runs: its parameters are what came out, and everything it follows from."""
     facts = msgspec.structs.asdict(outcome)
     facts["schedule"] = draw(scenario, outcome.seed)
+    facts["settings"] = msgspec.to_builtins(scenario)
+    facts["set"] = settings
     # Where a second owner is out of scope, judges of the trace must allow what they allow in the source's mode.
     facts["exclusive"] = scenario.configuration.exclusive and not {"S5", "S13"} & set(scenario.out_of_scope)
     facts["swarm"] = drawn(scenario, outcome.seed)
@@ -87,10 +97,12 @@ def run_row(scenario: Scenario, outcome: Outcome, run: int) -> Run:
     )
 
 
-def _jobs(scenario: Scenario, seeds: range, out: Path | None, first_run: int) -> Iterator[Job]:
+def _jobs(
+    scenario: Scenario, seeds: range, out: Path | None, first_run: int, settings: tuple[str, ...]
+) -> Iterator[Job]:
     for begin in range(0, len(seeds), SEEDS_PER_FILE):
         part = tuple(seeds[begin : begin + SEEDS_PER_FILE])
-        yield Job(scenario, part, first_run + begin, "" if out is None else str(out))
+        yield Job(scenario, part, first_run + begin, "" if out is None else str(out), settings)
 
 
 def _note(done: list[Outcome], progress: Callable[[int], None] | None) -> list[Outcome]:

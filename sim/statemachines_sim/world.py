@@ -25,7 +25,7 @@ from statemachines.shared_subscriptions.stream_store import (
     matches,
     parse_filter,
 )
-from statemachines.trace import TraceRow, event_row
+from statemachines.trace import TraceRow
 from statemachines_sim.clock import Clock
 from statemachines_sim.consumer import Consumer
 from statemachines_sim.fault import Fault, S, draw
@@ -37,6 +37,7 @@ from statemachines_sim.network import Network
 from statemachines_sim.process import Process
 from statemachines_sim.recorder import Recorder
 from statemachines_sim.scenario import Scenario
+from statemachines_sim.silent import Silent
 from statemachines_sim.store import Store
 from statemachines_sim.swarm import settle
 
@@ -75,7 +76,8 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class World:
-    """`World(scenario, seed).run()`; `recorder.rows` is the trace.  `schedule`: another than the seed draws."""
+    """`World(scenario, seed).run()`; `recorder.rows` is the trace (empty without `trace`).  `schedule`: another than
+    the seed draws."""
 
     def __init__(
         self,
@@ -85,6 +87,7 @@ class World:
         schedule: tuple[Fault, ...] | None = None,
         monitors: bool = True,
         data: bool = False,
+        trace: bool = True,
     ) -> None:
         self.schedule = draw(scenario, seed) if schedule is None else schedule
         self.scenario = scenario = settle(scenario, seed)
@@ -93,7 +96,7 @@ class World:
         self.env = Clock()
         self.checks = monitors
         self.monitors = Monitors(scenario.configuration, self.filter, scenario.out_of_scope)
-        self.recorder = Recorder(self.monitors if monitors else None, data)
+        self.recorder = (Recorder if trace else Silent)(self.monitors if monitors else None, data)
         self.processes: dict[str, Process] = {}
         self.network = Network(self.env, scenario.network, seed, self.recorder, self.processes)
         self.stores = {
@@ -230,7 +233,7 @@ class World:
         if not matches(self.filter, topic):
             return  # no business of the group's: whoever delivers it all the same delivers what nobody published
         published = Published(answer.stream, answer.first, answer.last)
-        self.recorder.rows.append(event_row(self.env.now, "publisher-1", "publisher-1~1", "tell", published))
+        self.recorder.tell(self.env.now, "publisher-1", "publisher-1~1", "", published)
         self.monitors.publish(answer.stream, answer.first, answer.last)
 
     def _publish_again(self, topic: str, count: int) -> None:

@@ -42,7 +42,8 @@ State = Annotated[
 ]
 Trace = Annotated[Path | None, typer.Option(metavar="DIR", help="Append a log of every step there.")]
 Config = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE", help="TOML with times of the group, in milliseconds.")
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="TOML with times of the group, in milliseconds; all must agree."),
 ]
 Start = Annotated[
     str,
@@ -75,7 +76,9 @@ PATIENCE_S = 30.0
 @app.command()
 def leader(
     store: Store,
-    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Port 0: any.")] = "127.0.0.1:7411",
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where it listens; port 0: any that is free.")
+    ] = "127.0.0.1:7411",
     name: Annotated[str, typer.Option(help="Name of this node.")] = "leader-1",
     state: State = None,
     trace: Trace = None,
@@ -142,7 +145,10 @@ def consumer(
     tls_ca: ConsumerCa = None,
     number: Number = None,
 ) -> None:
-    """Take part in a group: get messages, deal with them, acknowledge them."""
+    """Take part in a group: get messages, print or note them, acknowledge them.
+
+    Leaves in good order on SIGTERM or SIGINT; killed, it loses nothing: others get what it had not acknowledged.
+    """
     from statemachines.demo.account import ConsumerFile
     from statemachines.drivers.subscribe import SharedSubscription
 
@@ -180,13 +186,12 @@ def publisher(
     ] = None,
     name: Annotated[str, typer.Option(help="Name of this node.")] = "publisher-1",
     rate: Annotated[int, typer.Option(min=1, help="Messages a second.")] = 2_000,
-    start: Start = "now",
     batch: Annotated[int, typer.Option(min=1, max=10_000, help="Messages in one append.")] = 50,
     state: State = None,
     trace: Trace = None,
     number: Number = None,
 ) -> None:
-    """Publish a text file or folder: each file a topic, each line a message."""
+    """Publish a text file or folder: each file a topic, each line a message; ends when all are stored."""
     from statemachines.demo import lines
     from statemachines.drivers.publish import Publisher
 

@@ -22,6 +22,12 @@ ScenarioName = Annotated[
     str, typer.Argument(metavar="SCENARIO", help="Name of a shipped scenario, or a .toml file; `list` lists them.")
 ]
 TraceTo = Annotated[Path | None, typer.Option("--trace", metavar="DIR", help="Write the trace there, as Parquet.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Set a key of the scenario, e.g. configuration.exclusive=false; repeatable."
+    ),
+]
 KEPT = Path("out/failures")
 """Where run files of failures are kept."""
 
@@ -31,22 +37,29 @@ def simulate(
     seed: Annotated[int, typer.Option(help="Everything random follows from it.")] = 0,
     trace: TraceTo = None,
     data: Annotated[bool, typer.Option("--data", help="Fill the trace's data column with the events' fields.")] = False,
+    settings: Set = None,
     json: JSON = False,
 ) -> None:
-    """Run one scenario with one seed; a failure is shrunk and kept as a file that `replay` repeats."""
+    """Run one scenario with one seed; a failure is shrunk and kept as a file that `replay` repeats.
+
+    `gapless simulate list` says which scenarios there are.  The same scenario, seed and settings are the same run, byte
+    for byte.  Exit code 1 if a property is violated.
+    """
     from statemachines_sim.fault import draw
+    from statemachines_sim.override import override
     from statemachines_sim.scenario import named, shipped
 
     if scenario == "list":
         for name in shipped():
             print(f"{name:12} {named(name).about}")
         return
-    chosen = named(scenario)
+    given = tuple(settings or ())
+    chosen = override(named(scenario), given)
     if not json:
-        print(f"scenario {chosen.name}, seed {seed}")
+        print(f"scenario {chosen.name}, seed {seed}{''.join(f', {one}' for one in given)}")
         show_swarm(chosen, seed)
     schedule = draw(chosen, seed)
-    outcome = run_one(chosen, seed, schedule, trace, data)
+    outcome = run_one(chosen, seed, schedule, trace, data, given)
     show(outcome, json)
     if not outcome.held:
         keep_failure(chosen, outcome, schedule)
@@ -82,16 +95,24 @@ def campaign(
     first: Annotated[int, typer.Option("--from", min=0, help="The first seed.")] = 0,
     processes: Annotated[int, typer.Option(min=1, max=256, help="Local processes.")] = 2,
     trace: TraceTo = None,
+    settings: Set = None,
     json: JSON = False,
 ) -> None:
-    """Run many seeds of a scenario over local processes, and print what they came to."""
+    """Run many seeds of a scenario over local processes, and print what they came to.
+
+    The trace that --trace writes is judged by `gapless analyze DIR`; the same seeds under another setting (--set) are
+    compared by `gapless analyze DIR DIR`.  The first failure is shrunk and kept as a file that `replay` repeats.
+    Exit code 1 if a property is violated.
+    """
     from statemachines_sim.campaign import campaign as run_campaign
     from statemachines_sim.fault import draw
+    from statemachines_sim.override import override
     from statemachines_sim.scenario import named
 
-    chosen = named(scenario)
+    given = tuple(settings or ())
+    chosen = override(named(scenario), given)
     if not json:
-        print(f"scenario {chosen.name}, seeds {first} to {first + seeds - 1}")
+        print(f"scenario {chosen.name}, seeds {first} to {first + seeds - 1}{''.join(f', {one}' for one in given)}")
     with bar("seeds") as advance:
         done = 0
 
@@ -100,7 +121,8 @@ def campaign(
             done += more
             advance(done, seeds)
 
-        outcomes = run_campaign(chosen, range(first, first + seeds), out=trace, processes=processes, progress=progress)
+        numbers = range(first, first + seeds)
+        outcomes = run_campaign(chosen, numbers, out=trace, processes=processes, progress=progress, settings=given)
     failed = [outcome for outcome in outcomes if not outcome.held]
     print(msgspec.json.encode(outcomes).decode()) if json else print(totals(outcomes))
     if failed:
@@ -110,7 +132,14 @@ def campaign(
         raise typer.Exit(Exit.VIOLATED)
 
 
-def run_one(scenario: Scenario, seed: int, schedule: tuple[Fault, ...], trace: Path | None, data: bool) -> Outcome:
+def run_one(
+    scenario: Scenario,
+    seed: int,
+    schedule: tuple[Fault, ...],
+    trace: Path | None,
+    data: bool,
+    settings: tuple[str, ...] = (),
+) -> Outcome:
     """One run, its trace in `trace`."""
     from statemachines_sim.campaign import run_row
     from statemachines_sim.world import World
@@ -121,7 +150,7 @@ def run_one(scenario: Scenario, seed: int, schedule: tuple[Fault, ...], trace: P
         from statemachines.trace.parquet import TraceWriter
 
         with TraceWriter(trace, f"{scenario.name}-{seed}") as writer:
-            writer.add(run_row(scenario, outcome, 0), world.rows)
+            writer.add(run_row(scenario, outcome, 0, settings), world.rows)
     return outcome
 
 

@@ -91,7 +91,7 @@ def run(out: Path, path: Path | None, seeds: int, say: Say, advance: Advance, st
         for check in analysis.checks:
             figure = f"{check.checked:,} looked at"
             verdicts.append(Line(part, f"{check.name} ({check.level})", check.held, figure))
-        parts.append(part_of(name, analysis, trace, out / "report" / part))
+        parts.append(part_of(name, analysis))
     page = out / "report" / "index.html"
     lead = (
         f"{played.lines:,} lines of {played.topics} files through a real consumer group that loses a consumer to "

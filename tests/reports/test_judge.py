@@ -202,7 +202,7 @@ def test_measures(trace):
     (columns,) = read_columns(trace / "trace-storm.parquet")
     steps = Steps(columns, LOOKUP)
     found = latencies(columns, steps, LOOKUP)
-    assert {latency.measure for latency in found} == {"grant", "revoke", "failover"}
+    assert {latency.measure for latency in found} == {"grant", "revoke"}
     assert all(latency.value_ns >= 0 for latency in found)
     used = used_rows(steps, LOOKUP)
     assert sum(one.count for one in used) == len(steps.index)

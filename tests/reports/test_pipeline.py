@@ -68,9 +68,9 @@ def dom(page):
 
 
 def test_the_page_opens_in_a_browser_and_shows_everything(simulated, tmp_path):
-    directory, out, analysis = simulated
+    _, _, analysis = simulated
     page = tmp_path / "index.html"
-    write_page(page, "A <trace> & more", "lead", [part_of("Simulated runs", analysis, directory, out)])
+    write_page(page, "A <trace> & more", "lead", [part_of("Simulated runs", analysis)])
     text = page.read_text(encoding="utf-8")
     assert not re.search(r'(src|href)="(?!#)', text), "nothing is loaded from elsewhere"
     shown = dom(page)
@@ -81,6 +81,9 @@ def test_the_page_opens_in_a_browser_and_shows_everything(simulated, tmp_path):
     assert shown.count('<svg class="sequence"') == 1
     assert 'class="edge unused"' in shown
     assert "Fail-over" in shown
+    assert "pairs of consecutive rows" in shown
+    assert "rows never taken" in shown
+    assert "Faults against outcomes and recovery" in shown
 
 
 def corrupted(directory):

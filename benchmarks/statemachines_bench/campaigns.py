@@ -1,0 +1,87 @@
+"""Rows about campaigns: what a second process gains, against what two empty loops gain on this machine just then."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from time import perf_counter
+from typing import Final
+
+from statemachines_bench.row import Pair, Ratio, Row
+
+SEEDS: Final = 40
+"""Two jobs of a campaign, one for each process."""
+
+TURNS: Final = 100_000_000
+"""Turns of the empty loop: some seconds."""
+
+PROCESSES: Final = 2
+TIMES: Final = 2
+"""So often campaign and loop take turns in a round, that other work of the machine meets both."""
+
+
+class Gains:
+    """How many times sooner two processes are done than one: `campaign`, their start included; `loop`, an empty one in
+    processes that run already.  Both are found together, in turns."""
+
+    def __init__(self) -> None:
+        self._loop = 1.0
+
+    def campaign(self) -> float:
+        """Measure both; the gain of the campaign."""
+        alone, together = [0.0, 0.0], [0.0, 0.0]
+        with ProcessPoolExecutor(PROCESSES, mp_context=multiprocessing.get_context("spawn")) as pool:
+            list(pool.map(spin, [1_000_000] * PROCESSES))
+            for _ in range(TIMES):
+                for spent, processes in ((alone, 1), (together, PROCESSES)):
+                    shares = [TURNS // processes] * processes
+                    spent[0] += seconds(lambda shares=shares: list(pool.map(spin, shares)))  # type: ignore[misc]
+                    spent[1] += seconds(lambda processes=processes: run(processes))  # type: ignore[misc]
+        self._loop = alone[0] / together[0]
+        return alone[1] / together[1]
+
+    def loop(self) -> float:
+        """The gain of the loop in the same turns."""
+        return self._loop
+
+
+def run(processes: int) -> None:
+    """A campaign, as `gapless campaign` runs it."""
+    from statemachines_sim.campaign import campaign
+    from statemachines_sim.scenario import named
+
+    campaign(named("storm"), range(SEEDS), processes=processes)
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """How long it takes."""
+    began = perf_counter()
+    work()
+    return perf_counter() - began
+
+
+def spin(turns: int) -> None:
+    """An empty loop."""
+    for _ in range(turns):
+        pass
+
+
+def prepare() -> Pair:
+    """Ours measures both."""
+    gains = Gains()
+    return Pair(gains.campaign, gains.loop)
+
+
+ROWS: Final = (
+    Row(
+        name="campaign-scale",
+        about=f"a campaign of {SEEDS} stormy runs on two processes against one; beside it two empty loops against one",
+        unit="times sooner",
+        baseline_name="two empty loops",
+        prepare=prepare,
+        ratio=Ratio.OURS_OVER_BASELINE,
+        at_least=0.9,
+        aim="2",
+    ),
+)

@@ -1,0 +1,104 @@
+"""Rows about the trace of simulated runs: what making and writing it costs, and how large it is.
+
+The runs are those of a campaign: stormy ones, with every monitor on.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from functools import cache, partial
+from pathlib import Path
+from typing import Final
+
+from statemachines_bench.measure import ns_per_event
+from statemachines_bench.row import Pair, Ratio, Row
+
+SEEDS: Final = range(6)
+STEP_BYTES: Final = 10.0
+"""The room that a step may take, everything else of its run included."""
+
+
+def runs(traced: bool, written: bool) -> float:
+    """Milliseconds a run: with rows or without, written as Parquet or dropped."""
+    from statemachines.trace.parquet import TraceWriter
+    from statemachines_sim.campaign import run_row
+    from statemachines_sim.scenario import named
+    from statemachines_sim.world import World
+
+    scenario = named("storm")
+
+    def write(directory: str) -> None:
+        with TraceWriter(Path(directory), "storm") as writer:
+            for number, seed in enumerate(SEEDS):
+                world = World(scenario, seed, trace=traced)
+                writer.add(run_row(scenario, world.run(), number), world.rows)
+
+    def run() -> None:
+        for seed in SEEDS:
+            World(scenario, seed, trace=traced).run()
+
+    with tempfile.TemporaryDirectory(prefix="gapless-bench-") as directory:
+        return ns_per_event(partial(write, directory) if written else run, len(SEEDS)) / 1e6
+
+
+@cache
+def bytes_per_step() -> float:
+    """Bytes of the trace files of a stormy campaign, over its steps: the same each time, so found once."""
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    from statemachines_sim.campaign import campaign
+    from statemachines_sim.scenario import named
+
+    with tempfile.TemporaryDirectory(prefix="gapless-bench-") as directory:
+        campaign(named("storm"), range(20), out=Path(directory), processes=1)
+        size = steps = 0
+        for path in Path(directory).glob("trace-*.parquet"):
+            size += path.stat().st_size
+            kinds = {str(one["values"]): one["counts"] for one in _counted(pq, pc, path)}
+            steps += kinds["step"] + kinds["timer"]
+    return size / steps
+
+
+def _counted(pq, pc, path: Path) -> list[dict[str, int]]:  # type: ignore[no-untyped-def]
+    kinds = pq.read_table(path, columns=["kind"]).column("kind").cast("string")
+    found: list[dict[str, int]] = pc.value_counts(kinds).to_pylist()
+    return found
+
+
+ROWS: Final = (
+    Row(
+        name="trace-cost",
+        about="whole stormy runs with their trace made and written as Parquet, against the same runs without a row",
+        unit="ms / run",
+        baseline_name="no trace",
+        prepare=lambda: Pair(lambda: runs(True, True), lambda: runs(False, False)),
+        ratio=Ratio.OURS_OVER_BASELINE,
+        at_most=1.4,
+    ),
+    Row(
+        name="trace-rows",
+        about="the part of it that is making the rows: kept in memory, and dropped",
+        unit="ms / run",
+        baseline_name="no trace",
+        prepare=lambda: Pair(lambda: runs(True, False), lambda: runs(False, False)),
+        ratio=Ratio.OURS_OVER_BASELINE,
+    ),
+    Row(
+        name="trace-write",
+        about="the part of it that is writing them: made and written, against made and dropped",
+        unit="ms / run",
+        baseline_name="rows made and dropped",
+        prepare=lambda: Pair(lambda: runs(True, True), lambda: runs(True, False)),
+        ratio=Ratio.OURS_OVER_BASELINE,
+    ),
+    Row(
+        name="trace-size",
+        about="the trace files of 20 stormy runs, without data, sends and everything else included",
+        unit="bytes / step",
+        baseline_name=f"{STEP_BYTES:g} bytes",
+        prepare=lambda: Pair(bytes_per_step, lambda: STEP_BYTES),
+        ratio=Ratio.OURS_OVER_BASELINE,
+        at_most=1.0,
+    ),
+)

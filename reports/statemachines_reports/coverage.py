@@ -1,0 +1,89 @@
+"""Coverage: which rows of the tables, and which pairs of consecutive rows, a trace has taken, of how many there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from statemachines.kernel import Fsm, Line, name_of
+
+Pairs = set[tuple[int, int]]
+Records = list[dict[str, Any]]
+
+
+class Coverage(msgspec.Struct, frozen=True):
+    """How many rows of a machine's table were taken, and how many pairs of consecutive rows of an instance.
+
+    Rows that refuse an event cannot be taken and do not count.  A pair counts where the second row begins in a state
+    that the first may end in; guards and timers may forbid more.
+    """
+
+    machine: str
+    taken: int
+    rows: int
+    pairs_taken: int
+    pairs: int
+
+
+def coverage_of(used: Records, pairs: Records, family: list[Fsm[Any]]) -> list[Coverage]:
+    """Per machine, from the tables `coverage` and `pairs`."""
+    rows = {(line["machine"], line["row"]) for line in used}
+    found: dict[str, Pairs] = {}
+    for line in pairs:
+        found.setdefault(line["machine"], set()).add((line["first"], line["second"]))
+    covered = []
+    for fsm in family:
+        possible = pairs_of(fsm)
+        covered.append(
+            Coverage(
+                fsm.name,
+                sum((fsm.name, line.number) in rows for line in takeable(fsm)),
+                len(takeable(fsm)),
+                len(possible & found.get(fsm.name, set())),
+                len(possible),
+            )
+        )
+    return covered
+
+
+def never_taken(used: Records, family: list[Fsm[Any]]) -> Records:
+    """The rows that the trace never took, each with its clause."""
+    rows = {(line["machine"], line["row"]) for line in used}
+    return [
+        {"machine": fsm.name, "row": line.number, **described(line)}
+        for fsm in family
+        for line in takeable(fsm)
+        if (fsm.name, line.number) not in rows
+    ]
+
+
+def described(line: Line) -> dict[str, str]:
+    """A row of a table in words."""
+    return {
+        "event": name_of(line.event),
+        "source": ", ".join(str(state.value) for state in line.sources),
+        "dest": "" if line.dest is None else str(line.dest.value),
+        "guard": line.guard_name,
+        "action": line.action_name or ("" if line.kind == "row" else line.kind),
+        "clause": line.clause,
+    }
+
+
+def takeable(fsm: Fsm[Any]) -> list[Line]:
+    """The rows that a step can take."""
+    return [line for line in fsm.lines if line.kind != "refuse"]
+
+
+def pairs_of(fsm: Fsm[Any]) -> Pairs:
+    """The pairs of rows that the table lets follow each other."""
+    return set(_pairs(fsm))
+
+
+def _pairs(fsm: Fsm[Any]) -> Iterator[tuple[int, int]]:
+    for first in takeable(fsm):
+        ends = set(first.sources) if first.dest is None else {first.dest}
+        for second in takeable(fsm):
+            if not ends.isdisjoint(second.sources):
+                yield first.number, second.number

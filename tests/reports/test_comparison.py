@@ -1,0 +1,97 @@
+"""Traces side by side: what their settings differ in, what came of it; what is not promised is no failure."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from statemachines import cli
+from statemachines.kernel import ConfigurationError
+from statemachines_reports.comparison import side_names
+from statemachines_reports.pipeline import NOT_PROMISED, analyze
+from statemachines_sim.campaign import campaign
+from statemachines_sim.override import override
+from statemachines_sim.scenario import named
+
+OFF = ("configuration.exclusive=false",)
+
+
+def overlapping(path):
+    """The first owner of a stream delivers once more, amid the second."""
+    table = pq.read_table(path)
+    rows = table.to_pylist()
+    told = [row for row in rows if row["kind"] == "tell" and row["event"] == "deliver"]
+    later = next(row for row in told if row["key"] == told[0]["key"] and row["instance"] != told[0]["instance"])
+    rows.insert(rows.index(later) + 1, {**told[0], "t_ns": later["t_ns"]})
+    for number, row in enumerate(rows):
+        row["seq"] = number
+    pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), path)
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory):
+    """The same seed with and without exclusive hand-over; without, two deliver a stream at a time."""
+    directory = tmp_path_factory.mktemp("traces")
+    scenario = named("kills")
+    campaign(scenario, range(1), out=directory / "on", processes=1)
+    campaign(override(scenario, OFF), range(1), out=directory / "off", processes=1, settings=OFF)
+    overlapping(directory / "off" / "trace-kills-000000.parquet")
+    return directory / "on", directory / "off"
+
+
+def test_what_is_not_promised_is_a_counterexample_and_no_failure(traces, tmp_path):
+    analysis = analyze(traces[1], tmp_path, spark=False)
+    checks = {check.name: check for check in analysis.checks}
+    assert analysis.held
+    for name in ("exclusivity", "duplicates"):
+        assert (checks[name].verdict, checks[name].wrong) == (NOT_PROMISED, 0)
+    assert checks["exclusivity"].waived >= 1
+    found = [line for line in analysis.tables["findings"] if line["check"] == "exclusivity"]
+    assert not any(line["promised"] for line in found)
+    assert " amid " in found[0]["detail"]
+
+
+def test_the_command_puts_traces_side_by_side(traces, tmp_path, capsys):
+    arguments = ["analyze", *map(str, traces), "--no-spark", "--out", str(tmp_path)]
+    assert cli.run(arguments) == cli.Exit.HELD
+    said = capsys.readouterr().out
+    assert "1 of 1 seeds are on every side" in said
+    assert "not promised: " in said
+    assert cli.run([*arguments, "--json"]) == cli.Exit.HELD
+    compared = json.loads(capsys.readouterr().out)["comparison"]
+    assert compared["differences"] == {"configuration.exclusive": ["true", "false"]}
+    on, off = compared["lines"]
+    assert (on["side"], on["exclusivity"], on["exclusivity_verdict"]) == ("on", 0, "held")
+    assert off["exclusivity"] >= 1
+    assert off["exclusivity_verdict"] == NOT_PROMISED
+    assert on["failover_p50_ns"] > 0
+    assert pq.read_table(tmp_path / "tables" / "comparison.parquet").num_rows == 2
+    assert (tmp_path / "on" / "summary.json").exists()
+    page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert page.count('<svg class="chart bars"') == 4
+    assert "Two deliver" in page
+    assert page.count(", amid another") == 1
+
+
+def test_the_same_trace_twice_is_a_usage_error(traces, tmp_path, capsys):
+    arguments = ["analyze", str(traces[0]), f"{traces[0]}/../on", "--no-spark", "--out", str(tmp_path / "out")]
+    assert cli.run(arguments) == cli.Exit.USAGE
+    assert "is given twice" in capsys.readouterr().err
+
+
+def test_sides_have_short_names_that_tell_them_apart(tmp_path):
+    assert side_names([tmp_path / "a" / "x", tmp_path / "b" / "x"]) == ["a/x", "b/x"]
+    assert side_names([tmp_path / "a", tmp_path / "b"]) == ["a", "b"]
+    with pytest.raises(ConfigurationError, match="twice"):
+        side_names([tmp_path / "a", tmp_path / "a"])
+
+
+def test_the_settings_of_a_run_are_in_its_parameters(traces):
+    (parameters,) = pq.read_table(traces[1] / "runs-kills-000000.parquet").column("parameters").to_pylist()
+    facts = json.loads(parameters)
+    assert facts["set"] == list(OFF)
+    assert facts["settings"]["configuration"]["exclusive"] is False
+    assert facts["exclusive"] is False
