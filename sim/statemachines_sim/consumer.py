@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from statemachines.kernel import Event, Message, Outgoing
 from statemachines.shared_subscriptions.configuration import MS
+from statemachines.shared_subscriptions.group import start_of
 from statemachines.shared_subscriptions.session import Acknowledged, Deliver, Ready
 from statemachines.shared_subscriptions.subscription import Subscription
 from statemachines_sim.process import Process
@@ -27,9 +28,9 @@ class Consumer(Process):
             self.life,
             world.group,
             world.filter,
-            "leader-1",
+            registries(node, scenario.members.leaders),
             scenario.configuration,
-            start_ns=0,
+            start_ns=start_of(scenario.load.start),
             observe=world.recorder.step,
             check=world.checks,
         )
@@ -87,3 +88,9 @@ class Consumer(Process):
         held = (done.owner, done.stream, done.grant, done.first, done.last)
         self.perform(self.host.acknowledge(*held, self.local_now()), self._env.now)
         self._go_on()
+
+
+def registries(node: str, leaders: int) -> tuple[str, ...]:
+    """The leader hosts in the order in which `node` asks them: its own first, the others in turn."""
+    first = int(node.split("-")[1]) - 1
+    return tuple(f"leader-{(first + turn) % leaders + 1}" for turn in range(leaders))

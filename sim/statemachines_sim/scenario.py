@@ -15,6 +15,7 @@ import msgspec
 
 from statemachines.kernel import ConfigurationError
 from statemachines.shared_subscriptions.configuration import Configuration
+from statemachines.shared_subscriptions.group import start_of
 from statemachines.shared_subscriptions.stream_store import matches, parse_filter
 
 _HERE = Path(__file__).parent
@@ -38,12 +39,19 @@ class Load(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Messages a consumer takes at a time."""
     work_ms: Range = (10, 120)
     """How long it takes to deal with them."""
+    start: str = "beginning"
+    """Where the group begins that the first subscribe declares: "now" or "beginning"."""
+    rotate_s: tuple[float, ...] = ()
+    """When the stream store begins a new generation."""
+    drop_s: tuple[float, ...] = ()
+    """When it drops all generations but the current one, read or not."""
     stray: int = 0
     """Messages on topics of two levels (`stray/t000`), which the subscription must not match: nobody is to get them."""
 
 
 class Members(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Who takes part: all from the start, `join_s` more consumers later; `leave_s`: one unsubscribes;
+    """Who takes part: all from the start, each consumer beside one of the `leaders` (hosts), which it asks first;
+    `join_s` more consumers later; `leave_s`: one unsubscribes;
     `resubscribe_s`: one unsubscribes and subscribes again, ten times in quick succession."""
 
     consumers: int = 3
@@ -140,8 +148,11 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for name, (low, high) in self._ranges():
             if not 0 <= low <= high <= 1_000_000:
                 raise ConfigurationError(name, [low, high], "must be a range [low, high] with 0 <= low <= high")
+        start_of(self.load.start)
         members = self.members
         for name, times in (
+            ("load.rotate_s", self.load.rotate_s),
+            ("load.drop_s", self.load.drop_s),
             ("members.join_s", members.join_s),
             ("members.leave_s", members.leave_s),
             ("members.resubscribe_s", members.resubscribe_s),
@@ -162,7 +173,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ("load.batch", self.load.batch, 1, 10_000),
             ("load.take", self.load.take, 1, 10_000),
             ("members.consumers", self.members.consumers, 0, 1_000),
-            ("members.leaders", self.members.leaders, 1, 1),
+            ("members.leaders", self.members.leaders, 1, 9),
             ("network.tail", self.network.tail, 0, 1),
             ("network.tail_ms", self.network.tail_ms, 1, 3_600_000),
             ("phases.safety_s", self.phases.safety_s, 1, 86_400),

@@ -19,8 +19,11 @@ from statemachines.shared_subscriptions.session import Acknowledged, Deliver
 from statemachines.shared_subscriptions.stream_store import (
     Append,
     Appended,
+    Drop,
+    Dropped,
     FetchFailed,
     Published,
+    Rotate,
     StreamStore,
     matches,
     parse_filter,
@@ -221,6 +224,24 @@ class World:
             topic = f"stray/t{chance.randrange(load.topics):03}"
             self._at(chance.randrange(end), self._publish, topic, load.batch)
 
+        for at in load.rotate_s:
+            self._at(int(at * S), self.rotate)
+        for at in load.drop_s:
+            self._at(int(at * S), self.drop)
+
+    def rotate(self) -> None:
+        """A new generation begins: every stream so far has ended."""
+        self.stores[stream_store.SERVICE].apply(Rotate(0))
+        self.recorder.fault(self.env.now, stream_store.SERVICE, "rotate")
+
+    def drop(self) -> None:
+        """All generations but the current one are gone, read or not."""
+        store = self.stores[stream_store.SERVICE]
+        (dropped,) = store.apply(Drop(0, store.state.generation))
+        assert isinstance(dropped, Dropped)
+        self.monitors.progress.oldest = dropped.oldest
+        self.recorder.fault(self.env.now, stream_store.SERVICE, "drop")
+
     def _publish(self, topic: str, count: int) -> None:
         """A publisher tries again until the store is there; what it published once is there for good."""
         store = self.stores[stream_store.SERVICE]
@@ -256,7 +277,10 @@ class World:
     def _missing(self) -> tuple[str, str] | None:
         """The first liveness property that is not true yet."""
         left = self.monitors.unacknowledged()
-        leader = self._leader()
+        leaders = self.leaders()
+        if len(leaders) > 1:
+            return ("L6", f"{', '.join(one.id for one in leaders)} lead the group")
+        leader = leaders[0] if leaders else None
         idle = not any(self.subscribed())
         if left:
             if leader is None:
@@ -279,14 +303,19 @@ class World:
             if isinstance(process, Consumer) and process.alive and not process.host.ended
         ]
 
+    def leaders(self) -> list[LeaderRecord]:
+        """Everybody who believes to lead; the last has the highest epoch."""
+        found = [
+            node.record
+            for process in self.processes.values()
+            if isinstance(process, LeaderHost) and process.alive
+            for node in process.host.nodes.values()
+            if node.record.status is LEADING
+        ]
+        return sorted(found, key=lambda record: record.epoch)
+
     def _leader(self) -> LeaderRecord | None:
-        for _, process in sorted(self.processes.items()):
-            if isinstance(process, LeaderHost) and process.alive:
-                for _, node in sorted(process.host.nodes.items()):
-                    if node.record.status is LEADING:
-                        record: LeaderRecord = node.record
-                        return record
-        return None
+        return next(reversed(self.leaders()), None)
 
     def _is_served(self, leader: LeaderRecord, stream: str) -> bool:
         assignment = leader.assignments.get(stream)

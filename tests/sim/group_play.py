@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import NamedTuple
 
+from statemachines.kernel import Host, Node
 from statemachines.shared_subscriptions.assignment import GRANTED, GRANTING
 from statemachines.shared_subscriptions.configuration import MS, Configuration
+from statemachines.shared_subscriptions.group import GROUP, Destroy, GroupDestroyed, GroupRecord
 from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
 from statemachines.shared_subscriptions.session_record import reading_key
+from statemachines.shared_subscriptions.stream_store import SERVICE as STREAM_STORE
+from statemachines.shared_subscriptions.stream_store import Append
 from statemachines_sim.fault import S
+from statemachines_sim.process import Process
 from statemachines_sim.scenario import Load, Members, Net, Phases, Scenario
 from statemachines_sim.world import World
 
@@ -24,15 +29,48 @@ class Got(NamedTuple):
     last: int
 
 
+class Destroyer(Process):
+    """A node that destroys the group."""
+
+    def __init__(self, world, node, number):
+        super().__init__(world, node, number)
+        self.host = Host()
+        self.done = False
+        record = GroupRecord(f"{self.life}/1", world.group, world.filter, world.scenario.configuration)
+        self.host.add(Node(GROUP, record, name=record.id, now_ns=world.env.now, observe=world.recorder.step))
+
+    def start(self):
+        self.perform(self.host.feed(f"{self.life}/1", Destroy(), self.local_now()), self._env.now)
+
+    def handle(self, sender, to, message, now_ns):
+        return []
+
+    def answered(self, party, answer, now_ns):
+        return self.host.feed(party, answer, now_ns)
+
+    def told(self, party, event):
+        self.done = isinstance(event, GroupDestroyed)
+
+
 class Group:
     """Monitors and invariants are on all the time; a property that breaks raises."""
 
-    def __init__(self, *consumers, seed=1, take=4, work_ms=(10, 40), configuration=None, subscription="$shared/g/#"):
+    def __init__(
+        self,
+        *consumers,
+        seed=1,
+        take=4,
+        work_ms=(10, 40),
+        configuration=None,
+        subscription="$shared/g/#",
+        start="beginning",
+        leaders=1,
+    ):
         scenario = Scenario(
             "story",
             subscription=subscription,
-            load=Load(messages=0, take=take, work_ms=work_ms),
-            members=Members(consumers=0),
+            load=Load(messages=0, take=take, work_ms=work_ms, start=start),
+            members=Members(consumers=0, leaders=leaders),
             network=Net(tail=0.0),
             phases=Phases(liveness_s=90.0),
             configuration=configuration or Configuration(),
@@ -77,6 +115,19 @@ class Group:
         for number in range(batches):
             size = min(batch, count - number * batch)
             self.world._at(int(number * over_s * S / batches), self.world._publish, topic, size)
+
+    def store_before(self, topic, count):
+        """Messages that are stored before the group begins: they are none of its business."""
+        (answer,) = self.world.stores[STREAM_STORE].apply(Append(0, topic, count))
+        self.world.monitors.progress.acknowledge(answer.stream, answer.first, answer.last)
+        self.world.monitors.deliveries.skip(answer.stream, answer.last + 1)
+
+    def destroy(self):
+        """Somebody destroys the group; returns the host that does, whose `done` says when it is done."""
+        destroyer = Destroyer(self.world, "admin-1", 1)
+        self.world.processes["admin-1"] = destroyer
+        destroyer.start()
+        return destroyer
 
     def stop_working(self, name):
         """Its application takes what comes next and never gets done with it."""

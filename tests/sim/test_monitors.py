@@ -42,6 +42,7 @@ SHORT = Scenario(
 LONG = replace(SHORT, phases=Phases(safety_s=40.0, liveness_s=40.0))
 SILENT = replace(SHORT, load=Load(topics=4, messages=0))
 LEAVING = replace(SHORT, members=Members(consumers=3, leave_s=(6.0,)))
+ROTATING = replace(SHORT, load=replace(SHORT.load, rotate_s=(4.0, 8.0), work_ms=(150, 300)))
 STRAYS = replace(SHORT, subscription="$shared/workers/+", load=replace(SHORT.load, stray=100))
 LEAVING_LATE = replace(SHORT, members=Members(consumers=2, leave_s=(8.0,)))
 EVEN = replace(SHORT, members=Members(consumers=4))
@@ -149,6 +150,22 @@ def nothing_is_uninstalled(patch):
     patch.setattr(handler.Handler, "told", deaf)
 
 
+def generations_at_once(patch):
+    """Every generation is shared as soon as it is listed."""
+    opened = listing.open_ranks
+
+    def all_of_them(record):
+        record = opened(record)
+        for _ in range(3):
+            hidden = {key: replace(rank, live=0) if rank.open else rank for key, rank in record.ranks.items()}
+            shown = opened(replace(record, ranks=Map(hidden), generation=99))
+            lives = {key: replace(rank, live=record.ranks[key].live) for key, rank in shown.ranks.items()}
+            record = replace(shown, ranks=Map(lives), generation=record.generation)
+        return record
+
+    patch.setattr(listing, "open_ranks", all_of_them)
+
+
 def everything_matches(patch):
     patch.setattr(stream_store, "matches", lambda topic_filter, topic: True)
 
@@ -199,6 +216,7 @@ def a_timer_a_message(patch):
 
 
 BUGS = [
+    ("S9", generations_at_once, ROTATING, ()),
     ("S1", progress_ends_a_revoke, SHORT, ()),
     ("S1", status_changed_in_passing, SHORT, ()),
     ("S3", commits_without_conditions, LONG, SLOW_COMMIT),

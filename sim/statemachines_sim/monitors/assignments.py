@@ -1,4 +1,4 @@
-"""Assignments: what leaders give to whom.  S2, S4, S8, and S13 where a grant begins below what was accepted."""
+"""Assignments: what leaders give to whom.  S2, S4, S8, S9, and S13 where a grant begins below what was accepted."""
 
 from __future__ import annotations
 
@@ -49,12 +49,18 @@ class Assignments:
         if held is not None:
             self._judge.broken("S2", f"{leader} assigns {stream} under {grant} while {held} stands")
         self._assigned[leader, stream] = grant
-        accepted = max(self._accepted.get((leader, stream), 0), self._commits.durable.get(stream, 0))
+        accepted = self._known(leader, stream)
         if accepted == END_OF_STREAM:
             self._judge.broken("S8", f"{leader} grants {stream}, which has ended")
+        for other in self._progress.before(stream):
+            if self._known(leader, other) != END_OF_STREAM:
+                self._judge.broken("S9", f"{leader} grants {stream} before {other} is read to its end")
         if assignment.progress < accepted:
             self._judge.broken("S13", f"{leader} grants {stream} from {assignment.progress}, below {accepted}")
         self.grants[leader, grant] = (stream, assignment.link.borrower, assignment.progress)
+
+    def _known(self, leader: str, stream: str) -> int:
+        return max(self._accepted.get((leader, stream), 0), self._commits.durable.get(stream, 0))
 
     def _accept(self, leader: str, stream: str, event: Any, kept: int) -> None:
         owned, borrower, _ = self.grants[leader, event.grant]

@@ -53,6 +53,10 @@ class Deliveries:
         self._high: dict[str, int] = {}
         self._deliveries: dict[str, Delivered] = {}
 
+    def skip(self, stream: str, first: int) -> None:
+        """The group begins at `first` of this stream."""
+        self._high[stream] = first
+
     def deliver(self, consumer: Consumer, event: Deliver, now_ns: int, number: int) -> None:
         """An application gets messages: the `number`-th thing that happens in the run."""
         self.delivered += event.last - event.first + 1

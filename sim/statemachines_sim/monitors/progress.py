@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from statemachines.shared_subscriptions.message import END_OF_STREAM
+from statemachines.shared_subscriptions.stream_store import rank_of
 from statemachines_sim.monitors.coverage import Covered
 from statemachines_sim.monitors.judge import Judge
 
 
 class Progress:
-    """`published`: messages of each stream; `acked`: what applications have dealt with."""
+    """`published`: messages of each stream; `acked`: what applications have dealt with; `oldest`: all generations
+    before it were dropped, read or not."""
 
     def __init__(self, judge: Judge) -> None:
         self.published: dict[str, int] = {}
         self.acked: dict[str, Covered] = {}
+        self.oldest = 0
         self._judge = judge
 
     def acknowledge(self, stream: str, first: int, last: int) -> None:
@@ -31,5 +34,13 @@ class Progress:
         return [
             stream
             for stream, count in sorted(self.published.items())
-            if stream not in self.acked or self.acked[stream].prefix < count
+            if rank_of(stream)[1] >= self.oldest and (stream not in self.acked or self.acked[stream].prefix < count)
         ]
+
+    def before(self, stream: str) -> list[str]:
+        """Streams that were published to in earlier generations of the same shard, and are there still."""
+        shard, generation = rank_of(stream)
+        if generation <= self.oldest:
+            return []
+        ranks = ((other, rank_of(other)) for other in sorted(self.published))
+        return [other for other, rank in ranks if rank[0] == shard and self.oldest <= rank[1] < generation]
