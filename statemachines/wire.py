@@ -151,8 +151,8 @@ def encode_hello(role: str, life: str, *, nonce: bytes = b"", mutual: bool = Fal
     return frame(msgspec.msgpack.encode(hello_of(role, life, nonce=nonce, mutual=mutual)))
 
 
-def decode_hello(body: bytes | memoryview, role: str) -> Hello:
-    """The hello of a peer that must have `role`."""
+def decode_hello(body: bytes | memoryview, *roles: str) -> Hello:
+    """The hello of a peer that must have one of `roles`."""
     try:
         hello = msgspec.msgpack.decode(body, type=Hello)
         if hello.protocol != "gapless":
@@ -162,8 +162,8 @@ def decode_hello(body: bytes | memoryview, role: str) -> Hello:
         raise FrameError(f"not a hello of a gapless node: {shown(error)}") from error
     if hello.version != VERSION:
         raise FrameError(f"speaks version {hello.version} of the wire; this node speaks {VERSION}")
-    if hello.role != role:
-        raise FrameError(f"is a {hello.role[:40]!r}; here only a {role} connects")
+    if hello.role not in roles:
+        raise FrameError(f"is a {hello.role[:40]!r}; here only a {' or a '.join(roles)} connects")
     return hello
 
 

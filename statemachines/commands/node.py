@@ -79,6 +79,9 @@ def leader(
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where it listens; port 0: any that is free.")
     ] = "127.0.0.1:7411",
+    peers: Annotated[
+        str, typer.Option(metavar="HOST:PORT,...", help="The other leader hosts over the same store, if there are any.")
+    ] = "",
     name: Annotated[str, typer.Option(help="Name of this node.")] = "leader-1",
     state: State = None,
     trace: Trace = None,
@@ -109,6 +112,7 @@ def leader(
             trace=trace,
             configuration=configuration,
             number=number,
+            peers=[parse_address(peer.strip()) for peer in peers.split(",") if peer.strip()],
             credentials=credentials,
         )
         async with node:

@@ -34,14 +34,14 @@ class Greeting:
     """
 
     def __init__(
-        self, mine: Hello, peer_role: str, *, dialled: bool, secret: bytes | None, names: frozenset[str] | None
+        self, mine: Hello, *peer_roles: str, dialled: bool, secret: bytes | None, names: frozenset[str] | None
     ) -> None:
         assert (secret is None) == (not mine.nonce)
         self.mine = mine
         self.peer: Hello | None = None
         """What the peer says it is; believe it when `done`."""
         self.done = False
-        self._peer_role = peer_role
+        self._peer_roles = peer_roles
         self._dialled = dialled
         self._secret = secret
         self._names = names
@@ -54,7 +54,7 @@ class Greeting:
     def feed(self, body: bytes | memoryview) -> bytes:
         """Take the next frame of the peer; what to send it.  Raises `FrameError` when it must be cut off."""
         if self.peer is None:
-            self.peer = decode_hello(body, self._peer_role)
+            self.peer = decode_hello(body, *self._peer_roles)
             self._check(self.peer)
             self.done = self._secret is None
             return self._prove() if self._secret is not None and self._dialled else b""

@@ -9,6 +9,7 @@ On leaving, every leader commits what it has and gives its claim up.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -17,11 +18,11 @@ from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.lives import begin_life
 from statemachines.drivers.open_stores import directory_of, open_stores
 from statemachines.drivers.runtime import Runtime
-from statemachines.drivers.tcp import TcpTransport
+from statemachines.drivers.tcp import Address, TcpTransport
 from statemachines.kernel import Answer, Event, Outgoing, RemoteProtocolError, name_of
 from statemachines.shared_subscriptions import group_store, stream_store
 from statemachines.shared_subscriptions.configuration import Configuration
-from statemachines.shared_subscriptions.message import BorrowerMessage
+from statemachines.shared_subscriptions.message import BorrowerMessage, LeaderWanted
 from statemachines.shared_subscriptions.registry import Registry
 from statemachines.wire import Codec
 
@@ -30,8 +31,9 @@ HALT_S = 5.0
 
 
 class LeaderNode:
-    """`listen`: (host, port), port 0 for any; `store`: path or URL of the database with both stores; `credentials`:
-    what consumers must prove, and what we show them.  The rest as for `SharedSubscription`."""
+    """`listen`: (host, port), port 0 for any; `store`: path or URL of the database with both stores; `peers`: the other
+    leader hosts over the same stores: a group is led by one of them, and whoever is asked passes borrowers on to it;
+    `credentials`: what consumers must prove, and what we show them.  The rest as for `SharedSubscription`."""
 
     def __init__(
         self,
@@ -43,6 +45,7 @@ class LeaderNode:
         trace: str | Path | None = None,
         configuration: Configuration | None = None,
         number: int | None = None,
+        peers: Sequence[Address] = (),
         credentials: Credentials = NONE,
     ) -> None:
         credentials.listening()  # raises what is wrong with them
@@ -54,6 +57,7 @@ class LeaderNode:
         self._state = Path(state) if state is not None else directory_of(store)
         self._trace = None if trace is None else Path(trace)
         self._number = number
+        self._peers = {f"leader:{place}": address for place, address in enumerate(peers, 1)}
         self._failure = asyncio.Event()
 
     @property
@@ -82,6 +86,7 @@ class LeaderNode:
             codec=Codec(BorrowerMessage),
             receive=self._runtime.receive,
             listen=self._listen,
+            dial=self._peers,
             credentials=self.credentials,
         )
         self._runtime.attach(self._host, self._transport)
@@ -114,8 +119,10 @@ class LeaderNode:
             await asyncio.sleep(0.01)
 
     def _handle(self, sender: str, to: str, message: BorrowerMessage, now_ns: int) -> list[Outgoing]:
-        """A borrower speaks for itself: the transport knows whose party the sender is, and nothing of messages."""
-        if message.borrower != sender:
+        """A borrower speaks for itself, and a leader host that follows passes on who looks for the leader.  The
+        transport knows whose party the sender is, and nothing of messages."""
+        passed_on = isinstance(message, LeaderWanted) and self._transport.is_peer_of("leader", sender)
+        if message.borrower != sender and not passed_on:
             name = name_of(type(message))
             raise RemoteProtocolError("registry", "-", name, "", f"it is about another borrower, {message.borrower}")
         return self._host.receive(to, message, now_ns)

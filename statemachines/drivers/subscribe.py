@@ -102,7 +102,7 @@ class Deliveries(list[Delivered]):
 class SharedSession:
     """A consumer with any number of subscriptions; use it as `async with`, subscribe, then iterate.
 
-    `leader`: HOST:PORT of the leader host, or of several (in a sequence, or separated by commas), asked in turn;
+    `leader`: HOST:PORT of the leader host, or of all of them (in a sequence, or separated by commas), asked in turn;
     `store`: path or URL of the database with both stores (`postgresql://USER@HOST/DATABASE`); `node`: name of this
     process, one at a time; `state`: directory for the number of its life (default: beside the store's file, or the
     current one); `trace`: directory for its log; `buffer`: messages of a stream that may be fetched ahead of what is

@@ -55,7 +55,13 @@ REPEAT_S = 60.0
 COMPLAINTS_MAX = 1_000
 """Complaints that are remembered for that."""
 
-PEER_ROLE = {"leader": "consumer", "consumer": "leader"}
+PEER_ROLES = {
+    ("leader", False): ("consumer", "leader"),
+    ("leader", True): ("leader",),
+    ("consumer", False): ("leader",),
+    ("consumer", True): ("leader",),
+}
+"""(our role, whether we dialled) -> whom we talk to.  Leader hosts dial each other, to pass borrowers on."""
 
 Address = tuple[str, int]
 
@@ -175,6 +181,8 @@ class TcpTransport:
 
     def greeted(self, connection: Connection, hello: Hello) -> None:
         """The peer said who it is; an older connection of the same node is replaced."""
+        if hello.role == self.role and not connection.dialled:
+            return  # it talks to us; what we have to say to it goes over the connection that we dial
         older = self._peers.get(hello.node)
         self._peers[hello.node] = connection
         if connection.dialled:
@@ -184,6 +192,13 @@ class TcpTransport:
             mend = "if this goes on, two processes run under one name: give one another"
             logger.warning(again + mend, shown(hello.life), connection.peer, older.peer)
             older.close()
+
+    def is_peer_of(self, role: str, party: str) -> bool:
+        """Whether the party lives on a node that is connected and said that it has this role."""
+        node = node_of(party)
+        return any(
+            one.hello is not None and one.hello.node == node and one.hello.role == role for one in self._connections
+        )
 
     def complain(self, connection: Connection, what: str) -> None:
         """One line about a peer; not again at once, if it goes on."""
@@ -377,7 +392,7 @@ class Connection(asyncio.Protocol):
         nonce = b"" if credentials.secret is None else secrets.token_bytes(NONCE_SIZE)
         self._greeting = Greeting(
             hello_of(owner.role, owner.life, nonce=nonce, mutual=credentials.mutual),
-            PEER_ROLE[owner.role],
+            *PEER_ROLES[owner.role, bool(self.dialled)],
             dialled=bool(self.dialled),
             secret=credentials.secret,
             names=names_in(self._wire.get_extra_info("peercert")) if credentials.mutual else None,

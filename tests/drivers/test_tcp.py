@@ -157,7 +157,7 @@ GRANT = Codec(LeaderMessage).encode(Packet("x", "leader-1~1", 1, Grant("b", 1, 1
         (b"\xff" * 8, "bytes; at most"),
         (frame(b"\xc1"), "not a hello"),
         (frame(b"x" * 2_000), "a frame of 2000 bytes; at most 1024 are allowed"),
-        (encode_hello("leader", "x~1"), "here only a consumer connects"),
+        (encode_hello("broker", "x~1"), "here only a consumer or a leader connects"),
         (encode_hello("consumer", "x~1") + frame(b"\xc1"), "not MessagePack"),
         (encode_hello("consumer", "x~1") + GRANT, "not taken here"),
     ],
@@ -182,7 +182,7 @@ def test_what_goes_on_is_not_said_again_at_once_and_little_is_remembered(monkeyp
 
     async def test():
         async with leader() as end:
-            for role in ("leader", "leader", "x", "leader", "y", "z"):
+            for role in ("broker", "broker", "x", "broker", "y", "z"):
                 await talk(end.transport.address, encode_hello(role, "x~1"))
             assert len(end.transport._complaints) <= 3
             monkeypatch.setattr(tcp, "REPEAT_S", -1.0)
@@ -193,7 +193,7 @@ def test_what_goes_on_is_not_said_again_at_once_and_little_is_remembered(monkeyp
     with caplog.at_level(logging.WARNING, logger="gapless"):
         run(test)
     said = [record.getMessage().partition("is a ")[2].split("'")[1] for record in caplog.records]
-    assert said == ["leader", "x", "y", "z", "again", "again"]
+    assert said == ["broker", "x", "y", "z", "again", "again"]
 
 
 def test_whoever_says_nothing_is_cut_off(monkeypatch, caplog):
