@@ -23,7 +23,10 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
 
 
 class Seen(msgspec.Struct, frozen=True, gc=False):
-    """One step of a machine inside a reaction: the row it took (-1: none), and its clause."""
+    """One step of a machine inside a reaction: the row it took (-1: none), and its clause.
+
+    `fsm`, `fed`, `before`, `after` are the machine, the event, and its record around the step (None for child machines).
+    """
 
     party: str
     machine: str
@@ -33,6 +36,10 @@ class Seen(msgspec.Struct, frozen=True, gc=False):
     dest: str
     row: int
     clause: str
+    fsm: Any = None
+    fed: Any = None
+    before: Any = None
+    after: Any = None
 
 
 Watch = list[Seen]

@@ -116,12 +116,7 @@ class Moves:
         """The places after `sends`, and which of them were kept; nothing where they must stay and cannot."""
         network, entries = self.network, self.entries
         there = [message for message in messages if message]
-        if network.duplicating:
-            fresh = []
-            for one in sends:
-                if one not in fresh and (one not in there or not entries.lossy[one]):
-                    fresh.append(one)
-            sends = tuple(fresh)
+        sends = self.fresh(there, sends)
         room = network.in_flight - len(there)
         if len(sends) <= room:
             yield (1 << len(sends)) - 1, self._placed(there, sends)
@@ -130,6 +125,13 @@ class Moves:
         for kept in range(1 << len(sends)):
             if kept & must == must and kept.bit_count() == room:
                 yield kept, self._placed(there, tuple(one for bit, one in enumerate(sends) if kept >> bit & 1))
+
+    def fresh(self, there: list[int], sends: tuple[int, ...]) -> tuple[int, ...]:
+        """In a duplicating network a copy of what is there is nothing new."""
+        if not self.network.duplicating:
+            return sends
+        once = dict.fromkeys(sends)
+        return tuple(one for one in once if one not in there or not self.entries.lossy[one])
 
     def digest(self, state: State) -> int:
         """64 bits of what a state means, whatever the numbers in it are."""

@@ -81,6 +81,10 @@ def _note(fsm: Fsm[Any], name: str, before: Any, event: Event, step: Any, watch:
             str(step.record.status.value),
             step.row,
             fsm.lines[step.row].clause if step.row >= 0 else "",
+            fsm,
+            event,
+            before,
+            step.record,
         )
     )
     for child in step.children:

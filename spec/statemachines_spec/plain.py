@@ -53,7 +53,7 @@ class PlainWalker:
         self._lost: list[list[int]] = []
         self._spread: dict[tuple[int, int, tuple[int, ...]], list[int]] = {}
         self._known: dict[tuple[int, int], Known] = {}
-        self._inputs: list[dict[int, list[tuple[int, int, int, Known]]]] = [{} for _ in range(self._width)]
+        self._inputs = [one.inputs for one in entries.components]
         self._tables = [combinations(one) for one in system.over_states]
         self._broken_states: dict[int, tuple[int, State]] = {}
         self._broken_steps: dict[int, tuple[int, State]] = {}
@@ -127,7 +127,8 @@ class PlainWalker:
         rest = state - net
         for number, shift in enumerate(self._shifts):
             local = state >> shift & LOCAL_MASK
-            for event, budget, wait, known in self._inputs[number].get(local) or self._inputs_of(number, local):
+            for one in self._inputs[number][local]:
+                event, budget, wait = one.event, one.budget, one.wait
                 delta, digest = 0, 0
                 if budget != FREE:
                     place = self._budget_shifts[budget]
@@ -136,6 +137,7 @@ class PlainWalker:
                     delta, digest = -(1 << place), -(BUDGET_DIGEST + 2 * budget)
                 if wait and self.moves.is_blocked(self.unpacked(state), wait):
                     continue
+                known = self._known.get((event, local)) or self._learn(event, local)
                 cuts += self._take(state, rest + delta, digest, event, net, -1, known, out, digests)
         for event, component, place, copies in self._handed[net]:
             local = state >> self._shifts[component] & LOCAL_MASK
@@ -186,15 +188,6 @@ class PlainWalker:
             self.edges = edges & WORD
 
     # -- what is reckoned once ----------------------------------------------------------------------------------
-
-    def _inputs_of(self, number: int, local: int) -> list[tuple[int, int, int, Known]]:
-        found = [
-            (one.event, one.budget, one.wait, self._learn(one.event, local))
-            for one in self.entries.components[number].inputs[local]
-        ]
-        # An input whose budget is spent or that waits is learned all the same: its entry cannot hurt.
-        self._inputs[number][local] = found
-        return found
 
     def _learn(self, event: int, local: int) -> Known:
         entry = self.entries.entry(event, local)
