@@ -42,9 +42,10 @@ def advance(
     if isinstance(event, TimerFired):
         fired = (_timer_of(fsm, event), event.key)
         timers = tuple(timer for timer in timers if timer != fired)
-    step = fsm.step(party.record, event, 0)
-    if watch is not None:
-        _note(fsm, name, party.record, event, step, watch)
+    if watch is None:
+        step = fsm.step(party.record, event, 0)
+    else:
+        step = _watched(fsm, name, party.record, event, watch)
     if step.record.status in fsm.final:
         timers = ()
     else:
@@ -70,33 +71,23 @@ def _timer_of(fsm: Fsm[Any], event: TimerFired) -> str:
     raise KeyError(f"{fsm.name} has no timer that fires {name_of(type(event))}")
 
 
-def _note(fsm: Fsm[Any], name: str, before: Any, event: Event, step: Any, watch: Watch) -> None:
+def _watched(fsm: Fsm[Any], name: str, before: Any, event: Event, watch: Watch) -> Any:
+    """The step, written down; one that raises leaves a line without a record after it."""
+    status = str(before.status.value)
+    try:
+        step = fsm.step(before, event, 0)
+    except Exception:
+        watch.append(Seen(name, fsm.name, "", name_of(type(event)), status, "", -1, "", fsm, event, before))
+        raise
+    dest = str(step.record.status.value)
+    clause = fsm.lines[step.row].clause if step.row >= 0 else ""
     watch.append(
-        Seen(
-            name,
-            fsm.name,
-            "",
-            name_of(type(event)),
-            str(before.status.value),
-            str(step.record.status.value),
-            step.row,
-            fsm.lines[step.row].clause if step.row >= 0 else "",
-            fsm,
-            event,
-            before,
-            step.record,
-        )
+        Seen(name, fsm.name, "", name_of(type(event)), status, dest, step.row, clause, fsm, event, before, step.record)
     )
     for child in step.children:
+        clause = child.fsm.lines[child.row].clause if child.row >= 0 else ""
+        came, went = str(child.source.value), str(child.dest.value)
         watch.append(
-            Seen(
-                name,
-                child.machine,
-                child.instance,
-                name_of(type(child.event)),
-                str(child.source.value),
-                str(child.dest.value),
-                child.row,
-                child.fsm.lines[child.row].clause if child.row >= 0 else "",
-            )
+            Seen(name, child.machine, child.instance, name_of(type(child.event)), came, went, child.row, clause)
         )
+    return step

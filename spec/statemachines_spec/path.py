@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from statemachines.kernel import GaplessError, identity
-from statemachines_spec.actor import Envelope, Seen
+from statemachines_spec.actor import Actor, Envelope, Seen
 from statemachines_spec.entries import WAITS, Entries
 from statemachines_spec.moves import Action, Kind, Move, Moves, State
 from statemachines_spec.property import NO_ERROR, Always, combinations
@@ -27,6 +28,8 @@ class Turn(msgspec.Struct, frozen=True):
     after: str
     steps: tuple[Seen, ...]
     sends: tuple[Envelope, ...]
+    local_before: Any = None
+    local_after: Any = None
 
 
 class Leg(msgspec.Struct, frozen=True):
@@ -145,7 +148,8 @@ def _leg(moves: Moves, state: State, action: Action) -> Leg:
         entry = entries.entry(event, local[component])
         if entry.local <= WAITS:
             error = entries.errors.get(entries.entry_of[event, local[component]], "")
-            turns.append(Turn(one.actor.name, entries.envelopes[event], one.actor.describe(before), error, (), ()))
+            seen = tuple(_until_it_raises(one.actor, before, entries.envelopes[event]))
+            turns.append(Turn(one.actor.name, entries.envelopes[event], one.actor.describe(before), error, seen, ()))
             break
         watch: list[Seen] = []
         one.actor.react(before, entries.envelopes[event], watch)
@@ -153,10 +157,20 @@ def _leg(moves: Moves, state: State, action: Action) -> Leg:
         sends = tuple(entries.envelopes[number] for number in entry.sends)
         after = one.actor.describe(one.locals[entry.local])
         turns.append(
-            Turn(one.actor.name, entries.envelopes[event], one.actor.describe(before), after, tuple(watch), sends)
-        )
+            Turn(
+                one.actor.name, entries.envelopes[event], one.actor.describe(before), after, tuple(watch), sends,
+                before, one.locals[entry.local],
+            )
+        )  # fmt: skip
         queue += entry.calls
     return Leg(action.kind, envelope, tuple(turns), _left_out(moves, state, action), line)
+
+
+def _until_it_raises(actor: Actor, local: Any, envelope: Envelope) -> list[Seen]:
+    watch: list[Seen] = []
+    with suppress(Exception):
+        actor.react(local, envelope, watch)
+    return watch
 
 
 def _left_out(moves: Moves, state: State, action: Action) -> tuple[Envelope, ...]:

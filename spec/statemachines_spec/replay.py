@@ -12,8 +12,9 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import GaplessError, Node
+from statemachines_spec.actor import Seen
 from statemachines_spec.path import Path
-from statemachines_spec.property import Always
+from statemachines_spec.property import NO_ERROR, Always
 from statemachines_spec.system import System
 
 
@@ -41,12 +42,22 @@ def replay(system: System, path: Path) -> Replayed:
                 elif known[step.party] != step.before:
                     # The explorer renumbers what grows; the node follows, or it would count on for ever.
                     node.record = step.before
-                node.feed(step.fed, 0)
                 events += 1
+                if step.after is None:
+                    return Replayed(nodes, events, _raised(node, step))
+                node.feed(step.fed, 0)
                 if node.record != step.after:
                     raise GaplessError(f"step {number}: {step.party} came to {node.record!r}, not {step.after!r}")
                 known[step.party] = step.after
     return Replayed(nodes, events, _broken(system, path, nodes))
+
+
+def _raised(node: Node[Any], step: Seen) -> str:
+    try:
+        node.feed(step.fed, 0)
+    except Exception:
+        return NO_ERROR
+    return ""
 
 
 def _broken(system: System, path: Path, nodes: dict[str, Node[Any]]) -> str:
@@ -55,11 +66,13 @@ def _broken(system: System, path: Path, nodes: dict[str, Node[Any]]) -> str:
     for one in system.over_states:
         if isinstance(one, Always) and not one.holds(*(view.of(last[view.actor]) for view in one.views)):
             return one.name
+    turns = path.legs[-1].turns if path.legs else ()
     for step in system.over_steps:
-        for turn in path.legs[-1].turns:
-            if step.name == path.broken and turn.actor in last:
+        for turn in turns:
+            after = _with_record(turn.local_after, nodes)
+            if not step.holds(turn.actor, turn.local_before, turn.envelope.event, after):
                 return step.name
-    return path.broken if path.broken and not path.legs[-1].turns[-1].steps else ""
+    return ""
 
 
 def _with_record(local: Any, nodes: dict[str, Node[Any]]) -> Any:

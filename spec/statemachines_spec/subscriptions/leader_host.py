@@ -30,7 +30,7 @@ from statemachines.kernel import (
 from statemachines.shared_subscriptions.claim import ClaimEnd, StartLeader
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.leader import LEADER
-from statemachines.shared_subscriptions.leader_record import HOLDING, RESIGNED, LeaderRecord
+from statemachines.shared_subscriptions.leader_record import CANDIDATE, HOLDING, RESIGNED, LeaderRecord
 from statemachines.shared_subscriptions.message import (
     Invalidate,
     LeaderWanted,
@@ -46,6 +46,13 @@ STORE_TIMERS = ("heartbeat", "commit", "renew", "idle", "claim_end", "recheck")
 """Timers that a system without store faults or another leader may leave silent."""
 
 
+class ClaimPassed(Event, frozen=True, gc=False):
+    """Time has passed beyond the end of a claim: not something the leader knows, but what its clock would say."""
+
+    leader: str
+    epoch: int
+
+
 class Mode(Status):
     """How the process is."""
 
@@ -58,13 +65,15 @@ RUNNING, PAUSED, LATE = Mode
 
 
 class HostLocal(msgspec.Struct, frozen=True, gc=False):
-    """`life` of the process; `number` of leaders it has started; `awaited`: answers of stores that are to come."""
+    """`life` of the process; `number` of leaders it has started; `awaited`: answers of stores that are to come;
+    `passed`: the epoch of a claim that has ended before the leader knows that it has it."""
 
     mode: Mode
     life: int
     number: int
     awaited: int
     party: Party | None
+    passed: int = 0
 
 
 class LeaderHost(Actor):
@@ -119,6 +128,8 @@ class LeaderHost(Actor):
                 return Reaction(replace(local, mode=PAUSED))
             case PassLease():
                 return Reaction(replace(local, mode=LATE))
+            case ClaimPassed():
+                return Reaction(self._settled(replace(local, passed=event.epoch), event.leader))
             case Wake():
                 due: list[Event] = [ClaimEnd()] if local.mode is LATE and self._is_armed(local, "claim_end") else []
                 return self._step(replace(local, mode=RUNNING), due, watch)
@@ -198,10 +209,14 @@ class LeaderHost(Actor):
             )
             for effect in effects:
                 self._perform(name, effect, sends, calls)
+            if local.passed and self._is_armed(local, "claim_end"):
+                events.append(ClaimEnd())  # armed for a moment that is over: it fires before anything else
+                local = replace(local, passed=0)
         if local.party is None:
-            local = replace(local, awaited=0)
+            local = replace(local, awaited=0, passed=0)
         else:
             local = replace(local, party=Party(renumbered(local.party.record, local.awaited), local.party.timers))
+            local = self._settled(local, local.party.record.id)
         return Reaction(local, tuple(sends), tuple(calls))
 
     def _perform(self, name: str, effect: Effect, sends: list[Envelope], calls: list[Envelope]) -> None:
@@ -213,6 +228,15 @@ class LeaderHost(Actor):
                     calls.append(Envelope("", identity.node_of(to), promised))
             case Ask(service, request):
                 (calls if self.at_once else sends).append(Envelope(name, service, request))
+
+    @staticmethod
+    def _settled(local: HostLocal, leader: str) -> HostLocal:
+        """`passed` matters while the leader waits to hear whether it has that claim."""
+        record = None if local.party is None else local.party.record
+        trial = None if record is None or record.id != leader or record.status is not CANDIDATE else record.trial
+        if local.passed and (trial is None or trial.claim.epoch != local.passed):
+            return replace(local, passed=0)
+        return local
 
     @staticmethod
     def _is_armed(local: HostLocal, timer: str) -> bool:

@@ -9,11 +9,11 @@ from statemachines.kernel import Fsm, Status, in_order
 from statemachines.shared_subscriptions.borrower import BORROWER, CONNECTED, BorrowerStatus
 from statemachines.shared_subscriptions.group_store import Commit
 from statemachines.shared_subscriptions.leader import LEADER
-from statemachines.shared_subscriptions.leader_record import LEADING, SERVING, LeaderStatus
+from statemachines.shared_subscriptions.leader_record import SERVING, LeaderStatus
 from statemachines.shared_subscriptions.message import UpdateProgress
-from statemachines.shared_subscriptions.stream import ABSENT, GRANTED, REVOKING, StreamProgress
+from statemachines.shared_subscriptions.stream import ABSENT, GRANTED, REVOKING
 from statemachines_spec.property import Always, Property, Sometimes, Stepwise, View
-from statemachines_spec.subscriptions import consumer
+from statemachines_spec.subscriptions import consumer, leader_host
 from statemachines_spec.subscriptions.consumer import ConsumerLocal
 from statemachines_spec.subscriptions.leader_host import HostLocal
 from statemachines_spec.subscriptions.stores import StoreLocal, holder
@@ -51,16 +51,8 @@ def invariants_of(fsm: Fsm[Any]) -> Callable[[Any], int]:
 
 
 def leads(local: HostLocal) -> int:
-    """1 if the host has a leader that serves borrowers and may commit."""
-    return int(local.party is not None and local.party.record.status in SERVING)
-
-
-def shares(local: HostLocal) -> int:
-    """How many members of a leading leader have a stream, up to 2."""
-    if local.party is None or local.party.record.status is not LEADING:
-        return 0
-    owners = {one.link.borrower for _, one in in_order(local.party.record.assignments)}
-    return min(2, len(owners))
+    """1 if the host has a leader that serves borrowers, by its own clock."""
+    return int(local.party is not None and local.mode is not leader_host.LATE and local.party.record.status in SERVING)
 
 
 # -- over states ----------------------------------------------------------------------------------------------------
@@ -194,10 +186,8 @@ def _party(local: Any) -> Any:
 
 __all__ = [
     "STEPWISE",
-    "StreamProgress",
     "declared",
     "exclusive",
     "one_leader",
-    "shares",
     "sometimes_served",
 ]

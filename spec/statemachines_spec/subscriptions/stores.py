@@ -7,11 +7,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import Event, Map, Request, Service, in_order
+from statemachines.kernel import Event, Map, Request, Service, in_order, node_of
 from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
 from statemachines.shared_subscriptions.group_store import Claim, Commit, Committed, Read
 from statemachines.shared_subscriptions.stream_store import Append, StoredStream
 from statemachines_spec.actor import Actor, Envelope, Reaction, Watch
+from statemachines_spec.subscriptions.leader_host import ClaimPassed
 
 LATE_NS = 1 << 62
 """The store's time once a claim has not been renewed for longer than its TTL."""
@@ -63,7 +64,7 @@ class Store(Actor):
     def react(self, local: StoreLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         event = envelope.event
         if isinstance(event, Age):
-            return Reaction(replace(local, aged=True))
+            return self._age(local)
         assert isinstance(event, Request)
         late = local.aged and isinstance(event, Read)
         state, answers = self.service.apply(local.state, event, LATE_NS if late else 0)
@@ -73,6 +74,13 @@ class Store(Actor):
         after = replace(local, state=state, aged=local.aged and not renewed)
         back = tuple(Envelope(self.name, envelope.sender, answer) for answer in answers)
         return Reaction(after, (), back) if self.at_once else Reaction(after, back)
+
+    def _age(self, local: StoreLocal) -> Reaction:
+        """The holder may not even know yet that it has the claim; by its clock it is over."""
+        claim = holder(local)
+        assert claim is not None
+        passed = Envelope("", node_of(claim.leader), ClaimPassed(claim.leader, claim.epoch))
+        return Reaction(replace(local, aged=True), (), (passed,))
 
     def describe(self, local: StoreLocal) -> str:
         if self.name != GROUP_STORE:
