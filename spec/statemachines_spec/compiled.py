@@ -152,7 +152,7 @@ class CompiledWalker:
         words[: self.layout.words] = self.layout.pack(target)
         index = kernel.source_of(
             self._tables(), self.states, self.levels[level], self.levels[level + 1], words, self.control, self.missing,
-            self.keys, self.room, np.zeros_like(self.found),
+            self.keys, self.room, self.sums, np.zeros_like(self.found),
         )  # fmt: skip
         return self.state(int(index))
 
@@ -189,7 +189,7 @@ class CompiledWalker:
         )
         why: int = kernel.walk(
             self._tables(), self.states, self.table, self.control, self.missing, self.redo, self.work, self.keys,
-            self.places, self.room, self.found,
+            self.places, self.room, self.sums, self.found,
         )  # fmt: skip
         return why
 
@@ -235,6 +235,7 @@ class CompiledWalker:
         wide = max(width, kernel.SENDS_MAX, kernel.CALLS_MAX)
         properties = max(len(self.entries.system.over_states), len(self.entries.system.over_steps) + 2)
         self.room = np.zeros((5, wide), np.int64)
+        self.sums = np.zeros(2, np.uint64)
         self.keys = np.zeros((kernel.BATCH + MOVES_MAX, 2), np.uint64)
         self.places = np.zeros(kernel.BATCH + MOVES_MAX + 1, np.uint64)
         self.found = np.zeros((5, properties), np.uint64)

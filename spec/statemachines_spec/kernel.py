@@ -82,9 +82,9 @@ class Tables(NamedTuple):
 def compiled(function: F) -> F:
     """Compiled; kept beside the bytecode of this module where that can be written."""
     try:
-        made: F = njit(cache=True, error_model="numpy")(function)
+        made: F = njit(cache=True, error_model="numpy", _nrt=False)(function)
     except RuntimeError:
-        made = njit(error_model="numpy")(function)
+        made = njit(error_model="numpy", _nrt=False)(function)
     return made
 
 
@@ -429,11 +429,10 @@ def flush(t: Any, keys: Any, made: int, states: Any, table: Any, control: Any, p
 @compiled
 def walk(
     t: Any, states: Any, table: Any, control: Any, missing: Any, redo: Any, work: Any, keys: Any, places: Any, room: Any,
-    found: Any,
+    sums: Any, found: Any,
 ) -> int:  # fmt: skip
     """Expand states until the work is done or Python is needed; one of DONE, FILL, GROW, CHUNK, CROWDED."""
     made, why = 0, DONE
-    sums = np.zeros(2, np.uint64)
     while control[AT] < control[END]:
         if control[COUNT] + made + MOVES_MAX > control[LIMIT]:
             why = GROW
@@ -446,7 +445,7 @@ def walk(
             break
         index = work[control[AT]] if control[WORK] else control[AT]
         unpack(t.layout, states, index, room[FIELDS])
-        sums[:] = ZERO
+        sums[0] = sums[1] = ZERO
         now = expand(t, keys, made, sums, room, control, missing, found, index)
         if now == -4 or now - made > MOVES_MAX - SENDS_MAX:
             why = CROWDED
@@ -481,10 +480,10 @@ def rebuild(states: Any, count: int, table: Any) -> None:
 
 @compiled
 def source_of(
-    t: Any, states: Any, first: int, last: int, target: Any, control: Any, missing: Any, keys: Any, room: Any, found: Any
-) -> int:
+    t: Any, states: Any, first: int, last: int, target: Any, control: Any, missing: Any, keys: Any, room: Any,
+    sums: Any, found: Any,
+) -> int:  # fmt: skip
     """Of the states first..last - 1 that lead to `target`, the one with the least digest: its index, or -1."""
-    sums = np.zeros(2, np.uint64)
     best, least = -1, ZERO
     for index in range(first, last):
         unpack(t.layout, states, index, room[FIELDS])

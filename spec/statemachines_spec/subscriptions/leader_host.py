@@ -246,9 +246,10 @@ class LeaderHost(Actor):
 def renumbered(record: LeaderRecord, awaited: int) -> LeaderRecord:
     """The same leader with queues from 0 and, where no answer can come any more, request numbers from 0."""
     record = replace(record, free=rebased(record.free), wanting=rebased(record.wanting))
-    if awaited == 0 and record.trial is None:
-        return replace(record, number=0, load_n=0, list_n=0)
-    return record
+    if awaited:
+        return record
+    trial = None if record.trial is None else replace(record.trial, n=0, check_n=0)
+    return replace(record, number=0, load_n=0, list_n=0, trial=trial)
 
 
 def rebased(queue: Fifo) -> Fifo:
