@@ -26,7 +26,7 @@ WAITS, CUT, FAILED = 0, -1, -2
 FREE = -1
 """In place of a budget: the event costs nothing."""
 
-LOCALS_MAX = 1 << 24
+LOCALS_MAX = 1 << 22
 
 
 class Nondeterministic(GaplessError):

@@ -23,7 +23,7 @@ SENDS_MAX = 32
 """Messages sent within one transition, at most."""
 CALLS_MAX = 64
 """Calls within one transition, at most (as in `moves`)."""
-MISSING_MAX = 1 << 15
+MISSING_MAX = 1 << 13
 """Entries that are asked for at a time."""
 
 DONE, FILL, GROW, CHUNK, CROWDED = range(5)
@@ -55,15 +55,17 @@ MULTIPLY, FOLD, BUDGET, SOURCE, TARGET, MIX = (
     U(0xD6E8FEB86659FD93),
 )
 ZERO, ONE, TWO, HALF, SIDE = U(0), U(1), U(2), U(32), U(29)
+LOCAL_BITS, ENTRY_BITS, ENTRY_MASK = U(22), U(26), U((1 << 26) - 1)
 
 
 class Tables(NamedTuple):
     """The entries as arrays.
 
-    `layout` by field: word, shift, mask; `pairs`: open addressing, (event << 32 | local, entry + 1); `entry`: next local
-    state, bounds of its sends and of its calls in `pool`, broken step property; `local` by component and number: bounds
-    of its inputs, pending deadlines, parts of the properties; `input`: event, budget, wait; `block` by wait and pending;
-    `message`: digest, dest, lossy, channel; `table` by property: whether "always", then every combination of views.
+    `layout` by field: word, shift, mask; `pairs`: open addressing, event << 48 | local << 26 | entry + 1 (0 in place of
+    the entry: asked for); `entry`: next local state, bounds of its sends and of its calls in `pool`, broken step property;
+    `local` by component and number: bounds of its inputs, pending deadlines, parts of the properties; `input`: event,
+    budget, wait, entry + 1; `block` by wait and pending; `message`: digest, dest, lossy, channel; `reads` by property: how
+    many components, which; `table` by property: whether "always", then every combination of views.
     """
 
     shape: Any
@@ -76,6 +78,7 @@ class Tables(NamedTuple):
     block: Any
     digest: Any
     message: Any
+    reads: Any
     table: Any
 
 
@@ -90,10 +93,10 @@ def compiled(function: F) -> F:
 
 @compiled
 def pair_place(pairs: Any, key: Any) -> int:
-    """Where the pair is, or the empty place where it belongs."""
-    mask = U(pairs.shape[0] - 1)
+    """Where the pair `event << 22 | local` is, or the empty place where it belongs."""
+    mask = U(pairs.size - 1)
     place = (key * MULTIPLY) >> U(20) & mask
-    while pairs[place, 0] != ZERO and pairs[place, 0] != key:
+    while pairs[place] != ZERO and pairs[place] >> ENTRY_BITS != key:
         place = (place + ONE) & mask
     return np.int64(place)
 
@@ -102,9 +105,7 @@ def pair_place(pairs: Any, key: Any) -> int:
 def add_pairs(pairs: Any, keys: Any, first: int) -> None:
     """Put the pairs of entries `first`, `first` + 1 ... into their map."""
     for number in range(keys.size):
-        place = pair_place(pairs, keys[number])
-        pairs[place, 0] = keys[number]
-        pairs[place, 1] = U(first + number + 1)
+        pairs[pair_place(pairs, keys[number])] = keys[number] << ENTRY_BITS | U(first + number + 1)
 
 
 @compiled
@@ -141,9 +142,14 @@ def emit(t: Any, fields: Any, source: Any, keys: Any, made: int, sums: Any) -> i
     """One successor into the batch; a full batch takes no more (`walk` notices)."""
     if made == keys.shape[0]:
         return made
-    keys[made, 0] = keys[made, 1] = ZERO
+    first, second = ZERO, ZERO
     for number in range(t.layout.shape[0]):
-        keys[made, np.int64(t.layout[number, 0])] |= U(fields[number]) << t.layout[number, 1]
+        value = U(fields[number]) << t.layout[number, 1]
+        if t.layout[number, 0] == ZERO:
+            first |= value
+        else:
+            second |= value
+    keys[made, 0], keys[made, 1] = first, second
     if t.shape[HASHING]:
         value = source * SOURCE + digest_of(t, fields) * TARGET
         value ^= value >> HALF
@@ -220,10 +226,10 @@ def spread(t: Any, room: Any, used: int, sent: int, source: Any, keys: Any, made
 
 
 @compiled
-def cascade(t: Any, event: int, room: Any, control: Any, missing: Any) -> Any:
+def cascade(t: Any, event: int, known: int, room: Any, control: Any, missing: Any) -> Any:
     """An event and the calls that follow, carried out on AFTER: (1, messages sent, broken); (0, 0, 0) if it waits;
     (-1, ...) and (-2, ...) where it is cut or raises; (-3, ...) if an entry is missing (then it is on the list); (-4,
-    ...) if there are too many."""
+    ...) if there are too many.  `known`: the number of the event's entry, if it stands with the input."""
     after, sends, queue = room[AFTER], room[SENDS], room[QUEUE]
     queue[0] = event
     head, tail, sent, broken = 0, 1, 0, 0
@@ -231,16 +237,21 @@ def cascade(t: Any, event: int, room: Any, control: Any, missing: Any) -> Any:
         one = queue[head]
         head += 1
         component = np.int64(t.message[one, 1])
-        key = U(one) << HALF | U(after[component])
-        place = pair_place(t.pairs, key)
-        if t.pairs[place, 1] == ZERO:
-            if t.pairs[place, 0] == ZERO:
-                t.pairs[place, 0] = key
-                missing[control[MISSING], 0] = one
-                missing[control[MISSING], 1] = after[component]
-                control[MISSING] += 1
-            return -3, 0, 0
-        entry = t.entry[np.int64(t.pairs[place, 1]) - 1]
+        if known:
+            number = known
+            known = 0
+        else:
+            key = U(one) << LOCAL_BITS | U(after[component])
+            place = pair_place(t.pairs, key)
+            number = np.int64(t.pairs[place] & ENTRY_MASK)
+            if number == 0:
+                if t.pairs[place] == ZERO:
+                    t.pairs[place] = key << ENTRY_BITS
+                    missing[control[MISSING], 0] = one
+                    missing[control[MISSING], 1] = after[component]
+                    control[MISSING] += 1
+                return -3, 0, 0
+        entry = t.entry[number - 1]
         if entry[0] <= 0:
             return np.int64(entry[0]), 0, np.int64(entry[5])
         after[component] = entry[0]
@@ -259,13 +270,13 @@ def cascade(t: Any, event: int, room: Any, control: Any, missing: Any) -> Any:
 
 @compiled
 def handle(
-    t: Any, event: int, gone: int, used: int, budget: int, source: Any, keys: Any, made: int, sums: Any, room: Any,
-    control: Any, missing: Any, found: Any, index: int,
+    t: Any, event: int, known: int, gone: int, used: int, budget: int, source: Any, keys: Any, made: int, sums: Any,
+    room: Any, control: Any, missing: Any, found: Any, index: int,
 ) -> int:  # fmt: skip
     """One event in the state in FIELDS; the new count of successors, or what is below 0 of `cascade`'s -3 and -4."""
     for number in range(t.layout.shape[0]):
         room[AFTER, number] = room[FIELDS, number]
-    ends, sent, broken = cascade(t, event, room, control, missing)
+    ends, sent, broken = cascade(t, event, known, room, control, missing)
     if ends <= -3 or ends == 0:
         return ends if ends else made
     if broken:
@@ -323,13 +334,13 @@ def expand(
             while one == last:
                 number += 1
                 one, last = t.local[number, fields[number], 0], t.local[number, fields[number], 1]
-            event, budget, wait, gone = t.input[one, 0], t.input[one, 1], t.input[one, 2], -1
+            event, budget, wait, known, gone = t.input[one, 0], t.input[one, 1], t.input[one, 2], t.input[one, 3], -1
             one += 1
             if (budget >= 0 and fields[width + budget] == 0) or (wait and is_blocked(t, fields, wait)):
                 continue
         else:
             place = net + (turn - inputs) // 2
-            event, budget = np.int32(fields[place]), -1
+            event, budget, known = np.int32(fields[place]), -1, 0
             copy = (turn - inputs) % 2 == 1
             gone = -1 if copy else place
             if copy and not (t.shape[DOUBLES] and t.message[event, 2]):
@@ -338,7 +349,7 @@ def expand(
                 before = fields[place - 1]
                 if before == event or (t.shape[ORDERED] and t.message[before, 3] == t.message[event, 3]):
                     continue
-        now = handle(t, event, gone, used, budget, source, keys, made, sums, room, control, missing, found, index)
+        now = handle(t, event, known, gone, used, budget, source, keys, made, sums, room, control, missing, found, index)
         if now < 0:
             worst = min(worst, now)
         else:
@@ -366,7 +377,8 @@ def judge(t: Any, found: Any, fields: Any, index: int) -> None:
     """Read the properties in a state; of those that break one, keep the state with the least digest."""
     for number in range(t.local.shape[2] - 3):
         place = 1
-        for component in range(t.shape[WIDTH]):
+        for turn in range(1, 1 + t.reads[number, 0]):
+            component = t.reads[number, turn]
             place += t.local[component, fields[component], 3 + number]
         if t.table[number, place] == 0:
             continue

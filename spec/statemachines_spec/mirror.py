@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from statemachines.kernel import ConfigurationError
 from statemachines_spec import kernel, moves
 from statemachines_spec.entries import Entries
 from statemachines_spec.layout import Layout
 from statemachines_spec.property import Always, combinations
 
-PAIRS_FIRST = 1 << 17
+PAIRS_FIRST = 1 << 15
+EVENTS_MAX, ENTRIES_MAX = 1 << 16, (1 << 26) - 2
 
 
 class Column:
@@ -44,18 +46,20 @@ class Mirror:
         self.hashing = hashing
         system = entries.system
         width, properties = len(entries.components), len(system.over_states)
-        self.pairs = np.zeros((PAIRS_FIRST, 2), np.uint64)
+        self.pairs = np.zeros(PAIRS_FIRST, np.uint64)
         self.entry = Column(np.int32, (64, 6))
         self.pool = Column(np.int32, (64,))
         self.local = Column(np.int32, (width, 64, 3 + properties), axis=1)
-        self.input = Column(np.int32, (64, 3))
+        self.input = Column(np.int32, (64, 4))
         self.digest = Column(np.uint64, (width, 64), axis=1)
         self.message = Column(np.uint64, (64, 4))
         self.block = np.zeros((1, 1), np.uint8)
         self.table = self._evaluate()
         self._locals = [0] * width
+        self._places: dict[tuple[int, int], int] = {}
         self._messages = self._entries = self._inputs = self._pool = 0
         self._strides = [self._stride(one) for one in system.over_states]
+        self.reads = self._reads()
         self._made: tuple[Layout, int] | None = None
         self._tables: kernel.Tables | None = None
 
@@ -67,7 +71,8 @@ class Mirror:
             self._made = state
             self._tables = kernel.Tables(
                 self._shape(layout), self._layout(layout), self.pairs, self.entry.array, self.pool.array,
-                self.local.array, self.input.array, self.block, self.digest.array, self.message.array, self.table,
+                self.local.array, self.input.array, self.block, self.digest.array, self.message.array, self.reads,
+                self.table,
             )  # fmt: skip
         return self._tables
 
@@ -104,7 +109,8 @@ class Mirror:
         for local in range(self._locals[number], count):
             first = self._inputs
             for event in one.inputs[local]:
-                self.input.room(self._inputs + 1)[self._inputs] = (event.event, event.budget, event.wait)
+                self.input.room(self._inputs + 1)[self._inputs] = (event.event, event.budget, event.wait, 0)
+                self._places[event.event, local] = self._inputs
                 self._inputs += 1
             parts = [value * self._strides[at][number] for at, value in enumerate(one.seen[local])]
             rows[number, local] = (first, self._inputs, one.pending[local], *parts)
@@ -129,11 +135,16 @@ class Mirror:
             entry = entries.entries[number]
             sends, calls = self._pooled(entry.sends), self._pooled(entry.calls)
             rows[number] = (entry.local, *sends, *calls, entry.broken)
+            place = self._places.pop(entries.pairs[number], None)
+            if place is not None:
+                self.input.array[place, 3] = number + 1
         self._entries = count
-        if 2 * (count + kernel.MISSING_MAX) > self.pairs.shape[0]:
-            self.pairs = np.zeros((1 << (4 * (count + kernel.MISSING_MAX)).bit_length(), 2), np.uint64)
+        if len(entries.envelopes) > EVENTS_MAX or count > ENTRIES_MAX:
+            raise ConfigurationError("entries", count, f"more than {ENTRIES_MAX}, or {EVENTS_MAX} events; bound what grows")
+        if 2 * (count + kernel.MISSING_MAX) > self.pairs.size:
+            self.pairs = np.zeros(1 << (3 * (count + kernel.MISSING_MAX)).bit_length(), np.uint64)
             first = 0
-        keys = np.array([event << 32 | local for event, local in entries.pairs[first:count]], np.uint64)
+        keys = np.array([event << 22 | local for event, local in entries.pairs[first:count]], np.uint64)
         kernel.add_pairs(self.pairs, keys, first)
 
     def _pooled(self, numbers: tuple[int, ...]) -> tuple[int, int]:
@@ -150,6 +161,14 @@ class Mirror:
             strides[self.entries.place[view.actor]] = size
             size *= view.size
         return strides
+
+    def _reads(self) -> Any:
+        """By property: how many components it reads, and which."""
+        places = [[self.entries.place[view.actor] for view in one.views] for one in self.entries.system.over_states]
+        reads = np.zeros((len(places), 1 + len(self.entries.components)), np.int64)
+        for number, some in enumerate(places):
+            reads[number, : 1 + len(some)] = (len(some), *some)
+        return reads
 
     def _evaluate(self) -> Any:
         """By property: whether "always"; then, for every combination of its views, whether that is a hit."""
