@@ -15,7 +15,7 @@ from statemachines.kernel import Event
 
 
 class Envelope(msgspec.Struct, frozen=True, gc=False):
-    """`event` for the party with the id `to`; `sender` is the id of the party it comes from ("" for the environment)."""
+    """`event` for the party with the id `to`; `sender` is the party it comes from ("" = the environment)."""
 
     sender: str
     to: str
@@ -25,7 +25,7 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
 class Seen(msgspec.Struct, frozen=True, gc=False):
     """One step of a machine inside a reaction: the row it took (-1: none), and its clause.
 
-    `fsm`, `fed`, `before`, `after` are the machine, the event, and its record around the step (None for child machines).
+    `fsm`, `fed`, `before`, `after` are the machine, the event, and its record around the step (None for a child).
     """
 
     party: str

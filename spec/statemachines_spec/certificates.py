@@ -15,8 +15,8 @@ COMPARED = (
     "bounds", "states", "transitions", "cuts", "terminal", "levels", "edges", "entries", "locals", "messages", "always",
     "sometimes",
 )  # fmt: skip
-"""What a second exploration must agree on: the bounds and deadline orders, counts, states by depth, the edge hash (it does
-not depend on the order of discovery), entries and local states by component, verdicts."""
+"""What a second exploration must agree on: bounds and deadline orders, counts, states by depth, the edge hash (whatever
+the order of discovery), entries and local states by component, verdicts."""
 
 
 class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

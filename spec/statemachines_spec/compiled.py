@@ -1,8 +1,8 @@
 """CompiledWalker: breadth-first search over the tables, exact, by the compiled kernel.
 
-Memory for each state: its one or two words in the list of states (which is also the queue, level behind level, and what a
-counterexample is rebuilt from), and its place in an open-addressing table of the same words, which is never emptier than
-half once it has grown.  No hash stands for a state, no parent is kept.
+Memory for each state: its one or two words in the list of states (which is also the queue, level behind level, and
+what a counterexample is rebuilt from), and its place in an open-addressing table of the same words, which is never
+emptier than half once it has grown.  No hash stands for a state, no parent is kept.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ class CompiledWalker:
         self.control = np.zeros(CONTROLS, np.int64)
         self.states = np.empty((states_max + MOVES_MAX, 1), np.uint64)
         self.table = np.zeros(TABLE_FIRST, np.uint64)
+        self.work: Any = np.zeros(0, np.int64)
         self.missing = np.zeros((kernel.MISSING_MAX, 2), np.int64)
         self.redo = np.zeros(REDO_MAX, np.int64)
         self.levels = [0, 1]
@@ -184,9 +185,7 @@ class CompiledWalker:
         control[AT], control[END] = 0, len(waiting)
 
     def _walk(self) -> int:
-        self.control[LIMIT] = min(
-            self.states_max + MOVES_MAX, int(LOAD_MAX * (self.table.size // self.layout.words))
-        )
+        self.control[LIMIT] = min(self.states_max + MOVES_MAX, int(LOAD_MAX * (self.table.size // self.layout.words)))
         why: int = kernel.walk(
             self._tables(), self.states, self.table, self.control, self.missing, self.redo, self.work, self.keys,
             self.places, self.room, self.sums, self.found,
@@ -239,7 +238,6 @@ class CompiledWalker:
         self.keys = np.zeros((kernel.BATCH + MOVES_MAX, 2), np.uint64)
         self.places = np.zeros(kernel.BATCH + MOVES_MAX + 1, np.uint64)
         self.found = np.zeros((5, properties), np.uint64)
-        self.work = np.zeros(0, np.int64)
         self._resume = (0, 0)
 
     def _add_first(self, first: State) -> None:

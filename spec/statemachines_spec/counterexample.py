@@ -39,7 +39,9 @@ def mermaid(system: System, path: Path) -> str:
             lines.append(f"    Note over {_id(leg.turns[0].actor)}: {number}. {said(envelope.event)}")
         else:
             arrow = "->>" if leg.kind is Kind.DELIVER else "-->>"
-            lines.append(f"    {_id(node_of(envelope))}{arrow}{_id(leg.turns[0].actor)}: {number}. {said(envelope.event)}")
+            lines.append(
+                f"    {_id(node_of(envelope))}{arrow}{_id(leg.turns[0].actor)}: {number}. {said(envelope.event)}"
+            )
         for turn in leg.turns:
             if turn.before != turn.after:
                 lines.append(f"    Note right of {_id(turn.actor)}: {turn.after.replace(';', ',')}")

@@ -107,9 +107,7 @@ class Entries:
         self._channels: dict[tuple[str, str], int] = {}
         self._pending: dict[tuple[Hashable | None, ...], int] = {(None,) * len(system.orders): 0}
         self._waiting: dict[tuple[Hashable | None, ...], int] = {(None,) * len(system.orders): 0}
-        self.start = tuple(
-            self.local(number, one.actor.initial()) for number, one in enumerate(self.components)
-        )
+        self.start = tuple(self.local(number, one.actor.initial()) for number, one in enumerate(self.components))
 
     # -- interning ----------------------------------------------------------------------------------------------
 
@@ -152,9 +150,7 @@ class Entries:
     def _spontaneous(self, actor: Actor, local: Any) -> Iterator[Spontaneous]:
         system = self.system
         for event in actor.inputs(local):
-            budget = next(
-                (number for number, one in enumerate(system.budgets) if one.spends(actor.name, event)), FREE
-            )
+            budget = next((number for number, one in enumerate(system.budgets) if one.spends(actor.name, event)), FREE)
             waiting = tuple(order.waiting(actor.name, local, event) for order in system.orders)
             yield Spontaneous(self.envelope(Envelope("", actor.name, event)), budget, self._waiting_of(waiting))
 

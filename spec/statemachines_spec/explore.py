@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
+from itertools import pairwise
 from typing import Protocol
 
 import msgspec
@@ -15,6 +16,7 @@ from statemachines_spec.moves import State
 from statemachines_spec.path import Path, along
 from statemachines_spec.plain import PlainWalker
 from statemachines_spec.property import NO_ERROR, Always, Sometimes
+from statemachines_spec.purity import recheck
 from statemachines_spec.system import System
 
 ENGINES = ("auto", "compiled", "plain")
@@ -57,8 +59,8 @@ class Result(msgspec.Struct, frozen=True):
 
     `levels`: states by distance from the initial one; `edges`: the sum of a hash of every transition, whatever their
     order and the numbers used; `cuts`: transitions not taken because they lead beyond the bounds; `terminal`: states
-    that nothing leaves; `always`: property -> held; `sometimes`: property -> in how many states; `untaken`: rows of
-    the machines that nothing took; `seconds` of processor time.
+    that nothing leaves; `always`: property -> held; `sometimes`: property -> in how many states; `seconds` of processor
+    time; `rechecked`: entries made once more under another hash seed.
     """
 
     system: str
@@ -78,6 +80,7 @@ class Result(msgspec.Struct, frozen=True):
     engine: str
     seconds: float
     bytes_per_state: float
+    rechecked: int = 0
     path: Path | None = None
 
     @property
@@ -117,7 +120,9 @@ def explore(
     if engine == "compiled":
         search.walk(_compiled(search.entries, states_max, hashing))
         return search.result()
-    search.walk(PlainWalker(search.entries, states_max=PLAIN_FIRST if engine == "both" else states_max, hashing=hashing))
+    search.walk(
+        PlainWalker(search.entries, states_max=PLAIN_FIRST if engine == "both" else states_max, hashing=hashing)
+    )
     if engine == "both" and search.ended == FULL and states_max > PLAIN_FIRST:
         search.walk(_compiled(search.entries, states_max, hashing))
     return search.result()
@@ -208,7 +213,7 @@ class _Search:
             walker.transitions,
             walker.cuts,
             walker.terminal,
-            tuple(after - before for before, after in zip(bounds, bounds[1:], strict=False) if after > before),
+            tuple(after - before for before, after in pairwise(bounds) if after > before),
             f"{walker.edges:016x}" if self.hashing else "",
             {one.actor.name: one.entries for one in entries.components},
             {one.actor.name: len(one.locals) - 1 for one in entries.components},
@@ -218,5 +223,6 @@ class _Search:
             walker.name,
             time.process_time() - self.began,
             walker.bytes_held / max(1, walker.count),
+            recheck(entries),
             path,
         )

@@ -62,10 +62,10 @@ class Tables(NamedTuple):
     """The entries as arrays.
 
     `layout` by field: word, shift, mask; `pairs`: open addressing, event << 48 | local << 26 | entry + 1 (0 in place of
-    the entry: asked for); `entry`: next local state, bounds of its sends and of its calls in `pool`, broken step property;
-    `local` by component and number: bounds of its inputs, pending deadlines, parts of the properties; `input`: event,
-    budget, wait, entry + 1; `block` by wait and pending; `message`: digest, dest, lossy, channel; `reads` by property: how
-    many components, which; `table` by property: whether "always", then every combination of views.
+    the entry: asked for); `entry`: next local state, bounds of its sends and of its calls in `pool`, broken step
+    property; `local` by component and number: bounds of its inputs, pending deadlines, parts of the properties;
+    `input`: event, budget, wait, entry + 1; `block` by wait and pending; `message`: digest, dest, lossy, channel;
+    `reads` by property: how many components, which; `table` by property: whether "always", then every combination of views.
     """
 
     shape: Any
@@ -83,22 +83,24 @@ class Tables(NamedTuple):
 
 
 def compiled(function: F) -> F:
-    """Compiled; kept beside the bytecode of this module where that can be written."""
+    """Compiled, and kept beside this module's bytecode where that can be written."""
+    # Nothing here makes or keeps an array: without reference counts it runs twice as fast, and compiles so too.
+    options: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
     try:
-        made: F = njit(cache=True, error_model="numpy", _nrt=False)(function)
+        made: F = njit(cache=True, **options)(function)
     except RuntimeError:
-        made = njit(error_model="numpy", _nrt=False)(function)
+        made = njit(**options)(function)
     return made
 
 
 @compiled
-def pair_place(pairs: Any, key: Any) -> int:
+def pair_place(pairs: Any, key: Any) -> Any:
     """Where the pair `event << 22 | local` is, or the empty place where it belongs."""
     mask = U(pairs.size - 1)
     place = (key * MULTIPLY) >> U(20) & mask
     while pairs[place] != ZERO and pairs[place] >> ENTRY_BITS != key:
         place = (place + ONE) & mask
-    return np.int64(place)
+    return place
 
 
 @compiled
@@ -232,13 +234,14 @@ def cascade(t: Any, event: int, known: int, room: Any, control: Any, missing: An
     ...) if there are too many.  `known`: the number of the event's entry, if it stands with the input."""
     after, sends, queue = room[AFTER], room[SENDS], room[QUEUE]
     queue[0] = event
-    head, tail, sent, broken = 0, 1, 0, 0
+    head, tail, sent = 0, 1, 0
+    broken: Any = 0
     while head < tail:
         one = queue[head]
         head += 1
         component = np.int64(t.message[one, 1])
         if known:
-            number = known
+            number: Any = known
             known = 0
         else:
             key = U(one) << LOCAL_BITS | U(after[component])
@@ -304,10 +307,10 @@ def handle(
 @compiled
 def is_blocked(t: Any, fields: Any, wait: int) -> bool:
     """Whether some component has a deadline open that comes before."""
+    blocked = False
     for number in range(t.shape[WIDTH]):
-        if t.block[wait, t.local[number, fields[number], 2]]:
-            return True
-    return False
+        blocked |= t.block[wait, t.local[number, fields[number], 2]] != 0
+    return blocked
 
 
 @compiled
@@ -349,7 +352,9 @@ def expand(
                 before = fields[place - 1]
                 if before == event or (t.shape[ORDERED] and t.message[before, 3] == t.message[event, 3]):
                     continue
-        now = handle(t, event, known, gone, used, budget, source, keys, made, sums, room, control, missing, found, index)
+        now = handle(
+            t, event, known, gone, used, budget, source, keys, made, sums, room, control, missing, found, index
+        )
         if now < 0:
             worst = min(worst, now)
         else:
@@ -417,7 +422,9 @@ def insert(table: Any, words: Any, first: Any, second: Any, place: Any, size: An
 
 
 @compiled
-def flush(t: Any, keys: Any, made: int, states: Any, table: Any, control: Any, places: Any, fields: Any, found: Any) -> None:
+def flush(
+    t: Any, keys: Any, made: int, states: Any, table: Any, control: Any, places: Any, fields: Any, found: Any
+) -> None:
     """The batch into the table: first touch every place, so that the accesses overlap, then insert."""
     words = U(t.shape[WORDS])
     size = U(table.size) // words
@@ -440,8 +447,8 @@ def flush(t: Any, keys: Any, made: int, states: Any, table: Any, control: Any, p
 
 @compiled
 def walk(
-    t: Any, states: Any, table: Any, control: Any, missing: Any, redo: Any, work: Any, keys: Any, places: Any, room: Any,
-    sums: Any, found: Any,
+    t: Any, states: Any, table: Any, control: Any, missing: Any, redo: Any, work: Any, keys: Any, places: Any,
+    room: Any, sums: Any, found: Any,
 ) -> int:  # fmt: skip
     """Expand states until the work is done or Python is needed; one of DONE, FILL, GROW, CHUNK, CROWDED."""
     made, why = 0, DONE

@@ -20,7 +20,9 @@ class Layout:
             place = 0 if used[0] + width <= WORD_BITS else 1
             if used[place] + width > WORD_BITS:
                 raise ConfigurationError(
-                    "size of a state", sum(self.bits), "must fit into two words of 64 bits; fewer places or smaller bounds"
+                    "size of a state",
+                    sum(self.bits),
+                    "must fit into two words of 64 bits; fewer places or smaller bounds",
                 )
             word.append(place)
             shift.append(used[place])

@@ -39,9 +39,10 @@ class Mirror:
     """Arrays that follow one `Entries`."""
 
     def __init__(self, entries: Entries, hashing: bool) -> None:
-        assert (kernel.BUDGET, kernel.SOURCE, kernel.TARGET, kernel.MIX, kernel.CALLS_MAX) == (
-            moves.BUDGET_DIGEST, moves.SOURCE_DIGEST, moves.TARGET_DIGEST, moves.MIX_DIGEST, moves.CALLS_MAX
-        )  # fmt: skip
+        ours = (kernel.BUDGET, kernel.SOURCE, kernel.TARGET, kernel.MIX, kernel.CALLS_MAX)
+        assert [int(value) for value in ours] == [
+            moves.BUDGET_DIGEST, moves.SOURCE_DIGEST, moves.TARGET_DIGEST, moves.MIX_DIGEST, moves.CALLS_MAX,
+        ]  # fmt: skip
         self.entries = entries
         self.hashing = hashing
         system = entries.system
@@ -140,7 +141,9 @@ class Mirror:
                 self.input.array[place, 3] = number + 1
         self._entries = count
         if len(entries.envelopes) > EVENTS_MAX or count > ENTRIES_MAX:
-            raise ConfigurationError("entries", count, f"more than {ENTRIES_MAX}, or {EVENTS_MAX} events; bound what grows")
+            raise ConfigurationError(
+                "entries", count, f"more than {ENTRIES_MAX}, or {EVENTS_MAX} events; bound what grows"
+            )
         if 2 * (count + kernel.MISSING_MAX) > self.pairs.size:
             self.pairs = np.zeros(1 << (3 * (count + kernel.MISSING_MAX)).bit_length(), np.uint64)
             first = 0

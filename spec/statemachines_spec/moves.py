@@ -2,7 +2,7 @@
 
 A global state is a tuple of integers: one local state for each component, what is left of each budget, then the places
 of the network (message numbers; the empty ones, 0, at the end).  Where order between messages means nothing the places
-are sorted; in an ordered network they are sorted by channel, and a channel's messages stand in the order they were sent.
+are sorted; in an ordered network they are sorted by channel, those of a channel as they were sent.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Kind(IntEnum):
 
 
 class Action(NamedTuple):
-    """One transition out of a state.  `kept`: of the messages sent, those that stay (bits), where not all found room."""
+    """One transition out of a state.  `kept`: of the messages sent, those that found room (bits)."""
 
     kind: Kind
     event: int
@@ -97,7 +97,8 @@ class Moves:
     def cascade(self, event: int, local: tuple[int, ...]) -> Cascade:
         """One event and the calls that follow from it, in the order they were made."""
         entries = self.entries
-        after, sends, broken = list(local), [], 0
+        after, broken = list(local), 0
+        sends: list[int] = []
         queue = [event]
         for turn, one in enumerate(queue):
             if turn >= CALLS_MAX:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -42,15 +42,9 @@ def advance(
     if isinstance(event, TimerFired):
         fired = (_timer_of(fsm, event), event.key)
         timers = tuple(timer for timer in timers if timer != fired)
-    if watch is None:
-        step = fsm.step(party.record, event, 0)
-    else:
-        step = _watched(fsm, name, party.record, event, watch)
-    if step.record.status in fsm.final:
-        timers = ()
-    else:
-        timers = _timers(timers, step.effects)
-    rest = [effect for effect in step.effects if not isinstance(effect, SetTimer | CancelTimer)]
+    step = fsm.step(party.record, event, 0) if watch is None else _watched(fsm, name, party.record, event, watch)
+    timers = () if step.record.status in fsm.final else _timers(timers, step.effects)
+    rest: list[Effect] = [effect for effect in step.effects if not isinstance(effect, SetTimer | CancelTimer)]
     return Party(step.record, timers), rest
 
 
@@ -85,7 +79,7 @@ def _watched(fsm: Fsm[Any], name: str, before: Any, event: Event, watch: Watch) 
         Seen(name, fsm.name, "", name_of(type(event)), status, dest, step.row, clause, fsm, event, before, step.record)
     )
     for child in step.children:
-        clause = child.fsm.lines[child.row].clause if child.row >= 0 else ""
+        clause = cast(Fsm[Any], child.fsm).lines[child.row].clause if child.row >= 0 else ""
         came, went = str(child.source.value), str(child.dest.value)
         watch.append(
             Seen(name, child.machine, child.instance, name_of(type(child.event)), came, went, child.row, clause)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ from statemachines_spec.property import NO_ERROR, Always, combinations
 from statemachines_spec.system import System
 
 ScriptLine = tuple[str, str, int]
-"""An action that any process can follow: kind, digest of the envelope in hexadecimal, which of the messages sent stay."""
+"""An action that any process can follow: kind, digest of the envelope in hexadecimal, what found room (bits)."""
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -33,7 +34,7 @@ class Turn(msgspec.Struct, frozen=True):
 
 
 class Leg(msgspec.Struct, frozen=True):
-    """One transition: the action, what each component did (nothing when a message is lost), messages that found no room."""
+    """One transition: what each component did (nothing when a message is lost), and messages that found no room."""
 
     kind: Kind
     envelope: Envelope
@@ -58,11 +59,11 @@ class Path(msgspec.Struct, frozen=True):
 
 
 def along(entries: Entries, states: Sequence[State], ending: int = 0) -> Path:
-    """The path through these states; `ending`: the step property that the last step breaks, which leaves the last state."""
+    """The path through these states; `ending`: the property that a step out of the last one breaks."""
     moves = Moves(entries)
     actions = [
         _least(moves, (move for move in moves.of(before) if move.target == after)).action
-        for before, after in zip(states, states[1:], strict=False)
+        for before, after in pairwise(states)
     ]
     if ending:
         actions.append(_least(moves, (move for move in moves.of(states[-1]) if move.broken == ending)).action)
@@ -126,9 +127,7 @@ def _carried_out(moves: Moves, first: State, actions: list[Action]) -> Path:
         state = move.target
     if not broken and (number := broken_in(entries, state)) is not None:
         broken, why = system.over_states[number].name, system.over_states[number].text
-    last = {
-        one.actor.name: one.locals[local] for one, local in zip(entries.components, state, strict=False)
-    }
+    last = {one.actor.name: one.locals[local] for one, local in zip(entries.components, state, strict=False)}
     return Path(tuple(legs), broken, why, last)
 
 

@@ -229,9 +229,7 @@ class PlainWalker:
         for place, message in enumerate(places):
             if message and not (place and self.moves.hides(places[place - 1], message)):
                 lossy = entries.lossy[message]
-                self._handed[number].append(
-                    (message, entries.dest[message], place, network.duplicating and lossy)
-                )
+                self._handed[number].append((message, entries.dest[message], place, network.duplicating and lossy))
                 if network.lossy and lossy:
                     self._lost[number].append(self._net((*places[:place], *places[place + 1 :], 0)))
         return number

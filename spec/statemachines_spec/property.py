@@ -58,8 +58,8 @@ NO_ERROR = "no-error"
 
 
 def combinations(one: Always | Sometimes) -> list[bool]:
-    """For every combination of the values of the views, the first view fastest: whether the state is a hit, which breaks
-    an "always" and shows a "sometimes"."""
+    """For every combination of the values of the views, the first view fastest: whether it is a hit, which breaks an
+    "always" and shows a "sometimes"."""
     row = []
     for values in product(*(range(view.size) for view in reversed(one.views))):
         values = values[::-1]

@@ -23,8 +23,8 @@ class Budget(msgspec.Struct, frozen=True):
 
 
 class System(msgspec.Struct, frozen=True):
-    """`bounds`: what else is bounded, as it is printed.  `origin`: how another process makes the same system: a function
-    as `module:name` and its keyword arguments; None: it cannot."""
+    """`bounds`: what else is bounded, as it is printed.  `origin`: how another process makes the same system: a
+    function as `module:name` and its keyword arguments; None: it cannot."""
 
     name: str
     about: str

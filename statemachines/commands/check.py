@@ -107,6 +107,7 @@ def _show(system: System, result: Result, mermaid: bool, test: bool) -> None:
         f"  {result.states:,} states, {result.transitions:,} transitions, depth {len(result.levels) - 1}; "
         f"{sum(result.entries.values()):,} entries; {result.cuts:,} transitions cut at the bounds"
     )
+    print(f"  purity: every entry made twice, {result.rechecked:,} of them again under another hash seed")
     for name, count in result.sometimes.items():
         print(f"  sometimes {name}: {f'in {count:,} states' if count else 'NEVER'}")
     if result.path is not None:

@@ -73,7 +73,7 @@ class ConsumerLocal(msgspec.Struct, frozen=True, gc=False):
 
 
 class Consumer(Actor):
-    """`pings`: how many each borrower sends; `offsets`: the messages of each stream; `faults`: what may happen to it."""
+    """`pings`: how many each borrower sends; `offsets`: the messages of each stream; `faults` may happen."""
 
     def __init__(
         self,
@@ -207,7 +207,7 @@ class Consumer(Actor):
         return Reaction(local, (Envelope(message.borrower, envelope.sender, gone),))
 
     def _wake(self, local: ConsumerLocal, watch: Watch | None) -> Reaction:
-        """What is due fires first, in the order of the deadlines: the ping timeout lies before the lease it may bring."""
+        """What is due fires first, by deadline: the ping timeout lies before the lease it may bring."""
         due: list[Event] = []
         timers = {} if local.party is None else dict(local.party.timers)
         if local.mode is LATER and "ping_timeout" in timers:
@@ -237,9 +237,7 @@ class Consumer(Actor):
 
     def _borrower(self, number: int, epoch: int) -> Party:
         name = fresh(incarnation(self.name, 1), number)
-        return begin(
-            self.fsm, BorrowerRecord(name, GROUP, FILTER, self.registry, self.configuration, epoch=epoch)
-        )
+        return begin(self.fsm, BorrowerRecord(name, GROUP, FILTER, self.registry, self.configuration, epoch=epoch))
 
     def _progress(self, record: Any) -> Iterator[Event]:
         for stream, child in in_order(record.streams):

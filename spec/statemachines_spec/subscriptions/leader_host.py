@@ -1,9 +1,9 @@
 """LeaderHost: a process with a registry and, while it leads, the shipped Leader.
 
-The registry starts a leader on the first `leader_wanted`, hands messages on, and tells whoever talks to a leader that is
-gone.  What a leader asks of the stores is answered within the same transition (`at_once`), or travels as a message that
-is neither lost nor doubled.  Numbers of requests begin anew whenever no answer is outstanding; queues are numbered from
-their head: neither can be told apart by anything the leader does later.
+The registry starts a leader on the first `leader_wanted`, hands messages on, and tells whoever talks to a leader that
+is gone.  What a leader asks of the stores is answered within the same transition (`at_once`), or travels as a message
+that is neither lost nor doubled.  Numbers of requests begin anew whenever no answer is outstanding; queues are
+numbered from their head: neither can be told apart by anything the leader does later.
 """
 
 from __future__ import annotations
@@ -151,11 +151,9 @@ class LeaderHost(Actor):
         if local.party is None:
             return True
         record = local.party.record
-        return (
-            record.registration <= self.registrations
-            and record.grant <= self.grants
-            and record.epoch <= self.epochs
-        )
+        counted = (record.registration, record.grant, record.epoch)
+        most = (self.registrations, self.grants, self.epochs)
+        return all(one <= bound for one, bound in zip(counted, most, strict=True))
 
     def describe(self, local: HostLocal) -> str:
         if local.party is None:
@@ -199,24 +197,23 @@ class LeaderHost(Actor):
         sends: list[Envelope] = []
         calls: list[Envelope] = []
         for event in events:
-            if local.party is None:
+            party = local.party
+            if party is None:
                 break
-            name = local.party.record.id
-            party, effects = advance(self.fsm, local.party, event, name, watch)
+            name = party.record.id
+            party, effects = advance(self.fsm, party, event, name, watch)
+            ended = party.record.status is RESIGNED
             asks = sum(isinstance(effect, Ask) for effect in effects)
-            local = replace(
-                local, party=None if party.record.status is RESIGNED else party, awaited=local.awaited + asks
-            )
+            local = replace(local, party=None if ended else party, awaited=local.awaited + asks)
             for effect in effects:
                 self._perform(name, effect, sends, calls)
             if local.passed and self._is_armed(local, "claim_end"):
                 events.append(ClaimEnd())  # armed for a moment that is over: it fires before anything else
                 local = replace(local, passed=0)
         if local.party is None:
-            local = replace(local, awaited=0, passed=0)
-        else:
-            local = replace(local, party=Party(renumbered(local.party.record, local.awaited), local.party.timers))
-            local = self._settled(local, local.party.record.id)
+            return Reaction(replace(local, awaited=0, passed=0), tuple(sends), tuple(calls))
+        party = Party(renumbered(local.party.record, local.awaited), local.party.timers)
+        local = self._settled(replace(local, party=party), party.record.id)
         return Reaction(local, tuple(sends), tuple(calls))
 
     def _perform(self, name: str, effect: Effect, sends: list[Envelope], calls: list[Envelope]) -> None:

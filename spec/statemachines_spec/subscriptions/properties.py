@@ -1,4 +1,4 @@
-"""Properties of shared subscriptions (S1 to S7 of the settled page), over local states of consumers, leaders, stores."""
+"""Properties of shared subscriptions (S1 to S7 of the settled page), over local states of the components."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from statemachines.kernel import Fsm, Status, in_order
 from statemachines.shared_subscriptions.borrower import BORROWER, CONNECTED, BorrowerStatus
-from statemachines.shared_subscriptions.group_store import Commit
+from statemachines.shared_subscriptions.group_store import Claim, Commit
 from statemachines.shared_subscriptions.leader import LEADER
 from statemachines.shared_subscriptions.leader_record import SERVING, LeaderStatus
 from statemachines.shared_subscriptions.message import UpdateProgress
@@ -17,7 +17,6 @@ from statemachines_spec.subscriptions import consumer, leader_host
 from statemachines_spec.subscriptions.consumer import ConsumerLocal
 from statemachines_spec.subscriptions.leader_host import HostLocal
 from statemachines_spec.subscriptions.stores import StoreLocal, holder
-
 
 # -- views ----------------------------------------------------------------------------------------------------------
 
@@ -92,9 +91,7 @@ def sometimes_served(consumers: tuple[str, ...], streams: tuple[str, ...]) -> tu
     """Against empty models: everybody gets a stream, and two have one at the same time."""
     size = 1 << len(streams)
     each = tuple(
-        Sometimes(
-            f"{name} delivers", "holds a stream under a lease", (View(name, size, may_deliver(streams)),), bool
-        )
+        Sometimes(f"{name} delivers", "holds a stream under a lease", (View(name, size, may_deliver(streams)),), bool)
         for name in consumers
     )
     if len(streams) < 2 or len(consumers) < 2:
@@ -166,7 +163,7 @@ def durable_grows(actor: str, before: Any, event: Any, after: Any) -> bool:
         value = getattr(stored, "value", None)
         if isinstance(value, int) and after.state[key].value < value:
             return False
-        if hasattr(value, "epoch") and after.state[key].value.epoch < value.epoch:
+        if isinstance(value, Claim) and after.state[key].value.epoch < value.epoch:
             return False
     return True
 

@@ -100,4 +100,3 @@ def holder(local: StoreLocal) -> Claim | None:
 def streams(topics: tuple[str, ...], count: int) -> Map[str, StoredStream]:
     """A stream store with `count` messages in the one stream of each topic."""
     return Map({f"0.0/{topic}": StoredStream(topic, 0, 0, count, ((0, 0),)) for topic in topics})
-

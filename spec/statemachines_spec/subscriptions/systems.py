@@ -73,7 +73,7 @@ FAULTS: dict[str, tuple[str, str, type[Event]]] = {
 
 
 def system(name: str, size: str = "ci", variant: str = "settled", without: tuple[str, ...] = ()) -> System:
-    """The system of that name; `without` these deadline orders.  Raises `ConfigurationError` for what does not exist."""
+    """The system of that name; `without` these deadline orders.  Raises `ConfigurationError` for unknown names."""
     if name not in SYSTEMS:
         raise ConfigurationError("system", name, f"unknown; there are: {', '.join(SYSTEMS)}")
     about, sizes = SYSTEMS[name]
@@ -87,9 +87,7 @@ def system(name: str, size: str = "ci", variant: str = "settled", without: tuple
     return msgspec.structs.replace(made, origin=(f"{__name__}:system", arguments))
 
 
-def build(
-    name: str, about: str, setting: Setting, variant: str = "settled", without: tuple[str, ...] = ()
-) -> System:
+def build(name: str, about: str, setting: Setting, variant: str = "settled", without: tuple[str, ...] = ()) -> System:
     """A closed system by its setting."""
     known = [order.name for order in ORDERS]
     for order in without:
@@ -170,8 +168,8 @@ def _bounds(setting: Setting, variant: str) -> dict[str, str]:
         "variant": variant,
         "streams": f"{setting.topics}, {setting.offsets} messages acknowledged one by one in each",
         "borrowers": f"{setting.lives} for each consumer, {setting.pings} pings each",
-        "leaders": f"{setting.registrations} registrations, {setting.grants} grants in an epoch, {setting.epochs} epochs; "
-        f"{setting.leaders} in each of {setting.host_lives} lives of a host",
+        "leaders": f"{setting.registrations} registrations and {setting.grants} grants in an epoch, "
+        f"{setting.epochs} epochs; {setting.leaders} in each of {setting.host_lives} lives of a host",
         "stores": "requests and answers travel" if setting.asks_travel else "answer within the step that asks",
     }
 

@@ -1,4 +1,4 @@
-"""Variants: the settled protocol, and rules of the source that are not safe as written, as substitutions in its tables."""
+"""Variants: the settled protocol, and rules of the source that are unsafe as written, substituted in its tables."""
 
 from __future__ import annotations
 
