@@ -71,10 +71,10 @@ def pytest_function(system: System, path: Path) -> str:
         "",
         "",
         f"def test_{name}() -> None:",
-        f"    system = {function}({given})",
-        "    path = follow(system, SCRIPT)",
+        f"    one = {function}({given})",
+        "    path = follow(one, SCRIPT)",
         f"    assert path.broken == {path.broken!r}",
-        f"    assert replay(system, path).broken == {path.broken!r}",
+        f"    assert replay(one, path).broken == {path.broken!r}",
     ]
     return "\n".join(lines) + "\n"
 

@@ -95,7 +95,8 @@ def _waits(system: System, world: World, name: str, local: Any, event: Any) -> b
 
 def _handled(system: System, world: World, envelope: Envelope) -> Iterator[World]:
     names = [actor.name for actor in system.actors]
-    after, sends, queue = list(world.locals), [], [envelope]
+    after, queue = list(world.locals), [envelope]
+    sends: list[Envelope] = []
     for one in queue:
         number = names.index(identity.node_of(one.to))
         before = after[number]

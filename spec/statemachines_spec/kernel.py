@@ -65,7 +65,7 @@ class Tables(NamedTuple):
     the entry: asked for); `entry`: next local state, bounds of its sends and of its calls in `pool`, broken step
     property; `local` by component and number: bounds of its inputs, pending deadlines, parts of the properties;
     `input`: event, budget, wait, entry + 1; `block` by wait and pending; `message`: digest, dest, lossy, channel;
-    `reads` by property: how many components, which; `table` by property: whether "always", then every combination of views.
+    `reads` by property: how many components, which; `table` by property: whether "always", then every combination.
     """
 
     shape: Any
