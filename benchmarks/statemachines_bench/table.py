@@ -15,7 +15,7 @@ from rich.text import Text
 from statemachines.kernel import ConfigurationError
 from statemachines_bench.row import Row
 
-THEMES: Final = ("dispatch", "simulation", "transport", "reassigning", "judging")
+THEMES: Final = ("dispatch", "simulation", "transport", "reassigning", "judging", "exploring")
 """The modules of this package that have rows, in the order in which they are measured."""
 
 

@@ -181,19 +181,15 @@ def _sizes(small: dict[str, Any], ci: dict[str, Any], large: dict[str, Any]) -> 
 SYSTEMS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
     "late-copies": (
         "no faults but those of the network: copies of old messages come late",
-        _sizes({"network": Network(2)}, {"topics": 2}, {"network": Network(2), "pings": 2}),
+        _sizes({"network": Network(2)}, {"network": Network(3), "topics": 2}, {"pings": 2, "offsets": 1}),
     ),
     "borrower-crash": (
         "a consumer crashes; its streams are handed over when its lease has ended",
-        _sizes(
-            {"crashes": 1, "timeouts": 1},
-            {"network": Network(2), "pings": 2},
-            {"topics": 2},
-        ),
+        _sizes({"crashes": 1, "timeouts": 1}, {"network": Network(2), "pings": 2, "offsets": 1}, {"topics": 2}),
     ),
     "false-timeouts": (
         "pings and borrowers are given up although nobody is dead",
-        _sizes({"timeouts": 1, "lives": 2, "registrations": 3}, {"network": Network(2)}, {"timeouts": 2}),
+        _sizes({"timeouts": 1, "lives": 2, "registrations": 3}, {"network": Network(2), "timeouts": 2}, {"pings": 2}),
     ),
     "pause": (
         "a consumer stands still until its lease, and everything else, has passed",
@@ -201,18 +197,22 @@ SYSTEMS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
     ),
     "unsubscribe": (
         "a consumer unsubscribes while it holds streams",
-        _sizes({"unsubscribes": 1, "offsets": 1}, {"network": Network(2)}, {"topics": 2}),
+        _sizes({"unsubscribes": 1, "offsets": 1}, {"network": Network(2), "pings": 2, "offsets": 2}, {"topics": 2}),
     ),
     "revoke-timeout": (
         "a borrower does not finish a revoke in time",
-        _sizes({"revoke_timeouts": 1}, {"network": Network(2), "lives": 2, "registrations": 3}, {"topics": 2}),
+        _sizes(
+            {"revoke_timeouts": 1},
+            {"network": Network(2), "topics": 2, "pings": 2},
+            {"lives": 2, "registrations": 3},
+        ),
     ),
     "leader-crash": (
         "a leader host crashes; the next leader waits until every lease from before has ended",
         _sizes(
             {"leader_crashes": 1, "host_lives": 2, "epochs": 2, "claims_age": True, "lives": 2, "grants": 2},
             {"network": Network(2)},
-            {"registrations": 3},
+            {"registrations": 3, "pings": 2},
         ),
     ),
     "two-leaders": (
@@ -220,18 +220,18 @@ SYSTEMS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
         _sizes(
             {
                 "hosts": 2, "leader_pauses": 1, "epochs": 2, "claims_age": True, "asks_travel": True, "grants": 1,
-                "network": Network(2), "leaders": 1, "lives": 1,
+                "network": Network(2),
             },
-            {"network": Network(3)},
-            {"lives": 2},
+            {"network": Network(3), "lives": 2},
+            {"network": Network(4)},
         ),
     ),
     "reordering": (
         "a network that loses and doubles nothing, but hands over in any order",
         _sizes(
-            {"network": Network(3, lossy=False, duplicating=False), "topics": 1},
-            {"network": Network(4, lossy=False, duplicating=False)},
-            {"topics": 2},
+            {"network": Network(3, lossy=False, duplicating=False)},
+            {"network": Network(5, lossy=False, duplicating=False), "topics": 2, "pings": 2},
+            {"offsets": 1},
         ),
     ),
 }  # fmt: skip
