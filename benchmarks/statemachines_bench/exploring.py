@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 from statemachines_bench.row import Pair, Ratio, Row
 
 LARGE = ("borrower-crash", "ci")
 """System and size that is explored whole."""
 MEDIUM = ("leader-crash", "small")
 """What pure Python explores whole."""
+SPIN = ("pause", "small")
+"""What SPIN explores whole, from the same entries."""
 PREFIX = 20_000
 """States that the plainest search explores: of the large system it would take several minutes."""
 
@@ -40,6 +45,25 @@ def prepare_plain() -> Pair:
     return Pair(lambda: rate(*MEDIUM, "plain"), lambda: plainest(*MEDIUM))
 
 
+def prepare_spin() -> Pair:
+    from statemachines_spec.entries import Entries
+    from statemachines_spec.explore import explore
+    from statemachines_spec.promela import judge
+    from statemachines_spec.subscriptions.systems import system
+
+    entries = Entries(system(*SPIN))
+    states = explore(entries.system, entries=entries, engine="plain", hashing=False).states
+
+    def spin() -> float:
+        with TemporaryDirectory() as folder:
+            counts = judge(entries, Path(folder))
+        assert counts.states == states
+        return counts.states / counts.seconds
+
+    rate("revoke-timeout", "small", "compiled")
+    return Pair(lambda: rate(*LARGE, "compiled"), spin)
+
+
 ROWS = (
     Row(
         name="explore",
@@ -60,5 +84,13 @@ ROWS = (
         ratio=Ratio.OURS_OVER_BASELINE,
         at_least=3,
         aim="70 000 states / s",
+    ),
+    Row(
+        name="explore-spin",
+        about=f"exploring {LARGE[0]} ({LARGE[1]}), against SPIN's search alone (generated C, breadth first)",
+        unit="states / s",
+        baseline_name=f"SPIN on the entries of {SPIN[0]} ({SPIN[1]})",
+        prepare=prepare_spin,
+        ratio=Ratio.OURS_OVER_BASELINE,
     ),
 )

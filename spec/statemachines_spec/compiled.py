@@ -42,7 +42,8 @@ from statemachines_spec.layout import Layout
 from statemachines_spec.mirror import Mirror
 from statemachines_spec.moves import Moves, State
 
-LOAD_MAX, GROWTH = 0.76, 1.42
+FILLING = {1: (0.76, 1.42), 2: (0.86, 1.28)}
+"""By words of a state: how full the table gets, and by how much it then grows: at most 23 and 40 bytes a state."""
 TABLE_FIRST = 1 << 14
 CHUNK_STATES = 100_000
 REDO_MAX = 1 << 16
@@ -185,7 +186,9 @@ class CompiledWalker:
         control[AT], control[END] = 0, len(waiting)
 
     def _walk(self) -> int:
-        self.control[LIMIT] = min(self.states_max + MOVES_MAX, int(LOAD_MAX * (self.table.size // self.layout.words)))
+        self.control[LIMIT] = min(
+            self.states_max + MOVES_MAX, int(FILLING[self.layout.words][0] * (self.table.size // self.layout.words))
+        )
         why: int = kernel.walk(
             self._tables(), self.states, self.table, self.control, self.missing, self.redo, self.work, self.keys,
             self.places, self.room, self.sums, self.found,
@@ -200,7 +203,7 @@ class CompiledWalker:
     def _grow(self) -> None:
         if self.count + MOVES_MAX >= self.states_max:
             raise MemoryError(f"{self.states_max} states")
-        places = int(self.table.size // self.layout.words * GROWTH) + 4 * MOVES_MAX
+        places = int(self.table.size // self.layout.words * FILLING[self.layout.words][1]) + 4 * MOVES_MAX
         self._rebuild(places)
 
     def _rebuild(self, places: int) -> None:
@@ -212,7 +215,7 @@ class CompiledWalker:
         """Wider fields where numbers no longer fit: every state is packed anew."""
         entries = self.entries
         largest = [len(one.locals) - 1 for one in entries.components]
-        largest += [one.limit for one in entries.system.budgets]
+        largest += [one.limit for one in entries.system.spendable]
         largest += [len(entries.envelopes) - 1] * entries.system.network.in_flight
         layout = self.layout.grown(largest)
         if layout is self.layout:
@@ -227,7 +230,7 @@ class CompiledWalker:
             self.states = np.empty((self.states_max + MOVES_MAX, layout.words), np.uint64)
         self.states[:count] = words
         del before, words
-        self._rebuild(max(self.table.size // old.words, int(count / LOAD_MAX * GROWTH)))
+        self._rebuild(max(self.table.size // old.words, int(count / FILLING[layout.words][0]) + 4 * MOVES_MAX))
 
     def _spaces(self, width: int) -> None:
         """What the kernel works in."""

@@ -150,7 +150,10 @@ class Entries:
     def _spontaneous(self, actor: Actor, local: Any) -> Iterator[Spontaneous]:
         system = self.system
         for event in actor.inputs(local):
-            budget = next((number for number, one in enumerate(system.budgets) if one.spends(actor.name, event)), FREE)
+            spends = next((one for one in system.budgets if one.spends(actor.name, event)), None)
+            if spends is not None and not spends.limit:
+                continue
+            budget = FREE if spends is None else system.spendable.index(spends)
             waiting = tuple(order.waiting(actor.name, local, event) for order in system.orders)
             yield Spontaneous(self.envelope(Envelope("", actor.name, event)), budget, self._waiting_of(waiting))
 

@@ -82,7 +82,7 @@ class Mirror:
         network = system.network
         return np.array(
             [
-                len(self.entries.components), len(system.budgets), network.in_flight, network.lossy,
+                len(self.entries.components), len(system.spendable), network.in_flight, network.lossy,
                 network.duplicating, network.ordered, self.hashing, layout.words,
             ],
             np.int64,

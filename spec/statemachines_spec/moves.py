@@ -69,13 +69,13 @@ class Moves:
         self.entries = entries
         self.network = system.network
         self.width = len(entries.components)
-        self.budgets = len(system.budgets)
+        self.budgets = len(system.spendable)
         self.net = self.width + self.budgets
 
     def first(self) -> State:
         """The initial state."""
         system = self.entries.system
-        return (*self.entries.start, *(one.limit for one in system.budgets), *(0,) * self.network.in_flight)
+        return (*self.entries.start, *(one.limit for one in system.spendable), *(0,) * self.network.in_flight)
 
     def of(self, state: State) -> Iterator[Move]:
         """Every transition, in a fixed order."""

@@ -43,7 +43,7 @@ class PlainWalker:
         system = entries.system
         self.hits = [0] * len(system.over_states)
         self.levels = [0, 1]
-        self._width, self._budgets = len(entries.components), len(system.budgets)
+        self._width, self._budgets = len(entries.components), len(system.spendable)
         self._shifts = [NET_BITS + BUDGET_BITS * self._budgets + LOCAL_BITS * n for n in range(self._width)]
         self._budget_shifts = [NET_BITS + BUDGET_BITS * n for n in range(self._budgets)]
         self._nets: list[State] = []

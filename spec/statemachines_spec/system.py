@@ -62,6 +62,11 @@ class System(msgspec.Struct, frozen=True):
         return self
 
     @property
+    def spendable(self) -> tuple[Budget, ...]:
+        """The budgets that are part of a state: an event whose budget is 0 never happens."""
+        return tuple(budget for budget in self.budgets if budget.limit)
+
+    @property
     def over_states(self) -> tuple[Always | Sometimes, ...]:
         """The properties that are read in states."""
         return tuple(one for one in self.properties if not isinstance(one, Stepwise))
