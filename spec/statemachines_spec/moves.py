@@ -12,6 +12,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from statemachines_spec.entries import CUT, FAILED, FREE, WAITS, Entries
+from statemachines_spec.network import Network
 
 State = tuple[int, ...]
 
@@ -64,10 +65,11 @@ class Cascade(NamedTuple):
 class Moves:
     """The transitions of a system, one state at a time."""
 
-    def __init__(self, entries: Entries) -> None:
+    def __init__(self, entries: Entries, network: Network | None = None) -> None:
+        """`network`: another than the system's."""
         system = entries.system
         self.entries = entries
-        self.network = system.network
+        self.network = system.network if network is None else network
         self.width = len(entries.components)
         self.budgets = len(system.spendable)
         self.net = self.width + self.budgets

@@ -51,6 +51,15 @@ class Stepwise(msgspec.Struct, frozen=True):
     holds: Callable[[str, Any, Any, Any], bool]
 
 
+class Eventually(msgspec.Struct, frozen=True):
+    """Wherever `open(*values of the views)`, an obligation is open; it must be met once faults stop (`liveness`)."""
+
+    name: str
+    text: str
+    views: tuple[View, ...]
+    open: Callable[..., bool]
+
+
 Property = Always | Sometimes | Stepwise
 
 NO_ERROR = "no-error"

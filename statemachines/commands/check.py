@@ -29,6 +29,7 @@ def check(
     states_max: Annotated[int, typer.Option(min=1000, help="Give up beyond so many states.")] = 400_000_000,
     mermaid: Annotated[bool, typer.Option("--mermaid", help="Show a counterexample as a sequence diagram.")] = False,
     test: Annotated[bool, typer.Option("--test", help="Show a counterexample as a pytest function.")] = False,
+    live: Annotated[bool, typer.Option("--live", help="Obligations under weak fairness too; for small sizes.")] = False,
     certificate: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Check what this certificate says, and compare.")
     ] = None,
@@ -50,12 +51,14 @@ def check(
     if protocol == "list":
         _list(json)
         return
-    results = []
+    results, met = [], True
     for one in _chosen(protocol, system or [], size, variant, tuple(without or ())):
         result = _explore(one, engine, states_max)
         results.append(result)
         if not json:
             _show(one, result, mermaid, test)
+        if live and result.held and result.ended == "complete":
+            met = _live(one, json) and met
         if certify is not None and result.held and result.ended == "complete":
             path = certificates.write(certify, size, variant, result)
             print(f"certificate: {path}", file=sys.stderr)
@@ -63,7 +66,7 @@ def check(
             break
     if json:
         print(msgspec.json.encode([_for_programs(result) for result in results]).decode())
-    if not all(result.held for result in results):
+    if not met or not all(result.held for result in results):
         raise typer.Exit(Exit.VIOLATED)
     if not all(result.ended == "complete" and result.shown for result in results):
         raise typer.Exit(Exit.INCONCLUSIVE)
@@ -125,6 +128,25 @@ def _show(system: System, result: Result, mermaid: bool, test: bool) -> None:
     else:
         why = "interrupted" if result.ended == "interrupted" else "out of room"
         print(f"  PARTIAL ({why}): nothing broke so far, and the bounds were not reached: {names}")
+
+
+def _live(system: System, json: bool) -> bool:
+    """Print what came of the obligations (on stderr, where stdout is for programs)."""
+    from statemachines_spec import counterexample
+    from statemachines_spec.liveness import live
+    from statemachines_spec.subscriptions.systems import obligations_of
+
+    out = sys.stderr if json else sys.stdout
+    results = live(system, obligations_of(system))
+    for one in results:
+        claimed = f", nothing claimed of {one.bounded} parts cut at the bounds" if one.bounded else ""
+        if one.way is None or one.then is None or one.round is None:
+            print(f"  eventually {one.name}: {one.text}: open in {one.open_states:,} states{claimed}", file=out)
+            continue
+        print(f"  VIOLATED {one.name}: {one.text}; a run after which it never happens:", file=out)
+        for title, path in (("", one.way), ("without faults:", one.then), ("again and again:", one.round)):
+            print("\n".join(filter(None, (title, counterexample.text(path)))), file=out)
+    return all(one.held for one in results)
 
 
 def _for_programs(result: Result) -> dict[str, object]:

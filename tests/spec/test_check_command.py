@@ -141,3 +141,9 @@ def test_what_broke_gets_no_certificate(gapless, tmp_path):
         str(tmp_path),
     )
     assert not list(tmp_path.iterdir())
+
+
+def test_obligations_are_judged_on_demand(gapless):
+    code, out, _ = gapless("check", "shared_subscriptions", "--system", "revoke-timeout", "--live")
+    assert code == 0
+    assert "eventually L3 leader-1: revoking leads to none: open in 480 states" in out

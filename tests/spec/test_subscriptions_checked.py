@@ -105,7 +105,7 @@ def test_the_settled_borrower_does_not_go_that_way(as_written):
         replace(leg, turns=tuple(replace(turn, steps=tuple(map(settled, turn.steps))) for turn in leg.turns))
         for leg in result.path.legs
     ]
-    with pytest.raises(GaplessError, match="step 1.: consumer-.~1/1 came to"):
+    with pytest.raises(GaplessError, match=r"step 1.: consumer-.~1/1 came to"):
         replay(one, replace(result.path, legs=tuple(legs)))
 
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from statemachines.kernel import Fsm, Status, in_order
-from statemachines.shared_subscriptions.borrower import BORROWER, CONNECTED, BorrowerStatus
+from statemachines.shared_subscriptions.borrower import BORROWER, CONNECTED, CONNECTING, UNSUBSCRIBING, BorrowerStatus
 from statemachines.shared_subscriptions.group_store import Claim, Commit
 from statemachines.shared_subscriptions.leader import LEADER
 from statemachines.shared_subscriptions.leader_record import SERVING, LeaderStatus
 from statemachines.shared_subscriptions.message import UpdateProgress
 from statemachines.shared_subscriptions.stream import ABSENT, GRANTED, REVOKING
-from statemachines_spec.property import Always, Property, Sometimes, Stepwise, View
+from statemachines_spec.property import Always, Eventually, Property, Sometimes, Stepwise, View
 from statemachines_spec.subscriptions import consumer, leader_host
 from statemachines_spec.subscriptions.consumer import ConsumerLocal
 from statemachines_spec.subscriptions.leader_host import HostLocal
@@ -101,6 +101,49 @@ def sometimes_served(consumers: tuple[str, ...], streams: tuple[str, ...]) -> tu
     return (*each, both)
 
 
+# -- obligations ----------------------------------------------------------------------------------------------------
+
+
+def obligations(consumers: Iterable[str], hosts: Iterable[str]) -> tuple[Eventually, ...]:
+    """L1, L2, L3, L7: what is open at one component, and is met once faults stop."""
+    return (
+        *(
+            Eventually(f"L1 {name}", "connecting leads to connected", (View(name, 2, _is(CONNECTING)),), bool)
+            for name in consumers
+        ),
+        *(
+            Eventually(f"L7 {name}", "unsubscribing ends", (View(name, 2, _is(UNSUBSCRIBING)),), bool)
+            for name in consumers
+        ),
+        *(
+            Eventually(f"L2 {name}", "granting leads to granted", (View(name, 2, _has(ASSIGNED_GRANTING)),), bool)
+            for name in hosts
+        ),
+        *(
+            Eventually(f"L3 {name}", "revoking leads to none", (View(name, 2, _has(TAKING_BACK)),), bool)
+            for name in hosts
+        ),
+    )
+
+
+ASSIGNED_GRANTING, TAKING_BACK = ("granting",), ("revoking", "revoked")
+
+
+def _is(status: BorrowerStatus) -> Callable[[ConsumerLocal], int]:
+    return lambda local: int(local.party is not None and local.party.record.status is status)
+
+
+def _has(statuses: tuple[str, ...]) -> Callable[[HostLocal], int]:
+    """Whether some assignment of the leader is in one of these statuses."""
+
+    def view(local: HostLocal) -> int:
+        if local.party is None:
+            return 0
+        return int(any(one.status.value in statuses for _, one in in_order(local.party.record.assignments)))
+
+    return view
+
+
 # -- over steps -----------------------------------------------------------------------------------------------------
 
 _RANK: dict[Status, int] = {
@@ -185,6 +228,7 @@ __all__ = [
     "STEPWISE",
     "declared",
     "exclusive",
+    "obligations",
     "one_leader",
     "sometimes_served",
 ]

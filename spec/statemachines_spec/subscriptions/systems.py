@@ -18,6 +18,7 @@ from statemachines.shared_subscriptions.member import ExpiryTimer
 from statemachines.shared_subscriptions.stream_store import StreamStore
 from statemachines_spec.actor import Crash, Pause
 from statemachines_spec.network import Network
+from statemachines_spec.property import Eventually
 from statemachines_spec.subscriptions import properties
 from statemachines_spec.subscriptions.consumer import Consumer
 from statemachines_spec.subscriptions.leader_host import STORE_TIMERS, LeaderHost
@@ -85,6 +86,13 @@ def system(name: str, size: str = "ci", variant: str = "settled", without: tuple
     if without:
         arguments["without"] = without
     return msgspec.structs.replace(made, origin=(f"{__name__}:system", arguments))
+
+
+def obligations_of(made: System) -> tuple[Eventually, ...]:
+    """What must be met sooner or later in a system of these actors."""
+    consumers = [actor.name for actor in made.actors if isinstance(actor, Consumer)]
+    hosts = [actor.name for actor in made.actors if isinstance(actor, LeaderHost)]
+    return properties.obligations(consumers, hosts)
 
 
 def build(name: str, about: str, setting: Setting, variant: str = "settled", without: tuple[str, ...] = ()) -> System:
