@@ -22,6 +22,7 @@ from statemachines_spec.replay import replay
 from statemachines_spec.subscriptions.consumer import Consumer
 from statemachines_spec.subscriptions.leader_host import LeaderHost
 from statemachines_spec.subscriptions.orders import ORDERS
+from statemachines_spec.subscriptions.stores import Store
 from statemachines_spec.subscriptions.systems import SYSTEMS, Setting, build, system
 from statemachines_spec.variant import substituted
 
@@ -171,6 +172,23 @@ def test_every_deadline_order_is_printed_with_its_relation():
 
 def test_handing_over_at_once_is_not_exclusive():
     assert not explore(system("borrower-crash", "small", "at_once"), **PLAIN).always["S5"]
+
+
+def test_a_store_whose_time_stands_still_lets_two_leaders_write():
+    """A claim that was renewed must not look as it did before: the store's time tells batches apart."""
+
+    class Standing(Store):
+        def react(self, local, envelope, watch=None):
+            reaction = super().react(local, envelope, watch)
+            return msgspec.structs.replace(reaction, local=replace(reaction.local, commits=0))
+
+    about, sizes = SYSTEMS["two-leaders"]
+    one = build("two-leaders", about, replace(Setting(), **sizes["small"], roots=1, offsets=1))
+    stores = [actor for actor in one.actors if isinstance(actor, Store)]
+    standing = Standing(stores[0].service, at_once=False, ages=True, roots=1)
+    actors = tuple(standing if actor is stores[0] else actor for actor in one.actors)
+    result = explore(replace(one, actors=actors), hashing=False, **PLAIN)
+    assert result.path.broken == "S3"
 
 
 # -- broken tables --------------------------------------------------------------------------------------------------

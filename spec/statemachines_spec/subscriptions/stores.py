@@ -23,16 +23,18 @@ class Age(Event, frozen=True, gc=False):
 
 
 class StoreLocal(msgspec.Struct, frozen=True, gc=False):
-    """What the service keeps; `aged`: its claim is older than the TTL; `appended` by the environment so far."""
+    """What the service keeps; `commits` so far, which are its time, so that no two batches carry the same one; `aged`:
+    its claim is older than the TTL; `appended` by the environment so far."""
 
     state: Any
+    commits: int = 0
     aged: bool = False
     appended: int = 0
 
 
 class Store(Actor):
     """`at_once`: answers within the transition that asks; `ages`: a claim may grow old; `appends`: topics that get one
-    message each, in this order, while the system runs."""
+    message each, in this order, while the system runs; `roots`: how many batches a group commits after its claim."""
 
     def __init__(
         self,
@@ -42,6 +44,7 @@ class Store(Actor):
         ages: bool = False,
         state: Any = None,
         appends: tuple[str, ...] = (),
+        roots: int = 0,
     ) -> None:
         super().__init__(service.name)
         self.service = service
@@ -49,6 +52,7 @@ class Store(Actor):
         self.ages = ages
         self.state = service.initial() if state is None else state
         self.appends = appends
+        self.roots = roots
 
     def initial(self) -> StoreLocal:
         return StoreLocal(self.state)
@@ -66,12 +70,14 @@ class Store(Actor):
         if isinstance(event, Age):
             return self._age(local)
         assert isinstance(event, Request)
-        late = local.aged and isinstance(event, Read)
-        state, answers = self.service.apply(local.state, event, LATE_NS if late else 0)
+        now_ns = LATE_NS if local.aged and isinstance(event, Read) else local.commits + isinstance(event, Commit)
+        state, answers = self.service.apply(local.state, event, now_ns)
         if isinstance(event, Append):
             return Reaction(replace(local, state=state, appended=local.appended + 1))
-        renewed = isinstance(event, Commit) and isinstance(answers[0], Committed)
-        after = replace(local, state=state, aged=local.aged and not renewed)
+        if isinstance(event, Commit) and isinstance(answers[0], Committed):
+            after = replace(local, state=state, commits=local.commits + 1, aged=False)
+        else:
+            after = replace(local, state=state)
         back = tuple(Envelope(self.name, envelope.sender, answer) for answer in answers)
         return Reaction(after, (), back) if self.at_once else Reaction(after, back)
 
@@ -81,6 +87,10 @@ class Store(Actor):
         assert claim is not None
         passed = Envelope("", node_of(claim.leader), ClaimPassed(claim.leader, claim.epoch))
         return Reaction(replace(local, aged=True), (), (passed,))
+
+    def within(self, local: StoreLocal) -> bool:
+        roots = (stored.value for key, stored in in_order(local.state) if key.endswith(":root"))
+        return all(root <= self.roots for root in roots)
 
     def describe(self, local: StoreLocal) -> str:
         if self.name != GROUP_STORE:

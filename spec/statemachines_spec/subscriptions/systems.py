@@ -34,6 +34,7 @@ class Setting(msgspec.Struct, frozen=True):
     """How many of what.
 
     `consumers` and `hosts` (leader hosts) take part, over `topics` streams of `offsets` messages; `network`;
+    `roots` batches are committed after a claim was taken (0: none is, and no progress becomes durable);
     `lives` borrowers each consumer makes, `pings` each of them sends; `registrations`, `grants`, `epochs` of leaders;
     `host_lives` of a leader host and `leaders` it starts in each; faults: how often all together.
     """
@@ -52,6 +53,7 @@ class Setting(msgspec.Struct, frozen=True):
     leaders: int = 1
     asks_travel: bool = False
     claims_age: bool = False
+    roots: int = 0
     crashes: int = 0
     leader_crashes: int = 0
     timeouts: int = 0
@@ -107,7 +109,7 @@ def build(name: str, about: str, setting: Setting, variant: str = "settled", wit
     hosts = tuple(_host(number, setting, variant) for number in range(setting.hosts))
     at_once = not setting.asks_travel
     stores = (
-        Store(GroupStore(), at_once=at_once, ages=setting.claims_age),
+        Store(GroupStore(), at_once=at_once, ages=setting.claims_age, roots=setting.roots),
         Store(StreamStore(1), at_once=at_once, state=streams(topics, max(1, setting.offsets))),
     )
     names, leaders = tuple(one.name for one in consumers), tuple(one.name for one in hosts)
@@ -150,7 +152,8 @@ def _consumer(number: int, setting: Setting, variant: str) -> Consumer:
 
 def _host(number: int, setting: Setting, variant: str) -> LeaderHost:
     faults = (*((Crash,) if setting.leader_crashes else ()), *((Pause,) if setting.leader_pauses else ()))
-    silent = [timer for timer in STORE_TIMERS if not (timer == "claim_end" and setting.claims_age)]
+    fires = {"claim_end": setting.claims_age, "commit": setting.roots > 0}
+    silent = [timer for timer in STORE_TIMERS if not fires.get(timer, False)]
     return LeaderHost(
         f"leader-{number + 1}",
         configuration(variant),
@@ -179,6 +182,7 @@ def _bounds(setting: Setting, variant: str) -> dict[str, str]:
         "leaders": f"{setting.registrations} registrations and {setting.grants} grants in an epoch, "
         f"{setting.epochs} epochs; {setting.leaders} in each of {setting.host_lives} lives of a host",
         "stores": "requests and answers travel" if setting.asks_travel else "answer within the step that asks",
+        "commits": f"{setting.roots} batches after a claim was taken",
     }
 
 
@@ -219,8 +223,8 @@ SYSTEMS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
         "a leader host crashes; the next leader waits until every lease from before has ended",
         _sizes(
             {"leader_crashes": 1, "host_lives": 2, "epochs": 2, "claims_age": True, "lives": 2, "grants": 2},
-            {"network": Network(2)},
-            {"registrations": 3, "pings": 2},
+            {"network": Network(2), "roots": 1, "offsets": 1},
+            {"registrations": 3},
         ),
     ),
     "two-leaders": (
@@ -230,7 +234,7 @@ SYSTEMS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
                 "hosts": 2, "leader_pauses": 1, "epochs": 2, "claims_age": True, "asks_travel": True, "grants": 1,
                 "network": Network(2),
             },
-            {"network": Network(3), "lives": 2},
+            {"network": Network(3), "lives": 2, "roots": 1, "offsets": 1},
             {"network": Network(4)},
         ),
     ),
