@@ -129,6 +129,8 @@ def explore(
 
 
 def _compiled(entries: Entries, states_max: int, hashing: bool) -> Walker:
+    if find_spec("numba") is None:
+        raise ModuleNotFoundError("the compiled walker needs numba", name="numba")
     from statemachines_spec.compiled import CompiledWalker
 
     return CompiledWalker(entries, states_max=states_max, hashing=hashing)

@@ -12,7 +12,7 @@ from statemachines.shared_subscriptions.leader import LEADER
 from statemachines_spec.liveness import live
 from statemachines_spec.property import Eventually, View
 from statemachines_spec.subscriptions.leader_host import LeaderHost
-from statemachines_spec.subscriptions.systems import obligations_of, system
+from statemachines_spec.subscriptions.systems import Setting, build, obligations_of, system
 from statemachines_spec.variant import substituted
 
 
@@ -64,9 +64,9 @@ def test_going_round_for_ever_is_found():
     assert {getattr(event, "n", 0) for event in taken} >= {10, 20}
 
 
-@pytest.mark.parametrize("name", ["revoke-timeout", "unsubscribe"])
-def test_the_shipped_machines_meet_their_obligations(name):
-    one = system(name, "small")
+@pytest.mark.parametrize("setting", [Setting(revoke_timeouts=1), Setting(unsubscribes=1)], ids=["revokes", "leaving"])
+def test_the_shipped_machines_meet_their_obligations(setting):
+    one = build("live", "", setting)
     results = live(one, obligations_of(one))
     assert all(result.held for result in results)
     assert sum(result.open_states > 0 for result in results) >= 4
