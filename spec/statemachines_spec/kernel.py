@@ -1,5 +1,6 @@
 """Kernel: the compiled inner loops of the walker (numba).  What they mean stands in `moves`, in plain Python.
 
+All of it is one file, since what numba keeps compiled follows changes of the file it is in, and of no other.
 Everything is integers in few arrays, since numba's time to compile grows with their number.  A state whose entries are
 not all known yet is put aside as a whole: none of its transitions counts until Python has filled the entries in and the
 state is expanded again.
