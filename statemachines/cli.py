@@ -15,7 +15,7 @@ from typing import Annotated, Final
 import typer
 
 from statemachines import __version__
-from statemachines.commands import analysis, demo, group, node, simulation
+from statemachines.commands import analysis, check, demo, group, node, simulation
 from statemachines.commands.exits import Exit
 from statemachines.kernel import GaplessError, InvariantViolated
 
@@ -179,5 +179,6 @@ app.command()(simulation.simulate)
 app.command()(simulation.replay)
 app.command()(simulation.campaign)
 app.command()(analysis.analyze)
+app.command()(check.check)
 app.add_typer(node.app, name="node")
 app.add_typer(group.app, name="group")

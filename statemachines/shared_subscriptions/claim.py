@@ -248,7 +248,7 @@ def begin(record: LeaderRecord, time_ns: int, now_ns: int) -> tuple[LeaderRecord
     """The claim is ours: arm its end, its heartbeat and the grace, and load."""
     trial = trial_of(record)
     configuration = record.configuration
-    record = replace(record, claim=Stored(trial.claim, time_ns), trial=None)
+    record = replace(record, claim=Stored(trial.claim, time_ns), trial=None, holder="", askers=Map())
     effects: Effects = (
         SetTimer("claim_end", trial.sent_at_ns + configuration.claim_by_own_clock_ns()),
         SetTimer("heartbeat", trial.sent_at_ns + configuration.claim_heartbeat_ms * MS),

@@ -1,0 +1,75 @@
+"""Certificates: what an exploration of the shipped machines came to, kept so that anybody can check it again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from statemachines.kernel import ConfigurationError
+from statemachines_spec.explore import Result
+from statemachines_spec.subscriptions import systems
+from statemachines_spec.system import System
+
+COMPARED = (
+    "bounds", "states", "transitions", "cuts", "terminal", "levels", "edges", "entries", "locals", "messages", "always",
+    "sometimes",
+)  # fmt: skip
+"""What a second exploration must agree on: bounds and deadline orders, counts, states by depth, the edge hash (whatever
+the order of discovery), entries and local states by component, verdicts."""
+
+
+class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The system and what was found; see `Result` for the fields."""
+
+    protocol: str
+    system: str
+    size: str
+    variant: str
+    bounds: dict[str, str]
+    states: int
+    transitions: int
+    cuts: int
+    terminal: int
+    levels: tuple[int, ...]
+    edges: str
+    entries: dict[str, int]
+    locals: dict[str, int]
+    messages: int
+    always: dict[str, bool]
+    sometimes: dict[str, int]
+
+
+def write(folder: Path, size: str, variant: str, result: Result) -> Path:
+    """Keep `result` in `folder`; its file."""
+    fields = {field: getattr(result, field) for field in COMPARED}
+    kept = Certificate(protocol="shared_subscriptions", system=result.system, size=size, variant=variant, **fields)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{result.system}-{size}.json"
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(kept), indent=1) + b"\n")
+    return path
+
+
+def read(path: Path) -> Certificate:
+    """The certificate in a file; raises `ConfigurationError` for a file that is none."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Certificate)
+    except msgspec.DecodeError as error:
+        raise ConfigurationError("certificate", str(path), f"is not one: {error}") from error
+
+
+def system_of(kept: Certificate) -> System:
+    """The system that the certificate is about."""
+    if kept.protocol != "shared_subscriptions":
+        raise ConfigurationError("protocol", kept.protocol, "must be shared_subscriptions")
+    return systems.system(kept.system, kept.size, kept.variant)
+
+
+def differences(kept: Certificate, result: Result) -> list[str]:
+    """Where a second exploration does not agree, one line each."""
+    lines = []
+    for field in COMPARED:
+        old, new = getattr(kept, field), getattr(result, field)
+        if old != new:
+            lines.append(f"{field}: the certificate says {old}, this exploration {new}")
+    return lines

@@ -1,0 +1,51 @@
+"""Layout: a global state as one or two 64-bit words; fields get wider as numbers grow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from statemachines.kernel import ConfigurationError
+
+WORD_BITS = 64
+
+
+class Layout:
+    """Where each field lies: `word`, `shift` and `bits` by field.  Raises `ConfigurationError` beyond two words."""
+
+    def __init__(self, bits: Sequence[int]) -> None:
+        self.bits = tuple(bits)
+        used = [0, 0]
+        word, shift = [], []
+        for width in self.bits:
+            place = 0 if used[0] + width <= WORD_BITS else 1
+            if used[place] + width > WORD_BITS:
+                raise ConfigurationError(
+                    "size of a state",
+                    sum(self.bits),
+                    "must fit into two words of 64 bits; fewer places or smaller bounds",
+                )
+            word.append(place)
+            shift.append(used[place])
+            used[place] += width
+        self.word = tuple(word)
+        self.shift = tuple(shift)
+        self.words = 2 if used[1] else 1
+
+    def grown(self, largest: Sequence[int]) -> Layout:
+        """This layout, or one with room for these values of the fields."""
+        wanted = [max(bits, value.bit_length()) for bits, value in zip(self.bits, largest, strict=True)]
+        return self if tuple(wanted) == self.bits else Layout(wanted)
+
+    def pack(self, state: Sequence[int]) -> tuple[int, ...]:
+        """The words of a state."""
+        words = [0] * self.words
+        for value, word, shift in zip(state, self.word, self.shift, strict=True):
+            words[word] |= value << shift
+        return tuple(words)
+
+    def unpack(self, words: Sequence[int]) -> tuple[int, ...]:
+        """The fields of a state."""
+        return tuple(
+            int(words[word]) >> shift & (1 << bits) - 1
+            for word, shift, bits in zip(self.word, self.shift, self.bits, strict=True)
+        )

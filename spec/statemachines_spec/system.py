@@ -1,0 +1,95 @@
+"""System: a closed system, declared in a few lines: actors, network, budgets, orders, properties, bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from statemachines.kernel import ConfigurationError
+from statemachines_spec.actor import Actor, Observer
+from statemachines_spec.network import Network
+from statemachines_spec.order import Order
+from statemachines_spec.property import COMBINATIONS_MAX, Always, Property, Sometimes, Stepwise
+
+
+class Budget(msgspec.Struct, frozen=True):
+    """Events for which `spends(actor, event)` happen at most `limit` times in a run, all together."""
+
+    name: str
+    limit: int
+    spends: Callable[[str, Any], bool]
+
+
+class System(msgspec.Struct, frozen=True):
+    """`bounds`: what else is bounded, as it is printed.  `origin`: how another process makes the same system: a
+    function as `module:name` and its keyword arguments; None: it cannot."""
+
+    name: str
+    about: str
+    actors: tuple[Actor, ...]
+    network: Network
+    properties: tuple[Property, ...] = ()
+    budgets: tuple[Budget, ...] = ()
+    orders: tuple[Order, ...] = ()
+    bounds: dict[str, str] = {}
+    origin: tuple[str, dict[str, Any]] | None = None
+
+    def check(self) -> System:
+        """Itself; raises `ConfigurationError` where names clash or a property reads what is not there."""
+        self.network.check()
+        names = [actor.name for actor in self.actors]
+        for name in names:
+            if names.count(name) > 1:
+                raise ConfigurationError("actors", name, "two components have this name")
+        for budget in self.budgets:
+            if not 0 <= budget.limit <= 255:
+                raise ConfigurationError(f"budget {budget.name!r}", budget.limit, "must lie between 0 and 255")
+        for one in self.properties:
+            if isinstance(one, Stepwise):
+                continue
+            combinations = 1
+            for view in one.views:
+                combinations *= view.size
+                if view.actor not in names:
+                    raise ConfigurationError(
+                        f"property {one.name!r}", view.actor, f"no such component; there are: {', '.join(names)}"
+                    )
+            if combinations > COMBINATIONS_MAX:
+                rule = f"its views have more than {COMBINATIONS_MAX} combinations; make them coarser"
+                raise ConfigurationError(f"property {one.name!r}", combinations, rule)
+        return self
+
+    @property
+    def spendable(self) -> tuple[Budget, ...]:
+        """The budgets that are part of a state: an event whose budget is 0 never happens."""
+        return tuple(budget for budget in self.budgets if budget.limit)
+
+    @property
+    def over_states(self) -> tuple[Always | Sometimes, ...]:
+        """The properties that are read in states."""
+        return tuple(one for one in self.properties if not isinstance(one, Stepwise))
+
+    @property
+    def over_steps(self) -> tuple[Stepwise, ...]:
+        """The properties that are read in steps."""
+        return tuple(one for one in self.properties if isinstance(one, Stepwise))
+
+    @property
+    def observers(self) -> tuple[Observer, ...]:
+        """The components that are properties with memory."""
+        return tuple(actor for actor in self.actors if isinstance(actor, Observer))
+
+    def described(self) -> dict[str, str]:
+        """The bounds, one line each, as they are printed beside every verdict."""
+        lines = {"actors": ", ".join(actor.name for actor in self.actors), "network": str(self.network)}
+        for budget in self.budgets:
+            lines[f"at most: {budget.name}"] = str(budget.limit)
+        lines.update(self.bounds)
+        for actor in self.actors:
+            if actor.silent:
+                lines[f"{actor.name}: timers that never fire"] = ", ".join(sorted(actor.silent))
+        for order in self.orders:
+            lines[f"deadline order: {order.name}"] = order.relation
+        return lines

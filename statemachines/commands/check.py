@@ -1,0 +1,212 @@
+"""`gapless check`: explore the shipped machines exhaustively within bounds."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from statemachines.commands.exits import Exit
+from statemachines.kernel import ConfigurationError
+
+if TYPE_CHECKING:
+    from statemachines_spec.explore import Result, Walker
+    from statemachines_spec.system import System
+
+
+def check(
+    protocol: Annotated[str, typer.Argument(metavar="PROTOCOL", help="shared_subscriptions, or `list`.")] = "",
+    system: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this system; may be repeated.")] = None,
+    size: Annotated[str, typer.Option(help="small (seconds), ci (a million states and more), large.")] = "small",
+    variant: Annotated[str, typer.Option(help="settled, as_written or at_once; see `list`.")] = "settled",
+    without: Annotated[
+        list[str] | None, typer.Option(metavar="ORDER", help="Switch a deadline order off, by its name.")
+    ] = None,
+    engine: Annotated[str, typer.Option(help="auto, compiled (numba) or plain Python.")] = "auto",
+    states_max: Annotated[int, typer.Option(min=1000, help="Give up beyond so many states.")] = 400_000_000,
+    mermaid: Annotated[bool, typer.Option("--mermaid", help="Show a counterexample as a sequence diagram.")] = False,
+    test: Annotated[bool, typer.Option("--test", help="Show a counterexample as a pytest function.")] = False,
+    live: Annotated[bool, typer.Option("--live", help="Obligations under weak fairness too; for small sizes.")] = False,
+    certificate: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Check what this certificate says, and compare.")
+    ] = None,
+    certify: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write a certificate of each system that held there.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")] = False,
+) -> None:
+    """Explore a protocol exhaustively: every interleaving, loss, copy and fault within bounds that are printed.
+
+    Exit code 0: checked within these bounds, everything held. 1: a property breaks; a shortest run is shown. 3: stopped
+    before the bounds were reached, or something that must happen sometimes never did.
+    """
+    from statemachines_spec import certificates
+
+    if certificate is not None:
+        _again(certificate, engine, json)
+        return
+    if protocol == "list":
+        _list(json)
+        return
+    results, met = [], True
+    for one in _chosen(protocol, system or [], size, variant, tuple(without or ())):
+        result = _explore(one, engine, states_max)
+        results.append(result)
+        if not json:
+            _show(one, result, mermaid, test)
+        if live and result.held and result.ended == "complete":
+            met = _live(one, json) and met
+        if certify is not None and result.held and result.ended == "complete":
+            path = certificates.write(certify, size, variant, result)
+            print(f"certificate: {path}", file=sys.stderr)
+        if result.ended == "interrupted":
+            break
+    if json:
+        print(msgspec.json.encode([_for_programs(result) for result in results]).decode())
+    if not met or not all(result.held for result in results):
+        raise typer.Exit(Exit.VIOLATED)
+    if not all(result.ended == "complete" and result.shown for result in results):
+        raise typer.Exit(Exit.INCONCLUSIVE)
+
+
+def _chosen(protocol: str, names: list[str], size: str, variant: str, without: tuple[str, ...]) -> list[System]:
+    from statemachines_spec.subscriptions import systems
+
+    if protocol != "shared_subscriptions":
+        raise ConfigurationError("protocol", protocol, "must be shared_subscriptions (or `list`)")
+    return [systems.system(name, size, variant, without) for name in names or systems.SYSTEMS]
+
+
+def _explore(system: System, engine: str, states_max: int) -> Result:
+    from statemachines_spec.explore import explore
+
+    seen = sys.stderr.isatty()
+
+    def progress(walker: Walker, seconds: float) -> None:
+        rate = walker.count / max(seconds, 1e-3)
+        text = (
+            f"{system.name}: {walker.count:,} states, depth {len(walker.levels) - 2}, {rate:,.0f} a second, "
+            f"{walker.bytes_held / 2**20:,.0f} MiB"
+        )
+        print(f"\r{text}\033[K", end="", file=sys.stderr, flush=True)
+
+    try:
+        return explore(system, engine=engine, states_max=states_max, progress=progress if seen else None)
+    finally:
+        if seen:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+def _show(system: System, result: Result, mermaid: bool, test: bool) -> None:
+    from statemachines_spec import counterexample
+
+    print(f"{system.name}: {system.about}")
+    for key, value in result.bounds.items():
+        print(f"  {key}: {value}")
+    print(
+        f"  {result.states:,} states, {result.transitions:,} transitions, depth {len(result.levels) - 1}; "
+        f"{sum(result.entries.values()):,} entries; {result.cuts:,} transitions cut at the bounds"
+    )
+    print(f"  purity: every entry made twice, {result.rechecked:,} of them again under another hash seed")
+    for name, count in result.sometimes.items():
+        print(f"  sometimes {name}: {f'in {count:,} states' if count else 'NEVER'}")
+    if result.path is not None:
+        print(f"  VIOLATED {result.path.broken}: {result.path.why}; a shortest run, {len(result.path.legs)} steps:")
+        shown = counterexample.text(result.path)
+        if mermaid:
+            shown = counterexample.mermaid(system, result.path)
+        elif test:
+            shown = counterexample.pytest_function(system, result.path)
+        print(shown)
+        return
+    names = ", ".join(result.always)
+    if result.ended == "complete":
+        print(f"  checked within these bounds: {names}")
+    else:
+        why = "interrupted" if result.ended == "interrupted" else "out of room"
+        print(f"  PARTIAL ({why}): nothing broke so far, and the bounds were not reached: {names}")
+
+
+def _live(system: System, json: bool) -> bool:
+    """Print what came of the obligations (on stderr, where stdout is for programs)."""
+    from statemachines_spec import counterexample
+    from statemachines_spec.liveness import live
+    from statemachines_spec.subscriptions.systems import obligations_of
+
+    out = sys.stderr if json else sys.stdout
+    results = live(system, obligations_of(system))
+    for one in results:
+        claimed = f", nothing claimed of {one.bounded} parts cut at the bounds" if one.bounded else ""
+        if one.way is None or one.then is None or one.round is None:
+            print(f"  eventually {one.name}: {one.text}: open in {one.open_states:,} states{claimed}", file=out)
+            continue
+        print(f"  VIOLATED {one.name}: {one.text}; a run after which it never happens:", file=out)
+        for title, path in (("", one.way), ("without faults:", one.then), ("again and again:", one.round)):
+            print("\n".join(filter(None, (title, counterexample.text(path)))), file=out)
+    return all(one.held for one in results)
+
+
+def _for_programs(result: Result) -> dict[str, object]:
+    from statemachines_spec import counterexample
+
+    made = msgspec.structs.asdict(result)
+    path = made.pop("path")
+    if path is not None:
+        made["broken"] = path.broken
+        made["script"] = path.script
+        made["counterexample"] = counterexample.text(path).splitlines()
+    return made
+
+
+def _list(json: bool) -> None:
+    from statemachines_spec.subscriptions.orders import ORDERS
+    from statemachines_spec.subscriptions.systems import SIZES, SYSTEMS
+    from statemachines_spec.subscriptions.variants import VARIANTS
+
+    if json:
+        listed = {
+            "shared_subscriptions": {
+                "systems": {name: about for name, (about, _) in SYSTEMS.items()},
+                "variants": VARIANTS,
+                "sizes": SIZES,
+                "orders": {order.name: order.relation for order in ORDERS},
+            }
+        }
+        print(msgspec.json.encode(listed).decode())
+        return
+    print("shared_subscriptions, systems:")
+    for name, (about, _) in SYSTEMS.items():
+        print(f"  {name:16} {about}")
+    print("variants:")
+    for name, about in VARIANTS.items():
+        print(f"  {name:16} {about}")
+    print("deadline orders:")
+    for order in ORDERS:
+        print(f"  {order.name!r}: {order.relation}")
+
+
+def _again(path: Path, engine: str, json: bool) -> None:
+    from statemachines_spec import certificates
+
+    kept = certificates.read(path)
+    system = certificates.system_of(kept)
+    result = _explore(system, engine, kept.states + 1_000_000)
+    differences = certificates.differences(kept, result)
+    if json:
+        print(msgspec.json.encode({"compared": certificates.COMPARED, "differences": differences}).decode())
+    else:
+        print(f"{kept.system} ({kept.size}, {kept.variant}): {kept.states:,} states, {kept.transitions:,} transitions")
+        for key, value in kept.bounds.items():
+            print(f"  {key}: {value}")
+        print(f"  compared: {', '.join(certificates.COMPARED)}")
+        for line in differences:
+            print(f"  DIFFERS {line}")
+        if not differences:
+            print(f"  the same; checked within these bounds: {', '.join(kept.always)}")
+    if result.ended in ("interrupted", "full"):
+        raise typer.Exit(Exit.INCONCLUSIVE)
+    if differences:
+        raise typer.Exit(Exit.VIOLATED)

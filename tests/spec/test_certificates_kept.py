@@ -1,0 +1,24 @@
+"""The small certificates of the repository say what the shipped machines do.
+
+After a change of a table or a record: gapless check shared_subscriptions --certify spec/certificates
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from statemachines_spec import certificates
+from statemachines_spec.explore import explore
+from statemachines_spec.subscriptions.systems import SYSTEMS
+
+FOLDER = Path(__file__).parents[2] / "spec" / "certificates"
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_a_small_certificate_is_what_exploring_again_comes_to(name):
+    kept = certificates.read(FOLDER / f"{name}-small.json")
+    assert (kept.system, kept.size, kept.variant) == (name, "small", "settled")
+    result = explore(certificates.system_of(kept))
+    assert certificates.differences(kept, result) == []

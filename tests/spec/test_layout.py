@@ -1,0 +1,38 @@
+"""Packing of states: Hypothesis over widths and values."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from statemachines.kernel import ConfigurationError
+from statemachines_spec.layout import Layout
+
+WIDTHS = st.lists(st.integers(1, 24), min_size=1, max_size=8).filter(lambda widths: sum(widths) <= 100)
+
+
+@given(WIDTHS, st.data())
+def test_what_is_packed_is_unpacked(widths, data):
+    layout = Layout(widths)
+    state = tuple(data.draw(st.integers(0, (1 << bits) - 1)) for bits in widths)
+    words = layout.pack(state)
+    assert len(words) == layout.words <= 2
+    assert all(0 <= word < 1 << 64 for word in words)
+    assert layout.unpack(words) == state
+
+
+def test_one_word_where_it_fits():
+    assert Layout([32, 32]).words == 1
+    assert Layout([32, 32, 1]).words == 2
+
+
+def test_fields_only_grow():
+    layout = Layout([4, 4])
+    assert layout.grown([15, 3]) is layout
+    assert layout.grown([16, 3]).bits == (5, 4)
+
+
+def test_beyond_two_words_is_refused():
+    with pytest.raises(ConfigurationError, match="two words"):
+        Layout([60, 60, 60])

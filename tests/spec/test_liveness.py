@@ -1,0 +1,90 @@
+"""Obligations under weak fairness: met by the shipped machines, and never by a leader that does not repeat itself."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from toy_system import toy
+
+from statemachines.kernel import ConfigurationError, Row
+from statemachines.shared_subscriptions.assignment import ResendTimer
+from statemachines.shared_subscriptions.leader import LEADER
+from statemachines_spec.liveness import live
+from statemachines_spec.property import Eventually, View
+from statemachines_spec.subscriptions.leader_host import LeaderHost
+from statemachines_spec.subscriptions.systems import Setting, build, obligations_of, system
+from statemachines_spec.variant import substituted
+
+
+def silent_until(number):
+    """Open until the listener took `number`."""
+    return Eventually("taken", "", (View("listener", 100, lambda local: local.n),), lambda n: n != number)
+
+
+def test_an_obligation_that_everything_leads_to_is_met():
+    (result,) = live(toy({"in_flight": 1, "lossy": False, "duplicating": False}, last=1), [silent_until(10)])
+    assert result.held
+    assert result.open_states == 2
+
+
+def test_a_message_that_was_lost_and_is_never_sent_again():
+    (result,) = live(toy({"in_flight": 1, "duplicating": False}, last=1), [silent_until(10)])
+    # At the bound the talker may say no more: nothing is claimed of a talker that might say more beyond it.
+    assert result.held
+    assert result.bounded == 1
+
+
+def test_standing_still_for_ever_is_found():
+    system = toy({"in_flight": 1, "duplicating": False}, last=1, hushes=1)
+    (result,) = live(system, [silent_until(10)])
+    assert not result.held
+    assert result.way.last["talker"].n == -1
+    assert result.then.legs == result.round.legs == ()
+
+
+def test_going_round_for_ever_is_found():
+    """The talker talks on; the listener takes 10 to 30 again and again and never 99."""
+    from toy_system import Talker
+
+    from statemachines_spec.actor import Reaction
+
+    class Chattering(Talker):
+        def react(self, local, envelope, watch=None):
+            reaction = super().react(local, envelope, watch)
+            if reaction is None or reaction.local.n < self.last:
+                return reaction
+            return Reaction(self.initial(), reaction.sends)
+
+    one = toy({"in_flight": 2}, last=2)
+    one = msgspec.structs.replace(one, actors=(Chattering(2), one.actors[1]))
+    (result,) = live(one, [silent_until(99)])
+    assert not result.held
+    assert len(result.round.legs) >= 4  # two words, and both are taken: nothing that stays possible is left out
+    taken = {leg.envelope.event for leg in result.round.legs}
+    assert {getattr(event, "n", 0) for event in taken} >= {10, 20}
+
+
+@pytest.mark.parametrize("setting", [Setting(revoke_timeouts=1), Setting(unsubscribes=1)], ids=["revokes", "leaving"])
+def test_the_shipped_machines_meet_their_obligations(setting):
+    one = build("live", "", setting)
+    results = live(one, obligations_of(one))
+    assert all(result.held for result in results)
+    assert sum(result.open_states > 0 for result in results) >= 4
+
+
+def test_a_leader_that_does_not_repeat_a_grant_leaves_it_open_for_ever():
+    def silent(row):
+        return Row(row.on, row.source, row.to, None, row.when, row.clause) if row.on is ResendTimer else row
+
+    one = system("revoke-timeout", "small")
+    for actor in one.actors:
+        if isinstance(actor, LeaderHost):
+            actor.fsm = substituted(LEADER, silent)
+    results = {result.name: result for result in live(one, obligations_of(one))}
+    assert not results["L2 leader-1"].held
+    assert results["L1 consumer-1"].held
+
+
+def test_a_system_that_is_too_large_is_refused():
+    with pytest.raises(ConfigurationError, match="smaller size"):
+        live(toy({"in_flight": 4}, last=20), [silent_until(10)], states_max=100)

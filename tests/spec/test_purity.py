@@ -1,0 +1,28 @@
+"""A step that is not a function of its record and event is refused, and the entry is named."""
+
+from __future__ import annotations
+
+import pytest
+from impure_system import forgetting, iterating
+
+from statemachines_spec.entries import Entries, Nondeterministic
+from statemachines_spec.explore import explore
+from statemachines_spec.purity import recheck
+from statemachines_spec.subscriptions.systems import system
+
+
+def test_a_step_that_counts_its_calls_is_refused():
+    with pytest.raises(Nondeterministic, match=r"listener: two results for Note\(n=10\)"):
+        explore(forgetting(), engine="plain")
+
+
+def test_a_step_that_iterates_a_set_is_refused_by_another_hash_seed():
+    with pytest.raises(Nondeterministic, match=r"writer: another result.*hash seed"):
+        explore(iterating(), engine="plain")
+
+
+def test_the_shipped_machines_come_out_alike_under_another_hash_seed():
+    entries = Entries(system("leader-crash", "small"))
+    result = explore(entries.system, engine="plain", entries=entries)
+    assert result.rechecked == sum(result.entries.values())
+    assert recheck(entries, 10) == 10

@@ -1,0 +1,15 @@
+"""The program in `spec/README.md` runs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+README = Path(__file__).parents[2] / "spec" / "README.md"
+
+
+def test_the_program_of_the_page_runs():
+    (program,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    space = {}
+    exec(compile(program, str(README), "exec"), space)
+    assert space["result"].states > 1_000

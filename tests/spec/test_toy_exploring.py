@@ -1,0 +1,188 @@
+"""The walkers on a system small enough to count by hand; every claim for both, and for the plainest search."""
+
+from __future__ import annotations
+
+import pytest
+from toy_system import Talker, backwards, never_takes, quiet_before_note, taken, toy
+
+from statemachines.kernel import ConfigurationError
+from statemachines_spec.direct import search
+from statemachines_spec.explore import COMPLETE, FULL, INTERRUPTED, VIOLATED, explore
+from statemachines_spec.network import Network
+from statemachines_spec.property import NO_ERROR, Always, View
+
+CERTAIN = {"lossy": False, "duplicating": False}
+
+NETWORKS = [
+    {"in_flight": 1},
+    {"in_flight": 2},
+    {"in_flight": 3, "duplicating": False},
+    {"in_flight": 3, "lossy": False},
+    {"in_flight": 2, **CERTAIN},
+    {"in_flight": 3, **CERTAIN, "ordered": True},
+    {"in_flight": 3, "ordered": True},
+]
+
+
+def both(system, **options):
+    """The result of both engines, which agree on everything that is counted."""
+    plain, compiled = (explore(system, engine=engine, **options) for engine in ("plain", "compiled"))
+    for field in ("ended", "states", "transitions", "cuts", "terminal", "levels", "edges", "entries", "locals"):
+        assert getattr(plain, field) == getattr(compiled, field), field
+    assert (plain.always, plain.sometimes, plain.messages) == (compiled.always, compiled.sometimes, compiled.messages)
+    assert (plain.path and plain.path.script) == (compiled.path and compiled.path.script)
+    return plain
+
+
+def test_one_word_over_a_certain_network_by_hand():
+    # start -say-> (1, in flight) -deliver-> (1, taken); a second word is beyond the bounds in all three
+    result = both(toy({"in_flight": 1, **CERTAIN}, last=1))
+    assert (result.states, result.transitions, result.levels) == (3, 2, (1, 1, 1))
+    assert result.cuts == 2
+    assert result.terminal == 1
+
+
+def test_a_lossy_network_adds_the_loss_by_hand():
+    # besides the three states above: said, and nothing in flight
+    result = both(toy({"in_flight": 1, "duplicating": False}, last=1))
+    assert (result.states, result.transitions, result.levels) == (4, 3, (1, 1, 2))
+
+
+def test_a_copy_may_be_handed_over_and_stay_by_hand():
+    # talker said 1: {in flight or not} x {taken 0, 1, 2, 3 or more times} - without in flight: lost after each; + start
+    result = both(toy({"in_flight": 1}, last=1))
+    assert result.states == 1 + 4 + 4
+
+
+@pytest.mark.parametrize("network", NETWORKS, ids=str)
+@pytest.mark.parametrize("each", [1, 3])
+def test_both_walkers_count_what_the_plainest_search_counts(network, each):
+    system = toy(network, last=2, each=each, hushes=1, orders=(quiet_before_note(),), observed=True)
+    result = both(system)
+    plainest = search(system, 10**6)
+    assert (plainest.states, plainest.transitions, plainest.depth) == (
+        result.states,
+        result.transitions,
+        len(result.levels) - 1,
+    )
+    assert result.ended == COMPLETE
+
+
+def test_every_choice_of_what_finds_room_is_explored():
+    one = both(toy({"in_flight": 1, "duplicating": False}, last=1, each=3, properties=tuple(map(taken, (10, 11, 12)))))
+    assert all(one.sometimes.values())
+    assert one.shown
+
+
+def test_without_loss_a_step_that_finds_no_room_is_cut():
+    result = both(toy({"in_flight": 2, **CERTAIN}, last=1, each=3, properties=(taken(10),)))
+    assert (result.states, result.cuts) == (1, 1)
+    assert not result.shown
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_only_an_ordered_network_keeps_the_order(ordered):
+    network = {"in_flight": 3, **CERTAIN, "ordered": ordered}
+    result = both(toy(network, last=3, properties=(backwards(),), observed=True))
+    assert result.held is ordered
+    if not ordered:
+        assert result.ended == VIOLATED
+        assert len(result.path.legs) == 4  # say, say, take 2, take 1
+
+
+def test_a_budget_bounds_a_fault_over_the_whole_run():
+    none, one = (both(toy({"in_flight": 1}, hushes=hushes)) for hushes in (0, 1))
+    assert one.states > none.states
+
+
+def test_a_deadline_order_holds_an_event_back_and_can_be_left_out():
+    silent = Always(
+        "said before hush",
+        "",
+        (View("talker", 2, lambda local: int(local.n < 0)), View("listener", 2, lambda local: int(local.took > 0))),
+        lambda hushed, took: not hushed or took,
+    )
+    kept = both(toy({"in_flight": 1}, hushes=1, properties=(silent,), orders=(quiet_before_note(),)))
+    free = both(toy({"in_flight": 1}, hushes=1, properties=(silent,)))
+    assert (kept.held, free.held) == (True, False)
+    assert len(free.path.legs) == 1
+
+
+def test_a_step_property_breaks_at_its_step():
+    result = both(toy({"in_flight": 1}, properties=(never_takes(20),)))
+    assert result.always == {NO_ERROR: True, "never 20": False}
+    # say, say (the first one is lost, or taken), take 20
+    assert len(result.path.legs) == 4
+    assert result.path.broken == "never 20"
+
+
+def test_a_step_that_raises_is_a_violation_that_tells_what():
+    result = both(toy({"in_flight": 1}, fail_at=10))
+    assert not result.always[NO_ERROR]
+    assert "cannot take 10" in result.path.why
+
+
+def test_equal_runs_are_equal():
+    first, second = (both(toy({"in_flight": 2}, properties=(backwards(),), observed=True)) for _ in range(2))
+    assert first.path == second.path
+    assert first.edges == second.edges
+
+
+@pytest.mark.parametrize("engine", ["plain", "compiled"])
+def test_out_of_room_is_said(engine):
+    result = explore(toy({"in_flight": 4}, last=60), engine=engine, states_max=3_000)
+    assert result.ended == FULL
+
+
+@pytest.mark.parametrize("engine", ["plain", "compiled"])
+def test_an_interrupted_exploration_says_what_it_knows(engine):
+    def interrupt(walker, seconds):
+        raise KeyboardInterrupt
+
+    result = explore(toy({"in_flight": 4}, last=60), engine=engine, progress=interrupt)
+    assert result.ended == INTERRUPTED
+    assert result.held
+    assert result.states >= 1
+
+
+def test_auto_goes_on_compiled_when_a_system_turns_out_large(monkeypatch):
+    from statemachines_spec import explore as module
+
+    monkeypatch.setattr(module, "PLAIN_FIRST", 50)
+    system = toy({"in_flight": 3}, last=3, hushes=1)
+    result = explore(system)
+    assert result.engine == "compiled"
+    assert (result.states, result.edges) == ((plain := explore(system, engine="plain")).states, plain.edges)
+
+
+def test_nothing_to_see_is_not_shown():
+    result = both(toy({"in_flight": 1}, properties=(taken(99),)))
+    assert result.held
+    assert not result.shown
+
+
+@pytest.mark.parametrize(
+    ("wrong", "word"),
+    [
+        (lambda: toy({"in_flight": 0}), "in_flight"),
+        (lambda: toy({"in_flight": 9}), "in_flight"),
+        (lambda: toy({}, properties=(Always("x", "", (View("nobody", 2, int),), bool),)), "nobody"),
+        (lambda: toy({}, properties=(Always("x", "", (View("talker", 1 << 21, int),), bool),)), "combinations"),
+        (lambda: toy({}, properties=(Always("x", "", (View("talker", 1, lambda local: 5),), bool),)), "range"),
+    ],
+)
+def test_a_bad_system_is_refused(wrong, word):
+    with pytest.raises(ConfigurationError, match=word):
+        explore(wrong(), engine="plain")
+
+
+def test_two_components_of_one_name_are_refused():
+    from statemachines_spec.system import System
+
+    with pytest.raises(ConfigurationError, match="two components"):
+        explore(System("x", "", (Talker(1), Talker(2)), Network()), engine="plain")
+
+
+def test_an_unknown_engine_is_refused():
+    with pytest.raises(ConfigurationError, match="auto, compiled, plain"):
+        explore(toy({}), engine="fast")
