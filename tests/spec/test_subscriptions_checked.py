@@ -185,7 +185,7 @@ def test_a_store_whose_time_stands_still_lets_two_leaders_write():
     about, sizes = SYSTEMS["two-leaders"]
     one = build("two-leaders", about, replace(Setting(), **sizes["small"], roots=1, offsets=1))
     stores = [actor for actor in one.actors if isinstance(actor, Store)]
-    standing = Standing(stores[0].service, at_once=False, ages=True, roots=1)
+    standing = Standing(stores[0].service, at_once=False, ages=True, roots=1, state=stores[0].state)
     actors = tuple(standing if actor is stores[0] else actor for actor in one.actors)
     result = explore(replace(one, actors=actors), hashing=False, **PLAIN)
     assert result.path.broken == "S3"
