@@ -223,7 +223,7 @@ async def deal_with(messages: list[Delivered], file: ConsumerFile | None, work_m
         for message in messages:
             print(f"{message.topic}\t{message.offset}\t{message.payload.decode(errors='replace')}", flush=True)
     else:
-        file.got(stream, grant, contents)
+        file.got(stream, grant, contents, messages[0].owner)
     if work_ms:
         await asyncio.sleep(work_ms / 1000)
     for message in messages:

@@ -1,15 +1,18 @@
 """Account: what the consumers' own files say, apart from any trace.
 
 A consumer writes a line for each message it got before it deals with it, and one for each it acknowledged.  From these
-alone: every line of the input was acknowledged, with its own content; a message was got twice only where its
-first owner was killed, and then exactly from where the next grant of its stream began.
+alone: every line of the input was acknowledged, with its own content; a message was got twice only where in between
+its first owner was killed or stood still, or the leading host was killed, and then exactly from where the next grant
+of its stream began.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import time
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -18,24 +21,36 @@ GOT, ACK = "got", "ack"
 
 
 class Line(msgspec.Struct, frozen=True, array_like=True):
-    """What happened to a message; `digest` of its payload."""
+    """What happened to a message, and when by the system's clock; `digest` of its payload; `owner`: the borrower that
+    it was got by (grants are numbered anew by each leader)."""
 
     what: str
     stream: str
     grant: int
     offset: int
     digest: str = ""
+    owner: str = ""
+    at_ns: int = 0
+
+
+class Blow(msgspec.Struct, frozen=True):
+    """What was done to a node at that time, after which what it had in hand comes again; "": to a leader host."""
+
+    at_ns: int
+    node: str = ""
 
 
 class ConsumerFile:
     """What a consumer appends; a line is the operating system's when its method returns."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, clock: Callable[[], int] = time.time_ns) -> None:
+        self._clock = clock
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
-    def got(self, stream: str, grant: int, messages: list[tuple[int, bytes]]) -> None:
+    def got(self, stream: str, grant: int, messages: list[tuple[int, bytes]], owner: str = "") -> None:
         """Messages (offset, payload) that were handed over."""
-        self._write([Line(GOT, stream, grant, offset, digest(payload)) for offset, payload in messages])
+        now_ns = self._clock()
+        self._write([Line(GOT, stream, grant, offset, digest(payload), owner, now_ns) for offset, payload in messages])
 
     def acked(self, stream: str, grant: int, messages: list[tuple[int, bytes]]) -> None:
         """Messages that were acknowledged."""
@@ -52,6 +67,7 @@ class Segment(msgspec.Struct):
     grant: int
     first: int
     last: int
+    begin_ns: int = 0
 
 
 class Account(msgspec.Struct):
@@ -83,29 +99,29 @@ def acknowledged(files: dict[str, Path]) -> int:
     return len({(line.stream, line.offset) for path in files.values() for line in read_file(path) if line.what == ACK})
 
 
-def check(topics: dict[str, list[bytes]], files: dict[str, Path], killed: str) -> Account:
-    """Judge the files of the consumers (name -> path) against the input."""
+def check(topics: dict[str, list[bytes]], files: dict[str, Path], blows: list[Blow]) -> Account:
+    """Judge the files of the consumers (name -> path) against the input; `blows`: what was done to nodes."""
     account = Account(lines=sum(len(lines) for lines in topics.values()))
     segments: dict[str, list[Segment]] = defaultdict(list)
     acked: dict[str, set[int]] = defaultdict(set)
     for consumer, path in files.items():
-        open_segments: dict[tuple[str, int], Segment] = {}
+        open_segments: dict[tuple[str, str, int], Segment] = {}
         for line in read_file(path):
             if line.what == ACK:
                 acked[line.stream].add(line.offset)
                 continue
             account.got += 1
             check_content(account, topics, line)
-            segment = open_segments.get((line.stream, line.grant))
+            key = (line.stream, line.owner, line.grant)
+            segment = open_segments.get(key)
             if segment is None:
-                segment = Segment(consumer, line.grant, line.offset, line.offset - 1)
-                open_segments[line.stream, line.grant] = segment
+                segment = open_segments[key] = Segment(consumer, line.grant, line.offset, line.offset - 1, line.at_ns)
                 segments[line.stream].append(segment)
             if line.offset != segment.last + 1:
                 account.wrong.append(f"{consumer}: {line.stream} jumps from {segment.last} to {line.offset}")
             segment.last = line.offset
     for stream, parts in segments.items():
-        check_segments(account, stream, sorted(parts, key=lambda part: part.grant), killed)
+        check_segments(account, stream, sorted(parts, key=lambda part: (part.begin_ns, part.grant)), blows)
     by_topic = {stream.partition("/")[2]: offsets for stream, offsets in acked.items()}
     for topic, lines in topics.items():
         offsets = by_topic.get(topic, set())
@@ -123,14 +139,16 @@ def check_content(account: Account, topics: dict[str, list[bytes]], line: Line) 
         account.wrong.append(f"{line.stream}: message {line.offset} is not that line of the input")
 
 
-def check_segments(account: Account, stream: str, parts: list[Segment], killed: str) -> None:
-    """One owner after the other, each from where the one before ended; only after the killed one from further back."""
+def check_segments(account: Account, stream: str, parts: list[Segment], blows: list[Blow]) -> None:
+    """One owner after the other, each from where the one before ended; from further back only after a blow to it."""
     high = -1
     for number, part in enumerate(parts):
         before = parts[number - 1] if number else Segment("", 0, 0, -1)
         if part.first > before.last + 1:
             account.wrong.append(f"{stream}: nobody got {before.last + 1} to {part.first - 1}")
-        elif part.first <= before.last and before.consumer != killed:
+        elif part.first <= before.last and not any(
+            before.begin_ns <= blow.at_ns <= part.begin_ns and blow.node in (before.consumer, "") for blow in blows
+        ):
             account.wrong.append(f"{stream}: {part.consumer} got again what {before.consumer} had finished")
         account.duplicates += max(0, min(high, part.last) - part.first + 1)
         high = max(high, part.last)

@@ -1,4 +1,4 @@
-"""The real part: processes over TCP and a store; a consumer joins, another is killed with SIGKILL."""
+"""The real part: processes over TCP and a store; consumers join, die, stand still, leave; the leading host dies."""
 
 from __future__ import annotations
 
@@ -8,20 +8,25 @@ from pathlib import Path
 
 import msgspec
 
+from statemachines.commands.node import read_configuration
 from statemachines.demo import account, lines
 from statemachines.drivers.lives import node_number
-from statemachines.testing.process_harness import ProcessHarness
+from statemachines.testing.process_harness import ProcessHarness, free_port
 from statemachines.trace import fault_row, fingerprint
 from statemachines.trace.log import FORMAT, Head, TraceLog
 
 SUBSCRIPTION = "$shared/readers/#"
-JOIN_AT, KILL_AT = 0.25, 0.5
-"""Shares of the messages acknowledged when the third consumer joins, when the second is killed."""
+JOIN_AT, KILL_AT, PAUSE_AT, LEAVE_AT, LEADER_AT = 0.15, 0.3, 0.45, 0.6, 0.75
+"""Shares of the messages acknowledged when consumer-4 joins, consumer-2 is killed, consumer-3 stands still, consumer-1
+leaves, leader-1 is killed."""
+
+PAUSE_VALIDITIES = 1.5
+"""How long consumer-3 stands still: longer than the leader believes in it."""
 
 RATE, SECONDS = 1_500, 4
 """The publisher's messages a second at most, and how long it publishes at least."""
 
-PATIENCE_S = 120.0
+PATIENCE_S = 240.0
 """No run on this input takes longer; a longer one has lost something."""
 
 Say = Callable[[str], None]
@@ -49,18 +54,21 @@ class Stage:
         self.trace = out / "trace"
         self.nodes = ProcessHarness(out, store=store, config=config, trace=self.trace)
         self.path = path
-        self.files = {f"consumer-{number}": out / f"consumer-{number}.jsonl" for number in (1, 2, 3)}
-        self.address = ""
+        self.files = {f"consumer-{number}": out / f"consumer-{number}.jsonl" for number in (1, 2, 3, 4)}
+        self.listen = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+        self.blows: list[account.Blow] = []
         self.log = TraceLog(self.trace, Head(FORMAT, "nemesis", "nemesis~1", node_number("nemesis~1"), _tables(), {}))
 
-    def leader(self) -> None:
-        """Start it, and wait until it listens."""
-        self.address = self.nodes.leader().address
+    def leaders(self) -> None:
+        """Start both hosts, and wait until they listen; each knows the other."""
+        one, two = self.listen
+        self.nodes.leader("leader-1", "--peers", two, listen=one)
+        self.nodes.leader("leader-2", "--peers", one, listen=two)
 
     def consumer(self, name: str) -> None:
-        """Start one."""
-        more = ("--out", str(self.files[name]), "--work-ms", "22")
-        self.nodes.consumer(name, SUBSCRIPTION, self.address, *more)
+        """Start one; every consumer asks leader-1 first."""
+        more = ("--out", str(self.files[name]), "--work-ms", "22", "--drain")
+        self.nodes.consumer(name, SUBSCRIPTION, ",".join(self.listen), *more)
 
     def publisher(self, rate: int) -> None:
         """Start it."""
@@ -70,7 +78,28 @@ class Stage:
     def kill(self, name: str) -> int:
         """SIGKILL; the process id it had."""
         self.note("kill", name)
+        self.blow("" if name.startswith("leader") else name)
         return self.nodes.kill(name).pid
+
+    def pause(self, name: str) -> None:
+        """SIGSTOP."""
+        self.note("pause", name)
+        self.blow(name)
+        self.nodes.nodes[name].stop()
+
+    def resume(self, name: str) -> None:
+        """SIGCONT."""
+        self.note("resume", name)
+        self.nodes.nodes[name].resume()
+
+    def leave(self, name: str) -> None:
+        """SIGTERM: it unsubscribes, finishes what is in hand, and ends."""
+        self.note("unsubscribe", name)
+        self.nodes.nodes[name].terminate()
+
+    def blow(self, node: str) -> None:
+        """What the node has in hand may come again, to others."""
+        self.blows.append(account.Blow(time.time_ns(), node))
 
     def note(self, fault: str, node: str) -> None:
         """A row of our own in the trace: what was done to a process, and when."""
@@ -100,32 +129,71 @@ def run(
     stage = Stage(out, path, config, store)
     begin = time.monotonic()
     bad: list[str] = []
-    joined = killed = False
+    acts = Acts(stage, say, PAUSE_VALIDITIES * read_configuration(config).validity_ms / 1000)
     try:
-        say(f"real: {total} lines of {len(topics)} files; 1 leader, 2 consumers, 1 publisher, each a process")
-        stage.leader()
-        stage.consumer("consumer-1")
-        stage.consumer("consumer-2")
+        say(f"real: {total} lines of {len(topics)} files; 2 leader hosts, 3 consumers, 1 publisher, each a process")
+        stage.leaders()
+        for name in ("consumer-1", "consumer-2", "consumer-3"):
+            stage.consumer(name)
         stage.publisher(rate_for(total))
         for done in _acknowledged(stage, total, begin):
             progress(done, total)
-            if not joined and done >= JOIN_AT * total:
-                stage.note("join", "consumer-3")
-                stage.consumer("consumer-3")
-                joined = True
-                say(f"real: {done} acknowledged; consumer-3 joins")
-            if joined and not killed and done >= KILL_AT * total:
-                pid = stage.kill("consumer-2")
-                killed = True
-                say(f"real: {done} acknowledged; SIGKILL to consumer-2 (process {pid})")
+            acts.go_on(done, total)
             stage.nodes.check_alive()
     finally:
         bad += stage.stop()
-    if not killed:
-        bad.append(f"{total} lines were read before a consumer could be killed: give a longer input")
-    judged = account.check(topics, stage.files, "consumer-2")
+    if acts.left:
+        bad.append(f"{total} lines were read before all had happened that is to happen: give a longer input")
+    judged = account.check(topics, stage.files, stage.blows)
     seconds = time.monotonic() - begin
     return Real(total, len(topics), judged.acknowledged, judged.got, judged.duplicates, seconds, judged.wrong + bad)
+
+
+class Acts:
+    """What is done to the group, one thing after the other, as the messages are acknowledged."""
+
+    def __init__(self, stage: Stage, say: Say, pause_s: float) -> None:
+        self._stage = stage
+        self._say = say
+        self._pause_s = pause_s
+        self._resume_at = float("inf")
+        self.left: list[tuple[float, Callable[[], str]]] = [
+            (JOIN_AT, self._join),
+            (KILL_AT, self._kill),
+            (PAUSE_AT, self._pause),
+            (LEAVE_AT, self._leave),
+            (LEADER_AT, self._kill_leader),
+        ]
+
+    def go_on(self, done: int, total: int) -> None:
+        """The next thing, if so many are acknowledged."""
+        if time.monotonic() > self._resume_at:
+            self._resume_at = float("inf")
+            self._stage.resume("consumer-3")
+            self._say(f"real: {done} acknowledged; consumer-3 goes on")
+        if self.left and done >= self.left[0][0] * total:
+            _, act = self.left.pop(0)
+            self._say(f"real: {done} acknowledged; {act()}")
+
+    def _join(self) -> str:
+        self._stage.note("join", "consumer-4")
+        self._stage.consumer("consumer-4")
+        return "consumer-4 joins"
+
+    def _kill(self) -> str:
+        return f"SIGKILL to consumer-2 (process {self._stage.kill('consumer-2')})"
+
+    def _pause(self) -> str:
+        self._stage.pause("consumer-3")
+        self._resume_at = time.monotonic() + self._pause_s
+        return f"SIGSTOP to consumer-3, for {self._pause_s:g} s"
+
+    def _leave(self) -> str:
+        self._stage.leave("consumer-1")
+        return "consumer-1 unsubscribes"
+
+    def _kill_leader(self) -> str:
+        return f"SIGKILL to leader-1, which leads (process {self._stage.kill('leader-1')}); leader-2 takes over"
 
 
 def rate_for(total: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from statemachines.demo.account import ConsumerFile, acknowledged, check
+from statemachines.demo.account import Blow, ConsumerFile, acknowledged, check
 from statemachines.demo.lines import read, repeated, topic_of
 from statemachines.kernel import ConfigurationError
 
@@ -14,7 +14,7 @@ TOPICS = {"t": LINES}
 
 def write(path, parts):
     """(grant, first, last, acknowledged up to) of stream 0.0/t."""
-    file = ConsumerFile(path)
+    file = ConsumerFile(path, clock=lambda: 5)
     for grant, first, last, acked in parts:
         file.got("0.0/t", grant, [(offset, LINES[offset]) for offset in range(first, last + 1)])
         file.acked("0.0/t", grant, [(offset, b"") for offset in range(first, acked + 1)])
@@ -23,7 +23,7 @@ def write(path, parts):
 
 def judged(tmp_path, killed="b", **consumers):
     files = {name: write(tmp_path / name, parts) for name, parts in consumers.items()}
-    return check(TOPICS, files, killed)
+    return check(TOPICS, files, [Blow(5, killed)])
 
 
 def test_a_whole_run_is_right(tmp_path):
@@ -35,6 +35,21 @@ def test_a_whole_run_is_right(tmp_path):
 def test_what_the_killed_one_left_open_may_come_twice(tmp_path):
     account = judged(tmp_path, b=[(1, 0, 6, 3)], a=[(2, 4, 5, 5), (4, 8, 9, 9)], c=[(3, 6, 7, 7)])
     assert (account.wrong, account.duplicates) == ([], 3)
+
+
+def test_what_was_in_hand_when_the_leading_host_was_killed_may_come_again(tmp_path):
+    assert judged(tmp_path, killed="", a=[(1, 0, 6, 6)], c=[(2, 4, 9, 9)]).wrong == []
+
+
+def test_a_blow_excuses_only_what_came_before_it_and_again_after_it(tmp_path):
+    files = {}
+    for name, at, part in (("b", 10, (1, 0, 6, 6)), ("a", 20, (2, 4, 9, 9))):
+        files[name] = tmp_path / name
+        file = ConsumerFile(files[name], clock=lambda at=at: at)
+        file.got("0.0/t", part[0], [(offset, LINES[offset]) for offset in range(part[1], part[2] + 1)])
+    for at, wrong in ((9, True), (10, False), (20, False), (21, True)):
+        said = check(TOPICS, files, [Blow(at, "b")]).wrong
+        assert any("got again" in one for one in said) is wrong
 
 
 @pytest.mark.parametrize(
@@ -54,7 +69,7 @@ def test_what_is_wrong_is_said(tmp_path, consumers, says):
 def test_another_content_is_seen(tmp_path):
     file = ConsumerFile(tmp_path / "a")
     file.got("0.0/t", 1, [(0, b"something else")])
-    assert "message 0 is not that line" in check(TOPICS, {"a": tmp_path / "a"}, "").wrong[0]
+    assert "message 0 is not that line" in check(TOPICS, {"a": tmp_path / "a"}, []).wrong[0]
 
 
 def test_a_cut_last_line_is_left_out(tmp_path):

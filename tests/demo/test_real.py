@@ -13,7 +13,7 @@ TENTH = {
 }
 
 
-def test_a_group_survives_the_sigkill_of_a_consumer(tmp_path: Path) -> None:
+def test_a_group_survives_a_sigkill_a_pause_a_leave_and_the_death_of_its_leading_host(tmp_path: Path) -> None:
     folder = tmp_path / "input"
     folder.mkdir()
     for number in range(12):
@@ -26,8 +26,18 @@ def test_a_group_survives_the_sigkill_of_a_consumer(tmp_path: Path) -> None:
     assert (came.lines, came.acknowledged, came.topics) == (4_800, 4_800, 12)
     assert came.got == came.lines + came.duplicates
     assert any("SIGKILL to consumer-2" in line for line in said)
+    assert any("SIGKILL to leader-1, which leads" in line for line in said)
     rows = list(merge(read_logs(tmp_path / "out" / "trace")))
-    assert [(row[5], row[1]) for row in rows if row[4] == "fault"] == [("join", "consumer-3"), ("kill", "consumer-2")]
+    faults = [(row[5], row[1]) for row in rows if row[4] == "fault"]
+    assert sorted(faults) == [
+        ("join", "consumer-4"),
+        ("kill", "consumer-2"),
+        ("kill", "leader-1"),
+        ("pause", "consumer-3"),
+        ("resume", "consumer-3"),
+        ("unsubscribe", "consumer-1"),
+    ]
+    assert {row[1] for row in rows if row[2] == "leader" and row[7] == "leading"} == {"leader-1", "leader-2"}
 
 
 def test_a_short_input_is_published_slowly_enough_to_kill_somebody_in_the_middle() -> None:

@@ -40,6 +40,7 @@ class Stage:
         self.folder = folder
         self.published = {}
         self.files = {}
+        self.blows = []
         self.leader = ""
 
     def __enter__(self):
@@ -82,8 +83,14 @@ class Stage:
         self.note("kill", name)
         self.nodes.kill(name)
 
+    def blow(self, name):
+        """What the node has in hand may come again, to others."""
+        self.blows.append(account.Blow(time.time_ns(), "" if name.startswith("leader") else name))
+
     def note(self, fault, name):
-        """What is done to a node, for the judge."""
+        """What is done to a node, for the judges."""
+        if fault in ("kill", "pause", "partition", "cut"):
+            self.blow(name)
         self.nemesis.write([fault_row(time.time_ns(), name, fault)])
 
     def publish(self, *topics, count=1):
@@ -164,9 +171,9 @@ class Stage:
         times = Counter((line.stream, line.offset) for name in self.files for line in self.got(name))
         return sorted(message for message, count in times.items() if count > 1)
 
-    def wrong(self, killed=""):
+    def wrong(self):
         """What does not hold, by the consumers' own files: content, order, gaps, and repetition without a reason."""
-        return account.check(self.published, self.files, killed).wrong
+        return account.check(self.published, self.files, self.blows).wrong
 
     def committed(self):
         """Topic -> progress that the group store keeps."""
