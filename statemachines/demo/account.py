@@ -1,9 +1,9 @@
 """Account: what the consumers' own files say, apart from any trace.
 
 A consumer writes a line for each message it got before it deals with it, and one for each it acknowledged.  From these
-alone: every line of the input was acknowledged, with its own content; a message was got twice only where in between
-its first owner was killed or stood still, or the leading host was killed, and then exactly from where the next grant
-of its stream began.
+alone: every line of the input was acknowledged, with its own content; a message was got twice only after its first
+owner was killed or stood still, or the leading host was killed, and then exactly from where the next grant of its stream
+began.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def check_segments(account: Account, stream: str, parts: list[Segment], blows: l
         if part.first > before.last + 1:
             account.wrong.append(f"{stream}: nobody got {before.last + 1} to {part.first - 1}")
         elif part.first <= before.last and not any(
-            before.begin_ns <= blow.at_ns <= part.begin_ns and blow.node in (before.consumer, "") for blow in blows
+            blow.at_ns <= part.begin_ns and blow.node in (before.consumer, "") for blow in blows
         ):
             account.wrong.append(f"{stream}: {part.consumer} got again what {before.consumer} had finished")
         account.duplicates += max(0, min(high, part.last) - part.first + 1)

@@ -95,8 +95,8 @@ def run(out: Path, path: Path | None, seeds: int, say: Say, advance: Advance, st
     page = out / "report" / "index.html"
     lead = (
         f"{played.lines:,} lines of {played.topics} files through a real consumer group that loses a consumer and its "
-        f"leading host to SIGKILL; the same machines in {simulated.runs} simulated runs under failures; every step of both judged by "
-        "Spark."
+        f"leading host to SIGKILL; the same machines in {simulated.runs} simulated runs under failures; every step of "
+        "both judged by Spark."
     )
     write_page(page, "Shared subscriptions: a group that loses members and its leader", lead, parts)
     return Demo(played, on_postgres, simulated, verdicts, str(page), time.monotonic() - begin)
