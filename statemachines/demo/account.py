@@ -2,8 +2,8 @@
 
 A consumer writes a line for each message it got before it deals with it, and one for each it acknowledged.  From these
 alone: every line of the input was acknowledged, with its own content; a message was got twice only after its first
-owner was killed or stood still, or the leading host was killed, and then exactly from where the next grant of its stream
-began.
+owner was killed or stood still, or the leading host was killed, and then exactly from where the next grant of its
+stream began.
 """
 
 from __future__ import annotations

@@ -22,3 +22,10 @@ def test_a_small_certificate_is_what_exploring_again_comes_to(name):
     assert (kept.system, kept.size, kept.variant) == (name, "small", "settled")
     result = explore(certificates.system_of(kept))
     assert certificates.differences(kept, result) == []
+
+
+def test_a_certificate_of_millions_of_states_is_what_exploring_again_comes_to():
+    kept = certificates.read(FOLDER / "two-leaders-ci.json")
+    result = explore(certificates.system_of(kept))
+    assert result.states >= 1_000_000
+    assert certificates.differences(kept, result) == []

@@ -238,10 +238,10 @@ SYSTEMS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
         _sizes(
             {
                 "hosts": 2, "leader_pauses": 1, "epochs": 2, "claims_age": True, "asks_travel": True, "grants": 1,
-                "network": Network(2),
+                "network": Network(1),
             },
-            {"network": Network(3), "lives": 2, "roots": 1, "offsets": 1},
-            {"network": Network(4)},
+            {"network": Network(2), "roots": 1, "offsets": 1},
+            {"network": Network(3), "lives": 2},
         ),
     ),
     "reordering": (
