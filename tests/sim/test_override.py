@@ -62,4 +62,6 @@ def test_every_key_can_be_set_to_the_value_that_it_has():
         value = msgspec.to_builtins(scenario)
         for name in key.split("."):
             value = value[name]
+        if value is None:
+            continue  # a table that is left out; TOML has no word for that
         assert override(scenario, [f"{key}={msgspec.json.encode(value).decode()}"]) == scenario

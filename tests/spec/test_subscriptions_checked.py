@@ -183,7 +183,9 @@ def test_a_store_whose_time_stands_still_lets_two_leaders_write():
             return msgspec.structs.replace(reaction, local=replace(reaction.local, commits=0))
 
     about, sizes = SYSTEMS["two-leaders"]
-    one = build("two-leaders", about, replace(Setting(), **sizes["small"], roots=1, offsets=1))
+    one = build(
+        "two-leaders", about, replace(Setting(), **sizes["small"] | {"network": Network(2)}, roots=1, offsets=1)
+    )
     stores = [actor for actor in one.actors if isinstance(actor, Store)]
     standing = Standing(stores[0].service, at_once=False, ages=True, roots=1, state=stores[0].state)
     actors = tuple(standing if actor is stores[0] else actor for actor in one.actors)
