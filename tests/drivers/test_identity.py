@@ -7,9 +7,9 @@ import logging
 from contextlib import asynccontextmanager
 
 import pytest
-from certificates import SECRET, Authority
 from msgspec.structs import asdict
 
+from certificates import SECRET, Authority
 from statemachines.drivers import tcp
 from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.lead import LeaderNode
