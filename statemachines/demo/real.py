@@ -26,6 +26,9 @@ PAUSE_VALIDITIES = 1.5
 RATE, SECONDS = 1_500, 4
 """The publisher's messages a second at most, and how long it publishes at least."""
 
+AWAKE_S = 1.0
+"""Long enough for it to deliver what it must not."""
+
 PATIENCE_S = 240.0
 """No run on this input takes longer; a longer one has lost something."""
 
@@ -140,6 +143,7 @@ def run(
             progress(done, total)
             acts.go_on(done, total)
             stage.nodes.check_alive()
+        acts.finish()
     finally:
         bad += stage.stop()
     if acts.left:
@@ -168,12 +172,22 @@ class Acts:
     def go_on(self, done: int, total: int) -> None:
         """The next thing, if so many are acknowledged."""
         if time.monotonic() > self._resume_at:
-            self._resume_at = float("inf")
-            self._stage.resume("consumer-3")
-            self._say(f"real: {done} acknowledged; consumer-3 goes on")
+            self._resume()
         if self.left and done >= self.left[0][0] * total:
             _, act = self.left.pop(0)
             self._say(f"real: {done} acknowledged; {act()}")
+
+    def finish(self) -> None:
+        """Whoever stands still wakes up after all: it must find that nothing is its own any more."""
+        if self._resume_at < float("inf"):
+            time.sleep(max(0.0, self._resume_at - time.monotonic()))
+            self._resume()
+            time.sleep(AWAKE_S)
+
+    def _resume(self) -> None:
+        self._resume_at = float("inf")
+        self._stage.resume("consumer-3")
+        self._say("real: consumer-3 goes on")
 
     def _join(self) -> str:
         self._stage.note("join", "consumer-4")
