@@ -133,7 +133,9 @@ class _Pot:
             case "torn_write":
                 return Fault(kind, at, lasts, group_store.SERVICE)
             case "power_loss":
-                return Fault(kind, at, lasts, group_store.SERVICE, amount=chance.choice((100, 1_000, 3_000)) * MS)
+                back = chance.choice((100, 1_000, 3_000)) * MS
+                # Not so far that the group is not declared any more: that is as if nobody had subscribed.
+                return Fault(kind, at, lasts, group_store.SERVICE, amount=min(back, max(at - S, 0)))
             case "skew" | "drift" | "jump" | "far_jump":
                 return self._draw_clock(kind, at, lasts, count)
             case _:
