@@ -7,6 +7,7 @@ bytes are one.  Absolute times do not exist (`now_ns` is always 0): of a timer o
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import msgspec
@@ -79,7 +80,7 @@ class Wake(Event, frozen=True, gc=False):
     """The process goes on; timers that are due fire before anything else."""
 
 
-class Actor:
+class Actor(ABC):
     """Base of every component.  `name` is its node: a message to `name` or to `name~1/2` is for it.
 
     `silent` timers never fire in this system (a bound, and printed as one).
@@ -89,17 +90,17 @@ class Actor:
         self.name = name
         self.silent = frozenset(silent)
 
+    @abstractmethod
     def initial(self) -> Any:
         """The local state at the beginning."""
-        raise NotImplementedError
 
+    @abstractmethod
     def inputs(self, local: Any) -> tuple[Any, ...]:
         """What may happen by itself in `local`: timers that are set, calls of the environment, faults."""
-        raise NotImplementedError
 
+    @abstractmethod
     def react(self, local: Any, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         """What comes of the event; None: it cannot happen now (a message waits)."""
-        raise NotImplementedError
 
     def within(self, local: Any) -> bool:
         """Whether `local` lies within the bounds; a transition beyond them is not taken, and counted."""
@@ -113,9 +114,9 @@ class Actor:
 class Observer(Actor):
     """A property with memory: a component that is called within the transitions it is interested in."""
 
+    @abstractmethod
     def sees(self, actor: str, before: Any, event: Any, after: Any) -> Event | None:
         """What to call it with when `actor` went from `before` to `after` by `event`; None: nothing."""
-        raise NotImplementedError
 
     def inputs(self, local: Any) -> tuple[Any, ...]:
         return ()

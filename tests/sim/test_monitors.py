@@ -23,11 +23,13 @@ from statemachines.shared_subscriptions import (
 )
 from statemachines.shared_subscriptions.borrower import LeaseEnded
 from statemachines.shared_subscriptions.configuration import MS, Configuration
+from statemachines.shared_subscriptions.group_store import Commit, Committed, Properties, Stored
 from statemachines.shared_subscriptions.message import END_OF_STREAM, LeaderWanted, RevokeFinished, UpdateProgress
 from statemachines.shared_subscriptions.session import Dismiss
 from statemachines.shared_subscriptions.stream import Uninstall
 from statemachines_sim import store
 from statemachines_sim.fault import Fault, S
+from statemachines_sim.monitor import Monitors, Violation
 from statemachines_sim.monitors.deliveries import pattern_of
 from statemachines_sim.scenario import Load, Members, Net, Phases, Scenario
 from statemachines_sim.world import World
@@ -308,3 +310,16 @@ def test_what_is_on_its_way_is_what_was_sent_and_did_not_arrive_yet():
         assert world.network.in_flight() == under_way
         seen |= under_way
     assert len(seen) > 3
+
+
+@pytest.mark.parametrize(("destroyed", "said"), [(True, None), (False, "S3")])
+def test_S3_progress_is_removed_without_the_claim_only_of_a_group_that_is_marked(destroyed, said):
+    properties = Stored(Properties(0, 1000, 2000, 15000, destroyed=destroyed), 1)
+    batch = Commit(1, (("g/#:properties", properties),), (("g/#:progress:0.0/a", None),))
+    monitors = Monitors(Configuration())
+    try:
+        monitors.commit("c1~1/declare-1", batch, (Committed(1, 2),), 2)
+        found = None
+    except Violation as violation:
+        found = violation.monitor
+    assert found == said

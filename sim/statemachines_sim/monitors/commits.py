@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statemachines.kernel import Answer, Request
 from statemachines.shared_subscriptions.configuration import MS, Configuration
-from statemachines.shared_subscriptions.group_store import Claim, Commit, Committed, Stored, Value
+from statemachines.shared_subscriptions.group_store import Claim, Commit, Committed, Properties, Stored, Value
 from statemachines.shared_subscriptions.message import END_OF_STREAM
 from statemachines_sim.monitors.judge import Judge
 from statemachines_sim.monitors.progress import Progress
@@ -42,7 +42,7 @@ class Commits:
         put = dict(request.put)
         key = next((key for key in put if key.endswith(":claim")), "")
         if not key:
-            self._declare(party, put)
+            self._declare(party, put, dict(request.expect))
             return
         self._claim(party, key, put[key], dict(request.expect), put.get(f"{key[:-6]}:root"), now_ns)
         for name, value in request.put:
@@ -52,11 +52,13 @@ class Commits:
             elif found:
                 self.durable.pop(stream, None)
 
-    def _declare(self, party: str, put: dict[str, Value | None]) -> None:
-        """Without the claim a group is declared or marked, and what is left of it removed; nothing else."""
+    def _declare(self, party: str, put: dict[str, Value | None], expect: dict[str, Stored | None]) -> None:
+        """Without the claim a group is declared or marked, and what is left of a marked one removed; nothing else."""
         for name, value in put.items():
-            _, found, stream = name.partition(":progress:")
-            if found and value is None:
+            group, found, stream = name.partition(":progress:")
+            mark = expect.get(f"{group}:properties")
+            marked = mark is not None and isinstance(mark.value, Properties) and mark.value.destroyed
+            if found and value is None and marked:
                 self.durable.pop(stream, None)
             elif not name.endswith(":properties"):
                 self._judge.broken("S3", f"{party} commits {name} without the claim")
