@@ -52,7 +52,6 @@ class Registry(Host):
         self.host = host
         self.configuration = configuration.check()
         self.leaders: dict[tuple[str, str], str] = {}
-        self.resigned: list[Resigned] = []
         self._observe = observe
         self._check = check
         self._number = 0
