@@ -66,7 +66,8 @@ class Tables(NamedTuple):
     the entry: asked for); `entry`: next local state, bounds of its sends and of its calls in `pool`, broken step
     property; `local` by component and number: bounds of its inputs, pending deadlines, parts of the properties;
     `input`: event, budget, wait, entry + 1; `block` by wait and pending; `message`: digest, dest, lossy, channel;
-    `reads` by property: how many components, which; `table` by property: whether "always", then every combination.
+    `reads` by property: how many components, which; `table` by property: whether "always" (1) and only where no message
+    is in flight (2), then every combination.
     """
 
     shape: Any
@@ -381,7 +382,10 @@ def expand(
 @compiled
 def judge(t: Any, found: Any, fields: Any, index: int) -> None:
     """Read the properties in a state; of those that break one, keep the state with the least digest."""
+    flying = fields[t.shape[WIDTH] + t.shape[BUDGETS]] != 0
     for number in range(t.local.shape[2] - 3):
+        if flying and t.table[number, 0] & 2:
+            continue
         place = 1
         for turn in range(1, 1 + t.reads[number, 0]):
             component = t.reads[number, turn]
@@ -389,7 +393,7 @@ def judge(t: Any, found: Any, fields: Any, index: int) -> None:
         if t.table[number, place] == 0:
             continue
         found[HITS, number] += ONE
-        if t.table[number, 0]:
+        if t.table[number, 0] & 1:
             value = digest_of(t, fields)
             if found[STATE, number] == ZERO or value < found[DIGEST, number]:
                 found[STATE, number] = U(index + 1)

@@ -174,10 +174,11 @@ class Mirror:
         return reads
 
     def _evaluate(self) -> Any:
-        """By property: whether "always"; then, for every combination of its views, whether that is a hit."""
+        """By property: whether "always" (1), whether only where it is quiet (2); then, for every combination of its
+        views, whether that is a hit."""
         rows = [combinations(one) for one in self.entries.system.over_states]
         table = np.zeros((max(1, len(rows)), 1 + max((len(row) for row in rows), default=1)), np.uint8)
         for number, (one, row) in enumerate(zip(self.entries.system.over_states, rows, strict=True)):
-            table[number, 0] = isinstance(one, Always)
+            table[number, 0] = isinstance(one, Always) | one.quiet << 1
             table[number, 1 : 1 + len(row)] = row
         return table

@@ -46,12 +46,13 @@ class Leg(msgspec.Struct, frozen=True):
 
 class Path(msgspec.Struct, frozen=True):
     """A run from the initial state; `broken`: the property that does not hold at its end ("" = none is known to), with
-    `why`; `last`: the local states there, by component."""
+    `why`; `last`: the local states there, by component; `quiet`: no message is in flight there."""
 
     legs: tuple[Leg, ...]
     broken: str
     why: str
     last: dict[str, Any]
+    quiet: bool = False
 
     @property
     def script(self) -> tuple[ScriptLine, ...]:
@@ -90,8 +91,9 @@ def follow(system: System, script: Iterable[ScriptLine]) -> Path:
 
 def broken_in(entries: Entries, state: State) -> int | None:
     """The first property that a state breaks."""
+    flying = len(entries.components) + len(entries.system.spendable)
     for number, one in enumerate(entries.system.over_states):
-        if not isinstance(one, Always):
+        if not isinstance(one, Always) or (one.quiet and state[flying]):
             continue
         place, stride = 0, 1
         for view in one.views:
@@ -130,7 +132,7 @@ def _carried_out(moves: Moves, first: State, actions: list[Action]) -> Path:
     if not broken and (number := broken_in(entries, state)) is not None:
         broken, why = system.over_states[number].name, system.over_states[number].text
     last = {one.actor.name: one.locals[local] for one, local in zip(entries.components, state, strict=False)}
-    return Path(tuple(legs), broken, why, last)
+    return Path(tuple(legs), broken, why, last, not state[moves.net])
 
 
 def _leg(moves: Moves, state: State, action: Action) -> Leg:

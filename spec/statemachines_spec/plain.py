@@ -244,7 +244,10 @@ class PlainWalker:
 
     def _judge(self, state: int) -> None:
         entries = self.entries
+        flying = state & NET_MASK != self._empty
         for number, one in enumerate(entries.system.over_states):
+            if one.quiet and flying:
+                continue
             place, stride = 0, 1
             for view in one.views:
                 component = entries.place[view.actor]

@@ -26,21 +26,23 @@ class View(msgspec.Struct, frozen=True):
 
 
 class Always(msgspec.Struct, frozen=True):
-    """`holds(*values of the views)` in every state."""
+    """`holds(*values of the views)` in every state; `quiet`: in every one in which no message is in flight."""
 
     name: str
     text: str
     views: tuple[View, ...]
     holds: Callable[..., bool]
+    quiet: bool = False
 
 
 class Sometimes(msgspec.Struct, frozen=True):
-    """`happens(*values of the views)` in some state."""
+    """`happens(*values of the views)` in some state; `quiet`: in one in which no message is in flight."""
 
     name: str
     text: str
     views: tuple[View, ...]
     happens: Callable[..., bool]
+    quiet: bool = False
 
 
 class Stepwise(msgspec.Struct, frozen=True):

@@ -64,7 +64,9 @@ def _broken(system: System, path: Path, nodes: dict[str, Node[Any]]) -> str:
     """The property that breaks with the nodes' own records in the local states."""
     last = {name: _with_record(local, nodes) for name, local in path.last.items()}
     for one in system.over_states:
-        if isinstance(one, Always) and not one.holds(*(view.of(last[view.actor]) for view in one.views)):
+        if not isinstance(one, Always) or (one.quiet and not path.quiet):
+            continue
+        if not one.holds(*(view.of(last[view.actor]) for view in one.views)):
             return one.name
     turns = path.legs[-1].turns if path.legs else ()
     for step in system.over_steps:

@@ -18,8 +18,8 @@ from statemachines.shared_subscriptions.member import ExpiryTimer
 from statemachines.shared_subscriptions.stream_store import StreamStore
 from statemachines_spec.actor import Crash, Pause
 from statemachines_spec.network import Network
-from statemachines_spec.property import Eventually
-from statemachines_spec.subscriptions import properties
+from statemachines_spec.property import Eventually, Property
+from statemachines_spec.subscriptions import agreement, properties
 from statemachines_spec.subscriptions.consumer import Consumer
 from statemachines_spec.subscriptions.leader_host import STORE_TIMERS, LeaderHost
 from statemachines_spec.subscriptions.orders import ORDERS
@@ -129,11 +129,27 @@ def build(name: str, about: str, setting: Setting, variant: str = "settled", wit
             *properties.declared(names, leaders),
             *((properties.one_leader(leaders),) if setting.hosts > 1 else ()),
             *properties.sometimes_served(names, held),
+            *(_known_to_both(consumers, hosts, held) if variant == "settled" else ()),
             *properties.STEPWISE,
         ),
         tuple(_budget(field, setting) for field in FAULTS),
         tuple(order for order in ORDERS if order.name not in without),
         _bounds(setting, variant),
+    )
+
+
+def _known_to_both(
+    consumers: tuple[Consumer, ...], hosts: tuple[LeaderHost, ...], streams: tuple[str, ...]
+) -> tuple[Property, ...]:
+    """S10, S11, L10; the unsafe variants, which break S5, break S10 a few steps earlier."""
+    names, leaders = [one.name for one in consumers], [one.name for one in hosts]
+    return (
+        *agreement.agreement(consumers, hosts, streams),
+        agreement.agreed(consumers, hosts, streams),
+        agreement.deadlines(leaders),
+        agreement.timers_bounded(names, leaders),
+        agreement.granted_without(leaders),
+        agreement.LET_GO,
     )
 
 
