@@ -9,18 +9,19 @@ import msgspec
 from statemachines.kernel import ConfigurationError
 from statemachines_spec.explore import Result
 from statemachines_spec.subscriptions import systems
-from statemachines_spec.system import System
+from statemachines_spec.system import SYMMETRY, System
 
 COMPARED = (
     "bounds", "states", "transitions", "cuts", "terminal", "levels", "edges", "entries", "locals", "messages", "always",
-    "sometimes",
+    "sometimes", "stand_for",
 )  # fmt: skip
 """What a second exploration must agree on: bounds and deadline orders, counts, states by depth, the edge hash (whatever
 the order of discovery), entries and local states by component, verdicts."""
 
 
 class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The system and what was found; see `Result` for the fields."""
+    """The system and what was found; see `Result` for the fields.  With symmetry the bounds say so, states are orbits,
+    and `stand_for` counts the states that they stand for."""
 
     protocol: str
     system: str
@@ -38,14 +39,15 @@ class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     messages: int
     always: dict[str, bool]
     sometimes: dict[str, int]
+    stand_for: int = 0
 
 
-def write(folder: Path, size: str, variant: str, result: Result) -> Path:
-    """Keep `result` in `folder`; its file."""
+def write(folder: Path, size: str, variant: str, result: Result, *, in_full: bool = False) -> Path:
+    """Keep `result` in `folder`; its file.  `in_full`: the symmetry of the system was not used."""
     fields = {field: getattr(result, field) for field in COMPARED}
     kept = Certificate(protocol="shared_subscriptions", system=result.system, size=size, variant=variant, **fields)
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{result.system}-{size}.json"
+    path = folder / f"{result.system}-{size}{'-in-full' if in_full else ''}.json"
     path.write_bytes(msgspec.json.format(msgspec.json.encode(kept), indent=1) + b"\n")
     return path
 
@@ -59,10 +61,11 @@ def read(path: Path) -> Certificate:
 
 
 def system_of(kept: Certificate) -> System:
-    """The system that the certificate is about."""
+    """The system that the certificate is about, without its symmetry where that was not used."""
     if kept.protocol != "shared_subscriptions":
         raise ConfigurationError("protocol", kept.protocol, "must be shared_subscriptions")
-    return systems.system(kept.system, kept.size, kept.variant)
+    made = systems.system(kept.system, kept.size, kept.variant)
+    return made if SYMMETRY in kept.bounds else made.in_full()
 
 
 def differences(kept: Certificate, result: Result) -> list[str]:

@@ -158,6 +158,12 @@ class CompiledWalker:
         )  # fmt: skip
         return self.state(int(index))
 
+    def stand_for(self) -> int:
+        """How many states these stand for, with symmetry; 0 without."""
+        if self.entries.orbits is None:
+            return 0
+        return int(kernel.stand_for(self._tables(), self.states, self.count, self.room))
+
     def _end_of_level(self) -> bool:
         control = self.control
         if control[WORK]:
@@ -178,7 +184,7 @@ class CompiledWalker:
         else:
             self._resume = (int(control[AT]), int(control[END]))
         for event, local in self.missing[: control[MISSING]]:
-            self.entries.fill(int(event), int(local))
+            self.entries.entry(int(event), int(local))  # another one may have brought it with its orbit
         control[MISSING] = control[REDO] = 0
         self._widen()
         self.work = np.array(waiting, np.int64)

@@ -17,6 +17,7 @@ import msgspec
 from statemachines.kernel import ConfigurationError, GaplessError, Message, identity
 from statemachines.kernel.pmap import enc_hook
 from statemachines_spec.actor import Actor, Envelope, Observer, Reaction, Watch
+from statemachines_spec.orbits import Orbits
 from statemachines_spec.property import View
 from statemachines_spec.system import System
 
@@ -107,12 +108,22 @@ class Entries:
         self._channels: dict[tuple[str, str], int] = {}
         self._pending: dict[tuple[Hashable | None, ...], int] = {(None,) * len(system.orders): 0}
         self._waiting: dict[tuple[Hashable | None, ...], int] = {(None,) * len(system.orders): 0}
+        self.orbits = Orbits(self) if system.symmetries else None
         self.start = tuple(self.local(number, one.actor.initial()) for number, one in enumerate(self.components))
+        if self.orbits is not None:
+            self.orbits.check_start(self.start)
 
     # -- interning ----------------------------------------------------------------------------------------------
 
     def local(self, component: int, local: Any) -> int:
         """The number of a local state."""
+        if self.orbits is None:
+            return self.add_local(component, local)
+        number = self.components[component].numbers.get(encoded(local))
+        return self.orbits.local(component, local) if number is None else number
+
+    def add_local(self, component: int, local: Any) -> int:
+        """The number of a local state, whatever the symmetries of the system."""
         one = self.components[component]
         data = encoded(local)
         number = one.numbers.get(data)
@@ -130,6 +141,13 @@ class Entries:
 
     def envelope(self, envelope: Envelope) -> int:
         """The number of an envelope."""
+        if self.orbits is None:
+            return self.add_envelope(envelope)
+        number = self._numbers.get(named(envelope))
+        return self.orbits.envelope(envelope) if number is None else number
+
+    def add_envelope(self, envelope: Envelope) -> int:
+        """The number of an envelope, whatever the symmetries of the system."""
         data = named(envelope)
         number = self._numbers.get(data)
         if number is not None:
@@ -193,6 +211,10 @@ class Entries:
 
     def fill(self, event: int, local: int) -> int:
         """Make the entry of a pair that has none; its number."""
+        return self.make(event, local) if self.orbits is None else self.orbits.fill(event, local)
+
+    def make(self, event: int, local: int) -> int:
+        """Make the entry of a pair that has none, whatever the symmetries of the system; its number."""
         component = self.dest[event]
         one = self.components[component]
         before, envelope = one.locals[local], self.envelopes[event]

@@ -52,6 +52,7 @@ class Walker(Protocol):
     def broken_step(self, number: int) -> State | None: ...
     def advance(self) -> bool: ...
     def source_of(self, target: State, level: int) -> State: ...
+    def stand_for(self) -> int: ...
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -60,7 +61,8 @@ class Result(msgspec.Struct, frozen=True):
     `levels`: states by distance from the initial one; `edges`: the sum of a hash of every transition, whatever their
     order and the numbers used; `cuts`: transitions not taken because they lead beyond the bounds; `terminal`: states
     that nothing leaves; `always`: property -> held; `sometimes`: property -> in how many states; `seconds` of processor
-    time; `rechecked`: entries made once more under another hash seed.
+    time; `rechecked`: entries made once more under another hash seed; `stand_for`: with symmetry, how many states those
+    that were explored stand for (0: without; each stands for itself, and none was left out).
     """
 
     system: str
@@ -82,6 +84,7 @@ class Result(msgspec.Struct, frozen=True):
     bytes_per_state: float
     rechecked: int = 0
     path: Path | None = None
+    stand_for: int = 0
 
     @property
     def held(self) -> bool:
@@ -227,4 +230,5 @@ class _Search:
             walker.bytes_held / max(1, walker.count),
             recheck(entries),
             path,
+            walker.stand_for(),
         )

@@ -36,9 +36,9 @@ COUNT, AT, END, TRANSITIONS, CUTS, TERMINAL, MISSING, REDO, EDGES, WORK, UNTIL, 
 aside, edge hash, whether the work is a list of states, when to come back, how many states there is room for."""
 CONTROLS = 12
 
-WIDTH, BUDGETS, PLACES, LOSES, DOUBLES, ORDERED, HASHING, WORDS = range(8)
+WIDTH, BUDGETS, PLACES, LOSES, DOUBLES, ORDERED, HASHING, WORDS, RENAMINGS = range(9)
 """Places of `shape`: components, budgets, places of the network; what the network does; whether edges are hashed;
-words of a state."""
+words of a state; how many renamings there are (1 without symmetry)."""
 
 FIELDS, AFTER, OTHER, SENDS, QUEUE = range(5)
 """Rows of the working space."""
@@ -67,7 +67,9 @@ class Tables(NamedTuple):
     property; `local` by component and number: bounds of its inputs, pending deadlines, parts of the properties;
     `input`: event, budget, wait, entry + 1; `block` by wait and pending; `message`: digest, dest, lossy, channel;
     `reads` by property: how many components, which; `table` by property: whether "always" (1) and only where no message
-    is in flight (2), then every combination.
+    is in flight (2), then every combination;
+    `image` by component, local state and renaming: the renamed one; behind the components likewise the messages, then
+    by component where it goes; `image_digest`: the digests of the first two.
     """
 
     shape: Any
@@ -82,6 +84,8 @@ class Tables(NamedTuple):
     message: Any
     reads: Any
     table: Any
+    image: Any
+    image_digest: Any
 
 
 def compiled(function: F) -> F:
@@ -451,6 +455,101 @@ def flush(
 
 
 @compiled
+def rename(t: Any, fields: Any, turn: Any, other: Any) -> None:
+    """A state under a renaming, into `other` (`Moves.renamed`)."""
+    width = t.shape[WIDTH]
+    net = width + t.shape[BUDGETS]
+    for number in range(width):
+        other[t.image[width + 1, number, turn]] = t.image[number, fields[number], turn]
+    for number in range(width, net):
+        other[number] = fields[number]
+    for place in range(net, net + t.shape[PLACES]):
+        other[place] = 0
+    for place in range(net, net + t.shape[PLACES]):
+        if fields[place] == 0:
+            break
+        message: Any = t.image[width, fields[place], turn]
+        place_in(t, other, place - net, message)
+
+
+@compiled
+def digests_of(t: Any, fields: Any, digests: Any) -> None:
+    """The digest under each renaming, without the budgets (`Moves._digests`)."""
+    width = t.shape[WIDTH]
+    net = width + t.shape[BUDGETS]
+    for turn in range(t.shape[RENAMINGS]):
+        digests[turn] = 0
+    for number in range(width):
+        for turn in range(t.shape[RENAMINGS]):
+            digests[turn] += np.int64(t.image_digest[number, fields[number], turn])
+    behind, before = ZERO, ZERO
+    for place in range(net, net + t.shape[PLACES]):
+        message = fields[place]
+        if message == 0:
+            break
+        channel = t.message[message, 3]
+        behind = behind + ONE if t.shape[ORDERED] and channel == before else ZERO
+        before = channel
+        for turn in range(t.shape[RENAMINGS]):
+            digests[turn] += np.int64(t.image_digest[width, message, turn] * (TWO * behind + ONE))
+
+
+@compiled
+def compared(one: Any, other: Any, size: int) -> int:
+    """Below 0 if one state comes before another by its numbers, 0 if they are the same."""
+    for number in range(size):
+        if one[number] != other[number]:
+            return -1 if one[number] < other[number] else 1
+    return 0
+
+
+@compiled
+def reduce(t: Any, keys: Any, made: int, room: Any) -> None:
+    """In place of each successor in the batch, the state that stands for its orbit (`Moves.least`)."""
+    fields, other, best, digests = room[AFTER], room[OTHER], room[SENDS], room[QUEUE]
+    size = t.layout.shape[0]
+    for number in range(made):
+        unpack(t.layout, keys, number, fields)
+        digests_of(t, fields, digests)
+        least, tied, turn = U(digests[0]), 1, 0
+        for one in range(1, t.shape[RENAMINGS]):
+            if U(digests[one]) < least:
+                least, tied, turn = U(digests[one]), 1, one
+            elif U(digests[one]) == least:
+                tied += 1
+        if turn == 0 and tied == 1:
+            continue
+        rename(t, fields, turn, best)
+        for one in range(turn + 1, t.shape[RENAMINGS]):
+            if tied > 1 and U(digests[one]) == least:
+                rename(t, fields, one, other)
+                if compared(other, best, size) < 0:
+                    for place in range(size):
+                        best[place] = other[place]
+        keys[number, 0] = keys[number, 1] = ZERO
+        for place in range(size):
+            keys[number, np.int64(t.layout[place, 0])] |= U(best[place]) << t.layout[place, 1]
+
+
+@compiled
+def stand_for(t: Any, states: Any, count: int, room: Any) -> int:
+    """How many states these stand for: the sum of the sizes of their orbits."""
+    fields, other, digests = room[AFTER], room[OTHER], room[QUEUE]
+    size, many = t.layout.shape[0], t.shape[RENAMINGS]
+    total = 0
+    for index in range(count):
+        unpack(t.layout, states, index, fields)
+        digests_of(t, fields, digests)
+        same = 1
+        for turn in range(1, many):
+            if digests[turn] == digests[0]:
+                rename(t, fields, turn, other)
+                same += compared(fields, other, size) == 0
+        total += many // same
+    return total
+
+
+@compiled
 def walk(
     t: Any, states: Any, table: Any, control: Any, missing: Any, redo: Any, work: Any, keys: Any, places: Any,
     room: Any, sums: Any, found: Any,
@@ -486,8 +585,12 @@ def walk(
             control[TERMINAL] += 1
         made = now
         if made >= BATCH:
+            if t.shape[RENAMINGS] > 1:
+                reduce(t, keys, made, room)
             flush(t, keys, made, states, table, control, places, room[AFTER], found)
             made = 0
+    if t.shape[RENAMINGS] > 1:
+        reduce(t, keys, made, room)
     flush(t, keys, made, states, table, control, places, room[AFTER], found)
     return why
 
@@ -512,6 +615,8 @@ def source_of(
     for index in range(first, last):
         unpack(t.layout, states, index, room[FIELDS])
         now = expand(t, keys, 0, sums, room, control, missing, found, index)
+        if t.shape[RENAMINGS] > 1:
+            reduce(t, keys, now, room)
         for number in range(now):
             if keys[number, 0] == target[0] and keys[number, 1] == target[1]:
                 value = digest_of(t, room[FIELDS])

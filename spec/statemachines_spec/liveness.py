@@ -57,7 +57,7 @@ class Graph:
     """Every reachable state, and what can still happen when faults have stopped."""
 
     def __init__(self, system: System, states_max: int = STATES_MAX) -> None:
-        self.entries = Entries(system)
+        self.entries = Entries(system.in_full())  # fairness tells one component from another
         self.walker = PlainWalker(self.entries, states_max=states_max, hashing=False)
         try:
             while self.walker.levels[-1] != self.walker.levels[-2]:

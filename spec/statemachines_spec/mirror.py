@@ -10,6 +10,7 @@ from statemachines.kernel import ConfigurationError
 from statemachines_spec import kernel, moves
 from statemachines_spec.entries import Entries
 from statemachines_spec.layout import Layout
+from statemachines_spec.orbits import Orbits
 from statemachines_spec.property import Always, combinations
 
 PAIRS_FIRST = 1 << 15
@@ -61,6 +62,11 @@ class Mirror:
         self._messages = self._entries = self._inputs = self._pool = 0
         self._strides = [self._stride(one) for one in system.over_states]
         self.reads = self._reads()
+        self.orbits = entries.orbits
+        renamings = 1 if self.orbits is None else len(self.orbits.renamings)
+        self.image = Column(np.int32, (width + 2, 64, renamings), axis=1)
+        self.image_digest = Column(np.uint64, (width + 1, 64, renamings), axis=1)
+        self._images = [0] * (width + 1)
         self._made: tuple[Layout, int] | None = None
         self._tables: kernel.Tables | None = None
 
@@ -73,7 +79,7 @@ class Mirror:
             self._tables = kernel.Tables(
                 self._shape(layout), self._layout(layout), self.pairs, self.entry.array, self.pool.array,
                 self.local.array, self.input.array, self.block, self.digest.array, self.message.array, self.reads,
-                self.table,
+                self.table, self.image.array, self.image_digest.array,
             )  # fmt: skip
         return self._tables
 
@@ -83,7 +89,7 @@ class Mirror:
         return np.array(
             [
                 len(self.entries.components), len(system.spendable), network.in_flight, network.lossy,
-                network.duplicating, network.ordered, self.hashing, layout.words,
+                network.duplicating, network.ordered, self.hashing, layout.words, self.image.array.shape[2],
             ],
             np.int64,
         )  # fmt: skip
@@ -102,6 +108,21 @@ class Mirror:
         self._follow_entries()
         if self.block.shape != (len(self.entries.block), len(self.entries.block[0])):
             self.block = np.array(self.entries.block, np.uint8)
+        if self.orbits is not None:
+            self._follow_orbits(self.orbits)
+
+    def _follow_orbits(self, orbits: Orbits) -> None:
+        """Renamed local states, then renamed messages, then where each component goes."""
+        width = len(self.entries.components)
+        rows = [*zip(orbits.locals, orbits.digests, strict=True), (orbits.envelopes, orbits.envelope_digests)]
+        for number, (images, digests) in enumerate(rows):
+            first, count = self._images[number], len(images)
+            if first < count:
+                self.image.room(count)[number, first:count] = images[first:]
+                self.image_digest.room(count)[number, first:count] = digests[first:]
+                self._images[number] = count
+        for component in range(width):
+            self.image.room(width)[width + 1, component] = [places[component] for places in orbits.places]
 
     def _follow_locals(self, number: int) -> None:
         one = self.entries.components[number]

@@ -157,6 +157,61 @@ class Moves:
                 total += self.entries.digests[message] * (2 * behind + 1)
         return total & WORD
 
+    # -- symmetry -----------------------------------------------------------------------------------------------
+
+    def least(self, state: State) -> State:
+        """The state that stands for this one and all that differ only in who is who: of those with the least digest
+        (budgets left out: they do not change) the first by its numbers.  Without symmetry: itself."""
+        orbits = self.entries.orbits
+        if orbits is None:
+            return state
+        digests = self._digests(state)
+        least = min(digests)
+        return min(self.renamed(state, turn) for turn, one in enumerate(digests) if one == least)
+
+    def orbit(self, state: State) -> set[State]:
+        """All states that differ only in who is who, itself included."""
+        orbits = self.entries.orbits
+        return {state} if orbits is None else {self.renamed(state, turn) for turn in range(len(orbits.renamings))}
+
+    def renamed(self, state: State, turn: int) -> State:
+        """A state under a renaming of `Orbits`."""
+        orbits = self.entries.orbits
+        assert orbits is not None
+        places = orbits.places[turn]
+        locals_after = [0] * self.width
+        for component, local in enumerate(state[: self.width]):
+            locals_after[places[component]] = orbits.locals[component][local][turn]
+        messages = [orbits.envelopes[message][turn] for message in state[self.net :] if message]
+        return (*locals_after, *state[self.width : self.net], *self._placed(messages, ()))
+
+    def _digests(self, state: State) -> list[int]:
+        """The digest under each renaming, without the budgets."""
+        orbits = self.entries.orbits
+        assert orbits is not None
+        rows = [orbits.digests[component][local] for component, local in enumerate(state[: self.width])]
+        rows.append(self.net_digests(state[self.net :]))
+        return [sum(column) & WORD for column in zip(*rows, strict=True)]
+
+    def net_digests(self, messages: State) -> tuple[int, ...]:
+        """`net_digest` under each renaming: places in a channel do not change."""
+        orbits = self.entries.orbits
+        assert orbits is not None
+        total = [0] * len(orbits.renamings)
+        behind, before = 0, 0
+        for message in messages:
+            if message:
+                channel = self.entries.channel[message]
+                behind = behind + 1 if self.network.ordered and channel == before else 0
+                before = channel
+                total = [
+                    one + more * (2 * behind + 1)
+                    for one, more in zip(total, orbits.envelope_digests[message], strict=True)
+                ]
+        return tuple(one & WORD for one in total)
+
+    # -- moves --------------------------------------------------------------------------------------------------
+
     def _inputs(self, state: State) -> Iterator[Move]:
         entries = self.entries
         for number, component in enumerate(entries.components):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -60,15 +59,18 @@ class Path(msgspec.Struct, frozen=True):
 
 
 def along(entries: Entries, states: Sequence[State], ending: int = 0, moves: Moves | None = None) -> Path:
-    """The path through these states; `ending`: the property that a step out of the last one breaks; `moves`: others
-    than the system's."""
+    """The path through these states (with symmetry: a true run through states that they stand for); `ending`: the
+    property that a step out of the last one breaks; `moves`: others than
+    the system's."""
     moves = Moves(entries) if moves is None else moves
-    actions = [
-        _least(moves, (move for move in moves.of(before) if move.target == after)).action
-        for before, after in pairwise(states)
-    ]
+    state, actions = states[0], []
+    for after in states[1:]:
+        move = _least(moves, (move for move in moves.of(state) if _leads_to(moves, move, after)))
+        assert move.target is not None
+        actions.append(move.action)
+        state = move.target
     if ending:
-        actions.append(_least(moves, (move for move in moves.of(states[-1]) if move.broken == ending)).action)
+        actions.append(_least(moves, (move for move in moves.of(state) if move.broken == ending)).action)
     return _carried_out(moves, states[0], actions)
 
 
@@ -102,6 +104,10 @@ def broken_in(entries: Entries, state: State) -> int | None:
         if combinations(one)[place]:
             return number
     return None
+
+
+def _leads_to(moves: Moves, move: Move, after: State) -> bool:
+    return move.target is not None and moves.least(move.target) == after
 
 
 def _least(moves: Moves, found: Iterable[Move]) -> Move:

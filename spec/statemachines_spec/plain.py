@@ -49,6 +49,8 @@ class PlainWalker:
         self._nets: list[State] = []
         self._net_numbers: dict[State, int] = {}
         self._net_digests: list[int] = []
+        self._net_images: list[tuple[int, ...]] = []
+        self._orbits = entries.orbits
         self._handed: list[list[tuple[int, int, int, int]]] = []
         self._lost: list[list[int]] = []
         self._spread: dict[tuple[int, int, tuple[int, ...]], list[int]] = {}
@@ -98,6 +100,8 @@ class PlainWalker:
             if len(states) >= self.states_max:
                 raise MemoryError(f"{self.states_max} states")
             for target in self._expanded(states[self._at], True):
+                if self._orbits is not None:
+                    target = self._least(target)
                 if target not in seen:
                     seen.add(target)
                     states.append(target)
@@ -114,9 +118,28 @@ class PlainWalker:
         wanted = self.packed(target)
         found = [
             state for state in self.states[self.levels[level] : self.levels[level + 1]]
-            if wanted in self._expanded(state, False)
+            if wanted in map(self._least, self._expanded(state, False))
         ]  # fmt: skip
         return min((self.unpacked(state) for state in found), key=self.moves.digest)
+
+    def stand_for(self) -> int:
+        """How many states these stand for, with symmetry; 0 without."""
+        if self._orbits is None:
+            return 0
+        return sum(len(self.moves.orbit(self.unpacked(state))) for state in self.states)
+
+    def _least(self, state: int) -> int:
+        """`Moves.least`; where the digests differ and the state's own is the least, it is that already."""
+        if self._orbits is None:
+            return state
+        rows = [
+            table[state >> shift & LOCAL_MASK] for table, shift in zip(self._orbits.digests, self._shifts, strict=True)
+        ]
+        digests = [sum(column) & WORD for column in zip(*rows, self._net_images[state & NET_MASK], strict=True)]
+        least = min(digests)
+        if digests[0] == least and digests.count(least) == 1:
+            return state
+        return self.packed(self.moves.least(self.unpacked(state)))
 
     def _expanded(self, state: int, counted: bool) -> list[int]:
         """The targets of every transition, one for each."""
@@ -224,6 +247,8 @@ class PlainWalker:
         network, entries = self.moves.network, self.entries
         self._nets.append(places)
         self._net_digests.append(self.moves.net_digest(places))
+        if self._orbits is not None:
+            self._net_images.append(self.moves.net_digests(places))
         self._handed.append([])
         self._lost.append([])
         for place, message in enumerate(places):

@@ -8,10 +8,15 @@ from typing import Any
 import msgspec
 
 from statemachines.kernel import ConfigurationError
+from statemachines_spec import symmetry
 from statemachines_spec.actor import Actor, Envelope, Observer
 from statemachines_spec.network import Network
 from statemachines_spec.order import Order
 from statemachines_spec.property import COMBINATIONS_MAX, Always, Property, Sometimes, Stepwise
+from statemachines_spec.symmetry import Symmetry
+
+SYMMETRY = "symmetry"
+"""Its line among the bounds: there if and only if one state stands for those that differ only in who is who."""
 
 
 def nothing(envelope: Envelope) -> Iterable[Hashable]:
@@ -45,7 +50,8 @@ class Budget(msgspec.Struct, frozen=True):
 
 class System(msgspec.Struct, frozen=True):
     """`bounds`: what else is bounded, as it is printed.  `origin`: how another process makes the same system: a
-    function as `module:name` and its keyword arguments; None: it cannot."""
+    function as `module:name` and its keyword arguments; None: it cannot.  `symmetries`: components that may change
+    places, so that of the states that differ only in who is who one is explored; none stands in two of them."""
 
     name: str
     about: str
@@ -56,6 +62,7 @@ class System(msgspec.Struct, frozen=True):
     orders: tuple[Order, ...] = ()
     bounds: dict[str, str] = {}
     origin: tuple[str, dict[str, Any]] | None = None
+    symmetries: tuple[Symmetry, ...] = ()
 
     def check(self) -> System:
         """Itself; raises `ConfigurationError` where names clash or a property reads what is not there."""
@@ -64,6 +71,7 @@ class System(msgspec.Struct, frozen=True):
         for name in names:
             if names.count(name) > 1:
                 raise ConfigurationError("actors", name, "two components have this name")
+        symmetry.check(self.symmetries, names)
         for budget in self.budgets:
             if not 0 <= budget.limit <= 255:
                 raise ConfigurationError(f"budget {budget.name!r}", budget.limit, "must lie between 0 and 255")
@@ -113,4 +121,10 @@ class System(msgspec.Struct, frozen=True):
                 lines[f"{actor.name}: timers that never fire"] = ", ".join(sorted(actor.silent))
         for order in self.orders:
             lines[f"deadline order: {order.name}"] = order.relation
+        if self.symmetries:
+            lines[SYMMETRY] = f"{'; '.join(map(str, self.symmetries))}; one state stands for all that differ only so"
         return lines
+
+    def in_full(self) -> System:
+        """The same system, to be explored without symmetry."""
+        return msgspec.structs.replace(self, symmetries=())

@@ -36,6 +36,9 @@ def check(
     certify: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write a certificate of each system that held there.")
     ] = None,
+    no_symmetry: Annotated[
+        bool, typer.Option("--no-symmetry", help="Explore states that differ only in who is who as well.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")] = False,
 ) -> None:
     """Explore a protocol exhaustively: every interleaving, loss, copy and fault within bounds that are printed.
@@ -53,6 +56,8 @@ def check(
         return
     results, met = [], True
     for one in _chosen(protocol, system or [], size, variant, tuple(without or ())):
+        in_full = no_symmetry and bool(one.symmetries)
+        one = one.in_full() if no_symmetry else one
         result = _explore(one, engine, states_max)
         results.append(result)
         if not json:
@@ -60,7 +65,7 @@ def check(
         if live and result.held and result.ended == "complete":
             met = _live(one, json) and met
         if certify is not None and result.held and result.ended == "complete":
-            path = certificates.write(certify, size, variant, result)
+            path = certificates.write(certify, size, variant, result, in_full=in_full)
             print(f"certificate: {path}", file=sys.stderr)
         if result.ended == "interrupted":
             break
@@ -110,6 +115,8 @@ def _show(system: System, result: Result, mermaid: bool, test: bool) -> None:
         f"  {result.states:,} states, {result.transitions:,} transitions, depth {len(result.levels) - 1}; "
         f"{sum(result.entries.values()):,} entries; {result.cuts:,} transitions cut at the bounds"
     )
+    if result.stand_for:
+        print(f"  by symmetry they stand for {result.stand_for:,} states")
     print(f"  purity: every entry made twice, {result.rechecked:,} of them again under another hash seed")
     for name, count in result.sometimes.items():
         print(f"  sometimes {name}: {f'in {count:,} states' if count else 'NEVER'}")
