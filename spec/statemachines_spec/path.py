@@ -60,8 +60,7 @@ class Path(msgspec.Struct, frozen=True):
 
 def along(entries: Entries, states: Sequence[State], ending: int = 0, moves: Moves | None = None) -> Path:
     """The path through these states (with symmetry: a true run through states that they stand for); `ending`: the
-    property that a step out of the last one breaks; `moves`: others than
-    the system's."""
+    property that a step out of the last one breaks; `moves`: others than the system's."""
     moves = Moves(entries) if moves is None else moves
     state, actions = states[0], []
     for after in states[1:]:
