@@ -10,7 +10,6 @@ import msgspec
 
 from statemachines.kernel import Event, Map, Message
 from statemachines_spec.actor import Actor, Envelope, Reaction
-from statemachines_spec.network import Network
 from statemachines_spec.order import Order
 from statemachines_spec.property import Always, Sometimes, View
 from statemachines_spec.symmetry import Symmetry

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from symmetric_system import KINDS, NUMBERS, PeerLocal, Rule, Sending, Step, peers
+from symmetric_system import KINDS, NUMBERS, Rule, Sending, peers
 
-from statemachines.kernel import ConfigurationError, Map
-from statemachines_spec.actor import Envelope
-from statemachines_spec.direct import search
 from statemachines_spec.entries import Entries
 from statemachines_spec.explore import COMPLETE, VIOLATED, explore
 from statemachines_spec.moves import Moves
 from statemachines_spec.network import Network
 from statemachines_spec.path import follow
 from statemachines_spec.plain import PlainWalker
-from statemachines_spec.property import Always, View
-from statemachines_spec.symmetry import Asymmetric, Symmetry, one_after_another, renamed, renamings
 
 STATES_MAX = 3_000
 
