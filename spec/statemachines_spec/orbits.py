@@ -12,18 +12,22 @@ in all of them or in none.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from statemachines.kernel import identity
 from statemachines_spec.actor import Envelope
 from statemachines_spec.property import Always, Sometimes, View, combinations
-from statemachines_spec.symmetry import Asymmetric, one_after_another, renamings
+from statemachines_spec.symmetry import Asymmetric, differences, one_after_another, renamings
 
 if TYPE_CHECKING:
     from statemachines_spec.entries import Entries, Entry
 
 Row = tuple[int, ...]
 """One number for each renaming."""
+
+SHOWN = 5
+"""Of the differences between two local states an error shows the first ones."""
 
 
 class Orbits:
@@ -120,7 +124,7 @@ class Orbits:
                     one, there = self.entries.components[component], self.entries.components[places[component]]
                     raise Asymmetric(
                         f"{one.actor.name} and {there.actor.name} do not begin alike where {self.renamings[turn]}: "
-                        f"renamed, the first is {there.locals[image]!r}, the second {there.locals[other]!r}"
+                        f"the first, renamed, has {_differing(there.locals[image], there.locals[other])}"
                     )
 
     def _check_row(self, known: Row, row: Row, value: Any) -> None:
@@ -194,6 +198,11 @@ class Orbits:
             f"and {other_one.actor.name} takes it in ({other_one.actor.describe(other_one.locals[there])}), where "
             f"{self.renamings[turn]}: renamed, the first comes to {self._shown(other_one, expected)}; the second comes "
             f"to {self._shown(other_one, found)}"
+            + (
+                f"; of the first, renamed, {_differing(other_one.locals[expected.local], other_one.locals[found.local])}"
+                if min(expected.local, found.local) > 0 and expected.local != found.local
+                else ""
+            )
         )
 
     def _image(self, turn: int, number: int) -> Entry:
@@ -219,7 +228,7 @@ class Orbits:
         words += [f"calls {envelopes[one].to} with {envelopes[one].event!r}" for one in entry.calls]
         if entry.broken:
             words.append(f"breaks step property {entry.broken}")
-        return f"{', '.join(words)} [local state {component.locals[entry.local]!r}]"
+        return ", ".join(words)
 
     # -- properties ---------------------------------------------------------------------------------------------
 
@@ -261,6 +270,10 @@ def _strides(views: tuple[View, ...]) -> list[int]:
         strides.append(size)
         size *= view.size
     return strides
+
+
+def _differing(one: Any, other: Any) -> str:
+    return "; ".join(islice(differences(one, other), SHOWN))
 
 
 def _in_order(entries: Entries, entry: Entry) -> Entry:

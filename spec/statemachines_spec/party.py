@@ -9,6 +9,7 @@ import msgspec
 
 from statemachines.kernel import CancelTimer, Effect, Effects, Event, Fsm, SetTimer, TimerFired, name_of
 from statemachines_spec.actor import Seen, Watch
+from statemachines_spec.symmetry import Names, renamed
 
 Timer = tuple[str, str]
 """(name, key of the child instance)"""
@@ -19,6 +20,10 @@ class Party(msgspec.Struct, frozen=True, gc=False):
 
     record: Any
     timers: tuple[Timer, ...] = ()
+
+    def renamed(self, names: Names) -> Party:
+        """As `symmetry.renamed` needs it: the timers are sorted again."""
+        return Party(renamed(self.record, names), tuple(sorted(renamed(self.timers, names))))
 
 
 def begin(fsm: Fsm[Any], record: Any) -> Party:

@@ -7,7 +7,7 @@ is believed: `orbits` compares every entry with the renamed one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import permutations, product
 from typing import Any
 
@@ -55,6 +55,19 @@ def _struct(value: Any, names: Names) -> Any:
         if after is not before:
             changed[field] = after
     return msgspec.structs.replace(value, **changed) if changed else value
+
+
+def differences(one: Any, other: Any, where: str = "") -> Iterator[str]:
+    """Where two values of one kind differ: `fields.within[key]: this, not that`."""
+    if type(one) is type(other) and isinstance(one, msgspec.Struct):
+        for field in one.__struct_fields__:
+            name = f"{where}.{field}" if where else field
+            yield from differences(getattr(one, field), getattr(other, field), name)
+    elif isinstance(one, Map) and isinstance(other, Map) and set(one) == set(other):
+        for key in sorted(one):
+            yield from differences(one[key], other[key], f"{where}[{key!r}]")
+    elif one != other:
+        yield f"{where or 'it'}: {one!r}, not {other!r}"
 
 
 class Symmetry(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from statemachines.shared_subscriptions.borrower import BORROWER, CONNECTED, CON
 from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
 from statemachines.shared_subscriptions.group_store import Claim, Commit
 from statemachines.shared_subscriptions.leader import LEADER
-from statemachines.shared_subscriptions.leader_record import FOLLOWER, SERVING, LeaderStatus
+from statemachines.shared_subscriptions.leader_record import CANDIDATE, FOLLOWER, SERVING, LeaderStatus
 from statemachines.shared_subscriptions.message import UpdateProgress
 from statemachines.shared_subscriptions.stream import ABSENT, GRANTED, REVOKING
 from statemachines_spec.property import Always, Eventually, Property, Sometimes, Stepwise, View
@@ -88,6 +88,33 @@ def one_leader(hosts: tuple[str, ...]) -> Always:
     return Always("one leader", "no two leaders serve the group at the same time", views, lambda *on: sum(on) <= 1)
 
 
+def all_invariants(hosts: tuple[str, ...]) -> Always:
+    """`declared` for hosts that may change places: one property of all of them."""
+    views = tuple(View(name, 2, invariants_of(LEADER)) for name in hosts)
+    return Always("invariants of the hosts", "all that the machines declare", views, lambda *held: all(held))
+
+
+def sometimes_elected(hosts: tuple[str, ...]) -> tuple[Sometimes, ...]:
+    """Against empty models: the first claim is served under, and a later one; two hosts try at the same time."""
+    epochs, tries = (tuple(View(name, 3, view) for name in hosts) for view in (epoch_served, tries_for))
+    return (
+        Sometimes("a leader", "a host serves", epochs, lambda *served: any(served)),
+        Sometimes("a later leader", "a host serves under a claim that another one held", epochs, lambda *on: 2 in on),
+        Sometimes("a race", "two hosts try to commit a claim", tries, lambda *on: sum(map(bool, on)) > 1),
+    )
+
+
+def epoch_served(local: HostLocal) -> int:
+    """0: serves nobody; 1: under the first claim of the group; 2: under a later one."""
+    return min(2, local.party.record.epoch) if local.party is not None and leads(local) else 0
+
+
+def tries_for(local: HostLocal) -> int:
+    """1 if a claim of the host is on its way."""
+    record = None if local.party is None else local.party.record
+    return int(record is not None and record.status is CANDIDATE and record.trial is not None)
+
+
 def sometimes_served(consumers: tuple[str, ...], streams: tuple[str, ...]) -> tuple[Sometimes, ...]:
     """Against empty models: everybody gets a stream, and two have one at the same time."""
     size = 1 << len(streams)
@@ -103,6 +130,12 @@ def sometimes_served(consumers: tuple[str, ...], streams: tuple[str, ...]) -> tu
 
 
 # -- obligations ----------------------------------------------------------------------------------------------------
+
+
+def elected(hosts: tuple[str, ...]) -> Eventually:
+    """L6."""
+    views = tuple(View(name, 2, leads) for name in hosts)
+    return Eventually("L6", "where nobody leads, somebody does at last", views, lambda *on: not any(on))
 
 
 def obligations(consumers: Iterable[str], hosts: Iterable[str]) -> tuple[Eventually, ...]:

@@ -19,8 +19,9 @@ from statemachines.shared_subscriptions.stream_store import StreamStore
 from statemachines_spec.actor import Crash, Pause
 from statemachines_spec.network import Network
 from statemachines_spec.property import Eventually, Property
-from statemachines_spec.subscriptions import agreement, properties
+from statemachines_spec.subscriptions import agreement, election, properties
 from statemachines_spec.subscriptions.consumer import Consumer
+from statemachines_spec.subscriptions.election import CandidateHost
 from statemachines_spec.subscriptions.leader_host import STORE_TIMERS, LeaderHost
 from statemachines_spec.subscriptions.orders import ORDERS
 from statemachines_spec.subscriptions.stores import Store, declared, streams
@@ -82,8 +83,13 @@ def system(name: str, size: str = "ci", variant: str = "settled", without: tuple
     about, sizes = SYSTEMS[name]
     if size not in SIZES:
         raise ConfigurationError("size", size, f"unknown; there are: {', '.join(SIZES)}")
-    setting = msgspec.structs.replace(Setting(), **sizes[size])
-    made = build(name, about, setting, variant, without)
+    for order in without:
+        if order not in (known := [order.name for order in ORDERS]):
+            raise ConfigurationError("deadline order", order, f"unknown; there are: {', '.join(known)}")
+    if name == election.NAME:
+        made = election.system(size, variant, without)
+    else:
+        made = build(name, about, msgspec.structs.replace(Setting(), **sizes[size]), variant, without)
     arguments: dict[str, Any] = {"name": name, "size": size, "variant": variant}
     if without:
         arguments["without"] = without
@@ -94,15 +100,12 @@ def obligations_of(made: System) -> tuple[Eventually, ...]:
     """What must be met sooner or later in a system of these actors."""
     consumers = [actor.name for actor in made.actors if isinstance(actor, Consumer)]
     hosts = [actor.name for actor in made.actors if isinstance(actor, LeaderHost)]
-    return properties.obligations(consumers, hosts)
+    candidates = tuple(actor.name for actor in made.actors if isinstance(actor, CandidateHost))
+    return (properties.elected(candidates),) if candidates else properties.obligations(consumers, hosts)
 
 
 def build(name: str, about: str, setting: Setting, variant: str = "settled", without: tuple[str, ...] = ()) -> System:
     """A closed system by its setting."""
-    known = [order.name for order in ORDERS]
-    for order in without:
-        if order not in known:
-            raise ConfigurationError("deadline order", order, f"unknown; there are: {', '.join(known)}")
     topics = tuple("abcdefgh"[: setting.topics])
     held = tuple(f"0.0/{topic}" for topic in topics)
     consumers = tuple(_consumer(number, setting, variant) for number in range(setting.consumers))
@@ -268,5 +271,6 @@ SYSTEMS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
             {"offsets": 1},
         ),
     ),
+    election.NAME: (election.ABOUT, election.SIZES),
 }  # fmt: skip
-"""Name -> (about, size -> what differs from the default setting)."""
+"""Name -> (about, size -> what differs from the default setting; for `election`, from its own)."""
