@@ -154,8 +154,13 @@ class Entries:
             if spends is not None and not spends.limit:
                 continue
             budget = FREE if spends is None else system.spendable.index(spends)
-            waiting = tuple(order.waiting(actor.name, local, event) for order in system.orders)
-            yield Spontaneous(self.envelope(Envelope("", actor.name, event)), budget, self._waiting_of(waiting))
+            event_number, wait = self.spontaneous(actor, local, event)
+            yield Spontaneous(event_number, budget, wait)
+
+    def spontaneous(self, actor: Actor, local: Any, event: Any) -> tuple[int, int]:
+        """An event that may happen by itself in a local state, and what it waits for, as numbers."""
+        waiting = tuple(order.waiting(actor.name, local, event) for order in self.system.orders)
+        return self.envelope(Envelope("", actor.name, event)), self._waiting_of(waiting)
 
     # -- deadline orders ----------------------------------------------------------------------------------------
 

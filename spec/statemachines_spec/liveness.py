@@ -6,8 +6,8 @@ in a strongly connected part of the graph.  Weakly fair: a timer that stays set 
 handed over, an input that stays possible happens.  A part is fair if each of these is taken in it, or impossible in
 some state of it; then a run may visit all of it for ever.  A state with nothing left to do is such a part by itself.
 
-Nothing is claimed about a fair part in which a step is cut at the bounds, or a timer with a budget is set (such as the
-expiry of a borrower that crashed): it is counted, and no violation.
+Nothing is claimed about a fair part in which a step is cut at the bounds, or a timer with a budget is set that does not
+say when it is due (`system.Due`): it is counted, and no violation.
 """
 
 from __future__ import annotations
@@ -16,16 +16,15 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 
 import msgspec
-from msgspec.structs import replace
 
-from statemachines.kernel import ConfigurationError, TimerFired
-from statemachines_spec.entries import FREE, Entries
-from statemachines_spec.moves import Action, Kind, Move, Moves, State
-from statemachines_spec.network import IN_FLIGHT_MAX
+from statemachines.kernel import ConfigurationError
+from statemachines_spec.entries import Entries
+from statemachines_spec.moves import Action, Move, State
 from statemachines_spec.path import Path, along
 from statemachines_spec.plain import PlainWalker
 from statemachines_spec.property import Eventually
 from statemachines_spec.system import System
+from statemachines_spec.tail import Tail
 
 STATES_MAX = 200_000
 TAIL_MAX = 1_000_000
@@ -66,43 +65,25 @@ class Graph:
         except MemoryError:
             rule = "liveness is for systems with fewer; a smaller size?"
             raise ConfigurationError("states", states_max, rule) from None
-        self.moves = Moves(self.entries, replace(system.network, in_flight=IN_FLIGHT_MAX, lossy=False))
+        self.moves = Tail(self.entries)
         self._tail: dict[State, tuple[tuple[Move, ...], bool]] = {}
 
     def calm(self, index: int) -> State:
         """A reachable state, with room in its network."""
-        state = self.walker.state(index)
-        return state + (0,) * (self.moves.net + IN_FLIGHT_MAX - len(state))
+        return self.moves.calm(self.walker.state(index))
 
     def tail(self, state: State) -> tuple[tuple[Move, ...], bool]:
         """The moves without faults, and whether one of them is cut at the bounds."""
         known = self._tail.get(state)
         if known is None:
-            moves = [move for move in self.moves.of(state) if not self._is_fault(state, move)]
+            moves = list(self.moves.of(state))
             going = tuple(move for move in moves if move.target is not None)
-            known = self._tail[state] = (going, len(going) < len(moves) or self._has_budgeted_timer(state))
+            known = self._tail[state] = (going, len(going) < len(moves) or self.moves.is_unknown(state))
             if len(self._tail) > TAIL_MAX:
                 raise ConfigurationError(
                     "states", TAIL_MAX, "more than this after faults have stopped; a smaller size?"
                 )
         return known
-
-    def _has_budgeted_timer(self, state: State) -> bool:
-        envelopes = self.entries.envelopes
-        return any(
-            one.budget != FREE and isinstance(envelopes[one.event].event, TimerFired)
-            for component, local in zip(self.entries.components, state, strict=False)
-            for one in component.inputs[local]
-        )
-
-    def _is_fault(self, state: State, move: Move) -> bool:
-        if move.action.kind is Kind.COPY:
-            return True
-        if move.action.kind is not Kind.INPUT:
-            return False
-        component = self.entries.dest[move.action.event]
-        inputs = self.entries.components[component].inputs[state[component]]
-        return next(one.budget for one in inputs if one.event == move.action.event) != FREE
 
 
 def live(system: System, obligations: Iterable[Eventually], states_max: int = STATES_MAX) -> list[Live]:
@@ -132,8 +113,8 @@ def _judged(graph: Graph, one: Eventually) -> Live:
         len(roots),
         bounded,
         along(graph.entries, _way(graph, root)),
-        along(graph.entries, leg, network=graph.moves.network),
-        along(graph.entries, _round(graph, leg[-1], part), network=graph.moves.network),
+        along(graph.entries, leg, moves=graph.moves),
+        along(graph.entries, _round(graph, leg[-1], part), moves=graph.moves),
     )
 
 

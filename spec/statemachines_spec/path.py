@@ -13,7 +13,6 @@ from statemachines.kernel import GaplessError, identity
 from statemachines_spec.actor import Actor, Envelope, Seen
 from statemachines_spec.entries import WAITS, Entries
 from statemachines_spec.moves import Action, Kind, Move, Moves, State
-from statemachines_spec.network import Network
 from statemachines_spec.property import NO_ERROR, Always, combinations
 from statemachines_spec.system import System
 
@@ -59,10 +58,10 @@ class Path(msgspec.Struct, frozen=True):
         return tuple(leg.line for leg in self.legs)
 
 
-def along(entries: Entries, states: Sequence[State], ending: int = 0, network: Network | None = None) -> Path:
-    """The path through these states; `ending`: the property that a step out of the last one breaks; `network`: another
+def along(entries: Entries, states: Sequence[State], ending: int = 0, moves: Moves | None = None) -> Path:
+    """The path through these states; `ending`: the property that a step out of the last one breaks; `moves`: others
     than the system's."""
-    moves = Moves(entries, network)
+    moves = Moves(entries) if moves is None else moves
     actions = [
         _least(moves, (move for move in moves.of(before) if move.target == after)).action
         for before, after in pairwise(states)

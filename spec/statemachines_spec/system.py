@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 import msgspec
 
 from statemachines.kernel import ConfigurationError
-from statemachines_spec.actor import Actor, Observer
+from statemachines_spec.actor import Actor, Envelope, Observer
 from statemachines_spec.network import Network
 from statemachines_spec.order import Order
 from statemachines_spec.property import COMBINATIONS_MAX, Always, Property, Sometimes, Stepwise
+
+
+def nothing(envelope: Envelope) -> Iterable[Hashable]:
+    """No subject."""
+    return ()
+
+
+class Due(msgspec.Struct, frozen=True):
+    """When an event with a budget is no fault: as long as nobody speaks for whom it is `about`.
+
+    `about(actor, local, event)`: the subject, such as the borrower whose expiry it is (None: it stays a fault);
+    `kept(actor, local)`: the subjects that a component speaks for in a local state, such as the borrower of a consumer
+    that runs; `carried(envelope)`: those that a message on its way speaks for.  It matters to `liveness` alone: once
+    faults have stopped, an event that is due happens sooner or later, whatever is left of the budget, and one that is
+    not due never does.
+    """
+
+    about: Callable[[str, Any, Any], Hashable | None]
+    kept: Callable[[str, Any], Iterable[Hashable]]
+    carried: Callable[[Envelope], Iterable[Hashable]] = nothing
 
 
 class Budget(msgspec.Struct, frozen=True):
@@ -20,6 +40,7 @@ class Budget(msgspec.Struct, frozen=True):
     name: str
     limit: int
     spends: Callable[[str, Any], bool]
+    due: Due | None = None
 
 
 class System(msgspec.Struct, frozen=True):

@@ -1,0 +1,135 @@
+"""Tail: what can still happen once faults have stopped: nothing is lost or copied any more, no budget is spent, and the
+network has room for what is sent.
+
+An event with a budget is a fault, with one exception: where its budget says when it is `Due`, it then happens by itself
+and costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from statemachines.kernel import ConfigurationError, TimerFired
+from statemachines_spec.entries import FREE, Entries
+from statemachines_spec.moves import Kind, Move, Moves, State
+from statemachines_spec.network import IN_FLIGHT_MAX
+from statemachines_spec.system import Budget
+
+SUBJECTS_MAX = 63
+
+
+class Possible(NamedTuple):
+    """What may happen by itself in a local state: the event, the deadlines it waits for, and the subject that nobody
+    may speak for (a bit; 0: it costs nothing anyway)."""
+
+    event: int
+    wait: int
+    subject: int
+
+
+class Calm(NamedTuple):
+    """A local state once faults have stopped: what may happen by itself, the subjects that it speaks for (bits), and
+    whether a timer is set of which nothing is known: it costs a budget that does not say when it is due."""
+
+    possible: tuple[Possible, ...]
+    kept: int
+    unknown: bool
+
+
+class Tail(Moves):
+    """The transitions without faults, one state at a time."""
+
+    def __init__(self, entries: Entries) -> None:
+        super().__init__(entries, replace(entries.system.network, in_flight=IN_FLIGHT_MAX, lossy=False))
+        self._dues = [(one, one.due) for one in entries.system.budgets if one.due is not None]
+        self._subjects: dict[tuple[str, Hashable], int] = {}
+        self._locals: list[dict[int, Calm]] = [{} for _ in entries.components]
+        self._messages: dict[int, int] = {0: 0}
+
+    def calm(self, state: State) -> State:
+        """The same state with all the room that there is in the network, and nothing left of the budgets (since nothing
+        is spent any more, states that differ only there are one)."""
+        return (
+            *state[: self.width],
+            *(0,) * self.budgets,
+            *state[self.net :],
+            *(0,) * (self.net + IN_FLIGHT_MAX - len(state)),
+        )
+
+    def of(self, state: State) -> Iterator[Move]:
+        """Every transition without a fault, in a fixed order."""
+        kept = self._kept(state)
+        for number in range(self.width):
+            for one in self.local(number, state[number]).possible:
+                if not (one.subject & kept or (one.wait and self.is_blocked(state, one.wait))):
+                    yield from self._handle(Kind.INPUT, one.event, state, state[self.net :], FREE)
+        messages = state[self.net :]
+        for place, message in enumerate(messages):
+            if not message:
+                return
+            if not (place and self.hides(messages[place - 1], message)):
+                rest = (*messages[:place], *messages[place + 1 :], 0)
+                yield from self._handle(Kind.DELIVER, message, state, rest, FREE)
+
+    def is_unknown(self, state: State) -> bool:
+        """Whether a timer is set of which nothing is known."""
+        return any(self.local(number, state[number]).unknown for number in range(self.width))
+
+    # -- what budgets say ---------------------------------------------------------------------------------------
+
+    def local(self, component: int, number: int) -> Calm:
+        """What is known of a local state of a component."""
+        known = self._locals[component].get(number)
+        if known is None:
+            known = self._locals[component][number] = self._calm(component, number)
+        return known
+
+    def carried(self, message: int) -> int:
+        """The subjects that a message on its way speaks for (bits)."""
+        known = self._messages.get(message)
+        if known is None:
+            envelope = self.entries.envelopes[message]
+            known = self._messages[message] = self._bits(
+                (budget, subject) for budget, due in self._dues for subject in due.carried(envelope)
+            )
+        return known
+
+    def _kept(self, state: State) -> int:
+        bits = 0
+        if not self._dues:
+            return bits
+        for number in range(self.width):
+            bits |= self.local(number, state[number]).kept
+        for message in state[self.net :]:
+            bits |= self.carried(message)
+        return bits
+
+    def _calm(self, component: int, number: int) -> Calm:
+        actor, local = self.entries.components[component].actor, self.entries.components[component].locals[number]
+        budgets = self.entries.system.budgets
+        possible, unknown = [], False
+        for event in actor.inputs(local):
+            budget = next((one for one in budgets if one.spends(actor.name, event)), None)
+            subject = 0
+            if budget is not None:
+                about = None if budget.due is None else budget.due.about(actor.name, local, event)
+                if about is None:  # a fault, or who knows; what never happens in this system never does
+                    unknown |= budget.limit > 0 and isinstance(event, TimerFired)
+                    continue
+                subject = self._bits([(budget, about)])
+            possible.append(Possible(*self.entries.spontaneous(actor, local, event), subject))
+        kept = self._bits((budget, subject) for budget, due in self._dues for subject in due.kept(actor.name, local))
+        return Calm(tuple(possible), kept, unknown)
+
+    def _bits(self, subjects: Iterable[tuple[Budget, Hashable]]) -> int:
+        bits = 0
+        for budget, subject in subjects:
+            number = self._subjects.setdefault((budget.name, subject), len(self._subjects))
+            if number >= SUBJECTS_MAX:
+                rule = f"the budgets of a system may speak of {SUBJECTS_MAX} subjects; make them coarser"
+                raise ConfigurationError(f"budget {budget.name!r}", subject, rule)
+            bits |= 1 << number
+        return bits
