@@ -16,6 +16,7 @@ from statemachines_spec import kernel
 from statemachines_spec.entries import Entries
 from statemachines_spec.kernel import (
     AT,
+    BEST,
     CHUNK,
     CONTROLS,
     COUNT,
@@ -31,6 +32,7 @@ from statemachines_spec.kernel import (
     MISSING,
     MOVES_MAX,
     REDO,
+    SEEKS,
     STATE,
     STEP_STATE,
     TERMINAL,
@@ -150,13 +152,14 @@ class CompiledWalker:
 
     def source_of(self, target: State, level: int) -> State:
         """Of the states of `level` that lead to `target`, the one with the least digest."""
-        words = np.zeros(2, np.uint64)
-        words[: self.layout.words] = self.layout.pack(target)
-        index = kernel.source_of(
-            self._tables(), self.states, self.levels[level], self.levels[level + 1], words, self.control, self.missing,
-            self.keys, self.room, self.sums, np.zeros_like(self.found),
-        )  # fmt: skip
-        return self.state(int(index))
+        words = self.layout.pack(target)
+        self.parts[kernel.SOUGHT] = (words[0], words[-1] if len(words) > 1 else 0, 0)
+        control = np.zeros_like(self.control)
+        control[AT], control[END] = self.levels[level], self.levels[level + 1]
+        control[UNTIL] = control[LIMIT] = self.states_max + MOVES_MAX
+        control[SEEKS] = 1
+        self._run(control, np.zeros_like(self.found))
+        return self.state(int(control[BEST]) - 1)
 
     def stand_for(self) -> int:
         """How many states these stand for, with symmetry; 0 without."""
@@ -195,9 +198,12 @@ class CompiledWalker:
         self.control[LIMIT] = min(
             self.states_max + MOVES_MAX, int(FILLING[self.layout.words][0] * (self.table.size // self.layout.words))
         )
+        return self._run(self.control, self.found)
+
+    def _run(self, control: Any, found: Any) -> int:
         why: int = kernel.walk(
-            self._tables(), self.states, self.table, self.control, self.missing, self.redo, self.work, self.keys,
-            self.places, self.room, self.sums, self.found,
+            self._tables(), self.states, self.table, self.recent, control, self.missing, self.redo, self.work,
+            self.keys, self.room, self.listed, self.parts, self.sums, found,
         )  # fmt: skip
         return why
 
@@ -215,7 +221,7 @@ class CompiledWalker:
     def _rebuild(self, places: int) -> None:
         self.table = np.zeros(0, np.uint64)  # the old one is given back before the new one is filled
         self.table = np.zeros(places * self.layout.words, np.uint64)
-        kernel.rebuild(self.states, self.count, self.table)
+        kernel.rebuild(self.states, self.count, self.table, self.keys)
 
     def _widen(self) -> None:
         """Wider fields where numbers no longer fit: every state is packed anew."""
@@ -235,6 +241,7 @@ class CompiledWalker:
         if layout.words != before.shape[1]:
             self.states = np.empty((self.states_max + MOVES_MAX, layout.words), np.uint64)
         self.states[:count] = words
+        self.recent[:] = 0
         del before, words
         self._rebuild(max(self.table.size // old.words, int(count / FILLING[layout.words][0]) + 4 * MOVES_MAX))
 
@@ -242,10 +249,12 @@ class CompiledWalker:
         """What the kernel works in."""
         wide = max(width, kernel.SENDS_MAX, kernel.CALLS_MAX)
         properties = max(len(self.entries.system.over_states), len(self.entries.system.over_steps) + 2)
-        self.room = np.zeros((5, wide), np.int64)
-        self.sums = np.zeros(2, np.uint64)
-        self.keys = np.zeros((kernel.BATCH + MOVES_MAX, 2), np.uint64)
-        self.places = np.zeros(kernel.BATCH + MOVES_MAX + 1, np.uint64)
+        self.room = np.zeros((6, wide), np.int64)
+        self.listed = np.zeros((MOVES_MAX, 4), np.int64)
+        self.parts = np.zeros((kernel.PARTS, 3), np.uint64)
+        self.sums = np.zeros(3, np.uint64)
+        self.keys = np.zeros((kernel.BATCH + MOVES_MAX, 3), np.uint64)
+        self.recent = np.zeros((kernel.RECENT + 1, 2), np.uint64)
         self.found = np.zeros((5, properties), np.uint64)
         self._resume = (0, 0)
 
@@ -253,7 +262,8 @@ class CompiledWalker:
         self._widen()
         if self.layout.words != self.states.shape[1]:
             self.states = np.empty((self.states_max + MOVES_MAX, self.layout.words), np.uint64)
-        self.states[0] = self.layout.pack(first)
-        self.control[COUNT] = 1
         self._rebuild(self.table.size // self.layout.words)
-        kernel.judge(self._tables(), self.found, np.array(first, np.int64), 0)
+        self.keys[0, : self.layout.words] = self.layout.pack(first)
+        kernel.begin(
+            self._tables(), self.states, self.table, self.recent, self.control, self.keys, self.room, self.found
+        )

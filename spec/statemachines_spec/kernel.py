@@ -1,9 +1,10 @@
 """Kernel: the compiled inner loops of the walker (numba).  What they mean stands in `moves`, in plain Python.
 
 All of it is one file, since what numba keeps compiled follows changes of the file it is in, and of no other.
-Everything is integers in few arrays, since numba's time to compile grows with their number.  A state whose entries are
-not all known yet is put aside as a whole: none of its transitions counts until Python has filled the entries in and the
-state is expanded again.
+Everything is integers in few arrays, since numba's time to compile grows with their number.  A packed state is a sum
+over its fields, and so is its digest: a successor is reckoned from what changes.  A state whose entries are not all
+known yet is put aside as a whole: none of its transitions counts until Python has filled the entries in and the state
+is expanded again.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numba import njit
+
+from statemachines_spec.network import IN_FLIGHT_MAX
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -26,22 +29,39 @@ CALLS_MAX = 64
 """Calls within one transition, at most (as in `moves`)."""
 MISSING_MAX = 1 << 13
 """Entries that are asked for at a time."""
+RECENT = 1 << 14
+"""Places of the cache of states that are in the table."""
 
 DONE, FILL, GROW, CHUNK, CROWDED = range(5)
 """Why the walk came back: nothing left; entries are missing; the table is full; it is time; a state has too many
 transitions, messages or calls."""
 
-COUNT, AT, END, TRANSITIONS, CUTS, TERMINAL, MISSING, REDO, EDGES, WORK, UNTIL, LIMIT = range(12)
+COUNT, AT, END, TRANSITIONS, CUTS, TERMINAL, MISSING, REDO, EDGES, WORK, UNTIL, LIMIT, SEEKS, BEST = range(14)
 """Places of the control array: states so far, next to expand, end of the work, tallies, entries missing, states put
-aside, edge hash, whether the work is a list of states, when to come back, how many states there is room for."""
-CONTROLS = 12
+aside, edge hash, whether the work is a list of states, when to come back, how many states there is room for; whether
+the states that lead to SOUGHT are looked for, and the best so far (index + 1)."""
+CONTROLS = 14
 
 WIDTH, BUDGETS, PLACES, LOSES, DOUBLES, ORDERED, HASHING, WORDS, RENAMINGS = range(9)
 """Places of `shape`: components, budgets, places of the network; what the network does; whether edges are hashed;
 words of a state; how many renamings there are (1 without symmetry)."""
 
-FIELDS, AFTER, OTHER, SENDS, QUEUE = range(5)
-"""Rows of the working space."""
+FIELDS, AFTER, SENDS, FRESH, QUEUE, BEFORE = range(6)
+"""Rows of the working space: the state that is expanded, messages in flight after a move, messages sent, the new ones
+among them, the events of one transition, local states before each of them."""
+
+EVENT, ENTRY, SPENDS, GONE = range(4)
+"""Columns of the list of moves: event (0: a message is lost), number of its entry (0: to be looked up; -1: missing), budget
+it spends (-1: none), place of the message (ALL: none)."""
+
+ALL, REST, WHOLE, NEXT, SOUGHT = range(IN_FLIGHT_MAX, IN_FLIGHT_MAX + 5)
+"""Rows of `parts`, each two words and a digest: before ALL, by place, the network without its message; ALL of the
+network; the state without network; all of the state; a move's network; the state that is sought, with the digest of
+the best so far."""
+PARTS = IN_FLIGHT_MAX + 5
+
+EDGE, CUT, LOOP = range(3)
+"""Tallies of one state: sum over its edges, transitions that are cut, transitions that lead back to it."""
 
 STATE, DIGEST, HITS, STEP_STATE, STEP_DIGEST = range(5)
 """Rows of what was found, by property: state that breaks it (index + 1) and its digest, hits; the same for steps."""
@@ -56,27 +76,27 @@ MULTIPLY, FOLD, BUDGET, SOURCE, TARGET, MIX = (
     U(0xD6E8FEB86659FD93),
 )
 ZERO, ONE, TWO, HALF, SIDE = U(0), U(1), U(2), U(32), U(29)
-LOCAL_BITS, ENTRY_BITS, ENTRY_MASK = U(22), U(26), U((1 << 26) - 1)
 
 
 class Tables(NamedTuple):
     """The entries as arrays.
 
-    `layout` by field: word, shift, mask; `pairs`: open addressing, event << 48 | local << 26 | entry + 1 (0 in place of
-    the entry: asked for); `entry`: next local state, bounds of its sends and of its calls in `pool`, broken step
-    property; `local` by component and number: bounds of its inputs, pending deadlines, parts of the properties;
-    `input`: event, budget, wait, entry + 1; `block` by wait and pending; `message`: digest, dest, lossy, channel;
-    `reads` by property: how many components, which; `table` by property: whether "always" (1) and only where no message
-    is in flight (2), then every combination;
-    `image` by component, local state and renaming: the renamed one; behind the components likewise the messages, then
-    by component where it goes; `image_digest`: the digests of the first two.
+    `layout` by field: word, shift, mask, then what one adds to either word; `entry`: next local state, where in `pool`
+    its sends begin (its calls follow), sends | calls << 16, broken step property; `cell`, by the row of a message or
+    call + local state: number of the entry (0: there is none; -1: asked for); `local` by component and number: bounds
+    of its inputs, pending deadlines, parts of the properties; `input`: event, budget, wait, number of the entry;
+    `block` by wait and pending; `digest` by component and local state, last the messages'; `message`: component it is
+    for, lossy, channel, row in `cell`; `reads` by property: how many components, which; `table` by property: whether
+    "always" (1) and only where no message is in flight (2), then every combination; `image` by component, local state and
+    renaming: the renamed one; behind the components likewise the messages, then by component where it goes;
+    `image_digest`: the digests of the first two.
     """
 
     shape: Any
     layout: Any
-    pairs: Any
     entry: Any
     pool: Any
+    cell: Any
     local: Any
     input: Any
     block: Any
@@ -88,35 +108,76 @@ class Tables(NamedTuple):
     image_digest: Any
 
 
-def compiled(function: F) -> F:
-    """Compiled, and kept beside this module's bytecode where that can be written."""
-    # Nothing here makes or keeps an array: without reference counts it runs twice as fast, and compiles so too.
-    options: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
-    try:
-        made: F = njit(cache=True, **options)(function)
-    except RuntimeError:
-        made = njit(**options)(function)
-    return made
+def compiled(**more: Any) -> Callable[[F], F]:
+    """Compiled.  Nothing here makes or keeps an array: without reference counts it runs faster, and compiles so too."""
+
+    def compile_now(function: F) -> F:
+        options: dict[str, Any] = {"error_model": "numpy", "_nrt": False, **more}
+        try:
+            made: F = njit(**options)(function)
+        except RuntimeError:  # there is no place to keep it
+            made = njit(**{**options, "cache": False})(function)
+        return made
+
+    return compile_now
 
 
-@compiled
-def pair_place(pairs: Any, key: Any) -> Any:
-    """Where the pair `event << 22 | local` is, or the empty place where it belongs."""
-    mask = U(pairs.size - 1)
-    place = (key * MULTIPLY) >> U(20) & mask
-    while pairs[place] != ZERO and pairs[place] >> ENTRY_BITS != key:
-        place = (place + ONE) & mask
-    return place
+outer = compiled(cache=True)
+"""Called from Python; kept beside this module's bytecode where that can be written."""
+
+inner = compiled(forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+"""Part of its callers: the tables are a hundred words, which a real call would have to hand over every time."""
 
 
-@compiled
-def add_pairs(pairs: Any, keys: Any, first: int) -> None:
-    """Put the pairs of entries `first`, `first` + 1 ... into their map."""
-    for number in range(keys.size):
-        pairs[pair_place(pairs, keys[number])] = keys[number] << ENTRY_BITS | U(first + number + 1)
+@inner
+def note(event: int, local: int, control: Any, missing: Any) -> None:
+    """Ask Python for an entry."""
+    missing[control[MISSING], 0] = event
+    missing[control[MISSING], 1] = local
+    control[MISSING] += 1
 
 
-@compiled
+@inner
+def network_of(t: Any, messages: Any, count: int) -> Any:
+    """Words and digest of the first `count` messages in flight."""
+    width = t.shape[WIDTH]
+    net = width + t.shape[BUDGETS]
+    first, second, total, behind, before = ZERO, ZERO, ZERO, ZERO, 0
+    for place in range(count):
+        message = messages[place]
+        first += U(message) * t.layout[net + place, 3]
+        second += U(message) * t.layout[net + place, 4]
+        if t.shape[ORDERED]:
+            channel = t.message[message, 2]
+            behind = behind + TWO if channel == before else ZERO
+            before = channel
+        total += t.digest[width, message] * (behind + ONE)
+    return first, second, total
+
+
+@inner
+def used_of(t: Any, fields: Any) -> int:
+    """How many messages are in flight."""
+    net = t.shape[WIDTH] + t.shape[BUDGETS]
+    used = 0
+    while used < t.shape[PLACES] and fields[net + used]:
+        used += 1
+    return used
+
+
+@inner
+def digest_of(t: Any, fields: Any) -> Any:
+    """64 bits of what a state means, without its network."""
+    width = t.shape[WIDTH]
+    total = ZERO
+    for number in range(width):
+        total += t.digest[number, fields[number]]
+    for number in range(t.shape[BUDGETS]):
+        total += U(fields[width + number] + 1) * (BUDGET + TWO * U(number))
+    return total
+
+
+@inner
 def unpack(layout: Any, states: Any, index: int, fields: Any) -> None:
     """The fields of a packed state."""
     for number in range(layout.shape[0]):
@@ -124,193 +185,217 @@ def unpack(layout: Any, states: Any, index: int, fields: Any) -> None:
         fields[number] = np.int64(word >> layout[number, 1] & layout[number, 2])
 
 
-@compiled
-def digest_of(t: Any, fields: Any) -> Any:
-    """64 bits of what a state means."""
-    total = ZERO
-    width, budgets = t.shape[WIDTH], t.shape[BUDGETS]
-    for number in range(width):
-        total += t.digest[number, fields[number]]
-    for number in range(budgets):
-        total += U(fields[width + number] + 1) * (BUDGET + TWO * U(number))
-    behind, before = ZERO, ZERO
-    for place in range(width + budgets, width + budgets + t.shape[PLACES]):
-        message = fields[place]
-        if message == 0:
-            break
-        channel = t.message[message, 3]
-        behind = behind + ONE if t.shape[ORDERED] and channel == before else ZERO
-        before = channel
-        total += t.message[message, 0] * (TWO * behind + ONE)
-    return total
+@inner
+def copy_without(t: Any, room: Any, used: int, gone: int) -> int:
+    """The messages in flight without that in one place (ALL: with all of them) into AFTER; how many."""
+    net = t.shape[WIDTH] + t.shape[BUDGETS]
+    count = 0
+    for place in range(used):
+        room[AFTER, count] = room[FIELDS, net + place]
+        count += place != gone
+    return count
 
 
-@compiled
-def emit(t: Any, fields: Any, source: Any, keys: Any, made: int, sums: Any) -> int:
-    """One successor into the batch; a full batch takes no more (`walk` notices)."""
+@inner
+def take_apart(t: Any, states: Any, index: int, used: int, room: Any, parts: Any) -> None:
+    """Fill in the parts of the state in FIELDS."""
+    for turn in range(used + 1):
+        gone = turn if turn < used else ALL
+        count = copy_without(t, room, used, gone)
+        parts[gone, 0], parts[gone, 1], parts[gone, 2] = network_of(t, room[AFTER], count)
+    parts[WHOLE, 0] = states[index, 0]
+    parts[WHOLE, 1] = states[index, 1] if t.shape[WORDS] == 2 else ZERO
+    parts[REST, 2] = digest_of(t, room[FIELDS])
+    parts[WHOLE, 2] = parts[REST, 2] + parts[ALL, 2]
+    parts[REST, 0] = parts[WHOLE, 0] - parts[ALL, 0]
+    parts[REST, 1] = parts[WHOLE, 1] - parts[ALL, 1]
+
+
+@inner
+def emit(t: Any, first: Any, second: Any, value: Any, parts: Any, keys: Any, made: int, sums: Any) -> int:
+    """One successor, by its words and digest, into the batch; a full batch takes no more (`walk` notices)."""
+    if t.shape[HASHING]:
+        mixed = parts[WHOLE, 2] * SOURCE + value * TARGET
+        mixed ^= mixed >> HALF
+        mixed *= MIX
+        sums[EDGE] += mixed ^ mixed >> SIDE
+    if first == parts[WHOLE, 0] and second == parts[WHOLE, 1]:
+        sums[LOOP] += ONE  # it leads back to where it began: nothing to look up
+        return made
     if made == keys.shape[0]:
         return made
-    first, second = ZERO, ZERO
-    for number in range(t.layout.shape[0]):
-        value = U(fields[number]) << t.layout[number, 1]
-        if t.layout[number, 0] == ZERO:
-            first |= value
-        else:
-            second |= value
     keys[made, 0], keys[made, 1] = first, second
-    if t.shape[HASHING]:
-        value = source * SOURCE + digest_of(t, fields) * TARGET
-        value ^= value >> HALF
-        value *= MIX
-        sums[0] += value ^ value >> SIDE
     return made + 1
 
 
-@compiled
-def place_in(t: Any, fields: Any, used: int, message: int) -> None:
-    """Insert a message into the places of the network: behind those of its channel, or by number."""
-    net = t.shape[WIDTH] + t.shape[BUDGETS]
-    place = net + used
-    while place > net:
-        before = fields[place - 1]
+@inner
+def place_in(t: Any, messages: Any, used: int, message: int) -> None:
+    """Insert a message among those in flight: behind those of its channel, or by number."""
+    place = used
+    while place > 0:
+        before = messages[place - 1]
         if t.shape[ORDERED]:
-            if t.message[before, 3] <= t.message[message, 3]:
+            if t.message[before, 2] <= t.message[message, 2]:
                 break
         elif before <= message:
             break
-        fields[place] = before
+        messages[place] = before
         place -= 1
-    fields[place] = message
+    messages[place] = message
 
 
-@compiled
-def without_known(t: Any, fields: Any, used: int, sends: Any, sent: int) -> int:
-    """In a duplicating network a copy of what is there is nothing new."""
-    net = t.shape[WIDTH] + t.shape[BUDGETS]
-    fresh = 0
+@inner
+def fresh_of(t: Any, room: Any, left: int, sent: int) -> int:
+    """The messages sent that are new: in a duplicating network a copy of what is there is not."""
+    fresh = room[FRESH]
+    count = 0
     for number in range(sent):
-        message = sends[number]
+        message = room[SENDS, number]
         known = False
-        for earlier in range(fresh):
-            known |= sends[earlier] == message
-        if t.message[message, 2] != ZERO:
-            for place in range(net, net + used):
-                known |= fields[place] == message
-        if not known:
-            sends[fresh] = message
-            fresh += 1
-    return fresh
+        if t.shape[DOUBLES]:
+            for earlier in range(count):
+                known |= fresh[earlier] == message
+            if t.message[message, 1]:
+                for place in range(left):
+                    known |= room[AFTER, place] == message
+        fresh[count] = message
+        count += not known
+    return count
 
 
-@compiled
-def spread(t: Any, room: Any, used: int, sent: int, source: Any, keys: Any, made: int, sums: Any) -> int:
-    """The successors for every choice of the messages that stay; the same count if there is none."""
-    fields, other, sends = room[AFTER], room[OTHER], room[SENDS]
-    if t.shape[DOUBLES]:
-        sent = without_known(t, fields, used, sends, sent)
-    free = t.shape[PLACES] - used
-    if sent <= free:
-        for number in range(sent):
-            place_in(t, fields, used + number, sends[number])
-        return emit(t, fields, source, keys, made, sums)
-    for kept in range(1 << sent):
-        have, allowed = 0, True
-        for number in range(sent):
-            if kept >> number & 1:
-                have += 1
-            elif not t.shape[LOSES] or t.message[sends[number], 2] == ZERO:
-                allowed = False
-        if not allowed or have != free:
-            continue
-        for number in range(t.layout.shape[0]):
-            other[number] = fields[number]
-        have = used
-        for number in range(sent):
-            if kept >> number & 1:
-                place_in(t, other, have, sends[number])
-                have += 1
-        made = emit(t, other, source, keys, made, sums)
+@inner
+def may_stay(t: Any, fresh: Any, sent: int, choice: int, free: int) -> bool:
+    """Whether just the messages of `choice` (bits) may find room, and the others be lost."""
+    have, allowed = 0, True
+    for number in range(sent):
+        if choice >> number & 1:
+            have += 1
+        else:
+            allowed &= t.shape[LOSES] != 0 and t.message[fresh[number], 1] != 0
+    return allowed and have == free
+
+
+@inner
+def spread(
+    t: Any, gone: int, used: int, sent: int, first: Any, second: Any, value: Any, room: Any, parts: Any, keys: Any,
+    made: int, sums: Any,
+) -> int:  # fmt: skip
+    """The successors for every choice of the messages that stay.  `first`, `second`, `value`: words and digest of the
+    state without network; `gone`: the place that gets free, or ALL."""
+    left = used if gone == ALL else used - 1
+    if sent:
+        copy_without(t, room, used, gone)
+        sent = fresh_of(t, room, left, sent)
+    every, free = (1 << sent) - 1, t.shape[PLACES] - left
+    choice = every if sent <= free else 0
+    row = gone
+    while choice <= every:
+        if sent <= free or may_stay(t, room[FRESH], sent, choice, free):
+            if sent:
+                count = copy_without(t, room, used, gone)
+                for number in range(sent):
+                    if choice >> number & 1:
+                        place_in(t, room[AFTER], count, room[FRESH, number])
+                        count += 1
+                row = NEXT
+                parts[row, 0], parts[row, 1], parts[row, 2] = network_of(t, room[AFTER], count)
+            made = emit(
+                t, first + parts[row, 0], second + parts[row, 1], value + parts[row, 2], parts, keys, made, sums
+            )
+        choice += 1
     return made
 
 
-@compiled
-def cascade(t: Any, event: int, known: int, room: Any, control: Any, missing: Any) -> Any:
-    """An event and the calls that follow, carried out on AFTER: (1, messages sent, broken); (0, 0, 0) if it waits;
-    (-1, ...) and (-2, ...) where it is cut or raises; (-3, ...) if an entry is missing (then it is on the list); (-4,
-    ...) if there are too many.  `known`: the number of the event's entry, if it stands with the input."""
-    after, sends, queue = room[AFTER], room[SENDS], room[QUEUE]
+@inner
+def cascade(t: Any, event: int, known: int, room: Any, parts: Any, control: Any, missing: Any) -> Any:
+    """An event and the calls that follow: (ends, messages sent, broken, words and digest of the state after, without
+    network).  `ends`: 1; 0 if it waits; -1 and -2 where it is cut or raises; -3 if an entry is missing (then it is on
+    the list); -4 if there are too many.  `known`: the number of the event's entry; 0: to be looked up."""
+    fields, sends, queue = room[FIELDS], room[SENDS], room[QUEUE]
+    first, second, value = parts[REST, 0], parts[REST, 1], parts[REST, 2]
     queue[0] = event
-    head, tail, sent = 0, 1, 0
+    head, tail, sent, ends = 0, 1, 0, 1
     broken: Any = 0
     while head < tail:
         one = queue[head]
+        component = t.message[one, 0]
+        before = fields[component]
+        number: Any = known
+        if head or known == 0:
+            cell = t.message[one, 3] + before
+            number = t.cell[cell]
+            if number <= 0:
+                if number == 0:
+                    note(one, before, control, missing)
+                    t.cell[cell] = -1
+                ends = -3
+                break
+        after, place, many, breaks = (
+            t.entry[number, 0], t.entry[number, 1], t.entry[number, 2], t.entry[number, 3]
+        )  # fmt: skip
+        if broken == 0 or after <= 0:
+            broken = breaks
+        if after <= 0:
+            ends, sent = after, 0
+            break
+        behind, end = place + (many & 0xFFFF), place + (many & 0xFFFF) + (many >> 16)
+        if sent + behind - place > SENDS_MAX or tail + end - behind > CALLS_MAX:
+            ends = -4
+            break
+        room[BEFORE, head] = before
+        fields[component] = after
         head += 1
-        component = np.int64(t.message[one, 1])
-        if known:
-            number: Any = known
-            known = 0
-        else:
-            key = U(one) << LOCAL_BITS | U(after[component])
-            place = pair_place(t.pairs, key)
-            number = np.int64(t.pairs[place] & ENTRY_MASK)
-            if number == 0:
-                if t.pairs[place] == ZERO:
-                    t.pairs[place] = key << ENTRY_BITS
-                    missing[control[MISSING], 0] = one
-                    missing[control[MISSING], 1] = after[component]
-                    control[MISSING] += 1
-                return -3, 0, 0
-        entry = t.entry[number - 1]
-        if entry[0] <= 0:
-            return np.int64(entry[0]), 0, np.int64(entry[5])
-        after[component] = entry[0]
-        if sent + entry[2] - entry[1] > SENDS_MAX or tail + entry[4] - entry[3] > CALLS_MAX:
-            return -4, 0, 0
-        for number in range(entry[1], entry[2]):
-            sends[sent] = t.pool[number]
+        change = U(after - before)
+        first += change * t.layout[component, 3]
+        second += change * t.layout[component, 4]
+        value += t.digest[component, after] - t.digest[component, before]
+        for item in range(place, behind):
+            sends[sent] = t.pool[item]
             sent += 1
-        for number in range(entry[3], entry[4]):
-            queue[tail] = t.pool[number]
+        for item in range(behind, end):
+            queue[tail] = t.pool[item]
             tail += 1
-        if broken == 0:
-            broken = np.int64(entry[5])
-    return 1, sent, broken
+    while head > 0:
+        head -= 1
+        fields[t.message[queue[head], 0]] = room[BEFORE, head]
+    return ends, sent, broken, first, second, value
 
 
-@compiled
+@inner
 def handle(
-    t: Any, event: int, known: int, gone: int, used: int, budget: int, source: Any, keys: Any, made: int, sums: Any,
-    room: Any, control: Any, missing: Any, found: Any, index: int,
+    t: Any, move: Any, used: int, index: int, room: Any, parts: Any, keys: Any, made: int, sums: Any, control: Any,
+    missing: Any, found: Any,
 ) -> int:  # fmt: skip
-    """One event in the state in FIELDS; the new count of successors, or what is below 0 of `cascade`'s -3 and -4."""
-    for number in range(t.layout.shape[0]):
-        room[AFTER, number] = room[FIELDS, number]
-    ends, sent, broken = cascade(t, event, known, room, control, missing)
+    """The successors by one move; the new count of them, or what is below -2 of `cascade`."""
+    event, known, spends, gone = move[EVENT], move[ENTRY], move[SPENDS], move[GONE]
+    ends, sent, broken, first, second, value = 1, 0, 0, parts[REST, 0], parts[REST, 1], parts[REST, 2]
+    if known < 0:
+        return -3
+    if event:
+        ends, sent, broken, first, second, value = cascade(t, event, known, room, parts, control, missing)
     if ends <= -3 or ends == 0:
         return ends if ends else made
     if broken:
-        value = digest_of(t, room[FIELDS])
-        if found[STEP_STATE, broken] == ZERO or value < found[STEP_DIGEST, broken]:
+        before = parts[WHOLE, 2]
+        if found[STEP_STATE, broken] == ZERO or before < found[STEP_DIGEST, broken]:
             found[STEP_STATE, broken] = U(index + 1)
-            found[STEP_DIGEST, broken] = value
-    if ends < 0:
-        sums[1] += ONE
-        return made
-    after, net = room[AFTER], t.shape[WIDTH] + t.shape[BUDGETS]
-    if budget >= 0:
-        after[t.shape[WIDTH] + budget] -= 1
-    if gone >= 0:
-        for place in range(gone, net + used - 1):
-            after[place] = after[place + 1]
-        after[net + used - 1] = 0
-        used -= 1
-    now = spread(t, room, used, sent, source, keys, made, sums)
-    if now == made:
-        sums[1] += ONE
-    return now
+            found[STEP_DIGEST, broken] = before
+    if spends >= 0:
+        first -= t.layout[t.shape[WIDTH] + spends, 3]
+        second -= t.layout[t.shape[WIDTH] + spends, 4]
+        value -= BUDGET + TWO * U(spends)
+    # A message is handed over, and in a duplicating network a copy of it, too, while it stays.
+    copies = event != 0 and gone != ALL and t.shape[DOUBLES] != 0 and t.message[event, 1] != 0
+    for turn in range(1 + copies):
+        before = U(made) + sums[LOOP]
+        if ends > 0:
+            made = spread(t, ALL if turn else gone, used, sent, first, second, value, room, parts, keys, made, sums)
+        if U(made) + sums[LOOP] == before:
+            sums[CUT] += ONE
+    return made
 
 
-@compiled
+@inner
 def is_blocked(t: Any, fields: Any, wait: int) -> bool:
     """Whether some component has a deadline open that comes before."""
     blocked = False
@@ -319,71 +404,59 @@ def is_blocked(t: Any, fields: Any, wait: int) -> bool:
     return blocked
 
 
-@compiled
-def expand(
-    t: Any, keys: Any, made: int, sums: Any, room: Any, control: Any, missing: Any, found: Any, index: int
-) -> int:
-    """Every transition of the state in FIELDS into the batch; -3 if entries are missing (all that are, are listed), -4
-    if there are too many."""
-    fields = room[FIELDS]
-    source = digest_of(t, fields) if t.shape[HASHING] else ZERO
+@inner
+def moves_of(t: Any, fields: Any, used: int, moves: Any, control: Any, missing: Any) -> int:
+    """List what may happen in a state; how many, or -4 if there are too many."""
     width = t.shape[WIDTH]
     net = width + t.shape[BUDGETS]
-    used = 0
-    while used < t.shape[PLACES] and fields[net + used]:
-        used += 1
-    worst = 0
-    inputs = 0
+    count = 0
     for number in range(width):
-        inputs += t.local[number, fields[number], 1] - t.local[number, fields[number], 0]
-    number, one = -1, 0
-    last = 0
-    for turn in range(inputs + 2 * used):
-        if turn < inputs:
-            while one == last:
-                number += 1
-                one, last = t.local[number, fields[number], 0], t.local[number, fields[number], 1]
-            event, budget, wait, known, gone = t.input[one, 0], t.input[one, 1], t.input[one, 2], t.input[one, 3], -1
-            one += 1
+        for one in range(t.local[number, fields[number], 0], t.local[number, fields[number], 1]):
+            budget, wait, known = t.input[one, 1], t.input[one, 2], t.input[one, 3]
             if (budget >= 0 and fields[width + budget] == 0) or (wait and is_blocked(t, fields, wait)):
                 continue
-        else:
-            place = net + (turn - inputs) // 2
-            event, budget, known = np.int32(fields[place]), -1, 0
-            copy = (turn - inputs) % 2 == 1
-            gone = -1 if copy else place
-            if copy and not (t.shape[DOUBLES] and t.message[event, 2]):
-                continue
-            if place > net:
-                before = fields[place - 1]
-                if before == event or (t.shape[ORDERED] and t.message[before, 3] == t.message[event, 3]):
-                    continue
-        now = handle(
-            t, event, known, gone, used, budget, source, keys, made, sums, room, control, missing, found, index
-        )
+            if known == 0:
+                note(t.input[one, 0], fields[number], control, missing)
+                t.input[one, 3] = known = -1
+            moves[count, EVENT], moves[count, ENTRY] = t.input[one, 0], known
+            moves[count, SPENDS], moves[count, GONE] = budget, ALL
+            count += 1
+            if count + 2 * IN_FLIGHT_MAX >= MOVES_MAX:
+                return -4
+    for place in range(used):
+        event, before = fields[net + place], fields[net + place - 1] if place else 0
+        if before == event or (t.shape[ORDERED] and place and t.message[before, 2] == t.message[event, 2]):
+            continue
+        for lost in range(2 if t.shape[LOSES] and t.message[event, 1] else 1):
+            moves[count, EVENT], moves[count, ENTRY] = 0 if lost else event, 0
+            moves[count, SPENDS], moves[count, GONE] = -1, place
+            count += 1
+    return count
+
+
+@inner
+def expand(
+    t: Any, states: Any, index: int, keys: Any, made: int, room: Any, moves: Any, parts: Any, sums: Any, control: Any,
+    missing: Any, found: Any,
+) -> int:  # fmt: skip
+    """Every transition of a state into the batch; -3 if entries are missing (all that are, are listed), -4 if there are
+    too many."""
+    fields = room[FIELDS]
+    unpack(t.layout, states, index, fields)
+    used = used_of(t, fields)
+    take_apart(t, states, index, used, room, parts)
+    count = moves_of(t, fields, used, moves, control, missing)
+    worst = min(count, 0)
+    for turn in range(count):
+        now = handle(t, moves[turn], used, index, room, parts, keys, made, sums, control, missing, found)
         if now < 0:
             worst = min(worst, now)
         else:
             made = now
-    if not t.shape[LOSES]:
-        return worst if worst else made
-    for place in range(net, net + used):
-        event, before = fields[place], fields[place - 1] if place > net else -1
-        first = before != event and not (
-            t.shape[ORDERED] and before > 0 and t.message[before, 3] == t.message[event, 3]
-        )
-        if first and t.message[event, 2]:
-            other = room[OTHER]
-            for number in range(t.layout.shape[0]):
-                other[number] = fields[number]
-            for hole in range(place, net + used - 1):
-                other[hole] = other[hole + 1]
-            other[net + used - 1] = 0
-            made = emit(t, other, source, keys, made, sums)
     return worst if worst else made
 
 
-@compiled
+@inner
 def judge(t: Any, found: Any, fields: Any, index: int) -> None:
     """Read the properties in a state; of those that break one, keep the state with the least digest."""
     flying = fields[t.shape[WIDTH] + t.shape[BUDGETS]] != 0
@@ -398,22 +471,28 @@ def judge(t: Any, found: Any, fields: Any, index: int) -> None:
             continue
         found[HITS, number] += ONE
         if t.table[number, 0] & 1:
-            value = digest_of(t, fields)
+            net = t.shape[WIDTH] + t.shape[BUDGETS]
+            value = digest_of(t, fields) + network_of(t, fields[net:], used_of(t, fields))[2]
             if found[STATE, number] == ZERO or value < found[DIGEST, number]:
                 found[STATE, number] = U(index + 1)
                 found[DIGEST, number] = value
 
 
-@compiled
-def hashed(first: Any, second: Any, size: Any) -> Any:
-    """Where in a table of `size` places a state belongs."""
+@inner
+def hashed(first: Any, second: Any) -> Any:
+    """64 bits from the words of a state."""
     value = (first ^ second * FOLD) * MULTIPLY
     value ^= value >> SIDE
-    value *= FOLD
-    return (value >> HALF) * size >> HALF
+    return value * FOLD
 
 
-@compiled
+@inner
+def place_of(hash_: Any, size: Any) -> Any:
+    """Where in a table of `size` places a state belongs."""
+    return (hash_ >> HALF) * size >> HALF
+
+
+@inner
 def insert(table: Any, words: Any, first: Any, second: Any, place: Any, size: Any) -> bool:
     """Put a state in; False if it was there."""
     while True:
@@ -430,21 +509,37 @@ def insert(table: Any, words: Any, first: Any, second: Any, place: Any, size: An
             place = ZERO
 
 
-@compiled
-def flush(
-    t: Any, keys: Any, made: int, states: Any, table: Any, control: Any, places: Any, fields: Any, found: Any
-) -> None:
-    """The batch into the table: first touch every place, so that the accesses overlap, then insert."""
-    words = U(t.shape[WORDS])
+@inner
+def unseen(keys: Any, made: int, table: Any, words: Any, recent: Any) -> int:
+    """Leave out of the batch what is known to be in the table; touch the places of the others, so that the memory
+    accesses overlap.  How many are left, with their places in the third column."""
     size = U(table.size) // words
+    left = 0
     touched = ZERO
     for number in range(made):
-        place = hashed(keys[number, 0], keys[number, 1], size)
-        places[number] = place
-        touched ^= table[place * words]
-    places[-1] = touched  # used, or the compiler would leave the loads out
-    for number in range(made):
-        if insert(table, words, keys[number, 0], keys[number, 1], places[number], size):
+        first, second = keys[number, 0], keys[number, 1]
+        value = hashed(first, second)
+        slot = np.int64(value & U(RECENT - 1))
+        if recent[slot, 0] == first and recent[slot, 1] == second:
+            continue
+        recent[slot, 0], recent[slot, 1] = first, second
+        place = place_of(value, size)
+        touched ^= table[words * place]
+        keys[left, 0], keys[left, 1], keys[left, 2] = first, second, place
+        left += 1
+    recent[RECENT, 0] = touched  # used, or the compiler would leave the loads out
+    return left
+
+
+@inner
+def flush(
+    t: Any, keys: Any, made: int, states: Any, table: Any, recent: Any, control: Any, fields: Any, found: Any
+) -> None:
+    """The batch into the table; what is new becomes a state."""
+    words = U(t.shape[WORDS])
+    size = U(table.size) // words
+    for number in range(unseen(keys, made, table, words, recent)):
+        if insert(table, words, keys[number, 0], keys[number, 1], keys[number, 2], size):
             index = control[COUNT]
             states[index, 0] = keys[number, 0]
             if words == TWO:
@@ -454,7 +549,7 @@ def flush(
             judge(t, found, fields, index)
 
 
-@compiled
+@inner
 def rename(t: Any, fields: Any, turn: Any, other: Any) -> None:
     """A state under a renaming, into `other` (`Moves.renamed`)."""
     width = t.shape[WIDTH]
@@ -469,10 +564,10 @@ def rename(t: Any, fields: Any, turn: Any, other: Any) -> None:
         if fields[place] == 0:
             break
         message: Any = t.image[width, fields[place], turn]
-        place_in(t, other, place - net, message)
+        place_in(t, other[net:], place - net, message)
 
 
-@compiled
+@inner
 def digests_of(t: Any, fields: Any, digests: Any) -> None:
     """The digest under each renaming, without the budgets (`Moves._digests`)."""
     width = t.shape[WIDTH]
@@ -487,14 +582,14 @@ def digests_of(t: Any, fields: Any, digests: Any) -> None:
         message = fields[place]
         if message == 0:
             break
-        channel = t.message[message, 3]
+        channel = t.message[message, 2]
         behind = behind + ONE if t.shape[ORDERED] and channel == before else ZERO
         before = channel
         for turn in range(t.shape[RENAMINGS]):
             digests[turn] += np.int64(t.image_digest[width, message, turn] * (TWO * behind + ONE))
 
 
-@compiled
+@inner
 def compared(one: Any, other: Any, size: int) -> int:
     """Below 0 if one state comes before another by its numbers, 0 if they are the same."""
     for number in range(size):
@@ -503,10 +598,10 @@ def compared(one: Any, other: Any, size: int) -> int:
     return 0
 
 
-@compiled
+@outer
 def reduce(t: Any, keys: Any, made: int, room: Any) -> None:
     """In place of each successor in the batch, the state that stands for its orbit (`Moves.least`)."""
-    fields, other, best, digests = room[AFTER], room[OTHER], room[SENDS], room[QUEUE]
+    fields, other, best, digests = room[AFTER], room[FRESH], room[SENDS], room[QUEUE]
     size = t.layout.shape[0]
     for number in range(made):
         unpack(t.layout, keys, number, fields)
@@ -531,10 +626,10 @@ def reduce(t: Any, keys: Any, made: int, room: Any) -> None:
             keys[number, np.int64(t.layout[place, 0])] |= U(best[place]) << t.layout[place, 1]
 
 
-@compiled
+@outer
 def stand_for(t: Any, states: Any, count: int, room: Any) -> int:
     """How many states these stand for: the sum of the sizes of their orbits."""
-    fields, other, digests = room[AFTER], room[OTHER], room[QUEUE]
+    fields, other, digests = room[AFTER], room[FRESH], room[QUEUE]
     size, many = t.layout.shape[0], t.shape[RENAMINGS]
     total = 0
     for index in range(count):
@@ -549,10 +644,20 @@ def stand_for(t: Any, states: Any, count: int, room: Any) -> int:
     return total
 
 
-@compiled
+@inner
+def seek(keys: Any, made: int, index: int, parts: Any, control: Any) -> None:
+    """Whether the state leads to the one that is sought; of all that do, the one with the least digest is kept."""
+    for number in range(made):
+        if keys[number, 0] == parts[SOUGHT, 0] and keys[number, 1] == parts[SOUGHT, 1]:
+            if control[BEST] == 0 or parts[WHOLE, 2] < parts[SOUGHT, 2]:
+                control[BEST], parts[SOUGHT, 2] = index + 1, parts[WHOLE, 2]
+            break
+
+
+@outer
 def walk(
-    t: Any, states: Any, table: Any, control: Any, missing: Any, redo: Any, work: Any, keys: Any, places: Any,
-    room: Any, sums: Any, found: Any,
+    t: Any, states: Any, table: Any, recent: Any, control: Any, missing: Any, redo: Any, work: Any, keys: Any,
+    room: Any, moves: Any, parts: Any, sums: Any, found: Any,
 ) -> int:  # fmt: skip
     """Expand states until the work is done or Python is needed; one of DONE, FILL, GROW, CHUNK, CROWDED."""
     made, why = 0, DONE
@@ -567,60 +672,58 @@ def walk(
             why = CHUNK
             break
         index = work[control[AT]] if control[WORK] else control[AT]
-        unpack(t.layout, states, index, room[FIELDS])
-        sums[0] = sums[1] = ZERO
-        now = expand(t, keys, made, sums, room, control, missing, found, index)
+        sums[EDGE] = sums[CUT] = sums[LOOP] = ZERO
+        now = expand(t, states, index, keys, made, room, moves, parts, sums, control, missing, found)
         if now == -4 or now - made > MOVES_MAX - SENDS_MAX:
             why = CROWDED
             break
         control[AT] += 1
+        if control[SEEKS]:
+            if t.shape[RENAMINGS] > 1:
+                reduce(t, keys, now, room)
+            seek(keys, now, index, parts, control)
+            continue
         if now < 0:
             redo[control[REDO]] = index
             control[REDO] += 1
             continue
-        control[TRANSITIONS] += now - made
-        control[CUTS] += np.int64(sums[1])
-        control[EDGES] = np.int64(U(control[EDGES]) + sums[0])
-        if now == made:
-            control[TERMINAL] += 1
+        out = now - made + np.int64(sums[LOOP])
+        control[TRANSITIONS] += out
+        control[CUTS] += np.int64(sums[CUT])
+        control[EDGES] += np.int64(sums[EDGE])
+        control[TERMINAL] += out == 0
         made = now
         if made >= BATCH:
             if t.shape[RENAMINGS] > 1:
                 reduce(t, keys, made, room)
-            flush(t, keys, made, states, table, control, places, room[AFTER], found)
+            flush(t, keys, made, states, table, recent, control, room[FIELDS], found)
             made = 0
     if t.shape[RENAMINGS] > 1:
         reduce(t, keys, made, room)
-    flush(t, keys, made, states, table, control, places, room[AFTER], found)
+    flush(t, keys, made, states, table, recent, control, room[FIELDS], found)
     return why
 
 
-@compiled
-def rebuild(states: Any, count: int, table: Any) -> None:
+@outer
+def begin(t: Any, states: Any, table: Any, recent: Any, control: Any, keys: Any, room: Any, found: Any) -> None:
+    """The first state, which stands in `keys`."""
+    flush(t, keys, 1, states, table, recent, control, room[FIELDS], found)
+
+
+@outer
+def rebuild(states: Any, count: int, table: Any, keys: Any) -> None:
     """Put every state into an empty table."""
     words = U(states.shape[1])
     size = U(table.size) // words
-    for index in range(count):
-        second = states[index, 1] if words == TWO else ZERO
-        insert(table, words, states[index, 0], second, hashed(states[index, 0], second, size), size)
-
-
-@compiled
-def source_of(
-    t: Any, states: Any, first: int, last: int, target: Any, control: Any, missing: Any, keys: Any, room: Any,
-    sums: Any, found: Any,
-) -> int:  # fmt: skip
-    """Of the states first..last - 1 that lead to `target`, the one with the least digest: its index, or -1."""
-    best, least = -1, ZERO
-    for index in range(first, last):
-        unpack(t.layout, states, index, room[FIELDS])
-        now = expand(t, keys, 0, sums, room, control, missing, found, index)
-        if t.shape[RENAMINGS] > 1:
-            reduce(t, keys, now, room)
-        for number in range(now):
-            if keys[number, 0] == target[0] and keys[number, 1] == target[1]:
-                value = digest_of(t, room[FIELDS])
-                if best < 0 or value < least:
-                    best, least = index, value
-                break
-    return best
+    touched = ZERO
+    for start in range(0, count, BATCH):
+        end = min(count, start + BATCH)
+        for index in range(start, end):
+            second = states[index, 1] if words == TWO else ZERO
+            place = place_of(hashed(states[index, 0], second), size)
+            keys[index - start, 2] = place
+            touched ^= table[words * place]
+        for index in range(start, end):
+            second = states[index, 1] if words == TWO else ZERO
+            insert(table, words, states[index, 0], second, keys[index - start, 2], size)
+    keys[BATCH, 2] = touched  # used, or the compiler would leave the loads out

@@ -13,8 +13,8 @@ from statemachines_spec.layout import Layout
 from statemachines_spec.orbits import Orbits
 from statemachines_spec.property import Always, combinations
 
-PAIRS_FIRST = 1 << 15
-EVENTS_MAX, ENTRIES_MAX = 1 << 16, (1 << 26) - 2
+EVENTS_MAX, ENTRIES_MAX, CELLS_MAX = 1 << 16, 1 << 26, 1 << 28
+"""Events, entries, and (message or call, local state) pairs with or without an entry; the last bounds memory: 1 GiB."""
 
 
 class Column:
@@ -48,18 +48,22 @@ class Mirror:
         self.hashing = hashing
         system = entries.system
         width, properties = len(entries.components), len(system.over_states)
-        self.pairs = np.zeros(PAIRS_FIRST, np.uint64)
-        self.entry = Column(np.int32, (64, 6))
+        self.pairs = Column(np.int32, (64, 2))
+        self.entry = Column(np.int32, (64, 4))
         self.pool = Column(np.int32, (64,))
+        self.cell = np.zeros(1, np.int32)
         self.local = Column(np.int32, (width, 64, 3 + properties), axis=1)
         self.input = Column(np.int32, (64, 4))
-        self.digest = Column(np.uint64, (width, 64), axis=1)
-        self.message = Column(np.uint64, (64, 4))
+        self.digest = Column(np.uint64, (width + 1, 64), axis=1)
+        self.message = Column(np.int32, (64, 4))
         self.block = np.zeros((1, 1), np.uint8)
         self.table = self._evaluate()
         self._locals = [0] * width
         self._places: dict[tuple[int, int], int] = {}
-        self._messages = self._entries = self._inputs = self._pool = 0
+        self._pooled: dict[tuple[int, ...], int] = {}
+        self._taken: set[int] = set()
+        self._messages = self._inputs = self._pool = 0
+        self._entries = 1
         self._strides = [self._stride(one) for one in system.over_states]
         self.reads = self._reads()
         self.orbits = entries.orbits
@@ -77,7 +81,7 @@ class Mirror:
             self._follow()
             self._made = state
             self._tables = kernel.Tables(
-                self._shape(layout), self._layout(layout), self.pairs, self.entry.array, self.pool.array,
+                self._shape(layout), self._layout(layout), self.entry.array, self.pool.array, self.cell,
                 self.local.array, self.input.array, self.block, self.digest.array, self.message.array, self.reads,
                 self.table, self.image.array, self.image_digest.array,
             )  # fmt: skip
@@ -96,8 +100,11 @@ class Mirror:
 
     @staticmethod
     def _layout(layout: Layout) -> Any:
-        masks = [(1 << bits) - 1 for bits in layout.bits]
-        return np.array(list(zip(layout.word, layout.shift, masks, strict=True)), np.uint64)
+        rows = [
+            (word, shift, (1 << bits) - 1, *((1 << shift, 0) if word == 0 else (0, 1 << shift)))
+            for word, shift, bits in zip(layout.word, layout.shift, layout.bits, strict=True)
+        ]
+        return np.array(rows, np.uint64)
 
     # -- following ----------------------------------------------------------------------------------------------
 
@@ -106,6 +113,7 @@ class Mirror:
             self._follow_locals(number)
         self._follow_messages()
         self._follow_entries()
+        self._follow_cells()
         if self.block.shape != (len(self.entries.block), len(self.entries.block[0])):
             self.block = np.array(self.entries.block, np.uint8)
         if self.orbits is not None:
@@ -142,40 +150,59 @@ class Mirror:
     def _follow_messages(self) -> None:
         entries = self.entries
         count = len(entries.envelopes)
-        rows = self.message.room(count)
+        rows, digests = self.message.room(count), self.digest.room(count)
         for number in range(self._messages, count):
-            rows[number] = (
-                entries.digests[number], entries.dest[number], entries.lossy[number], entries.channel[number]
-            )  # fmt: skip
+            rows[number] = (entries.dest[number], entries.lossy[number], entries.channel[number], 0)
+            digests[-1, number] = entries.digests[number]
         self._messages = count
 
     def _follow_entries(self) -> None:
+        """Entry `number` of `Entries` is row `number` + 1."""
         entries = self.entries
-        first, count = self._entries, len(entries.entries)
-        rows = self.entry.room(count)
-        for number in range(first, count):
-            entry = entries.entries[number]
-            sends, calls = self._pooled(entry.sends), self._pooled(entry.calls)
-            rows[number] = (entry.local, *sends, *calls, entry.broken)
-            place = self._places.pop(entries.pairs[number], None)
-            if place is not None:
-                self.input.array[place, 3] = number + 1
-        self._entries = count
+        first, count = self._entries, len(entries.entries) + 1
         if len(entries.envelopes) > EVENTS_MAX or count > ENTRIES_MAX:
             raise ConfigurationError(
                 "entries", count, f"more than {ENTRIES_MAX}, or {EVENTS_MAX} events; bound what grows"
             )
-        if 2 * (count + kernel.MISSING_MAX) > self.pairs.size:
-            self.pairs = np.zeros(1 << (3 * (count + kernel.MISSING_MAX)).bit_length(), np.uint64)
-            first = 0
-        keys = np.array([event << 22 | local for event, local in entries.pairs[first:count]], np.uint64)
-        kernel.add_pairs(self.pairs, keys, first)
+        rows, pairs = self.entry.room(count), self.pairs.room(count)
+        for number in range(first, count):
+            entry = entries.entries[number - 1]
+            many = len(entry.sends) | len(entry.calls) << 16
+            rows[number] = (entry.local, self._pool_of(entry.sends + entry.calls), many, entry.broken)
+            pairs[number] = entries.pairs[number - 1]
+            place = self._places.pop(entries.pairs[number - 1], None)
+            if place is not None:
+                self.input.array[place, 3] = number
+        self._entries = count
 
-    def _pooled(self, numbers: tuple[int, ...]) -> tuple[int, int]:
-        first = self._pool
-        self._pool += len(numbers)
-        self.pool.room(self._pool)[first : self._pool] = numbers
-        return first, self._pool
+    def _pool_of(self, numbers: tuple[int, ...]) -> int:
+        """Where these messages and calls stand in the pool."""
+        first = self._pooled.get(numbers)
+        if first is None:
+            first = self._pooled[numbers] = self._pool
+            self._pool += len(numbers)
+            self.pool.room(self._pool)[first : self._pool] = numbers
+            self._taken.update(numbers)
+        return first
+
+    def _follow_cells(self) -> None:
+        """For whatever is sent or called a row with a cell for each local state of the component it is for."""
+        rows, size = self.message.array, 0
+        taken = sorted(self._taken)
+        for event in taken:
+            rows[event, 3] = size
+            size += len(self.entries.components[rows[event, 0]].locals)
+            if size > CELLS_MAX:
+                rule = f"more than {CELLS_MAX} pairs of a message and a local state; bound what grows"
+                raise ConfigurationError("entries", len(self.entries.entries), rule)
+        if size > self.cell.size:
+            self.cell = np.zeros(2 * size, np.int32)
+        self.cell[:] = 0
+        has_row = np.zeros(self._messages, np.bool_)
+        has_row[taken] = True
+        events, locals_ = self.pairs.array[1 : self._entries].T
+        some = has_row[events]
+        self.cell[rows[events[some], 3] + locals_[some]] = np.flatnonzero(some) + 1
 
     # -- properties ---------------------------------------------------------------------------------------------
 
