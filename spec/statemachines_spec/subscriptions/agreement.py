@@ -123,7 +123,7 @@ def _fits(ours: Ours, theirs: Theirs) -> bool:
     if ours.kind == NOT_HELD:
         if theirs.status is GRANTING:
             return ours.grant < theirs.grant
-        return theirs.status is REVOKED and ours.grant == theirs.grant
+        return theirs.status is REVOKED and ours.grant <= theirs.grant  # lower: it has vanished before it was granted
     kinds = {GRANTING: (HELD, LEAVING), GIVEN: (HELD, LEAVING)}.get(theirs.status, (HELD, REVOKED_HELD, LEAVING))
     return ours.grant == theirs.grant and ours.kind in kinds
 

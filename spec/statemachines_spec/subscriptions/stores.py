@@ -19,7 +19,7 @@ from statemachines.shared_subscriptions.group_store import (
     Stored,
     record_key,
 )
-from statemachines.shared_subscriptions.stream_store import Append, StoredStream, Streams
+from statemachines.shared_subscriptions.stream_store import Append, Drop, ListStreams, Rotate, StoredStream, Streams
 from statemachines_spec.actor import Actor, Envelope, Reaction, Watch
 from statemachines_spec.subscriptions.consumer import FILTER, GROUP
 from statemachines_spec.subscriptions.leader_host import ClaimPassed
@@ -34,7 +34,7 @@ class Age(Event, frozen=True, gc=False):
 
 class StoreLocal(msgspec.Struct, frozen=True, gc=False):
     """What the service keeps; `commits` so far, which are its time, so that no two batches carry the same one; `aged`:
-    its claim is older than the TTL; `appended` by the environment so far."""
+    its claim is older than the TTL; `appended`: how much of its script the environment has done."""
 
     state: Any
     commits: int = 0
@@ -43,8 +43,9 @@ class StoreLocal(msgspec.Struct, frozen=True, gc=False):
 
 
 class Store(Actor):
-    """`at_once`: answers within the transition that asks; `ages`: a claim may grow old; `appends`: topics that get one
-    message each, in this order, while the system runs; `roots`: how many batches a group commits after its claim."""
+    """`at_once`: answers within the transition that asks; `ages`: a claim may grow old; `script`: what the environment
+    asks of it while the system runs, in this order; `page`: it lists at most so many streams at a time (0: as many as
+    it is asked for); `roots`: how many batches a group commits after its claim."""
 
     def __init__(
         self,
@@ -53,7 +54,8 @@ class Store(Actor):
         at_once: bool = True,
         ages: bool = False,
         state: Any = None,
-        appends: tuple[str, ...] = (),
+        script: tuple[Request, ...] = (),
+        page: int = 0,
         roots: int = 0,
     ) -> None:
         super().__init__(service.name)
@@ -61,7 +63,8 @@ class Store(Actor):
         self.at_once = at_once
         self.ages = ages
         self.state = service.initial() if state is None else state
-        self.appends = appends
+        self.script = script
+        self.page = page
         self.roots = roots
 
     def initial(self) -> StoreLocal:
@@ -71,8 +74,8 @@ class Store(Actor):
         events: list[Any] = []
         if self.ages and not local.aged and holder(local) is not None:
             events.append(Age())
-        if local.appended < len(self.appends):
-            events.append(Append(0, self.appends[local.appended], 1))
+        if local.appended < len(self.script):
+            events.append(self.script[local.appended])
         return tuple(events)
 
     def react(self, local: StoreLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
@@ -80,9 +83,11 @@ class Store(Actor):
         if isinstance(event, Age):
             return self._age(local)
         assert isinstance(event, Request)
+        if self.page and isinstance(event, ListStreams):
+            event = replace(event, limit=min(event.limit, self.page))
         now_ns = LATE_NS if local.aged and isinstance(event, Read) else local.commits + isinstance(event, Commit)
         state, answers = self.service.apply(local.state, event, now_ns)
-        if isinstance(event, Append):
+        if not envelope.sender:
             return Reaction(replace(local, state=state, appended=local.appended + 1))
         if isinstance(event, Commit) and isinstance(answers[0], Committed):
             after = replace(local, state=state, commits=local.commits + 1, aged=False)
@@ -122,6 +127,18 @@ def holder(local: StoreLocal) -> Claim | None:
 def streams(topics: tuple[str, ...], count: int) -> Streams:
     """A stream store with `count` messages in the one stream of each topic."""
     return Streams(Map({f"0.0/{topic}": StoredStream(topic, 0, 0, count, ((0, 0),)) for topic in topics}))
+
+
+def script(lines: tuple[str, ...]) -> tuple[Request, ...]:
+    """What the environment does with the stream store: "rotate", "drop" (all generations but the current one), or the
+    name of a topic that gets a message."""
+    rotated = 0
+    requests: list[Request] = []
+    for line in lines:
+        rotated += line == "rotate"
+        done = {"rotate": Rotate(0), "drop": Drop(0, rotated)}
+        requests.append(done.get(line, Append(0, line, 1)))
+    return tuple(requests)
 
 
 def declared(configuration: Configuration) -> Map[str, Stored]:

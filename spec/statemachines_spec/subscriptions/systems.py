@@ -19,11 +19,13 @@ from statemachines.shared_subscriptions.stream_store import StreamStore
 from statemachines_spec.actor import Crash, Pause
 from statemachines_spec.network import Network
 from statemachines_spec.property import Eventually, Property
-from statemachines_spec.subscriptions import agreement, election, properties
+from statemachines_spec.subscriptions import agreement, claims, election, generations, properties, stores
 from statemachines_spec.subscriptions.consumer import Consumer
 from statemachines_spec.subscriptions.election import CandidateHost
+from statemachines_spec.subscriptions.failing_store import DROPPED, OPEN, REFUSED, SILENT, Fail, FailingStore
 from statemachines_spec.subscriptions.leader_host import STORE_TIMERS, LeaderHost
 from statemachines_spec.subscriptions.orders import ORDERS
+from statemachines_spec.subscriptions.reader import Reader
 from statemachines_spec.subscriptions.stores import Store, declared, streams
 from statemachines_spec.subscriptions.variants import borrower, configuration
 from statemachines_spec.system import Budget, System
@@ -36,6 +38,7 @@ class Setting(msgspec.Struct, frozen=True):
 
     `consumers` and `hosts` (leader hosts) take part, over `topics` streams of `offsets` messages; `network`;
     `roots` batches are committed after a claim was taken (0: none is, and no progress becomes durable);
+    `script`: what the environment does with the stream store (`stores.script`), which lists `page` streams at a time;
     `lives` borrowers each consumer makes, `pings` each of them sends; `registrations`, `grants`, `epochs` of leaders;
     `host_lives` of a leader host and `leaders` it starts in each; faults: how often all together.
     """
@@ -62,6 +65,10 @@ class Setting(msgspec.Struct, frozen=True):
     pauses: int = 0
     leader_pauses: int = 0
     unsubscribes: int = 0
+    script: tuple[str, ...] = ()
+    page: int = 0
+    store_failures: int = 0
+    silences: bool = False
 
 
 FAULTS: dict[str, tuple[str, str, type[Event]]] = {
@@ -72,8 +79,12 @@ FAULTS: dict[str, tuple[str, str, type[Event]]] = {
     "pauses": ("pause of a consumer", "consumer", Pause),
     "leader_pauses": ("pause of a leader host", "leader", Pause),
     "unsubscribes": ("unsubscribe", "consumer", OnUnsubscribe),
+    "store_failures": ("failed request to the group store", "group_store", Fail),
 }
 """Field of a setting -> what is printed, whom it happens to, the event."""
+
+NEWER = ("store_failures",)
+"""Faults that are named only in systems that have them."""
 
 
 def system(name: str, size: str = "ci", variant: str = "settled", without: tuple[str, ...] = ()) -> System:
@@ -108,37 +119,47 @@ def build(name: str, about: str, setting: Setting, variant: str = "settled", wit
     """A closed system by its setting."""
     topics = tuple("abcdefgh"[: setting.topics])
     held = tuple(f"0.0/{topic}" for topic in topics)
+    held = tuple(dict.fromkeys((*held, *generations.streams_of(topics, setting.script))))
     consumers = tuple(_consumer(number, setting, variant) for number in range(setting.consumers))
     hosts = tuple(_host(number, setting, variant) for number in range(setting.hosts))
-    at_once = not setting.asks_travel
-    stores = (
-        Store(
-            GroupStore(),
-            at_once=at_once,
-            ages=setting.claims_age,
-            state=declared(configuration(variant)),
-            roots=setting.roots,
-        ),
-        Store(StreamStore(1), at_once=at_once, state=streams(topics, max(1, setting.offsets))),
-    )
     names, leaders = tuple(one.name for one in consumers), tuple(one.name for one in hosts)
     return System(
         name,
         about,
-        (*consumers, *hosts, *stores),
+        (*consumers, *hosts, *_stores(setting, variant, topics)),
         setting.network,
         (
             properties.exclusive(names, held),
             *properties.declared(names, leaders),
             *((properties.one_leader(leaders),) if setting.hosts > 1 else ()),
             *properties.sometimes_served(names, held),
+            *(generations.in_generations(leaders, held) if setting.script else ()),
+            *(claims.knows_store(leaders) if setting.claims_age or setting.store_failures else ()),
+            *(claims.doubts(leaders) if setting.store_failures else ()),
+            *(generations.vanished(leaders) if "drop" in setting.script else ()),
             *(_known_to_both(consumers, hosts, held) if variant == "settled" else ()),
             *properties.STEPWISE,
         ),
-        tuple(_budget(field, setting) for field in FAULTS),
+        tuple(_budget(field, setting) for field in FAULTS if field not in NEWER or getattr(setting, field)),
         tuple(order for order in ORDERS if order.name not in without),
         _bounds(setting, variant),
     )
+
+
+def _stores(setting: Setting, variant: str, topics: tuple[str, ...]) -> tuple[Store, Store]:
+    at_once = not setting.asks_travel
+    options: dict[str, Any] = {
+        "at_once": at_once,
+        "ages": setting.claims_age,
+        "state": declared(configuration(variant)),
+        "roots": setting.roots,
+    }
+    hows = (REFUSED, OPEN, *((DROPPED, SILENT) if setting.silences else ()))
+    group = (
+        FailingStore(GroupStore(), hows=hows, **options) if setting.store_failures else Store(GroupStore(), **options)
+    )
+    held, script = streams(topics, max(1, setting.offsets)), stores.script(setting.script)
+    return group, Store(StreamStore(1), at_once=at_once, state=held, script=script, page=setting.page)
 
 
 def _known_to_both(
@@ -162,7 +183,7 @@ def _consumer(number: int, setting: Setting, variant: str) -> Consumer:
         *((Pause,) if setting.pauses else ()),
         *((OnUnsubscribe,) if setting.unsubscribes else ()),
     )
-    return Consumer(
+    return (Reader if setting.script else Consumer)(
         f"consumer-{number + 1}",
         configuration(variant),
         fsm=borrower(variant),
@@ -177,7 +198,14 @@ def _consumer(number: int, setting: Setting, variant: str) -> Consumer:
 
 def _host(number: int, setting: Setting, variant: str) -> LeaderHost:
     faults = (*((Crash,) if setting.leader_crashes else ()), *((Pause,) if setting.leader_pauses else ()))
-    fires = {"claim_end": setting.claims_age, "commit": setting.roots > 0}
+    failing = setting.store_failures > 0
+    fires = {
+        "claim_end": setting.claims_age,
+        "commit": setting.roots > 0,
+        "renew": bool(setting.script),
+        "recheck": failing,
+        "heartbeat": failing,
+    }
     silent = [timer for timer in STORE_TIMERS if not fires.get(timer, False)]
     return LeaderHost(
         f"leader-{number + 1}",
@@ -261,6 +289,29 @@ SYSTEMS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
             },
             {"network": Network(2), "roots": 1, "offsets": 1},
             {"network": Network(3), "lives": 2},
+        ),
+    ),
+    "generations": (
+        "the store begins a new generation of streams; those of the one before have to be read to their end first",
+        _sizes({"script": ("rotate", "a"), "grants": 4}, {"topics": 2}, {}),
+    ),
+    "vanished": (
+        "the store drops a generation while its streams are being read",
+        _sizes(
+            {"script": ("rotate", "a", "drop"), "grants": 4, "consumers": 1},
+            {"consumers": 2, "network": Network(2)},
+            {"topics": 2},
+        ),
+    ),
+    "store-failures": (
+        "the group store fails: a request is not carried out, or it is and nobody knows",
+        _sizes(
+            {
+                "store_failures": 1, "claims_age": True, "consumers": 1, "offsets": 1, "roots": 2, "epochs": 2,
+                "leaders": 2, "lives": 2,
+            },
+            {"store_failures": 2, "silences": True, "network": Network(2)},
+            {"consumers": 2},
         ),
     ),
     "reordering": (
