@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from msgspec.structs import replace
@@ -10,6 +12,7 @@ from statemachines.kernel import ConfigurationError, Delegate, Event, Fsm, Map, 
 from statemachines.shared_subscriptions.borrower import BORROWER
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.stream import ABSENT
+from statemachines_spec.planted import redeclare
 from statemachines_spec.variant import substituted
 
 VARIANTS = {
@@ -23,6 +26,16 @@ def borrower(variant: str) -> Fsm[Any]:
     """The Borrower of a variant."""
     known(variant)
     return substituted(BORROWER, _forgetful) if variant == "as_written" else BORROWER
+
+
+@contextmanager
+def in_place(variant: str) -> Iterator[None]:
+    """The shipped Borrower itself has the rules of the variant until the block ends: for hosts that know no other."""
+    known(variant)
+    with ExitStack() as stack:
+        if variant == "as_written":
+            redeclare(stack, BORROWER, lambda row: [_forgetful(row) if isinstance(row, Row) else row])
+        yield
 
 
 def configuration(variant: str) -> Configuration:
