@@ -37,11 +37,8 @@ from statemachines_sim.runfile import tables
 from statemachines_sim.scenario import PROPERTIES, Load, Members, Scenario
 from statemachines_sim.store import Reply, Store
 from statemachines_sim.world import World
-from statemachines_spec.conductor import CannotFollow, Conductor
+from statemachines_spec.conductor import TURN_NS, TURNS, CannotFollow, Conductor
 from statemachines_spec.schedule import Schedule, words_of
-
-TURNS = 2
-"""At the end every application takes so many messages, one in its turn."""
 
 
 def simulate(schedule: Schedule, variant: str = "", *, data: bool = False) -> tuple[Replayed, list[TraceRow]]:
@@ -138,6 +135,7 @@ class ScheduledWorld(World):
             for node in sorted(self._schedule.consumers):
                 process = self.processes.get(node)
                 if isinstance(process, ScheduledConsumer) and process.alive and not process.paused:
+                    self.advance(self.env.now + TURN_NS)
                     process.take()
                     self.settle()
 

@@ -16,6 +16,9 @@ from statemachines.kernel import Event, GaplessError, TimerFired, name_of
 from statemachines.shared_subscriptions.stream import StreamProgress
 from statemachines_spec.schedule import Schedule, Sent, Step, Words
 
+TURNS, TURN_NS = 2, 1_000
+"""At the end every application takes so many messages, in turn; each turn is so much later than the one before."""
+
 LISTED_MAX = 1_000
 """Of each sort of deviation, so many are listed."""
 

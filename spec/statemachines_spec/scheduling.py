@@ -111,7 +111,7 @@ class _Scheduler:
         self._settle_rest()
         timed = self._times()
         hosts = [one for one in self._actors.values() if isinstance(one, LeaderHost)]
-        steps = [msgspec.structs.replace(step, at_ns=at) for step, at in zip(self._steps, timed.at_ns, strict=True)]
+        steps = [msgspec.structs.replace(step, at_ns=at) for step, at in zip(self._steps, timed.at_ns, strict=False)]
         steps.sort(key=lambda step: step.at_ns)  # a start has its place by its time alone
         system, path = self._system, self._path
         return Schedule(
@@ -154,7 +154,7 @@ class _Scheduler:
         while True:
             bounds = [bound for wait in self._waits for bound in self._bounds(wait)]
             try:
-                return moments(len(self._steps), [*order, *bounds])
+                return moments(len(self._steps) + 1, [*order, *bounds])
             except Contradiction as error:
                 early = next((one for one in _open_ones(error) if self._longer.get(one, 1) < LONGER_MAX), None)
                 if early is None:
@@ -163,9 +163,9 @@ class _Scheduler:
                 self._longer[early] = 2 * self._longer.get(early, 1)
 
     def _order(self) -> list[Bound]:
-        """Step after step; a start comes before what its consumer does first."""
+        """Step after step, and the end; a start comes before what its consumer does first."""
         count, starts = len(self._steps), sum(step.do == "start" for step in self._steps)
-        order = [Bound(place, place + 1, GAP_NS, "") for place in range(starts, count - 1)]
+        order = [Bound(place, place + 1, GAP_NS, "") for place in range(starts, count)]
         for place, start in enumerate(self._steps[:starts]):
             first = next(at for at, step in enumerate(self._steps) if at >= starts and self._acts(start.node, step))
             order.append(Bound(place, first, GAP_NS, ""))
@@ -312,10 +312,9 @@ class _Scheduler:
         self._waits.append(Wait(slot, armed, moment, False))
 
     def _settle_rest(self) -> None:
-        """At the end nothing more is due."""
-        last = len(self._steps) - 1
+        """Nothing more is due before the end, a moment after the last step: applications take their turns there."""
         for slot, armed in self._clock.armed.items():
-            self._bind_open(slot, armed, last)
+            self._bind_open(slot, armed, len(self._steps))
 
     def _stand(self, node: str, event: Event) -> None:
         """A process that stands still fires nothing, until it wakes: what it does not fire then is not due yet."""
@@ -357,7 +356,7 @@ class _Scheduler:
 
     def _number(self, moment: int) -> int:
         """The number of the step at a moment (0: a start)."""
-        return self._steps[moment].n if moment < len(self._steps) else len(self._steps)
+        return self._steps[min(moment, len(self._steps) - 1)].n
 
 
 def _open_ones(error: Contradiction) -> Iterator[tuple[str, str]]:

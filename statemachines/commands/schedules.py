@@ -51,7 +51,7 @@ def keep(system: System, run: Run, variant: str, schedule_to: Path | None, trace
         print(f"trace: {trace_to}; {replayed.breaks}: {broke}", file=sys.stderr)
 
 
-def replay(path: Path, variant: str, trace: Path | None, data: bool, json: bool) -> None:
+def replay(path: Path, variant: str, runtime: bool, trace: Path | None, data: bool, json: bool) -> None:
     """Follow a schedule, and print what came of it."""
     from statemachines_spec import schedule as schedules
     from statemachines_spec.subscriptions.variants import known
@@ -63,7 +63,7 @@ def replay(path: Path, variant: str, trace: Path | None, data: bool, json: bool)
         bug = f", with the bug {made.bug}" if made.bug and not variant else ""
         rules = f"as {variant}" if variant else made.variant
         print(f"schedule of {made.system} ({rules}{bug}), {len(made.steps)} steps, breaks {made.breaks}: {made.why}")
-    replayed = simulated(made, variant, trace, data=data)
+    replayed = live(made, variant, trace) if runtime else simulated(made, variant, trace, data=data)
     if json:
         print(msgspec.json.encode(replayed).decode())
     else:
@@ -85,6 +85,13 @@ def simulated(made: Schedule, variant: str, trace: Path | None, *, data: bool) -
         with TraceWriter(trace, f"schedule-{made.system}") as writer:
             writer.add(run_row(made, replayed, variant), rows)
     return replayed
+
+
+def live(made: Schedule, variant: str, trace: Path | None) -> Replayed:
+    """On the asyncio runtime; the logs of its nodes go to the directory `trace`."""
+    from statemachines_sim.live import run_live
+
+    return run_live(made, variant, trace)
 
 
 def show(replayed: Replayed) -> None:

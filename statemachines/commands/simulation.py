@@ -75,6 +75,9 @@ def replay(
     variant: Annotated[
         str, typer.Option(help="Follow a schedule by these rules instead of its own: settled, as_written, at_once.")
     ] = "",
+    runtime: Annotated[
+        bool, typer.Option("--runtime", help="Follow a schedule on the asyncio runtime instead of the simulator.")
+    ] = False,
     trace: TraceTo = None,
     data: Annotated[bool, typer.Option("--data", help="Fill the trace's data column with the events' fields.")] = False,
     json: JSON = False,
@@ -82,13 +85,14 @@ def replay(
     """Repeat a run from its file, byte for byte, or follow a schedule; exit code 1 if it fails again.
 
     A schedule is a counterexample of `gapless check --schedule FILE`: which message arrives when, which timer fires.
-    Exit code 3: nothing broke, and the schedule cannot be followed to its end.
+    On the asyncio runtime the trace is the nodes' logs.  Exit code 3: nothing broke, and the schedule cannot be
+    followed to its end.
     """
     if schedules.is_schedule(path):
-        schedules.replay(path, variant, trace, data, json)
+        schedules.replay(path, variant, runtime, trace, data, json)
         return
-    if variant:
-        raise typer.BadParameter("--variant is for schedules; a run file says itself how it runs")
+    if variant or runtime:
+        raise typer.BadParameter("--variant and --runtime are for schedules; a run file says itself how it runs")
     from statemachines_sim import runfile
 
     run = runfile.read(path)

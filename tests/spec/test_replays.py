@@ -9,6 +9,7 @@ from counterexamples import NETWORKS, PLANTED, of_bug, stale_grant
 from msgspec.structs import replace
 
 from statemachines import cli
+from statemachines_sim.live import run_live
 from statemachines_sim.scheduled import simulate
 from statemachines_spec import schedule as schedules
 
@@ -16,10 +17,13 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "stale-grant.schedule.json"
 SETTLED = "settled"
 
 
-def follow(made, variant=""):
-    """What breaks in the simulator, and how far the schedule was followed."""
-    replayed, _ = simulate(made, variant)
-    return replayed
+RUNTIMES = {"simulator": lambda made, variant="": simulate(made, variant)[0], "asyncio": run_live}
+
+
+@pytest.fixture(params=RUNTIMES)
+def follow(request):
+    """What breaks, and how far the schedule was followed: in the simulator, and on the asyncio runtime."""
+    return RUNTIMES[request.param]
 
 
 @pytest.fixture
@@ -36,7 +40,7 @@ def gapless(capsys):
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-def test_the_stale_grant_lets_two_sessions_deliver_one_stream(network):
+def test_the_stale_grant_lets_two_sessions_deliver_one_stream(network, follow):
     replayed = follow(stale_grant(network))
     assert (replayed.reached, replayed.followed.stopped) == (True, "")
     assert "delivers 0.0/a while consumer-" in replayed.broken["S5"]
@@ -44,7 +48,7 @@ def test_the_stale_grant_lets_two_sessions_deliver_one_stream(network):
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-def test_the_settled_rules_do_not_break_under_the_same_schedule(network):
+def test_the_settled_rules_do_not_break_under_the_same_schedule(network, follow):
     replayed = follow(stale_grant(network), SETTLED)
     assert replayed.broken == {}
     # The late copy of the grant is ignored: the borrower says nothing to it.
@@ -52,7 +56,7 @@ def test_the_settled_rules_do_not_break_under_the_same_schedule(network):
     assert "update_progress about 0.0/a from consumer-2 to leader-1" in missing
 
 
-def test_the_run_that_was_kept_still_leads_there():
+def test_the_run_that_was_kept_still_leads_there(follow):
     made = schedules.read(GOLDEN)
     assert len(made.steps) == 23
     assert follow(made).reached
@@ -68,21 +72,21 @@ def test_the_same_schedule_is_the_same_run():
 
 
 @pytest.mark.parametrize("bug", PLANTED)
-def test_a_planted_bug_breaks_the_same_property(bug):
+def test_a_planted_bug_breaks_the_same_property(bug, follow):
     replayed = follow(of_bug(bug))
     assert replayed.name == PLANTED[bug][2]
     assert replayed.reached
 
 
 @pytest.mark.parametrize("bug", PLANTED)
-def test_without_the_bug_nothing_breaks(bug):
+def test_without_the_bug_nothing_breaks(bug, follow):
     assert follow(of_bug(bug), SETTLED).broken == {}
 
 
 # -- schedules that cannot be followed ------------------------------------------------------------------------------
 
 
-def test_a_timer_that_is_not_due_ends_the_run_at_its_step():
+def test_a_timer_that_is_not_due_ends_the_run_at_its_step(follow):
     made = stale_grant("late-copies")
     steps = tuple(replace(step, at_ns=step.at_ns - 500_000_000 * (step.n > 0)) for step in made.steps)
     replayed = follow(replace(made, steps=steps).check())
@@ -90,7 +94,7 @@ def test_a_timer_that_is_not_due_ends_the_run_at_its_step():
     assert "step 1 (fire consumer-2 find_leader_timer): the timer is not due, or not set" in replayed.followed.stopped
 
 
-def test_a_message_that_nobody_sends_ends_the_run_at_its_step():
+def test_a_message_that_nobody_sends_ends_the_run_at_its_step(follow):
     made = stale_grant("late-copies")
     step = next(step for step in made.steps if step.n == 1)
     sent = replace(step.sends[0], what="disconnect")
@@ -123,6 +127,25 @@ def test_check_writes_a_schedule_and_a_trace_and_analyze_finds_the_violation(gap
     assert code == 1
     assert "followed 23 of 23 steps" in out
     assert out.splitlines()[-1].startswith("VIOLATED S5: consumer-2~1 delivers 0.0/a while consumer-1~1 may under")
+
+
+def test_on_the_asyncio_runtime_the_trace_is_the_logs_of_its_nodes(gapless, tmp_path):
+    code, out, _ = gapless("replay", GOLDEN, "--runtime", "--trace", tmp_path / "logs")
+    assert code == 1
+    assert out.splitlines()[-1].startswith("VIOLATED S5: consumer-2~1 delivers 0.0/a while consumer-1~1 may under")
+    logs = sorted(path.name for path in (tmp_path / "logs").iterdir())
+    assert logs == [f"{life}~1.ndjson" for life in ("consumer-1", "consumer-2", "leader-1", "publisher-1")]
+    code, out, _ = gapless("analyze", tmp_path / "logs", "--no-spark", "--out", tmp_path / "report")
+    lines = {line.split()[0]: line for line in out.splitlines() if line}
+    assert lines["rows"].split()[2] == lines["continuity"].split()[2] == "held"
+    assert lines["exclusivity"].split()[2] == "VIOLATED"
+
+
+def test_a_run_file_takes_no_rules(gapless, tmp_path):
+    path = tmp_path / "run.json"
+    path.write_text('{"scenario": {"name": "quiet"}, "seed": 0, "schedule": []}')
+    code, _, err = gapless("replay", path, "--runtime")
+    assert (code, "--variant and --runtime are for schedules" in err) == (2, True)
 
 
 def test_replay_follows_by_other_rules(gapless, tmp_path):
