@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from statemachines.commands import schedules
 from statemachines.commands.exits import Exit
 from statemachines.kernel import ConfigurationError
 
@@ -29,6 +30,12 @@ def check(
     states_max: Annotated[int, typer.Option(min=1000, help="Give up beyond so many states.")] = 400_000_000,
     mermaid: Annotated[bool, typer.Option("--mermaid", help="Show a counterexample as a sequence diagram.")] = False,
     test: Annotated[bool, typer.Option("--test", help="Show a counterexample as a pytest function.")] = False,
+    schedule: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a counterexample there, as a schedule for `replay`.")
+    ] = None,
+    trace: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write a counterexample there, as a trace for `analyze`.")
+    ] = None,
     live: Annotated[bool, typer.Option("--live", help="Obligations under weak fairness too; for small sizes.")] = False,
     certificate: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Check what this certificate says, and compare.")
@@ -62,6 +69,9 @@ def check(
         results.append(result)
         if not json:
             _show(one, result, mermaid, test)
+        if result.path is not None and (schedule is not None or trace is not None):
+            schedules.keep(one, result.path, variant, schedule, trace)
+            schedule = trace = None  # the first counterexample
         if live and result.held and result.ended == "complete":
             met = _live(one, json) and met
         if certify is not None and result.held and result.ended == "complete":
@@ -69,6 +79,8 @@ def check(
             print(f"certificate: {path}", file=sys.stderr)
         if result.ended == "interrupted":
             break
+    if schedule is not None or trace is not None:
+        print("nothing broke, so there is no schedule and no trace of it", file=sys.stderr)
     if json:
         print(msgspec.json.encode([_for_programs(result) for result in results]).decode())
     if not met or not all(result.held for result in results):

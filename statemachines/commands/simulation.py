@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from statemachines.commands import schedules
 from statemachines.commands.exits import Exit
 from statemachines.commands.progress import bar
 
@@ -67,12 +68,31 @@ def simulate(
 
 
 def replay(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="A run file, as `simulate` and `campaign` keep them.")],
+    path: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="A run file of `simulate` or `campaign`, or a schedule of `check`."),
+    ],
+    variant: Annotated[
+        str, typer.Option(help="Follow a schedule by these rules instead of its own: settled, as_written, at_once.")
+    ] = "",
+    runtime: Annotated[
+        bool, typer.Option("--runtime", help="Follow a schedule on the asyncio runtime instead of the simulator.")
+    ] = False,
     trace: TraceTo = None,
     data: Annotated[bool, typer.Option("--data", help="Fill the trace's data column with the events' fields.")] = False,
     json: JSON = False,
 ) -> None:
-    """Repeat a run from its file, byte for byte; exit code 1 if it fails again."""
+    """Repeat a run from its file, byte for byte, or follow a schedule; exit code 1 if it fails again.
+
+    A schedule is a counterexample of `gapless check --schedule FILE`: which message arrives when, which timer fires.
+    On the asyncio runtime the trace is the nodes' logs.  Exit code 3: nothing broke, and the schedule cannot be
+    followed to its end.
+    """
+    if schedules.is_schedule(path):
+        schedules.replay(path, variant, runtime, trace, data, json)
+        return
+    if variant or runtime:
+        raise typer.BadParameter("--variant and --runtime are for schedules; a run file says itself how it runs")
     from statemachines_sim import runfile
 
     run = runfile.read(path)

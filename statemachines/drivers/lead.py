@@ -15,10 +15,11 @@ from types import TracebackType
 from typing import Any
 
 from statemachines.drivers.credentials import NONE, Credentials
+from statemachines.drivers.environment import REAL, Environment
 from statemachines.drivers.lives import begin_life
-from statemachines.drivers.open_stores import directory_of, open_stores
+from statemachines.drivers.open_stores import directory_of
 from statemachines.drivers.runtime import Runtime
-from statemachines.drivers.tcp import Address, TcpTransport
+from statemachines.drivers.tcp import Address
 from statemachines.kernel import Answer, Event, Outgoing, RemoteProtocolError, name_of
 from statemachines.shared_subscriptions import group_store, stream_store
 from statemachines.shared_subscriptions.configuration import Configuration
@@ -33,7 +34,7 @@ HALT_S = 5.0
 class LeaderNode:
     """`listen`: (host, port), port 0 for any; `store`: path or URL of the database with both stores; `peers`: the other
     leader hosts over the same stores: a group is led by one of them, and whoever is asked passes borrowers on to it;
-    `credentials`: what consumers must prove, and what we show them.  The rest as for `SharedSubscription`."""
+    `credentials`: what consumers must prove, and what we show them.  The rest as for `SharedSession`."""
 
     def __init__(
         self,
@@ -47,7 +48,9 @@ class LeaderNode:
         number: int | None = None,
         peers: Sequence[Address] = (),
         credentials: Credentials = NONE,
+        environment: Environment = REAL,
     ) -> None:
+        self._environment = environment
         credentials.listening()  # raises what is wrong with them
         self.credentials = credentials
         self.configuration = (configuration or Configuration()).check()
@@ -66,7 +69,8 @@ class LeaderNode:
         return self._transport.address
 
     async def __aenter__(self) -> LeaderNode:
-        self._groups, self._streams = await asyncio.to_thread(open_stores, self._where)
+        environment = self._environment
+        self._groups, self._streams = await asyncio.to_thread(environment.open_stores, self._where)
         life = begin_life(self.node, self._state, self._trace, self._number)
         self._log = life.log
         self._runtime = Runtime(
@@ -77,10 +81,14 @@ class LeaderNode:
             answered=lambda party, answer, now: self._host.answer(party, answer, now),
             told=self._told,
             log=self._log,
+            clock=environment.monotonic_ns,
+            offset_ns=environment.time_ns() - environment.monotonic_ns(),
+            observe=environment.observe,
+            refused=environment.refused,
         )
         self._runtime.on_failure = self._failure.set
         self._host = Registry(life.name, self.configuration, observe=self._runtime.observe)
-        self._transport = TcpTransport(
+        self._transport = environment.transport(
             life=life.name,
             role="leader",
             codec=Codec(BorrowerMessage),
@@ -98,12 +106,21 @@ class LeaderNode:
     ) -> None:
         if self._runtime.failed is None:
             await self._halt()
+        await self.abort()
+
+    async def abort(self) -> None:
+        """Stop as if the process had died: no claim is given up.  In place of leaving the `async with`."""
         await self._runtime.close()
         await self._transport.__aexit__(None, None, None)
         await self._groups.close()
         await self._streams.close()
         if self._log is not None:
             self._log.close()
+
+    @property
+    def machines(self) -> Registry:
+        """The machines of this host, to be looked at."""
+        return self._host
 
     async def failed(self) -> None:
         """Wait until the node cannot go on, and raise why."""

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
+from statemachines.drivers.store import Clock
 from statemachines.kernel import (
     Answer,
     Ask,
@@ -28,6 +29,7 @@ from statemachines.kernel import (
     Tell,
     node_of,
 )
+from statemachines.kernel.node import Observer
 from statemachines.trace import TraceRow, event_row, step_rows
 from statemachines.trace.log import TraceLog, wall_offset_ns
 from statemachines.wire import Packet, shown
@@ -47,7 +49,9 @@ class Transport(Protocol):
 
 
 class Runtime:
-    """`life` is the incarnation, `number` what its messages are numbered from, `log` where rows go (None: nowhere).
+    """`life` is the incarnation, `number` what its messages are numbered from, `log` where rows go (None: nowhere),
+    `clock` the monotonic one, `offset_ns` what to add to it for the times of rows, `observe` sees every
+    step, `refused` every message that is dropped because the protocol does not take it.
 
     `receive(packet)` is what a transport calls; `handle(sender, to, message, now_ns)` and `answered(party, answer,
     now_ns)` feed the host; `told(party, event)` is the application's side.
@@ -63,6 +67,10 @@ class Runtime:
         answered: Callable[[str, Answer, int], list[Outgoing]],
         told: Callable[[str, Event], None],
         log: TraceLog | None = None,
+        clock: Clock = time.monotonic_ns,
+        offset_ns: int | None = None,
+        observe: Observer | None = None,
+        refused: Callable[[RemoteProtocolError], None] | None = None,
     ) -> None:
         self.life = life
         self.node = node_of(life)
@@ -74,7 +82,10 @@ class Runtime:
         self._told = told
         self._log = log
         self._rows: list[TraceRow] = []
-        self._offset = wall_offset_ns()
+        self._clock = clock
+        self._offset = wall_offset_ns() if offset_ns is None else offset_ns
+        self._observe = observe
+        self._refused = refused
         self._msg = number << 40
         self._handled = -1
         self._running = False
@@ -99,9 +110,9 @@ class Runtime:
             return
         self._running = True
         try:
-            self._perform(act(time.monotonic_ns()))
+            self._perform(act(self._clock()))
             while self._queue:
-                self._perform(self._queue.popleft()(time.monotonic_ns()))
+                self._perform(self._queue.popleft()(self._clock()))
         finally:
             self._running = False
             self._flush()
@@ -117,6 +128,8 @@ class Runtime:
                 return self._handle(packet.sender, packet.to, packet.message, now_ns)
             except RemoteProtocolError as error:
                 logger.warning("dropped a message of %s: %s", shown(packet.sender), shown(str(error)))
+                if self._refused is not None:
+                    self._refused(error)
                 return []
             finally:
                 self._handled = -1
@@ -127,6 +140,8 @@ class Runtime:
         """The observer of every node of the host."""
         if self._log is not None:
             self._rows.extend(step_rows(node, event, before, step, now_ns + self._offset, self._handled))
+        if self._observe is not None:
+            self._observe(node, event, before, step, now_ns)
 
     async def close(self) -> None:
         """Stop: no timer fires any more, no answer is waited for."""
@@ -153,7 +168,7 @@ class Runtime:
 
     def _packet(self, party: str, effect: Any) -> Packet[Any] | None:
         """The packet of a `Send`; the row of anything."""
-        now_ns = time.monotonic_ns()
+        now_ns = self._clock()
         if isinstance(effect, Send):
             msg, self._msg = self._msg, self._msg + 1
             self._note_message("send", now_ns, party, effect.message, effect.to, msg)
@@ -194,7 +209,7 @@ class Runtime:
             return
         if self._wake is not None:
             self._wake.cancel()
-        delay = max(deadline - time.monotonic_ns(), 0) / 1e9
+        delay = max(deadline - self._clock(), 0) / 1e9
         self._wake_at = deadline
         self._wake = asyncio.get_running_loop().call_later(delay, self._fire)
 

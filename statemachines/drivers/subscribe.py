@@ -18,7 +18,6 @@ nothing is handed over until the leader has answered again.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
@@ -27,10 +26,11 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 from statemachines.drivers.credentials import NONE, Credentials
+from statemachines.drivers.environment import REAL, Environment
 from statemachines.drivers.lives import begin_life
-from statemachines.drivers.open_stores import directory_of, open_stores
+from statemachines.drivers.open_stores import directory_of
 from statemachines.drivers.runtime import Runtime
-from statemachines.drivers.tcp import Address, TcpTransport, parse_address
+from statemachines.drivers.tcp import Address, parse_address
 from statemachines.kernel import Answer, ConfigurationError, Event, LocalProtocolError, Map
 from statemachines.shared_subscriptions import group_store, stream_store
 from statemachines.shared_subscriptions.agent import Shared
@@ -51,7 +51,7 @@ from statemachines.shared_subscriptions.stream_store import (
 )
 from statemachines.wire import Codec
 
-TURN_S = 0.005
+TURN_NS = 5_000_000
 """An application that takes messages without ever waiting yields to the loop this often, so that pings go out."""
 
 Acknowledge = Literal["application", "delivery"]
@@ -107,7 +107,7 @@ class SharedSession:
     process, one at a time; `state`: directory for the number of its life (default: beside the store's file, or the
     current one); `trace`: directory for its log; `buffer`: messages of a stream that may be fetched ahead of what is
     acknowledged; `number`: for messages in traces, if two nodes' should clash; `credentials`: what leader hosts must
-    prove, and what we show them.
+    prove, and what we show them; `environment`: what the node lives in, if not this machine.
     """
 
     def __init__(
@@ -122,7 +122,9 @@ class SharedSession:
         buffer: int = 256,
         number: int | None = None,
         credentials: Credentials = NONE,
+        environment: Environment = REAL,
     ) -> None:
+        self._environment = environment
         credentials.dialling()  # raises what is wrong with them
         self.credentials = credentials
         self.configuration = (configuration or Configuration()).check()
@@ -140,13 +142,14 @@ class SharedSession:
         self._acks: dict[tuple[str, str, int], list[list[int]]] = {}
         self._ready = asyncio.Event()
         self._answer_came = asyncio.Event()
-        self._turn = 0.0
+        self._turn_ns = 0
         self._taken: Deliver | None = None
 
     # -- life ---------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        self._groups, self._store = await asyncio.to_thread(open_stores, self._where)
+        environment = self._environment
+        self._groups, self._store = await asyncio.to_thread(environment.open_stores, self._where)
         life = begin_life(self.node, self._state, self._trace, self._number)
         self._log = life.log
         self._runtime = Runtime(
@@ -157,12 +160,16 @@ class SharedSession:
             answered=self._answered,
             told=self._told,
             log=self._log,
+            clock=environment.monotonic_ns,
+            offset_ns=environment.time_ns() - environment.monotonic_ns(),
+            observe=environment.observe,
+            refused=environment.refused,
         )
         self._runtime.on_failure = self._fail
         registries = tuple(self._leaders)
         observe = self._runtime.observe
         self._host = Handler(life.name, registries, self.configuration, buffer=self._buffer, observe=observe)
-        self._transport = TcpTransport(
+        self._transport = environment.transport(
             life=life.name,
             role="consumer",
             codec=Codec(LeaderMessage),
@@ -180,6 +187,10 @@ class SharedSession:
         """Say what is known and go: the streams are free for others at once."""
         self._flush_acks()
         self._runtime.run(self._host.on_disconnect)
+        await self.abort()
+
+    async def abort(self) -> None:
+        """Stop as if the process had died: nothing is said to anybody.  In place of leaving the `async with`."""
         await self._runtime.close()
         await self._transport.__aexit__(None, None, None)
         await self._store.close()
@@ -253,6 +264,11 @@ class SharedSession:
             del self._ids[subscription]
             raise differing(self.configuration, refused.properties)
 
+    @property
+    def machines(self) -> Handler:
+        """The machines of this consumer, to be looked at."""
+        return self._host
+
     # -- messages -----------------------------------------------------------------------------------------------
 
     def __aiter__(self) -> AsyncIterator[Delivered]:
@@ -301,10 +317,10 @@ class SharedSession:
         )
 
     async def _yield(self) -> None:
-        now = time.monotonic()
-        if now - self._turn > TURN_S:
+        now_ns = self._environment.monotonic_ns()
+        if now_ns - self._turn_ns > TURN_NS:
             await asyncio.sleep(0)
-            self._turn = time.monotonic()
+            self._turn_ns = self._environment.monotonic_ns()
 
     def _flush_acks(self) -> None:
         acks, self._acks = self._acks, {}

@@ -13,10 +13,12 @@ class Violation(Exception):
 
 
 class Judge:
-    """A property that breaks ends the run, unless the scenario puts it out of scope: then `noted` counts it."""
+    """A property that breaks ends the run, unless the scenario puts it out of scope: then `noted` counts it, and
+    `first` keeps what happened the first time."""
 
     def __init__(self, out_of_scope: tuple[str, ...] = ()) -> None:
         self.noted: dict[str, int] = {}
+        self.first: dict[str, str] = {}
         self._out_of_scope = out_of_scope
 
     def broken(self, monitor: str, detail: str) -> None:
@@ -24,3 +26,4 @@ class Judge:
         if monitor not in self._out_of_scope:
             raise Violation(monitor, detail)
         self.noted[monitor] = self.noted.get(monitor, 0) + 1
+        self.first.setdefault(monitor, detail)

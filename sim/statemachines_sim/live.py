@@ -1,0 +1,300 @@
+"""Live: a schedule on the asyncio runtime: the drivers that applications use, over a network in memory whose deliveries
+the schedule decides, with stores in a file, and time that moves from step to step.
+
+Every node has a loop of its own, as every process has: one that stands still is not run.  The simulator's monitors
+judge what the machines do; those that hear of commits (S3, S7) hear nothing here, and are left to the simulator.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, cast
+
+from msgspec.structs import replace
+
+from statemachines.drivers.environment import Environment
+from statemachines.drivers.lead import LeaderNode
+from statemachines.drivers.lives import begin_life
+from statemachines.drivers.memory import MemoryNetwork
+from statemachines.drivers.open_stores import Stores
+from statemachines.drivers.sqlite import SqliteGroupStore, SqliteStreamStore
+from statemachines.drivers.subscribe import Deliveries, SharedSubscription
+from statemachines.kernel import Event, Host, Node, RemoteProtocolError, Step, node_of
+from statemachines.shared_subscriptions.session import Acknowledged, Deliver
+from statemachines.shared_subscriptions.stream_store import Published
+from statemachines.trace import event_row
+from statemachines.wire import Packet
+from statemachines_sim.monitor import Monitors
+from statemachines_sim.replayed import Replayed, installed, ruled_by, verdict
+from statemachines_sim.scenario import PROPERTIES
+from statemachines_sim.stepped_loop import SteppedLoop, Time
+from statemachines_spec.conductor import TURN_NS, TURNS, CannotFollow, Conductor
+from statemachines_spec.schedule import Schedule, words_of
+
+PORT = 7411
+"""Leader hosts listen at this port and the next ones; no socket is opened."""
+
+
+def run_live(schedule: Schedule, variant: str = "", trace: Path | None = None) -> Replayed:
+    """Follow the schedule on the asyncio runtime, by the rules of `variant` ("" = the schedule's own); the nodes' logs
+    go to the directory `trace`."""
+    with ExitStack() as stack:
+        stack.enter_context(installed(schedule, variant))
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gapless-")))
+        stage = LiveStage(ruled_by(schedule, variant), directory, trace)
+        stack.callback(stage.close)
+        return stage.follow()
+
+
+class LiveNode:
+    """A node and its loop: what monitors want to know of a consumer, and what the stage needs of any."""
+
+    clock = None
+
+    def __init__(self, node: Any, time: Time) -> None:
+        self.node = node
+        self.loop = SteppedLoop(time)
+        self.alive = True
+        self.standing = False
+        self.batches: AsyncIterator[Deliveries] | None = None
+
+    @property
+    def host(self) -> Host:
+        """Its machines."""
+        return cast(Host, self.node.machines)
+
+    @property
+    def life(self) -> str:
+        """Its incarnation."""
+        return str(self.node.machines.host)
+
+
+class LiveStage:
+    """The stage of a conductor."""
+
+    def __init__(self, schedule: Schedule, directory: Path, trace: Path | None) -> None:
+        self.conductor = Conductor(schedule)
+        self._schedule = schedule
+        self._directory = directory
+        self._trace = trace
+        self._time = Time()
+        self._nodes: dict[str, LiveNode] = {}
+        self._failed: list[BaseException] = []
+        self._refused: list[RemoteProtocolError] = []
+        self._network = MemoryNetwork(self._gate)
+        promised = replace(schedule.configuration, exclusive=True)
+        self.monitors = Monitors(promised, "#", (*PROPERTIES, "one leader"))
+        self._publish()
+        for host in schedule.hosts:
+            self._start_host(host)
+
+    # -- the run ------------------------------------------------------------------------------------------------
+
+    def follow(self) -> Replayed:
+        """The whole schedule, then all applications take turns; what any step raises ends the run."""
+        error: Exception | None = None
+        try:
+            followed = self.conductor.follow(self, self._check)
+            if not followed.stopped:
+                self.take_turns()
+                followed = self.conductor.followed("")
+        except Exception as raised:
+            error, followed = raised, self.conductor.followed(str(raised))
+        refused = self._refused[0] if self._refused else None
+        return verdict(self._schedule, followed, self.monitors, error or refused)
+
+    def close(self) -> None:
+        """Every node stops; nobody says goodbye, so that the logs end with the run."""
+        for one in self._nodes.values():
+            if one.alive:
+                self._stop(one)
+
+    def _check(self) -> None:
+        for _, one in sorted(self._nodes.items()):
+            if one.alive:
+                for _, node in sorted(one.host.nodes.items()):
+                    node.check()
+
+    # -- the stage ----------------------------------------------------------------------------------------------
+
+    def advance(self, at_ns: int) -> None:
+        """From deadline to deadline; at the last moment nothing has happened yet."""
+        while True:
+            running = [one.loop.deadline() for one in self._running()]
+            due = min((deadline for deadline in running if deadline is not None), default=at_ns)
+            if due >= at_ns:
+                break
+            self._time.now_ns = max(due, self._time.now_ns)
+            self.settle()
+        self._time.now_ns = max(at_ns, self._time.now_ns)
+
+    def settle(self) -> None:
+        while sum(one.loop.settle() for one in self._running()):  # all of them: `any` would stop at the first
+            pass
+        if self._failed:
+            raise self._failed.pop(0)
+
+    def start(self, node: str) -> None:
+        schedule = self._schedule
+        registry = schedule.consumers[node]
+        subscription = SharedSubscription(
+            f"$shared/{schedule.group}/#",
+            leader="{}:{}".format(*self._address(registry)),
+            store=self._directory,
+            start="beginning",
+            node=node,
+            state=self._directory,
+            trace=self._trace,
+            configuration=schedule.configuration_of(node),
+            environment=self._environment(),
+        )
+        self._enter(node, subscription)
+        self.settle()
+
+    def acknowledge(self, node: str, stream: str) -> None:
+        taken = self._take(self._live(node))
+        if taken is None or taken[0].stream != stream:
+            raise CannotFollow(f"there is no message of {stream} for its application to take")
+        one = taken[0]
+        self.monitors.acknowledge(Acknowledged(one.owner, one.stream, one.grant, one.offset, one.offset))
+        self._spawn(self._nodes[node], taken.ack())
+
+    def unsubscribe(self, node: str) -> None:
+        self.monitors.fault("unsubscribe", node, self._time.now_ns)
+        one = self._live(node)
+        self._spawn(one, one.node.unsubscribe())
+
+    def crash(self, node: str) -> None:
+        one = self._live(node)
+        self.monitors.fault("leader_crash" if node in self._schedule.hosts else "crash", node, self._time.now_ns)
+        for party in one.host.nodes:
+            self.monitors.died(party, self._time.now_ns)
+        self._network.kill(node)
+        self._stop(one)
+        if node in self._schedule.hosts:
+            self._start_host(node)
+
+    def pause(self, node: str) -> None:
+        self._live(node).standing = True
+
+    def wake(self, node: str) -> None:
+        self._live(node).standing = False
+        self.monitors.fault("resume", node, self._time.now_ns)
+
+    def take_turns(self) -> None:
+        for _ in range(TURNS):
+            for node in sorted(self._schedule.consumers):
+                one = self._nodes.get(node)
+                if one is not None and one.alive and not one.standing:
+                    self.advance(self._time.now_ns + TURN_NS)
+                    self._take(one)
+
+    # -- nodes --------------------------------------------------------------------------------------------------
+
+    def _start_host(self, host: str) -> None:
+        others = [self._address(other) for other in self._schedule.hosts if other != host]
+        node = LeaderNode(
+            listen=self._address(host),
+            store=self._directory,
+            node=host,
+            state=self._directory,
+            trace=self._trace,
+            configuration=self._schedule.configuration_of(host),
+            peers=others,
+            environment=self._environment(),
+        )
+        self._enter(host, node)
+        self.settle()
+
+    def _enter(self, name: str, node: Any) -> None:
+        one = self._nodes[name] = LiveNode(node, self._time)
+        one.loop.set_exception_handler(lambda loop, context: self._failed.append(_error_of(context)))
+        self._spawn(one, node.__aenter__())
+
+    def _stop(self, one: LiveNode) -> None:
+        one.alive = False
+        one.loop.run_until_complete(one.node.abort())
+        one.loop.finish()
+
+    def _spawn(self, one: LiveNode, work: Coroutine[Any, Any, Any]) -> None:
+        task = one.loop.create_task(work)
+        task.add_done_callback(lambda done: self._keep_error(one, done))
+
+    def _keep_error(self, one: LiveNode, task: Any) -> None:
+        if one.alive and not task.cancelled() and task.exception() is not None:
+            self._failed.append(task.exception())
+
+    def _environment(self) -> Environment:
+        read_ns = self._time.read_ns
+        return Environment(
+            self._network.transport, self._open_stores, read_ns, read_ns, self._observe, self._refused.append
+        )
+
+    def _open_stores(self, where: str | Path) -> Stores:
+        path = Path(where) / "messages.db"
+        clock = self._time.read_ns
+        return Stores(SqliteGroupStore(path, clock=clock), SqliteStreamStore(path, 1, clock=clock))
+
+    def _address(self, host: str) -> tuple[str, int]:
+        return ("memory", PORT + self._schedule.hosts.index(host))
+
+    def _running(self) -> list[LiveNode]:
+        return [one for one in self._nodes.values() if one.alive and not one.standing]
+
+    def _live(self, node: str) -> LiveNode:
+        one = self._nodes.get(node)
+        if one is None or not one.alive:
+            raise CannotFollow(f"{node} is not running")
+        return one
+
+    # -- what happens -------------------------------------------------------------------------------------------
+
+    def _gate(self, node: str, to: str, packet: Packet[Any], arrive: Callable[[], None]) -> None:
+        self.conductor.sent(words_of(packet.message, node, to), arrive, lambda: None)
+
+    def _observe(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
+        name = node_of(node.name)
+        if self._nodes[name].alive:
+            self.conductor.saw(name, event)
+            self.monitors.step(node, event, before, step, now_ns)
+
+    def _take(self, one: LiveNode) -> Deliveries | None:
+        """One message, if there is any now."""
+        batches = one.node.batches(1)
+        task = one.loop.create_task(anext(batches))
+        self.settle()
+        if not task.done():
+            task.cancel()
+            self.settle()
+            return None
+        taken: Deliveries = task.result()
+        message = taken[0]
+        event = Deliver(message.owner, message.stream, message.grant, message.offset, message.offset)
+        self.monitors.deliver(cast(Any, one), event, self._time.now_ns)
+        return taken
+
+    def _publish(self) -> None:
+        """Every topic has its messages before anything else happens; a publisher's log says so."""
+        loop = SteppedLoop(self._time)
+        stores = self._open_stores(self._directory)
+        life = begin_life("publisher-1", self._directory, self._trace, None)
+        for topic in self._schedule.topics:
+            payloads = [b"%d" % number for number in range(self._schedule.messages)]
+            appended = loop.run_until_complete(stores.streams.append(topic, payloads))
+            self.monitors.publish(appended.stream, appended.first, appended.last)
+            if life.log is not None:
+                event = Published(appended.stream, appended.first, appended.last)
+                life.log.write([event_row(0, "publisher-1", life.name, "tell", event)])
+        loop.run_until_complete(stores.streams.close())
+        loop.run_until_complete(stores.groups.close())
+        if life.log is not None:
+            life.log.close()
+        loop.finish()
+
+
+def _error_of(context: dict[str, Any]) -> BaseException:
+    error = context.get("exception")
+    return error if isinstance(error, BaseException) else RuntimeError(str(context.get("message")))

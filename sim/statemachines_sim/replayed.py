@@ -1,0 +1,66 @@
+"""Replayed: what came of following a schedule, in whichever runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import msgspec
+from msgspec.structs import replace
+
+from statemachines.kernel import InvariantViolated
+from statemachines_sim.monitor import Monitors
+from statemachines_spec.conductor import Followed
+from statemachines_spec.planted import planted
+from statemachines_spec.property import NO_ERROR
+from statemachines_spec.schedule import Schedule
+from statemachines_spec.subscriptions.variants import configuration, in_place
+
+RAISED, INVARIANT = "no-error", "invariants"
+
+
+class Replayed(msgspec.Struct, frozen=True):
+    """`followed` so far; `breaks`: the property that the schedule says, `name`: what it is called here; `broken`:
+    property -> what happened first, `name` among them where it is `reached`."""
+
+    followed: Followed
+    breaks: str
+    name: str
+    broken: dict[str, str]
+    reached: bool
+
+
+@contextmanager
+def installed(schedule: Schedule, variant: str = "") -> Iterator[None]:
+    """The shipped machines have the rules of `variant`, or of the schedule (and its bug), until the block ends."""
+    with ExitStack() as stack:
+        stack.enter_context(in_place(variant or schedule.variant))
+        if schedule.bug and not variant:
+            stack.enter_context(planted(schedule.bug))
+        yield
+
+
+def ruled_by(schedule: Schedule, variant: str) -> Schedule:
+    """The schedule with the configuration of `variant` ("" = its own)."""
+    if not variant:
+        return schedule
+    exclusive = configuration(variant).exclusive
+    return replace(schedule, configuration=replace(schedule.configuration, exclusive=exclusive))
+
+
+def verdict(schedule: Schedule, followed: Followed, monitors: Monitors, error: Exception | None) -> Replayed:
+    """What the monitors noted, and what a step raised."""
+    broken = dict(monitors.judge.first)
+    if isinstance(error, InvariantViolated):
+        broken[INVARIANT] = str(error)
+    elif error is not None:
+        broken[RAISED] = f"{type(error).__name__}: {error}"
+    name = named(schedule.breaks)
+    return Replayed(followed, schedule.breaks, name, broken, name in broken)
+
+
+def named(breaks: str) -> str:
+    """The explorer's property by the name that it has here."""
+    if breaks.startswith(f"{INVARIANT} of "):
+        return INVARIANT
+    return RAISED if breaks == NO_ERROR else breaks

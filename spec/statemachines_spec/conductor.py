@@ -1,0 +1,242 @@
+"""Conductor: carries a schedule out on a stage: a simulator, or an asyncio loop whose time is given to it.
+
+The stage runs real parties and asks the conductor about every message they send.  One that the schedule knows waits
+until it is delivered, copied or lost; one that it does not know is handed over at once, and listed.  What it expects
+and nobody sends is listed, too; a step that cannot be carried out ends the run, and says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from statemachines.kernel import Event, GaplessError, TimerFired, name_of
+from statemachines.shared_subscriptions.stream import StreamProgress
+from statemachines_spec.schedule import Schedule, Sent, Step, Words
+
+TURNS, TURN_NS = 2, 1_000
+"""At the end every application takes so many messages, in turn; each turn is so much later than the one before."""
+
+LISTED_MAX = 1_000
+"""Of each sort of deviation, so many are listed."""
+
+
+class CannotFollow(GaplessError):
+    """What the schedule says cannot happen here."""
+
+
+class Stage(Protocol):
+    """What the parties run on."""
+
+    def advance(self, at_ns: int) -> None:
+        """It is `at_ns` now; everything that was due before has happened."""
+
+    def settle(self) -> None:
+        """Everything that is due now happens, until nothing is."""
+
+    def start(self, node: str) -> None:
+        """The process begins."""
+
+    def acknowledge(self, node: str, stream: str) -> None:
+        """Its application takes one message of the stream and acknowledges it.  Raises `CannotFollow`."""
+
+    def unsubscribe(self, node: str) -> None:
+        """Its application unsubscribes."""
+
+    def crash(self, node: str) -> None:
+        """The process is gone; a leader host comes back at once."""
+
+    def pause(self, node: str) -> None:
+        """The process stands still."""
+
+    def wake(self, node: str) -> None:
+        """The process goes on."""
+
+    def take_turns(self) -> None:
+        """Every application takes a message, and another: who holds a stream shows it."""
+
+
+class Flight(msgspec.Struct):
+    """A message that waits.  `hand_over` lets it arrive (again and again, for copies); `lose` does not."""
+
+    words: Words
+    sent_in: int
+    nth: int
+    hand_over: Callable[[], None]
+    lose: Callable[[], None]
+
+
+class Followed(msgspec.Struct, frozen=True):
+    """How far a schedule was followed: `steps` of `of`; `stopped`: why no further ("" = to its end).
+
+    `beside`: messages that the schedule does not know, handed over at once; `missing`: messages that it expects and
+    nobody sent; `early`: what happened in an earlier step than it says.
+    """
+
+    steps: int
+    of: int
+    stopped: str
+    beside: tuple[str, ...]
+    missing: tuple[str, ...]
+    early: tuple[str, ...]
+
+
+class Conductor:
+    """`follow(stage)` once; the stage calls `sent` and `saw`.  `after(step)` is called after every step."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self._flights: list[Flight] = []
+        self._step: Step | None = None
+        self._when = "before the first step"
+        self._done = 0
+        self._expected: list[Sent | None] = []
+        self._adopted: dict[int, list[Sent]] = {}
+        self._counted: dict[tuple[int, Words], int] = {}
+        self._fired: list[tuple[str, str, str]] = []
+        self._finished: dict[tuple[str, str], int] = {}
+        self._beside: list[str] = []
+        self._missing: list[str] = []
+        self._early: list[str] = []
+
+    # -- what the stage reports ---------------------------------------------------------------------------------
+
+    def sent(self, words: Words, hand_over: Callable[[], None], lose: Callable[[], None]) -> None:
+        """Somebody sends a message: it waits, is lost, or is handed over at once."""
+        step = self._step
+        if step is None:
+            _list(self._beside, f"{self._when}: {words}")
+            hand_over()
+        elif (place := self._place(step, words)) is not None:
+            sent = self._expected[place]
+            assert sent is not None
+            self._expected[place] = None
+            self._post(step.n, sent, hand_over, lose)
+        elif (later := self._later(step, words)) is not None:
+            _list(self._early, f"step {step.n}: {words}, which the schedule has in step {later[0].n}")
+            self._adopted.setdefault(later[0].n, []).append(later[1])
+            self._post(later[0].n, later[1], hand_over, lose)
+        else:
+            _list(self._beside, f"step {step.n}: {words}")
+            hand_over()
+
+    def saw(self, node: str, event: Event) -> None:
+        """A machine on `node` took an event."""
+        if isinstance(event, TimerFired):
+            self._fired.append((node, name_of(type(event)), event.key))
+        elif isinstance(event, StreamProgress) and event.finished:
+            key = (node, event.stream)
+            self._finished[key] = self._finished.get(key, 0) + 1
+
+    # -- following ----------------------------------------------------------------------------------------------
+
+    def follow(self, stage: Stage, after: Callable[[], None] = lambda: None) -> Followed:
+        """Carry out what can be carried out; `after` is called after every step.  What a step raises ends the run."""
+        for step in self.schedule.steps:
+            stage.advance(step.at_ns)
+            self._begin(step)
+            try:
+                self._act(stage, step)
+            except CannotFollow as error:
+                return self.followed(f"step {step.n} ({step}): {error}")
+            self._end(step)
+            after()
+        return self.followed("")
+
+    def followed(self, stopped: str) -> Followed:
+        """What came of it so far."""
+        of = len(self.schedule.steps)
+        return Followed(self._done, of, stopped, tuple(self._beside), tuple(self._missing), tuple(self._early))
+
+    def _begin(self, step: Step) -> None:
+        self._step, self._expected = step, list(step.sends)
+        for sent in self._adopted.get(step.n, ()):
+            self._expected[self._expected.index(sent)] = None
+        self._fired.clear()
+
+    def _end(self, step: Step) -> None:
+        for words in (sent.words for sent in self._expected if sent is not None):
+            _list(self._missing, f"step {step.n}: {words}")
+        self._step, self._when = None, f"after step {step.n}"
+        self._done += 1
+
+    def _act(self, stage: Stage, step: Step) -> None:
+        match step.do:
+            case "deliver" | "copy" | "drop":
+                self._move(step)
+            case "start":
+                stage.start(step.node)
+            case "acknowledge":
+                stage.acknowledge(step.node, step.about)
+            case "unsubscribe":
+                stage.unsubscribe(step.node)
+            case "crash":
+                stage.crash(step.node)
+            case "pause":
+                stage.pause(step.node)
+            case "wake":
+                stage.wake(step.node)
+            case "fire" | "finish" | "pass":
+                pass  # the timer is due now; the session says it by itself; time has passed
+        stage.settle()
+        if step.do == "fire" and (step.node, step.what, step.about) not in self._fired:
+            raise CannotFollow("the timer is not due, or not set")
+        if step.do == "finish":
+            self._finish(step)
+
+    def _move(self, step: Step) -> None:
+        place = (step.sent_in, step.words, step.nth)
+        flight = next((one for one in self._flights if (one.sent_in, one.words, one.nth) == place), None)
+        if flight is None:
+            raise CannotFollow("nobody sent it, so it is not in flight")
+        if step.do != "copy":
+            self._flights.remove(flight)
+        (flight.lose if step.do == "drop" else flight.hand_over)()
+
+    def _finish(self, step: Step) -> None:
+        key = (step.node, step.about)
+        if not self._finished.get(key, 0):
+            raise CannotFollow("the session has not finished the stream")
+        self._finished[key] -= 1
+
+    # -- names --------------------------------------------------------------------------------------------------
+
+    def _place(self, step: Step, words: Words) -> int | None:
+        """Which of the expected messages it is: of that name, or else one that differs in the last word only."""
+        named = [(at, sent.words) for at, sent in enumerate(self._expected) if sent is not None]
+        exact = next((at for at, known in named if known == words), None)
+        if exact is not None or self._later(step, words) is not None:
+            return exact
+        return next((at for at, known in named if alike(known, words)), None)
+
+    def _later(self, step: Step, words: Words) -> tuple[Step, Sent] | None:
+        """The final progress of a stream that a later step expects: a session with nothing in hand says it at once."""
+        if not words.final:
+            return None
+        for later in self.schedule.steps:
+            if later.do == "finish" and later.n > step.n and (later.node, later.about) == (words.sender, words.about):
+                open_ = [one for one in later.sends if one.words == words]
+                if open_ and not self._adopted.get(later.n):
+                    return later, open_[0]
+        return None
+
+    def _post(self, n: int, sent: Sent, hand_over: Callable[[], None], lose: Callable[[], None]) -> None:
+        if sent.lost:
+            lose()
+            return
+        key = (n, sent.words)
+        nth = self._counted.get(key, 0)
+        self._counted[key] = nth + 1
+        self._flights.append(Flight(sent.words, n, nth, hand_over, lose))
+
+
+def alike(one: Words, other: Words) -> bool:
+    """Of one name, but for whether it is the last word."""
+    return (one.what, one.sender, one.to, one.about) == (other.what, other.sender, other.to, other.about)
+
+
+def _list(lines: list[str], line: str) -> None:
+    if len(lines) < LISTED_MAX:
+        lines.append(line)

@@ -1,0 +1,50 @@
+"""Counterexamples of the explorer as schedules, for tests that follow them."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from msgspec.structs import replace
+
+from statemachines_spec.explore import explore
+from statemachines_spec.network import Network
+from statemachines_spec.planted import planted
+from statemachines_spec.scheduling import schedule_of
+from statemachines_spec.subscriptions.systems import SYSTEMS, Setting, build, system
+
+NETWORKS = ("late-copies", "without-copies", "reordering")
+"""In each of them the source's rules let two consumers hold one stream."""
+
+PLANTED = {
+    "late-grant-installs": ("late-copies", "S1", "S1"),
+    "revoke-to-new-owner": ("late-copies", "invariants of leader-1", "invariants"),
+    "unlisted-assignments-kept": ("false-timeouts", "invariants of leader-1", "invariants"),
+    "duplicate-connect-response": ("late-copies", "no-error", "no-error"),
+}
+"""Bug -> the small system that finds it, the property that breaks there, and what that is called outside."""
+
+
+@cache
+def stale_grant(network):
+    """The source's stale grant, in one of the networks."""
+    if network == "without-copies":
+        one = build(
+            "late-copies", SYSTEMS["late-copies"][0], Setting(network=Network(2, duplicating=False)), "as_written"
+        )
+    else:
+        one = system(network, "small", "as_written")
+    return scheduled(one, variant="as_written")
+
+
+@cache
+def of_bug(bug):
+    """The shortest run to what a planted bug breaks."""
+    with planted(bug):
+        return scheduled(system(PLANTED[bug][0], "small"), bug=bug)
+
+
+def scheduled(one, *, variant="settled", bug=""):
+    """The counterexample of a system that has one."""
+    path = explore(replace(one, origin=None), engine="plain", hashing=False).path
+    assert path is not None
+    return schedule_of(one, path, variant=variant, bug=bug)

@@ -1,0 +1,195 @@
+"""Replays: a counterexample of the explorer leads real hosts to the same violation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from counterexamples import NETWORKS, PLANTED, of_bug, stale_grant
+from msgspec.structs import replace
+
+from statemachines import cli
+from statemachines_sim.live import run_live
+from statemachines_sim.scheduled import simulate
+from statemachines_spec import schedule as schedules
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "stale-grant.schedule.json"
+SETTLED = "settled"
+
+
+RUNTIMES = {"simulator": lambda made, variant="": simulate(made, variant)[0], "asyncio": run_live}
+
+
+@pytest.fixture(params=RUNTIMES)
+def follow(request):
+    """What breaks, and how far the schedule was followed: in the simulator, and on the asyncio runtime."""
+    return RUNTIMES[request.param]
+
+
+@pytest.fixture
+def gapless(capsys):
+    def run(*arguments):
+        code = cli.run([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+# -- the source's stale grant ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_the_stale_grant_lets_two_sessions_deliver_one_stream(network, follow):
+    replayed = follow(stale_grant(network))
+    assert (replayed.reached, replayed.followed.stopped) == (True, "")
+    assert "delivers 0.0/a while consumer-" in replayed.broken["S5"]
+    assert not replayed.followed.missing
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_the_settled_rules_do_not_break_under_the_same_schedule(network, follow):
+    replayed = follow(stale_grant(network), SETTLED)
+    assert replayed.broken == {}
+    # The late copy of the grant is ignored: the borrower says nothing to it.
+    (missing,) = replayed.followed.missing
+    assert "update_progress about 0.0/a from consumer-2 to leader-1" in missing
+
+
+def test_the_run_that_was_kept_still_leads_there(follow):
+    made = schedules.read(GOLDEN)
+    assert len(made.steps) == 23
+    assert follow(made).reached
+    assert follow(made, SETTLED).broken == {}
+
+
+def test_the_same_schedule_is_the_same_run():
+    made = stale_grant("late-copies")
+    assert simulate(made)[1] == simulate(made)[1]
+
+
+# -- planted bugs ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_a_planted_bug_breaks_the_same_property(bug, follow):
+    replayed = follow(of_bug(bug))
+    assert replayed.name == PLANTED[bug][2]
+    assert replayed.reached
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_without_the_bug_nothing_breaks(bug, follow):
+    assert follow(of_bug(bug), SETTLED).broken == {}
+
+
+# -- schedules that cannot be followed ------------------------------------------------------------------------------
+
+
+def test_a_timer_that_is_not_due_ends_the_run_at_its_step(follow):
+    made = stale_grant("late-copies")
+    steps = tuple(replace(step, at_ns=step.at_ns - 500_000_000 * (step.n > 0)) for step in made.steps)
+    replayed = follow(replace(made, steps=steps).check())
+    assert not replayed.reached
+    assert "step 1 (fire consumer-2 find_leader_timer): the timer is not due, or not set" in replayed.followed.stopped
+
+
+def test_a_message_that_nobody_sends_ends_the_run_at_its_step(follow):
+    made = stale_grant("late-copies")
+    step = next(step for step in made.steps if step.n == 1)
+    sent = replace(step.sends[0], what="disconnect")
+    wrong = replace(step, sends=(sent,))
+    taken = next(one for one in made.steps if one.n == 2)
+    steps = (*(one for one in made.steps if one.n < 1), wrong, replace(taken, what="disconnect"))
+    replayed = follow(replace(made, steps=steps).check())
+    assert "step 2 (copy disconnect from consumer-2 to leader-1, sent in step 1)" in replayed.followed.stopped
+    assert replayed.followed.missing == ("step 1: disconnect from consumer-2 to leader-1",)
+
+
+# -- commands -------------------------------------------------------------------------------------------------------
+
+
+def test_check_writes_a_schedule_and_a_trace_and_analyze_finds_the_violation(gapless, tmp_path):
+    schedule, trace = tmp_path / "stale.json", tmp_path / "trace"
+    found = gapless(
+        "check", "shared_subscriptions", "--system", "late-copies", "--variant", "as_written",
+        "--schedule", schedule, "--trace", trace,
+    )  # fmt: skip
+    assert found[0] == 1
+    assert f"gapless replay {schedule}" in found[2]
+    code, out, _ = gapless("analyze", trace, "--no-spark", "--out", tmp_path / "report")
+    assert code == 1
+    lines = {line.split()[0]: line for line in out.splitlines() if line}
+    assert lines["rows"].split()[2] == lines["continuity"].split()[2] == "held"
+    assert lines["exclusivity"].split()[2] == "VIOLATED"
+    assert "consumer-2~1/0 delivers" in (tmp_path / "report" / "index.html").read_text()
+    code, out, _ = gapless("replay", schedule)
+    assert code == 1
+    assert "followed 23 of 23 steps" in out
+    assert out.splitlines()[-1].startswith("VIOLATED S5: consumer-2~1 delivers 0.0/a while consumer-1~1 may under")
+
+
+def test_on_the_asyncio_runtime_the_trace_is_the_logs_of_its_nodes(gapless, tmp_path):
+    code, out, _ = gapless("replay", GOLDEN, "--runtime", "--trace", tmp_path / "logs")
+    assert code == 1
+    assert out.splitlines()[-1].startswith("VIOLATED S5: consumer-2~1 delivers 0.0/a while consumer-1~1 may under")
+    logs = sorted(path.name for path in (tmp_path / "logs").iterdir())
+    assert logs == [f"{life}~1.ndjson" for life in ("consumer-1", "consumer-2", "leader-1", "publisher-1")]
+    code, out, _ = gapless("analyze", tmp_path / "logs", "--no-spark", "--out", tmp_path / "report")
+    lines = {line.split()[0]: line for line in out.splitlines() if line}
+    assert lines["rows"].split()[2] == lines["continuity"].split()[2] == "held"
+    assert lines["exclusivity"].split()[2] == "VIOLATED"
+
+
+def test_a_run_file_takes_no_rules(gapless, tmp_path):
+    path = tmp_path / "run.json"
+    path.write_text('{"scenario": {"name": "quiet"}, "seed": 0, "schedule": []}')
+    code, _, err = gapless("replay", path, "--runtime")
+    assert (code, "--variant and --runtime are for schedules" in err) == (2, True)
+
+
+def test_replay_follows_by_other_rules(gapless, tmp_path):
+    code, out, _ = gapless("replay", GOLDEN, "--variant", "settled", "--trace", tmp_path)
+    assert code == 0
+    assert out.splitlines()[-1] == "S5 does not break here, nor does anything else"
+    code, out, _ = gapless("analyze", tmp_path, "--no-spark", "--out", tmp_path / "report")
+    assert "exclusivity   properties  held" in out
+
+
+def test_where_nothing_breaks_there_is_nothing_to_write(gapless, tmp_path):
+    code, _, err = gapless(
+        "check", "shared_subscriptions", "--system", "revoke-timeout", "--schedule", tmp_path / "none.json"
+    )
+    assert code == 0
+    assert "nothing broke, so there is no schedule" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_real_timers_do_not_allow_is_said_and_not_written(gapless, tmp_path):
+    code, _, err = gapless(
+        "check", "shared_subscriptions", "--system", "borrower-crash", "--without", "lease before hand-over",
+        "--schedule", tmp_path / "never.json",
+    )  # fmt: skip
+    assert code == 1
+    assert err.startswith("no schedule and no trace: no real run takes these steps, timers contradict each other")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bad_input_is_named(gapless, tmp_path):
+    bad = tmp_path / "bad.json"
+    bad.write_text('{"format": "gapless schedule 1", "steps": 3}')
+    code, _, err = gapless("replay", bad)
+    assert (code, "bad.json" in err, "is not a schedule" in err) == (2, True, True)
+    code, _, err = gapless("replay", GOLDEN, "--variant", "wishful")
+    assert (code, "wishful" in err, "there are: settled" in err) == (2, True, True)
+    code, _, err = gapless("replay", tmp_path / "missing.json")
+    assert (code, "cannot be read" in err) == (2, True)
+
+
+def test_a_schedule_that_stops_early_decides_nothing(gapless, tmp_path):
+    made = stale_grant("late-copies")
+    steps = tuple(replace(step, at_ns=step.at_ns - 500_000_000 * (step.n > 0)) for step in made.steps)
+    schedules.write(tmp_path / "early.json", replace(made, steps=steps))
+    code, out, _ = gapless("replay", tmp_path / "early.json")
+    assert code == 3
+    assert "followed 2 of 23 steps; step 1 (fire" in out
