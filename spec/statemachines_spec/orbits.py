@@ -198,8 +198,8 @@ class Orbits:
         raise Asymmetric(
             f"{one.actor.name} takes {entries.envelopes[event].event!r} in ({one.actor.describe(one.locals[local])}), "
             f"and {another.actor.name} takes {entries.envelopes[other_event].event!r} in "
-            f"({another.actor.describe(another.locals[there])}), where {self.renamings[turn]}: renamed, the first comes "
-            f"to {self._shown(another, expected)}; the second comes to {self._shown(another, found)}{more}"
+            f"({another.actor.describe(another.locals[there])}), where {self.renamings[turn]}: renamed, the first "
+            f"comes to {self._shown(another, expected)}; the second comes to {self._shown(another, found)}{more}"
         )
 
     def _image(self, turn: int, number: int) -> Entry:
