@@ -74,7 +74,7 @@ class Downwards(Counter):
     """Not canonical: what it gives depends on what was there."""
 
     def canonical(self, local):
-        return Queue(local.tickets, max(0, local.last - 1))
+        return Queue(local.tickets, (local.last + 1) % 3)
 
 
 class Sink(Counter):
