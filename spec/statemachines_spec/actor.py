@@ -106,6 +106,17 @@ class Actor(ABC):
         """Whether `local` lies within the bounds; a transition beyond them is not taken, and counted."""
         return True
 
+    def canonical(self, local: Any) -> Any:
+        """`local` under canonical names: states that differ only in names become one, which is explored.
+
+        For what this component alone knows, and only counts on: numbers of requests while no answer is outstanding,
+        places in a queue, ids of what is gone.  Name it anew by first use or age (`naming`), so that nothing that the
+        component does later can tell, and no other component, message or property knows the old name.  What others know
+        must stay; of components that may change places `symmetry` takes care.  Called on every local state before it
+        gets its number; naming twice must change nothing more.  Unless overridden: as it is.
+        """
+        return local
+
     def describe(self, local: Any) -> str:
         """`local` in a few words, for people."""
         return str(local)

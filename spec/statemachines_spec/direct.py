@@ -38,7 +38,7 @@ def search(system: System, states_max: int) -> Counts:
     """Breadth first, up to `states_max` states or the end of the level in which a property breaks."""
     began = process_time()
     first = World(
-        tuple(actor.initial() for actor in system.actors),
+        tuple(actor.canonical(actor.initial()) for actor in system.actors),
         tuple(budget.limit for budget in system.budgets),
         (),
     )
@@ -101,13 +101,15 @@ def _handled(system: System, world: World, envelope: Envelope) -> Iterator[World
         number = names.index(identity.node_of(one.to))
         before = after[number]
         reaction = system.actors[number].react(before, one)
-        if reaction is None or not system.actors[number].within(reaction.local):
+        if reaction is None:
             return
-        after[number] = reaction.local
+        local = after[number] = system.actors[number].canonical(reaction.local)
+        if not system.actors[number].within(local):
+            return
         sends += reaction.sends
         queue += reaction.calls
         for observer in system.observers:
-            seen = observer.sees(names[number], before, one.event, reaction.local)
+            seen = observer.sees(names[number], before, one.event, local)
             if seen is not None and observer is not system.actors[number]:
                 queue.append(Envelope("", observer.name, seen))
     for messages in _filled(system, world.messages, sends):

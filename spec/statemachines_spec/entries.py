@@ -109,7 +109,9 @@ class Entries:
         self._pending: dict[tuple[Hashable | None, ...], int] = {(None,) * len(system.orders): 0}
         self._waiting: dict[tuple[Hashable | None, ...], int] = {(None,) * len(system.orders): 0}
         self.orbits = Orbits(self) if system.symmetries else None
-        self.start = tuple(self.local(number, one.actor.initial()) for number, one in enumerate(self.components))
+        self.start = tuple(
+            self.local(number, one.actor.canonical(one.actor.initial())) for number, one in enumerate(self.components)
+        )
         if self.orbits is not None:
             self.orbits.check_start(self.start)
 
@@ -129,6 +131,11 @@ class Entries:
         number = one.numbers.get(data)
         if number is not None:
             return number
+        if encoded(one.actor.canonical(local)) != data:
+            raise Nondeterministic(
+                f"{one.actor.name}: canonical names, given once more, are others ({one.actor.describe(local)}); name "
+                "by first use, not by what the names were"
+            )
         number = one.numbers[data] = len(one.locals)
         if number >= LOCALS_MAX:
             raise ConfigurationError(one.actor.name, number, "has too many local states; bound what grows")
@@ -251,25 +258,25 @@ class Entries:
         if reaction is None:
             return Entry(WAITS)
         actor = self.components[component].actor
-        if not actor.within(reaction.local):
+        after = actor.canonical(reaction.local)
+        if not actor.within(after):
             return Entry(CUT)
         system = self.system
         broken = next(
             (
                 number
                 for number, one in enumerate(system.over_steps, 2)
-                if not one.holds(actor.name, before, envelope.event, reaction.local)
+                if not one.holds(actor.name, before, envelope.event, after)
             ),
             0,
         )
         calls = reaction.calls + tuple(
             Envelope("", observer.name, seen)
             for observer in system.observers
-            if observer is not actor
-            and (seen := observer.sees(actor.name, before, envelope.event, reaction.local)) is not None
+            if observer is not actor and (seen := observer.sees(actor.name, before, envelope.event, after)) is not None
         )
         return Entry(
-            self.local(component, reaction.local),
+            self.local(component, after),
             tuple(self.envelope(one) for one in reaction.sends),
             tuple(self.envelope(one) for one in calls),
             broken,

@@ -190,19 +190,16 @@ class Orbits:
         found = _in_order(entries, entries.entries[other])
         if found == expected:
             return
-        (event, local), (_, there) = entries.pairs[number], entries.pairs[other]
-        one = entries.components[entries.dest[event]]
-        other_one = entries.components[entries.dest[entries.pairs[other][0]]]
+        (event, local), (other_event, there) = entries.pairs[number], entries.pairs[other]
+        one, another = (entries.components[entries.dest[taken]] for taken in (event, other_event))
+        more = ""
+        if min(expected.local, found.local) > 0 and expected.local != found.local:
+            more = f"; renamed, {_differing(another.locals[expected.local], another.locals[found.local])}"
         raise Asymmetric(
             f"{one.actor.name} takes {entries.envelopes[event].event!r} in ({one.actor.describe(one.locals[local])}), "
-            f"and {other_one.actor.name} takes it in ({other_one.actor.describe(other_one.locals[there])}), where "
-            f"{self.renamings[turn]}: renamed, the first comes to {self._shown(other_one, expected)}; the second comes "
-            f"to {self._shown(other_one, found)}"
-            + (
-                f"; of the first, renamed, {_differing(other_one.locals[expected.local], other_one.locals[found.local])}"
-                if min(expected.local, found.local) > 0 and expected.local != found.local
-                else ""
-            )
+            f"and {another.actor.name} takes {entries.envelopes[other_event].event!r} in "
+            f"({another.actor.describe(another.locals[there])}), where {self.renamings[turn]}: renamed, the first "
+            f"comes to {self._shown(another, expected)}; the second comes to {self._shown(another, found)}{more}"
         )
 
     def _image(self, turn: int, number: int) -> Entry:

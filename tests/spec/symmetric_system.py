@@ -1,7 +1,7 @@
 """Peers that are alike and a hub, by tables of rules: small systems in which components may change places, or may not.
 
-A rule says where a local number goes and what is sent: words, each to somebody and about somebody, by role ("me", "hub",
-"sender", "friend", "all others"), never by name: so peers may change places whatever the rules are.
+A rule says where a local number goes and what is sent: words, each to somebody and about somebody, by role ("me",
+"hub", "sender", "friend", "all others"), never by name: so peers may change places whatever the rules are.
 """
 
 from __future__ import annotations

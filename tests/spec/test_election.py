@@ -1,4 +1,4 @@
-"""Three hosts race for the claim: explored by symmetry and in full, with equal verdicts; what breaks when it is planted."""
+"""Three hosts race for the claim: explored by symmetry and in full, with equal verdicts; and what breaks if planted."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from statemachines_spec.path import follow
 from statemachines_spec.replay import replay
 from statemachines_spec.subscriptions.consumer import Consumer
 from statemachines_spec.subscriptions.election import Election, build
+from statemachines_spec.subscriptions.properties import declared
 from statemachines_spec.subscriptions.systems import obligations_of, system
 from statemachines_spec.symmetry import Asymmetric, Symmetry
+from statemachines_spec.system import Budget
 from statemachines_spec.variant import substituted
 
 PLAIN = {"engine": "plain"}
@@ -167,16 +169,12 @@ def test_hosts_that_begin_otherwise_are_not_interchangeable():
 
 
 def test_a_property_of_one_host_alone_is_refused():
-    with pytest.raises(Asymmetric, match="invariants of leader-1.*state it for all"):
-        one = build(TINY)
-        from statemachines_spec.subscriptions.properties import declared
-
-        explore(replace(one, properties=declared((), ("leader-1",))), **PLAIN)
+    one = replace(build(TINY), properties=declared((), ("leader-1",)))
+    with pytest.raises(Asymmetric, match=r"invariants of leader-1.*state it for all"):
+        explore(one, **PLAIN)
 
 
 def test_a_crash_that_costs_one_host_alone_is_refused():
-    from statemachines_spec.system import Budget
-
     one = build(replace(TINY, crashes=1))
     mine = Budget("crash of leader-1", 1, lambda actor, event: actor == "leader-1" and type(event).__name__ == "Crash")
     with pytest.raises(Asymmetric, match="the same inputs"):

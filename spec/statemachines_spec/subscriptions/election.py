@@ -1,8 +1,8 @@
 """Election: leader hosts race for the claim of one group, stand still, crash, and lose it to each other.
 
-Of borrowers there is no more than that somebody asks each host for a leader whenever it has none: what a leader does for
-them stands in the other systems.  So the hosts do the same things, and are interchangeable; the group store keeps their
-names, and is renamed with them.
+Of borrowers there is no more than that somebody asks each host for a leader whenever it has none: what a leader does
+for them stands in the other systems.  So the hosts do the same things, and are interchangeable; the group store keeps
+their names, and is renamed with them.
 """
 
 from __future__ import annotations

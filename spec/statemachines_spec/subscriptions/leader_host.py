@@ -18,7 +18,6 @@ from statemachines.kernel import (
     Ask,
     Effect,
     Event,
-    Fifo,
     Fsm,
     Send,
     Status,
@@ -39,6 +38,7 @@ from statemachines.shared_subscriptions.message import (
     UpdateProgress,
 )
 from statemachines_spec.actor import Actor, Crash, Envelope, PassLease, Pause, Reaction, Wake, Watch
+from statemachines_spec.naming import rebased
 from statemachines_spec.party import Party, advance, begin, firings
 from statemachines_spec.subscriptions.consumer import Promised
 
@@ -155,6 +155,12 @@ class LeaderHost(Actor):
         most = (self.registrations, self.grants, self.epochs)
         return all(one <= bound for one, bound in zip(counted, most, strict=True))
 
+    def canonical(self, local: HostLocal) -> HostLocal:
+        """Queues are numbered from 0 and, where no answer can come any more, so are requests."""
+        if local.party is None:
+            return local
+        return replace(local, party=replace(local.party, record=renumbered(local.party.record, local.awaited)))
+
     def describe(self, local: HostLocal) -> str:
         if local.party is None:
             return "no leader"
@@ -212,9 +218,7 @@ class LeaderHost(Actor):
                 local = replace(local, passed=0)
         if local.party is None:
             return Reaction(replace(local, awaited=0, passed=0), tuple(sends), tuple(calls))
-        party = Party(renumbered(local.party.record, local.awaited), local.party.timers)
-        local = self._settled(replace(local, party=party), party.record.id)
-        return Reaction(local, tuple(sends), tuple(calls))
+        return Reaction(self._settled(local, local.party.record.id), tuple(sends), tuple(calls))
 
     def _perform(self, name: str, effect: Effect, sends: list[Envelope], calls: list[Envelope]) -> None:
         match effect:
@@ -247,13 +251,3 @@ def renumbered(record: LeaderRecord, awaited: int) -> LeaderRecord:
         return record
     trial = None if record.trial is None else replace(record.trial, n=0, check_n=0)
     return replace(record, number=0, load_n=0, list_n=0, trial=trial)
-
-
-def rebased(queue: Fifo) -> Fifo:
-    """The same queue, numbered from 0."""
-    if queue.head == 0:
-        return queue
-    again = Fifo()
-    for item in queue:
-        again = again.push(item)
-    return again
