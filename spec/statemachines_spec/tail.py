@@ -1,8 +1,8 @@
-"""Tail: what can still happen once faults have stopped: nothing is lost or copied any more, no budget is spent, and the
-network has room for what is sent.
+"""Tail: what can still happen once faults have stopped: nothing is lost or copied any more, and no budget is spent.
 
 An event with a budget is a fault, with one exception: where its budget says when it is `Due`, it then happens by itself
-and costs nothing.
+and costs nothing.  A timer with a budget that does not say so leads nobody knows where, as does a step beyond the
+bounds of a component, or one that sends more than the network has room for.
 """
 
 from __future__ import annotations
@@ -14,16 +14,20 @@ from msgspec.structs import replace
 
 from statemachines.kernel import ConfigurationError, TimerFired
 from statemachines_spec.entries import FREE, Entries
-from statemachines_spec.moves import Kind, Move, Moves, State
+from statemachines_spec.moves import Action, Kind, Move, Moves, State
 from statemachines_spec.network import IN_FLIGHT_MAX
 from statemachines_spec.system import Budget
 
 SUBJECTS_MAX = 63
+UNKNOWN = (1 << 64) - 1
+"""In place of a subject: a timer with a budget that does not say when it is due."""
+ROOM = 2
+"""Messages that find room without faults, at least: one on its way to each of two parties."""
 
 
 class Possible(NamedTuple):
     """What may happen by itself in a local state: the event, the deadlines it waits for, and the subject that nobody
-    may speak for (a bit; 0: it costs nothing anyway)."""
+    may speak for (a bit; 0: it costs nothing anyway; `UNKNOWN`)."""
 
     event: int
     wait: int
@@ -31,19 +35,19 @@ class Possible(NamedTuple):
 
 
 class Calm(NamedTuple):
-    """A local state once faults have stopped: what may happen by itself, the subjects that it speaks for (bits), and
-    whether a timer is set of which nothing is known: it costs a budget that does not say when it is due."""
+    """A local state once faults have stopped: what may happen by itself, and the subjects that it speaks for (bits)."""
 
     possible: tuple[Possible, ...]
     kept: int
-    unknown: bool
 
 
 class Tail(Moves):
-    """The transitions without faults, one state at a time."""
+    """The transitions without faults, one state at a time.  `target` None: nobody knows where it leads."""
 
-    def __init__(self, entries: Entries) -> None:
-        super().__init__(entries, replace(entries.system.network, in_flight=IN_FLIGHT_MAX, lossy=False))
+    def __init__(self, entries: Entries, room: int | None = None) -> None:
+        """`room`: messages in flight, at most; without it as many as the system has, and two at least."""
+        room = max(entries.system.network.in_flight, ROOM if room is None else room)
+        super().__init__(entries, replace(entries.system.network, in_flight=min(room, IN_FLIGHT_MAX), lossy=False))
         self._dues = [(one, one.due) for one in entries.system.budgets if one.due is not None]
         self._subjects: dict[tuple[str, Hashable], int] = {}
         self._locals: list[dict[int, Calm]] = [{} for _ in entries.components]
@@ -56,7 +60,7 @@ class Tail(Moves):
             *state[: self.width],
             *(0,) * self.budgets,
             *state[self.net :],
-            *(0,) * (self.net + IN_FLIGHT_MAX - len(state)),
+            *(0,) * (self.net + self.network.in_flight - len(state)),
         )
 
     def of(self, state: State) -> Iterator[Move]:
@@ -64,7 +68,11 @@ class Tail(Moves):
         kept = self._kept(state)
         for number in range(self.width):
             for one in self.local(number, state[number]).possible:
-                if not (one.subject & kept or (one.wait and self.is_blocked(state, one.wait))):
+                if one.wait and self.is_blocked(state, one.wait):
+                    continue
+                if one.subject == UNKNOWN:
+                    yield Move(Action(Kind.INPUT, one.event, 0), None, 0)
+                elif not one.subject & kept:
                     yield from self._handle(Kind.INPUT, one.event, state, state[self.net :], FREE)
         messages = state[self.net :]
         for place, message in enumerate(messages):
@@ -73,10 +81,6 @@ class Tail(Moves):
             if not (place and self.hides(messages[place - 1], message)):
                 rest = (*messages[:place], *messages[place + 1 :], 0)
                 yield from self._handle(Kind.DELIVER, message, state, rest, FREE)
-
-    def is_unknown(self, state: State) -> bool:
-        """Whether a timer is set of which nothing is known."""
-        return any(self.local(number, state[number]).unknown for number in range(self.width))
 
     # -- what budgets say ---------------------------------------------------------------------------------------
 
@@ -110,19 +114,21 @@ class Tail(Moves):
     def _calm(self, component: int, number: int) -> Calm:
         actor, local = self.entries.components[component].actor, self.entries.components[component].locals[number]
         budgets = self.entries.system.budgets
-        possible, unknown = [], False
+        possible = []
         for event in actor.inputs(local):
             budget = next((one for one in budgets if one.spends(actor.name, event)), None)
             subject = 0
             if budget is not None:
                 about = None if budget.due is None else budget.due.about(actor.name, local, event)
-                if about is None:  # a fault, or who knows; what never happens in this system never does
-                    unknown |= budget.limit > 0 and isinstance(event, TimerFired)
+                if about is not None:
+                    subject = self._bits([(budget, about)])
+                elif budget.limit and isinstance(event, TimerFired):
+                    subject = UNKNOWN
+                else:
                     continue
-                subject = self._bits([(budget, about)])
             possible.append(Possible(*self.entries.spontaneous(actor, local, event), subject))
         kept = self._bits((budget, subject) for budget, due in self._dues for subject in due.kept(actor.name, local))
-        return Calm(tuple(possible), kept, unknown)
+        return Calm(tuple(possible), kept)
 
     def _bits(self, subjects: Iterable[tuple[Budget, Hashable]]) -> int:
         bits = 0
