@@ -51,8 +51,8 @@ FIELDS, AFTER, SENDS, FRESH, QUEUE, BEFORE = range(6)
 among them, the events of one transition, local states before each of them."""
 
 EVENT, ENTRY, SPENDS, GONE = range(4)
-"""Columns of the list of moves: event (0: a message is lost), number of its entry (0: to be looked up; -1: missing), budget
-it spends (-1: none), place of the message (ALL: none)."""
+"""Columns of the list of moves: event (0: a message is lost), number of its entry (0: to be looked up; -1: missing),
+budget it spends (-1: none), place of the message (ALL: none)."""
 
 ALL, REST, WHOLE, NEXT, SOUGHT = range(IN_FLIGHT_MAX, IN_FLIGHT_MAX + 5)
 """Rows of `parts`, each two words and a digest: before ALL, by place, the network without its message; ALL of the
@@ -87,8 +87,8 @@ class Tables(NamedTuple):
     of its inputs, pending deadlines, parts of the properties; `input`: event, budget, wait, number of the entry;
     `block` by wait and pending; `digest` by component and local state, last the messages'; `message`: component it is
     for, lossy, channel, row in `cell`; `reads` by property: how many components, which; `table` by property: whether
-    "always" (1) and only where no message is in flight (2), then every combination; `image` by component, local state and
-    renaming: the renamed one; behind the components likewise the messages, then by component where it goes;
+    "always" (1) and only where no message is in flight (2), then every combination; `image` by component, local state
+    and renaming: the renamed one; behind the components likewise the messages, then by component where it goes;
     `image_digest`: the digests of the first two.
     """
 
