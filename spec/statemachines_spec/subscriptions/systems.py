@@ -19,8 +19,10 @@ from statemachines.shared_subscriptions.stream_store import StreamStore
 from statemachines_spec.actor import Crash, Pause
 from statemachines_spec.network import Network
 from statemachines_spec.property import Eventually
-from statemachines_spec.subscriptions import delivering, properties
+from statemachines_spec.subscriptions import properties
 from statemachines_spec.subscriptions.consumer import Consumer
+from statemachines_spec.subscriptions.delivering import SYSTEMS as DELIVERING
+from statemachines_spec.subscriptions.delivering import with_sessions
 from statemachines_spec.subscriptions.leader_host import STORE_TIMERS, LeaderHost
 from statemachines_spec.subscriptions.orders import ORDERS
 from statemachines_spec.subscriptions.stores import Store, declared, streams
@@ -34,16 +36,23 @@ class Setting(msgspec.Struct, frozen=True):
     """How many of what.
 
     `consumers` and `hosts` (leader hosts) take part, over `topics` streams of `offsets` messages; `network`;
+    `sessions`: consumers are whole, and what follows up to `disconnects` is theirs, as `delivering` says;
     `roots` batches are committed after a claim was taken (0: none is, and no progress becomes durable);
     `lives` borrowers each consumer makes, `pings` each of them sends; `registrations`, `grants`, `epochs` of leaders;
-    `host_lives` of a leader host and `leaders` it starts in each; faults: how often all together.  From `sessions` on:
-    consumers with sessions, as `delivering` says.
+    `host_lives` of a leader host and `leaders` it starts in each; faults: how often all together.
     """
 
     consumers: int = 2
     hosts: int = 1
     topics: int = 1
     offsets: int = 0
+    sessions: bool = False
+    buffer: int = 256
+    ended: bool = False
+    at_delivery: bool = False
+    fetches_wait: bool = False
+    losses: int = 0
+    disconnects: int = 0
     network: Network = Network(1)
     lives: int = 1
     pings: int = 1
@@ -62,13 +71,6 @@ class Setting(msgspec.Struct, frozen=True):
     pauses: int = 0
     leader_pauses: int = 0
     unsubscribes: int = 0
-    sessions: bool = False
-    buffer: int = 256
-    ended: bool = False
-    at_delivery: bool = False
-    fetches_wait: bool = False
-    disconnects: int = 0
-    losses: int = 0
 
 
 FAULTS: dict[str, tuple[str, str, type[Event]]] = {
@@ -113,8 +115,7 @@ def build(name: str, about: str, setting: Setting, variant: str = "settled", wit
             raise ConfigurationError("deadline order", order, f"unknown; there are: {', '.join(known)}")
     topics = tuple("abcdefgh"[: setting.topics])
     held = tuple(f"0.0/{topic}" for topic in topics)
-    consumer = delivering.consumer if setting.sessions else _consumer
-    consumers = tuple(consumer(number, setting, variant) for number in range(setting.consumers))
+    consumers = tuple(_consumer(number, setting, variant) for number in range(setting.consumers))
     hosts = tuple(_host(number, setting, variant) for number in range(setting.hosts))
     at_once = not setting.asks_travel
     stores = (
@@ -125,15 +126,10 @@ def build(name: str, about: str, setting: Setting, variant: str = "settled", wit
             state=declared(configuration(variant)),
             roots=setting.roots,
         ),
-        Store(
-            StreamStore(1),
-            at_once=at_once,
-            state=delivering.stored(topics, setting) if setting.sessions else streams(topics, max(1, setting.offsets)),
-        ),
-        *((delivering.account(topics),) if setting.sessions else ()),
+        Store(StreamStore(1), at_once=at_once, state=streams(topics, max(1, setting.offsets))),
     )
     names, leaders = tuple(one.name for one in consumers), tuple(one.name for one in hosts)
-    return System(
+    made = System(
         name,
         about,
         (*consumers, *hosts, *stores),
@@ -144,15 +140,12 @@ def build(name: str, about: str, setting: Setting, variant: str = "settled", wit
             *((properties.one_leader(leaders),) if setting.hosts > 1 else ()),
             *properties.sometimes_served(names, held),
             *properties.STEPWISE,
-            *(delivering.properties(names, leaders, held, setting) if setting.sessions else ()),
         ),
-        (
-            *(_budget(field, setting) for field in FAULTS),
-            *(delivering.budgets(setting) if setting.sessions else ()),
-        ),
+        tuple(_budget(field, setting) for field in FAULTS),
         tuple(order for order in ORDERS if order.name not in without),
-        _bounds(setting, variant) | (delivering.bounds(setting) if setting.sessions else {}),
+        _bounds(setting, variant),
     )
+    return with_sessions(made, setting, variant) if setting.sessions else made
 
 
 def _consumer(number: int, setting: Setting, variant: str) -> Consumer:
@@ -270,6 +263,6 @@ SYSTEMS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
             {"offsets": 1},
         ),
     ),
-    **{name: (about, _sizes(*sizes)) for name, (about, sizes) in delivering.SYSTEMS.items()},
+    **{name: (about, _sizes(*sizes)) for name, (about, sizes) in DELIVERING.items()},
 }  # fmt: skip
 """Name -> (about, size -> what differs from the default setting)."""
