@@ -1,6 +1,6 @@
 """Delivering: systems in which the shipped Session reads, hands over and collects acknowledgements.
 
-They are declared by the same `Setting` as the others, with `sessions` set; here stands what that adds: the consumers,
+They are declared by the same `Setting` as the others, with `sessions` set; here stands what that adds: whole consumers,
 the account of what applications get, faults, properties, bounds.
 """
 
@@ -9,19 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from statemachines.kernel import Event
-from statemachines.shared_subscriptions.borrower import OnDisconnect, OnUnsubscribe
+from statemachines.shared_subscriptions.borrower import OnDisconnect
+from statemachines.shared_subscriptions.stream_store import SERVICE as STREAM_STORE
 from statemachines.shared_subscriptions.stream_store import Rotate, StreamStore
-from statemachines_spec.actor import Crash, Pause
+from statemachines_spec.actor import Actor
 from statemachines_spec.network import Network
 from statemachines_spec.property import Property
 from statemachines_spec.subscriptions import deliveries
 from statemachines_spec.subscriptions.account import Account
-from statemachines_spec.subscriptions.consumer import FILTER
+from statemachines_spec.subscriptions.consumer import FILTER, Consumer
+from statemachines_spec.subscriptions.leader_host import LeaderHost
 from statemachines_spec.subscriptions.session_consumer import SessionConsumer, Unheard
-from statemachines_spec.subscriptions.stores import declared, streams
-from statemachines_spec.subscriptions.variants import borrower, configuration
-from statemachines_spec.system import Budget
+from statemachines_spec.subscriptions.stores import Store, declared, streams
+from statemachines_spec.subscriptions.variants import configuration
+from statemachines_spec.system import Budget, System
 
 if TYPE_CHECKING:
     from statemachines_spec.subscriptions.systems import Setting
@@ -33,41 +37,45 @@ FAULTS: dict[str, tuple[str, str, type[Event]]] = {
 """As in `systems.FAULTS`: what happens only where sessions are."""
 
 
-def consumer(number: int, setting: Setting, variant: str) -> SessionConsumer:
-    """A consumer with a session."""
-    faults = (
-        *((Crash,) if setting.crashes else ()),
-        *((Pause,) if setting.pauses else ()),
-        *((OnUnsubscribe,) if setting.unsubscribes else ()),
-        *((OnDisconnect,) if setting.disconnects else ()),
-    )
-    return SessionConsumer(
-        f"consumer-{number + 1}",
-        configuration(variant),
-        fsm=borrower(variant),
-        registry=f"leader-{number % setting.hosts + 1}",
-        lives=setting.lives,
-        pings=setting.pings,
-        offsets=setting.offsets,
-        faults=faults,
-        silent=("ping",) if setting.pings == 1 else (),
-        group=declared(configuration(variant)),
-        buffer=setting.buffer,
-        at_delivery=setting.at_delivery,
-        fetches_wait=setting.fetches_wait,
-        losses=setting.losses > 0,
+def with_sessions(made: System, setting: Setting, variant: str) -> System:
+    """The same system with whole consumers, the account of what they deliver, and what is judged of that."""
+    consumers = tuple(actor.name for actor in made.actors if isinstance(actor, Consumer))
+    hosts = tuple(actor.name for actor in made.actors if isinstance(actor, LeaderHost))
+    topics = tuple("abcdefgh"[: setting.topics])
+    held = tuple(f"0.0/{topic}" for topic in topics)
+    return replace(
+        made,
+        actors=(*(_whole(actor, topics, setting, variant) for actor in made.actors), Account(held)),
+        properties=(*made.properties, *properties(consumers, hosts, held, setting)),
+        budgets=(*made.budgets, *budgets(setting)),
+        bounds=made.bounds | bounds(setting),
     )
 
 
-def stored(topics: tuple[str, ...], setting: Setting) -> Any:
-    """The stream store: the messages of each topic; where streams end, its generation is over."""
-    state = streams(topics, setting.offsets)
-    return StreamStore(1).apply(state, Rotate(0), 0)[0] if setting.ended else state
-
-
-def account(topics: tuple[str, ...]) -> Account:
-    """The books over the streams of these topics."""
-    return Account(tuple(f"0.0/{topic}" for topic in topics))
+def _whole(actor: Actor, topics: tuple[str, ...], setting: Setting, variant: str) -> Actor:
+    if isinstance(actor, Consumer):
+        return SessionConsumer(
+            actor.name,
+            actor.configuration,
+            fsm=actor.fsm,
+            registry=actor.registry,
+            lives=actor.lives,
+            pings=actor.pings,
+            offsets=actor.offsets,
+            faults=(*actor.faults, *((OnDisconnect,) if setting.disconnects else ())),
+            silent=tuple(sorted(actor.silent)),
+            group=declared(configuration(variant)),
+            buffer=setting.buffer,
+            at_delivery=setting.at_delivery,
+            fetches_wait=setting.fetches_wait,
+            losses=setting.losses > 0,
+        )
+    if isinstance(actor, Store) and actor.name == STREAM_STORE:
+        state = streams(topics, setting.offsets)
+        if setting.ended:
+            state, _ = StreamStore(1).apply(state, Rotate(0), 0)
+        return Store(actor.service, at_once=actor.at_once, state=state)
+    return actor
 
 
 def properties(

@@ -16,11 +16,13 @@ from statemachines.shared_subscriptions.borrower import OnUnsubscribe, PingTimeo
 from statemachines.shared_subscriptions.group_store import GroupStore
 from statemachines.shared_subscriptions.member import ExpiryTimer
 from statemachines.shared_subscriptions.stream_store import StreamStore
-from statemachines_spec.actor import Actor, Crash, Pause
+from statemachines_spec.actor import Crash, Pause
 from statemachines_spec.network import Network
 from statemachines_spec.property import Eventually, Property
-from statemachines_spec.subscriptions import agreement, claims, delivering, election, generations, properties, stores
+from statemachines_spec.subscriptions import agreement, claims, election, generations, properties, stores
 from statemachines_spec.subscriptions.consumer import Consumer
+from statemachines_spec.subscriptions.delivering import SYSTEMS as DELIVERING
+from statemachines_spec.subscriptions.delivering import with_sessions
 from statemachines_spec.subscriptions.election import CandidateHost
 from statemachines_spec.subscriptions.failing_store import DROPPED, OPEN, REFUSED, SILENT, Fail, FailingStore
 from statemachines_spec.subscriptions.leader_host import STORE_TIMERS, LeaderHost
@@ -37,17 +39,24 @@ class Setting(msgspec.Struct, frozen=True):
     """How many of what.
 
     `consumers` and `hosts` (leader hosts) take part, over `topics` streams of `offsets` messages; `network`;
+    `sessions`: consumers are whole, and what follows up to `disconnects` is theirs, as `delivering` says;
     `roots` batches are committed after a claim was taken (0: none is, and no progress becomes durable);
     `script`: what the environment does with the stream store (`stores.script`), which lists `page` streams at a time;
     `lives` borrowers each consumer makes, `pings` each of them sends; `registrations`, `grants`, `epochs` of leaders;
-    `host_lives` of a leader host and `leaders` it starts in each; faults: how often all together.  From `sessions` on:
-    consumers with sessions, as `delivering` says.
+    `host_lives` of a leader host and `leaders` it starts in each; faults: how often all together.
     """
 
     consumers: int = 2
     hosts: int = 1
     topics: int = 1
     offsets: int = 0
+    sessions: bool = False
+    buffer: int = 256
+    ended: bool = False
+    at_delivery: bool = False
+    fetches_wait: bool = False
+    losses: int = 0
+    disconnects: int = 0
     network: Network = Network(1)
     lives: int = 1
     pings: int = 1
@@ -70,13 +79,6 @@ class Setting(msgspec.Struct, frozen=True):
     page: int = 0
     store_failures: int = 0
     silences: bool = False
-    sessions: bool = False
-    buffer: int = 256
-    ended: bool = False
-    at_delivery: bool = False
-    fetches_wait: bool = False
-    disconnects: int = 0
-    losses: int = 0
 
 
 FAULTS: dict[str, tuple[str, str, type[Event]]] = {
@@ -128,11 +130,10 @@ def build(name: str, about: str, setting: Setting, variant: str = "settled", wit
     topics = tuple("abcdefgh"[: setting.topics])
     held = tuple(f"0.0/{topic}" for topic in topics)
     held = tuple(dict.fromkeys((*held, *generations.streams_of(topics, setting.script))))
-    consumer = delivering.consumer if setting.sessions else _consumer
-    consumers = tuple(consumer(number, setting, variant) for number in range(setting.consumers))
+    consumers = tuple(_consumer(number, setting, variant) for number in range(setting.consumers))
     hosts = tuple(_host(number, setting, variant) for number in range(setting.hosts))
     names, leaders = tuple(one.name for one in consumers), tuple(one.name for one in hosts)
-    return System(
+    made = System(
         name,
         about,
         (*consumers, *hosts, *_stores(setting, variant, topics)),
@@ -148,18 +149,15 @@ def build(name: str, about: str, setting: Setting, variant: str = "settled", wit
             *(generations.vanished(leaders) if "drop" in setting.script else ()),
             *(_known_to_both(consumers, hosts, held) if variant == "settled" else ()),
             *properties.STEPWISE,
-            *(delivering.properties(names, leaders, held, setting) if setting.sessions else ()),
         ),
-        (
-            *(_budget(field, setting) for field in FAULTS if field not in NEWER or getattr(setting, field)),
-            *(delivering.budgets(setting) if setting.sessions else ()),
-        ),
+        tuple(_budget(field, setting) for field in FAULTS if field not in NEWER or getattr(setting, field)),
         tuple(order for order in ORDERS if order.name not in without),
-        _bounds(setting, variant) | (delivering.bounds(setting) if setting.sessions else {}),
+        _bounds(setting, variant),
     )
+    return with_sessions(made, setting, variant) if setting.sessions else made
 
 
-def _stores(setting: Setting, variant: str, topics: tuple[str, ...]) -> tuple[Actor, ...]:
+def _stores(setting: Setting, variant: str, topics: tuple[str, ...]) -> tuple[Store, Store]:
     at_once = not setting.asks_travel
     options: dict[str, Any] = {
         "at_once": at_once,
@@ -171,10 +169,8 @@ def _stores(setting: Setting, variant: str, topics: tuple[str, ...]) -> tuple[Ac
     group = (
         FailingStore(GroupStore(), hows=hows, **options) if setting.store_failures else Store(GroupStore(), **options)
     )
-    held = delivering.stored(topics, setting) if setting.sessions else streams(topics, max(1, setting.offsets))
-    script = stores.script(setting.script)
-    listed = Store(StreamStore(1), at_once=at_once, state=held, script=script, page=setting.page)
-    return (group, listed, *((delivering.account(topics),) if setting.sessions else ()))
+    held, script = streams(topics, max(1, setting.offsets)), stores.script(setting.script)
+    return group, Store(StreamStore(1), at_once=at_once, state=held, script=script, page=setting.page)
 
 
 def _known_to_both(
@@ -338,6 +334,6 @@ SYSTEMS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
         ),
     ),
     election.NAME: (election.ABOUT, election.SIZES),
-    **{name: (about, _sizes(*sizes)) for name, (about, sizes) in delivering.SYSTEMS.items()},
+    **{name: (about, _sizes(*sizes)) for name, (about, sizes) in DELIVERING.items()},
 }  # fmt: skip
 """Name -> (about, size -> what differs from the default setting; for `election`, from its own)."""
