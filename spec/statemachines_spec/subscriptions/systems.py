@@ -308,9 +308,31 @@ SYSTEMS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
             {"network": Network(3), "lives": 2},
         ),
     ),
+    "fail-over": (
+        "a leader host crashes, and only then its claim ends; somebody leads again",
+        _sizes(
+            {
+                "leader_crashes": 1, "host_lives": 2, "epochs": 2, "claims_age": True, "renews": True, "consumers": 1,
+                "timeouts": 1, "lives": 3, "registrations": 3,
+            },
+            {"consumers": 2, "registrations": 4, "grants": 4},
+            {"network": Network(2)},
+        ),
+    ),
+    "rebalance": (
+        "members join, and streams are taken back until everybody has as many",
+        _sizes({"topics": 2, "grants": 4}, {"topics": 3, "grants": 6, "network": Network(2)}, {"offsets": 1}),
+    ),
     "generations": (
         "the store begins a new generation of streams; those of the one before have to be read to their end first",
-        _sizes({"script": ("rotate", "a"), "grants": 4}, {"topics": 2}, {}),
+        _sizes(
+            {"script": ("rotate", "a"), "grants": 4},
+            {
+                "script": ("A", "rotate", "a"), "topics": 2, "page": 1, "asks_travel": True, "consumers": 1,
+                "network": Network(2),
+            },
+            {"consumers": 2},
+        ),
     ),
     "vanished": (
         "the store drops a generation while its streams are being read",
@@ -327,8 +349,8 @@ SYSTEMS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
                 "store_failures": 1, "claims_age": True, "consumers": 1, "offsets": 1, "roots": 2, "epochs": 2,
                 "leaders": 2, "lives": 2,
             },
-            {"store_failures": 2, "silences": True, "network": Network(2)},
-            {"consumers": 2},
+            {"silences": True, "network": Network(2)},
+            {"store_failures": 2},
         ),
     ),
     "reordering": (
