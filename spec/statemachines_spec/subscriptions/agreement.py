@@ -148,15 +148,14 @@ def _views(consumer: str, host: str, stream: str, scale: Scale) -> tuple[tuple[V
         if record is None:
             return 0
         one = record.assignments.get(stream)
-        link, status, grant = 0, STATUSES[0], 0
+        owner, status, grant = 0, STATUSES[0], 0
         if one is not None:
-            link, status, grant = scale.link(one.link.epoch, one.link.registration), one.status, one.grant
+            owner, status, grant = one.link.registration - 1, one.status, one.grant
         registered = sum(
-            1 << scale.link(member.link.epoch, member.link.registration)
-            for _, member in in_order(record.members)
-            if member.status is REGISTERED
+            1 << member.link.registration - 1 for _, member in in_order(record.members) if member.status is REGISTERED
         )
-        return 1 + ((registered * links + link) * len(STATUSES) + STATUSES.index(status)) * grants + grant
+        who = ((record.epoch - 1 << scale.registrations) + registered) * scale.registrations + owner
+        return 1 + (who * len(STATUSES) + STATUSES.index(status)) * grants + grant
 
     def read(first: int, second: int) -> tuple[Ours | None, Theirs | None]:
         if not first or not second:
@@ -165,9 +164,12 @@ def _views(consumer: str, host: str, stream: str, scale: Scale) -> tuple[tuple[V
         ours = Ours(*divmod(rest, 4), grant)
         rest, grant = divmod(second - 1, grants)
         rest, status = divmod(rest, len(STATUSES))
-        return ours, Theirs(*divmod(rest, links), STATUSES[status], grant)
+        rest, owner = divmod(rest, scale.registrations)
+        epoch, registered = divmod(rest, 1 << scale.registrations)
+        first_link = epoch * scale.registrations
+        return ours, Theirs(registered << first_link, first_link + owner, STATUSES[status], grant)
 
-    sizes = 1 + links * 4 * grants, 1 + (1 << links) * links * len(STATUSES) * grants
+    sizes = 1 + links * 4 * grants, 1 + links * (1 << scale.registrations) * len(STATUSES) * grants
     return (View(consumer, sizes[0], borrower), View(host, sizes[1], leader)), read
 
 

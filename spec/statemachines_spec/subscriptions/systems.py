@@ -19,10 +19,11 @@ from statemachines.shared_subscriptions.stream_store import StreamStore
 from statemachines_spec.actor import Crash, Pause
 from statemachines_spec.network import Network
 from statemachines_spec.property import Eventually, Property
-from statemachines_spec.subscriptions import agreement, claims, election, generations, properties, stores
+from statemachines_spec.subscriptions import agreement, claims, election, generations, properties, settling, stores
 from statemachines_spec.subscriptions.consumer import Consumer
 from statemachines_spec.subscriptions.delivering import SYSTEMS as DELIVERING
 from statemachines_spec.subscriptions.delivering import with_sessions
+from statemachines_spec.subscriptions.due import DUE
 from statemachines_spec.subscriptions.election import CandidateHost
 from statemachines_spec.subscriptions.failing_store import DROPPED, OPEN, REFUSED, SILENT, Fail, FailingStore
 from statemachines_spec.subscriptions.leader_host import STORE_TIMERS, LeaderHost
@@ -79,6 +80,7 @@ class Setting(msgspec.Struct, frozen=True):
     page: int = 0
     store_failures: int = 0
     silences: bool = False
+    renews: bool = False
 
 
 FAULTS: dict[str, tuple[str, str, type[Event]]] = {
@@ -119,10 +121,13 @@ def system(name: str, size: str = "ci", variant: str = "settled", without: tuple
 
 def obligations_of(made: System) -> tuple[Eventually, ...]:
     """What must be met sooner or later in a system of these actors."""
-    consumers = [actor.name for actor in made.actors if isinstance(actor, Consumer)]
-    hosts = [actor.name for actor in made.actors if isinstance(actor, LeaderHost)]
     candidates = tuple(actor.name for actor in made.actors if isinstance(actor, CandidateHost))
-    return (properties.elected(candidates),) if candidates else properties.obligations(consumers, hosts)
+    if candidates:
+        return (properties.elected(candidates),)
+    consumers = tuple(actor for actor in made.actors if isinstance(actor, Consumer))
+    hosts = tuple(actor.name for actor in made.actors if isinstance(actor, LeaderHost))
+    obligations = properties.obligations([one.name for one in consumers], hosts)
+    return (*obligations, *settling.obligations(consumers, hosts))
 
 
 def build(name: str, about: str, setting: Setting, variant: str = "settled", without: tuple[str, ...] = ()) -> System:
@@ -147,6 +152,9 @@ def build(name: str, about: str, setting: Setting, variant: str = "settled", wit
             *(claims.knows_store(leaders) if setting.claims_age or setting.store_failures else ()),
             *(claims.doubts(leaders) if setting.store_failures else ()),
             *(generations.vanished(leaders) if "drop" in setting.script else ()),
+            settling.balanced_at_rest(leaders),
+            settling.at_rest(leaders),
+            *_resets(setting, consumers),
             *(_known_to_both(consumers, hosts, held) if variant == "settled" else ()),
             *properties.STEPWISE,
         ),
@@ -171,6 +179,18 @@ def _stores(setting: Setting, variant: str, topics: tuple[str, ...]) -> tuple[St
     )
     held, script = streams(topics, max(1, setting.offsets)), stores.script(setting.script)
     return group, Store(StreamStore(1), at_once=at_once, state=held, script=script, page=setting.page)
+
+
+def _resets(setting: Setting, consumers: tuple[Consumer, ...]) -> tuple[Property, ...]:
+    """L8 (not where consumers leave: that is no reset, and looks like one)."""
+    if setting.unsubscribes:
+        return ()
+    ends = setting.epochs * setting.consumers if setting.claims_age else 0
+    always, sometimes = settling.resets_bounded(
+        consumers, setting.timeouts + setting.revoke_timeouts + setting.pauses + ends
+    )
+    faults = setting.timeouts or setting.revoke_timeouts or setting.pauses
+    return (always, sometimes) if faults else (always,)
 
 
 def _known_to_both(
@@ -211,7 +231,7 @@ def _host(number: int, setting: Setting, variant: str) -> LeaderHost:
     faults = (*((Crash,) if setting.leader_crashes else ()), *((Pause,) if setting.leader_pauses else ()))
     failing = setting.store_failures > 0
     fires = {
-        "claim_end": setting.claims_age,
+        "claim_end": setting.claims_age and not setting.renews,
         "commit": setting.roots > 0,
         "renew": bool(setting.script),
         "recheck": failing,
@@ -235,7 +255,9 @@ def _host(number: int, setting: Setting, variant: str) -> LeaderHost:
 def _budget(field: str, setting: Setting) -> Budget:
     text, whom, kind = FAULTS[field]
     kinds: tuple[type[Event], ...] = (kind, ExpiryTimer) if kind is PingTimeout else (kind,)
-    return Budget(text, getattr(setting, field), lambda actor, event: actor.startswith(whom) and type(event) in kinds)
+    due = DUE if kind in (PingTimeout, RevokeTimeout) else None
+    limit = getattr(setting, field)
+    return Budget(text, limit, lambda actor, event: actor.startswith(whom) and type(event) in kinds, due)
 
 
 def _bounds(setting: Setting, variant: str) -> dict[str, str]:
@@ -302,9 +324,31 @@ SYSTEMS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
             {"network": Network(3), "lives": 2},
         ),
     ),
+    "fail-over": (
+        "a leader host crashes, and only then its claim ends; somebody leads again",
+        _sizes(
+            {
+                "leader_crashes": 1, "host_lives": 2, "epochs": 2, "claims_age": True, "renews": True, "consumers": 1,
+                "timeouts": 1, "lives": 3, "registrations": 3,
+            },
+            {"consumers": 2, "registrations": 4, "grants": 4},
+            {"network": Network(2)},
+        ),
+    ),
+    "rebalance": (
+        "members join, and streams are taken back until everybody has as many",
+        _sizes({"topics": 2, "grants": 4}, {"topics": 3, "grants": 6, "network": Network(2)}, {"offsets": 1}),
+    ),
     "generations": (
         "the store begins a new generation of streams; those of the one before have to be read to their end first",
-        _sizes({"script": ("rotate", "a"), "grants": 4}, {"topics": 2}, {}),
+        _sizes(
+            {"script": ("rotate", "a"), "grants": 4},
+            {
+                "script": ("A", "rotate", "a"), "topics": 2, "page": 1, "asks_travel": True, "consumers": 1,
+                "network": Network(2),
+            },
+            {"consumers": 2},
+        ),
     ),
     "vanished": (
         "the store drops a generation while its streams are being read",
@@ -321,8 +365,8 @@ SYSTEMS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
                 "store_failures": 1, "claims_age": True, "consumers": 1, "offsets": 1, "roots": 2, "epochs": 2,
                 "leaders": 2, "lives": 2,
             },
-            {"store_failures": 2, "silences": True, "network": Network(2)},
-            {"consumers": 2},
+            {"silences": True, "network": Network(2)},
+            {"store_failures": 2},
         ),
     ),
     "reordering": (
