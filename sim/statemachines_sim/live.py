@@ -7,9 +7,11 @@ judge what the machines do; those that hear of commits (S3, S7) hear nothing her
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,7 +24,8 @@ from statemachines.drivers.memory import MemoryNetwork
 from statemachines.drivers.open_stores import Stores
 from statemachines.drivers.sqlite import SqliteGroupStore, SqliteStreamStore
 from statemachines.drivers.subscribe import Deliveries, SharedSubscription
-from statemachines.kernel import Event, Host, Node, RemoteProtocolError, Step, node_of
+from statemachines.kernel import Answer, Event, Host, Node, RemoteProtocolError, Step, node_of
+from statemachines.shared_subscriptions import group_store, stream_store
 from statemachines.shared_subscriptions.session import Acknowledged, Deliver
 from statemachines.shared_subscriptions.stream_store import Published
 from statemachines.trace import event_row
@@ -72,8 +75,44 @@ class LiveNode:
         return str(self.node.machines.host)
 
 
+class HeldStore:
+    """A store of a leader host.  A request that the schedule knows travels as a message, and so does its answer; one
+    that it leaves out waits for ever."""
+
+    def __init__(self, stage: LiveStage, name: str, store: Any, host: str) -> None:
+        self._stage = stage
+        self._name = name
+        self._store = store
+        self._host = host
+        known = (sent.to for step in stage.conductor.schedule.steps for sent in step.sends)
+        self._travels = name in known
+
+    async def ask(self, request: Any) -> tuple[Answer, ...]:
+        """The answers, or none."""
+        conductor = self._stage.conductor
+        if not self._travels:
+            if not conductor.answers(self._host, request):
+                await asyncio.get_running_loop().create_future()
+            answers: tuple[Answer, ...] = await self._store.ask(request)
+            return answers
+        answered: asyncio.Future[tuple[Answer, ...]] = asyncio.get_running_loop().create_future()
+
+        async def carry_out() -> None:
+            (answer,) = await self._store.ask(request)
+            back = words_of(answer, self._name, self._host)
+            conductor.sent(back, lambda: answered.set_result((answer,)), lambda: None)
+
+        asked = words_of(request, self._host, self._name)
+        conductor.sent(asked, lambda: self._stage.work.append(carry_out), lambda: None)
+        return await answered
+
+    async def close(self) -> None:
+        """No more requests."""
+        await self._store.close()
+
+
 class LiveStage:
-    """The stage of a conductor."""
+    """The stage of a conductor; `work`: what stores have to carry out, on a loop of their own."""
 
     def __init__(self, schedule: Schedule, directory: Path, trace: Path | None) -> None:
         self.conductor = Conductor(schedule)
@@ -81,6 +120,8 @@ class LiveStage:
         self._directory = directory
         self._trace = trace
         self._time = Time()
+        self._loop = SteppedLoop(self._time)
+        self.work: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self._nodes: dict[str, LiveNode] = {}
         self._failed: list[BaseException] = []
         self._refused: list[RemoteProtocolError] = []
@@ -111,6 +152,7 @@ class LiveStage:
         for one in self._nodes.values():
             if one.alive:
                 self._stop(one)
+        self._loop.finish()
 
     def _check(self) -> None:
         for _, one in sorted(self._nodes.items()):
@@ -132,8 +174,9 @@ class LiveStage:
         self._time.now_ns = max(at_ns, self._time.now_ns)
 
     def settle(self) -> None:
-        while sum(one.loop.settle() for one in self._running()):  # all of them: `any` would stop at the first
-            pass
+        while sum(one.loop.settle() for one in self._running()) or self.work:  # all of them: `any` stops at the first
+            while self.work:
+                self._loop.run_until_complete(self.work.pop(0)())
         if self._failed:
             raise self._failed.pop(0)
 
@@ -149,7 +192,7 @@ class LiveStage:
             state=self._directory,
             trace=self._trace,
             configuration=schedule.configuration_of(node),
-            environment=self._environment(),
+            environment=self._environment(node),
         )
         self._enter(node, subscription)
         self.settle()
@@ -204,7 +247,7 @@ class LiveStage:
             trace=self._trace,
             configuration=self._schedule.configuration_of(host),
             peers=others,
-            environment=self._environment(),
+            environment=self._environment(host),
         )
         self._enter(host, node)
         self.settle()
@@ -227,16 +270,31 @@ class LiveStage:
         if one.alive and not task.cancelled() and task.exception() is not None:
             self._failed.append(task.exception())
 
-    def _environment(self) -> Environment:
+    def _environment(self, node: str) -> Environment:
+        held = node in self._schedule.hosts
         read_ns = self._time.read_ns
         return Environment(
-            self._network.transport, self._open_stores, read_ns, read_ns, self._observe, self._refused.append
+            transport=self._network.transport,
+            open_stores=partial(self._open_held, node) if held else self._open_stores,
+            monotonic_ns=read_ns,
+            time_ns=read_ns,
+            observe=self._observe,
+            refused=self._refused.append,
         )
 
     def _open_stores(self, where: str | Path) -> Stores:
         path = Path(where) / "messages.db"
         clock = self._time.read_ns
         return Stores(SqliteGroupStore(path, clock=clock), SqliteStreamStore(path, 1, clock=clock))
+
+    def _open_held(self, host: str, where: str | Path) -> Stores:
+        """The stores of a leader host: a request that the schedule does not know of is not answered."""
+        groups, streams = self._open_stores(where)
+        held = (
+            HeldStore(self, group_store.SERVICE, groups, host),
+            HeldStore(self, stream_store.SERVICE, streams, host),
+        )
+        return Stores(*cast(Any, held))
 
     def _address(self, host: str) -> tuple[str, int]:
         return ("memory", PORT + self._schedule.hosts.index(host))
@@ -258,7 +316,7 @@ class LiveStage:
     def _observe(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
         name = node_of(node.name)
         if self._nodes[name].alive:
-            self.conductor.saw(name, event)
+            self.conductor.saw(name, node.fsm.name, event)
             self.monitors.step(node, event, before, step, now_ns)
 
     def _take(self, one: LiveNode) -> Deliveries | None:
@@ -270,6 +328,8 @@ class LiveStage:
             task.cancel()
             self.settle()
             return None
+        if isinstance(task.exception(), StopAsyncIteration):
+            return None  # its subscription has ended
         taken: Deliveries = task.result()
         message = taken[0]
         event = Deliver(message.owner, message.stream, message.grant, message.offset, message.offset)
@@ -278,21 +338,19 @@ class LiveStage:
 
     def _publish(self) -> None:
         """Every topic has its messages before anything else happens; a publisher's log says so."""
-        loop = SteppedLoop(self._time)
         stores = self._open_stores(self._directory)
         life = begin_life("publisher-1", self._directory, self._trace, None)
         for topic in self._schedule.topics:
             payloads = [b"%d" % number for number in range(self._schedule.messages)]
-            appended = loop.run_until_complete(stores.streams.append(topic, payloads))
+            appended = self._loop.run_until_complete(stores.streams.append(topic, payloads))
             self.monitors.publish(appended.stream, appended.first, appended.last)
             if life.log is not None:
                 event = Published(appended.stream, appended.first, appended.last)
                 life.log.write([event_row(0, "publisher-1", life.name, "tell", event)])
-        loop.run_until_complete(stores.streams.close())
-        loop.run_until_complete(stores.groups.close())
+        self._loop.run_until_complete(stores.streams.close())
+        self._loop.run_until_complete(stores.groups.close())
         if life.log is not None:
             life.log.close()
-        loop.finish()
 
 
 def _error_of(context: dict[str, Any]) -> BaseException:

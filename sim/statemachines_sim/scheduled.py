@@ -222,7 +222,7 @@ class WatchedRecorder(Recorder):
         self._conductor = conductor
 
     def step(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
-        self._conductor.saw(node_of(node.name), event)
+        self._conductor.saw(node_of(node.name), node.fsm.name, event)
         super().step(node, event, before, step, now_ns)
 
 
@@ -270,10 +270,14 @@ class PromptStore(Store):
         self._travels = any(sent.to == self._name for sent in known)
 
     def ask(self, request: Any, reply: Reply, party: str = "") -> None:
-        if not self._travels or not party:
+        node = node_of(party)
+        if node not in self._conductor.schedule.hosts:
             self._soon(lambda: self._answer_now(request, reply, party))
             return
-        node = node_of(party)
+        if not self._travels:
+            if self._conductor.answers(node, request):
+                self._soon(lambda: self._answer_now(request, reply, party))
+            return
         words = words_of(request, node, self._name)
 
         def answer() -> None:

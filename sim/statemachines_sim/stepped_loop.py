@@ -36,18 +36,19 @@ class SteppedLoop(asyncio.SelectorEventLoop):
         self._time = time
         self._timers: list[tuple[int, int, asyncio.TimerHandle, Callable[[], object]]] = []
         self._number = 0
-        self._posted = 0
+        self._posted = self._settled = 0
 
     def settle(self) -> bool:
         """Run until nothing is ready and no timer is due; whether anything was."""
-        before = self._posted
+        before = self._settled
         while True:
             posted = self._posted
             self._post_due()
             super().call_soon(self.stop)
             self.run_forever()
             if self._posted == posted:
-                return self._posted != before
+                self._settled = posted
+                return posted != before
 
     def deadline(self) -> int | None:
         """When the next timer is due, in nanoseconds; None: there is none."""

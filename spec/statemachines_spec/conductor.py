@@ -1,8 +1,9 @@
 """Conductor: carries a schedule out on a stage: a simulator, or an asyncio loop whose time is given to it.
 
 The stage runs real parties and asks the conductor about every message they send.  One that the schedule knows waits
-until it is delivered, copied or lost; one that it does not know is handed over at once, and listed.  What it expects
-and nobody sends is listed, too; a step that cannot be carried out ends the run, and says why.
+until it is delivered, copied or lost.  One that it does not know is lost, and listed: whatever a real host does beyond
+the explored system (the next borrower of an agent, a ping that the bounds leave out) has the least effect so.  What the
+schedule expects and nobody sends is listed, too; a step that cannot be carried out ends the run, and says why.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ from typing import Protocol
 
 import msgspec
 
-from statemachines.kernel import Event, GaplessError, TimerFired, name_of
+from statemachines.kernel import Event, GaplessError, Request, TimerFired, name_of
 from statemachines.shared_subscriptions.stream import StreamProgress
 from statemachines_spec.schedule import Schedule, Sent, Step, Words
 
 TURNS, TURN_NS = 2, 1_000
 """At the end every application takes so many messages, in turn; each turn is so much later than the one before."""
+
+PLAYERS = ("borrower", "leader")
+"""The machines that schedules are about; what others do by themselves is no business of theirs."""
 
 LISTED_MAX = 1_000
 """Of each sort of deviation, so many are listed."""
@@ -71,14 +75,14 @@ class Flight(msgspec.Struct):
 class Followed(msgspec.Struct, frozen=True):
     """How far a schedule was followed: `steps` of `of`; `stopped`: why no further ("" = to its end).
 
-    `beside`: messages that the schedule does not know, handed over at once; `missing`: messages that it expects and
-    nobody sent; `early`: what happened in an earlier step than it says.
+    `unknown`: messages that the schedule does not know, lost, and requests of timers that it leaves out, not answered;
+    `missing`: messages that it expects and nobody sent; `early`: what happened in an earlier step than it says.
     """
 
     steps: int
     of: int
     stopped: str
-    beside: tuple[str, ...]
+    unknown: tuple[str, ...]
     missing: tuple[str, ...]
     early: tuple[str, ...]
 
@@ -97,18 +101,19 @@ class Conductor:
         self._counted: dict[tuple[int, Words], int] = {}
         self._fired: list[tuple[str, str, str]] = []
         self._finished: dict[tuple[str, str], int] = {}
-        self._beside: list[str] = []
+        self._strays: set[str] = set()
+        self._unknown: list[str] = []
         self._missing: list[str] = []
         self._early: list[str] = []
 
     # -- what the stage reports ---------------------------------------------------------------------------------
 
     def sent(self, words: Words, hand_over: Callable[[], None], lose: Callable[[], None]) -> None:
-        """Somebody sends a message: it waits, is lost, or is handed over at once."""
+        """Somebody sends a message: it waits, or it is lost."""
         step = self._step
         if step is None:
-            _list(self._beside, f"{self._when}: {words}")
-            hand_over()
+            _list(self._unknown, f"{self._when}: {words}")
+            lose()
         elif (place := self._place(step, words)) is not None:
             sent = self._expected[place]
             assert sent is not None
@@ -119,13 +124,25 @@ class Conductor:
             self._adopted.setdefault(later[0].n, []).append(later[1])
             self._post(later[0].n, later[1], hand_over, lose)
         else:
-            _list(self._beside, f"step {step.n}: {words}")
-            hand_over()
+            _list(self._unknown, f"step {step.n}: {words}")
+            lose()
 
-    def saw(self, node: str, event: Event) -> None:
+    def answers(self, node: str, request: Request) -> bool:
+        """Whether a store answers a request of a leader on `node` that the schedule does not know."""
+        if self._step is not None and node not in self._strays:
+            return True
+        _list(self._unknown, f"{self._when if self._step is None else f'step {self._step.n}'}: a request of {node}")
+        return False
+
+    def saw(self, node: str, machine: str, event: Event) -> None:
         """A machine on `node` took an event."""
         if isinstance(event, TimerFired):
-            self._fired.append((node, name_of(type(event)), event.key))
+            fired = (node, name_of(type(event)), event.key)
+            self._fired.append(fired)
+            step = self._step
+            due = step is not None and (step.do == "wake" or (step.node, step.what, step.about) == fired)
+            if machine in PLAYERS and not due:
+                self._strays.add(node)
         elif isinstance(event, StreamProgress) and event.finished:
             key = (node, event.stream)
             self._finished[key] = self._finished.get(key, 0) + 1
@@ -148,13 +165,14 @@ class Conductor:
     def followed(self, stopped: str) -> Followed:
         """What came of it so far."""
         of = len(self.schedule.steps)
-        return Followed(self._done, of, stopped, tuple(self._beside), tuple(self._missing), tuple(self._early))
+        return Followed(self._done, of, stopped, tuple(self._unknown), tuple(self._missing), tuple(self._early))
 
     def _begin(self, step: Step) -> None:
         self._step, self._expected = step, list(step.sends)
         for sent in self._adopted.get(step.n, ()):
             self._expected[self._expected.index(sent)] = None
         self._fired.clear()
+        self._strays.clear()
 
     def _end(self, step: Step) -> None:
         for words in (sent.words for sent in self._expected if sent is not None):

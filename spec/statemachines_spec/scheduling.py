@@ -17,7 +17,7 @@ import msgspec
 from statemachines.kernel import Event, GaplessError, TimerFired, name_of, node_of
 from statemachines.shared_subscriptions.borrower import OnUnsubscribe
 from statemachines.shared_subscriptions.configuration import MS, Configuration
-from statemachines.shared_subscriptions.group_store import Claim, Commit
+from statemachines.shared_subscriptions.group_store import Claim, Commit, Read
 from statemachines.shared_subscriptions.stream import StreamProgress
 from statemachines_spec import schedule as plan
 from statemachines_spec.actor import Actor, Crash, Envelope, Observer, PassAll, PassLease, Pause, Reaction, Wake
@@ -30,6 +30,7 @@ from statemachines_spec.subscriptions.stores import Age, Store
 from statemachines_spec.symbolic import Armed, Slot, SymbolicClock, Timed
 from statemachines_spec.system import System
 from statemachines_spec.times import Bound, Contradiction, Moments, moments
+from statemachines_spec.unhurried import unhurried
 
 GAP_NS: Final = MS
 """Between two steps there is at least so much time."""
@@ -40,7 +41,7 @@ MESSAGES: Final = 8
 FREE_TIMES: Final = {"find_leader": "find_leader_ms", "resend": "resend_interval_ms"}
 """Timer -> its time in the configuration: each node may have its own, since no other relies on it."""
 
-LONGER_MAX: Final = 64
+LONGER_MAX: Final = 256
 """Such a time is made at most so many times as long."""
 
 STANDING: Final = {Pause: "pause", Wake: "wake", PassLease: "pass", PassAll: "pass", Age: "pass", Crash: "crash"}
@@ -53,9 +54,26 @@ class Unschedulable(GaplessError):
 def schedule_of(system: System, path: Path, *, variant: str = "settled", bug: str = "") -> Schedule:
     """The schedule of `path`, a run of `system`; `bug`: the planted bug that the machines have now.
 
-    Raises `Unschedulable` where timers contradict each other, or an event has no counterpart outside the explorer.
+    Timers that the system leaves out get so much time that they are never due, where the run would meet them.  Raises
+    `Unschedulable` where timers contradict each other, or an event has no counterpart outside the explorer.
     """
-    return _Scheduler(system, path).schedule(variant, bug)
+    best: Schedule | None = None
+    failed: Unschedulable | None = None
+    for pings in (None, False, True):
+        one = system if pings is None else unhurried(system, pings=pings)
+        try:
+            made = _Scheduler(one, path).schedule(variant, bug)
+        except Unschedulable as error:
+            failed = failed or error
+            continue
+        if best is None or len(made.timers) < len(best.timers):
+            best = made
+        if not best.timers:
+            return best
+    if best is None:
+        assert failed is not None
+        raise failed
+    return best
 
 
 class Wait(NamedTuple):
@@ -90,6 +108,7 @@ class _Scheduler:
         self._waits: list[Wait] = []
         self._longer: dict[tuple[str, str], int] = {}
         self._standing: set[str] = set()
+        self._read_at = 0
         for name, actor in self._actors.items():
             if name not in self._consumers:
                 self._locals[name] = actor.initial()
@@ -156,8 +175,8 @@ class _Scheduler:
             try:
                 return moments(len(self._steps) + 1, [*order, *bounds])
             except Contradiction as error:
-                early = next((one for one in _open_ones(error) if self._longer.get(one, 1) < LONGER_MAX), None)
-                if early is None:
+                early = min(_bounded_above(error), key=lambda one: self._longer.get(one, 1), default=None)
+                if early is None or self._longer.get(early, 1) >= LONGER_MAX:
                     why = f"no real run takes these steps, timers contradict each other: {error}"
                     raise Unschedulable(why) from error
                 self._longer[early] = 2 * self._longer.get(early, 1)
@@ -181,7 +200,7 @@ class _Scheduler:
             return (Bound(moment, armed.since, 1 - for_ns, text, armed.soft, about),)
         text += f" and fires in step {self._number(moment)}"
         least = Bound(armed.since, moment, for_ns, text, about=about)
-        return (least, Bound(moment, armed.since, -for_ns, text)) if exact else (least,)
+        return (least, Bound(moment, armed.since, -for_ns, text, about=about)) if exact else (least,)
 
     @staticmethod
     def _acts(node: str, step: plan.Step) -> bool:
@@ -332,15 +351,18 @@ class _Scheduler:
         elif isinstance(event, Age):
             slot, age = next((slot, armed) for slot, armed in clock.armed.items() if slot.timer == "age of the claim")
             del clock.armed[slot]
+            self._bind_open(slot, age, self._read_at)
             self._waits.append(Wait(slot, age, clock.moment, True, False))
 
     def _note_claim(self, envelope: Envelope) -> None:
-        """A claim that was committed grows old, by the store's time."""
+        """A claim that was committed grows old, by the store's time; who reads it before is told that it is not."""
+        if isinstance(envelope.event, Read):
+            self._read_at = self._clock.moment
         if not isinstance(envelope.event, Commit):
             return
         if any(isinstance(value, Claim) for _, value in envelope.event.put):
             slot = Slot(envelope.to, "age of the claim", "")
-            self._clock.armed.pop(slot, None)
+            self._clock.drop(slot)
             store, host = self._actors[envelope.to], self._actors[node_of(envelope.sender)]
             assert isinstance(store, Store)
             assert isinstance(host, LeaderHost)
@@ -359,8 +381,8 @@ class _Scheduler:
         return self._steps[min(moment, len(self._steps) - 1)].n
 
 
-def _open_ones(error: Contradiction) -> Iterator[tuple[str, str]]:
-    """Whose time is free, of the timers that must not fire yet."""
+def _bounded_above(error: Contradiction) -> Iterator[tuple[str, str]]:
+    """Of the timers that would have to be due later, those whose time is free."""
     for bound in error.bounds:
         if isinstance(bound.about, tuple) and bound.about[1] in FREE_TIMES and bound.least_ns < 0:
             yield bound.about

@@ -99,7 +99,7 @@ def show(replayed: Replayed) -> None:
     followed = replayed.followed
     print(f"followed {followed.steps} of {followed.of} steps" + (f"; {followed.stopped}" if followed.stopped else ""))
     for title, lines in (
-        ("handed over beside the schedule", followed.beside),
+        ("unknown to the schedule, and lost", followed.unknown),
         ("expected, and never sent", followed.missing),
         ("sooner than the schedule has it", followed.early),
     ):

@@ -65,11 +65,11 @@ class MemoryNetwork:
         return MemoryTransport(self, life, role, codec, receive, listen, dict(dial or {}))
 
     def kill(self, node: str) -> None:
-        """The node is gone without a word: nothing that it sends, or is sent, arrives any more."""
+        """The node is gone without a word, as if its machine had no power: nobody notices until it comes back, and
+        nothing that it sends, or is sent, arrives."""
         transport = self._open.get(node)
         if transport is not None:
-            transport.closing = True
-            self.closed(transport)
+            transport.closing = transport.killed = True
 
     # -- connections --------------------------------------------------------------------------------------------
 
@@ -77,8 +77,10 @@ class MemoryNetwork:
         """It takes part from now on; an older one of the same node is replaced."""
         older = self._open.get(transport.node)
         if older is not None:
-            logger.warning("%s has connected again, its connection from before is closed", shown(transport.life))
-            self.kill(transport.node)
+            if not older.closing:
+                logger.warning("%s has connected again, its connection from before is closed", shown(transport.life))
+            older.closing = True
+            self.closed(older)
         self._open[transport.node] = transport
         wanted = transport.listen
         if wanted is None:
@@ -137,7 +139,7 @@ class MemoryTransport:
         self.listen = listen
         self.dial = dial
         self.dropped = 0
-        self.closing = False
+        self.closing = self.killed = False
         self._network = network
         self._queue: deque[tuple[MemoryTransport, bytes]] = deque()
         self._queued = 0
@@ -159,7 +161,8 @@ class MemoryTransport:
     ) -> None:
         """What was sent before arrives still, what is on its way here does not."""
         self.closing = True
-        self._network.closed(self)
+        if not self.killed:
+            self._network.closed(self)
 
     def is_peer_of(self, role: str, party: str) -> bool:
         """Whether the party lives on a node that is connected and has this role."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from functools import cache
 
 from msgspec.structs import replace
 
+from statemachines_spec.entries import Entries
 from statemachines_spec.explore import explore
+from statemachines_spec.moves import Moves
 from statemachines_spec.network import Network
+from statemachines_spec.path import along
 from statemachines_spec.planted import planted
 from statemachines_spec.scheduling import schedule_of
 from statemachines_spec.subscriptions.systems import SYSTEMS, Setting, build, system
@@ -48,3 +52,20 @@ def scheduled(one, *, variant="settled", bug=""):
     path = explore(replace(one, origin=None), engine="plain", hashing=False).path
     assert path is not None
     return schedule_of(one, path, variant=variant, bug=bug)
+
+
+def random_walk(one, seed, steps):
+    """Some run of a system, that ends where nothing more can happen or after so many steps."""
+    entries = Entries(one)
+    moves, chance = Moves(entries), random.Random(seed)
+    states = [moves.first()]
+    for _ in range(steps):
+        options = [
+            move.target
+            for move in moves.of(states[-1])
+            if move.target is not None and not move.broken and move.target not in states
+        ]
+        if not options:
+            break
+        states.append(chance.choice(options))
+    return along(entries, states)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from counterexamples import NETWORKS, PLANTED, of_bug, stale_grant
+from counterexamples import NETWORKS, PLANTED, of_bug, random_walk, stale_grant
 from msgspec.structs import replace
 
 from statemachines import cli
 from statemachines_sim.live import run_live
 from statemachines_sim.scheduled import simulate
 from statemachines_spec import schedule as schedules
+from statemachines_spec.scheduling import Unschedulable, schedule_of
+from statemachines_spec.subscriptions.systems import SYSTEMS, system
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "stale-grant.schedule.json"
 SETTLED = "settled"
@@ -81,6 +83,35 @@ def test_a_planted_bug_breaks_the_same_property(bug, follow):
 @pytest.mark.parametrize("bug", PLANTED)
 def test_without_the_bug_nothing_breaks(bug, follow):
     assert follow(of_bug(bug), SETTLED).broken == {}
+
+
+# -- any run --------------------------------------------------------------------------------------------------------
+
+WALKS = 12
+NO_MESSAGE = "for its application to take"
+"""The explorer's session acknowledges without a lease; a real one has nothing to acknowledge then."""
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_what_the_explorer_walks_real_hosts_walk_too(name):
+    """Random runs with crashes, pauses, claims that age, requests that travel: wherever real timers allow them."""
+    made = [one for seed in range(WALKS) if (one := walked(system(name, "small"), seed)) is not None]
+    assert len(made) >= 2
+    followed = [(simulate(one)[0], run_live(one)) for one in made]
+    assert all(not one.broken for pair in followed for one in pair)
+    stops = [pair[0].followed.stopped for pair in followed]
+    assert stops == [pair[1].followed.stopped for pair in followed]
+    assert all(NO_MESSAGE in stop for stop in stops if stop)
+    assert any(not stop for stop in stops)
+
+
+def walked(one, seed):
+    """The schedule of a random run; None: no real timers allow it."""
+    path = random_walk(one, seed, 20)
+    try:
+        return schedule_of(one, path)
+    except Unschedulable:
+        return None
 
 
 # -- schedules that cannot be followed ------------------------------------------------------------------------------

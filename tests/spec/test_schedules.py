@@ -6,14 +6,15 @@ import json
 import random
 
 import pytest
-from counterexamples import NETWORKS, PLANTED, of_bug, scheduled, stale_grant
+from counterexamples import NETWORKS, PLANTED, of_bug, random_walk, scheduled, stale_grant
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
 from statemachines.kernel import ConfigurationError
+from statemachines.shared_subscriptions.borrower import LeaseEnd
 from statemachines_spec import schedule as schedules
-from statemachines_spec.scheduling import Unschedulable
+from statemachines_spec.scheduling import Unschedulable, schedule_of
 from statemachines_spec.subscriptions.systems import system
 from statemachines_spec.times import Bound, Contradiction, moments
 
@@ -142,8 +143,22 @@ def test_a_node_gets_a_longer_time_of_its_own_where_the_run_needs_it():
     assert made.configuration_of(node).find_leader_ms > made.configuration.find_leader_ms
 
 
-def test_timers_that_the_system_leaves_out_may_fire_and_are_named():
-    assert any("renew of leader-1~1/1 (1000 ms)" in line for line in stale_grant("without-copies").timers)
+def test_timers_that_the_system_leaves_out_are_due_after_hours():
+    made = stale_grant("without-copies")
+    assert made.timers == ()
+    assert made.configuration.check().renew_streams_ms * 10**6 > 100 * made.steps[-1].at_ns
+
+
+def test_one_that_must_fire_all_the_same_is_named():
+    """A lease ends after the next ping: whoever leaves out pings and lets leases end meets them."""
+    one = system("reordering", "small")
+    found = [schedule_of(one, path) for path in leases_that_end(one)]
+    assert any("ping of consumer-" in line and "may fire of itself" in line for made in found for line in made.timers)
+
+
+def leases_that_end(one):
+    walks = (random_walk(one, seed, 24) for seed in (0, 3, 11))
+    return [path for path in walks if any(isinstance(leg.envelope.event, LeaseEnd) for leg in path.legs)]
 
 
 @pytest.mark.parametrize(
