@@ -60,7 +60,8 @@ class Result(msgspec.Struct, frozen=True):
     `levels`: states by distance from the initial one; `edges`: the sum of a hash of every transition, whatever their
     order and the numbers used; `cuts`: transitions not taken because they lead beyond the bounds; `terminal`: states
     that nothing leaves; `always`: property -> held; `sometimes`: property -> in how many states; `seconds` of processor
-    time; `rechecked`: entries made once more under another hash seed.
+    time; `rechecked`: entries made once more under another hash seed; `cells`: the rows that machines took (machine,
+    number of the row, state before).
     """
 
     system: str
@@ -82,6 +83,7 @@ class Result(msgspec.Struct, frozen=True):
     bytes_per_state: float
     rechecked: int = 0
     path: Path | None = None
+    cells: tuple[tuple[str, int, str], ...] = ()
 
     @property
     def held(self) -> bool:
@@ -227,4 +229,5 @@ class _Search:
             walker.bytes_held / max(1, walker.count),
             recheck(entries),
             path,
+            tuple(sorted(entries.cells)),
         )
