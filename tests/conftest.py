@@ -2,12 +2,16 @@
 
 A row counts when a machine took it in this process or in a worker of pytest-xdist (tests that start processes of their
 own, and tests with a planted bug, do not count).  The denominators are exact: the rows of the declaration.
+
+Entries (pairs of a local state and an event) are counted by the tests that drive a closed system and ask for it; those
+are named.  The denominators are exact here, too: the same test has explored the system.
 """
 
 from __future__ import annotations
 
 import functools
 import os
+import sys
 
 import pytest
 from hypothesis import settings
@@ -23,6 +27,27 @@ SHOWN = 12
 
 TAKEN: dict[str, set[int]] = {name: set() for name in catalogue.names()}
 COMPILED = {id(catalogue.machine(name)._cells): name for name in catalogue.names()}
+
+
+ENTRIES: dict[str, dict[str, tuple[set[int], int]]] = {}
+"""Name of a count -> component -> entries taken, here or in a worker, and how many there are."""
+
+COUNTED_BY: dict[str, set[str]] = {}
+"""Name of a count -> the tests that it comes from."""
+
+
+def counts():
+    """What tests of this process have counted; nothing is imported for it."""
+    module = sys.modules.get("statemachines.testing.entry_count")
+    return {} if module is None else module.COUNTS
+
+
+def add_entries(name, by_component, tests):
+    """Entries that were taken, here or in a worker."""
+    known = ENTRIES.setdefault(name, {})
+    for component, (taken, tabulated) in by_component.items():
+        known.setdefault(component, (set(), tabulated))[0].update(taken)
+    COUNTED_BY.setdefault(name, set()).update(tests)
 
 
 def refused_row(fsm, record, event):
@@ -70,6 +95,25 @@ def pytest_sessionfinish(session):
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         output["rows_taken"] = {name: sorted(rows) for name, rows in TAKEN.items()}
+        output["entries_taken"] = [
+            (
+                name,
+                {component: (sorted(taken), tabulated) for component, (taken, tabulated) in count.sizes().items()},
+                sorted(COUNTED_BY.get(name, ())),
+            )
+            for name, count in counts().items()
+        ]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """Whichever test takes entries that are counted is named with them."""
+    before = {name: count.takes for name, count in counts().items()}
+    result = yield
+    for name, count in counts().items():
+        if count.takes > before.get(name, 0):
+            COUNTED_BY.setdefault(name, set()).add(item.nodeid.rpartition("/")[2])
+    return result
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -77,6 +121,8 @@ def pytest_testnodedown(node, error):
     """A worker has ended."""
     for name, rows in getattr(node, "workeroutput", {}).get("rows_taken", {}).items():
         TAKEN[name].update(rows)
+    for name, by_component, tests in getattr(node, "workeroutput", {}).get("entries_taken", ()):
+        add_entries(name, by_component, tests)
 
 
 def pytest_terminal_summary(terminalreporter):
@@ -86,3 +132,13 @@ def pytest_terminal_summary(terminalreporter):
         left = [f"{line.number} ({line.clause})" for line in lines if line.number not in rows]
         missing = f"; not: {', '.join(left)}" if 0 < len(left) <= SHOWN else ""
         terminalreporter.write_line(f"{name:12} {len(lines) - len(left):3} of {len(lines):3}{missing}")
+    for name, count in counts().items():
+        add_entries(name, count.sizes(), ())
+    if ENTRIES:
+        from statemachines.testing.entry_count import printed
+
+        terminalreporter.section("entries taken")
+        for name, by_component in sorted(ENTRIES.items()):
+            sizes = {component: (len(taken), tabulated) for component, (taken, tabulated) in by_component.items()}
+            terminalreporter.write_line(f"entries {printed(name, sizes)}")
+            terminalreporter.write_line(f"  by {', '.join(sorted(COUNTED_BY.get(name, ())))}")

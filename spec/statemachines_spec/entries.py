@@ -102,7 +102,7 @@ class Entries:
         self.entries: list[Entry] = []
         self.pairs: list[tuple[int, int]] = []
         self.errors: dict[int, str] = {}
-        self.rows: set[tuple[str, int]] = set()
+        self.cells: set[tuple[str, int, str]] = set()
         self.block: list[list[bool]] = [[False]]
         self._numbers: dict[bytes, int] = {}
         self._channels: dict[tuple[str, str], int] = {}
@@ -251,7 +251,8 @@ class Entries:
                 f"{actor.name}: two results for {envelope.event!r} in one local state ({actor.describe(before)}): "
                 f"first {reaction!r}, then {again!r}; a step may depend on nothing but its record and event"
             )
-        self.rows.update((seen.machine, seen.row) for seen in watch)
+        if reaction is not None and actor.within(reaction.local):
+            self.cells.update((seen.machine, seen.row, seen.source) for seen in watch if seen.row >= 0)
         return reaction
 
     def _interned(self, component: int, before: Any, envelope: Envelope, reaction: Reaction | None) -> Entry:

@@ -62,7 +62,8 @@ class Result(msgspec.Struct, frozen=True):
     order and the numbers used; `cuts`: transitions not taken because they lead beyond the bounds; `terminal`: states
     that nothing leaves; `always`: property -> held; `sometimes`: property -> in how many states; `seconds` of processor
     time; `rechecked`: entries made once more under another hash seed; `stand_for`: with symmetry, how many states those
-    that were explored stand for (0: without; each stands for itself, and none was left out).
+    that were explored stand for (0: without; each stands for itself, and none was left out); `cells`: the rows that
+    machines took (machine, number of the row, state before).
     """
 
     system: str
@@ -85,6 +86,7 @@ class Result(msgspec.Struct, frozen=True):
     rechecked: int = 0
     path: Path | None = None
     stand_for: int = 0
+    cells: tuple[tuple[str, int, str], ...] = ()
 
     @property
     def held(self) -> bool:
@@ -231,4 +233,5 @@ class _Search:
             recheck(entries),
             path,
             walker.stand_for(),
+            tuple(sorted(entries.cells)),
         )

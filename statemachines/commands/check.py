@@ -46,9 +46,14 @@ def check(
     no_symmetry: Annotated[
         bool, typer.Option("--no-symmetry", help="Explore states that differ only in who is who as well.")
     ] = False,
+    cells: Annotated[
+        bool, typer.Option("--cells", help="At the end, also rows that were reached in some of their states only.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")] = False,
 ) -> None:
     """Explore a protocol exhaustively: every interleaving, loss, copy and fault within bounds that are printed.
+
+    A run over all systems ends with the rows of the machines that none of them reached, and entries by component.
 
     Exit code 0: checked within these bounds, everything held. 1: a property breaks; a shortest run is shown. 3: stopped
     before the bounds were reached, or something that must happen sometimes never did.
@@ -82,7 +87,9 @@ def check(
     if schedule is not None or trace is not None:
         print("nothing broke, so there is no schedule and no trace of it", file=sys.stderr)
     if json:
-        print(msgspec.json.encode([_for_programs(result) for result in results]).decode())
+        print(msgspec.json.encode([*map(_for_programs, results), *_reached(protocol, results, system)]).decode())
+    else:
+        _show_reached(protocol, results, system, cells)
     if not met or not all(result.held for result in results):
         raise typer.Exit(Exit.VIOLATED)
     if not all(result.ended == "complete" and result.shown for result in results):
@@ -149,6 +156,32 @@ def _show(system: System, result: Result, mermaid: bool, test: bool) -> None:
         print(f"  PARTIAL ({why}): nothing broke so far, and the bounds were not reached: {names}")
 
 
+def _reached(protocol: str, results: list[Result], only: list[str] | None) -> list[dict[str, object]]:
+    """After all systems: the rows that none of them reached, and entries by component."""
+    from statemachines_spec.coverage import reached
+
+    if only:
+        return []
+    rows = reached(protocol, (cell for result in results for cell in result.cells))
+    entries = {result.system: result.entries for result in results}
+    return [{"systems": [result.system for result in results], "reached": rows, "entries": entries}]
+
+
+def _show_reached(protocol: str, results: list[Result], only: list[str] | None, cells: bool) -> None:
+    """Print the same."""
+    from statemachines_spec import coverage
+
+    if only:
+        return
+    print("entries by component:")
+    for result in results:
+        by_component = ", ".join(f"{name} {number:,}" for name, number in result.entries.items())
+        print(f"  {result.system}: {sum(result.entries.values()):,}: {by_component}")
+    print(f"rows reached in these {len(results)} systems (those that refuse an event apart):")
+    rows = coverage.reached(protocol, (cell for result in results for cell in result.cells))
+    print(coverage.text(rows, cells=cells))
+
+
 def _live(system: System, json: bool) -> bool:
     """Print what came of the obligations (on stderr, where stdout is for programs)."""
     from statemachines_spec import counterexample
@@ -173,6 +206,7 @@ def _for_programs(result: Result) -> dict[str, object]:
 
     made = msgspec.structs.asdict(result)
     path = made.pop("path")
+    del made["cells"]  # of use only together with those of other systems
     if path is not None:
         made["broken"] = path.broken
         made["script"] = path.script

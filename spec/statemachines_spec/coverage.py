@@ -1,0 +1,79 @@
+"""Coverage: which rows of the declared machines no explored system has reached, state by state.
+
+A cell is a row in one of the states that it is for.  What only a step beyond the bounds took does not count; a row that
+refuses an event cannot be taken by a system that holds, and does not count either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from statemachines import catalogue
+from statemachines.kernel import name_of
+
+Cell = tuple[str, int, str]
+"""Machine, number of the row, state before."""
+
+
+class Unreached(msgspec.Struct, frozen=True):
+    """A row that was not taken in `states`; `partly`: it was taken in another of its states."""
+
+    machine: str
+    row: int
+    event: str
+    states: tuple[str, ...]
+    partly: bool
+    does: str
+    clause: str
+
+
+class Reached(msgspec.Struct, frozen=True):
+    """One machine: of `rows`, `taken` were; `unreached` are those that were not, or not in every state."""
+
+    machine: str
+    rows: int
+    taken: int
+    cells: int
+    cells_taken: int
+    unreached: tuple[Unreached, ...]
+
+
+def reached(protocol: str, cells: Iterable[Cell]) -> tuple[Reached, ...]:
+    """What of each machine of the protocol these cells are; raises `ConfigurationError` for an unknown protocol."""
+    known = set(cells)
+    return tuple(_reached(name, known) for name in catalogue.protocol(protocol).machines)
+
+
+def _reached(machine: str, known: set[Cell]) -> Reached:
+    rows = taken = all_cells = cells_taken = 0
+    unreached = []
+    for line in catalogue.machine(machine).lines:
+        if line.kind == "refuse":
+            continue
+        states = [str(state.value) for state in line.sources]
+        left = tuple(state for state in states if (machine, line.number, state) not in known)
+        some = len(left) < len(states)
+        rows, taken = rows + 1, taken + some
+        all_cells, cells_taken = all_cells + len(states), cells_taken + len(states) - len(left)
+        if left:
+            does = line.action_name or ("" if line.kind == "row" else line.kind)
+            unreached.append(Unreached(machine, line.number, name_of(line.event), left, some, does, line.clause))
+    return Reached(machine, rows, taken, all_cells, cells_taken, tuple(unreached))
+
+
+def text(found: tuple[Reached, ...], *, cells: bool = False) -> str:
+    """For people: what was never reached, by machine; with `cells` also rows that were reached in some states only."""
+    lines = []
+    for one in found:
+        if not one.taken:
+            lines.append(f"  {one.machine}: in no system")
+            continue
+        rows = f"{one.taken} of {one.rows} rows, {one.cells_taken} of {one.cells} cells"
+        lines.append(f"  {one.machine}: {rows}")
+        for row in one.unreached:
+            if cells or not row.partly:
+                where = f" in {', '.join(row.states)}" if row.partly else ""
+                lines.append(f"    never {row.row} {row.event}{where}: {row.does or 'moves on'} [{row.clause}]")
+    return "\n".join(lines)

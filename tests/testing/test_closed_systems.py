@@ -1,0 +1,180 @@
+"""Closed systems of the explorer under Hypothesis: what holds is kept, what breaks is found, shrunk and told."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from statemachines.kernel import ConfigurationError
+from statemachines.testing.closed import CLOSED, PropertyBroken, SystemTest
+from statemachines.testing.closed_run import Closed, ClosedRun, Fate, replayed, shorten
+from statemachines.testing.entry_count import EntryCount, counted, printed
+from statemachines_spec.explore import explore
+from statemachines_spec.path import follow
+from statemachines_spec.planted import planted
+from statemachines_spec.property import NO_ERROR
+from statemachines_spec.subscriptions.systems import system
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "spec"))
+from toy_system import backwards, never_takes, taken, toy
+
+sys.path.pop(0)
+
+
+def run(kind, examples=60, steps=20, phases=CLOSED.phases):
+    bounds = settings(CLOSED, max_examples=examples, stateful_step_count=steps, phases=phases)
+    run_state_machine_as_test(kind, settings=bounds)
+
+
+def broken_by(one, examples=100, **more):
+    with pytest.raises(PropertyBroken) as caught:
+        run(SystemTest.of(one), examples, **more)
+    return caught.value
+
+
+# -- a system small enough to read ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("network", [{"in_flight": 3}, {"in_flight": 2, "lossy": False, "duplicating": False}], ids=str)
+def test_a_toy_that_holds_takes_only_entries_that_an_exploration_knows(network):
+    one = toy(network, last=3, hushes=1, properties=(taken(10), taken(20)), observed=True)
+    count = EntryCount("toy", one)
+    kind = SystemTest.of(one, count=count)
+    run(kind)
+    assert kind.shown == {"took 10", "took 20"}
+    assert kind.moves > 100
+    assert count.unknown == 0
+    assert all(count.taken)
+    assert [len(taken) <= len(known) for taken, known in zip(count.taken, count.tabulated, strict=True)] == [True] * 3
+
+
+def test_what_breaks_is_shrunk_to_a_shortest_run_and_told_with_a_script_to_paste():
+    one = toy({"in_flight": 3}, last=3, properties=(backwards(),), observed=True)
+    broken = broken_by(one)
+    assert broken.what == "in order"
+    text = str(broken)
+    assert "broken: in order: nothing is taken after something later" in text
+    script = re.search(r"SCRIPT = \((.*?)^\)", text, re.DOTALL | re.MULTILINE)[1]
+    lines = eval(f"({script})")
+    assert follow(one, lines).broken == "in order"
+    assert len(lines) == len(explore(one, engine="plain").path.legs)
+
+
+@pytest.mark.parametrize(
+    ("one", "what"),
+    [
+        (toy({"in_flight": 2}, properties=(never_takes(20),)), "never 20"),
+        (toy({"in_flight": 2}, fail_at=20), NO_ERROR),
+    ],
+    ids=["a step", "an error"],
+)
+def test_steps_and_errors_are_judged_too(one, what):
+    broken = broken_by(one)
+    assert broken.what == what
+    assert f"broken: {what}" in str(broken)
+
+
+def test_the_same_test_finds_the_same_run():
+    one = toy({"in_flight": 3}, last=3, properties=(backwards(),), observed=True)
+    texts = {str(broken_by(one, phases=(Phase.generate,))) for _ in range(2)}
+    assert len(texts) == 1
+
+
+def test_calm_is_the_same_every_time_and_ends_when_nothing_can_happen():
+    def calm():
+        play = ClosedRun(Closed(toy({"in_flight": 2}, last=3)))
+        while play.calm():
+            pass
+        return play.script
+
+    first, second = calm(), calm()
+    assert first == second
+    assert len(first) == 6  # three words, each said and taken
+
+
+@pytest.mark.parametrize(("fate", "moves"), [(Fate("drop"), 6), (Fate("deliver", 100), 6), (Fate("duplicate", 9), 7)])
+def test_calm_does_to_a_message_what_is_foreseen(fate, moves):
+    play = ClosedRun(Closed(toy({"in_flight": 2, "lossy": True}, last=3)), {0: fate})
+    while play.calm() and len(play.script) < 20:
+        pass
+    kinds = ["duplicate" if kind == "copy" else kind for kind, _, _ in play.script]
+    assert (fate.what in kinds, len(kinds)) == (True, moves)
+
+
+def test_a_script_is_shortened_by_its_meaning():
+    one = toy({"in_flight": 3}, last=3, properties=(backwards(),), observed=True)
+    closed = Closed(one)
+    path = explore(one, engine="plain").path
+    long = (path.script[0], ("input", "0" * 16, 1), *path.script[1:])
+    assert replayed(closed, long, "in order") == path.script
+    assert shorten(closed, long, "in order") == path.script
+    assert replayed(closed, path.script[:-1], "in order") is None
+
+
+# -- the shipped machines -------------------------------------------------------------------------------------------
+
+COUNTED = ("late-copies", "borrower-crash", "unsubscribe", "revoke-timeout", "reordering", "false-timeouts")
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_a_small_system_holds_and_its_entries_are_counted(name):
+    one = system(name, "small")
+    count = counted(f"{name} small", one)
+    kind = SystemTest.of(one, count=count)
+    run(kind, examples=150)
+    assert count.unknown == 0
+    assert min(map(len, count.taken[:3])) >= 20
+
+
+@pytest.mark.parametrize("name", ["pause", "leader-crash", "two-leaders"])
+def test_a_large_system_holds(name):
+    kind = SystemTest.of(system(name, "large"))
+    run(kind, examples=40)
+    assert kind.moves > 1_000
+
+
+def test_what_the_source_forgets_is_found_and_told():
+    broken = broken_by(system("late-copies", "ci", "as_written"), examples=2_000)
+    assert broken.what == "S5"
+    text = str(broken)
+    assert "broken: S5: no two consumers hold one stream under leases that have not ended" in text
+    space = {}
+    exec(compile(text.partition("To paste into a file of tests:")[2], "pasted", "exec"), space)
+    space["test_late_copies_s5"]()
+
+
+BUGS = {
+    "duplicate-connect-response": ("late-copies", NO_ERROR),
+    "revoke-to-new-owner": ("unsubscribe", "invariants of leader-1"),
+}
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_planted_bug_is_found(name):
+    where, what = BUGS[name]
+    with planted(name):
+        broken = broken_by(system(where, "small"), examples=500)
+    assert broken.what == what
+    assert f"broken: {what}" in str(broken)
+
+
+# -- counting -------------------------------------------------------------------------------------------------------
+
+
+def test_a_count_is_printed_with_its_denominators():
+    assert printed("toy", {"talker": (900, 1_000), "listener": (1_100, 2_377)}) == (
+        "toy: 2 000 of 3 377 (59 %): talker 900 of 1000, listener 1100 of 2377"
+    )
+
+
+def test_a_system_too_large_to_explore_has_no_count(monkeypatch):
+    from statemachines.testing import entry_count
+
+    monkeypatch.setattr(entry_count, "explore", lambda *args, **more: explore(*args, **more, states_max=3_000))
+    with pytest.raises(ConfigurationError, match="too large to be explored"):
+        EntryCount("toy", toy({"in_flight": 4}, last=60))
