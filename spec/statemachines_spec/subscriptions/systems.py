@@ -13,16 +13,18 @@ import msgspec
 from statemachines.kernel import ConfigurationError, Event
 from statemachines.shared_subscriptions.assignment import RevokeTimeout
 from statemachines.shared_subscriptions.borrower import OnUnsubscribe, PingTimeout
+from statemachines.shared_subscriptions.claim import Halt
 from statemachines.shared_subscriptions.group_store import GroupStore
 from statemachines.shared_subscriptions.member import ExpiryTimer
 from statemachines.shared_subscriptions.stream_store import StreamStore
 from statemachines_spec.actor import Crash, Pause
 from statemachines_spec.network import Network
+from statemachines_spec.party import LateFiring
 from statemachines_spec.property import Eventually
 from statemachines_spec.subscriptions import properties
 from statemachines_spec.subscriptions.consumer import Consumer
 from statemachines_spec.subscriptions.leader_host import STORE_TIMERS, LeaderHost
-from statemachines_spec.subscriptions.orders import ORDERS
+from statemachines_spec.subscriptions.orders import ORDERS, is_kept
 from statemachines_spec.subscriptions.stores import Store, declared, streams
 from statemachines_spec.subscriptions.variants import borrower, configuration
 from statemachines_spec.system import Budget, System
@@ -61,6 +63,8 @@ class Setting(msgspec.Struct, frozen=True):
     pauses: int = 0
     leader_pauses: int = 0
     unsubscribes: int = 0
+    halts: int = 0
+    late_timers: int = 0
 
 
 FAULTS: dict[str, tuple[str, str, type[Event]]] = {
@@ -71,8 +75,13 @@ FAULTS: dict[str, tuple[str, str, type[Event]]] = {
     "pauses": ("pause of a consumer", "consumer", Pause),
     "leader_pauses": ("pause of a leader host", "leader", Pause),
     "unsubscribes": ("unsubscribe", "consumer", OnUnsubscribe),
+    "halts": ("orderly stop of a leader", "leader", Halt),
+    "late_timers": ("firing of a timer that was taken back", "", LateFiring),
 }
 """Field of a setting -> what is printed, whom it happens to, the event."""
+
+RARE = ("halts", "late_timers")
+"""Printed only where they happen."""
 
 
 def system(name: str, size: str = "ci", variant: str = "settled", without: tuple[str, ...] = ()) -> System:
@@ -131,8 +140,8 @@ def build(name: str, about: str, setting: Setting, variant: str = "settled", wit
             *properties.sometimes_served(names, held),
             *properties.STEPWISE,
         ),
-        tuple(_budget(field, setting) for field in FAULTS),
-        tuple(order for order in ORDERS if order.name not in without),
+        tuple(_budget(field, setting) for field in FAULTS if field not in RARE or getattr(setting, field)),
+        tuple(order for order in ORDERS if order.name not in without and is_kept(order, configuration(variant))),
         _bounds(setting, variant),
     )
 
@@ -153,11 +162,16 @@ def _consumer(number: int, setting: Setting, variant: str) -> Consumer:
         offsets=setting.offsets,
         faults=faults,
         silent=("ping",) if setting.pings == 1 else (),
+        late=setting.late_timers > 0,
     )
 
 
 def _host(number: int, setting: Setting, variant: str) -> LeaderHost:
-    faults = (*((Crash,) if setting.leader_crashes else ()), *((Pause,) if setting.leader_pauses else ()))
+    faults = (
+        *((Crash,) if setting.leader_crashes else ()),
+        *((Pause,) if setting.leader_pauses else ()),
+        *((Halt,) if setting.halts else ()),
+    )
     fires = {"claim_end": setting.claims_age, "commit": setting.roots > 0}
     silent = [timer for timer in STORE_TIMERS if not fires.get(timer, False)]
     return LeaderHost(
@@ -171,6 +185,7 @@ def _host(number: int, setting: Setting, variant: str) -> LeaderHost:
         epochs=setting.epochs,
         faults=faults,
         silent=tuple(silent),
+        late=setting.late_timers > 0,
     )
 
 
@@ -243,6 +258,10 @@ SYSTEMS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
             {"network": Network(2), "roots": 1, "offsets": 1},
             {"network": Network(3), "lives": 2},
         ),
+    ),
+    "late-timers": (
+        "timers that were taken back fire all the same, as they may over the queue of a real event loop",
+        _sizes({"late_timers": 1}, {"network": Network(2), "pings": 2, "offsets": 1}, {"topics": 2}),
     ),
     "reordering": (
         "a network that loses and doubles nothing, but hands over in any order",
