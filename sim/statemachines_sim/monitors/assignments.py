@@ -1,4 +1,4 @@
-"""Assignments: what leaders give to whom.  S2, S4, S8, S9, S13 where a grant begins below what was accepted, and L3 where
+"""Assignments: what leaders give to whom.  S2, S4, S8, S9; S13 where a grant begins below what was accepted; L3 where
 nothing is wrong: nobody is kicked over a revoke."""
 
 from __future__ import annotations
