@@ -67,16 +67,23 @@ def advance(
     fsm: Fsm[Any], party: Party, event: Event, name: str, watch: Watch | None = None
 ) -> tuple[Party, list[Effect]]:
     """One step of the shipped machine: the node afterwards, and its effects without those on timers."""
+    party, effects = stepped(fsm, party, event, name, watch)
+    return party, [effect for effect in effects if not isinstance(effect, SetTimer | CancelTimer)]
+
+
+def stepped(
+    fsm: Fsm[Any], party: Party, event: Event, name: str, watch: Watch | None = None
+) -> tuple[Party, Effects]:  # fmt: skip
+    """One step of the shipped machine: the node afterwards, and all its effects."""
     armed = party.timers
     if isinstance(event, TimerFired):
         fired = (_timer_of(fsm, event), event.key)
         armed = tuple(timer for timer in armed if timer != fired)
     step = fsm.step(party.record, event, 0) if watch is None else _watched(fsm, name, party.record, event, watch)
     timers = () if step.record.status in fsm.final else _timers(armed, step.effects)
-    rest: list[Effect] = [effect for effect in step.effects if not isinstance(effect, SetTimer | CancelTimer)]
     if isinstance(party, LateParty):
-        return LateParty(step.record, timers, _late(party.late, armed, timers, step.effects)), rest
-    return Party(step.record, timers), rest
+        return LateParty(step.record, timers, _late(party.late, armed, timers, step.effects)), step.effects
+    return Party(step.record, timers), step.effects
 
 
 def _late(

@@ -45,7 +45,7 @@ def replay(system: System, path: Path) -> Replayed:
                 events += 1
                 if step.after is None:
                     return Replayed(nodes, events, _raised(node, step))
-                node.feed(step.fed, 0)
+                node.take(step.fed, 0)
                 if node.record != step.after:
                     raise GaplessError(f"step {number}: {step.party} came to {node.record!r}, not {step.after!r}")
                 known[step.party] = step.after
@@ -54,7 +54,7 @@ def replay(system: System, path: Path) -> Replayed:
 
 def _raised(node: Node[Any], step: Seen) -> str:
     try:
-        node.feed(step.fed, 0)
+        node.take(step.fed, 0)
     except Exception:
         return NO_ERROR
     return ""

@@ -21,7 +21,7 @@ from statemachines_spec.actor import Crash, Pause
 from statemachines_spec.network import Network
 from statemachines_spec.party import LateFiring
 from statemachines_spec.property import Eventually
-from statemachines_spec.subscriptions import properties
+from statemachines_spec.subscriptions import delivering, properties
 from statemachines_spec.subscriptions.consumer import Consumer
 from statemachines_spec.subscriptions.leader_host import STORE_TIMERS, LeaderHost
 from statemachines_spec.subscriptions.orders import ORDERS, is_kept
@@ -38,7 +38,8 @@ class Setting(msgspec.Struct, frozen=True):
     `consumers` and `hosts` (leader hosts) take part, over `topics` streams of `offsets` messages; `network`;
     `roots` batches are committed after a claim was taken (0: none is, and no progress becomes durable);
     `lives` borrowers each consumer makes, `pings` each of them sends; `registrations`, `grants`, `epochs` of leaders;
-    `host_lives` of a leader host and `leaders` it starts in each; faults: how often all together.
+    `host_lives` of a leader host and `leaders` it starts in each; faults: how often all together.  From `sessions` on:
+    consumers with sessions, as `delivering` says.
     """
 
     consumers: int = 2
@@ -63,6 +64,13 @@ class Setting(msgspec.Struct, frozen=True):
     pauses: int = 0
     leader_pauses: int = 0
     unsubscribes: int = 0
+    sessions: bool = False
+    buffer: int = 256
+    ended: bool = False
+    at_delivery: bool = False
+    fetches_wait: bool = False
+    disconnects: int = 0
+    losses: int = 0
     halts: int = 0
     late_timers: int = 0
 
@@ -114,7 +122,8 @@ def build(name: str, about: str, setting: Setting, variant: str = "settled", wit
             raise ConfigurationError("deadline order", order, f"unknown; there are: {', '.join(known)}")
     topics = tuple("abcdefgh"[: setting.topics])
     held = tuple(f"0.0/{topic}" for topic in topics)
-    consumers = tuple(_consumer(number, setting, variant) for number in range(setting.consumers))
+    consumer = delivering.consumer if setting.sessions else _consumer
+    consumers = tuple(consumer(number, setting, variant) for number in range(setting.consumers))
     hosts = tuple(_host(number, setting, variant) for number in range(setting.hosts))
     at_once = not setting.asks_travel
     stores = (
@@ -125,7 +134,12 @@ def build(name: str, about: str, setting: Setting, variant: str = "settled", wit
             state=declared(configuration(variant)),
             roots=setting.roots,
         ),
-        Store(StreamStore(1), at_once=at_once, state=streams(topics, max(1, setting.offsets))),
+        Store(
+            StreamStore(1),
+            at_once=at_once,
+            state=delivering.stored(topics, setting) if setting.sessions else streams(topics, max(1, setting.offsets)),
+        ),
+        *((delivering.account(topics),) if setting.sessions else ()),
     )
     names, leaders = tuple(one.name for one in consumers), tuple(one.name for one in hosts)
     return System(
@@ -139,10 +153,14 @@ def build(name: str, about: str, setting: Setting, variant: str = "settled", wit
             *((properties.one_leader(leaders),) if setting.hosts > 1 else ()),
             *properties.sometimes_served(names, held),
             *properties.STEPWISE,
+            *(delivering.properties(names, leaders, held, setting) if setting.sessions else ()),
         ),
-        tuple(_budget(field, setting) for field in FAULTS if field not in RARE or getattr(setting, field)),
+        (
+            *(_budget(field, setting) for field in FAULTS if field not in RARE or getattr(setting, field)),
+            *(delivering.budgets(setting) if setting.sessions else ()),
+        ),
         tuple(order for order in ORDERS if order.name not in without and is_kept(order, configuration(variant))),
-        _bounds(setting, variant),
+        _bounds(setting, variant) | (delivering.bounds(setting) if setting.sessions else {}),
     )
 
 
@@ -271,5 +289,6 @@ SYSTEMS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
             {"offsets": 1},
         ),
     ),
+    **{name: (about, _sizes(*sizes)) for name, (about, sizes) in delivering.SYSTEMS.items()},
 }  # fmt: skip
 """Name -> (about, size -> what differs from the default setting)."""

@@ -1,0 +1,67 @@
+"""Sessions and what applications get of them, explored: what holds, and that each property can fail."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from statemachines_spec import counterexample
+from statemachines_spec.explore import explore
+from statemachines_spec.planted import planted
+from statemachines_spec.replay import replay
+from statemachines_spec.subscriptions.account import bits, prefix
+from statemachines_spec.subscriptions.deliveries import coded, decoded
+from statemachines_spec.subscriptions.systems import system
+
+PLAIN = {"engine": "plain", "hashing": False}
+
+
+def judged(name, *properties, size="small"):
+    """The system, with these properties alone (by the first word of their names)."""
+    one = system(name, size)
+    kept = tuple(each for each in one.properties if each.name.partition(" ")[0] in properties)
+    assert kept
+    return replace(one, properties=kept, origin=None)
+
+
+def broken(name, *properties, size="small"):
+    """The property that breaks, and the path to it, which fresh nodes must go as well."""
+    one = judged(name, *properties, size=size)
+    result = explore(one, **PLAIN)
+    assert result.path is not None
+    assert replay(one, result.path).broken in (result.path.broken, "")
+    return result.path.broken, result.path
+
+
+def test_what_was_acknowledged_of_a_stream():
+    assert [prefix(mask) for mask in (0b000, 0b001, 0b011, 0b101, 0b110)] == [0, 1, 2, 1, 0]
+    assert (bits(1, 2), bits(2, 1)) == (0b110, 0)
+    assert decoded(coded([0, 2, 2**63 - 1], 2), 3, 2) == [0, 2, 3]
+
+
+# -- each property can fail -----------------------------------------------------------------------------------------
+
+
+def test_an_acknowledgement_that_covers_too_much_loses_a_message():
+    with planted("gap-acknowledged"):
+        name, path = broken("sessions", "S6")
+    assert name in ("S6 consumer-1", "S6 consumer-2")
+    assert "nobody has acknowledged" in counterexample.text(path)
+
+
+def test_an_ended_stream_that_is_granted_again_is_found():
+    with planted("ended-stream-granted"):
+        name, _ = broken("ends", "S8")
+    assert name == "S8"
+
+
+def test_a_session_that_goes_on_after_its_lease_is_found():
+    with planted("lease-end-not-passed-on"):
+        name, _ = broken("sessions", "S5")
+    assert name == "S5 sessions"
+
+
+def test_a_leader_that_begins_at_the_beginning_delivers_what_is_durable_again():
+    with planted("progress-not-loaded"):
+        name, path = broken("next-leader", "S13")
+    assert name == "S13 durable"
+    assert "durable below 1" in path.legs[-1].turns[-1].before
