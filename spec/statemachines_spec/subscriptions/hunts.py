@@ -56,6 +56,11 @@ HUNTS = (
         live=True,
     ),
     Hunt(
+        "ends",
+        "one consumer with a session reads a stream to its end",
+        Setting(consumers=1, sessions=True, offsets=1, ended=True, grants=2),
+    ),
+    Hunt(
         "leaving",
         "one consumer unsubscribes while its leader gives it up",
         Setting(consumers=1, unsubscribes=1, timeouts=1, lives=2),
@@ -88,6 +93,11 @@ HUNTS = (
         Setting(topics=2, network=Network(1, duplicating=False)),
     ),
     Hunt(
+        "taken back",
+        "two consumers with sessions; a stream goes from one to the other",
+        Setting(sessions=True, offsets=1, grants=2),
+    ),
+    Hunt(
         "late copies",
         "two consumers; copies of old messages come late",
         Setting(network=Network(2)),
@@ -98,6 +108,11 @@ HUNTS = (
         Setting(
             consumers=1, halts=1, leaders=2, epochs=2, claims_age=True, asks_travel=True, roots=1, network=Network(2)
         ),
+    ),
+    Hunt(
+        "leases",
+        "two consumers with sessions; one is given up, and its lease ends",
+        Setting(sessions=True, offsets=1, grants=2, timeouts=1),
     ),
 )  # fmt: skip
 

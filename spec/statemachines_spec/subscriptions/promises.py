@@ -18,11 +18,13 @@ from statemachines.shared_subscriptions.leader import LEADER
 from statemachines.shared_subscriptions.leader_record import LEADING, SERVING, LeaderRecord
 from statemachines.shared_subscriptions.member import REGISTERED
 from statemachines.shared_subscriptions.message import Disconnect, LeaderWanted, Ping, RevokeFinished, UpdateProgress
-from statemachines.shared_subscriptions.stream import ABSENT, Link
+from statemachines.shared_subscriptions.session_record import reading_key
+from statemachines.shared_subscriptions.stream import ABSENT, REVOKING, Link
 from statemachines_spec.property import Always, Stepwise, View
 from statemachines_spec.subscriptions import consumer
 from statemachines_spec.subscriptions.consumer import FILTER, GROUP, ConsumerLocal
 from statemachines_spec.subscriptions.leader_host import HostLocal
+from statemachines_spec.subscriptions.session_consumer import SessionLocal
 from statemachines_spec.subscriptions.stores import StoreLocal, holder
 
 # -- over steps -----------------------------------------------------------------------------------------------------
@@ -72,6 +74,18 @@ def holder_renews(actor: str, before: Any, event: Any, after: Any) -> bool:
     return not (ours and put.epoch == held.epoch)
 
 
+def session_finishes(actor: str, before: Any, event: Any, after: Any) -> bool:
+    """L3: what a borrower is to give back, its session finishes: without that the final progress never comes."""
+    if not isinstance(after, SessionLocal) or after.party is None or after.session is None:
+        return True
+    record, readings = after.party.record, after.session.record.readings
+    for stream, child in in_order(record.streams):
+        reading = readings.get(reading_key(record.id, stream))
+        if child.status is REVOKING and reading is not None and reading.grant == child.grant and not reading.finishing:
+            return False
+    return True
+
+
 def ends_for_good(actor: str, before: Any, event: Any, after: Any) -> bool:
     """L7: no other borrower begins where the client has unsubscribed."""
     if not isinstance(before, ConsumerLocal) or before.party is None:
@@ -93,6 +107,7 @@ def own_expiry(actor: str, before: Any, event: Any, after: Any) -> bool:
 
 STEPWISE: tuple[Stepwise, ...] = (
     Stepwise("S7 kept", "the progress that a leader keeps never decreases", progress_kept),
+    Stepwise("L3 finishing", "a session finishes what its borrower is to give back", session_finishes),
     Stepwise("L4 at rest", "a leader with nothing left to do is balanced", balanced_at_rest),
     Stepwise("L6 renewal", "who has the claim can renew it", holder_renews),
     Stepwise("L7 for good", "who unsubscribed does not begin again", ends_for_good),
