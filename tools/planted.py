@@ -2,18 +2,57 @@
 
     python tools/planted.py                     every bug, 60 seconds of processor time for each method
     python tools/planted.py --seconds 5 late-timer one-expiry-timer
+    python tools/planted.py --nothing           the same with no bug: nothing may break
+    python tools/planted.py --write             the table of spec/README.md anew
 
-Exit code 1 if a bug was found by no method.
+Exit code 1 if a bug was found by no method, or if something broke where nothing was planted.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 from statemachines.kernel import ConfigurationError
-from statemachines.testing.finding import METHODS, find
-from statemachines_spec.planted import BUGS, bug_named
+from statemachines.testing.finding import METHODS, Found, find
+from statemachines_spec.planted import BUGS, Bug, bug_named
+
+README = Path(__file__).parents[1] / "spec" / "README.md"
+HEAD = ("bug", "what is wrong", "clause", *METHODS)
+
+
+def cell(found: Found) -> str:
+    """What broke where, and how soon."""
+    last = found.last
+    if not found.what:
+        return "-"
+    size = f" by {last.steps} steps, {last.states} states" if last.states else ""
+    return f"{found.what} in {last.where}{size}; {found.cpu_s:.1f} s"
+
+
+def line(bug: Bug, found: dict[str, Found]) -> str:
+    """One line of the table."""
+    cells = (f"`{bug.name}`", bug.sentence, bug.clause, *(cell(found[method]) for method in METHODS))
+    return f"| {' | '.join(cells)} |"
+
+
+def write(lines: list[str]) -> None:
+    """Put the table where the old one stands."""
+    text = README.read_text()
+    begin = text.index("| bug | what is wrong |")
+    end = text.index("\n\n", begin)
+    README.write_text(text[:begin] + "\n".join(lines) + text[end:])
+
+
+def nothing(seconds: float) -> int:
+    """The control: every method with no bug."""
+    broke = 0
+    for method in METHODS:
+        found = find(None, method, cpu_s=seconds)
+        print(f"{method}: {cell(found)} ({found.runs} runs, {found.cpu_s:.1f} s)", flush=True)
+        broke += bool(found.what)
+    return 1 if broke else 0
 
 
 def main() -> int:
@@ -21,20 +60,26 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bugs", nargs="*", help="names (default: all)")
     parser.add_argument("--seconds", type=float, default=60.0, help="of processor time, each (default 60)")
+    parser.add_argument("--nothing", action="store_true", help="plant nothing: nothing may break")
+    parser.add_argument("--write", action="store_true", help="write the table into spec/README.md")
     options = parser.parse_args()
+    if options.nothing:
+        return nothing(options.seconds)
     try:
         bugs = [bug_named(name) for name in options.bugs] or list(BUGS)
     except ConfigurationError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print(f"| bug | clause | {' | '.join(METHODS)} |")
-    print(f"|---|---|{'---|' * len(METHODS)}")
+    lines = [f"| {' | '.join(HEAD)} |", f"|{'---|' * len(HEAD)}"]
+    print("\n".join(lines), flush=True)
     missed = 0
     for bug in bugs:
-        found = [find(bug, method, cpu_s=options.seconds) for method in METHODS]
-        cells = [f"{one.what}, {one.cpu_s:.2f} s" if one.what else f"not in {one.cpu_s:.0f} s" for one in found]
-        print(f"| {bug.name} | {bug.clause} | {' | '.join(cells)} |", flush=True)
-        missed += not any(one.what for one in found)
+        found = {method: find(bug, method, cpu_s=options.seconds) for method in METHODS}
+        lines.append(line(bug, found))
+        print(lines[-1], flush=True)
+        missed += not any(one.what for one in found.values())
+    if options.write and not options.bugs:
+        write(lines)
     return 1 if missed else 0
 
 

@@ -39,6 +39,8 @@ class Consumer(Process):
         self._chance = random.Random(f"{world.seed}/{self.life}")
         self._busy = False
         self.slow = 1
+        self.left = False
+        self.left_for_a_while = False
 
     def start(self) -> None:
         self.perform(self.host.start(self.local_now()), self._env.now)
@@ -64,7 +66,18 @@ class Consumer(Process):
 
     def leave(self) -> None:
         """Unsubscribe."""
+        self.left = True
         self._run(self._unsubscribe)
+
+    def leave_for_a_while(self) -> None:
+        """Unsubscribe; `come_back` will follow."""
+        self.left_for_a_while = True
+        self.leave()
+
+    def come_back(self) -> None:
+        """Subscribe again, whether or not the old borrower has ended."""
+        self.left = self.left_for_a_while = False
+        self._run(self.start)
 
     def resubscribe(self) -> None:
         """Unsubscribe, and subscribe again at once: the old borrower finishes while the new one connects."""

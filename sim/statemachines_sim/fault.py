@@ -24,8 +24,12 @@ by leaving out entries.
     store_crash     a store          dies; it comes back with what was committed, and never answers what was open
     torn_write      the group store  dies in the midst of the next batch, and undoes what has no end mark
     power_loss      the group store  dies with the commits of its last moments: no disk under them    ns
+    late_timer      a process        a share `rate` of the timers that it takes back fires all the same, once
+    halt            a leader host    its leaders are told to stop in good order; who is asked next starts another
+    leave           a consumer       its client unsubscribes, and subscribes again when the fault ends
 
-A clock is a process's or a store's.  Every fault lasts `for_ns`, a jump no time at all, and a skew the whole run.
+A clock is a process's or a store's.  Every fault lasts `for_ns`, a jump and a halt no time at all, a skew the whole
+run.
 """
 
 from __future__ import annotations
@@ -53,7 +57,7 @@ STORE_DEATHS: Final = ("store_crash", "power_loss")
 KINDS: Final = (
     "crash", "leader_crash", "pause", "partition", "loss", "duplicate", "hold_back", "store", "reorder", "lost_disk",
     "long_pause", "slow_consumer", "skew", "drift", "jump", "far_jump", "slow_store", "store_crash", "torn_write",
-    "power_loss",
+    "power_loss", "late_timer", "halt", "leave",
 )  # fmt: skip
 """In the order in which a seed draws them: a new kind goes last, so that the schedules of old scenarios stay."""
 
@@ -109,12 +113,16 @@ class _Pot:
         at = chance.randrange(S, self._end)
         lasts = _duration(chance)
         match kind:
-            case "crash" | "lost_disk":
+            case "crash" | "lost_disk" | "leave":
                 return Fault(kind, at, lasts, chance.choice(self._consumers))
             case "leader_crash":
                 return Fault(kind, at, lasts, chance.choice(self._leaders))
+            case "halt":
+                return Fault(kind, at, 0, chance.choice(self._leaders))
             case "pause":
                 return Fault(kind, at, lasts, chance.choice(self._nodes))
+            case "late_timer":
+                return Fault(kind, at, lasts, chance.choice(self._nodes), rate=chance.choice(self._scenario.rates))
             case "long_pause":
                 return self._draw_long_pause(at)
             case "slow_consumer":

@@ -30,5 +30,9 @@ class LeaderHost(Process):
     def answered(self, party: str, answer: object, now_ns: int) -> list[Outgoing]:
         return self.host.feed(party, answer, now_ns)  # type: ignore[arg-type]
 
+    def halt(self) -> None:
+        """Every leader stops in good order, as if an operator had asked for it."""
+        self._run(lambda: self.perform(self.host.halt(self.local_now()), self._env.now))
+
     def told(self, party: str, event: Event) -> None:
         """A leader resigned; the next `leader_wanted` starts another."""

@@ -13,11 +13,16 @@ from statemachines_sim.fault import (
     STORE_DEATHS,
     Fault,
 )
+from statemachines_sim.leader_host import LeaderHost
 from statemachines_sim.local_clock import LocalClock
 from statemachines_sim.process import Process
 
 if TYPE_CHECKING:
     from statemachines_sim.world import World
+
+
+HITS = ("slow_consumer", "late_timer", "halt", "leave")
+"""What else hits a process."""
 
 
 class Nemesis:
@@ -60,9 +65,12 @@ class Nemesis:
             process = world.processes[node]
             if isinstance(process, Consumer):
                 process.slow = 1
+            process.end_late()
             if process.paused:
                 self._note("resume", node)
                 process.resume()
+            if isinstance(process, Consumer) and process.left_for_a_while:
+                process.come_back()
 
     # -- beginning ----------------------------------------------------------------------------------------------
 
@@ -80,7 +88,7 @@ class Nemesis:
     def _apply(self, fault: Fault) -> bool:
         """Whether it took effect."""
         kind = fault.kind
-        if kind in DEATHS or kind in PAUSES or kind == "slow_consumer":
+        if kind in DEATHS or kind in PAUSES or kind in HITS:
             return self._hit_process(fault, self._world.processes.get(fault.target))
         if kind in STORE_DEATHS:
             return self._kill_store(fault)
@@ -120,11 +128,28 @@ class Nemesis:
                 return False
             self._note(fault.kind, fault.target, times=fault.amount)
             process.slow = fault.amount
+        elif fault.kind == "late_timer":
+            self._note(fault.kind, fault.target, rate=fault.rate)
+            process.begin_late(fault.rate)
+        elif fault.kind == "halt":
+            return self._halt(fault, process)
+        elif fault.kind == "leave":
+            if not isinstance(process, Consumer) or process.left:
+                return False
+            self._note("unsubscribe", fault.target)
+            process.leave_for_a_while()
         elif process.paused:
             return False
         else:
             self._note(fault.kind, fault.target)
             process.pause()
+        return True
+
+    def _halt(self, fault: Fault, process: Process) -> bool:
+        if not isinstance(process, LeaderHost) or process.paused or not process.host.nodes:
+            return False
+        self._note(fault.kind, fault.target)
+        process.halt()
         return True
 
     def _kill_store(self, fault: Fault) -> bool:
@@ -157,6 +182,14 @@ class Nemesis:
             if isinstance(process, Consumer):
                 process.slow = 1
             self._note(f"end_{kind}", fault.target)
+        elif kind == "late_timer":
+            self._note(f"end_{kind}", fault.target)
+            if process is not None:
+                process.end_late()
+        elif kind == "leave":
+            if isinstance(process, Consumer) and process.alive and process.left_for_a_while:
+                self._note("subscribe", fault.target)
+                process.come_back()
         elif kind == "partition":
             self._mend(fault)
         elif kind == "drift":
@@ -164,7 +197,7 @@ class Nemesis:
         elif kind in NETWORK_KINDS:
             world.network.end(fault)
             self._note(f"end_{kind}", "")
-        elif kind not in CLOCK_KINDS:
+        elif kind not in CLOCK_KINDS and kind != "halt":
             self._end_of_store(fault)
 
     def _end_of_store(self, fault: Fault) -> None:

@@ -6,8 +6,10 @@ host sees to it), as in a real process that was stopped and continued.
 
 from __future__ import annotations
 
+import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from statemachines.kernel import Ask, Event, Host, Message, Outgoing, Send, incarnation
@@ -16,6 +18,10 @@ if TYPE_CHECKING:
     from statemachines_sim.local_clock import LocalClock
     from statemachines_sim.network import Packet
     from statemachines_sim.world import World
+
+
+Armed = tuple[str, str, str]
+"""A timer of a node: party, name, key."""
 
 
 class Process(ABC):
@@ -36,6 +42,9 @@ class Process(ABC):
         self._network = world.network
         self._waiting: list[Callable[[], None]] | None = None
         self._wake_at: int | None = None
+        self._late_rate = 0.0
+        self._late = random.Random(f"{world.seed}/{self.life}/late")
+        self._armed: dict[Armed, int] = {}
 
     # -- what subclasses say ------------------------------------------------------------------------------------
 
@@ -81,6 +90,8 @@ class Process(ABC):
                 self._ask(party, effect, now_ns)
             else:
                 self.told(party, effect.event)  # type: ignore[union-attr]
+        if self._late_rate:
+            self._fire_late()
         if self.host.moved:
             self._rearm(now_ns)
 
@@ -111,6 +122,17 @@ class Process(ABC):
             if self.alive:
                 self._run(run)
 
+    def begin_late(self, rate: float) -> None:
+        """From now on so large a share of the timers that are taken back fires all the same, once, as if its firing had
+        stood in the queue of an event loop already."""
+        self._late_rate = rate
+        self._armed = self._armed_now()
+
+    def end_late(self) -> None:
+        """What is taken back stays so."""
+        self._late_rate = 0.0
+        self._armed = {}
+
     @property
     def paused(self) -> bool:
         """It stands still."""
@@ -120,6 +142,30 @@ class Process(ABC):
         """Die with everything it knew."""
         self.alive = False
         self._waiting = None
+
+    # -- timers that were taken back ----------------------------------------------------------------------------
+
+    def _fire_late(self) -> None:
+        """Those that were armed after the last event, are not now, and were not due."""
+        before, self._armed = self._armed, self._armed_now()
+        now_ns = self.local_now()
+        for timer, deadline in before.items():
+            if timer not in self._armed and deadline > now_ns and self._late.random() < self._late_rate:
+                self.after(0, partial(self._feed_late, *timer))
+
+    def _feed_late(self, party: str, timer: str, key: str) -> None:
+        """Unless the node has ended, or has armed the timer again."""
+        node = self.host.nodes.get(party)
+        if node is not None and (timer, key) not in node.armed():
+            event = node.fsm.timer_registry()[timer](key)
+            self.perform(self.host.feed(party, event, self.local_now()), self._env.now)
+
+    def _armed_now(self) -> dict[Armed, int]:
+        return {
+            (party, timer, key): deadline
+            for party, node in self.host.nodes.items()
+            for (timer, key), deadline in node.armed().items()
+        }
 
     # -- inside -------------------------------------------------------------------------------------------------
 

@@ -93,6 +93,9 @@ class Faults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     store_crash: Range = (0, 0)
     torn_write: Range = (0, 0)
     power_loss: Range = (0, 0)
+    late_timer: Range = (0, 0)
+    halt: Range = (0, 0)
+    leave: Range = (0, 0)
 
 
 class Swarm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -12,6 +12,9 @@ from msgspec.structs import replace
 
 from statemachines_sim.scenario import Load, Range, Scenario, Swarm
 
+LATER = ("late_timer", "halt", "leave")
+"""Kinds of faults that came later: each is drawn by itself, so that the seeds of old swarms stay what they were."""
+
 
 def settle(scenario: Scenario, seed: int) -> Scenario:
     """The scenario that this seed makes of it, which is no swarm any more; itself, if it is none."""
@@ -19,7 +22,12 @@ def settle(scenario: Scenario, seed: int) -> Scenario:
     if swarm is None:
         return scenario
     chance = random.Random(f"{seed}/swarm")
-    counts = {kind: _count(chance, getattr(scenario.faults, kind), swarm) for kind in scenario.faults.__struct_fields__}
+    counts = {
+        kind: _count(
+            random.Random(f"{seed}/swarm/{kind}") if kind in LATER else chance, getattr(scenario.faults, kind), swarm
+        )
+        for kind in scenario.faults.__struct_fields__
+    }
     delay_low, delay_high = scenario.network.delay_ms
     settled = replace(
         scenario,

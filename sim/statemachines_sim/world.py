@@ -78,6 +78,12 @@ class Outcome(msgspec.Struct, frozen=True):
         return not self.monitor
 
 
+def is_quick(scenario: Scenario) -> bool:
+    """Whether applications and network are so quick that, without a fault, every revoke is finished in time."""
+    most_ms = scenario.load.work_ms[1] + scenario.network.delay_ms[1] + scenario.network.tail_ms
+    return 4 * most_ms < scenario.configuration.revoke_timeout_ms
+
+
 class World:
     """`World(scenario, seed).run()`; `recorder.rows` is the trace (empty without `trace`).  `schedule`: another than
     the seed draws."""
@@ -99,6 +105,7 @@ class World:
         self.env = Clock()
         self.checks = monitors
         self.monitors = Monitors(scenario.configuration, self.filter, scenario.out_of_scope)
+        self.monitors.assignments.calm = not self.schedule and is_quick(scenario)
         self.recorder = (Recorder if trace else Silent)(self.monitors if monitors else None, data)
         self.processes: dict[str, Process] = {}
         self.network = Network(self.env, scenario.network, seed, self.recorder, self.processes)

@@ -1,4 +1,8 @@
-"""Party: a node as the explorer knows it: the record of a shipped machine, and which of its timers are set."""
+"""Party: a node as the explorer knows it: the record of a shipped machine, and which of its timers are set.
+
+A timer that was taken back never fires, unless the party is a `LateParty`: over a real event loop its firing may
+already stand in a queue.  Then it may fire once more, at any time until it is set again or the node ends.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from statemachines.kernel import CancelTimer, Effect, Effects, Event, Fsm, SetTimer, TimerFired, name_of
 from statemachines_spec.actor import Seen, Watch
@@ -26,17 +31,46 @@ class Party(msgspec.Struct, frozen=True, gc=False):
         return Party(renamed(self.record, names), tuple(sorted(renamed(self.timers, names))))
 
 
-def begin(fsm: Fsm[Any], record: Any) -> Party:
+class LateParty(Party, frozen=True, gc=False):
+    """One node whose timers of before may still fire: those in `late`, sorted, were taken back."""
+
+    late: tuple[Timer, ...] = ()
+
+    def renamed(self, names: Names) -> LateParty:
+        """As that of `Party`."""
+        timers = (tuple(sorted(renamed(some, names))) for some in (self.timers, self.late))
+        return LateParty(renamed(self.record, names), *timers)
+
+
+class LateFiring(Event, frozen=True, gc=False):
+    """A timer that was taken back fires all the same."""
+
+    timer: str
+    key: str
+
+
+def begin(fsm: Fsm[Any], record: Any, late: bool = False) -> Party:
     """A node that has just been made: the timers of its first state are set."""
-    return Party(record, _timers((), fsm.start(record, 0)))
+    timers = _timers((), fsm.start(record, 0))
+    return LateParty(record, timers) if late else Party(record, timers)
 
 
-def firings(fsm: Fsm[Any], party: Party, silent: frozenset[str]) -> Iterator[TimerFired]:
-    """The firing of each timer that is set."""
+def firings(fsm: Fsm[Any], party: Party, silent: frozenset[str]) -> Iterator[Event]:
+    """The firing of each timer that is set, or was taken back and is not quite gone."""
     registry = fsm.timer_registry()
     for name, key in party.timers:
         if name not in silent:
             yield registry[name](key)
+    if isinstance(party, LateParty):
+        for name, key in party.late:
+            yield LateFiring(name, key)
+
+
+def fired_late(fsm: Fsm[Any], party: Party, event: LateFiring) -> tuple[Party, Event]:
+    """The node without that firing in its queue, and what the machine takes."""
+    assert isinstance(party, LateParty)
+    rest = tuple(timer for timer in party.late if timer != (event.timer, event.key))
+    return replace(party, late=rest), fsm.timer_registry()[event.timer](event.key)
 
 
 def advance(
@@ -51,13 +85,23 @@ def stepped(
     fsm: Fsm[Any], party: Party, event: Event, name: str, watch: Watch | None = None
 ) -> tuple[Party, Effects]:  # fmt: skip
     """One step of the shipped machine: the node afterwards, and all its effects."""
-    timers = party.timers
+    armed = party.timers
     if isinstance(event, TimerFired):
         fired = (_timer_of(fsm, event), event.key)
-        timers = tuple(timer for timer in timers if timer != fired)
+        armed = tuple(timer for timer in armed if timer != fired)
     step = fsm.step(party.record, event, 0) if watch is None else _watched(fsm, name, party.record, event, watch)
-    timers = () if step.record.status in fsm.final else _timers(timers, step.effects)
+    timers = () if step.record.status in fsm.final else _timers(armed, step.effects)
+    if isinstance(party, LateParty):
+        return LateParty(step.record, timers, _late(party.late, armed, timers, step.effects)), step.effects
     return Party(step.record, timers), step.effects
+
+
+def _late(
+    late: tuple[Timer, ...], armed: tuple[Timer, ...], timers: tuple[Timer, ...], effects: Effects
+) -> tuple[Timer, ...]:
+    """Those that were armed before and taken back now, beside those of before; not one that is set again."""
+    taken = {(one.timer, one.key) for one in effects if isinstance(one, CancelTimer)} & set(armed)
+    return tuple(sorted((taken | set(late)) - set(timers)))
 
 
 def _timers(timers: tuple[Timer, ...], effects: Effects) -> tuple[Timer, ...]:

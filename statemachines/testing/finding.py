@@ -1,8 +1,13 @@
-"""Finding: how long it takes until a check finds a planted bug, by simulation or by Hypothesis over whole groups."""
+"""Finding: how long it takes until a check finds a planted bug.
+
+Three methods, none of which knows which bug it looks for: exploration of small systems, one after the other, the same
+for every bug; simulation of scenarios under one seed after the other; Hypothesis over whole groups.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from itertools import count
 from time import process_time
 from typing import Final
@@ -15,6 +20,7 @@ from statemachines.testing.group import GROUP, GroupTest, PropertyBroken
 from statemachines_sim.scenario import named
 from statemachines_sim.world import World
 from statemachines_spec.planted import Bug, planted
+from statemachines_spec.subscriptions.hunts import HUNTS, look
 
 SCENARIOS: Final = ("quiet", "joins", "network", "kills", "pauses", "partitions", "storm")
 """Simulated in turn, each with seed 0, then each with seed 1, and so on."""
@@ -23,50 +29,83 @@ EXAMPLES: Final = 10
 """Runs of a group under one seed of Hypothesis."""
 
 
+class Try(msgspec.Struct, frozen=True):
+    """One run: `what` broke ("" = nothing), `where`: what was run; of an exploration the `steps` of a shortest run and
+    the `states` explored."""
+
+    what: str
+    where: str
+    steps: int = 0
+    states: int = 0
+
+
 class Found(msgspec.Struct, frozen=True):
-    """`what` broke ("" = nothing did) after so many `runs` and `cpu_s` seconds of processor time."""
+    """`what` broke ("" = nothing did) after so many `runs` and `cpu_s` seconds of processor time; `last`: the run."""
 
     what: str
     runs: int
     cpu_s: float
+    last: Try
 
 
-Tries = Iterator[str]
-"""What each run breaks ("" = nothing), one after the other, without an end."""
+Tries = Iterator[Try]
+"""Runs, one after the other; those of simulation and Hypothesis have no end."""
+
+
+def explored() -> Tries:
+    """Small systems, explored exhaustively."""
+    for hunt in HUNTS:
+        catch = look(hunt)
+        yield Try(catch.what, hunt.name, catch.steps, catch.states)
 
 
 def simulated() -> Tries:
     """Runs of the simulator."""
     for number in count():
         for name in SCENARIOS:
-            yield World(named(name), number).run().monitor
+            yield simulation_run(f"{name}, seed {number}")
+
+
+def simulation_run(where: str) -> Try:
+    """One of them."""
+    name, _, number = where.partition(", seed ")
+    return Try(World(named(name), int(number), trace=False).run().monitor, where)
 
 
 def grouped() -> Tries:
     """Runs of whole groups, `EXAMPLES` at a time."""
     for number in count():
-        kind = seed(number)(type("Seeded", (GroupTest,), {"explain": False}))
-        try:
-            run_state_machine_as_test(kind, settings=ONE_BATCH)
-        except PropertyBroken as broken:
-            yield broken.what
-        else:
-            yield ""
+        yield group_run(f"groups, seed {number}")
+
+
+def group_run(where: str) -> Try:
+    """One such batch."""
+    number = int(where.partition(", seed ")[2])
+    kind = seed(number)(type("Seeded", (GroupTest,), {"explain": False}))
+    try:
+        run_state_machine_as_test(kind, settings=ONE_BATCH)
+    except PropertyBroken as broken:
+        return Try(broken.what, where)
+    return Try("", where)
 
 
 ONE_BATCH = settings(GROUP, derandomize=False, max_examples=EXAMPLES, stateful_step_count=40)
 
-METHODS: Final[dict[str, Callable[[], Tries]]] = {"simulation": simulated, "hypothesis": grouped}
+METHODS: Final[dict[str, Callable[[], Tries]]] = {
+    "exploration": explored,
+    "simulation": simulated,
+    "hypothesis": grouped,
+}
 
 
-def find(bug: Bug, method: str, *, cpu_s: float = 60.0, tries: int = 10**9) -> Found:
-    """Plant the bug and try until something breaks, the processor time is used up, or there were so many tries."""
+def find(bug: Bug | None, method: str, *, cpu_s: float = 60.0, tries: int = 10**9) -> Found:
+    """Plant the bug (None: none, to see that nothing breaks) and try until something breaks, the processor time is used
+    up, there were so many tries, or there are no more."""
     began = process_time()
-    number = 0
-    with planted(bug.name):
-        for what in METHODS[method]():
+    number, last = 0, Try("", "nothing")
+    with planted(bug.name) if bug is not None else nullcontext():
+        for last in METHODS[method]():
             number += 1
-            spent = process_time() - began
-            if what or spent > cpu_s or number >= tries:
-                return Found(what, number, spent)
-    raise AssertionError("tries have no end")
+            if last.what or process_time() - began > cpu_s or number >= tries:
+                break
+    return Found(last.what, number, process_time() - began, last)

@@ -1,11 +1,12 @@
-"""Assignments: what leaders give to whom.  S2, S4, S8, S9, and S13 where a grant begins below what was accepted."""
+"""Assignments: what leaders give to whom.  S2, S4, S8, S9; S13 where a grant begins below what was accepted; L3 where
+nothing is wrong: nobody is kicked over a revoke."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from statemachines.kernel import ChildStep
-from statemachines.shared_subscriptions.assignment import NONE, Assign
+from statemachines.shared_subscriptions.assignment import NONE, Assign, RevokeTimeout
 from statemachines.shared_subscriptions.message import END_OF_STREAM, Disconnect, UpdateProgress
 from statemachines_sim.monitors.commits import Commits
 from statemachines_sim.monitors.judge import Judge
@@ -13,9 +14,11 @@ from statemachines_sim.monitors.progress import Progress
 
 
 class Assignments:
-    """`grants`: (leader, grant) -> stream, borrower, first offset."""
+    """`grants`: (leader, grant) -> stream, borrower, first offset.  `calm`: there are no faults, and applications are
+    quick: a revoke is always finished in time."""
 
     def __init__(self, judge: Judge, commits: Commits, progress: Progress) -> None:
+        self.calm = False
         self.grants: dict[tuple[str, int], tuple[str, str, int]] = {}
         self._judge = judge
         self._commits = commits
@@ -30,6 +33,8 @@ class Assignments:
         kind = type(event)
         if kind is Assign:
             self._granted(leader, stream, grant, assignment)
+        elif kind is RevokeTimeout and self.calm and child.source is not assignment.status:
+            self._judge.broken("L3", f"{assignment.link.borrower} is kicked over {stream}, and nothing is wrong")
         elif kind is UpdateProgress and child.source is not NONE:
             self._accept(leader, stream, event, assignment.progress)
         if assignment.status is NONE and self._assigned.get((leader, stream)) == grant:

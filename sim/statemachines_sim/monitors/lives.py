@@ -1,4 +1,5 @@
-"""Lives: borrowers that end.  S11: what is left of one that is gone; L7: how long it may take to leave; L8: resets."""
+"""Lives: borrowers that end.  S11: what is left of one that is gone; L7: how long it may take to leave, and that nobody
+follows; L8: resets."""
 
 from __future__ import annotations
 
@@ -47,9 +48,11 @@ class Lives:
         elif status is DESTROYED:
             self.ended[node.name] = now_ns
             self.check_leaving(now_ns)
-            self._leaving.pop(node.name, None)
+            left = self._leaving.pop(node.name, None) is not None
             if any(type(effect) is Tell and is_reset(effect.event) for effect in step.effects):
                 self.reset_ns = now_ns
+                if left:
+                    self._judge.broken("L7", f"{node.name} was unsubscribing, and asks for another in its place")
 
     def check_leaving(self, now_ns: int) -> None:
         """L7: unsubscribing ends within its timeout."""

@@ -32,7 +32,7 @@ from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.message import Disconnect, Undeclared
 from statemachines.shared_subscriptions.stream import ABSENT, GRANTED, REVOKING, StreamProgress
 from statemachines_spec.actor import Actor, Crash, Envelope, PassAll, PassLease, Pause, Reaction, Wake, Watch
-from statemachines_spec.party import Party, advance, begin, firings
+from statemachines_spec.party import LateFiring, Party, advance, begin, fired_late, firings
 
 GROUP, FILTER = "g", "#"
 
@@ -73,7 +73,8 @@ class ConsumerLocal(msgspec.Struct, frozen=True, gc=False):
 
 
 class Consumer(Actor):
-    """`pings`: how many each borrower sends; `offsets`: the messages of each stream; `faults` may happen."""
+    """`pings`: how many each borrower sends; `offsets`: the messages of each stream; `faults` may happen;
+    `late`: timers that were taken back may still fire."""
 
     def __init__(
         self,
@@ -87,6 +88,7 @@ class Consumer(Actor):
         offsets: int = 1,
         faults: tuple[type[Event], ...] = (),
         silent: tuple[str, ...] = (),
+        late: bool = False,
     ) -> None:
         super().__init__(name, silent=silent)
         self.configuration = configuration.check()
@@ -96,6 +98,7 @@ class Consumer(Actor):
         self.pings = pings
         self.offsets = offsets
         self.faults = faults
+        self.late = late
 
     # -- the component ------------------------------------------------------------------------------------------
 
@@ -131,6 +134,9 @@ class Consumer(Actor):
             return None
         if envelope.sender and (local.party is None or event.borrower != local.party.record.id):
             return self._farewell(local, envelope)
+        if isinstance(event, LateFiring) and local.party is not None:
+            party, event = fired_late(self.fsm, local.party, event)
+            local = replace(local, party=party)
         return self._step(local, [event], watch)
 
     def within(self, local: ConsumerLocal) -> bool:
@@ -237,7 +243,8 @@ class Consumer(Actor):
 
     def _borrower(self, number: int, epoch: int) -> Party:
         name = fresh(incarnation(self.name, 1), number)
-        return begin(self.fsm, BorrowerRecord(name, GROUP, FILTER, (self.registry,), self.configuration, epoch=epoch))
+        record = BorrowerRecord(name, GROUP, FILTER, (self.registry,), self.configuration, epoch=epoch)
+        return begin(self.fsm, record, self.late)
 
     def _progress(self, record: Any) -> Iterator[Event]:
         for stream, child in in_order(record.streams):

@@ -39,7 +39,7 @@ from statemachines.shared_subscriptions.message import (
 )
 from statemachines_spec.actor import Actor, Crash, Envelope, PassLease, Pause, Reaction, Wake, Watch
 from statemachines_spec.naming import rebased
-from statemachines_spec.party import Party, advance, begin, firings
+from statemachines_spec.party import LateFiring, Party, advance, begin, fired_late, firings
 from statemachines_spec.subscriptions.consumer import Promised
 
 STORE_TIMERS = ("heartbeat", "commit", "renew", "idle", "claim_end", "recheck")
@@ -77,7 +77,8 @@ class HostLocal(msgspec.Struct, frozen=True, gc=False):
 
 
 class LeaderHost(Actor):
-    """`leaders`: how many it starts in one life; `lives`, `registrations`, `grants`, `epochs` bound what only grows."""
+    """`leaders`: how many it starts in one life; `lives`, `registrations`, `grants`, `epochs` bound what only grows;
+    `late`: timers that were taken back may still fire."""
 
     def __init__(
         self,
@@ -93,6 +94,7 @@ class LeaderHost(Actor):
         epochs: int = 1,
         faults: tuple[type[Event], ...] = (),
         silent: tuple[str, ...] = STORE_TIMERS,
+        late: bool = False,
     ) -> None:
         super().__init__(name, silent=silent)
         self.configuration = configuration.check()
@@ -104,6 +106,7 @@ class LeaderHost(Actor):
         self.grants = grants
         self.epochs = epochs
         self.faults = faults
+        self.late = late
 
     # -- the component ------------------------------------------------------------------------------------------
 
@@ -143,6 +146,9 @@ class LeaderHost(Actor):
             return self._step(replace(local, awaited=local.awaited - 1), [event], watch)
         if envelope.sender and (local.party is None or envelope.to != local.party.record.id):
             return self._refuse(local, envelope)
+        if isinstance(event, LateFiring) and local.party is not None:
+            party, event = fired_late(self.fsm, local.party, event)
+            local = replace(local, party=party)
         return self._step(local, [event], watch)
 
     def within(self, local: HostLocal) -> bool:
@@ -188,7 +194,7 @@ class LeaderHost(Actor):
         record = LeaderRecord(
             fresh(incarnation(self.name, local.life), number), event.group, event.filter, self.configuration
         )
-        local = replace(local, number=number, party=begin(self.fsm, record))
+        local = replace(local, number=number, party=begin(self.fsm, record, self.late))
         return self._step(local, [StartLeader(), event], watch)
 
     def _refuse(self, local: HostLocal, envelope: Envelope) -> Reaction:

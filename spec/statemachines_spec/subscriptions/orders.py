@@ -1,11 +1,17 @@
-"""Deadline orders of shared subscriptions, each from a relation that `Configuration` keeps."""
+"""Deadline orders of shared subscriptions, each from a relation that `Configuration` keeps.
+
+What the machines reckon their deadlines with is reckoned again here: an order whose relation they do not keep is not
+assumed (`is_kept`), and what breaks without it is found.
+"""
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import msgspec
 
+from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.leader import GraceEnd
 from statemachines.shared_subscriptions.leader_record import HOLDING
 from statemachines.shared_subscriptions.member import HandOverTimer
@@ -97,3 +103,12 @@ CLAIM_END_BEFORE_AGE = Order(
 )
 
 ORDERS = (LEASE_BEFORE_HAND_OVER, LEASE_BEFORE_GRACE, CLAIM_END_BEFORE_AGE)
+
+
+def is_kept(order: Order, configuration: Configuration) -> bool:
+    """Whether what the machines reckon with keeps the relation that the order follows from."""
+    d = Fraction(round(configuration.clock_drift * 1_000_000), 1_000_000)
+    if order is CLAIM_END_BEFORE_AGE:
+        return configuration.claim_by_own_clock_ns() <= configuration.claim_ttl_ms * MS * (1 - d) / (1 + d)
+    lease_ns = (configuration.ping_interval_ms + configuration.ping_timeout_ms) * MS
+    return configuration.lease_by_other_clock_ns() >= lease_ns * (1 + d) / (1 - d)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from statemachines.kernel import Fsm, Status, in_order
+from statemachines.shared_subscriptions.assignment import AssignmentStatus
 from statemachines.shared_subscriptions.borrower import BORROWER, CONNECTED, CONNECTING, UNSUBSCRIBING, BorrowerStatus
 from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
 from statemachines.shared_subscriptions.group_store import Claim, Commit
@@ -183,6 +184,7 @@ def _has(statuses: tuple[str, ...]) -> Callable[[HostLocal], int]:
 _RANK: dict[Status, int] = {
     **{status: number for number, status in enumerate(BorrowerStatus)},
     **{status: number for number, status in enumerate(LeaderStatus)},
+    **{status: number for number, status in enumerate(AssignmentStatus)},
     FOLLOWER: 0,  # a follower is a candidate again, once the claim is free
     ABSENT: 3,
     GRANTED: 1,
@@ -191,12 +193,18 @@ _RANK: dict[Status, int] = {
 
 
 def goes_forward(actor: str, before: Any, event: Any, after: Any) -> bool:
-    """S1: one borrower, one leader, one (stream, grant) never comes back to a status it has left."""
+    """S1: one borrower, one leader, one (stream, grant) on either side never comes back to a status it has left."""
     old, new = _party(before), _party(after)
     if old is None or new is None or old.id != new.id:
         return True
     if _RANK[new.status] < _RANK[old.status]:
         return False
+    if isinstance(before, HostLocal):
+        return all(
+            _RANK[new.assignments[stream].status] >= _RANK[assignment.status]
+            for stream, assignment in in_order(old.assignments)
+            if stream in new.assignments and new.assignments[stream].grant == assignment.grant
+        )
     if not isinstance(before, ConsumerLocal):
         return True
     for stream, child in in_order(old.streams):

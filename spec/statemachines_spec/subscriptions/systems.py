@@ -13,11 +13,13 @@ import msgspec
 from statemachines.kernel import ConfigurationError, Event
 from statemachines.shared_subscriptions.assignment import RevokeTimeout
 from statemachines.shared_subscriptions.borrower import OnUnsubscribe, PingTimeout
+from statemachines.shared_subscriptions.claim import Halt
 from statemachines.shared_subscriptions.group_store import GroupStore
 from statemachines.shared_subscriptions.member import ExpiryTimer
 from statemachines.shared_subscriptions.stream_store import StreamStore
 from statemachines_spec.actor import Crash, Pause
 from statemachines_spec.network import Network
+from statemachines_spec.party import LateFiring
 from statemachines_spec.property import Eventually, Property
 from statemachines_spec.subscriptions import agreement, claims, election, generations, properties, settling, stores
 from statemachines_spec.subscriptions.consumer import Consumer
@@ -27,7 +29,7 @@ from statemachines_spec.subscriptions.due import DUE
 from statemachines_spec.subscriptions.election import CandidateHost
 from statemachines_spec.subscriptions.failing_store import DROPPED, OPEN, REFUSED, SILENT, Fail, FailingStore
 from statemachines_spec.subscriptions.leader_host import STORE_TIMERS, LeaderHost
-from statemachines_spec.subscriptions.orders import ORDERS
+from statemachines_spec.subscriptions.orders import ORDERS, is_kept
 from statemachines_spec.subscriptions.reader import Reader
 from statemachines_spec.subscriptions.stores import Store, declared, streams
 from statemachines_spec.subscriptions.variants import borrower, configuration
@@ -81,6 +83,8 @@ class Setting(msgspec.Struct, frozen=True):
     store_failures: int = 0
     silences: bool = False
     renews: bool = False
+    halts: int = 0
+    late_timers: int = 0
 
 
 FAULTS: dict[str, tuple[str, str, type[Event]]] = {
@@ -92,10 +96,12 @@ FAULTS: dict[str, tuple[str, str, type[Event]]] = {
     "leader_pauses": ("pause of a leader host", "leader", Pause),
     "unsubscribes": ("unsubscribe", "consumer", OnUnsubscribe),
     "store_failures": ("failed request to the group store", "group_store", Fail),
+    "halts": ("orderly stop of a leader", "leader", Halt),
+    "late_timers": ("firing of a timer that was taken back", "", LateFiring),
 }
 """Field of a setting -> what is printed, whom it happens to, the event."""
 
-NEWER = ("store_failures",)
+NEWER = ("store_failures", "halts", "late_timers")
 """Faults that are named only in systems that have them."""
 
 
@@ -159,7 +165,7 @@ def build(name: str, about: str, setting: Setting, variant: str = "settled", wit
             *properties.STEPWISE,
         ),
         tuple(_budget(field, setting) for field in FAULTS if field not in NEWER or getattr(setting, field)),
-        tuple(order for order in ORDERS if order.name not in without),
+        tuple(order for order in ORDERS if order.name not in without and is_kept(order, configuration(variant))),
         _bounds(setting, variant),
     )
     return with_sessions(made, setting, variant) if setting.sessions else made
@@ -224,11 +230,16 @@ def _consumer(number: int, setting: Setting, variant: str) -> Consumer:
         offsets=setting.offsets,
         faults=faults,
         silent=("ping",) if setting.pings == 1 else (),
+        late=setting.late_timers > 0,
     )
 
 
 def _host(number: int, setting: Setting, variant: str) -> LeaderHost:
-    faults = (*((Crash,) if setting.leader_crashes else ()), *((Pause,) if setting.leader_pauses else ()))
+    faults = (
+        *((Crash,) if setting.leader_crashes else ()),
+        *((Pause,) if setting.leader_pauses else ()),
+        *((Halt,) if setting.halts else ()),
+    )
     failing = setting.store_failures > 0
     fires = {
         "claim_end": setting.claims_age and not setting.renews,
@@ -249,6 +260,7 @@ def _host(number: int, setting: Setting, variant: str) -> LeaderHost:
         epochs=setting.epochs,
         faults=faults,
         silent=tuple(silent),
+        late=setting.late_timers > 0,
     )
 
 
@@ -368,6 +380,10 @@ SYSTEMS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
             {"silences": True, "network": Network(2)},
             {"store_failures": 2},
         ),
+    ),
+    "late-timers": (
+        "timers that were taken back fire all the same, as they may over the queue of a real event loop",
+        _sizes({"late_timers": 1}, {"network": Network(2), "pings": 2, "offsets": 1}, {"topics": 2}),
     ),
     "reordering": (
         "a network that loses and doubles nothing, but hands over in any order",
