@@ -192,10 +192,8 @@ def _resets(setting: Setting, consumers: tuple[Consumer, ...]) -> tuple[Property
     if setting.unsubscribes:
         return ()
     ends = setting.epochs * setting.consumers if setting.claims_age else 0
-    always, sometimes = settling.resets_bounded(
-        consumers, setting.timeouts + setting.revoke_timeouts + setting.pauses + ends
-    )
-    faults = setting.timeouts or setting.revoke_timeouts or setting.pauses
+    faults = setting.timeouts + setting.revoke_timeouts + setting.pauses + setting.late_timers
+    always, sometimes = settling.resets_bounded(consumers, faults + ends)
     return (always, sometimes) if faults else (always,)
 
 
