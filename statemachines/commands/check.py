@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import msgspec
 import typer
@@ -15,6 +15,7 @@ from statemachines.kernel import ConfigurationError
 
 if TYPE_CHECKING:
     from statemachines_spec.explore import Result, Walker
+    from statemachines_spec.liveness import Live
     from statemachines_spec.system import System
 
 
@@ -36,7 +37,7 @@ def check(
     trace: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write a counterexample there, as a trace for `analyze`.")
     ] = None,
-    live: Annotated[bool, typer.Option("--live", help="Obligations under weak fairness too; for small sizes.")] = False,
+    live: Annotated[bool, typer.Option("--liveness", "--live", help="Obligations under weak fairness, too.")] = False,
     certificate: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Check what this certificate says, and compare.")
     ] = None,
@@ -56,7 +57,8 @@ def check(
     A run over all systems ends with the rows of the machines that none of them reached, and entries by component.
 
     Exit code 0: checked within these bounds, everything held. 1: a property breaks; a shortest run is shown. 3: stopped
-    before the bounds were reached, or something that must happen sometimes never did.
+    before the bounds were reached, or something that must happen sometimes never did, or the graph is too large for
+    `--liveness`.
     """
     from statemachines_spec import certificates
 
@@ -66,7 +68,7 @@ def check(
     if protocol == "list":
         _list(json)
         return
-    results, met = [], True
+    results, met, judged = [], True, True
     for one in _chosen(protocol, system or [], size, variant, tuple(without or ())):
         in_full = no_symmetry and bool(one.symmetries)
         one = one.in_full() if no_symmetry else one
@@ -78,7 +80,9 @@ def check(
             schedules.keep(one, result.path, variant, schedule, trace)
             schedule = trace = None  # the first counterexample
         if live and result.held and result.ended == "complete":
-            met = _live(one, json) and met
+            verdicts = _live(one, engine, states_max, json)
+            met = all(verdict.held for verdict in verdicts or ()) and met
+            judged = verdicts is not None and judged
         if certify is not None and result.held and result.ended == "complete":
             path = certificates.write(certify, size, variant, result, in_full=in_full)
             print(f"certificate: {path}", file=sys.stderr)
@@ -92,7 +96,7 @@ def check(
         _show_reached(protocol, results, system, cells)
     if not met or not all(result.held for result in results):
         raise typer.Exit(Exit.VIOLATED)
-    if not all(result.ended == "complete" and result.shown for result in results):
+    if not (judged and all(result.ended == "complete" and result.shown for result in results)):
         raise typer.Exit(Exit.INCONCLUSIVE)
 
 
@@ -182,23 +186,49 @@ def _show_reached(protocol: str, results: list[Result], only: list[str] | None, 
     print(coverage.text(rows, cells=cells))
 
 
-def _live(system: System, json: bool) -> bool:
-    """Print what came of the obligations (on stderr, where stdout is for programs)."""
-    from statemachines_spec import counterexample
-    from statemachines_spec.liveness import live
+def _live(system: System, engine: str, states_max: int, json: bool) -> list[Live] | None:
+    """Judge the obligations, and print what came of it (on stderr, where stdout is for programs).  None: the graph is
+    too large, or Ctrl-C."""
+    from statemachines_spec.graph import TooLarge
+    from statemachines_spec.liveness import STATES_MAX, live
     from statemachines_spec.subscriptions.systems import obligations_of
 
     out = sys.stderr if json else sys.stdout
-    results = live(system, obligations_of(system))
+    seen = sys.stderr.isatty()
+
+    def progress(text: str) -> None:
+        print(f"\r{system.name}: {text}\033[K", end="", file=sys.stderr, flush=True)
+
+    try:
+        results = live(
+            system,
+            obligations_of(system),
+            min(states_max, STATES_MAX),
+            engine=engine,
+            progress=progress if seen else None,
+        )
+    except (TooLarge, KeyboardInterrupt) as error:
+        why = "interrupted" if isinstance(error, KeyboardInterrupt) else f"out of room: {error}"
+        print(f"  PARTIAL ({why}): nothing is claimed of obligations", file=out)
+        return None
+    finally:
+        if seen:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
     for one in results:
-        claimed = f", nothing claimed of {one.bounded} parts cut at the bounds" if one.bounded else ""
-        if one.way is None or one.then is None or one.round is None:
-            print(f"  eventually {one.name}: {one.text}: open in {one.open_states:,} states{claimed}", file=out)
-            continue
-        print(f"  VIOLATED {one.name}: {one.text}; a run after which it never happens:", file=out)
-        for title, path in (("", one.way), ("without faults:", one.then), ("again and again:", one.round)):
-            print("\n".join(filter(None, (title, counterexample.text(path)))), file=out)
-    return all(one.held for one in results)
+        _show_live(one, out)
+    return results
+
+
+def _show_live(one: Live, out: TextIO) -> None:
+    from statemachines_spec import counterexample
+
+    claimed = f", nothing claimed of {one.bounded:,} parts at the bounds" if one.bounded else ""
+    if one.way is None or one.then is None or one.round is None:
+        print(f"  eventually {one.name}: {one.text}: open in {one.open_states:,} states{claimed}", file=out)
+        return
+    print(f"  VIOLATED {one.name}: {one.text}; a run after which it never happens:", file=out)
+    for title, path in (("", one.way), ("without faults:", one.then), ("again and again:", one.round)):
+        print("\n".join(filter(None, (title, counterexample.text(path)))), file=out)
 
 
 def _for_programs(result: Result) -> dict[str, object]:

@@ -7,6 +7,7 @@ import pytest
 
 from statemachines import cli
 from statemachines_spec import certificates
+from statemachines_spec.property import Eventually, View
 from statemachines_spec.subscriptions.systems import SYSTEMS
 
 
@@ -143,7 +144,29 @@ def test_what_broke_gets_no_certificate(gapless, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_obligations_are_judged_on_demand(gapless):
-    code, out, _ = gapless("check", "shared_subscriptions", "--system", "revoke-timeout", "--live")
-    assert code == 0
+@pytest.mark.parametrize("option", ["--liveness", "--live"])
+def test_obligations_are_judged_on_demand(gapless, option):
+    code, out, err = gapless("check", "shared_subscriptions", "--system", "revoke-timeout", option)
+    assert (code, err) == (0, "")
     assert "eventually L3 leader-1: revoking leads to none: open in 480 states" in out
+
+
+def test_a_graph_that_is_too_large_for_obligations_is_inconclusive(gapless):
+    code, out, _ = gapless(
+        "check", "shared_subscriptions", "--system", "revoke-timeout", "--liveness", "--states-max", "3000"
+    )
+    assert code == 3
+    assert "checked within these bounds" in out
+    assert "PARTIAL (out of room" in out
+    assert "nothing is claimed of obligations" in out
+
+
+def test_an_obligation_that_is_not_met_is_shown(gapless, monkeypatch):
+    def never(system):
+        return (Eventually("never", "nobody connects", (View("consumer-1", 1, lambda local: 0),), lambda value: True),)
+
+    monkeypatch.setattr("statemachines_spec.subscriptions.systems.obligations_of", never)
+    code, out, _ = gapless("check", "shared_subscriptions", "--system", "revoke-timeout", "--liveness")
+    assert code == 1
+    assert "VIOLATED never: nobody connects; a run after which it never happens:" in out
+    assert "again and again:" in out
