@@ -24,14 +24,14 @@ from statemachines.drivers.memory import MemoryNetwork
 from statemachines.drivers.open_stores import Stores
 from statemachines.drivers.sqlite import SqliteGroupStore, SqliteStreamStore
 from statemachines.drivers.subscribe import Deliveries, SharedSubscription
-from statemachines.kernel import Answer, Event, Host, Node, RemoteProtocolError, Step, node_of
+from statemachines.kernel import Answer, Event, Node, RemoteProtocolError, Step, node_of
 from statemachines.shared_subscriptions import group_store, stream_store
 from statemachines.shared_subscriptions.session import Acknowledged, Deliver
 from statemachines.shared_subscriptions.stream_store import Published
 from statemachines.trace import event_row
 from statemachines.wire import Packet
 from statemachines_sim.monitor import Monitors
-from statemachines_sim.replayed import Replayed, installed, ruled_by, verdict
+from statemachines_sim.replayed import Replayed, carry_out, installed, ruled_by
 from statemachines_sim.scenario import PROPERTIES
 from statemachines_sim.stepped_loop import SteppedLoop, Time
 from statemachines_spec.conductor import TURN_NS, TURNS, CannotFollow, Conductor
@@ -65,9 +65,9 @@ class LiveNode:
         self.batches: AsyncIterator[Deliveries] | None = None
 
     @property
-    def host(self) -> Host:
-        """Its machines."""
-        return cast(Host, self.node.machines)
+    def host(self) -> Any:
+        """Its machines: a `Handler`, or a `Registry`."""
+        return self.node.machines
 
     @property
     def life(self) -> str:
@@ -135,17 +135,8 @@ class LiveStage:
     # -- the run ------------------------------------------------------------------------------------------------
 
     def follow(self) -> Replayed:
-        """The whole schedule, then all applications take turns; what any step raises ends the run."""
-        error: Exception | None = None
-        try:
-            followed = self.conductor.follow(self, self._check)
-            if not followed.stopped:
-                self.take_turns()
-                followed = self.conductor.followed("")
-        except Exception as raised:
-            error, followed = raised, self.conductor.followed(str(raised))
-        refused = self._refused[0] if self._refused else None
-        return verdict(self._schedule, followed, self.monitors, error or refused)
+        """Carry the schedule out."""
+        return carry_out(self, self.conductor, self.monitors, self._check, self._refused)
 
     def close(self) -> None:
         """Every node stops; nobody says goodbye, so that the logs end with the run."""
@@ -206,8 +197,10 @@ class LiveStage:
         self._spawn(self._nodes[node], taken.ack())
 
     def unsubscribe(self, node: str) -> None:
-        self.monitors.fault("unsubscribe", node, self._time.now_ns)
         one = self._live(node)
+        if not one.host.shared:
+            raise CannotFollow(f"{node} has unsubscribed already")
+        self.monitors.fault("unsubscribe", node, self._time.now_ns)
         self._spawn(one, one.node.unsubscribe())
 
     def crash(self, node: str) -> None:
