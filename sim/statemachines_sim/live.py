@@ -2,12 +2,11 @@
 the schedule decides, with stores in a file, and time that moves from step to step.
 
 Every node has a loop of its own, as every process has: one that stands still is not run.  The simulator's monitors
-judge what the machines do; those that hear of commits (S3, S7) hear nothing here, and are left to the simulator.
+judge what the machines do, and what the group store carries out.
 """
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import ExitStack
@@ -30,6 +29,7 @@ from statemachines.shared_subscriptions.session import Acknowledged, Deliver
 from statemachines.shared_subscriptions.stream_store import Published
 from statemachines.trace import event_row
 from statemachines.wire import Packet
+from statemachines_sim.held_store import HeldStore, Work
 from statemachines_sim.monitor import Monitors
 from statemachines_sim.replayed import Replayed, carry_out, installed, ruled_by
 from statemachines_sim.scenario import PROPERTIES
@@ -75,42 +75,6 @@ class LiveNode:
         return str(self.node.machines.host)
 
 
-class HeldStore:
-    """A store of a leader host.  A request that the schedule knows travels as a message, and so does its answer; one
-    that it leaves out waits for ever."""
-
-    def __init__(self, stage: LiveStage, name: str, store: Any, host: str) -> None:
-        self._stage = stage
-        self._name = name
-        self._store = store
-        self._host = host
-        known = (sent.to for step in stage.conductor.schedule.steps for sent in step.sends)
-        self._travels = name in known
-
-    async def ask(self, request: Any) -> tuple[Answer, ...]:
-        """The answers, or none."""
-        conductor = self._stage.conductor
-        if not self._travels:
-            if not conductor.answers(self._host, request):
-                await asyncio.get_running_loop().create_future()
-            answers: tuple[Answer, ...] = await self._store.ask(request)
-            return answers
-        answered: asyncio.Future[tuple[Answer, ...]] = asyncio.get_running_loop().create_future()
-
-        async def carry_out() -> None:
-            (answer,) = await self._store.ask(request)
-            back = words_of(answer, self._name, self._host)
-            conductor.sent(back, lambda: answered.set_result((answer,)), lambda: None)
-
-        asked = words_of(request, self._host, self._name)
-        conductor.sent(asked, lambda: self._stage.work.append(carry_out), lambda: None)
-        return await answered
-
-    async def close(self) -> None:
-        """No more requests."""
-        await self._store.close()
-
-
 class LiveStage:
     """The stage of a conductor; `work`: what stores have to carry out, on a loop of their own."""
 
@@ -121,7 +85,8 @@ class LiveStage:
         self._trace = trace
         self._time = Time()
         self._loop = SteppedLoop(self._time)
-        self.work: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        self.work: list[Work] = []
+        self._asking: dict[str, str] = {}
         self._nodes: dict[str, LiveNode] = {}
         self._failed: list[BaseException] = []
         self._refused: list[RemoteProtocolError] = []
@@ -264,11 +229,10 @@ class LiveStage:
             self._failed.append(task.exception())
 
     def _environment(self, node: str) -> Environment:
-        held = node in self._schedule.hosts
         read_ns = self._time.read_ns
         return Environment(
             transport=self._network.transport,
-            open_stores=partial(self._open_held, node) if held else self._open_stores,
+            open_stores=partial(self._open_held, node),
             monotonic_ns=read_ns,
             time_ns=read_ns,
             observe=self._observe,
@@ -280,14 +244,18 @@ class LiveStage:
         clock = self._time.read_ns
         return Stores(SqliteGroupStore(path, clock=clock), SqliteStreamStore(path, 1, clock=clock))
 
-    def _open_held(self, host: str, where: str | Path) -> Stores:
-        """The stores of a leader host: a request that the schedule does not know of is not answered."""
+    def _open_held(self, node: str, where: str | Path) -> Stores:
+        """The stores as a node sees them; the monitors hear what is committed."""
         groups, streams = self._open_stores(where)
-        held = (
-            HeldStore(self, group_store.SERVICE, groups, host),
-            HeldStore(self, stream_store.SERVICE, streams, host),
+
+        def committed(request: Any, answers: tuple[Answer, ...]) -> None:
+            self.monitors.commit(self._asking.get(node, node), request, answers, self._time.now_ns)
+
+        common = (node, self.conductor, self.work.append)
+        return Stores(
+            cast(Any, HeldStore(groups, group_store.SERVICE, *common, committed)),
+            cast(Any, HeldStore(streams, stream_store.SERVICE, *common, lambda request, answers: None)),
         )
-        return Stores(*cast(Any, held))
 
     def _address(self, host: str) -> tuple[str, int]:
         return ("memory", PORT + self._schedule.hosts.index(host))
@@ -309,6 +277,7 @@ class LiveStage:
     def _observe(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
         name = node_of(node.name)
         if self._nodes[name].alive:
+            self._asking[name] = node.name  # who stepped last is who asks
             self.conductor.saw(name, node.fsm.name, event)
             self.monitors.step(node, event, before, step, now_ns)
 
