@@ -2,12 +2,11 @@
 the schedule decides, with stores in a file, and time that moves from step to step.
 
 Every node has a loop of its own, as every process has: one that stands still is not run.  The simulator's monitors
-judge what the machines do; those that hear of commits (S3, S7) hear nothing here, and are left to the simulator.
+judge what the machines do, and what the group store carries out.
 """
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import ExitStack
@@ -24,14 +23,15 @@ from statemachines.drivers.memory import MemoryNetwork
 from statemachines.drivers.open_stores import Stores
 from statemachines.drivers.sqlite import SqliteGroupStore, SqliteStreamStore
 from statemachines.drivers.subscribe import Deliveries, SharedSubscription
-from statemachines.kernel import Answer, Event, Host, Node, RemoteProtocolError, Step, node_of
+from statemachines.kernel import Answer, Event, Node, RemoteProtocolError, Step, node_of
 from statemachines.shared_subscriptions import group_store, stream_store
 from statemachines.shared_subscriptions.session import Acknowledged, Deliver
 from statemachines.shared_subscriptions.stream_store import Published
 from statemachines.trace import event_row
 from statemachines.wire import Packet
+from statemachines_sim.held_store import HeldStore, Work
 from statemachines_sim.monitor import Monitors
-from statemachines_sim.replayed import Replayed, installed, ruled_by, verdict
+from statemachines_sim.replayed import Replayed, carry_out, installed, ruled_by
 from statemachines_sim.scenario import PROPERTIES
 from statemachines_sim.stepped_loop import SteppedLoop, Time
 from statemachines_spec.conductor import TURN_NS, TURNS, CannotFollow, Conductor
@@ -65,50 +65,14 @@ class LiveNode:
         self.batches: AsyncIterator[Deliveries] | None = None
 
     @property
-    def host(self) -> Host:
-        """Its machines."""
-        return cast(Host, self.node.machines)
+    def host(self) -> Any:
+        """Its machines: a `Handler`, or a `Registry`."""
+        return self.node.machines
 
     @property
     def life(self) -> str:
         """Its incarnation."""
         return str(self.node.machines.host)
-
-
-class HeldStore:
-    """A store of a leader host.  A request that the schedule knows travels as a message, and so does its answer; one
-    that it leaves out waits for ever."""
-
-    def __init__(self, stage: LiveStage, name: str, store: Any, host: str) -> None:
-        self._stage = stage
-        self._name = name
-        self._store = store
-        self._host = host
-        known = (sent.to for step in stage.conductor.schedule.steps for sent in step.sends)
-        self._travels = name in known
-
-    async def ask(self, request: Any) -> tuple[Answer, ...]:
-        """The answers, or none."""
-        conductor = self._stage.conductor
-        if not self._travels:
-            if not conductor.answers(self._host, request):
-                await asyncio.get_running_loop().create_future()
-            answers: tuple[Answer, ...] = await self._store.ask(request)
-            return answers
-        answered: asyncio.Future[tuple[Answer, ...]] = asyncio.get_running_loop().create_future()
-
-        async def carry_out() -> None:
-            (answer,) = await self._store.ask(request)
-            back = words_of(answer, self._name, self._host)
-            conductor.sent(back, lambda: answered.set_result((answer,)), lambda: None)
-
-        asked = words_of(request, self._host, self._name)
-        conductor.sent(asked, lambda: self._stage.work.append(carry_out), lambda: None)
-        return await answered
-
-    async def close(self) -> None:
-        """No more requests."""
-        await self._store.close()
 
 
 class LiveStage:
@@ -121,7 +85,8 @@ class LiveStage:
         self._trace = trace
         self._time = Time()
         self._loop = SteppedLoop(self._time)
-        self.work: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        self.work: list[Work] = []
+        self._asking: dict[str, str] = {}
         self._nodes: dict[str, LiveNode] = {}
         self._failed: list[BaseException] = []
         self._refused: list[RemoteProtocolError] = []
@@ -135,17 +100,8 @@ class LiveStage:
     # -- the run ------------------------------------------------------------------------------------------------
 
     def follow(self) -> Replayed:
-        """The whole schedule, then all applications take turns; what any step raises ends the run."""
-        error: Exception | None = None
-        try:
-            followed = self.conductor.follow(self, self._check)
-            if not followed.stopped:
-                self.take_turns()
-                followed = self.conductor.followed("")
-        except Exception as raised:
-            error, followed = raised, self.conductor.followed(str(raised))
-        refused = self._refused[0] if self._refused else None
-        return verdict(self._schedule, followed, self.monitors, error or refused)
+        """Carry the schedule out."""
+        return carry_out(self, self.conductor, self.monitors, self._check, self._refused)
 
     def close(self) -> None:
         """Every node stops; nobody says goodbye, so that the logs end with the run."""
@@ -206,8 +162,10 @@ class LiveStage:
         self._spawn(self._nodes[node], taken.ack())
 
     def unsubscribe(self, node: str) -> None:
-        self.monitors.fault("unsubscribe", node, self._time.now_ns)
         one = self._live(node)
+        if not one.host.shared:
+            raise CannotFollow(f"{node} has unsubscribed already")
+        self.monitors.fault("unsubscribe", node, self._time.now_ns)
         self._spawn(one, one.node.unsubscribe())
 
     def crash(self, node: str) -> None:
@@ -271,11 +229,10 @@ class LiveStage:
             self._failed.append(task.exception())
 
     def _environment(self, node: str) -> Environment:
-        held = node in self._schedule.hosts
         read_ns = self._time.read_ns
         return Environment(
             transport=self._network.transport,
-            open_stores=partial(self._open_held, node) if held else self._open_stores,
+            open_stores=partial(self._open_held, node),
             monotonic_ns=read_ns,
             time_ns=read_ns,
             observe=self._observe,
@@ -287,14 +244,18 @@ class LiveStage:
         clock = self._time.read_ns
         return Stores(SqliteGroupStore(path, clock=clock), SqliteStreamStore(path, 1, clock=clock))
 
-    def _open_held(self, host: str, where: str | Path) -> Stores:
-        """The stores of a leader host: a request that the schedule does not know of is not answered."""
+    def _open_held(self, node: str, where: str | Path) -> Stores:
+        """The stores as a node sees them; the monitors hear what is committed."""
         groups, streams = self._open_stores(where)
-        held = (
-            HeldStore(self, group_store.SERVICE, groups, host),
-            HeldStore(self, stream_store.SERVICE, streams, host),
+
+        def committed(request: Any, answers: tuple[Answer, ...]) -> None:
+            self.monitors.commit(self._asking.get(node, node), request, answers, self._time.now_ns)
+
+        common = (node, self.conductor, self.work.append)
+        return Stores(
+            cast(Any, HeldStore(groups, group_store.SERVICE, *common, committed)),
+            cast(Any, HeldStore(streams, stream_store.SERVICE, *common, lambda request, answers: None)),
         )
-        return Stores(*cast(Any, held))
 
     def _address(self, host: str) -> tuple[str, int]:
         return ("memory", PORT + self._schedule.hosts.index(host))
@@ -316,6 +277,7 @@ class LiveStage:
     def _observe(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
         name = node_of(node.name)
         if self._nodes[name].alive:
+            self._asking[name] = node.name  # who stepped last is who asks
             self.conductor.saw(name, node.fsm.name, event)
             self.monitors.step(node, event, before, step, now_ns)
 

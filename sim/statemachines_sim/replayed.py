@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 import msgspec
@@ -10,11 +10,13 @@ from msgspec.structs import replace
 
 from statemachines.kernel import InvariantViolated
 from statemachines_sim.monitor import Monitors
-from statemachines_spec.conductor import Followed
+from statemachines_spec.conductor import Conductor, Followed, Stage
 from statemachines_spec.planted import planted
 from statemachines_spec.property import NO_ERROR
 from statemachines_spec.schedule import Schedule
 from statemachines_spec.subscriptions.variants import configuration, in_place
+
+Refusals = Sequence[Exception]
 
 RAISED, INVARIANT = "no-error", "invariants"
 
@@ -46,6 +48,22 @@ def ruled_by(schedule: Schedule, variant: str) -> Schedule:
         return schedule
     exclusive = configuration(variant).exclusive
     return replace(schedule, configuration=replace(schedule.configuration, exclusive=exclusive))
+
+
+def carry_out(
+    stage: Stage, conductor: Conductor, monitors: Monitors, check: Callable[[], None], refused: Refusals = ()
+) -> Replayed:
+    """The whole schedule, `check` after each step; then all applications take messages in turn.  What any step raises
+    ends the run; `refused`: what a table did not take, where nothing was raised for it."""
+    error: Exception | None = None
+    try:
+        followed = conductor.follow(stage, check)
+        if not followed.stopped:
+            stage.take_turns()
+            followed = conductor.followed("")
+    except Exception as raised:  # that no step raises is a property, too
+        error, followed = raised, conductor.followed(str(raised))
+    return verdict(conductor.schedule, followed, monitors, error or next(iter(refused), None))
 
 
 def verdict(schedule: Schedule, followed: Followed, monitors: Monitors, error: Exception | None) -> Replayed:

@@ -32,7 +32,7 @@ from statemachines_sim.monitor import Monitors
 from statemachines_sim.network import Network, Packet
 from statemachines_sim.process import Process
 from statemachines_sim.recorder import Recorder
-from statemachines_sim.replayed import Replayed, installed, ruled_by, verdict
+from statemachines_sim.replayed import Replayed, carry_out, installed, ruled_by
 from statemachines_sim.runfile import tables
 from statemachines_sim.scenario import PROPERTIES, Load, Members, Scenario
 from statemachines_sim.store import Reply, Store
@@ -80,16 +80,8 @@ class ScheduledWorld(World):
     # -- the run ------------------------------------------------------------------------------------------------
 
     def follow(self) -> Replayed:
-        """The whole schedule, then all applications take turns; what any step raises ends the run."""
-        error: Exception | None = None
-        try:
-            followed = self.conductor.follow(self, self._check_nodes)
-            if not followed.stopped:
-                self.take_turns()
-                followed = self.conductor.followed("")
-        except Exception as raised:  # that no step raises is a property, too
-            error, followed = raised, self.conductor.followed(str(raised))
-        return verdict(self._schedule, followed, self.monitors, error)
+        """Carry the schedule out."""
+        return carry_out(self, self.conductor, self.monitors, self._check_nodes)
 
     def _check_nodes(self) -> None:
         super()._check_nodes()
@@ -111,24 +103,33 @@ class ScheduledWorld(World):
         self._join(node)
 
     def acknowledge(self, node: str, stream: str) -> None:
-        self._consumer(node).take_one(stream)
+        process = self._alive(node)
+        assert isinstance(process, ScheduledConsumer)
+        process.take_one(stream)
 
     def unsubscribe(self, node: str) -> None:
+        process = self._alive(node)
+        assert isinstance(process, ScheduledConsumer)
+        if process.host.ended:
+            raise CannotFollow(f"{node} has unsubscribed already")
         self._leave(node)
 
     def crash(self, node: str) -> None:
+        process = self._alive(node)
         self.recorder.fault(self.env.now, node, "leader_crash" if node in self._schedule.hosts else "crash")
-        self.processes[node].crash()
+        process.crash()
         if node in self._schedule.hosts:
             self.restart(node)
 
     def pause(self, node: str) -> None:
+        process = self._alive(node)
         self.recorder.fault(self.env.now, node, "pause")
-        self.processes[node].pause()
+        process.pause()
 
     def wake(self, node: str) -> None:
+        process = self._alive(node)
         self.recorder.fault(self.env.now, node, "resume")
-        self.processes[node].resume()
+        process.resume()
 
     def take_turns(self) -> None:
         for _ in range(TURNS):
@@ -139,9 +140,9 @@ class ScheduledWorld(World):
                     process.take()
                     self.settle()
 
-    def _consumer(self, node: str) -> ScheduledConsumer:
+    def _alive(self, node: str) -> Process:
         process = self.processes.get(node)
-        if not isinstance(process, ScheduledConsumer) or not process.alive:
+        if process is None or not process.alive:
             raise CannotFollow(f"{node} is not running")
         return process
 

@@ -44,6 +44,19 @@ start, crash, pause, wake: to the process; fire: its timer (or several, after a 
 message arrives, arrives and stays in flight as well, is lost; acknowledge: its application takes one message and
 acknowledges it; finish: its session has said all about a stream that is to be finished; unsubscribe; pass: time."""
 
+_PROCESS = ("consumer", "leader host")
+WHO: Final = {
+    "start": ("consumer",),
+    "acknowledge": ("consumer",),
+    "finish": ("consumer",),
+    "unsubscribe": ("consumer",),
+    "fire": _PROCESS,
+    "crash": _PROCESS,
+    "pause": _PROCESS,
+    "wake": _PROCESS,
+}
+"""Who does what; everything else is done by anybody."""
+
 MESSAGES: Final = ("deliver", "copy", "drop")
 
 
@@ -183,9 +196,13 @@ class _Checker:
         for node in (step.node, *(name for sent in step.sends for name in (sent.sender, sent.to))):
             if node not in self._nodes:
                 raise _wrong(step, node, f"no such node; there are: {', '.join(sorted(self._nodes))}")
+        kind = "consumer" if step.node in self._schedule.consumers else "leader host"
+        kind = kind if kind == "consumer" or step.node in self._schedule.hosts else "store"
+        if kind not in WHO.get(step.do, ("consumer", "leader host", "store")):
+            raise _wrong(step, step.node, f"a {kind} cannot {step.do}: it must be a {' or '.join(WHO[step.do])}")
         if step.do == "start":
-            if step.node not in self._schedule.consumers or step.node in self._started:
-                raise _wrong(step, step.node, "only a consumer is started, and only once")
+            if step.node in self._started:
+                raise _wrong(step, step.node, "is started already")
             self._started.add(step.node)
         elif step.node in self._schedule.consumers and step.node not in self._started:
             raise _wrong(step, step.node, "is not started yet")

@@ -1,0 +1,75 @@
+"""Held store: a real store of one node on a stage: what reaches it, and when its answers come, the schedule decides."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from statemachines.kernel import Answer
+from statemachines_spec.conductor import Conductor
+from statemachines_spec.schedule import words_of
+
+Work = Callable[[], Coroutine[Any, Any, None]]
+"""Something to be done on the loop of the stores, when no other loop runs."""
+
+
+class HeldStore:
+    """`store` as `node` sees it under `name`.
+
+    A request of a leader host that the schedule knows travels as a message, and so does its answer (`post` puts the
+    store's work off); one that the schedule leaves out waits for ever.  Everything else is answered at once.
+    `carried_out(request, answers)` hears of all that is.
+    """
+
+    def __init__(
+        self,
+        store: Any,
+        name: str,
+        node: str,
+        conductor: Conductor,
+        post: Callable[[Work], None],
+        carried_out: Callable[[Any, tuple[Answer, ...]], None],
+    ) -> None:
+        self._store = store
+        self._name = name
+        self._node = node
+        self._conductor = conductor
+        self._post = post
+        self._carried_out = carried_out
+        known = (sent.to for step in conductor.schedule.steps for sent in step.sends)
+        self._is_led = node in conductor.schedule.hosts
+        self._travels = self._is_led and name in known
+
+    async def ask(self, request: Any) -> tuple[Answer, ...]:
+        """The answers, or none."""
+        if self._travels:
+            return await self._travel(request)
+        if self._is_led and not self._conductor.answers(self._node, request):
+            await asyncio.get_running_loop().create_future()
+        return await self._carry_out(request)
+
+    async def fetch(self, request: Any) -> Any:
+        """Messages, at once."""
+        return await self._store.fetch(request)
+
+    async def close(self) -> None:
+        """No more requests."""
+        await self._store.close()
+
+    async def _carry_out(self, request: Any) -> tuple[Answer, ...]:
+        answers: tuple[Answer, ...] = await self._store.ask(request)
+        self._carried_out(request, answers)
+        return answers
+
+    async def _travel(self, request: Any) -> tuple[Answer, ...]:
+        answered: asyncio.Future[tuple[Answer, ...]] = asyncio.get_running_loop().create_future()
+
+        async def carry_out() -> None:
+            answers = await self._carry_out(request)
+            back = words_of(answers[0], self._name, self._node)
+            self._conductor.sent(back, lambda: answered.set_result(answers), lambda: None)
+
+        asked = words_of(request, self._node, self._name)
+        self._conductor.sent(asked, lambda: self._post(carry_out), lambda: None)
+        return await answered
