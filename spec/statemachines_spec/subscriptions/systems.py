@@ -22,7 +22,7 @@ from statemachines_spec.property import Eventually, Property
 from statemachines_spec.subscriptions import agreement, claims, generations, properties, settling, stores
 from statemachines_spec.subscriptions.consumer import Consumer
 from statemachines_spec.subscriptions.due import DUE
-from statemachines_spec.subscriptions.failing_store import DROPPED, OPEN, REFUSED, SILENT, Fail, FailingStore
+from statemachines_spec.subscriptions.failing_store import DROPPED, OPEN, REFUSED, SILENT, Fail, FailingStore, Failure
 from statemachines_spec.subscriptions.leader_host import STORE_TIMERS, LeaderHost
 from statemachines_spec.subscriptions.orders import ORDERS
 from statemachines_spec.subscriptions.reader import Reader
@@ -39,6 +39,7 @@ class Setting(msgspec.Struct, frozen=True):
     `consumers` and `hosts` (leader hosts) take part, over `topics` streams of `offsets` messages; `network`;
     `roots` batches are committed after a claim was taken (0: none is, and no progress becomes durable);
     `script`: what the environment does with the stream store (`stores.script`), which lists `page` streams at a time;
+    `silences`: a store that fails may not even answer; `renews`: a leader renews its claim in time while it lives;
     `lives` borrowers each consumer makes, `pings` each of them sends; `registrations`, `grants`, `epochs` of leaders;
     `host_lives` of a leader host and `leaders` it starts in each; faults: how often all together.
     """
@@ -157,7 +158,7 @@ def _stores(setting: Setting, variant: str, topics: tuple[str, ...]) -> tuple[St
         "state": declared(configuration(variant)),
         "roots": setting.roots,
     }
-    hows = (REFUSED, OPEN, *((DROPPED, SILENT) if setting.silences else ()))
+    hows = _hows(setting)
     group = (
         FailingStore(GroupStore(), hows=hows, **options) if setting.store_failures else Store(GroupStore(), **options)
     )
@@ -175,6 +176,10 @@ def _resets(setting: Setting, consumers: tuple[Consumer, ...]) -> tuple[Property
     )
     faults = setting.timeouts or setting.revoke_timeouts or setting.pauses
     return (always, sometimes) if faults else (always,)
+
+
+def _hows(setting: Setting) -> tuple[Failure, ...]:
+    return (REFUSED, OPEN, *((DROPPED, SILENT) if setting.silences else ()))
 
 
 def _known_to_both(
@@ -253,7 +258,22 @@ def _bounds(setting: Setting, variant: str) -> dict[str, str]:
         f"{setting.epochs} epochs; {setting.leaders} in each of {setting.host_lives} lives of a host",
         "stores": "requests and answers travel" if setting.asks_travel else "answer within the step that asks",
         "commits": f"{setting.roots} batches after a claim was taken",
+        **_bounds_of_stores(setting),
     }
+
+
+def _bounds_of_stores(setting: Setting) -> dict[str, str]:
+    """What only some systems have."""
+    lines = {}
+    if setting.script:
+        lines["environment"] = f"in this order: {', '.join(setting.script)}; streams end whenever they have been read"
+    if setting.page:
+        lines["listings"] = f"{setting.page} streams in a page"
+    if setting.store_failures:
+        lines["failures"] = ", or ".join(how.value for how in _hows(setting))
+    if setting.renews:
+        lines["renewals"] = "in time, as long as the leader's host lives"
+    return lines
 
 
 def _sizes(small: dict[str, Any], ci: dict[str, Any], large: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -315,8 +335,8 @@ SYSTEMS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
                 "leader_crashes": 1, "host_lives": 2, "epochs": 2, "claims_age": True, "renews": True, "consumers": 1,
                 "timeouts": 1, "lives": 3, "registrations": 3,
             },
-            {"consumers": 2, "registrations": 4, "grants": 4},
-            {"network": Network(2)},
+            {"consumers": 2, "registrations": 4, "grants": 4, "network": Network(2)},
+            {"topics": 2},
         ),
     ),
     "rebalance": (
