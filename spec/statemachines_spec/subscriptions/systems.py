@@ -341,7 +341,11 @@ SYSTEMS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
     ),
     "rebalance": (
         "members join, and streams are taken back until everybody has as many",
-        _sizes({"topics": 2, "grants": 4}, {"topics": 3, "grants": 6, "network": Network(2)}, {"offsets": 1}),
+        _sizes(
+            {"topics": 2, "grants": 4, "network": Network(1, ordered=True)},
+            {"topics": 3, "grants": 6, "network": Network(2)},
+            {"offsets": 1},
+        ),
     ),
     "generations": (
         "the store begins a new generation of streams; those of the one before have to be read to their end first",
