@@ -150,18 +150,44 @@ def test_a_script_that_cannot_be_followed_is_refused(as_written):
 
 
 @pytest.mark.parametrize(
-    ("name", "order"),
+    ("name", "order", "rests"),
     [
-        ("borrower-crash", "lease before hand-over"),
-        ("leader-crash", "lease before the end of the grace"),
-        ("two-leaders", "end of a claim before its age"),
+        ("borrower-crash", "lease before hand-over", "S5"),
+        ("revoke-timeout", "lease before hand-over", "S5"),
+        ("leader-crash", "lease before the end of the grace", "S5"),
+        ("two-leaders", "end of a claim before its age", "S3 claim leader-1"),
     ],
 )
-def test_without_a_deadline_order_something_breaks(name, order):
+def test_without_a_deadline_order_something_breaks(name, order, rests):
     one = system(name, "small", without=(order,))
     result = explore(one, **PLAIN)
-    assert not result.held
+    assert result.path.broken == rests
     assert replay(one, result.path).broken == result.path.broken
+
+
+@pytest.mark.parametrize(
+    ("name", "order", "rests"),
+    [
+        ("revoke-timeout", "lease before hand-over", {"S5"}),
+        (
+            "two-leaders",
+            "end of a claim before its age",
+            {"S3 claim leader-1", "S3 claim leader-2", "one leader", "S5"},
+        ),
+    ],
+)
+def test_what_rests_on_a_deadline_order_is_all_that_breaks_without_it(name, order, rests):
+    one = system(name, "small", without=(order,))
+    names = {each.name for each in one.properties}
+    assert rests <= names
+    others = tuple(each for each in one.properties if each.name not in rests)
+    engine = "plain" if name == "revoke-timeout" else "compiled"
+    assert explore(replace(one, properties=others, origin=None), engine=engine, hashing=False).held
+
+
+def test_every_order_has_a_system_that_shows_what_rests_on_it():
+    shown = {"lease before hand-over", "lease before the end of the grace", "end of a claim before its age"}
+    assert {order.name for order in ORDERS} == shown
 
 
 def test_every_deadline_order_is_printed_with_its_relation():

@@ -27,7 +27,7 @@ from statemachines_spec.subscriptions.delivering import SYSTEMS as DELIVERING
 from statemachines_spec.subscriptions.delivering import with_sessions
 from statemachines_spec.subscriptions.due import DUE
 from statemachines_spec.subscriptions.election import CandidateHost
-from statemachines_spec.subscriptions.failing_store import DROPPED, OPEN, REFUSED, SILENT, Fail, FailingStore
+from statemachines_spec.subscriptions.failing_store import DROPPED, OPEN, REFUSED, SILENT, Fail, FailingStore, Failure
 from statemachines_spec.subscriptions.leader_host import STORE_TIMERS, LeaderHost
 from statemachines_spec.subscriptions.orders import ORDERS, is_kept
 from statemachines_spec.subscriptions.reader import Reader
@@ -45,6 +45,7 @@ class Setting(msgspec.Struct, frozen=True):
     `sessions`: consumers are whole, and what follows up to `disconnects` is theirs, as `delivering` says;
     `roots` batches are committed after a claim was taken (0: none is, and no progress becomes durable);
     `script`: what the environment does with the stream store (`stores.script`), which lists `page` streams at a time;
+    `silences`: a store that fails may not even answer; `renews`: a leader renews its claim in time while it lives;
     `lives` borrowers each consumer makes, `pings` each of them sends; `registrations`, `grants`, `epochs` of leaders;
     `host_lives` of a leader host and `leaders` it starts in each; faults: how often all together.
     """
@@ -179,7 +180,7 @@ def _stores(setting: Setting, variant: str, topics: tuple[str, ...]) -> tuple[St
         "state": declared(configuration(variant)),
         "roots": setting.roots,
     }
-    hows = (REFUSED, OPEN, *((DROPPED, SILENT) if setting.silences else ()))
+    hows = _hows(setting)
     group = (
         FailingStore(GroupStore(), hows=hows, **options) if setting.store_failures else Store(GroupStore(), **options)
     )
@@ -195,6 +196,10 @@ def _resets(setting: Setting, consumers: tuple[Consumer, ...]) -> tuple[Property
     faults = setting.timeouts + setting.revoke_timeouts + setting.pauses + setting.late_timers
     always, sometimes = settling.resets_bounded(consumers, faults + ends)
     return (always, sometimes) if faults else (always,)
+
+
+def _hows(setting: Setting) -> tuple[Failure, ...]:
+    return (REFUSED, OPEN, *((DROPPED, SILENT) if setting.silences else ()))
 
 
 def _known_to_both(
@@ -279,7 +284,22 @@ def _bounds(setting: Setting, variant: str) -> dict[str, str]:
         f"{setting.epochs} epochs; {setting.leaders} in each of {setting.host_lives} lives of a host",
         "stores": "requests and answers travel" if setting.asks_travel else "answer within the step that asks",
         "commits": f"{setting.roots} batches after a claim was taken",
+        **_bounds_of_stores(setting),
     }
+
+
+def _bounds_of_stores(setting: Setting) -> dict[str, str]:
+    """What only some systems have."""
+    lines = {}
+    if setting.script:
+        lines["environment"] = f"in this order: {', '.join(setting.script)}; streams end whenever they have been read"
+    if setting.page:
+        lines["listings"] = f"{setting.page} streams in a page"
+    if setting.store_failures:
+        lines["failures"] = ", or ".join(how.value for how in _hows(setting))
+    if setting.renews:
+        lines["renewals"] = "in time, as long as the leader's host lives"
+    return lines
 
 
 def _sizes(small: dict[str, Any], ci: dict[str, Any], large: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -341,13 +361,17 @@ SYSTEMS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
                 "leader_crashes": 1, "host_lives": 2, "epochs": 2, "claims_age": True, "renews": True, "consumers": 1,
                 "timeouts": 1, "lives": 3, "registrations": 3,
             },
-            {"consumers": 2, "registrations": 4, "grants": 4},
-            {"network": Network(2)},
+            {"consumers": 2, "registrations": 4, "grants": 4, "network": Network(2)},
+            {"topics": 2},
         ),
     ),
     "rebalance": (
         "members join, and streams are taken back until everybody has as many",
-        _sizes({"topics": 2, "grants": 4}, {"topics": 3, "grants": 6, "network": Network(2)}, {"offsets": 1}),
+        _sizes(
+            {"topics": 2, "grants": 4, "network": Network(1, ordered=True)},
+            {"topics": 3, "grants": 6, "network": Network(2)},
+            {"offsets": 1},
+        ),
     ),
     "generations": (
         "the store begins a new generation of streams; those of the one before have to be read to their end first",
