@@ -5,5 +5,11 @@ framework: `ProcessHarness` starts `gapless node` processes, `FaultProxy` stands
 private server.
 """
 
+from contextlib import suppress
+
+with suppress(ModuleNotFoundError):
+    # Before anything here: Hypothesis loads `strategies` by its entry point, which must not be half made by then.
+    import hypothesis  # noqa: F401
+
 from statemachines.testing.fault_proxy import FaultProxy as FaultProxy
 from statemachines.testing.process_harness import ProcessHarness as ProcessHarness

@@ -20,6 +20,7 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -129,17 +130,18 @@ def register_all() -> None:
 def shipped() -> tuple[type[msgspec.Struct], ...]:
     """The Struct types that the modules of the catalogued protocols declare, by module and name."""
     for protocol in PROTOCOLS:
-        for entry in protocol.entries:
-            import_module(entry.module)
+        package = import_module(f"statemachines.{protocol.name}")
+        for found in iter_modules(package.__path__, f"{package.__name__}."):
+            import_module(found.name)  # all of them: what is known must not depend on what was imported before
     packages = tuple(f"statemachines.{protocol.name}." for protocol in PROTOCOLS)
-    found = [
+    types = [
         value
         for name, module in sorted(sys.modules.items())
         if name.startswith(packages)
         for _, value in sorted(vars(module).items())
         if isinstance(value, type) and issubclass(value, msgspec.Struct) and value.__module__ == name
     ]
-    return (*dict.fromkeys(found), Fifo)
+    return (*dict.fromkeys(types), Fifo)
 
 
 # -- drawing --------------------------------------------------------------------------------------------------------

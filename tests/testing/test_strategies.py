@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Annotated
 
 import msgspec
@@ -12,6 +14,7 @@ from hypothesis import find, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 
+from statemachines.catalogue import PROTOCOLS, machine, names
 from statemachines.kernel import Fifo, Map, Message, Node, TimerFired
 from statemachines.kernel.pmap import dec_hook, enc_hook
 from statemachines.missed_samples.message import Sample
@@ -50,6 +53,30 @@ print(type(find(st.builds(list, st.lists(st.from_type(Report), min_size=1)), boo
 def test_hypothesis_knows_the_types_of_an_installed_package():
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [str(END_OF_STREAM), "7", "Report"]
+
+
+@pytest.mark.parametrize("module", ["strategies", "machine", "group", "closed"])
+def test_any_module_may_be_the_first_that_is_imported(module):
+    program = f"import statemachines.testing.{module}, hypothesis.strategies as st\n" + PROGRAM
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(END_OF_STREAM), "7", "Report"]
+
+
+def test_nothing_that_a_protocol_declares_is_left_out():
+    """Every message, request and record, also of modules that no table imports."""
+    known = set(shipped())
+    for protocol in PROTOCOLS:
+        package = import_module(f"statemachines.{protocol.name}")
+        for found in iter_modules(package.__path__):
+            module = import_module(f"{package.__name__}.{found.name}")
+            declared = {
+                value
+                for value in vars(module).values()
+                if isinstance(value, type) and issubclass(value, msgspec.Struct) and value.__module__ == module.__name__
+            }
+            assert declared <= known, module.__name__
+    for name in names():
+        assert {machine(name).record_type, *machine(name).alphabet} <= known, name
 
 
 @given(of(Ack), of(Sample))
