@@ -109,12 +109,11 @@ def judged(graph: Graph, one: Eventually, progress: Progress | None = None) -> L
     if not tally[1]:
         return live_so_far
     index, leg = _nearest(graph, worst)
-    ways = (
-        along(graph.entries, _way(graph, index)),
-        along(graph.entries, [graph.state(node) for node in leg], moves=graph.tail),
-        along(graph.entries, [graph.state(node) for node in _Round(graph, worst, leg[-1]).walk()], moves=graph.tail),
-    )
-    return msgspec.structs.replace(live_so_far, way=ways[0], then=ways[1], round=ways[2])
+    nodes, events = _Round(graph, worst, leg[-1]).walk()
+    way = along(graph.entries, _way(graph, index))
+    then = along(graph.entries, [graph.state(node) for node in leg], moves=graph.tail)
+    again = along(graph.entries, [graph.state(node) for node in nodes], moves=graph.tail, events=events)
+    return msgspec.structs.replace(live_so_far, way=way, then=then, round=again)
 
 
 def worst_parts(graph: Graph, is_open: Sequence[int]) -> tuple[Any, Any]:
@@ -205,18 +204,17 @@ class _Round:
         self.worst = worst
         self.home = home
 
-    def walk(self) -> list[int]:
-        """The nodes."""
-        walk = [self.home]
+    def walk(self) -> tuple[list[int], list[int]]:
+        """The nodes, and the events between them."""
+        walk, events = [self.home], list[int]()
         possible = self._possible(self.home)
-        taken: set[int] = set()
-        while (missing := possible - taken) or (walk[-1] != self.home and len(walk) > 1):
+        while (missing := possible.difference(events)) or walk[-1] != self.home:
             wanted = min(missing, key=self._digest) if missing else None
             for event, node in self._leg(walk[-1], wanted):
-                taken.add(event)
+                events.append(event)
                 walk.append(node)
                 possible &= self._possible(node)
-        return walk
+        return walk, events
 
     def _digest(self, event: int) -> int:
         return self.graph.entries.digests[event]

@@ -58,13 +58,23 @@ class Path(msgspec.Struct, frozen=True):
         return tuple(leg.line for leg in self.legs)
 
 
-def along(entries: Entries, states: Sequence[State], ending: int = 0, moves: Moves | None = None) -> Path:
+def along(
+    entries: Entries, states: Sequence[State], ending: int = 0, moves: Moves | None = None,
+    events: Sequence[int] | None = None,
+) -> Path:  # fmt: skip
     """The path through these states; `ending`: the property that a step out of the last one breaks; `moves`: others
-    than the system's."""
+    than the system's; `events`: what happens between the states, where several things could."""
     moves = Moves(entries) if moves is None else moves
     actions = [
-        _least(moves, (move for move in moves.of(before) if move.target == after)).action
-        for before, after in pairwise(states)
+        _least(
+            moves,
+            (
+                move
+                for move in moves.of(before)
+                if move.target == after and (events is None or move.action.event == events[number])
+            ),
+        ).action
+        for number, (before, after) in enumerate(pairwise(states))
     ]
     if ending:
         actions.append(_least(moves, (move for move in moves.of(states[-1]) if move.broken == ending)).action)
