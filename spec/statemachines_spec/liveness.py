@@ -13,7 +13,7 @@ a budget that does not say when it is due (`system.Due`).  It is counted, and no
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -82,13 +82,16 @@ def graph_of(
     engine: str = "auto",
     room: int | None = None,
     progress: Progress | None = None,
+    explored: Callable[[], object] | None = None,
 ) -> Graph:
-    """Every reachable state, and what can still happen when faults have stopped."""
+    """Every reachable state, and what can still happen when faults have stopped; `explored()` is called in between."""
     if engine not in ENGINES:
         raise ConfigurationError("engine", engine, f"unknown; there are: {', '.join(ENGINES)}")
     say = progress or _silent
     entries = Entries(system)
     walker = _explored(entries, states_max, engine, say)
+    if explored is not None:
+        explored()
     kind = Graph
     if not isinstance(walker, PlainWalker):
         from statemachines_spec.woven import WovenGraph
