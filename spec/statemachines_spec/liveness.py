@@ -31,7 +31,9 @@ from statemachines_spec.property import Eventually
 from statemachines_spec.system import System
 
 STATES_MAX = 20_000_000
-"""States that a graph may have: some 100 bytes each, compiled; with plain Python, 1 000 and more."""
+"""States that a graph may have: 200 to 330 bytes each, with the exploration before it."""
+PLAIN_MAX = 1_000_000
+"""The same in plain Python, where a state takes ten times as much."""
 PLAIN_FIRST = 5_000
 """With `auto`, a system with no more states than this is judged in plain Python: compiling takes longer."""
 
@@ -92,12 +94,13 @@ def graph_of(
     walker = _explored(entries, states_max, engine, say)
     if explored is not None:
         explored()
-    kind = Graph
-    if not isinstance(walker, PlainWalker):
+    graph: Graph
+    if isinstance(walker, PlainWalker):
+        graph = Graph(walker, entries, min(states_max, PLAIN_MAX), room)
+    else:
         from statemachines_spec.woven import WovenGraph
 
-        kind = WovenGraph
-    graph = kind(walker, entries, states_max, room)
+        graph = WovenGraph(walker, entries, states_max, room)
     for _ in graph.grow():
         say(f"without faults: {graph.count:,} states, {graph.size:,} transitions")
     return graph
@@ -136,11 +139,12 @@ def _explored(entries: Entries, states_max: int, engine: str, say: Progress) -> 
     """A walker that has been everywhere."""
     both = engine == "auto" and find_spec("numba") is not None
     if engine != "compiled":
-        plain = PlainWalker(entries, states_max=min(states_max, PLAIN_FIRST) if both else states_max, hashing=False)
+        most = min(states_max, PLAIN_FIRST if both else PLAIN_MAX)
+        plain = PlainWalker(entries, states_max=most, hashing=False)
         if _walked(plain, say):
             return plain
         if not both or states_max <= PLAIN_FIRST:
-            raise TooLarge(states_max)
+            raise TooLarge(most)
     from statemachines_spec.compiled import CompiledWalker
 
     walker = CompiledWalker(entries, states_max=states_max, hashing=False)
