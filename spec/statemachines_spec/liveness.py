@@ -13,7 +13,7 @@ a budget that does not say when it is due (`system.Due`).  It is counted, and no
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -31,7 +31,9 @@ from statemachines_spec.property import Eventually
 from statemachines_spec.system import System
 
 STATES_MAX = 20_000_000
-"""States that a graph may have: some 100 bytes each, compiled; with plain Python, 1 000 and more."""
+"""States that a graph may have: 200 to 330 bytes each, with the exploration before it."""
+PLAIN_MAX = 1_000_000
+"""The same in plain Python, where a state takes ten times as much."""
 PLAIN_FIRST = 5_000
 """With `auto`, a system with no more states than this is judged in plain Python: compiling takes longer."""
 
@@ -82,19 +84,23 @@ def graph_of(
     engine: str = "auto",
     room: int | None = None,
     progress: Progress | None = None,
+    explored: Callable[[], object] | None = None,
 ) -> Graph:
-    """Every reachable state, and what can still happen when faults have stopped."""
+    """Every reachable state, and what can still happen when faults have stopped; `explored()` is called in between."""
     if engine not in ENGINES:
         raise ConfigurationError("engine", engine, f"unknown; there are: {', '.join(ENGINES)}")
     say = progress or _silent
     entries = Entries(system.in_full())  # fairness tells one component from another
     walker = _explored(entries, states_max, engine, say)
-    kind = Graph
-    if not isinstance(walker, PlainWalker):
+    if explored is not None:
+        explored()
+    graph: Graph
+    if isinstance(walker, PlainWalker):
+        graph = Graph(walker, entries, min(states_max, PLAIN_MAX), room)
+    else:
         from statemachines_spec.woven import WovenGraph
 
-        kind = WovenGraph
-    graph = kind(walker, entries, states_max, room)
+        graph = WovenGraph(walker, entries, states_max, room)
     for _ in graph.grow():
         say(f"without faults: {graph.count:,} states, {graph.size:,} transitions")
     return graph
@@ -109,12 +115,11 @@ def judged(graph: Graph, one: Eventually, progress: Progress | None = None) -> L
     if not tally[1]:
         return live_so_far
     index, leg = _nearest(graph, worst)
-    ways = (
-        along(graph.entries, _way(graph, index)),
-        along(graph.entries, [graph.state(node) for node in leg], moves=graph.tail),
-        along(graph.entries, [graph.state(node) for node in _Round(graph, worst, leg[-1]).walk()], moves=graph.tail),
-    )
-    return msgspec.structs.replace(live_so_far, way=ways[0], then=ways[1], round=ways[2])
+    nodes, events = _Round(graph, worst, leg[-1]).walk()
+    way = along(graph.entries, _way(graph, index))
+    then = along(graph.entries, [graph.state(node) for node in leg], moves=graph.tail)
+    again = along(graph.entries, [graph.state(node) for node in nodes], moves=graph.tail, events=events)
+    return msgspec.structs.replace(live_so_far, way=way, then=then, round=again)
 
 
 def worst_parts(graph: Graph, is_open: Sequence[int]) -> tuple[Any, Any]:
@@ -134,11 +139,12 @@ def _explored(entries: Entries, states_max: int, engine: str, say: Progress) -> 
     """A walker that has been everywhere."""
     both = engine == "auto" and find_spec("numba") is not None
     if engine != "compiled":
-        plain = PlainWalker(entries, states_max=min(states_max, PLAIN_FIRST) if both else states_max, hashing=False)
+        most = min(states_max, PLAIN_FIRST if both else PLAIN_MAX)
+        plain = PlainWalker(entries, states_max=most, hashing=False)
         if _walked(plain, say):
             return plain
         if not both or states_max <= PLAIN_FIRST:
-            raise TooLarge(states_max)
+            raise TooLarge(most)
     from statemachines_spec.compiled import CompiledWalker
 
     walker = CompiledWalker(entries, states_max=states_max, hashing=False)
@@ -205,18 +211,17 @@ class _Round:
         self.worst = worst
         self.home = home
 
-    def walk(self) -> list[int]:
-        """The nodes."""
-        walk = [self.home]
+    def walk(self) -> tuple[list[int], list[int]]:
+        """The nodes, and the events between them."""
+        walk, events = [self.home], list[int]()
         possible = self._possible(self.home)
-        taken: set[int] = set()
-        while (missing := possible - taken) or (walk[-1] != self.home and len(walk) > 1):
+        while (missing := possible.difference(events)) or walk[-1] != self.home:
             wanted = min(missing, key=self._digest) if missing else None
             for event, node in self._leg(walk[-1], wanted):
-                taken.add(event)
+                events.append(event)
                 walk.append(node)
                 possible &= self._possible(node)
-        return walk
+        return walk, events
 
     def _digest(self, event: int) -> int:
         return self.graph.entries.digests[event]

@@ -58,13 +58,22 @@ class Path(msgspec.Struct, frozen=True):
         return tuple(leg.line for leg in self.legs)
 
 
-def along(entries: Entries, states: Sequence[State], ending: int = 0, moves: Moves | None = None) -> Path:
+def along(
+    entries: Entries, states: Sequence[State], ending: int = 0, moves: Moves | None = None,
+    events: Sequence[int] | None = None,
+) -> Path:  # fmt: skip
     """The path through these states (with symmetry: a true run through states that they stand for); `ending`: the
-    property that a step out of the last one breaks; `moves`: others than the system's."""
+    property that a step out of the last one breaks; `moves`: others than the system's; `events`: what happens between
+    the states, where several things could."""
     moves = Moves(entries) if moves is None else moves
     state, actions = states[0], []
-    for after in states[1:]:
-        move = _least(moves, (move for move in moves.of(state) if _leads_to(moves, move, after)))
+    for number, after in enumerate(states[1:]):
+        found = (
+            move
+            for move in moves.of(state)
+            if _leads_to(moves, move, after) and (events is None or move.action.event == events[number])
+        )
+        move = _least(moves, found)
         assert move.target is not None
         actions.append(move.action)
         state = move.target

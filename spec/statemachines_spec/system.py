@@ -29,9 +29,9 @@ class Due(msgspec.Struct, frozen=True):
 
     `about(actor, local, event)`: the subject, such as the borrower whose expiry it is (None: it stays a fault);
     `kept(actor, local)`: the subjects that a component speaks for in a local state, such as the borrower of a consumer
-    that runs; `carried(envelope)`: those that a message on its way speaks for.  It matters to `liveness` alone: once
-    faults have stopped, an event that is due happens sooner or later, whatever is left of the budget, and one that is
-    not due never does.
+    that runs; `carried(envelope)`: those that what is on its way between components speaks for.  It matters to
+    `liveness` alone: once faults have stopped, an event that is due happens sooner or later, whatever is left of the
+    budget, and one that is not due never does.
     """
 
     about: Callable[[str, Any, Any], Hashable | None]

@@ -97,7 +97,7 @@ class Tail(Moves):
         if known is None:
             envelope = self.entries.envelopes[message]
             known = self._messages[message] = self._bits(
-                (budget, subject) for budget, due in self._dues for subject in due.carried(envelope)
+                (budget, subject) for budget, due in self._dues if envelope.sender for subject in due.carried(envelope)
             )
         return known
 

@@ -1,7 +1,7 @@
 """WovenGraph: the graph of what can happen without faults, made by the compiled loops of `links`.
 
 Memory for each node: its row (4 bytes a component and 4 for the network), 16 to 32 in the table, 8 for its first link,
-and 8 for each link.
+and 8 for each link; 33 while obligations are judged.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from statemachines.kernel import ConfigurationError
-from statemachines_spec import links
+from statemachines_spec import links, moves
 from statemachines_spec.compiled import CompiledWalker
 from statemachines_spec.entries import Entries
 from statemachines_spec.graph import Explored, Graph, Opening, R, TooLarge
@@ -23,6 +23,8 @@ from statemachines_spec.tail import UNKNOWN, Tail
 
 CHUNK_NODES = 200_000
 PLANTED_AT_ONCE = 1 << 19
+LINKS_PER_NODE = 16
+"""Links that a graph of the most states may have, on an average."""
 
 
 class WovenGraph(Graph):
@@ -148,7 +150,7 @@ class WovenGraph(Graph):
     def _widen(self) -> None:
         """More room where there is little; raises `TooLarge`."""
         control = self.control
-        if control[NODES] > self.states_max:
+        if control[NODES] > self.states_max or control[LINKS] > LINKS_PER_NODE * self.states_max:
             raise TooLarge(self.states_max)
         nodes, nets = int(control[NODES]), int(control[NETS])
         if nodes + 2 * MOVES_MAX > len(self.rows):
@@ -236,7 +238,7 @@ class Loom:
         return table
 
 
-assert UNKNOWN == (1 << 64) - 1  # what `links` takes it for
+assert (UNKNOWN, moves.CALLS_MAX) == ((1 << 64) - 1, links.CALLS_MAX)  # as `links` has them
 
 
 def _longer(array: Any, room: int) -> Any:

@@ -1,0 +1,297 @@
+"""Three judges of liveness agree on small systems that Hypothesis makes up: the compiled search, the plain one, and a
+third that shares no code with them: worlds of plain tuples, and parts by networkx."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import msgspec
+import networkx as nx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from statemachines.kernel import Event, Message, TimerFired
+from statemachines_spec.actor import Actor, Envelope, Reaction
+from statemachines_spec.liveness import live
+from statemachines_spec.network import Network
+from statemachines_spec.property import Eventually, View
+from statemachines_spec.system import Budget, Due, System
+
+NAMES = ("left", "right")
+LOCALS = 3
+
+
+class Tick(TimerFired, frozen=True):
+    n: int = 0
+
+
+class Fault(Event, frozen=True):
+    pass
+
+
+class Alarm(TimerFired, frozen=True):
+    """A timer with a budget."""
+
+
+class Word(Message, frozen=True):
+    n: int
+
+
+class At(msgspec.Struct, frozen=True):
+    n: int
+
+
+class Automaton(Actor):
+    """`table[local][event]`: None (it waits), "cut", or (next local state, words to the other one)."""
+
+    def __init__(self, name, timers, table):
+        super().__init__(name)
+        self.timers = timers
+        self.table = table
+        self.other = NAMES[1 - NAMES.index(name)]
+
+    def initial(self):
+        return At(0)
+
+    def inputs(self, local):
+        return self.timers[local.n]
+
+    def react(self, local, envelope, watch=None):
+        cell = self.table[local.n][envelope.event]
+        if cell is None:
+            return None
+        if cell == "cut":
+            return Reaction(At(-1))
+        return Reaction(At(cell[0]), tuple(Envelope(self.name, self.other, word) for word in cell[1]))
+
+    def within(self, local):
+        return local.n >= 0
+
+
+EVENTS = (Tick("", 0), Tick("", 1), Fault(), Alarm(""), Word(0), Word(1))
+CELLS = st.one_of(
+    st.tuples(st.integers(0, LOCALS - 1), st.lists(st.sampled_from((Word(0), Word(1))), max_size=2).map(tuple)),
+    st.tuples(st.integers(0, LOCALS - 1), st.just(())),
+    st.none(),
+    st.just("cut"),
+)
+
+
+def is_alarm(actor, event):
+    return isinstance(event, Alarm)
+
+
+@st.composite
+def systems(draw):
+    """Two automata that talk to each other; alarms may say when they are due."""
+    actors = []
+    for name in NAMES:
+        timers = [
+            tuple(draw(st.lists(st.sampled_from(EVENTS[:4]), unique=True, max_size=3))) for _ in range(LOCALS)
+        ]  # fmt: skip
+        table = [{event: draw(CELLS) for event in EVENTS} for _ in range(LOCALS)]
+        actors.append(Automaton(name, timers, table))
+    keeps = draw(st.sets(st.integers(0, LOCALS - 1)))
+    carries = draw(st.sets(st.integers(0, 1)))
+    due = Due(
+        lambda actor, local, event: actor if isinstance(event, Alarm) else None,
+        lambda actor, local: tuple(name for name in NAMES if name != actor and local.n in keeps),
+        lambda envelope: (envelope.to,) if isinstance(envelope.event, Word) and envelope.event.n in carries else (),
+    )
+    budgets = (
+        Budget("fault", draw(st.integers(0, 1)), lambda actor, event: isinstance(event, Fault)),
+        Budget("alarm", draw(st.integers(0, 2)), is_alarm, draw(st.sampled_from((None, due)))),
+    )
+    network = Network(draw(st.integers(2, 3)), draw(st.booleans()), draw(st.booleans()), draw(st.booleans()))
+    return System("made up", "", tuple(actors), network, (), budgets)
+
+
+class Judge:
+    """The third judge.  A world: local states, what is left of the budgets, messages (by channel, or sorted)."""
+
+    def __init__(self, system):
+        self.system = system
+        self.first = (tuple(At(0) for _ in NAMES), tuple(one.limit for one in system.budgets), ())
+
+    def placed(self, messages):
+        if self.system.network.ordered:
+            return tuple(sorted(messages, key=lambda one: one.sender))
+        return tuple(sorted(messages, key=lambda one: (one.sender, one.event.n)))
+
+    def ready(self, messages):
+        """The messages that may be handed over now."""
+        first = {}
+        for message in messages:
+            first.setdefault(message.sender if self.system.network.ordered else message, message)
+        return list(first.values())
+
+    def after(self, world, number, envelope, messages, left, *, calm):
+        """(target, ...) of one event; None among them: nobody knows where it leads."""
+        locals_before, _, _ = world
+        actor, network = self.system.actors[number], self.system.network
+        reaction = actor.react(locals_before[number], envelope)
+        if reaction is None:
+            return []
+        if not actor.within(reaction.local):
+            return [None]
+        locals_after = tuple(reaction.local if n == number else one for n, one in enumerate(locals_before))
+        sends = list(reaction.sends)
+        if network.duplicating:
+            sends = [one for one in dict.fromkeys(sends) if one not in messages]
+        room = network.in_flight - len(messages)
+        if len(sends) <= room:
+            return [(locals_after, left, self.placed((*messages, *sends)))]
+        if calm or not network.lossy:
+            return [None]
+        return [(locals_after, left, self.placed((*messages, *some))) for some in combinations(sends, room)]
+
+    def moves(self, world, *, calm):
+        """(envelope, target) of everything that may happen; without faults if it is calm."""
+        locals_now, left, messages = world
+        for number, actor in enumerate(self.system.actors):
+            for event in actor.inputs(locals_now[number]):
+                envelope, after = Envelope("", actor.name, event), left
+                spends = next((n for n, one in enumerate(self.system.budgets) if one.spends(actor.name, event)), None)
+                if spends is not None and calm:
+                    budget = self.system.budgets[spends]
+                    if budget.due is None:
+                        if isinstance(event, Alarm) and budget.limit:
+                            yield envelope, None
+                        continue
+                    if not isinstance(event, Alarm) or self.is_kept(budget.due, actor.name, world):
+                        continue
+                elif spends is not None:
+                    if not left[spends]:
+                        continue
+                    after = tuple(one - (n == spends) for n, one in enumerate(left))
+                for target in self.after(world, number, envelope, messages, after, calm=calm):
+                    yield envelope, target
+        for message in self.ready(messages):
+            place = messages.index(message)
+            rest = messages[:place] + messages[place + 1 :]
+            number = NAMES.index(message.to)
+            for target in self.after(world, number, message, rest, left, calm=calm):
+                yield message, target
+            if not calm and self.system.network.duplicating:
+                for target in self.after(world, number, message, messages, left, calm=calm):
+                    yield message, target
+            if not calm and self.system.network.lossy:
+                yield message, (locals_now, left, rest)
+
+    def is_kept(self, due, subject, world):
+        speaks = [one for name, local in zip(NAMES, world[0], strict=True) for one in due.kept(name, local)]
+        return subject in [*speaks, *(one for message in world[2] for one in due.carried(message))]
+
+    def closure(self, begin, *, calm):
+        seen, todo = set(begin), list(begin)
+        while todo:
+            for _, target in self.moves(todo.pop(), calm=calm):
+                if target is not None and target not in seen:
+                    seen.add(target)
+                    todo.append(target)
+        return seen
+
+    def verdict(self, is_open):
+        """(states it is open in, parts of which nothing is claimed, whether it is met)."""
+        reached = self.closure([self.first], calm=False)
+        worlds = self.closure({(local, (), messages) for local, _, messages in reached}, calm=True)
+        links = {world: list(self.moves(world, calm=True)) for world in worlds}
+        graph = nx.DiGraph()
+        graph.add_nodes_from(world for world in worlds if is_open(world))
+        graph.add_edges_from(
+            (world, target)
+            for world in graph.nodes
+            for _, target in links[world]
+            if target is not None and is_open(target)
+        )
+        unknown, held = 0, True
+        for part in nx.strongly_connected_components(graph):
+            always = set.intersection(*({envelope for envelope, _ in links[world]} for world in part))
+            inside = {envelope for world in part for envelope, target in links[world] if target in part}
+            leading = {envelope for world in part for envelope, target in links[world] if target is not None}
+            missing = always - inside
+            held &= bool(missing)
+            unknown += bool(missing) and not missing & leading
+        return sum(map(is_open, reached)), unknown, held
+
+
+OPEN = st.sets(st.tuples(st.integers(0, LOCALS - 1), st.integers(0, LOCALS - 1)), min_size=1)
+
+
+def obligation(some):
+    views = tuple(View(name, LOCALS, lambda local: local.n) for name in NAMES)
+    return Eventually("made up", "", views, lambda left, right: (left, right) in some)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(systems(), st.lists(OPEN, min_size=1, max_size=3))
+def test_three_judges_agree(system, opens):
+    obligations = [obligation(some) for some in opens]
+    plain, compiled = (live(system, obligations, engine=engine) for engine in ("plain", "compiled"))
+    third = Judge(system)
+    for some, one, other in zip(opens, plain, compiled, strict=True):
+        expected = third.verdict(lambda world, some=some: (world[0][0].n, world[0][1].n) in some)
+        assert (one.open_states, one.bounded, one.held) == expected
+        assert (other.open_states, other.bounded, other.held) == expected
+        scripts = [[path and path.script for path in (run.way, run.then, run.round)] for run in (one, other)]
+        assert scripts[0] == scripts[1]
+        if not one.held:
+            is_a_counterexample(third, some, one)
+
+
+def is_a_counterexample(third, some, run):
+    """It ends where it began to go round, it is open all along, and nothing that is always possible is left out."""
+    worlds = [(local, (), messages) for local, messages in walked(third, run)]
+    assert all((world[0][0].n, world[0][1].n) in some for world in worlds)
+    assert worlds[0] == worlds[-1]
+    possible = set.intersection(*({envelope for envelope, _ in third.moves(world, calm=True)} for world in worlds))
+    assert possible <= {leg.envelope for leg in run.round.legs}
+
+
+def walked(third, run):
+    """The worlds of the round, by the legs of all three paths."""
+    world = third.first
+    for path, calm in ((run.way, False), (run.then, True), (run.round, True)):
+        if path is run.round:
+            yield world[0], world[2]
+        for leg in path.legs:
+            world = next(target for target in targets(third, world, leg, calm) if target is not None)
+            if path is run.round:
+                yield world[0], world[2]
+        assert tuple(path.last[name] for name in NAMES) == world[0]
+
+
+def targets(third, world, leg, calm):
+    """Where a leg may lead: the local states that it names."""
+    want = {turn.actor: turn.local_after for turn in leg.turns}
+    gone = leg.line[0]
+    for envelope, target in third.moves(world, calm=calm):
+        if envelope != leg.envelope or target is None:
+            continue
+        handled = all(target[0][NAMES.index(name)] == local for name, local in want.items())
+        count = len([one for one in world[2] if one == envelope])
+        rest = len([one for one in target[2] if one == envelope])
+        if gone == "drop":
+            handled = target[0] == world[0] and rest == count - 1
+        sent = [one for one in leg.turns[-1].sends if one not in leg.left_out] if leg.turns else []
+        handled &= all(one in target[2] for one in sent)
+        if gone == "copy":
+            handled &= rest >= count
+        if handled:
+            yield target
+
+
+@pytest.mark.parametrize("engine", ["plain", "compiled"])
+def test_systems_that_are_made_up_are_no_empty_ones(engine):
+    """Among them are all the verdicts there are."""
+    found = set()
+
+    @settings(max_examples=60, deadline=None, derandomize=True, database=None)
+    @given(systems(), OPEN)
+    def look(system, some):
+        (one,) = live(system, [obligation(some)], engine=engine)
+        found.add((one.open_states > 0, one.bounded > 0, one.held))
+
+    look()
+    assert found >= {(True, True, True), (True, False, True), (True, False, False)}
