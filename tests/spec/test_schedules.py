@@ -77,6 +77,22 @@ def test_a_message_is_delivered_once_and_a_lost_one_never():
         replace(made, steps=(*made.steps, late)).check()
 
 
+@pytest.mark.parametrize(
+    ("do", "node", "words"),
+    [
+        ("unsubscribe", "leader-1", "a leader host cannot unsubscribe: it must be a consumer"),
+        ("start", "leader-1", "a leader host cannot start: it must be a consumer"),
+        ("crash", "group_store", "a store cannot crash: it must be a consumer or leader host"),
+        ("start", "consumer-1", "is started already"),
+    ],
+)
+def test_who_cannot_do_it_is_not_told_to(do, node, words):
+    made = stale_grant("late-copies")
+    step = schedules.Step(99, made.steps[-1].at_ns, do, node)
+    with pytest.raises(ConfigurationError, match=f"step 99 = '{node}': {words}"):
+        replace(made, steps=(*made.steps, step)).check()
+
+
 def test_who_was_not_started_does_nothing():
     made = stale_grant("late-copies")
     steps = tuple(step for step in made.steps if step.do != "start")
