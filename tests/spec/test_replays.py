@@ -105,6 +105,17 @@ def test_what_the_explorer_walks_real_hosts_walk_too(name):
     assert any(not stop for stop in stops)
 
 
+def test_a_grant_that_is_lost_and_never_repeated_shows_after_the_schedule(follow):
+    """What a schedule leaves in flight is lost; who repeats nothing leaves a stream unread for ever."""
+    made = schedules.read(GOLDEN)
+    begun = replace(made, variant=SETTLED, steps=tuple(step for step in made.steps if step.n <= 3)).check()
+    assert [sent.what for sent in begun.steps[-1].sends] == ["leader_connect_response", "grant"]
+    assert follow(replace(begun, bug="grant-never-repeated")).broken == {
+        "L5": "0.0/a: published and never acknowledged"
+    }
+    assert follow(begun).broken == {}
+
+
 def walked(one, seed):
     """The schedule of a random run; None: no real timers allow it."""
     path = random_walk(one, seed, 20)
