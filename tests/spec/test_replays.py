@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -65,9 +68,17 @@ def test_the_run_that_was_kept_still_leads_there(follow):
     assert follow(made, SETTLED).broken == {}
 
 
-def test_the_same_schedule_is_the_same_run():
+def test_the_same_schedule_is_the_same_run_byte_for_byte(tmp_path):
+    """On the asyncio runtime too, in processes whose strings hash otherwise."""
     made = stale_grant("late-copies")
     assert simulate(made)[1] == simulate(made)[1]
+    logs = []
+    for seed in ("1", "2"):
+        command = [sys.executable, "-m", "statemachines", "replay", GOLDEN, "--runtime", "--trace", tmp_path / seed]
+        assert subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True).returncode == 1
+        logs.append({path.name: path.read_bytes() for path in (tmp_path / seed).iterdir()})
+    assert logs[0] == logs[1]
+    assert len(logs[0]) == 4
 
 
 # -- planted bugs ---------------------------------------------------------------------------------------------------
