@@ -8,7 +8,7 @@ judge what the machines do, and what the group store carries out.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -62,7 +62,7 @@ class LiveNode:
         self.loop = SteppedLoop(time)
         self.alive = True
         self.standing = False
-        self.batches: AsyncIterator[Deliveries] | None = None
+        self.in_hand: list[Deliveries] = []
 
     @property
     def host(self) -> Any:
@@ -154,12 +154,12 @@ class LiveStage:
         self.settle()
 
     def acknowledge(self, node: str, stream: str) -> None:
-        taken = self._take(self._live(node))
+        one = self._live(node)
+        taken = self._take(one)
         if taken is None or taken[0].stream != stream:
             raise CannotFollow(f"there is no message of {stream} for its application to take")
-        one = taken[0]
-        self.monitors.acknowledge(Acknowledged(one.owner, one.stream, one.grant, one.offset, one.offset))
-        self._spawn(self._nodes[node], taken.ack())
+        one.in_hand.remove(taken)
+        self._acknowledge(one, taken)
 
     def unsubscribe(self, node: str) -> None:
         one = self._live(node)
@@ -192,6 +192,19 @@ class LiveStage:
                 if one is not None and one.alive and not one.standing:
                     self.advance(self._time.now_ns + TURN_NS)
                     self._take(one)
+
+    def serve(self, for_ns: int) -> bool:
+        for name, one in sorted(self._nodes.items()):
+            if one.standing:
+                self.wake(name)
+        self.advance(self._time.now_ns + for_ns)
+        self.settle()
+        consumers = [self._nodes[node] for node in sorted(self._schedule.consumers) if node in self._nodes]
+        consumers = [one for one in consumers if one.alive and one.host.shared]
+        for one in consumers:
+            while one.in_hand or self._take(one) is not None:
+                self._acknowledge(one, one.in_hand.pop(0))
+        return bool(consumers)
 
     # -- nodes --------------------------------------------------------------------------------------------------
 
@@ -296,7 +309,14 @@ class LiveStage:
         message = taken[0]
         event = Deliver(message.owner, message.stream, message.grant, message.offset, message.offset)
         self.monitors.deliver(cast(Any, one), event, self._time.now_ns)
+        one.in_hand.append(taken)
         return taken
+
+    def _acknowledge(self, one: LiveNode, taken: Deliveries) -> None:
+        done = taken[0]
+        self.monitors.acknowledge(Acknowledged(done.owner, done.stream, done.grant, done.offset, done.offset))
+        self._spawn(one, taken.ack())
+        self.settle()
 
     def _publish(self) -> None:
         """Every topic has its messages before anything else happens; a publisher's log says so."""

@@ -18,6 +18,9 @@ from statemachines_spec.subscriptions.variants import configuration, in_place
 
 Refusals = Sequence[Exception]
 
+SERVES, SERVE_NS = 1_200, 250_000_000
+"""How often, and after what time each, applications deal with what there is, once a schedule is over."""
+
 RAISED, INVARIANT = "no-error", "invariants"
 
 
@@ -53,17 +56,29 @@ def ruled_by(schedule: Schedule, variant: str) -> Schedule:
 def carry_out(
     stage: Stage, conductor: Conductor, monitors: Monitors, check: Callable[[], None], refused: Refusals = ()
 ) -> Replayed:
-    """The whole schedule, `check` after each step; then all applications take messages in turn.  What any step raises
-    ends the run; `refused`: what a table did not take, where nothing was raised for it."""
+    """The whole schedule, `check` after each step; then all applications take messages in turn; where nothing broke,
+    the network is whole from then on, and everything must be acknowledged.  What any step raises ends the run;
+    `refused`: what a table did not take, where nothing was raised for it."""
     error: Exception | None = None
     try:
         followed = conductor.follow(stage, check)
         if not followed.stopped:
             stage.take_turns()
+            if not monitors.judge.first:
+                serve_all(stage, conductor, monitors)
             followed = conductor.followed("")
     except Exception as raised:  # that no step raises is a property, too
         error, followed = raised, conductor.followed(str(raised))
     return verdict(conductor.schedule, followed, monitors, error or next(iter(refused), None))
+
+
+def serve_all(stage: Stage, conductor: Conductor, monitors: Monitors) -> None:
+    """L5, after the schedule: while somebody is left to deliver to, everything published is acknowledged in time."""
+    conductor.release()
+    for _ in range(SERVES):
+        if not stage.serve(SERVE_NS) or not monitors.unacknowledged():
+            return
+    monitors.judge.broken("L5", f"{monitors.unacknowledged()[0]}: published and never acknowledged")
 
 
 def verdict(schedule: Schedule, followed: Followed, monitors: Monitors, error: Exception | None) -> Replayed:

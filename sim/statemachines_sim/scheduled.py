@@ -140,6 +140,18 @@ class ScheduledWorld(World):
                     process.take()
                     self.settle()
 
+    def serve(self, for_ns: int) -> bool:
+        for node in sorted(self.processes):
+            if self.processes[node].paused:
+                self.wake(node)
+        self.advance(self.env.now + for_ns)
+        self.settle()
+        consumers = [one for one in self.subscribed() if isinstance(one, ScheduledConsumer)]
+        for one in consumers:
+            one.serve()
+            self.settle()
+        return bool(consumers)
+
     def _alive(self, node: str) -> Process:
         process = self.processes.get(node)
         if process is None or not process.alive:
@@ -187,11 +199,13 @@ class ScheduledConsumer(Consumer):
             check=world.checks,
         )
         self._taken: Deliver | None = None
+        self._in_hand: list[Deliver] = []
 
     def told(self, party: str, event: Event) -> None:
         now = self._env.now
         if isinstance(event, Deliver):
             self._taken = event
+            self._in_hand.append(event)
             self.world.recorder.tell(now, self.node, party, "session", event)
             self.world.delivered(self, event)
         elif isinstance(event, Acknowledged):
@@ -204,11 +218,17 @@ class ScheduledConsumer(Consumer):
         self.perform(self.host.take(1, self.local_now()), self._env.now)
         return self._taken
 
+    def serve(self) -> None:
+        """Deal with what is in hand, and with all that can be taken."""
+        while self._in_hand or self.take() is not None:
+            self._finish(self._in_hand.pop(0))
+
     def take_one(self, stream: str) -> None:
         """Take one message of `stream`, and acknowledge it."""
         taken = self.take()
         if taken is None or taken.stream != stream:
             raise CannotFollow(f"there is no message of {stream} for its application to take")
+        self._in_hand.remove(taken)
         self._finish(taken)
 
     def _go_on(self) -> None:

@@ -61,6 +61,9 @@ class Stage(Protocol):
     def take_turns(self) -> None:
         """Every application takes a message, and another: who holds a stream shows it."""
 
+    def serve(self, for_ns: int) -> bool:
+        """So much later every application has dealt with what it could take; whether somebody is left who does."""
+
 
 class Flight(msgspec.Struct):
     """A message that waits.  `hand_over` lets it arrive (again and again, for copies); `lose` does not."""
@@ -96,6 +99,7 @@ class Conductor:
         self._step: Step | None = None
         self._when = "before the first step"
         self._done = 0
+        self._released = False
         self._expected: list[Sent | None] = []
         self._adopted: dict[int, list[Sent]] = {}
         self._counted: dict[tuple[int, Words], int] = {}
@@ -111,7 +115,9 @@ class Conductor:
     def sent(self, words: Words, hand_over: Callable[[], None], lose: Callable[[], None]) -> None:
         """Somebody sends a message: it waits, or it is lost."""
         step = self._step
-        if step is None:
+        if self._released:
+            hand_over()
+        elif step is None:
             _list(self._unknown, f"{self._when}: {words}")
             lose()
         elif (place := self._place(step, words)) is not None:
@@ -129,7 +135,7 @@ class Conductor:
 
     def answers(self, node: str, request: Request) -> bool:
         """Whether a store answers a request of a leader on `node` that the schedule does not know."""
-        if self._step is not None and node not in self._strays:
+        if self._released or (self._step is not None and node not in self._strays):
             return True
         _list(self._unknown, f"{self._when if self._step is None else f'step {self._step.n}'}: a request of {node}")
         return False
@@ -161,6 +167,10 @@ class Conductor:
             self._end(step)
             after()
         return self.followed("")
+
+    def release(self) -> None:
+        """The schedule is over: from now on every message arrives."""
+        self._released = True
 
     def followed(self, stopped: str) -> Followed:
         """What came of it so far."""

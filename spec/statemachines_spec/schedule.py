@@ -23,10 +23,12 @@ SIZE_MAX: Final = 2**20
 """Bytes of a file."""
 
 STEPS_MAX: Final = 10_000
+LASTS_MAX_NS: Final = 24 * 3_600 * 10**9
+"""A run lasts a day at most: sessions look for messages many times a second."""
 
 Text = Annotated[str, msgspec.Meta(max_length=200)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=10_000)]
-Nanoseconds = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+Nanoseconds = Annotated[int, msgspec.Meta(ge=0, le=LASTS_MAX_NS)]
 Node = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.\-]{1,64}$")]
 Consumer = Annotated[str, msgspec.Meta(pattern=r"^consumer-[1-9][0-9]{0,3}$")]
 Host = Annotated[str, msgspec.Meta(pattern=r"^leader-[1-9][0-9]{0,3}$")]
@@ -189,6 +191,8 @@ class _Checker:
     def _check_step(self, step: Step) -> None:
         if step.at_ns < self._at_ns:
             raise _wrong(step, step.at_ns, f"comes before the step before it ({self._at_ns})")
+        if step.at_ns > LASTS_MAX_NS:
+            raise _wrong(step, step.at_ns, f"a run lasts {LASTS_MAX_NS} ns at most")
         self._at_ns = step.at_ns
         if step.n <= self._number and step.do != "start":
             raise _wrong(step, step.n, f"steps are numbered upwards, and {self._number} came before")

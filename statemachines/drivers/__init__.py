@@ -4,6 +4,7 @@ from statemachines.drivers.credentials import Credentials as Credentials
 from statemachines.drivers.groups import declare as declare
 from statemachines.drivers.groups import destroy as destroy
 from statemachines.drivers.lead import LeaderNode as LeaderNode
+from statemachines.drivers.memory import MemoryNetwork as MemoryNetwork
 from statemachines.drivers.publish import Publisher as Publisher
 from statemachines.drivers.subscribe import Delivered as Delivered
 from statemachines.drivers.subscribe import SharedSession as SharedSession
