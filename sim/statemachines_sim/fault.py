@@ -26,7 +26,7 @@ by leaving out entries.
     power_loss      the group store  dies with the commits of its last moments: no disk under them    ns
     late_timer      a process        a share `rate` of the timers that it takes back fires all the same, once
     halt            a leader host    its leaders are told to stop in good order; who is asked next starts another
-    leave           a consumer       its client unsubscribes, and subscribes again when the fault ends
+    unsubscribe     a consumer       its client unsubscribes, and subscribes again when the fault ends
 
 A clock is a process's or a store's.  Every fault lasts `for_ns`, a jump and a halt no time at all, a skew the whole
 run.
@@ -57,7 +57,7 @@ STORE_DEATHS: Final = ("store_crash", "power_loss")
 KINDS: Final = (
     "crash", "leader_crash", "pause", "partition", "loss", "duplicate", "hold_back", "store", "reorder", "lost_disk",
     "long_pause", "slow_consumer", "skew", "drift", "jump", "far_jump", "slow_store", "store_crash", "torn_write",
-    "power_loss", "late_timer", "halt", "leave",
+    "power_loss", "late_timer", "halt", "unsubscribe",
 )  # fmt: skip
 """In the order in which a seed draws them: a new kind goes last, so that the schedules of old scenarios stay."""
 
@@ -113,7 +113,7 @@ class _Pot:
         at = chance.randrange(S, self._end)
         lasts = _duration(chance)
         match kind:
-            case "crash" | "lost_disk" | "leave":
+            case "crash" | "lost_disk" | "unsubscribe":
                 return Fault(kind, at, lasts, chance.choice(self._consumers))
             case "leader_crash":
                 return Fault(kind, at, lasts, chance.choice(self._leaders))

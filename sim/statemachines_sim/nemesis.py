@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from statemachines_sim.world import World
 
 
-HITS = ("slow_consumer", "late_timer", "halt", "leave")
+HITS = ("slow_consumer", "late_timer", "halt", "unsubscribe")
 """What else hits a process."""
 
 
@@ -133,7 +133,7 @@ class Nemesis:
             process.begin_late(fault.rate)
         elif fault.kind == "halt":
             return self._halt(fault, process)
-        elif fault.kind == "leave":
+        elif fault.kind == "unsubscribe":
             if not isinstance(process, Consumer) or process.left:
                 return False
             self._note("unsubscribe", fault.target)
@@ -186,7 +186,7 @@ class Nemesis:
             self._note(f"end_{kind}", fault.target)
             if process is not None:
                 process.end_late()
-        elif kind == "leave":
+        elif kind == "unsubscribe":
             if isinstance(process, Consumer) and process.alive and process.left_for_a_while:
                 self._note("subscribe", fault.target)
                 process.come_back()

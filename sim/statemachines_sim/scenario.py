@@ -95,7 +95,7 @@ class Faults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     power_loss: Range = (0, 0)
     late_timer: Range = (0, 0)
     halt: Range = (0, 0)
-    leave: Range = (0, 0)
+    unsubscribe: Range = (0, 0)
 
 
 class Swarm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from statemachines_sim.scenario import Load, Range, Scenario, Swarm
 
-LATER = ("late_timer", "halt", "leave")
+LATER = ("late_timer", "halt", "unsubscribe")
 """Kinds of faults that came later: each is drawn by itself, so that the seeds of old swarms stay what they were."""
 
 

@@ -22,7 +22,10 @@ from statemachines_sim.world import World
 from statemachines_spec.planted import Bug, planted
 from statemachines_spec.subscriptions.hunts import HUNTS, look
 
-SCENARIOS: Final = ("quiet", "joins", "network", "kills", "pauses", "partitions", "storm")
+SCENARIOS: Final = (
+    "quiet", "joins", "network", "kills", "pauses", "partitions", "storm", "generations", "queues", "leaving", "halts",
+    "kicks", "lossy",
+)  # fmt: skip
 """Simulated in turn, each with seed 0, then each with seed 1, and so on."""
 
 EXAMPLES: Final = 10

@@ -64,6 +64,8 @@ FAULTS: tuple[Kind, ...] = (
 """What a swarm chooses from."""
 
 WEIGHTS = (0, 0, 1, 3)
+TRANSIT_MS = (0, 0, 0, 20)
+"""How long a message takes: within what the configuration reckons with."""
 
 
 class PropertyBroken(AssertionError):
@@ -91,6 +93,9 @@ class GroupTest(RuleBasedStateMachine):
         self.failure: Failure | None = None
         weights = data.draw(st.lists(st.sampled_from(WEIGHTS), min_size=len(FAULTS), max_size=len(FAULTS)))
         self.kinds = (*USUAL, *(kind for kind, weight in zip(FAULTS, weights, strict=True) for _ in range(weight)))
+        transit = data.draw(st.sampled_from(TRANSIT_MS), label="milliseconds that a message takes")
+        if transit:
+            self._make(Move("take_time", (transit,)))
         for node in CONSUMERS[: data.draw(st.integers(1, 3), label="consumers")]:
             self._make(Move("subscribe", (node,)))
         for topic in TOPICS[: data.draw(st.integers(1, 3), label="topics")]:

@@ -147,6 +147,8 @@ class System:
         self.tale = Story()
         self.broken: Violation | None = None
         self.moves = 0
+        self.transit_ns = 0
+        self._arrival: int | None = None
         self._lives: dict[str, int] = {}
         self.restart("leader-1")
 
@@ -354,6 +356,11 @@ class System:
             self.tale.say(f"{party}: {told(event)}, late")
             self._do(process, process.host.feed(party, event, self.now))
 
+    def take_time(self, ms: int) -> None:
+        """From now on a message takes so long to arrive, where nobody decides otherwise; timers fire meanwhile."""
+        self.tale.say(f"messages take {ms} ms")
+        self.transit_ns = ms * 1_000_000
+
     # -- an untroubled world ------------------------------------------------------------------------------------
 
     def run(self, moves: int) -> None:
@@ -368,6 +375,7 @@ class System:
         self.failing.clear()
         self.packets.extend(self.held)
         self.held.clear()
+        self.transit_ns = 0
         self.questions.extend(self.late)
         self.late.clear()
         for node in sorted(self.processes):
@@ -395,7 +403,7 @@ class System:
     def _move(self) -> bool:
         self.moves += 1
         if self.packets:
-            self.deliver()
+            self._transport()
         elif self.questions:
             self.answer()
         elif not self._work():
@@ -403,6 +411,17 @@ class System:
                 return False
             self.fire()
         return True
+
+    def _transport(self) -> None:
+        """The next message arrives, unless a timer is due before."""
+        if self._arrival is None:
+            self._arrival = self.now + self.transit_ns
+        due = self.deadline()
+        if self.transit_ns and due is not None and due[0] <= self._arrival:
+            self.fire()
+            return
+        self.now, self._arrival = max(self.now, self._arrival), None
+        self.deliver()
 
     def _work(self) -> bool:
         for process in self.consumers():

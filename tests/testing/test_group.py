@@ -1,4 +1,4 @@
-"""Whole groups: they hold; what fails is shortened and told; every planted bug is found within a small budget."""
+"""Whole groups: they hold; what fails is shortened and told; planted bugs are gone after the block."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ import pytest
 from statemachines.kernel import ConfigurationError
 from statemachines.shared_subscriptions import MACHINES, assignment, plan
 from statemachines.shared_subscriptions.borrower import BORROWER
-from statemachines.testing.finding import find
 from statemachines.testing.finish import finish
 from statemachines.testing.group import GroupTest, PropertyBroken, run_group
 from statemachines.testing.script import Move, replay, shorten, told
 from statemachines.testing.system import System
-from statemachines_spec.planted import BUGS, OF_THE_PAGE, bug_named, planted
+from statemachines_spec.planted import BUGS, OF_THE_PAGE, planted
 
 
 def test_whole_groups_keep_every_property():
@@ -58,6 +57,19 @@ def test_a_move_that_cannot_be_made_does_nothing(move):
     system, failure = replay((move,))
     assert failure is None
     assert system.story() == System().story()
+
+
+def test_a_message_takes_its_time():
+    system = System()
+    system.take_time(20)
+    system.subscribe("consumer-1")
+    system.publish("a", 7)
+    system.run(600)
+    assert system.broken is None
+    assert (system.monitors.delivered, system.monitors.duplicates) == (7, 0)
+    story = system.story()
+    assert "20 ms  leader-1~1/1: candidate -> candidate  on start_leader()" in story
+    assert "40 ms  consumer-1~1/1: connecting -> connected  on leader_connect_response(" in story
 
 
 def test_the_same_moves_are_the_same_story():
@@ -136,29 +148,6 @@ def test_an_unknown_bug_is_named():
         pass
 
 
-SOONEST = {
-    "duplicate-connect-response": ("hypothesis", 3),
-    "late-timer": ("hypothesis", 10),
-    "revoke-to-new-owner": ("hypothesis", 2),
-    "revoked-not-finishing": ("hypothesis", 2),
-    "renewed-claim-lost": ("hypothesis", 2),
-    "ended-stream-granted": ("hypothesis", 4),
-    "one-resend-timer": ("simulation", 14),
-    "one-expiry-timer": ("hypothesis", 8),
-    "revoking-to-granted": ("hypothesis", 2),
-    "progress-not-compared": ("hypothesis", 8),
-    "late-grant-installs": ("hypothesis", 40),
-    "unlisted-assignments-kept": ("hypothesis", 2),
-    "gap-acknowledged": ("hypothesis", 2),
-    "nothing-taken-back": ("hypothesis", 3),
-    "progress-not-loaded": ("hypothesis", 2),
-}
-"""The method that is soonest, and tries that are enough: always the same seeds, so never more than these."""
-
-IN_SIMULATION = {"grant-never-repeated", "short-validity", "lease-end-not-passed-on"}
-"""Those that tests/sim finds."""
-
-
 def moves(*given):
     return tuple(Move(name, tuple(args)) for name, *args in given)
 
@@ -191,10 +180,6 @@ BROKEN_BY_SCRIPT = {
 }
 
 
-def test_every_planted_bug_is_looked_for():
-    assert {*SOONEST, *SCRIPTS, *IN_SIMULATION} == {bug.name for bug in BUGS}
-
-
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_rare_planted_bug_is_found_where_the_moves_lead_there(name):
     assert replay(SCRIPTS[name])[1] is None
@@ -202,10 +187,3 @@ def test_a_rare_planted_bug_is_found_where_the_moves_lead_there(name):
         _, failure = replay(SCRIPTS[name])
     assert failure is not None
     assert failure.what == BROKEN_BY_SCRIPT[name]
-
-
-@pytest.mark.parametrize(("name", "budget"), SOONEST.items(), ids=SOONEST)
-def test_a_planted_bug_is_found(name, budget):
-    method, tries = budget
-    found = find(bug_named(name), method, tries=tries)
-    assert found.what, f"{name}: nothing broke in {found.runs} tries"
