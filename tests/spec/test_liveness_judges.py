@@ -205,8 +205,10 @@ class Judge:
             for _, target in links[world]
             if target is not None and is_open(target)
         )
+        begun = {(local, (), messages) for local, _, messages in reached} & set(graph)
+        led_to = begun.union(*(nx.descendants(graph, world) for world in begun))
         unknown, held = 0, True
-        for part in nx.strongly_connected_components(graph):
+        for part in nx.strongly_connected_components(graph.subgraph(led_to)):
             always = set.intersection(*({envelope for envelope, _ in links[world]} for world in part))
             inside = {envelope for world in part for envelope, target in links[world] if target in part}
             leading = {envelope for world in part for envelope, target in links[world] if target is not None}
