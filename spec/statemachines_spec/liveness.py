@@ -70,7 +70,8 @@ def live(
     room: int | None = None,
     progress: Progress | None = None,
 ) -> list[Live]:
-    """Judge every obligation.  `room`: messages in flight without faults (as many as the system has, and two at least).
+    """Judge every obligation.  `room`: messages in flight without faults, answers not counted (as many as the
+    system has, and two at least).
 
     Raises `TooLarge`, a `ConfigurationError`, for a system with more than `states_max` states.
     """
