@@ -35,8 +35,9 @@ NODES, NETS, LINKS, AT, UNTIL, MISSING = range(6)
 are missing."""
 CONTROLS = 6
 
-WIDTH, PLACES, ORDERED, DOUBLES = range(4)
-"""Places of `shape`: components, places of the network, what the network does."""
+WIDTH, PLACES, ORDERED, DOUBLES, ROOM = range(5)
+"""Places of `shape`: components, places of the network, what the network does, how many places are for what is sent
+without being an answer."""
 
 WAITS, DARK, LACKS, OVERFLOWS = 0, -1, -3, -4
 """What comes of an event instead of a target: nothing, since it cannot happen; who knows; an entry is missing; too many
@@ -248,14 +249,14 @@ def cascade(t: Any, g: Any, event: int) -> Any:
 
 
 @compiled
-def send(t: Any, net: Any, used: int, message: int) -> int:
+def send(t: Any, net: Any, used: int, room: int, message: int) -> int:
     """Put a message into NET: behind those of its channel, or by number; how many there are then (-1: no room).  In a
     duplicating network a copy of what is there is nothing new."""
     if t.shape[DOUBLES] and t.message[message, 2]:
         for place in range(used):
             if net[place] == message:
                 return used
-    if used == t.shape[PLACES]:
+    if used >= room:
         return -1
     place = used
     while place > 0:
@@ -282,6 +283,7 @@ def outcome(t: Any, g: Any, node: int, event: int, gone: int, used: int) -> Any:
     if ends <= 0:
         return -2 if ends == WAITS else ends
     filling = g.places[g.rows[node, width]]
+    room = t.shape[PLACES] if gone >= 0 else t.shape[ROOM]
     have = 0
     for place in range(t.shape[PLACES]):
         net[place] = 0
@@ -290,7 +292,7 @@ def outcome(t: Any, g: Any, node: int, event: int, gone: int, used: int) -> Any:
             net[have] = filling[place]
             have += 1
     for number in range(sent):
-        have = send(t, net, have, g.room[SENT, number])
+        have = send(t, net, have, room, g.room[SENT, number])
         if have < 0:
             return DARK
     return node_of(t, g)

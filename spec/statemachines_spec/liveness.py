@@ -4,7 +4,8 @@ A run that never meets one comes, with whatever faults the system allows, to a s
 (`tail`), and ends in a strongly connected part of what can happen then.  Weakly fair: a timer that stays set fires, a
 message that stays in flight is handed over, an input that stays possible happens.  A part is fair if each event that
 is possible in all of it is taken in it; then a run may visit all of it for ever.  A state with nothing left to do is
-such a part by itself.  A fair part in which an obligation is open all the time is a violation.
+such a part by itself.  If an obligation that is open in a reachable state stays open up to a fair part, and all over
+it, it is violated.
 
 Nothing is claimed about a part that a run can only leave to where nobody knows: a step beyond the bounds, a timer with
 a budget that does not say when it is due (`system.Due`).  It is counted, and no violation.
@@ -69,7 +70,8 @@ def live(
     room: int | None = None,
     progress: Progress | None = None,
 ) -> list[Live]:
-    """Judge every obligation.  `room`: messages in flight without faults (as many as the system has, and two at least).
+    """Judge every obligation.  `room`: messages in flight without faults, answers not counted (as many as the
+    system has, and two at least).
 
     Raises `TooLarge`, a `ConfigurationError`, for a system with more than `states_max` states.
     """
@@ -123,14 +125,14 @@ def judged(graph: Graph, one: Eventually, progress: Progress | None = None) -> L
 
 
 def worst_parts(graph: Graph, is_open: Sequence[int]) -> tuple[Any, Any]:
-    """By node, the number of its part if it is open and a fair run can stay in it (else 0); how many parts there are,
-    how many of those are fair, and of how many nothing can be said."""
+    """By node, the number of its part if a fair run can stay in it (else 0); how many parts there are, how many of
+    those are fair, and of how many nothing can be said.  Parts of what reachable states lead to over open ones."""
     nodes, events = graph.count, len(graph.entries.envelopes)
     by_node = [graph.zeros(nodes) for _ in range(6)]
     by_event = [graph.zeros(events, -1), *(graph.zeros(events) for _ in range(4))]
     worst, tally = graph.zeros(nodes), graph.zeros(3)
     space = parts.Space(*by_node, *by_event)
-    ordered = graph.run(parts.split, graph.first, graph.target, is_open, space)
+    ordered = graph.run(parts.split, graph.first, graph.target, is_open, len(graph.depth), space)
     graph.run(parts.judge, graph.first, graph.target, graph.event, ordered, worst, tally, space)
     return worst, tally
 

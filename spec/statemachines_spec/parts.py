@@ -57,11 +57,11 @@ def plain(function: F) -> F:
 
 
 @compiled
-def split(first: Any, target: Any, is_open: Any, s: Any) -> int:
-    """Every strongly connected part of the open nodes (Tarjan, without recursion) into `number` and `order`, those that
-    others lead to first.  How many nodes are open."""
+def split(first: Any, target: Any, is_open: Any, roots: int, s: Any) -> int:
+    """Every strongly connected part of what the first `roots` nodes lead to, over open nodes only (Tarjan, without
+    recursion), into `number` and `order`, those that others lead to first.  How many nodes that are."""
     met, made, ordered = 0, 0, 0
-    for root in range(len(is_open)):
+    for root in range(roots):
         if is_open[root] == 0 or s.number[root] != 0:
             continue
         met += 1

@@ -45,9 +45,10 @@ class Tail(Moves):
     """The transitions without faults, one state at a time.  `target` None: nobody knows where it leads."""
 
     def __init__(self, entries: Entries, room: int | None = None) -> None:
-        """`room`: messages in flight, at most; without it as many as the system has, and two at least."""
-        room = max(entries.system.network.in_flight, ROOM if room is None else room)
-        super().__init__(entries, replace(entries.system.network, in_flight=min(room, IN_FLIGHT_MAX), lossy=False))
+        """`room`: messages in flight beyond which nothing is sent but in answer to one of them; without it as many as
+        the system has, and two at least."""
+        super().__init__(entries, replace(entries.system.network, in_flight=IN_FLIGHT_MAX, lossy=False))
+        self.room = min(IN_FLIGHT_MAX, max(entries.system.network.in_flight, ROOM if room is None else room))
         self._dues = [(one, one.due) for one in entries.system.budgets if one.due is not None]
         self._subjects: dict[tuple[str, Hashable], int] = {}
         self._locals: list[dict[int, Calm]] = [{} for _ in entries.components]
@@ -73,7 +74,7 @@ class Tail(Moves):
                 if one.subject == UNKNOWN:
                     yield Move(Action(Kind.INPUT, one.event, 0), None, 0)
                 elif not one.subject & kept:
-                    yield from self._handle(Kind.INPUT, one.event, state, state[self.net :], FREE)
+                    yield from self._with_room(one.event, state)
         messages = state[self.net :]
         for place, message in enumerate(messages):
             if not message:
@@ -81,6 +82,13 @@ class Tail(Moves):
             if not (place and self.hides(messages[place - 1], message)):
                 rest = (*messages[:place], *messages[place + 1 :], 0)
                 yield from self._handle(Kind.DELIVER, message, state, rest, FREE)
+
+    def _with_room(self, event: int, state: State) -> Iterator[Move]:
+        """What comes of something that happens by itself: no more messages than there is room for."""
+        used = sum(message > 0 for message in state[self.net :])
+        for move in self._handle(Kind.INPUT, event, state, state[self.net :], FREE):
+            fits = move.target is None or not any(move.target[self.net + max(self.room, used) :])
+            yield move if fits else Move(move.action, None, 0)
 
     # -- what budgets say ---------------------------------------------------------------------------------------
 

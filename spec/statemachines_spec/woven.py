@@ -192,7 +192,7 @@ class Loom:
         network = self.tail.network
         inputs, subjects, local, kept = self._locals()
         entry, pool = self._entries()
-        shape = [self.tail.width, network.in_flight, network.ordered, network.duplicating]
+        shape = [self.tail.width, network.in_flight, network.ordered, network.duplicating, self.tail.room]
         envelopes = range(len(self.entries.envelopes))
         carried = [self.tail.carried(number) for number in envelopes]
         message = list(zip(self.entries.dest, self.entries.channel, self.entries.lossy, strict=True))

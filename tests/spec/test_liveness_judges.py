@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from statemachines.kernel import Event, Message, TimerFired
 from statemachines_spec.actor import Actor, Envelope, Reaction
 from statemachines_spec.liveness import live
-from statemachines_spec.network import Network
+from statemachines_spec.network import IN_FLIGHT_MAX, Network
 from statemachines_spec.property import Eventually, View
 from statemachines_spec.system import Budget, Due, System
 
@@ -139,7 +139,8 @@ class Judge:
         sends = list(reaction.sends)
         if network.duplicating:
             sends = [one for one in dict.fromkeys(sends) if one not in messages]
-        room = network.in_flight - len(messages)
+        answers = calm and envelope.sender
+        room = (IN_FLIGHT_MAX if answers else network.in_flight) - len(messages)
         if len(sends) <= room:
             return [(locals_after, left, self.placed((*messages, *sends)))]
         if calm or not network.lossy:
@@ -205,8 +206,10 @@ class Judge:
             for _, target in links[world]
             if target is not None and is_open(target)
         )
+        begun = {(local, (), messages) for local, _, messages in reached} & set(graph)
+        led_to = begun.union(*(nx.descendants(graph, world) for world in begun))
         unknown, held = 0, True
-        for part in nx.strongly_connected_components(graph):
+        for part in nx.strongly_connected_components(graph.subgraph(led_to)):
             always = set.intersection(*({envelope for envelope, _ in links[world]} for world in part))
             inside = {envelope for world in part for envelope, target in links[world] if target in part}
             leading = {envelope for world in part for envelope, target in links[world] if target is not None}
