@@ -51,8 +51,8 @@ FIELDS, AFTER, SENDS, FRESH, QUEUE, BEFORE = range(6)
 among them, the events of one transition, local states before each of them."""
 
 EVENT, ENTRY, SPENDS, GONE = range(4)
-"""Columns of the list of moves: event (0: a message is lost), number of its entry (0: to be looked up; -1: missing),
-budget it spends (-1: none), place of the message (ALL: none)."""
+"""Columns of the list of moves: event (0: a message is lost), its entry (0: to be looked up; -1: missing), budget that
+is spent (-1: none), place of the message (ALL: none)."""
 
 ALL, REST, WHOLE, NEXT, SOUGHT = range(IN_FLIGHT_MAX, IN_FLIGHT_MAX + 5)
 """Rows of `parts`, each two words and a digest: before ALL, by place, the network without its message; ALL of the

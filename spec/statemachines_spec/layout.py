@@ -32,9 +32,13 @@ class Layout:
         self.words = 2 if used[1] else 1
 
     def grown(self, largest: Sequence[int]) -> Layout:
-        """This layout, or one with room for these values of the fields."""
+        """This layout, or one with room for these values of the fields.  What grows gets a bit to spare where that
+        costs no second word: whoever holds states has to pack all of them anew each time."""
         wanted = [max(bits, value.bit_length()) for bits, value in zip(self.bits, largest, strict=True)]
-        return self if tuple(wanted) == self.bits else Layout(wanted)
+        if tuple(wanted) == self.bits:
+            return self
+        spare = [bits + (bits > before) for bits, before in zip(wanted, self.bits, strict=True)]
+        return Layout(spare if sum(spare) <= WORD_BITS else wanted)
 
     def pack(self, state: Sequence[int]) -> tuple[int, ...]:
         """The words of a state."""
