@@ -20,9 +20,9 @@ from statemachines_spec.actor import Crash, Pause
 from statemachines_spec.network import Network
 from statemachines_spec.property import Eventually
 from statemachines_spec.subscriptions import properties
-from statemachines_spec.subscriptions.consumer import Consumer
+from statemachines_spec.subscriptions.consumer import FILTER, Consumer
 from statemachines_spec.subscriptions.delivering import SYSTEMS as DELIVERING
-from statemachines_spec.subscriptions.delivering import with_sessions
+from statemachines_spec.subscriptions.delivering import acknowledging, with_sessions
 from statemachines_spec.subscriptions.leader_host import STORE_TIMERS, LeaderHost
 from statemachines_spec.subscriptions.orders import ORDERS
 from statemachines_spec.subscriptions.stores import Store, declared, streams
@@ -52,6 +52,8 @@ class Setting(msgspec.Struct, frozen=True):
     at_delivery: bool = False
     fetches_wait: bool = False
     losses: int = 0
+    leases_hold: bool = False
+    filter: str = FILTER
     disconnects: int = 0
     network: Network = Network(1)
     lives: int = 1
@@ -104,7 +106,7 @@ def obligations_of(made: System) -> tuple[Eventually, ...]:
     """What must be met sooner or later in a system of these actors."""
     consumers = [actor.name for actor in made.actors if isinstance(actor, Consumer)]
     hosts = [actor.name for actor in made.actors if isinstance(actor, LeaderHost)]
-    return properties.obligations(consumers, hosts)
+    return (*properties.obligations(consumers, hosts), *acknowledging(made))
 
 
 def build(name: str, about: str, setting: Setting, variant: str = "settled", without: tuple[str, ...] = ()) -> System:
