@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from statemachines.shared_subscriptions import session, stream_store
 from statemachines_spec import counterexample
 from statemachines_spec.explore import explore
+from statemachines_spec.liveness import live
 from statemachines_spec.planted import planted
 from statemachines_spec.replay import replay
 from statemachines_spec.subscriptions.account import bits, prefix
 from statemachines_spec.subscriptions.deliveries import coded, decoded
-from statemachines_spec.subscriptions.systems import system
+from statemachines_spec.subscriptions.delivering import acknowledging
+from statemachines_spec.subscriptions.systems import SYSTEMS, Setting, build, system
 
 PLAIN = {"engine": "plain", "hashing": False}
 
@@ -65,3 +68,47 @@ def test_a_leader_that_begins_at_the_beginning_delivers_what_is_durable_again():
         name, path = broken("next-leader", "S13")
     assert name == "S13 durable"
     assert "durable below 1" in path.legs[-1].turns[-1].before
+
+
+def test_a_store_that_lists_what_does_not_match_is_found(monkeypatch):
+    monkeypatch.setattr(stream_store, "matches", lambda topic_filter, topic: True)
+    name, path = broken("filtered", "S12")
+    assert name == "S12"
+    assert path.legs[-1].turns[-1].envelope.event.stream == "0.0/b"
+
+
+def test_the_same_message_twice_under_one_grant_breaks_s13_and_s14(monkeypatch):
+    told = session.told
+
+    def wrong(record, event, now_ns):
+        """The message is put back after it was handed over."""
+        record, effects = told(record, event, now_ns)
+        key = session.reading_key(event.owner, event.stream)
+        reading = replace(record.readings[key], delivered=event.first, waiting=True)
+        return replace(record, readings=record.readings.set(key, reading), to_take=record.to_take.push(key)), effects
+
+    monkeypatch.setattr(session, "told", wrong)
+    assert broken("faultless", "S13")[0] == "S13"
+    assert broken("faultless", "S14")[0] == "S14"
+
+
+def test_a_copy_of_an_old_grant_breaks_s14_or_s5():
+    with planted("late-grant-installs"):
+        one = judged("faultless", "S5", "S13", "S14", size="ci")
+        assert not explore(one, hashing=False).held
+
+
+def test_every_message_is_acknowledged_at_last():
+    """With one consumer; `gapless check --system answered --live` asks the same of two."""
+    _, sizes = SYSTEMS["answered"]
+    one = build("answered", "", replace(Setting(), **sizes["small"] | {"consumers": 1, "offsets": 2}))
+    (result,) = live(one, acknowledging(one))
+    assert result.held
+    assert result.open_states > 50
+
+
+def test_a_session_that_never_says_what_is_acknowledged_leaves_messages_for_ever(monkeypatch):
+    monkeypatch.setattr(session, "report", lambda reading: ())
+    one = system("answered", "small")
+    (result,) = live(one, acknowledging(one))
+    assert not result.held

@@ -64,11 +64,12 @@ class AccountLocal(msgspec.Struct, frozen=True, gc=False):
 
 
 class Account(Observer):
-    """The books over `streams`."""
+    """The books over `streams`; `published`: the messages of each that somebody is to acknowledge."""
 
-    def __init__(self, streams: tuple[str, ...]) -> None:
+    def __init__(self, streams: tuple[str, ...], published: tuple[int, ...]) -> None:
         super().__init__(ACCOUNT)
         self.streams = streams
+        self.published = published
 
     def initial(self) -> AccountLocal:
         nothing = (0,) * len(self.streams)

@@ -196,11 +196,12 @@ def declared(consumers: Streams) -> tuple[Always, ...]:
 
 
 def happening(
-    consumers: Streams, streams: Streams, offsets: int, *, commits: bool, ended: bool, acks: bool
+    consumers: Streams, streams: Streams, published: tuple[int, ...], *, commits: bool, ended: bool, acks: bool
 ) -> tuple[Sometimes, ...]:
     """Against empty models: messages are delivered, acknowledged, committed; streams end."""
+    offsets = max(published)
     base = acknowledged(streams, offsets)
-    everything = coded((offsets for _ in streams), offsets)
+    everything = coded(published, offsets)
     found = [Sometimes("all acknowledged", "everything published is", (base,), lambda code: code == everything)]
     store = View(GROUP_STORE, base.size, lambda local: coded(claimed_by_store(streams)(local), offsets))
     if commits:
@@ -315,9 +316,9 @@ def topic_matches(topic_filter: str, topic: str) -> bool:
     return topic_filter in ("#", topic)
 
 
-def obligations(streams: Streams, offsets: int) -> tuple[Eventually, ...]:
+def obligations(streams: Streams, published: tuple[int, ...]) -> tuple[Eventually, ...]:
     """L5."""
-    base = acknowledged(streams, offsets)
-    everything = coded((offsets for _ in streams), offsets)
+    base = acknowledged(streams, max(published))
+    everything = coded(published, max(published))
     text = "every published message is acknowledged"
     return (Eventually("L5", text, (base,), lambda code: code != everything),)

@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from statemachines.kernel import Event
+from statemachines.kernel import Event, Map
 from statemachines.shared_subscriptions.borrower import OnDisconnect
+from statemachines.shared_subscriptions.group_store import Stored, record_key
 from statemachines.shared_subscriptions.stream_store import SERVICE as STREAM_STORE
 from statemachines.shared_subscriptions.stream_store import Rotate, StreamStore
 from statemachines_spec.actor import Actor
 from statemachines_spec.network import Network
-from statemachines_spec.property import Property
+from statemachines_spec.property import Eventually, Property
 from statemachines_spec.subscriptions import deliveries
 from statemachines_spec.subscriptions.account import Account
-from statemachines_spec.subscriptions.consumer import FILTER, Consumer
+from statemachines_spec.subscriptions.consumer import FILTER, GROUP, Consumer
+from statemachines_spec.subscriptions.deliveries import topic_matches
 from statemachines_spec.subscriptions.leader_host import LeaderHost
 from statemachines_spec.subscriptions.session_consumer import SessionConsumer, Unheard
 from statemachines_spec.subscriptions.stores import Store, declared, streams
@@ -43,10 +45,12 @@ def with_sessions(made: System, setting: Setting, variant: str) -> System:
     hosts = tuple(actor.name for actor in made.actors if isinstance(actor, LeaderHost))
     topics = tuple("abcdefgh"[: setting.topics])
     held = tuple(f"0.0/{topic}" for topic in topics)
+    kept = [one for one in made.properties if setting.filter == FILTER or one.name != "both deliver"]
+    published = tuple(setting.offsets * topic_matches(setting.filter, topic) for topic in topics)
     return replace(
         made,
-        actors=(*(_whole(actor, topics, setting, variant) for actor in made.actors), Account(held)),
-        properties=(*made.properties, *properties(consumers, hosts, held, setting)),
+        actors=(*(_whole(actor, topics, setting, variant) for actor in made.actors), Account(held, published)),
+        properties=(*kept, *properties(consumers, hosts, held, published, setting)),
         budgets=(*made.budgets, *budgets(setting)),
         bounds=made.bounds | bounds(setting),
     )
@@ -63,8 +67,9 @@ def _whole(actor: Actor, topics: tuple[str, ...], setting: Setting, variant: str
             pings=actor.pings,
             offsets=actor.offsets,
             faults=(*actor.faults, *((OnDisconnect,) if setting.disconnects else ())),
-            silent=tuple(sorted(actor.silent)),
-            group=declared(configuration(variant)),
+            silent=(*sorted(actor.silent), *(("lease",) if setting.leases_hold else ())),
+            group=_group(setting, variant),
+            topic_filter=setting.filter,
             buffer=setting.buffer,
             at_delivery=setting.at_delivery,
             fetches_wait=setting.fetches_wait,
@@ -75,11 +80,29 @@ def _whole(actor: Actor, topics: tuple[str, ...], setting: Setting, variant: str
         if setting.ended:
             state, _ = StreamStore(1).apply(state, Rotate(0), 0)
         return Store(actor.service, at_once=actor.at_once, state=state)
+    if isinstance(actor, Store) and setting.filter != FILTER:
+        actor.state = _group(setting, variant)
     return actor
 
 
+def _group(setting: Setting, variant: str) -> Map[str, Stored]:
+    """A group store that knows the group of this filter."""
+    key, wanted = (record_key(GROUP, one, "properties") for one in (FILTER, setting.filter))
+    return Map({wanted: declared(configuration(variant))[key]})
+
+
+def acknowledging(made: System) -> tuple[Eventually, ...]:
+    """L5, where there is an account."""
+    accounts = (actor for actor in made.actors if isinstance(actor, Account))
+    return tuple(each for one in accounts for each in deliveries.obligations(one.streams, one.published))
+
+
 def properties(
-    consumers: tuple[str, ...], hosts: tuple[str, ...], held: tuple[str, ...], setting: Setting
+    consumers: tuple[str, ...],
+    hosts: tuple[str, ...],
+    held: tuple[str, ...],
+    published: tuple[int, ...],
+    setting: Setting,
 ) -> Iterator[Property]:
     """What is judged besides."""
     offsets = setting.offsets
@@ -88,13 +111,13 @@ def properties(
     yield from deliveries.no_loss(consumers, hosts, held, offsets, setting.ended)
     yield from deliveries.ended_not_granted(hosts, held)
     yield from deliveries.happening(
-        consumers, held, offsets, commits=setting.roots > 0, ended=setting.ended, acks=not setting.at_delivery
+        consumers, held, published, commits=setting.roots > 0, ended=setting.ended, acks=not setting.at_delivery
     )
     if setting.consumers > 1 and not setting.at_delivery:
         yield deliveries.sometimes_in_hand(consumers)
     if any((setting.crashes, setting.timeouts, setting.pauses, setting.leader_crashes, setting.disconnects)):
         yield from deliveries.redelivered(consumers, held, offsets)
-    yield from deliveries.over_deliveries(held, dict.fromkeys(consumers, FILTER))
+    yield from deliveries.over_deliveries(held, dict.fromkeys(consumers, setting.filter))
     yield deliveries.END_ABSORBS
 
 
@@ -113,7 +136,8 @@ def bounds(setting: Setting) -> dict[str, str]:
     pings = f"{setting.pings} pings each" if setting.pings else "as many pings as they like"
     return {
         "streams": f"{setting.topics}, {setting.offsets} messages in each"
-        + (", then it ends" if setting.ended else ""),
+        + (", then it ends" if setting.ended else "")
+        + (f"; only topic {setting.filter} is subscribed to" if setting.filter != FILTER else ""),
         "borrowers": f"{setting.lives} for each consumer, {pings}",
         "sessions": f"fetch at most {setting.buffer} ahead"
         + (", answered later" if setting.fetches_wait else ", answered at once"),
@@ -151,6 +175,18 @@ SYSTEMS: dict[str, tuple[str, tuple[dict[str, Any], dict[str, Any], dict[str, An
             },
             {"consumers": 2},
             {"network": Network(2)},
+        ),
+    ),
+    "filtered": (
+        "streams of two topics, and a subscription to one of them",
+        (READING | {"topics": 2, "filter": "a"}, {"network": Network(2), "timeouts": 1, "pings": 2}, {"offsets": 3}),
+    ),
+    "answered": (
+        "nothing is lost: small enough to ask whether every message is acknowledged at last",
+        (
+            READING | {"offsets": 1, "leases_hold": True, "network": Network(2, lossy=False)},
+            {"offsets": 2, "topics": 2, "network": Network(4, lossy=False)},
+            {"network": Network(5, lossy=False)},
         ),
     ),
     "fire-and-forget": (

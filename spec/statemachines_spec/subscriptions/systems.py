@@ -22,9 +22,9 @@ from statemachines_spec.network import Network
 from statemachines_spec.party import LateFiring
 from statemachines_spec.property import Eventually, Property
 from statemachines_spec.subscriptions import agreement, claims, election, generations, properties, settling, stores
-from statemachines_spec.subscriptions.consumer import Consumer
+from statemachines_spec.subscriptions.consumer import FILTER, Consumer
 from statemachines_spec.subscriptions.delivering import SYSTEMS as DELIVERING
-from statemachines_spec.subscriptions.delivering import with_sessions
+from statemachines_spec.subscriptions.delivering import acknowledging, with_sessions
 from statemachines_spec.subscriptions.due import DUE
 from statemachines_spec.subscriptions.election import CandidateHost
 from statemachines_spec.subscriptions.failing_store import DROPPED, OPEN, REFUSED, SILENT, Fail, FailingStore, Failure
@@ -60,6 +60,8 @@ class Setting(msgspec.Struct, frozen=True):
     at_delivery: bool = False
     fetches_wait: bool = False
     losses: int = 0
+    leases_hold: bool = False
+    filter: str = FILTER
     disconnects: int = 0
     network: Network = Network(1)
     lives: int = 1
@@ -134,7 +136,7 @@ def obligations_of(made: System) -> tuple[Eventually, ...]:
     consumers = tuple(actor for actor in made.actors if isinstance(actor, Consumer))
     hosts = tuple(actor.name for actor in made.actors if isinstance(actor, LeaderHost))
     obligations = properties.obligations([one.name for one in consumers], hosts)
-    return (*obligations, *settling.obligations(consumers, hosts))
+    return (*obligations, *settling.obligations(consumers, hosts), *acknowledging(made))
 
 
 def build(name: str, about: str, setting: Setting, variant: str = "settled", without: tuple[str, ...] = ()) -> System:
