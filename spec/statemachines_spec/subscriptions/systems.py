@@ -231,7 +231,8 @@ def _host(number: int, setting: Setting, variant: str) -> LeaderHost:
         "claim_end": setting.claims_age and not setting.renews,
         "commit": setting.roots > 0,
         "idle": setting.idles,
-        "renew": failing or bool(setting.script),
+        # A request that is never answered keeps numbers from beginning anew, and listings would count on for ever.
+        "renew": (failing and not setting.silences) or bool(setting.script),
         "recheck": failing,
         "heartbeat": failing,
     }
