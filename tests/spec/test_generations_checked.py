@@ -25,7 +25,7 @@ def explored(name, **changes):
     """A small system in this process; `changes` of its setting."""
     about, sizes = SYSTEMS[name]
     setting = replace(Setting(), **{**sizes["small"], **changes})
-    return explore(build(name, about, setting), engine="plain", hashing=False)
+    return explore(build(name, about, setting), engine="compiled", hashing=False)
 
 
 def test_every_stream_that_a_script_makes_is_known_beforehand():
@@ -83,7 +83,7 @@ def test_a_leader_that_leaves_a_vanished_stream_with_its_owner_is_found():
 
 
 def test_the_store_fails_in_every_way():
-    assert explored("store-failures", silences=True, epochs=1, leaders=1).held
+    assert explored("store-failures", silences=True, offsets=0, roots=1, lives=1, epochs=1, leaders=1).held
 
 
 def test_a_renewed_claim_that_is_thrown_away_is_not_what_the_store_has():

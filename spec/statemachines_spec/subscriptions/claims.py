@@ -38,6 +38,16 @@ def doubts(hosts: Iterable[str]) -> tuple[Property, ...]:
     return (Sometimes("in doubt", "a leader is about to find out whether a commit happened", views, _any),)
 
 
+def goes_on(hosts: Iterable[str]) -> Sometimes:
+    """Against a model of one leader only: another one serves after the first."""
+    views = tuple(View(host, 2, _is_later) for host in hosts)
+    return Sometimes("another leader", "a leader of a later epoch has given a stream to a member", views, _any)
+
+
+def _is_later(local: HostLocal) -> int:
+    return int(local.party is not None and local.party.record.epoch > 1 and bool(local.party.record.assignments))
+
+
 def _any(*each: int) -> bool:
     return any(each)
 

@@ -46,6 +46,7 @@ class Setting(msgspec.Struct, frozen=True):
     `roots` batches are committed after a claim was taken (0: none is, and no progress becomes durable);
     `script`: what the environment does with the stream store (`stores.script`), which lists `page` streams at a time;
     `silences`: a store that fails may not even answer; `renews`: a leader renews its claim in time while it lives;
+    `idles`: a leader without members gives its claim up;
     `lives` borrowers each consumer makes, `pings` each of them sends; `registrations`, `grants`, `epochs` of leaders;
     `host_lives` of a leader host and `leaders` it starts in each; faults: how often all together.
     """
@@ -86,6 +87,7 @@ class Setting(msgspec.Struct, frozen=True):
     store_failures: int = 0
     silences: bool = False
     renews: bool = False
+    idles: bool = False
     halts: int = 0
     late_timers: int = 0
 
@@ -98,11 +100,14 @@ FAULTS: dict[str, tuple[str, str, type[Event]]] = {
     "pauses": ("pause of a consumer", "consumer", Pause),
     "leader_pauses": ("pause of a leader host", "leader", Pause),
     "unsubscribes": ("unsubscribe", "consumer", OnUnsubscribe),
-    "store_failures": ("failed request to the group store", "group_store", Fail),
+    "store_failures": ("request that a store fails", "", Fail),
     "halts": ("orderly stop of a leader", "leader", Halt),
     "late_timers": ("firing of a timer that was taken back", "", LateFiring),
 }
 """Field of a setting -> what is printed, whom it happens to, the event."""
+
+REQUESTS_TO_LEAD = 4
+"""A candidate reads the claim, takes it, reads the root and the progress."""
 
 NEWER = ("store_failures", "halts", "late_timers")
 """Faults that are named only in systems that have them."""
@@ -158,7 +163,8 @@ def build(name: str, about: str, setting: Setting, variant: str = "settled", wit
             *((properties.one_leader(leaders),) if setting.hosts > 1 else ()),
             *properties.sometimes_served(names, held),
             *(generations.in_generations(leaders, held) if setting.script else ()),
-            *(claims.knows_store(leaders) if setting.claims_age or setting.store_failures else ()),
+            *(claims.knows_store(leaders) if setting.epochs > 1 else ()),
+            *((claims.goes_on(leaders),) if setting.epochs > 1 else ()),
             *(claims.doubts(leaders) if setting.store_failures else ()),
             *(generations.vanished(leaders) if "drop" in setting.script else ()),
             settling.balanced_at_rest(leaders),
@@ -176,18 +182,20 @@ def build(name: str, about: str, setting: Setting, variant: str = "settled", wit
 
 def _stores(setting: Setting, variant: str, topics: tuple[str, ...]) -> tuple[Store, Store]:
     at_once = not setting.asks_travel
-    options: dict[str, Any] = {
+    group: dict[str, Any] = {
         "at_once": at_once,
         "ages": setting.claims_age,
         "state": declared(configuration(variant)),
         "roots": setting.roots,
     }
-    hows = _hows(setting)
-    group = (
-        FailingStore(GroupStore(), hows=hows, **options) if setting.store_failures else Store(GroupStore(), **options)
-    )
     held, script = streams(topics, max(1, setting.offsets)), stores.script(setting.script)
-    return group, Store(StreamStore(1), at_once=at_once, state=held, script=script, page=setting.page)
+    messages: dict[str, Any] = {"at_once": at_once, "state": held, "script": script, "page": setting.page}
+    if not setting.store_failures:
+        return Store(GroupStore(), **group), Store(StreamStore(1), **messages)
+    hows = _hows(setting)
+    unread = tuple(how for how in hows if how in (REFUSED, DROPPED))  # what is only read is carried out in no other way
+    failing = FailingStore(GroupStore(), hows=hows, chain=REQUESTS_TO_LEAD if at_once else 1, **group)
+    return failing, FailingStore(StreamStore(1), hows=unread, **messages)
 
 
 def _resets(setting: Setting, consumers: tuple[Consumer, ...]) -> tuple[Property, ...]:
@@ -249,7 +257,9 @@ def _host(number: int, setting: Setting, variant: str) -> LeaderHost:
     fires = {
         "claim_end": setting.claims_age and not setting.renews,
         "commit": setting.roots > 0,
-        "renew": bool(setting.script),
+        "idle": setting.idles,
+        # A request that is never answered keeps numbers from beginning anew, and listings would count on for ever.
+        "renew": (failing and not setting.silences) or bool(setting.script),
         "recheck": failing,
         "heartbeat": failing,
     }
@@ -394,8 +404,16 @@ SYSTEMS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
             {"topics": 2},
         ),
     ),
+    "idle-stop": (
+        "a leader that nobody needs gives its claim up, and the next one begins at once",
+        _sizes(
+            {"idles": True, "unsubscribes": 1, "roots": 2, "epochs": 2, "leaders": 2, "offsets": 1},
+            {"network": Network(2)},
+            {"unsubscribes": 2, "consumers": 3},
+        ),
+    ),
     "store-failures": (
-        "the group store fails: a request is not carried out, or it is and nobody knows",
+        "a store fails: a request is not carried out, or it is and nobody knows",
         _sizes(
             {
                 "store_failures": 1, "claims_age": True, "consumers": 1, "offsets": 1, "roots": 2, "epochs": 2,
