@@ -95,6 +95,8 @@ class Deliveries:
             else:
                 self._judge.broken("S5", f"{consumer.life} delivers {stream} without a leader")
             return None
+        if self._exclusive and not borrower.record.leased:
+            self._judge.broken("S5", f"{consumer.life} delivers {stream} after the end of its lease")
         owner = self._owner.get(stream)
         key = (consumer.life, link.leader, event.grant)
         if owner is not None and owner.key() == key:
