@@ -292,7 +292,6 @@ class Register(msgspec.Struct, frozen=True):
         (7, 7),
         (None, None),
     ],
-    ids=str,
 )
 def test_names_are_replaced_wherever_they_stand(value, expected):
     assert renamed(value, SWAP) == expected
