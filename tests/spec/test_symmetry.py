@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import msgspec
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from symmetric_system import KINDS, NUMBERS, Rule, Sending, peers
+from msgspec.structs import replace
+from symmetric_system import KINDS, NUMBERS, PeerLocal, Rule, Sending, Step, peers
 
+from statemachines.kernel import ConfigurationError, Map
+from statemachines_spec.actor import Envelope
+from statemachines_spec.direct import search
 from statemachines_spec.entries import Entries
 from statemachines_spec.explore import COMPLETE, VIOLATED, explore
 from statemachines_spec.moves import Moves
 from statemachines_spec.network import Network
+from statemachines_spec.order import Order
 from statemachines_spec.path import follow
 from statemachines_spec.plain import PlainWalker
+from statemachines_spec.property import Always, Stepwise, View
+from statemachines_spec.symmetry import Asymmetric, Symmetry, one_after_another, renamed, renamings
 
 STATES_MAX = 3_000
 
@@ -73,7 +82,7 @@ def walked(entries):
     return [walker.state(index) for index in range(walker.count)]
 
 
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(systems)
 def test_exactly_one_state_of_every_orbit_is_explored(drawn):
     entries = Entries(peers(**drawn, properties=()))
@@ -89,7 +98,7 @@ def test_exactly_one_state_of_every_orbit_is_explored(drawn):
     assert (result.states, result.stand_for) == (len(kept), len(seen))
 
 
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(systems)
 def test_the_verdicts_are_those_of_the_full_search(drawn):
     """The shortest run to what breaks is as long, can be followed, and breaks the same."""
@@ -110,7 +119,7 @@ def test_the_verdicts_are_those_of_the_full_search(drawn):
         assert (again.broken, again.last) == (full.path.broken, reduced.path.last)
 
 
-@settings(max_examples=25, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, suppress_health_check=list(HealthCheck))
 @given(systems)
 def test_both_walkers_agree_with_symmetry(drawn):
     plain, compiled = (
@@ -121,3 +130,182 @@ def test_both_walkers_agree_with_symmetry(drawn):
     for field in COUNTED:
         assert getattr(plain, field) == getattr(compiled, field), field
     assert plain.path == compiled.path
+
+
+# -- what is refused ------------------------------------------------------------------------------------------------
+
+CHATTY = {
+    **{(n, taken, kind): Rule(n) for n in range(NUMBERS) for taken in ("Step", "Word") for kind in range(KINDS)},
+    (0, "Step", 0): Rule(1, sends=(Sending(0, "hub", "me"),)),
+    (1, "Step", 1): Rule(2, sends=(Sending(1, "all others", "me"),)),
+    (1, "Word", 1): Rule(0, friend="sender"),
+    (0, "Word", 0): Rule(1, friend="about"),
+}
+HUB = {**CHATTY, (0, "Word", 0): Rule(1, friend="sender", sends=(Sending(1, "all others", "sender"),))}
+
+
+def chatty(**other):
+    return peers(CHATTY, HUB, **{"network": Network(1, duplicating=False), **other})
+
+
+def four():
+    """Four peers that say little."""
+    return peers({**CHATTY, (1, "Step", 1): Rule(0)}, CHATTY, Network(1, lossy=False), count=4, properties=())
+
+
+def refused(system):
+    """What the error says."""
+    with pytest.raises(Asymmetric) as error:
+        explore(system, engine="plain")
+    return str(error.value)
+
+
+@settings(max_examples=12, suppress_health_check=list(HealthCheck))
+@given(st.sampled_from(sorted(CHATTY)), st.integers(0, NUMBERS - 1), st.sampled_from(("", "about")), st.booleans())
+def test_one_peer_with_a_rule_of_its_own_is_refused_or_nothing_ever_follows_from_it(cell, n, friend, waits):
+    """Refused with the pair that takes the rule; only where none ever does (or the rule is the same) it is not."""
+    odd = chatty(odd={cell: Rule(n, friend=friend, waits=waits)}, properties=())
+    entries = Entries(odd.in_full())
+    explore(odd.in_full(), engine="plain", entries=entries)
+    taken = {
+        (entries.components[entries.dest[event]].locals[local].n, type(one).__name__, one.kind)
+        for event, local in entries.pairs
+        if entries.dest[event] != entries.place["hub"] and hasattr(one := entries.envelopes[event].event, "kind")
+    }
+    mine, usual = Rule(n, friend=friend, waits=waits), CHATTY[cell]
+    same = mine == usual or (mine.n, mine.waits, usual.sends, cell[1]) == (usual.n, False, (), "Step")
+    if same or cell not in taken:  # who has no friend yet, or takes no word, may be told to keep one
+        assert explore(odd, engine="plain").ended == COMPLETE
+        return
+    assert "takes" in refused(odd)
+
+
+def test_an_entry_that_differs_is_named_with_both_results():
+    text = refused(chatty(odd={(0, "Step", 0): Rule(2)}))
+    assert "p1 takes Step(kind=0)" in text
+    assert "and p3 takes Step(kind=0)" in text
+    assert "renamed, the first comes to (PeerLocal(n=1, friend='')), sends Word(kind=0, about='p3') to hub" in text
+    assert "the second comes to (PeerLocal(n=2, friend=''))" in text
+    assert "renamed, n: 1, not 2" in text
+
+
+def test_an_event_that_only_one_waits_with_is_named():
+    assert "the second comes to nothing, it waits" in refused(chatty(odd={(0, "Step", 0): Rule(waits=True)}))
+
+
+def test_a_deadline_order_of_one_peer_alone_is_refused():
+    first = Order(
+        "p1 first",
+        "a relation",
+        lambda actor, local: "p1" if actor == "p1" and local.n == 0 else None,
+        lambda actor, local, event: actor if isinstance(event, Step) and actor != "p1" else None,
+        lambda pending, waiting: True,
+    )
+    assert "the deadline orders change where" in refused(replace(chatty(), orders=(first,)))
+
+
+def test_a_view_that_knows_a_name_is_refused():
+    views = tuple(View(name, 2, lambda local: int(local.friend == "p1")) for name in ("p1", "p2", "p3"))
+    known = Always("nobody knows p1", "", views, lambda *on: not any(on))
+    assert "the properties do not see the same of" in refused(chatty(properties=(known,)))
+
+
+def test_a_property_that_tells_its_views_apart_is_refused():
+    views = tuple(View(name, NUMBERS, lambda local: local.n) for name in ("p1", "p2", "p3"))
+    assert "changes its verdict" in refused(chatty(properties=(Always("p1 leads", "", views, lambda a, *on: a == 0),)))
+    other = Always("p1 alone", "", views[:1], lambda one: one < 2)
+    assert "reads p1 and not p2" in refused(chatty(properties=(other,)))
+    coarse = (View("p1", 2, lambda local: int(local.n > 0)), *views[1:])
+    assert "differ in size" in refused(chatty(properties=(Always("sizes", "", coarse, lambda *on: True),)))
+
+
+def test_a_step_property_of_one_peer_alone_is_refused():
+    mine = Stepwise("p1 stays", "", lambda actor, before, event, after: actor != "p1" or after.n < 2)
+    assert "breaks step property 2" in refused(chatty(properties=(mine,)))
+
+
+def test_a_renaming_that_is_none_is_refused():
+    def forgetful(value, names):
+        """Everybody's friend becomes p1."""
+        after = renamed(value, names)
+        return replace(after, friend="p1") if getattr(after, "friend", "") else after
+
+    assert refused(replace(chatty(), symmetries=(Symmetry(("p1", "p2", "p3"), forgetful),)))
+
+
+def test_at_most_four_may_change_places():
+    result = explore(four(), engine="plain")
+    assert result.states < result.stand_for == explore(four().in_full(), engine="plain").states
+    with pytest.raises(ConfigurationError, match="120"):
+        explore(chatty(count=5), engine="plain")
+    with pytest.raises(ConfigurationError, match="twice"):
+        explore(replace(chatty(), symmetries=(Symmetry(("p1", "p2")), Symmetry(("p2", "p3")))), engine="plain")
+
+
+def test_a_part_of_them_may_change_places_while_another_does_not():
+    """p3 has a rule of its own; the other two are alike."""
+    odd = chatty(odd={(0, "Step", 0): Rule(2)}, properties=())
+    reduced = explore(replace(odd, symmetries=(Symmetry(("p1", "p2")),)), engine="plain")
+    assert reduced.states < reduced.stand_for == explore(odd.in_full(), engine="plain").states
+
+
+def test_two_sets_of_equals_change_places_each_for_itself():
+    two = (Symmetry(("p1", "p2")), Symmetry(("p3", "p4")))
+    results = [explore(replace(four(), symmetries=two), engine=engine) for engine in ("plain", "compiled")]
+    assert len({(one.states, one.stand_for, one.edges) for one in results}) == 1
+    assert results[0].states < results[0].stand_for == explore(four().in_full(), engine="plain").states
+
+
+def test_the_plainest_search_counts_what_they_stand_for():
+    assert explore(chatty(properties=()), engine="plain").stand_for == search(chatty(properties=()), 10**6).states
+
+
+# -- renaming -------------------------------------------------------------------------------------------------------
+
+SWAP = {"p1": "p2", "p2": "p1"}
+
+
+class Register(msgspec.Struct, frozen=True):
+    """Keeps names sorted."""
+
+    names: tuple[str, ...]
+
+    def renamed(self, names):
+        return Register(tuple(sorted(renamed(self.names, names))))
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("p1", "p2"),
+        ("p1~3/4", "p2~3/4"),
+        ("p12", "p12"),
+        ("0.0/p1", "0.0/p1"),
+        (("p1", ("p3", "p2~1/1")), ("p2", ("p3", "p1~1/1"))),
+        (Map({"p1": 1, "p3": "p1"}), Map({"p2": 1, "p3": "p2"})),
+        (frozenset({"p1"}), frozenset({"p2"})),
+        ({"p1": ["p2"]}, {"p2": ["p1"]}),
+        (PeerLocal(1, "p2"), PeerLocal(1, "p1")),
+        (Envelope("p1~1/1", "hub", Step(1)), Envelope("p2~1/1", "hub", Step(1))),
+        (Register(("p1", "p3")), Register(("p2", "p3"))),
+        (Register(("p2", "p3")), Register(("p1", "p3"))),
+        (7, 7),
+        (None, None),
+    ],
+)
+def test_names_are_replaced_wherever_they_stand(value, expected):
+    assert renamed(value, SWAP) == expected
+    assert renamed(expected, SWAP) == value
+
+
+def test_what_holds_no_name_stays_the_same_object():
+    value = PeerLocal(1, "p3")
+    assert renamed(value, SWAP) is value
+
+
+def test_renamings_are_all_permutations_and_closed():
+    them = renamings((Symmetry(("a", "b", "c")),))
+    after = one_after_another(them)
+    assert len({tuple(one.names.items()) for one in them}) == 6
+    assert after[0] == tuple(range(6)) == tuple(row[0] for row in after)
+    assert all(sorted(row) == list(range(6)) for row in after)
