@@ -89,7 +89,7 @@ class Deliveries:
         stream = event.stream
         borrower = consumer.host.nodes.get(event.owner)
         link = None if borrower is None else borrower.record.link
-        if link is None:
+        if borrower is None or link is None:
             if consumer.host.recreated or borrower is None:
                 self._judge.broken("S11", f"{consumer.life} delivers {stream} under a borrower that is gone")
             else:
