@@ -165,7 +165,7 @@ class CompiledWalker:
         """How many states these stand for, with symmetry; 0 without."""
         if self.entries.orbits is None:
             return 0
-        return int(kernel.stand_for(self._tables(), self.states, self.count, self.room))
+        return int(kernel.stand_for(self._tables(), self._space()))
 
     def _end_of_level(self) -> bool:
         control = self.control
@@ -201,13 +201,16 @@ class CompiledWalker:
         return self._run(self.control, self.found)
 
     def _run(self, control: Any, found: Any) -> int:
-        why: int = kernel.walk(
-            self._tables(), self.states, self.table, self.recent, control, self.missing, self.redo, self.work,
-            self.keys, self.room, self.listed, self.parts, self.sums, found,
-        )  # fmt: skip
+        why: int = kernel.walk(self._tables(), self._space()._replace(control=control, found=found))
         return why
 
-    def _tables(self) -> Any:
+    def _space(self) -> kernel.Space:
+        return kernel.Space(
+            self.states, self.table, self.recent, self.control, self.missing, self.redo, self.work, self.keys,
+            self.room, self.listed, self.parts, self.sums, self.found,
+        )  # fmt: skip
+
+    def _tables(self) -> kernel.Tables:
         return self.mirror.tables(self.layout)
 
     # -- memory -------------------------------------------------------------------------------------------------
@@ -221,7 +224,7 @@ class CompiledWalker:
     def _rebuild(self, places: int) -> None:
         self.table = np.zeros(0, np.uint64)  # the old one is given back before the new one is filled
         self.table = np.zeros(places * self.layout.words, np.uint64)
-        kernel.rebuild(self.states, self.count, self.table, self.keys)
+        kernel.rebuild(self._space(), self.count)
 
     def _widen(self) -> None:
         """Wider fields where numbers no longer fit: every state is packed anew."""
@@ -264,6 +267,4 @@ class CompiledWalker:
             self.states = np.empty((self.states_max + MOVES_MAX, self.layout.words), np.uint64)
         self._rebuild(self.table.size // self.layout.words)
         self.keys[0, : self.layout.words] = self.layout.pack(first)
-        kernel.begin(
-            self._tables(), self.states, self.table, self.recent, self.control, self.keys, self.room, self.found
-        )
+        kernel.begin(self._tables(), self._space())

@@ -108,6 +108,29 @@ class Tables(NamedTuple):
     image_digest: Any
 
 
+class Space(NamedTuple):
+    """What the kernel works in.
+
+    `states`: all so far, packed; `table`: the same, by hash; `recent`: some of them, by hash; `missing`: event and
+    local state of entries asked for; `redo`: states put aside; `work`: states to expand; `keys`: the batch, two
+    words and a place in the table each; `control`, `room`, `moves`, `parts`, `sums`, `found`: by the names above.
+    """
+
+    states: Any
+    table: Any
+    recent: Any
+    control: Any
+    missing: Any
+    redo: Any
+    work: Any
+    keys: Any
+    room: Any
+    moves: Any
+    parts: Any
+    sums: Any
+    found: Any
+
+
 def compiled(**more: Any) -> Callable[[F], F]:
     """Compiled.  Nothing here makes or keeps an array: without reference counts it runs faster, and compiles so too."""
 
@@ -130,11 +153,11 @@ inner = compiled(forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=Tru
 
 
 @inner
-def note(event: int, local: int, control: Any, missing: Any) -> None:
+def note(w: Any, event: int, local: int) -> None:
     """Ask Python for an entry."""
-    missing[control[MISSING], 0] = event
-    missing[control[MISSING], 1] = local
-    control[MISSING] += 1
+    w.missing[w.control[MISSING], 0] = event
+    w.missing[w.control[MISSING], 1] = local
+    w.control[MISSING] += 1
 
 
 @inner
@@ -186,45 +209,45 @@ def unpack(layout: Any, states: Any, index: int, fields: Any) -> None:
 
 
 @inner
-def copy_without(t: Any, room: Any, used: int, gone: int) -> int:
+def copy_without(t: Any, w: Any, used: int, gone: int) -> int:
     """The messages in flight without that in one place (ALL: with all of them) into AFTER; how many."""
     net = t.shape[WIDTH] + t.shape[BUDGETS]
     count = 0
     for place in range(used):
-        room[AFTER, count] = room[FIELDS, net + place]
+        w.room[AFTER, count] = w.room[FIELDS, net + place]
         count += place != gone
     return count
 
 
 @inner
-def take_apart(t: Any, states: Any, index: int, used: int, room: Any, parts: Any) -> None:
+def take_apart(t: Any, w: Any, index: int, used: int) -> None:
     """Fill in the parts of the state in FIELDS."""
     for turn in range(used + 1):
         gone = turn if turn < used else ALL
-        count = copy_without(t, room, used, gone)
-        parts[gone, 0], parts[gone, 1], parts[gone, 2] = network_of(t, room[AFTER], count)
-    parts[WHOLE, 0] = states[index, 0]
-    parts[WHOLE, 1] = states[index, 1] if t.shape[WORDS] == 2 else ZERO
-    parts[REST, 2] = digest_of(t, room[FIELDS])
-    parts[WHOLE, 2] = parts[REST, 2] + parts[ALL, 2]
-    parts[REST, 0] = parts[WHOLE, 0] - parts[ALL, 0]
-    parts[REST, 1] = parts[WHOLE, 1] - parts[ALL, 1]
+        count = copy_without(t, w, used, gone)
+        w.parts[gone, 0], w.parts[gone, 1], w.parts[gone, 2] = network_of(t, w.room[AFTER], count)
+    w.parts[WHOLE, 0] = w.states[index, 0]
+    w.parts[WHOLE, 1] = w.states[index, 1] if t.shape[WORDS] == 2 else ZERO
+    w.parts[REST, 2] = digest_of(t, w.room[FIELDS])
+    w.parts[WHOLE, 2] = w.parts[REST, 2] + w.parts[ALL, 2]
+    w.parts[REST, 0] = w.parts[WHOLE, 0] - w.parts[ALL, 0]
+    w.parts[REST, 1] = w.parts[WHOLE, 1] - w.parts[ALL, 1]
 
 
 @inner
-def emit(t: Any, first: Any, second: Any, value: Any, parts: Any, keys: Any, made: int, sums: Any) -> int:
+def emit(t: Any, w: Any, first: Any, second: Any, value: Any, made: int) -> int:
     """One successor, by its words and digest, into the batch; a full batch takes no more (`walk` notices)."""
     if t.shape[HASHING]:
-        mixed = parts[WHOLE, 2] * SOURCE + value * TARGET
+        mixed = w.parts[WHOLE, 2] * SOURCE + value * TARGET
         mixed ^= mixed >> HALF
         mixed *= MIX
-        sums[EDGE] += mixed ^ mixed >> SIDE
-    if first == parts[WHOLE, 0] and second == parts[WHOLE, 1]:
-        sums[LOOP] += ONE  # it leads back to where it began: nothing to look up
+        w.sums[EDGE] += mixed ^ mixed >> SIDE
+    if first == w.parts[WHOLE, 0] and second == w.parts[WHOLE, 1]:
+        w.sums[LOOP] += ONE  # it leads back to where it began: nothing to look up
         return made
-    if made == keys.shape[0]:
+    if made == w.keys.shape[0]:
         return made
-    keys[made, 0], keys[made, 1] = first, second
+    w.keys[made, 0], w.keys[made, 1] = first, second
     return made + 1
 
 
@@ -245,19 +268,19 @@ def place_in(t: Any, messages: Any, used: int, message: int) -> None:
 
 
 @inner
-def fresh_of(t: Any, room: Any, left: int, sent: int) -> int:
+def fresh_of(t: Any, w: Any, left: int, sent: int) -> int:
     """The messages sent that are new: in a duplicating network a copy of what is there is not."""
-    fresh = room[FRESH]
+    fresh = w.room[FRESH]
     count = 0
     for number in range(sent):
-        message = room[SENDS, number]
+        message = w.room[SENDS, number]
         known = False
         if t.shape[DOUBLES]:
             for earlier in range(count):
                 known |= fresh[earlier] == message
             if t.message[message, 1]:
                 for place in range(left):
-                    known |= room[AFTER, place] == message
+                    known |= w.room[AFTER, place] == message
         fresh[count] = message
         count += not known
     return count
@@ -276,43 +299,38 @@ def may_stay(t: Any, fresh: Any, sent: int, choice: int, free: int) -> bool:
 
 
 @inner
-def spread(
-    t: Any, gone: int, used: int, sent: int, first: Any, second: Any, value: Any, room: Any, parts: Any, keys: Any,
-    made: int, sums: Any,
-) -> int:  # fmt: skip
+def spread(t: Any, w: Any, gone: int, used: int, sent: int, first: Any, second: Any, value: Any, made: int) -> int:
     """The successors for every choice of the messages that stay.  `first`, `second`, `value`: words and digest of the
     state without network; `gone`: the place that gets free, or ALL."""
     left = used if gone == ALL else used - 1
     if sent:
-        copy_without(t, room, used, gone)
-        sent = fresh_of(t, room, left, sent)
+        copy_without(t, w, used, gone)
+        sent = fresh_of(t, w, left, sent)
     every, free = (1 << sent) - 1, t.shape[PLACES] - left
     choice = every if sent <= free else 0
     row = gone
     while choice <= every:
-        if sent <= free or may_stay(t, room[FRESH], sent, choice, free):
+        if sent <= free or may_stay(t, w.room[FRESH], sent, choice, free):
             if sent:
-                count = copy_without(t, room, used, gone)
+                count = copy_without(t, w, used, gone)
                 for number in range(sent):
                     if choice >> number & 1:
-                        place_in(t, room[AFTER], count, room[FRESH, number])
+                        place_in(t, w.room[AFTER], count, w.room[FRESH, number])
                         count += 1
                 row = NEXT
-                parts[row, 0], parts[row, 1], parts[row, 2] = network_of(t, room[AFTER], count)
-            made = emit(
-                t, first + parts[row, 0], second + parts[row, 1], value + parts[row, 2], parts, keys, made, sums
-            )
+                w.parts[row, 0], w.parts[row, 1], w.parts[row, 2] = network_of(t, w.room[AFTER], count)
+            made = emit(t, w, first + w.parts[row, 0], second + w.parts[row, 1], value + w.parts[row, 2], made)
         choice += 1
     return made
 
 
 @inner
-def cascade(t: Any, event: int, known: int, room: Any, parts: Any, control: Any, missing: Any) -> Any:
+def cascade(t: Any, w: Any, event: int, known: int) -> Any:
     """An event and the calls that follow: (ends, messages sent, broken, words and digest of the state after, without
     network).  `ends`: 1; 0 if it waits; -1 and -2 where it is cut or raises; -3 if an entry is missing (then it is on
     the list); -4 if there are too many.  `known`: the number of the event's entry; 0: to be looked up."""
-    fields, sends, queue = room[FIELDS], room[SENDS], room[QUEUE]
-    first, second, value = parts[REST, 0], parts[REST, 1], parts[REST, 2]
+    fields, sends, queue = w.room[FIELDS], w.room[SENDS], w.room[QUEUE]
+    first, second, value = w.parts[REST, 0], w.parts[REST, 1], w.parts[REST, 2]
     queue[0] = event
     head, tail, sent, ends = 0, 1, 0, 1
     broken: Any = 0
@@ -326,7 +344,7 @@ def cascade(t: Any, event: int, known: int, room: Any, parts: Any, control: Any,
             number = t.cell[cell]
             if number <= 0:
                 if number == 0:
-                    note(one, before, control, missing)
+                    note(w, one, before)
                     t.cell[cell] = -1
                 ends = -3
                 break
@@ -342,7 +360,7 @@ def cascade(t: Any, event: int, known: int, room: Any, parts: Any, control: Any,
         if sent + behind - place > SENDS_MAX or tail + end - behind > CALLS_MAX:
             ends = -4
             break
-        room[BEFORE, head] = before
+        w.room[BEFORE, head] = before
         fields[component] = after
         head += 1
         change = U(after - before)
@@ -357,29 +375,26 @@ def cascade(t: Any, event: int, known: int, room: Any, parts: Any, control: Any,
             tail += 1
     while head > 0:
         head -= 1
-        fields[t.message[queue[head], 0]] = room[BEFORE, head]
+        fields[t.message[queue[head], 0]] = w.room[BEFORE, head]
     return ends, sent, broken, first, second, value
 
 
 @inner
-def handle(
-    t: Any, move: Any, used: int, index: int, room: Any, parts: Any, keys: Any, made: int, sums: Any, control: Any,
-    missing: Any, found: Any,
-) -> int:  # fmt: skip
+def handle(t: Any, w: Any, move: Any, used: int, index: int, made: int) -> int:
     """The successors by one move; the new count of them, or what is below -2 of `cascade`."""
     event, known, spends, gone = move[EVENT], move[ENTRY], move[SPENDS], move[GONE]
-    ends, sent, broken, first, second, value = 1, 0, 0, parts[REST, 0], parts[REST, 1], parts[REST, 2]
+    ends, sent, broken, first, second, value = 1, 0, 0, w.parts[REST, 0], w.parts[REST, 1], w.parts[REST, 2]
     if known < 0:
         return -3
     if event:
-        ends, sent, broken, first, second, value = cascade(t, event, known, room, parts, control, missing)
+        ends, sent, broken, first, second, value = cascade(t, w, event, known)
     if ends <= -3 or ends == 0:
         return ends if ends else made
     if broken:
-        before = parts[WHOLE, 2]
-        if found[STEP_STATE, broken] == ZERO or before < found[STEP_DIGEST, broken]:
-            found[STEP_STATE, broken] = U(index + 1)
-            found[STEP_DIGEST, broken] = before
+        before = w.parts[WHOLE, 2]
+        if w.found[STEP_STATE, broken] == ZERO or before < w.found[STEP_DIGEST, broken]:
+            w.found[STEP_STATE, broken] = U(index + 1)
+            w.found[STEP_DIGEST, broken] = before
     if spends >= 0:
         first -= t.layout[t.shape[WIDTH] + spends, 3]
         second -= t.layout[t.shape[WIDTH] + spends, 4]
@@ -387,11 +402,11 @@ def handle(
     # A message is handed over, and in a duplicating network a copy of it, too, while it stays.
     copies = event != 0 and gone != ALL and t.shape[DOUBLES] != 0 and t.message[event, 1] != 0
     for turn in range(1 + copies):
-        before = U(made) + sums[LOOP]
+        before = U(made) + w.sums[LOOP]
         if ends > 0:
-            made = spread(t, ALL if turn else gone, used, sent, first, second, value, room, parts, keys, made, sums)
-        if U(made) + sums[LOOP] == before:
-            sums[CUT] += ONE
+            made = spread(t, w, ALL if turn else gone, used, sent, first, second, value, made)
+        if U(made) + w.sums[LOOP] == before:
+            w.sums[CUT] += ONE
     return made
 
 
@@ -405,8 +420,9 @@ def is_blocked(t: Any, fields: Any, wait: int) -> bool:
 
 
 @inner
-def moves_of(t: Any, fields: Any, used: int, moves: Any, control: Any, missing: Any) -> int:
+def moves_of(t: Any, w: Any, used: int) -> int:
     """List what may happen in a state; how many, or -4 if there are too many."""
+    fields = w.room[FIELDS]
     width = t.shape[WIDTH]
     net = width + t.shape[BUDGETS]
     count = 0
@@ -416,10 +432,10 @@ def moves_of(t: Any, fields: Any, used: int, moves: Any, control: Any, missing: 
             if (budget >= 0 and fields[width + budget] == 0) or (wait and is_blocked(t, fields, wait)):
                 continue
             if known == 0:
-                note(t.input[one, 0], fields[number], control, missing)
+                note(w, t.input[one, 0], fields[number])
                 t.input[one, 3] = known = -1
-            moves[count, EVENT], moves[count, ENTRY] = t.input[one, 0], known
-            moves[count, SPENDS], moves[count, GONE] = budget, ALL
+            w.moves[count, EVENT], w.moves[count, ENTRY] = t.input[one, 0], known
+            w.moves[count, SPENDS], w.moves[count, GONE] = budget, ALL
             count += 1
             if count + 2 * IN_FLIGHT_MAX >= MOVES_MAX:
                 return -4
@@ -428,27 +444,24 @@ def moves_of(t: Any, fields: Any, used: int, moves: Any, control: Any, missing: 
         if before == event or (t.shape[ORDERED] and place and t.message[before, 2] == t.message[event, 2]):
             continue
         for lost in range(2 if t.shape[LOSES] and t.message[event, 1] else 1):
-            moves[count, EVENT], moves[count, ENTRY] = 0 if lost else event, 0
-            moves[count, SPENDS], moves[count, GONE] = -1, place
+            w.moves[count, EVENT], w.moves[count, ENTRY] = 0 if lost else event, 0
+            w.moves[count, SPENDS], w.moves[count, GONE] = -1, place
             count += 1
     return count
 
 
 @inner
-def expand(
-    t: Any, states: Any, index: int, keys: Any, made: int, room: Any, moves: Any, parts: Any, sums: Any, control: Any,
-    missing: Any, found: Any,
-) -> int:  # fmt: skip
+def expand(t: Any, w: Any, index: int, made: int) -> int:
     """Every transition of a state into the batch; -3 if entries are missing (all that are, are listed), -4 if there are
     too many."""
-    fields = room[FIELDS]
-    unpack(t.layout, states, index, fields)
+    fields = w.room[FIELDS]
+    unpack(t.layout, w.states, index, fields)
     used = used_of(t, fields)
-    take_apart(t, states, index, used, room, parts)
-    count = moves_of(t, fields, used, moves, control, missing)
+    take_apart(t, w, index, used)
+    count = moves_of(t, w, used)
     worst = min(count, 0)
     for turn in range(count):
-        now = handle(t, moves[turn], used, index, room, parts, keys, made, sums, control, missing, found)
+        now = handle(t, w, w.moves[turn], used, index, made)
         if now < 0:
             worst = min(worst, now)
         else:
@@ -457,8 +470,9 @@ def expand(
 
 
 @inner
-def judge(t: Any, found: Any, fields: Any, index: int) -> None:
+def judge(t: Any, w: Any, index: int) -> None:
     """Read the properties in a state; of those that break one, keep the state with the least digest."""
+    fields = w.room[FIELDS]
     flying = fields[t.shape[WIDTH] + t.shape[BUDGETS]] != 0
     for number in range(t.local.shape[2] - 3):
         if flying and t.table[number, 0] & 2:
@@ -469,13 +483,13 @@ def judge(t: Any, found: Any, fields: Any, index: int) -> None:
             place += t.local[component, fields[component], 3 + number]
         if t.table[number, place] == 0:
             continue
-        found[HITS, number] += ONE
+        w.found[HITS, number] += ONE
         if t.table[number, 0] & 1:
             net = t.shape[WIDTH] + t.shape[BUDGETS]
             value = digest_of(t, fields) + network_of(t, fields[net:], used_of(t, fields))[2]
-            if found[STATE, number] == ZERO or value < found[DIGEST, number]:
-                found[STATE, number] = U(index + 1)
-                found[DIGEST, number] = value
+            if w.found[STATE, number] == ZERO or value < w.found[DIGEST, number]:
+                w.found[STATE, number] = U(index + 1)
+                w.found[DIGEST, number] = value
 
 
 @inner
@@ -510,43 +524,41 @@ def insert(table: Any, words: Any, first: Any, second: Any, place: Any, size: An
 
 
 @inner
-def unseen(keys: Any, made: int, table: Any, words: Any, recent: Any) -> int:
+def unseen(w: Any, made: int, words: Any) -> int:
     """Leave out of the batch what is known to be in the table; touch the places of the others, so that the memory
     accesses overlap.  How many are left, with their places in the third column."""
-    size = U(table.size) // words
+    size = U(w.table.size) // words
     left = 0
     touched = ZERO
     for number in range(made):
-        first, second = keys[number, 0], keys[number, 1]
+        first, second = w.keys[number, 0], w.keys[number, 1]
         value = hashed(first, second)
         slot = np.int64(value & U(RECENT - 1))
-        if recent[slot, 0] == first and recent[slot, 1] == second:
+        if w.recent[slot, 0] == first and w.recent[slot, 1] == second:
             continue
-        recent[slot, 0], recent[slot, 1] = first, second
+        w.recent[slot, 0], w.recent[slot, 1] = first, second
         place = place_of(value, size)
-        touched ^= table[words * place]
-        keys[left, 0], keys[left, 1], keys[left, 2] = first, second, place
+        touched ^= w.table[words * place]
+        w.keys[left, 0], w.keys[left, 1], w.keys[left, 2] = first, second, place
         left += 1
-    recent[RECENT, 0] = touched  # used, or the compiler would leave the loads out
+    w.recent[RECENT, 0] = touched  # used, or the compiler would leave the loads out
     return left
 
 
 @inner
-def flush(
-    t: Any, keys: Any, made: int, states: Any, table: Any, recent: Any, control: Any, fields: Any, found: Any
-) -> None:
+def flush(t: Any, w: Any, made: int) -> None:
     """The batch into the table; what is new becomes a state."""
     words = U(t.shape[WORDS])
-    size = U(table.size) // words
-    for number in range(unseen(keys, made, table, words, recent)):
-        if insert(table, words, keys[number, 0], keys[number, 1], keys[number, 2], size):
-            index = control[COUNT]
-            states[index, 0] = keys[number, 0]
+    size = U(w.table.size) // words
+    for number in range(unseen(w, made, words)):
+        if insert(w.table, words, w.keys[number, 0], w.keys[number, 1], w.keys[number, 2], size):
+            index = w.control[COUNT]
+            w.states[index, 0] = w.keys[number, 0]
             if words == TWO:
-                states[index, 1] = keys[number, 1]
-            control[COUNT] += 1
-            unpack(t.layout, states, index, fields)
-            judge(t, found, fields, index)
+                w.states[index, 1] = w.keys[number, 1]
+            w.control[COUNT] += 1
+            unpack(t.layout, w.states, index, w.room[FIELDS])
+            judge(t, w, index)
 
 
 @inner
@@ -599,9 +611,9 @@ def compared(one: Any, other: Any, size: int) -> int:
 
 
 @outer
-def reduce(t: Any, keys: Any, made: int, room: Any) -> None:
+def reduce(t: Any, w: Any, made: int) -> None:
     """In place of each successor in the batch, the state that stands for its orbit (`Moves.least`)."""
-    fields, other, best, digests = room[AFTER], room[FRESH], room[SENDS], room[QUEUE]
+    keys, fields, other, best, digests = w.keys, w.room[AFTER], w.room[FRESH], w.room[SENDS], w.room[QUEUE]
     size = t.layout.shape[0]
     for number in range(made):
         unpack(t.layout, keys, number, fields)
@@ -627,13 +639,13 @@ def reduce(t: Any, keys: Any, made: int, room: Any) -> None:
 
 
 @outer
-def stand_for(t: Any, states: Any, count: int, room: Any) -> int:
+def stand_for(t: Any, w: Any) -> int:
     """How many states these stand for: the sum of the sizes of their orbits."""
-    fields, other, digests = room[AFTER], room[FRESH], room[QUEUE]
+    fields, other, digests = w.room[AFTER], w.room[FRESH], w.room[QUEUE]
     size, many = t.layout.shape[0], t.shape[RENAMINGS]
     total = 0
-    for index in range(count):
-        unpack(t.layout, states, index, fields)
+    for index in range(w.control[COUNT]):
+        unpack(t.layout, w.states, index, fields)
         digests_of(t, fields, digests)
         same = 1
         for turn in range(1, many):
@@ -645,85 +657,82 @@ def stand_for(t: Any, states: Any, count: int, room: Any) -> int:
 
 
 @inner
-def seek(keys: Any, made: int, index: int, parts: Any, control: Any) -> None:
+def seek(w: Any, made: int, index: int) -> None:
     """Whether the state leads to the one that is sought; of all that do, the one with the least digest is kept."""
     for number in range(made):
-        if keys[number, 0] == parts[SOUGHT, 0] and keys[number, 1] == parts[SOUGHT, 1]:
-            if control[BEST] == 0 or parts[WHOLE, 2] < parts[SOUGHT, 2]:
-                control[BEST], parts[SOUGHT, 2] = index + 1, parts[WHOLE, 2]
+        if w.keys[number, 0] == w.parts[SOUGHT, 0] and w.keys[number, 1] == w.parts[SOUGHT, 1]:
+            if w.control[BEST] == 0 or w.parts[WHOLE, 2] < w.parts[SOUGHT, 2]:
+                w.control[BEST], w.parts[SOUGHT, 2] = index + 1, w.parts[WHOLE, 2]
             break
 
 
 @outer
-def walk(
-    t: Any, states: Any, table: Any, recent: Any, control: Any, missing: Any, redo: Any, work: Any, keys: Any,
-    room: Any, moves: Any, parts: Any, sums: Any, found: Any,
-) -> int:  # fmt: skip
+def walk(t: Any, w: Any) -> int:
     """Expand states until the work is done or Python is needed; one of DONE, FILL, GROW, CHUNK, CROWDED."""
     made, why = 0, DONE
-    while control[AT] < control[END]:
-        if control[COUNT] + made + MOVES_MAX > control[LIMIT]:
+    while w.control[AT] < w.control[END]:
+        if w.control[COUNT] + made + MOVES_MAX > w.control[LIMIT]:
             why = GROW
             break
-        if control[MISSING] + MOVES_MAX > MISSING_MAX or control[REDO] == redo.size:
+        if w.control[MISSING] + MOVES_MAX > MISSING_MAX or w.control[REDO] == w.redo.size:
             why = FILL
             break
-        if control[AT] >= control[UNTIL]:
+        if w.control[AT] >= w.control[UNTIL]:
             why = CHUNK
             break
-        index = work[control[AT]] if control[WORK] else control[AT]
-        sums[EDGE] = sums[CUT] = sums[LOOP] = ZERO
-        now = expand(t, states, index, keys, made, room, moves, parts, sums, control, missing, found)
+        index = w.work[w.control[AT]] if w.control[WORK] else w.control[AT]
+        w.sums[EDGE] = w.sums[CUT] = w.sums[LOOP] = ZERO
+        now = expand(t, w, index, made)
         if now == -4 or now - made > MOVES_MAX - SENDS_MAX:
             why = CROWDED
             break
-        control[AT] += 1
-        if control[SEEKS]:
+        w.control[AT] += 1
+        if w.control[SEEKS]:
             if t.shape[RENAMINGS] > 1:
-                reduce(t, keys, now, room)
-            seek(keys, now, index, parts, control)
+                reduce(t, w, now)
+            seek(w, now, index)
             continue
         if now < 0:
-            redo[control[REDO]] = index
-            control[REDO] += 1
+            w.redo[w.control[REDO]] = index
+            w.control[REDO] += 1
             continue
-        out = now - made + np.int64(sums[LOOP])
-        control[TRANSITIONS] += out
-        control[CUTS] += np.int64(sums[CUT])
-        control[EDGES] += np.int64(sums[EDGE])
-        control[TERMINAL] += out == 0
+        out = now - made + np.int64(w.sums[LOOP])
+        w.control[TRANSITIONS] += out
+        w.control[CUTS] += np.int64(w.sums[CUT])
+        w.control[EDGES] += np.int64(w.sums[EDGE])
+        w.control[TERMINAL] += out == 0
         made = now
         if made >= BATCH:
             if t.shape[RENAMINGS] > 1:
-                reduce(t, keys, made, room)
-            flush(t, keys, made, states, table, recent, control, room[FIELDS], found)
+                reduce(t, w, made)
+            flush(t, w, made)
             made = 0
     if t.shape[RENAMINGS] > 1:
-        reduce(t, keys, made, room)
-    flush(t, keys, made, states, table, recent, control, room[FIELDS], found)
+        reduce(t, w, made)
+    flush(t, w, made)
     return why
 
 
 @outer
-def begin(t: Any, states: Any, table: Any, recent: Any, control: Any, keys: Any, room: Any, found: Any) -> None:
+def begin(t: Any, w: Any) -> None:
     """The first state, which stands in `keys`."""
-    flush(t, keys, 1, states, table, recent, control, room[FIELDS], found)
+    flush(t, w, 1)
 
 
 @outer
-def rebuild(states: Any, count: int, table: Any, keys: Any) -> None:
+def rebuild(w: Any, count: int) -> None:
     """Put every state into an empty table."""
-    words = U(states.shape[1])
-    size = U(table.size) // words
+    words = U(w.states.shape[1])
+    size = U(w.table.size) // words
     touched = ZERO
     for start in range(0, count, BATCH):
         end = min(count, start + BATCH)
         for index in range(start, end):
-            second = states[index, 1] if words == TWO else ZERO
-            place = place_of(hashed(states[index, 0], second), size)
-            keys[index - start, 2] = place
-            touched ^= table[words * place]
+            second = w.states[index, 1] if words == TWO else ZERO
+            place = place_of(hashed(w.states[index, 0], second), size)
+            w.keys[index - start, 2] = place
+            touched ^= w.table[words * place]
         for index in range(start, end):
-            second = states[index, 1] if words == TWO else ZERO
-            insert(table, words, states[index, 0], second, keys[index - start, 2], size)
-    keys[BATCH, 2] = touched  # used, or the compiler would leave the loads out
+            second = w.states[index, 1] if words == TWO else ZERO
+            insert(w.table, words, w.states[index, 0], second, w.keys[index - start, 2], size)
+    w.keys[BATCH, 2] = touched  # used, or the compiler would leave the loads out

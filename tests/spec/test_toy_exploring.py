@@ -186,3 +186,18 @@ def test_two_components_of_one_name_are_refused():
 def test_an_unknown_engine_is_refused():
     with pytest.raises(ConfigurationError, match="auto, compiled, plain"):
         explore(toy({}), engine="fast")
+
+
+def test_states_of_two_words_are_explored_as_those_of_one_are(monkeypatch):
+    from statemachines_spec import layout
+    from statemachines_spec.compiled import CompiledWalker
+    from statemachines_spec.entries import Entries
+
+    system = toy({"in_flight": 3}, last=3, hushes=1)
+    plain = explore(system, engine="plain")
+    monkeypatch.setattr(layout, "WORD_BITS", 14)
+    walker = CompiledWalker(Entries(system), states_max=10**6)
+    while walker.levels[-1] != walker.levels[-2]:
+        walker.advance()
+    assert walker.layout.words == 2
+    assert (walker.count, walker.transitions, f"{walker.edges:016x}") == (plain.states, plain.transitions, plain.edges)
