@@ -32,13 +32,17 @@ class Layout:
         self.words = 2 if used[1] else 1
 
     def grown(self, largest: Sequence[int]) -> Layout:
-        """This layout, or one with room for these values of the fields.  What grows gets a bit to spare where that
-        costs no second word: whoever holds states has to pack all of them anew each time."""
-        wanted = [max(bits, value.bit_length()) for bits, value in zip(self.bits, largest, strict=True)]
-        if tuple(wanted) == self.bits:
+        """This layout, or one with room for these values of the fields, which are the largest there are.
+
+        What grows gets a bit to spare, since whoever holds states must then pack all of them anew; but none is spared
+        where that would cost a second word.
+        """
+        needed = [max(1, value.bit_length()) for value in largest]
+        if all(bits <= have for bits, have in zip(needed, self.bits, strict=True)):
             return self
-        spare = [bits + (bits > before) for bits, before in zip(wanted, self.bits, strict=True)]
-        return Layout(spare if sum(spare) <= WORD_BITS else wanted)
+        kept = [max(bits, have) for bits, have in zip(needed, self.bits, strict=True)]
+        roomy = [bits + (bits > have) for bits, have in zip(kept, self.bits, strict=True)]
+        return Layout(next((some for some in (roomy, kept) if sum(some) <= WORD_BITS), needed))
 
     def pack(self, state: Sequence[int]) -> tuple[int, ...]:
         """The words of a state."""

@@ -37,7 +37,12 @@ def test_what_grows_gets_a_bit_to_spare_only_within_one_word():
     assert Layout([32, 31]).grown([1 << 32, 1]).bits == (33, 31)
     assert Layout([32, 31]).grown([1 << 32, 1]).words == 1
     assert Layout([32, 30]).grown([1 << 32, 1]).bits == (34, 30)
-    assert Layout([32, 33]).grown([1 << 32, 1]).bits == (33, 33)
+    assert Layout([32, 32]).grown([1 << 32, (1 << 32) - 1]).bits == (33, 32)
+
+
+def test_bits_to_spare_are_given_back_before_a_second_word_is_taken():
+    assert Layout([32, 32]).grown([1 << 32, 1 << 30]).bits == (33, 31)
+    assert Layout([32, 32]).grown([1 << 32, 1 << 30]).words == 1
 
 
 def test_beyond_two_words_is_refused():
