@@ -41,8 +41,9 @@ def test_the_table_has_every_bug_with_its_sentence_and_clause():
     assert all(found is not None for cells in FOUND.values() for found in cells.values())
 
 
-def test_exploration_finds_every_bug_of_the_table():
-    assert set(FOUND["exploration"]) == set(TABLE)
+@pytest.mark.parametrize("method", ["exploration", "simulation"])
+def test_every_bug_is_found_by_it(method):
+    assert set(FOUND[method]) == set(TABLE)
 
 
 @pytest.mark.parametrize("name", [bug.name for bug in BUGS])
