@@ -6,6 +6,7 @@ the path says after each.  What remains of a local state (modes, clocks that hav
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -61,20 +62,26 @@ def _raised(node: Node[Any], step: Seen) -> str:
 
 
 def _broken(system: System, path: Path, nodes: dict[str, Node[Any]]) -> str:
-    """The property that breaks with the nodes' own records in the local states."""
+    """What breaks with the nodes' own records in the local states: what the path says, where that is among it."""
+    found = [*_broken_by_state(system, path, nodes), *_broken_by_step(system, path, nodes)]
+    return path.broken if path.broken in found else "".join(found[:1])
+
+
+def _broken_by_state(system: System, path: Path, nodes: dict[str, Node[Any]]) -> Iterator[str]:
     last = {name: _with_record(local, nodes) for name, local in path.last.items()}
     for one in system.over_states:
         if not isinstance(one, Always) or (one.quiet and not path.quiet):
             continue
         if not one.holds(*(view.of(last[view.actor]) for view in one.views)):
-            return one.name
-    turns = path.legs[-1].turns if path.legs else ()
-    for step in system.over_steps:
-        for turn in turns:
-            after = _with_record(turn.local_after, nodes)
+            yield one.name
+
+
+def _broken_by_step(system: System, path: Path, nodes: dict[str, Node[Any]]) -> Iterator[str]:
+    for turn in path.legs[-1].turns if path.legs else ():
+        after = _with_record(turn.local_after, nodes)
+        for step in system.over_steps:
             if not step.holds(turn.actor, turn.local_before, turn.envelope.event, after):
-                return step.name
-    return ""
+                yield step.name
 
 
 def _with_record(local: Any, nodes: dict[str, Node[Any]]) -> Any:

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from statemachines.kernel import Event, GaplessError, TimerFired, name_of, node_of
+from statemachines.kernel import ConfigurationError, Event, GaplessError, TimerFired, name_of, node_of
 from statemachines.shared_subscriptions.borrower import OnUnsubscribe
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.group_store import Claim, Commit, Read
@@ -26,6 +26,7 @@ from statemachines_spec.path import Leg, Path
 from statemachines_spec.schedule import FORMAT, Schedule, Sent, Words, words_of
 from statemachines_spec.subscriptions.consumer import GROUP, Consumer
 from statemachines_spec.subscriptions.leader_host import LeaderHost
+from statemachines_spec.subscriptions.session_consumer import SessionConsumer
 from statemachines_spec.subscriptions.stores import Age, Store
 from statemachines_spec.symbolic import Armed, Slot, SymbolicClock, Timed
 from statemachines_spec.system import System
@@ -102,6 +103,8 @@ class _Scheduler:
         self._clock = SymbolicClock()
         self._actors = {actor.name: self._timed(actor) for actor in system.actors if not isinstance(actor, Observer)}
         self._consumers = {name: one for name, one in self._actors.items() if isinstance(one, Consumer)}
+        if any(isinstance(one, SessionConsumer) for one in self._consumers.values()):
+            raise Unschedulable(f"{system.name}: what whole sessions do has no steps that a runtime can be told")
         self._locals: dict[str, Any] = {}
         self._flying: list[_Flight] = []
         self._steps: list[plan.Step] = []
@@ -142,8 +145,8 @@ class _Scheduler:
             path.broken,
             path.why[:200],
             GROUP,
-            hosts[0].configuration,
-            self._own_times(hosts[0].configuration),
+            self._configuration,
+            self._own_times(self._configuration),
             {name: one.registry for name, one in self._consumers.items() if name in self._locals},
             tuple(host.name for host in hosts),
             self._topics(),
@@ -158,6 +161,20 @@ class _Scheduler:
             field = FREE_TIMES[timer]
             times.setdefault(node, {})[field] = longer * getattr(configuration, field)
         return times
+
+    def _may_double(self, timer: tuple[str, str]) -> bool:
+        """Whether twice the time of the timer still keeps every relation of the configuration."""
+        longer, field = 2 * self._longer.get(timer, 1), FREE_TIMES[timer[1]]
+        ours = self._configuration
+        try:
+            msgspec.structs.replace(ours, **{field: longer * getattr(ours, field)}).check()
+        except ConfigurationError:
+            return False
+        return longer <= LONGER_MAX
+
+    @property
+    def _configuration(self) -> Configuration:
+        return next(one.configuration for one in self._actors.values() if isinstance(one, LeaderHost))
 
     def _topics(self) -> tuple[str, ...]:
         store = next(one for one in self._actors.values() if isinstance(one, Store) and one.name == "stream_store")
@@ -176,7 +193,7 @@ class _Scheduler:
                 return moments(len(self._steps) + 1, [*order, *bounds])
             except Contradiction as error:
                 early = min(_bounded_above(error), key=lambda one: self._longer.get(one, 1), default=None)
-                if early is None or self._longer.get(early, 1) >= LONGER_MAX:
+                if early is None or not self._may_double(early):
                     why = f"no real run takes these steps, timers contradict each other: {error}"
                     raise Unschedulable(why) from error
                 self._longer[early] = 2 * self._longer.get(early, 1)

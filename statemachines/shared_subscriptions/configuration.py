@@ -64,6 +64,13 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         self._less("2 * claim_heartbeat", 2 * self.claim_heartbeat_ms, "claim_ttl", self.claim_ttl_ms)
         self._less("commit_interval - 1", self.commit_interval_ms - 1, "claim_heartbeat", self.claim_heartbeat_ms)
         self._less("unsubscribe_timeout", self.unsubscribe_timeout_ms, "revoke_timeout", self.revoke_timeout_ms)
+        # A leader that was started by a borrower's question must still be there for the next one (D-52).
+        self._less(
+            "find_leader * (1 + clock_drift) + 2 * max_delay",
+            self.find_leader_ms * (1 + d) + 2 * self.max_delay_ms,
+            "idle_stop * (1 - clock_drift)",
+            self.idle_stop_ms * (1 - d),
+        )
         return self
 
     def _less(self, left: str, low: float, right: str, high: float) -> None:

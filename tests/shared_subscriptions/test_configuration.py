@@ -20,6 +20,10 @@ def test_the_defaults_hold():
         ({"claim_heartbeat_ms": 7500}, r"2 \* claim_heartbeat = 15000: must be less than claim_ttl = 15000"),
         ({"commit_interval_ms": 5001}, r"commit_interval - 1 = 5000: must be less than claim_heartbeat = 5000"),
         ({"unsubscribe_timeout_ms": 10000}, r"unsubscribe_timeout = 10000: must be less than revoke_timeout = 10000"),
+        (
+            {"idle_stop_ms": 1000},
+            r"find_leader \* \(1 \+ clock_drift\) \+ 2 \* max_delay = 1810.0: must be less than idle_stop",
+        ),
         ({"ping_interval_ms": 0}, "ping_interval_ms = 0: a time in milliseconds must lie between"),
         ({"clock_drift": 0.5}, r"clock_drift = 0.5: must lie in \[0, 0.5\)"),
     ],

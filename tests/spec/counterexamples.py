@@ -56,7 +56,7 @@ def scheduled(one, *, variant="settled", bug=""):
 
 def random_walk(one, seed, steps):
     """Some run of a system, that ends where nothing more can happen or after so many steps."""
-    entries = Entries(one)
+    entries = Entries(one.in_full())
     moves, chance = Moves(entries), random.Random(seed)
     states = [moves.first()]
     for _ in range(steps):

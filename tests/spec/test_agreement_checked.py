@@ -26,8 +26,8 @@ def explored(one):
     return explore(msgspec.structs.replace(one, origin=None), engine="plain", hashing=False)
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
-def test_every_system_declares_them_and_what_shows_that_they_are_not_empty(name):
+@pytest.mark.parametrize("name", [name for name in SYSTEMS if name != "election"])  # it has no borrowers
+def test_every_system_with_borrowers_declares_them_and_what_shows_that_they_are_not_empty(name):
     properties = [one.name for one in system(name, "small").properties]
     assert {"S11", "S11 deadlines", "L10", *NEW} <= set(properties)
     consumers = [actor.name for actor in system(name, "small").actors if isinstance(actor, Consumer)]
@@ -39,6 +39,8 @@ def test_every_system_declares_them_and_what_shows_that_they_are_not_empty(name)
 def test_an_assignment_that_goes_back_to_granted_is_a_disagreement():
     with planted("revoking-to-granted"):
         one = system("unsubscribe", "small")
+        # S1 breaks earlier, of course.
+        one = msgspec.structs.replace(one, properties=tuple(each for each in one.properties if each.name != "S1"))
         result = explored(one)
         assert result.path.broken.startswith("S10 consumer-")
         assert result.path.quiet

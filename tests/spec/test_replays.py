@@ -103,7 +103,39 @@ NO_MESSAGE = "for its application to take"
 """The explorer's session acknowledges without a lease; a real one has nothing to acknowledge then."""
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
+FOLLOWED = (
+    "late-copies", "borrower-crash", "false-timeouts", "pause", "unsubscribe", "revoke-timeout", "leader-crash",
+    "two-leaders", "fail-over", "reordering",
+)  # fmt: skip
+REFUSED = {
+    "generations": "rotate", "vanished": "rotate", "store-failures": "fail", "late-timers": "late_firing",
+    "election": "leader_wanted",
+}  # fmt: skip
+"""What these systems are about, no runtime can be told to do."""
+BARELY = ("rebalance", "idle-stop")
+"""Real timers rule nearly all of their random runs out."""
+
+
+def test_every_system_is_followed_or_refused():
+    sessions = {name for name in SYSTEMS if "account" in [one.name for one in system(name, "small").actors]}
+    assert {*FOLLOWED, *REFUSED, *BARELY, *sessions} == set(SYSTEMS)
+    for name in sorted(sessions):
+        with pytest.raises(Unschedulable, match=f"{name}: what whole sessions do has no steps"):
+            schedule_of(one := system(name, "small"), random_walk(one, 0, 3))
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_no_runtime_can_be_told_to_do_is_named(name):
+    one, reasons = system(name, "small"), set()
+    for seed in range(WALKS):
+        try:
+            schedule_of(one, random_walk(one, seed, 20))
+        except Unschedulable as error:
+            reasons.add(str(error))
+    assert any(f"nobody can be told to do {REFUSED[name]}" in reason for reason in reasons)
+
+
+@pytest.mark.parametrize("name", FOLLOWED)
 def test_what_the_explorer_walks_real_hosts_walk_too(name):
     """Random runs with crashes, pauses, claims that age, requests that travel: wherever real timers allow them."""
     made = [one for seed in range(WALKS) if (one := walked(system(name, "small"), seed)) is not None]
