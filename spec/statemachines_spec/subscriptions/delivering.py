@@ -180,7 +180,7 @@ SYSTEMS: dict[str, tuple[str, tuple[dict[str, Any], dict[str, Any], dict[str, An
     ),
     "filtered": (
         "streams of two topics, and a subscription to one of them",
-        (READING | {"topics": 2, "filter": "a"}, {"network": Network(2), "timeouts": 1, "pings": 2}, {"offsets": 3}),
+        (READING | {"topics": 2, "filter": "a"}, {"network": Network(2), "timeouts": 1}, {"pings": 2}),
     ),
     "answered": (
         "nothing is lost: small enough to ask whether every message is acknowledged at last",

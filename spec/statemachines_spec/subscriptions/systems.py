@@ -373,8 +373,8 @@ SYSTEMS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
                 "leader_crashes": 1, "host_lives": 2, "epochs": 2, "claims_age": True, "renews": True, "consumers": 1,
                 "timeouts": 1, "lives": 3, "registrations": 3,
             },
-            {"consumers": 2, "registrations": 4, "grants": 4, "network": Network(2)},
-            {"topics": 2},
+            {"network": Network(2), "pings": 2},
+            {"consumers": 2, "registrations": 4, "grants": 4},
         ),
     ),
     "rebalance": (
