@@ -116,7 +116,8 @@ def _marks(rows: list[dict[str, Any]], begin: int, seq: int | None) -> tuple[lis
 
 class Window:
     """The marks so far.  A message that a node sends again because nobody answered is counted on its first arrow,
-    which ends where the first of them arrives.  `seq`: the row that is a counterexample."""
+    which ends where the first of them arrives; a copy made by the network is an arrow of its own.  `seq`: the row that
+    is a counterexample."""
 
     def __init__(self, seq: int | None) -> None:
         self._seq = seq
@@ -125,6 +126,7 @@ class Window:
         self._line = self._arrows = 0
         self._under_way: dict[int, Mark] = {}
         self._unanswered: dict[tuple[str, str, str], Mark] = {}
+        self._arrived: dict[int, Mark] = {}
 
     def add(self, row: dict[str, Any]) -> bool:
         """Draw a row; False: the picture is full."""
@@ -158,6 +160,11 @@ class Window:
 
     def _arrive(self, row: dict[str, Any]) -> None:
         mark = self._under_way.pop(row["msg"], None)
+        if row["kind"] == "deliver":
+            if mark is not None:
+                self._arrived[row["msg"]] = mark
+            elif row["msg"] in self._arrived:
+                self._copy(self._arrived[row["msg"]])
         if mark is not None and row["kind"] == "deliver" and mark.kind == "lost":
             self._line += 1
             mark.until = self._line
@@ -166,6 +173,14 @@ class Window:
             sender = (row["peer"] or "").partition("~")[0]
             for known in [one for one in self._unanswered if one[:2] == (row["node"], sender)]:
                 del self._unanswered[known]
+
+    def _copy(self, first: Mark) -> None:
+        """A message that has arrived before arrives once more."""
+        if self._arrows < ARROWS:
+            self._arrows += 1
+            self._line += 2
+            text = f"copy of {first.text}"
+            self.marks.append(Mark(self._line - 1, "arrow", text, first.node, first.peer, self._line))
 
     def _tell(self, row: dict[str, Any]) -> bool:
         """A delivery to the application; those that go on where the last one ended are one."""

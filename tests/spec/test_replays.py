@@ -246,7 +246,9 @@ def test_check_writes_a_schedule_and_a_trace_and_analyze_finds_the_violation(gap
     lines = {line.split()[0]: line for line in out.splitlines() if line}
     assert lines["rows"].split()[2] == lines["continuity"].split()[2] == "held"
     assert lines["exclusivity"].split()[2] == "VIOLATED"
-    assert "consumer-2~1/0 delivers" in (tmp_path / "report" / "index.html").read_text()
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert "consumer-2~1/0 delivers" in page
+    assert "copy of grant a" in page  # what went wrong, on the sequence diagram
     code, out, _ = gapless("replay", schedule)
     assert code == 1
     assert "followed 23 of 23 steps" in out
