@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def check(
     protocol: Annotated[str, typer.Argument(metavar="PROTOCOL", help="shared_subscriptions, or `list`.")] = "",
     system: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this system; may be repeated.")] = None,
-    size: Annotated[str, typer.Option(help="small (seconds), ci (a million states and more), large.")] = "small",
+    size: Annotated[str, typer.Option(help="small (seconds), ci (mostly millions of states), large.")] = "small",
     variant: Annotated[str, typer.Option(help="settled, as_written or at_once; see `list`.")] = "settled",
     without: Annotated[
         list[str] | None, typer.Option(metavar="ORDER", help="Switch a deadline order off, by its name.")
@@ -94,6 +94,11 @@ def check(
         print(msgspec.json.encode([*map(_for_programs, results), *_reached(protocol, results, system)]).decode())
     else:
         _show_reached(protocol, results, system, cells)
+    _end(results, met, judged)
+
+
+def _end(results: list[Result], met: bool, judged: bool) -> None:
+    """The exit code.  `met`: no obligation stays open for ever; `judged`: every one could be judged."""
     if not met or not all(result.held for result in results):
         raise typer.Exit(Exit.VIOLATED)
     if not (judged and all(result.ended == "complete" and result.shown for result in results)):
