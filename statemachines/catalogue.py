@@ -1,42 +1,25 @@
 """Catalogue: which machines there are, of which protocol, and the clauses that their rows carry out.
 
-A machine is imported when it is asked for, so that listing names costs nothing.  The clauses are read from the
-protocol's page `spec/<protocol>.md`, which is shipped with the package.
+A machine is imported when it is asked for, so that listing names costs nothing.  It is called `protocol/machine`, by
+its short name where no other protocol has one of that name, or by `module:ATTRIBUTE`.  The clauses are read from the
+page of the protocol, which is shipped with its package.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
+from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
-from statemachines.kernel import ConfigurationError, Fsm
-
-
-class Entry(msgspec.Struct, frozen=True):
-    """Where a machine is declared: `attribute` of `module`."""
-
-    name: str
-    module: str
-    attribute: str
-
-
-class Protocol(msgspec.Struct, frozen=True):
-    """One published design: its machines, parents before children, and the clauses of its page."""
-
-    name: str
-    entries: tuple[Entry, ...]
-
-    @property
-    def machines(self) -> tuple[str, ...]:
-        """The names of its machines."""
-        return tuple(entry.name for entry in self.entries)
+from statemachines import registry
+from statemachines.kernel import ConfigurationError, Fsm, Protocol
+from statemachines.registry import unknown
 
 
 class Clause(msgspec.Struct, frozen=True):
@@ -48,71 +31,65 @@ class Clause(msgspec.Struct, frozen=True):
     source: str
 
 
-def _protocol(name: str, **modules: str) -> Protocol:
-    """A protocol whose machine `x` is declared in `statemachines.<name>.<module>` as `X`."""
-    entries = (Entry(machine, f"statemachines.{name}.{module}", machine.upper()) for machine, module in modules.items())
-    return Protocol(name, tuple(entries))
-
-
-PROTOCOLS: Final = (
-    _protocol(
-        "shared_subscriptions",
-        borrower="borrower",
-        stream="stream",
-        session="session",
-        private="private",
-        leader="leader",
-        member="member",
-        assignment="assignment",
-        group="group",
-    ),
-    _protocol("missed_samples", source="source"),
-    _protocol("cursor_recovery", writer="writer"),
-)
-
-CLAUSE_FOLDERS: Final = (Path(__file__).parent / "clauses", Path(__file__).parent.parent / "spec")
-"""Where pages are looked for: in an installed package, then in the repository."""
-
 _ITEM = re.compile(r"- \*\*([A-Z]{2,}-[0-9]+)\*\*\s+(.*)")
 _SOURCE = re.compile(r"\(((?:[^()]|\([^()]*\))*)\)$")
 
 
 def names() -> tuple[str, ...]:
-    """The names of all machines, by protocol."""
-    return tuple(name for protocol in PROTOCOLS for name in protocol.machines)
+    """The full names of all machines, by protocol; none is loaded."""
+    return tuple(one.full_name(machine) for one in registry.protocols() for machine in one.machines)
 
 
-def protocol(name: str) -> Protocol:
-    """The protocol called `name`; raises `ConfigurationError` with the known names."""
-    for known in PROTOCOLS:
-        if known.name == name:
-            return known
-    raise unknown("protocol", name, tuple(known.name for known in PROTOCOLS))
+def full_name(name: str) -> str:
+    """`protocol/machine` for a full name, or for a short one that one protocol has.
+
+    Raises `ConfigurationError` for an unknown name, and for a short one that several have, naming them.
+    """
+    known = names()
+    if name in known:
+        return name
+    found = [one for one in known if one.partition("/")[2] == name]
+    if len(found) > 1:
+        raise ConfigurationError("machine", name, f"several protocols have one: say {' or '.join(found)}")
+    if found:
+        return found[0]
+    lost = "".join(f"; protocol {one} does not load" for one in registry.broken())
+    short = tuple(one.partition("/")[2] for one in known)
+    raise unknown("machine", name, known if "/" in name else short, f"or give module:ATTRIBUTE{lost}")
 
 
 def protocol_of(machine_name: str) -> Protocol:
     """The protocol that the machine belongs to; raises `ConfigurationError` with the known names."""
-    for known in PROTOCOLS:
-        if machine_name in known.machines:
-            return known
-    raise unknown("machine", machine_name, names())
+    return registry.protocol(full_name(machine_name).partition("/")[0])
+
+
+def place_of(name: str) -> str:
+    """`module:ATTRIBUTE` of a machine by any of its names."""
+    if ":" in name:
+        return name
+    owner, _, short = full_name(name).partition("/")
+    return registry.protocol(owner).machines[short]
 
 
 def machine(name: str) -> Fsm[Any]:
-    """The machine called `name`; raises `ConfigurationError` with the known names."""
-    entry = _entry(name)
-    found: Fsm[Any] = getattr(import_module(entry.module), entry.attribute)
+    """The machine called `name`; raises `ConfigurationError` with the known names, or where it is not what it says."""
+    place = place_of(name)
+    found: Fsm[Any] = registry.load(place, Fsm, "machine")
+    if ":" not in name and found.full_name != full_name(name):
+        rule = f"stands at {place}, where a machine calls itself {found.full_name!r}: both must be the same"
+        raise ConfigurationError("machine", full_name(name), rule)
     return found
 
 
 def machines(protocol_name: str) -> tuple[Fsm[Any], ...]:
     """All machines of a protocol; raises `ConfigurationError` with the known names."""
-    return tuple(machine(name) for name in protocol(protocol_name).machines)
+    one = registry.protocol(protocol_name)
+    return tuple(machine(one.full_name(name)) for name in one.machines)
 
 
 def summary(name: str) -> str:
     """What the machine is for: the first sentence of its module, without its source."""
-    document = import_module(_entry(name).module).__doc__ or ""
+    document = import_module(place_of(name).partition(":")[0]).__doc__ or ""
     paragraph = " ".join(document.split("\n\n", 1)[0].split())
     sentence = re.split(r"\.(?: |$)", paragraph, maxsplit=1)[0]
     without_name = re.sub(r"^\w+: ", "", sentence)
@@ -125,14 +102,27 @@ def clauses(protocol_name: str) -> dict[str, Clause]:
     return {clause.id: clause for clause in parse_clauses(page(protocol_name).read_text(encoding="utf-8"))}
 
 
-def page(protocol_name: str) -> Path:
-    """The protocol's page; raises `ConfigurationError` with the places where it was looked for."""
-    name = protocol(protocol_name).name
-    places = [folder / f"{name}.md" for folder in CLAUSE_FOLDERS]
+def page(protocol_name: str, beside: str = "") -> Path:
+    """The protocol's page of clauses, or what stands beside it (`properties.md`, `decisions.md`).
+
+    It is looked for in the package that the registration names and, where that is a checkout, in `spec/<protocol>/` at
+    its root.  Raises `ConfigurationError` for a protocol without a page, and with the places where it was looked for.
+    """
+    one = registry.protocol(protocol_name)
+    if not one.page:
+        raise ConfigurationError(
+            "protocol", one.name, "has no page of clauses; its registration may name one as `page`"
+        )
+    package, _, path = one.page.partition(":")
+    inside = Path(str(files(package))) / path
+    top = Path(str(files(package.partition(".")[0])))
+    places = [inside, top.parent / "spec" / one.name / inside.name]
     for place in places:
+        place = place.with_name(beside) if beside else place
         if place.is_file():
             return place
-    raise ConfigurationError("protocol", name, f"its page of clauses is missing: neither {places[0]} nor {places[1]}")
+    rule = f"its page {beside or inside.name} is missing: neither {places[0].parent} nor {places[1].parent} has it"
+    raise ConfigurationError("protocol", one.name, rule)
 
 
 def parse_clauses(text: str) -> Iterator[Clause]:
@@ -150,17 +140,6 @@ def parse_clauses(text: str) -> Iterator[Clause]:
             part = line.lstrip("#").strip()
         elif _ITEM.match(line):
             item = [line]
-
-
-def unknown(kind: str, name: str, known: tuple[str, ...]) -> ConfigurationError:
-    """The error for a name that is not there: what was meant perhaps, and what there is."""
-    close = get_close_matches(name, known, n=1)
-    hint = f"did you mean {close[0]!r}? " if close else ""
-    return ConfigurationError(kind, name, f"unknown; {hint}there are: {', '.join(known)}")
-
-
-def _entry(name: str) -> Entry:
-    return next(entry for entry in protocol_of(name).entries if entry.name == name)
 
 
 def _clause(part: str, item: str) -> Clause:

@@ -110,7 +110,11 @@ def _options(
 @app.command()
 def show(
     machine: Annotated[
-        str, typer.Argument(metavar="MACHINE", help="Name of a machine; without one, list them all.")
+        str,
+        typer.Argument(
+            metavar="MACHINE",
+            help="A machine: its name, protocol/name, or module:ATTRIBUTE; or a protocol; without one, list them all.",
+        ),
     ] = "",
     mermaid: Annotated[bool, typer.Option("--mermaid", help="A Mermaid state diagram.")] = False,
     graphviz: Annotated[bool, typer.Option("--graphviz", help="A Graphviz digraph.")] = False,
@@ -118,7 +122,7 @@ def show(
     json: JSON = False,
 ) -> None:
     """Show a machine: its table, its timers, and the clauses that its rows carry out."""
-    from statemachines import catalogue, diagrams
+    from statemachines import catalogue, diagrams, registry
     from statemachines import show as shown
 
     drawn = ((mermaid, diagrams.mermaid), (graphviz, diagrams.graphviz), (markdown, diagrams.markdown))
@@ -129,6 +133,8 @@ def show(
         raise typer.BadParameter("a diagram needs a MACHINE; `gapless show` lists them")
     if drawings:
         print(drawings[0](catalogue.machine(machine)), end="")
+    elif machine in registry.names():
+        _print_json(shown.overview_json(machine)) if json else shown.write(shown.overview(machine))
     elif json:
         _print_json(shown.description_json(machine) if machine else shown.listing_json())
     else:

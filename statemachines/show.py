@@ -14,7 +14,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from statemachines import catalogue, diagrams
+from statemachines import catalogue, diagrams, registry
 from statemachines.catalogue import Clause
 from statemachines.kernel import Fsm
 
@@ -35,40 +35,58 @@ def write(shown: RenderableType, file: IO[str] | None = None) -> None:
 
 
 def listing() -> RenderableType:
-    """The machines, a line each, by protocol."""
+    """The machines by protocol, from the registrations alone: none of them is imported."""
     parts: list[RenderableType] = []
-    for protocol in catalogue.PROTOCOLS:
-        table = Table.grid(padding=(0, 3))
-        for name in protocol.machines:
-            fsm = catalogue.machine(name)
-            size = f"{len(fsm.states)} states, {len(fsm.lines)} rows"
-            table.add_row(Text(name, style="bold"), size, catalogue.summary(name))
-        parts += [Text(protocol.name.replace("_", " ")), Padding(table, (0, 0, 1, 2))]
-    parts.append(Text("gapless show MACHINE shows its table and its clauses"))
+    for one in registry.protocols():
+        parts.append(Text.assemble((one.name, "bold"), f": {one.about}" if one.about else ""))
+        parts.append(Padding(Text(", ".join(one.machines)), (0, 0, 1, 2)))
+    for name, error in registry.broken().items():
+        parts += [Text.assemble((name, "bold"), " cannot be loaded"), Padding(Text(str(error)), (0, 0, 1, 2))]
+    parts.append(Text("gapless show PROTOCOL sums its machines up; gapless show MACHINE shows a table and its clauses"))
     return Group(*parts)
 
 
 def listing_json() -> bytes:
-    """The machines as a list of objects: name, protocol, summary, states, rows."""
+    """The machines as a list of objects: name, protocol, declared (where)."""
+    return _json(
+        {"name": name, "protocol": one.name, "declared": place}
+        for one in registry.protocols()
+        for name, place in one.machines.items()
+    )
+
+
+def overview(protocol: str) -> RenderableType:
+    """The machines of a protocol, a line each."""
+    one = registry.protocol(protocol)
+    table = Table.grid(padding=(0, 3))
+    for name in one.machines:
+        fsm = catalogue.machine(one.full_name(name))
+        size = f"{len(fsm.states)} states, {len(fsm.lines)} rows"
+        table.add_row(Text(name, style="bold"), size, catalogue.summary(one.full_name(name)))
+    return Group(Text(f"{one.name}: {one.about}"), Padding(table, (0, 0, 1, 2)))
+
+
+def overview_json(protocol: str) -> bytes:
+    """The machines of a protocol as a list of objects: name, protocol, summary, states, rows."""
+    one = registry.protocol(protocol)
     return _json(
         {
             "name": name,
-            "protocol": protocol.name,
-            "summary": catalogue.summary(name),
-            "states": diagrams.state_names(catalogue.machine(name)),
-            "rows": len(catalogue.machine(name).lines),
+            "protocol": one.name,
+            "summary": catalogue.summary(one.full_name(name)),
+            "states": diagrams.state_names(catalogue.machine(one.full_name(name))),
+            "rows": len(catalogue.machine(one.full_name(name)).lines),
         }
-        for protocol in catalogue.PROTOCOLS
-        for name in protocol.machines
+        for name in one.machines
     )
 
 
 def description(name: str) -> RenderableType:
     """One machine: what it is, its table, its timers, and the text of every clause that it carries out."""
     fsm = catalogue.machine(name)
-    clauses = _clauses_of(fsm, catalogue.clauses(catalogue.protocol_of(name).name))
+    clauses = _clauses_of(fsm, _page_of(fsm))
     parts: list[RenderableType] = [
-        Text.assemble((name, "bold"), f": {catalogue.summary(name)}"),
+        Text.assemble((fsm.full_name, "bold"), f": {catalogue.summary(name)}"),
         Text(_states(fsm)),
     ]
     if fsm.children:
@@ -82,11 +100,10 @@ def description(name: str) -> RenderableType:
 def description_json(name: str) -> bytes:
     """One machine as an object: name, protocol, states, initial, final, children, timers, lines, clauses."""
     fsm = catalogue.machine(name)
-    protocol = catalogue.protocol_of(name).name
     return _json(
         {
             "name": fsm.name,
-            "protocol": protocol,
+            "protocol": fsm.protocol,
             "states": diagrams.state_names(fsm),
             "initial": fsm.initial.value,
             "final": [state.value for state in fsm.final],
@@ -96,7 +113,7 @@ def description_json(name: str) -> bytes:
                 for timer in fsm.timers
             ],
             "lines": diagrams.cells(fsm),
-            "clauses": _clauses_of(fsm, catalogue.clauses(protocol)),
+            "clauses": _clauses_of(fsm, _page_of(fsm)),
         }
     )
 
@@ -127,6 +144,13 @@ def _timers(fsm: Fsm[Any]) -> Table:
         states = ", ".join(str(state.value) for state in timer.states)
         table.add_row(Text("timer"), Text(timer.name, style="bold"), Text(f"{armed} {states}"))
     return table
+
+
+def _page_of(fsm: Fsm[Any]) -> Mapping[str, Clause]:
+    """The clauses of its protocol; none where that is not registered, or has no page."""
+    if fsm.protocol not in registry.names() or not registry.protocol(fsm.protocol).page:
+        return {}
+    return catalogue.clauses(fsm.protocol)
 
 
 def _clauses_of(fsm: Fsm[Any], clauses: Mapping[str, Clause]) -> list[Clause]:

@@ -25,10 +25,10 @@ from hypothesis import seed as hypothesis_seed
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from statemachines import catalogue
 from statemachines.demo import account
 from statemachines.drivers.tcp import parse_address
 from statemachines.kernel import GaplessError
-from statemachines.shared_subscriptions import MACHINES
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.testing.fault_proxy import FaultProxy, in_thread
 from statemachines.testing.frames import attack, fuzz
@@ -39,6 +39,8 @@ from statemachines.trace.log import FORMAT, Head, TraceLog
 from statemachines_reports.pipeline import analyze
 from statemachines_sim.campaign import campaign
 from statemachines_sim.scenario import named, shipped
+
+MACHINES = catalogue.machines("shared_subscriptions")
 
 OUT = Path("out/soak")
 LOG = Path("out/soak.jsonl")
@@ -231,7 +233,10 @@ def play_real(totals: Totals) -> None:
         secret = OUT / "secret"
         secret.write_text(f"the secret of soak round {totals.seed}\n")
         common = ("--secret-file", str(secret))
-    trace = TraceLog(OUT / "trace", Head(FORMAT, "nemesis", "nemesis~1", 1, fingerprint(MACHINES), {}))
+    trace = TraceLog(
+        OUT / "trace",
+        Head(FORMAT, "nemesis", "nemesis~1", 1, fingerprint(MACHINES), {}),
+    )
     try:
         with ProcessHarness(OUT / "nodes", config=config, trace=OUT / "trace", common=common) as nodes:
             real = RealRound(totals, nodes, trace)

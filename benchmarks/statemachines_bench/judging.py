@@ -59,11 +59,11 @@ def spark_judge(opened: Any, files: tuple[Path, ...]) -> Counts:
     """Every file judged in a Spark task of its own."""
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from statemachines.shared_subscriptions import MACHINES
+        from statemachines import catalogue
 
         for batch in batches:
             for path in batch.column(0).to_pylist():
-                wrong = our_judge([Path(path)], MACHINES)
+                wrong = our_judge([Path(path)], catalogue.machines("shared_subscriptions"))
                 yield pa.record_batch([pa.array(list(wrong)), pa.array(wrong.values(), pa.int64())], ["check", "wrong"])
 
     names = opened._spark.sparkContext.parallelize([(str(path),) for path in files], len(files))
@@ -83,12 +83,12 @@ def seconds(judge: Callable[[], Counts]) -> float:
 
 def prepare(baseline: Callable[[list[Path], Any], Counts]) -> Pair:
     """Ours by Spark, the baseline in this process, which also has all cores."""
-    from statemachines.shared_subscriptions import MACHINES
+    from statemachines import catalogue
 
     files, opened = trace(), session()
     return Pair(
         lambda: seconds(lambda: spark_judge(opened, files)),
-        lambda: seconds(lambda: baseline(list(files), MACHINES)),
+        lambda: seconds(lambda: baseline(list(files), catalogue.machines("shared_subscriptions"))),
     )
 
 

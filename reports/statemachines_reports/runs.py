@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from statemachines import catalogue
 from statemachines_reports.account import account_for, judge_acknowledged, judge_duplicates
 from statemachines_reports.columns import Columns, read_columns
 from statemachines_reports.judge import Steps, Verdict, judge_file
@@ -20,7 +20,7 @@ Result = tuple[str, Any]
 
 def machines_of(protocol: str) -> Any:
     """The machines of a protocol."""
-    return importlib.import_module(f"statemachines.{protocol}").MACHINES
+    return catalogue.machines(protocol)
 
 
 def lookup_of(protocol: str) -> Lookup:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 
+from statemachines import catalogue
 from statemachines.kernel import ConfigurationError
-from statemachines.shared_subscriptions import MACHINES
 from statemachines.trace import fingerprint
 from statemachines_sim.fault import Fault
 from statemachines_sim.scenario import Scenario
@@ -44,4 +44,4 @@ def read(path: Path) -> RunFile:
 
 def tables() -> str:
     """The fingerprint of the tables as they are."""
-    return fingerprint(MACHINES)
+    return fingerprint(catalogue.machines("shared_subscriptions"))

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from statemachines import catalogue
+from statemachines import catalogue, registry
 from statemachines.kernel import name_of
 
 Cell = tuple[str, int, str]
@@ -43,7 +43,7 @@ class Reached(msgspec.Struct, frozen=True):
 def reached(protocol: str, cells: Iterable[Cell]) -> tuple[Reached, ...]:
     """What of each machine of the protocol these cells are; raises `ConfigurationError` for an unknown protocol."""
     known = set(cells)
-    return tuple(_reached(name, known) for name in catalogue.protocol(protocol).machines)
+    return tuple(_reached(name, known) for name in registry.protocol(protocol).machines)
 
 
 def _reached(machine: str, known: set[Cell]) -> Reached:

@@ -101,6 +101,7 @@ def redeclare(stack: ExitStack, fsm: Fsm[Any], change: Callable[[AnyRow], list[A
     rows = tuple(new for row in fsm.declared for new in change(row))
     mutant: Fsm[Any] = Fsm(
         fsm.name,
+        protocol=fsm.protocol,
         record=fsm.record_type,
         states=type(fsm.initial),
         initial=fsm.initial,

@@ -12,6 +12,7 @@ def substituted(fsm: Fsm[Any], change: Callable[[Row], Row]) -> Fsm[Any]:
     """The machine with `change(row)` in place of each row; everything else is as declared."""
     return Fsm(
         fsm.name,
+        protocol=fsm.protocol,
         record=fsm.record_type,
         states=type(fsm.initial),
         initial=fsm.initial,

@@ -3,7 +3,12 @@
 Here is how a writer publishes and recovers, one memory access a step; readers are still to come.
 """
 
-from statemachines.cursor_recovery.writer import WRITER
+from statemachines.kernel.protocol import Protocol
 
-MACHINES = (WRITER,)
-"""The machines of the protocol."""
+PROTOCOL = Protocol(
+    name="cursor_recovery",
+    prefix="CR",
+    about="a queue in shared memory, whose cursors are recovered when a process dies at any step",
+    machines={"writer": "statemachines.cursor_recovery.writer:WRITER"},
+    page="statemachines.cursor_recovery:clauses.md",
+)

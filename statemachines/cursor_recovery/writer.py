@@ -299,6 +299,7 @@ ROWS = (
 
 WRITER = Fsm(
     "writer",
+    protocol="cursor_recovery",
     record=WriterRecord,
     states=WriterStatus,
     initial=S.IDLE,

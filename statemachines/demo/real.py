@@ -225,6 +225,6 @@ def _acknowledged(stage: Stage, total: int, begin: float) -> Iterator[int]:
 
 
 def _tables() -> str:
-    from statemachines.shared_subscriptions import MACHINES
+    from statemachines import catalogue
 
-    return fingerprint(MACHINES)
+    return fingerprint(catalogue.machines("shared_subscriptions"))

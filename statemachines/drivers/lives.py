@@ -9,8 +9,8 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from statemachines import catalogue
 from statemachines.kernel import ConfigurationError, incarnation
-from statemachines.shared_subscriptions import MACHINES
 from statemachines.trace import fingerprint
 from statemachines.trace.log import FORMAT, Head, TraceLog
 
@@ -61,4 +61,8 @@ def begin_life(node: str, state: Path, trace: Path | None, number: int | None) -
     number = node_number(name) if number is None else number
     if trace is None:
         return Life(name, number, None)
-    return Life(name, number, TraceLog(trace, Head(FORMAT, node, name, number, fingerprint(MACHINES), {})))
+    return Life(
+        name,
+        number,
+        TraceLog(trace, Head(FORMAT, node, name, number, fingerprint(catalogue.machines("shared_subscriptions")), {})),
+    )

@@ -41,6 +41,7 @@ from statemachines.kernel.pmap import Fifo as Fifo
 from statemachines.kernel.pmap import Map as Map
 from statemachines.kernel.pmap import in_order as in_order
 from statemachines.kernel.pmap import keys_in_order as keys_in_order
+from statemachines.kernel.protocol import Protocol as Protocol
 from statemachines.kernel.row import ANY as ANY
 from statemachines.kernel.row import STAY as STAY
 from statemachines.kernel.row import ChildStep as ChildStep

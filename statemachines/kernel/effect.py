@@ -1,7 +1,7 @@
 """Effects: all that a machine can do to the world, a closed set.
 
-A driver performs the effects of one step in order.  An `Ask` with `durable=True` is durable (its answer is known)
-before a later `Send` of the same step leaves.  Answers come back as events; events that arrive meanwhile wait.
+A driver performs the effects of one step in order.  Answers come back as events: a machine that must not send before
+something is durable waits for the answer in a state of its own.  Events that arrive meanwhile wait.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
 
     service: str
     request: Request
-    durable: bool = False
 
 
 class Tell(msgspec.Struct, frozen=True, gc=False):

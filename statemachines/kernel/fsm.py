@@ -86,12 +86,14 @@ class Invariant(Generic[R]):
 
 
 class Fsm(Generic[R]):
-    """A declared machine.  `key(record)` names the instance when this is a child machine ("" otherwise)."""
+    """A declared machine.  `protocol` it is of ("": of none); `key(record)` names the instance when this is a child
+    machine ("" otherwise)."""
 
     def __init__(
         self,
         name: str,
         *,
+        protocol: str = "",
         record: type[R],
         states: type[Enum],
         initial: Enum,
@@ -103,6 +105,9 @@ class Fsm(Generic[R]):
         invariants: tuple[Invariant[R], ...] = (),
     ) -> None:
         self.name = name
+        self.protocol = protocol
+        self.full_name = f"{protocol}/{name}" if protocol else name
+        """As traces and snapshots name it: two protocols may each have a machine of this name."""
         self.record_type = record
         self.states = tuple(states)
         self.initial = initial
@@ -258,7 +263,7 @@ class Fsm(Generic[R]):
         return source if isinstance(source, tuple) else (source,)
 
     def _check(self) -> None:
-        """Every cell is decided, every name is known, no final state is left."""
+        """Every cell is decided, every name is known, no final state is left, every row can be reached."""
         known = set(self.states)
         decided: set[tuple[Enum, type[Event]]] = set()
         for line in self.lines:
@@ -270,6 +275,7 @@ class Fsm(Generic[R]):
             if not line.clause:
                 raise DeclarationError(f"{self.name}, row {line.number}: no clause")
             decided.update((state, line.event) for state in line.sources)
+        self._check_reachable()
         missing = [
             f"{state.value} x {name_of(event)}"
             for state in self.states
@@ -284,6 +290,21 @@ class Fsm(Generic[R]):
         for timer in self.timers:
             if timer.event not in self.alphabet:
                 raise DeclarationError(f"{self.name}: nothing takes {name_of(timer.event)} of timer {timer.name!r}")
+
+    def _check_reachable(self) -> None:
+        """Nothing behind a line without a guard is ever looked at: no row stands there, in any of its cells.  What is
+        ignored or refused may be said of more cells than are left to it, of one at least."""
+        closed: dict[tuple[Enum, type[Event]], int] = {}
+        for line in self.lines:
+            before = {state: closed[state, line.event] for state in line.sources if (state, line.event) in closed}
+            if before and (line.kind == "row" or len(before) == len(set(line.sources))):
+                state, number = next(iter(before.items()))
+                raise DeclarationError(
+                    f"{self.name}, row {line.number}: can never be taken in {state.value} x {name_of(line.event)}, "
+                    f"since row {number} before it has no guard; put it first, or give row {number} a guard"
+                )
+            if line.when is None:
+                closed |= dict.fromkeys(((state, line.event) for state in line.sources), line.number)
 
     # -- compilation ------------------------------------------------------------------------------------------
 

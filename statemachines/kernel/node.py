@@ -147,14 +147,15 @@ class Node(Generic[R]):
         """The record and the armed timers as JSON; `restore` is its inverse."""
         timers = [[timer, key, deadline] for (timer, key), deadline in sorted(self._armed.items())]
         return msgspec.json.encode(
-            {"machine": self.fsm.name, "name": self.name, "record": self.record, "timers": timers}, enc_hook=enc_hook
+            {"machine": self.fsm.full_name, "name": self.name, "record": self.record, "timers": timers},
+            enc_hook=enc_hook,
         )
 
     @classmethod
     def restore(cls, fsm: Fsm[R], snapshot: bytes, *, observe: Observer | None = None, check: bool = False) -> Node[R]:
         """A node as it was when `snapshot` was taken."""
         raw = msgspec.json.decode(snapshot)
-        if raw.get("machine") != fsm.name:
+        if raw.get("machine") != fsm.full_name:
             raise LocalProtocolError(fsm.name, "-", "restore", "", f"the snapshot is of a {raw.get('machine')!r}")
         record = msgspec.convert(raw["record"], fsm.record_type, dec_hook=dec_hook)
         node = cls(fsm, record, name=raw["name"], now_ns=0, observe=observe, check=check)

@@ -39,6 +39,7 @@ class Child(Protocol):
     """What a child step knows of its machine: its name, and the key of an instance."""
 
     name: str
+    full_name: str
     key: Callable[[Any], str]
 
 
@@ -60,6 +61,11 @@ class ChildStep(msgspec.Struct, frozen=True, gc=False):
     def machine(self) -> str:
         """The name of the child machine."""
         return self.fsm.name
+
+    @property
+    def full_machine(self) -> str:
+        """Its name as traces have it."""
+        return self.fsm.full_name
 
     @property
     def instance(self) -> str:

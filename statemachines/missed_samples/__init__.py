@@ -3,7 +3,12 @@
 Publisher, cache and the Subscriber that holds many sources are still to come.
 """
 
-from statemachines.missed_samples.source import SOURCE
+from statemachines.kernel.protocol import Protocol
 
-MACHINES = (SOURCE,)
-"""The machines of the protocol."""
+PROTOCOL = Protocol(
+    name="missed_samples",
+    prefix="MS",
+    about="missed-samples recovery: a subscriber asks caches for the samples that it missed",
+    machines={"source": "statemachines.missed_samples.source:SOURCE"},
+    page="statemachines.missed_samples:clauses.md",
+)

@@ -509,6 +509,7 @@ def misses_nothing_while_live(record: SourceRecord) -> bool:
 
 SOURCE = Fsm(
     "source",
+    protocol="missed_samples",
     record=SourceRecord,
     states=SourceStatus,
     initial=UNKNOWN,

@@ -1,10 +1,30 @@
 """Durable shared subscriptions: Borrower, Stream, Session, Private, Leader, Member, Assignment, Group (EIP-0028)."""
 
-from statemachines.shared_subscriptions.borrower import BORROWER
-from statemachines.shared_subscriptions.group import GROUP
-from statemachines.shared_subscriptions.leader import LEADER
-from statemachines.shared_subscriptions.private import PRIVATE
-from statemachines.shared_subscriptions.session import SESSION
+from statemachines.kernel.protocol import Protocol
 
-MACHINES = (BORROWER, SESSION, PRIVATE, LEADER, GROUP)
-"""The machines of the protocol; each names its child machines."""
+_HERE = "statemachines.shared_subscriptions"
+
+PROTOCOL = Protocol(
+    name="shared_subscriptions",
+    prefix="SS",
+    about="durable shared subscriptions: a group of consumers shares streams, and its progress is kept",
+    machines={
+        "borrower": f"{_HERE}.borrower:BORROWER",
+        "stream": f"{_HERE}.stream:STREAM",
+        "session": f"{_HERE}.session:SESSION",
+        "private": f"{_HERE}.private:PRIVATE",
+        "leader": f"{_HERE}.leader:LEADER",
+        "member": f"{_HERE}.member:MEMBER",
+        "assignment": f"{_HERE}.assignment:ASSIGNMENT",
+        "group": f"{_HERE}.group:GROUP",
+    },
+    page="statemachines.shared_subscriptions:clauses.md",
+    areas={
+        "sim": "statemachines_sim.shared_subscriptions:SIM",
+        "spec": "statemachines_spec.shared_subscriptions:SPEC",
+        "reports": "statemachines_reports.shared_subscriptions:REPORTS",
+        "drivers": "statemachines.drivers.shared_subscriptions:DRIVERS",
+        "testing": "statemachines.testing.shared_subscriptions:TESTING",
+        "demo": "statemachines.demo.shared_subscriptions:DEMO",
+    },
+)

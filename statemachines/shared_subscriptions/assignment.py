@@ -168,6 +168,7 @@ ROWS = (
 
 ASSIGNMENT = Fsm(
     "assignment",
+    protocol="shared_subscriptions",
     record=AssignmentRecord,
     states=AssignmentStatus,
     initial=NONE,

@@ -524,6 +524,7 @@ def is_leased_connected(record: BorrowerRecord) -> bool:
 
 BORROWER = Fsm(
     "borrower",
+    protocol="shared_subscriptions",
     record=BorrowerRecord,
     states=BorrowerStatus,
     initial=CONNECTING,

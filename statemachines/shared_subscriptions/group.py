@@ -356,6 +356,7 @@ ROWS = (
 
 GROUP = Fsm(
     "group",
+    protocol="shared_subscriptions",
     record=GroupRecord,
     states=GroupStatus,
     initial=IDLE,

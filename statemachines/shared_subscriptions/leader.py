@@ -411,6 +411,7 @@ def held(record: LeaderRecord) -> set[str]:
 
 LEADER = Fsm(
     "leader",
+    protocol="shared_subscriptions",
     record=LeaderRecord,
     states=LeaderStatus,
     initial=CANDIDATE,

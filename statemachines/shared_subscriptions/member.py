@@ -140,6 +140,7 @@ ROWS = (
 
 MEMBER = Fsm(
     "member",
+    protocol="shared_subscriptions",
     record=MemberRecord,
     states=MemberStatus,
     initial=REGISTERED,

@@ -245,6 +245,7 @@ def touched_is_known(record: PrivateRecord, event: Event) -> bool:
 
 PRIVATE = Fsm(
     "private",
+    protocol="shared_subscriptions",
     record=PrivateRecord,
     states=PrivateStatus,
     initial=IDLE,

@@ -487,6 +487,7 @@ def touched_matches(record: SessionRecord, event: Event) -> bool:
 
 SESSION = Fsm(
     "session",
+    protocol="shared_subscriptions",
     record=SessionRecord,
     states=SessionStatus,
     initial=WAITING,

@@ -238,6 +238,7 @@ ROWS = (
 
 STREAM = Fsm(
     "stream",
+    protocol="shared_subscriptions",
     record=StreamRecord,
     states=StreamStatus,
     initial=ABSENT,

@@ -16,9 +16,11 @@ from hypothesis import HealthCheck, Phase, Verbosity, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from statemachines.shared_subscriptions import MACHINES
+from statemachines import catalogue
 from statemachines.testing.script import Failure, Move, make, shorten, told
 from statemachines.testing.system import System
+
+MACHINES = catalogue.machines("shared_subscriptions")
 
 CONSUMERS = ("consumer-1", "consumer-2", "consumer-3")
 TOPICS = ("a", "b", "c")

@@ -28,7 +28,7 @@ from hypothesis import reject
 from hypothesis import strategies as st
 from msgspec import inspect
 
-from statemachines.catalogue import PROTOCOLS
+from statemachines import registry
 from statemachines.cursor_recovery.memory import Queue
 from statemachines.kernel import ConfigurationError, Event, Fifo, Fsm, Map
 from statemachines.missed_samples.source import Recovery
@@ -129,11 +129,11 @@ def register_all() -> None:
 
 def shipped() -> tuple[type[msgspec.Struct], ...]:
     """The Struct types that the modules of the catalogued protocols declare, by module and name."""
-    for protocol in PROTOCOLS:
+    for protocol in registry.protocols():
         package = import_module(f"statemachines.{protocol.name}")
         for found in iter_modules(package.__path__, f"{package.__name__}."):
             import_module(found.name)  # all of them: what is known must not depend on what was imported before
-    packages = tuple(f"statemachines.{protocol.name}." for protocol in PROTOCOLS)
+    packages = tuple(f"statemachines.{protocol.name}." for protocol in registry.protocols())
     types = [
         value
         for name, module in sorted(sys.modules.items())

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import statemachines
-from statemachines import catalogue
+from statemachines import catalogue, registry
 from statemachines.catalogue import Clause, parse_clauses
 from statemachines.kernel import ConfigurationError, Fsm
 
@@ -34,8 +34,10 @@ After the list.
 
 @pytest.mark.parametrize("name", catalogue.names())
 def test_a_machine_is_found_by_the_name_it_has(name):
-    assert catalogue.machine(name).name == name
-    assert name in catalogue.protocol_of(name).machines
+    fsm = catalogue.machine(name)
+    assert fsm.full_name == name
+    assert fsm.name in catalogue.protocol_of(name).machines
+    assert catalogue.machine(fsm.name) is catalogue.machine(catalogue.place_of(name)) is fsm
 
 
 def test_names_are_unique_since_traces_go_by_them():
@@ -50,7 +52,7 @@ def test_no_machine_is_missing():
         for found in pkgutil.iter_modules([str(path)]):
             module = import_module(f"statemachines.{folder}.{found.name}")
             declared |= {(folder, value.name) for value in vars(module).values() if isinstance(value, Fsm)}
-    listed = {(protocol.name, name) for protocol in catalogue.PROTOCOLS for name in protocol.machines}
+    listed = {(protocol.name, name) for protocol in registry.protocols() for name in protocol.machines}
     assert declared == listed
     assert ("shared_subscriptions", "leader") in declared
 
@@ -62,36 +64,38 @@ def test_every_clause_that_a_table_names_is_on_the_page(name):
     assert named <= set(catalogue.clauses(catalogue.protocol_of(name).name))
 
 
-@pytest.mark.parametrize("protocol", catalogue.PROTOCOLS, ids=lambda protocol: protocol.name)
+@pytest.mark.parametrize("protocol", registry.protocols(), ids=lambda protocol: protocol.name)
 def test_every_clause_has_a_text_and_a_source(protocol):
     clauses = catalogue.clauses(protocol.name)
     assert clauses
     assert [clause.id for clause in clauses.values() if not (clause.text and clause.source and clause.part)] == []
 
 
-@pytest.mark.parametrize("protocol", catalogue.PROTOCOLS, ids=lambda protocol: protocol.name)
+@pytest.mark.parametrize("protocol", registry.protocols(), ids=lambda protocol: protocol.name)
 def test_no_clause_has_two_texts(protocol):
     parsed = list(parse_clauses(catalogue.page(protocol.name).read_text(encoding="utf-8")))
     assert len(parsed) == len({clause.id for clause in parsed})
 
 
-@pytest.mark.parametrize("protocol", catalogue.PROTOCOLS, ids=lambda protocol: protocol.name)
+@pytest.mark.parametrize("protocol", registry.protocols(), ids=lambda protocol: protocol.name)
 def test_the_page_is_shipped_in_the_package(protocol):
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     included = settings["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
-    assert included[f"spec/{protocol.name}.md"] == f"statemachines/clauses/{protocol.name}.md"
+    assert included[f"spec/{protocol.name}"] == f"statemachines/{protocol.name}"
 
 
-def test_the_shipped_page_comes_first(tmp_path, monkeypatch):
-    (tmp_path / "shared_subscriptions.md").write_text(PAGE, encoding="utf-8")
-    monkeypatch.setattr(catalogue, "CLAUSE_FOLDERS", (tmp_path, *catalogue.CLAUSE_FOLDERS))
-    assert catalogue.page("shared_subscriptions") == tmp_path / "shared_subscriptions.md"
+def test_a_page_in_the_package_comes_first(tmp_path, monkeypatch):
+    (tmp_path / "clauses.md").write_text(PAGE, encoding="utf-8")
+    monkeypatch.setattr(catalogue, "files", lambda package: tmp_path)
+    assert catalogue.page("shared_subscriptions") == tmp_path / "clauses.md"
 
 
 def test_a_page_that_is_nowhere_is_an_error_that_names_the_places(tmp_path, monkeypatch):
-    monkeypatch.setattr(catalogue, "CLAUSE_FOLDERS", (tmp_path / "a", tmp_path / "b"))
-    with pytest.raises(ConfigurationError, match=r"neither .*a/shared_subscriptions.md nor .*b/"):
+    monkeypatch.setattr(catalogue, "files", lambda package: tmp_path / "a")
+    with pytest.raises(ConfigurationError, match=r"is missing: neither .*a nor .*spec/shared_subscriptions has it"):
         catalogue.page("shared_subscriptions")
+    with pytest.raises(ConfigurationError, match=r"its page properties\.md is missing"):
+        catalogue.page("shared_subscriptions", "properties.md")
 
 
 def test_clauses_may_take_several_lines_and_hold_brackets():
@@ -105,8 +109,8 @@ def test_clauses_may_take_several_lines_and_hold_brackets():
 def test_an_unknown_machine_is_an_error_that_says_what_was_meant_perhaps():
     with pytest.raises(ConfigurationError, match=r"machine = 'borower': unknown; did you mean 'borrower'\? there are:"):
         catalogue.machine("borower")
-    with pytest.raises(ConfigurationError, match=r"protocol = 'x': unknown; there are: shared_subscriptions"):
-        catalogue.protocol("x")
+    with pytest.raises(ConfigurationError, match=r"protocol = 'x': unknown; there are: cursor_recovery, .*or give m"):
+        registry.protocol("x")
 
 
 @pytest.mark.parametrize("name", catalogue.names())
@@ -115,13 +119,13 @@ def test_a_summary_is_one_line_about_the_machine(name):
     assert summary
     assert "source:" not in summary
     assert "\n" not in summary
-    assert not summary.lower().startswith(name + ":")
+    assert not summary.lower().startswith(name.partition("/")[2] + ":")
 
 
 def test_children_are_in_the_catalogue_too():
     for name in catalogue.names():
         for member in catalogue.machine(name).family():
-            assert catalogue.machine(member.name) is member
+            assert catalogue.machine(member.full_name) is member
 
 
 def test_the_machines_of_a_protocol_come_in_its_order():

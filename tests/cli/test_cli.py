@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from statemachines import __version__, catalogue, cli, show
+from statemachines import __version__, catalogue, cli, registry, show
 from statemachines.kernel import ConfigurationError, InvariantViolated, name_of
 
 ROOT = Path(__file__).parents[2]
@@ -43,18 +43,27 @@ def test_show_lists_the_machines(gapless):
     code, out, err = gapless("show")
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert lines[0] == "shared subscriptions"
-    for name in catalogue.names():
-        assert [line for line in lines if line.split()[:1] == [name]], name
+    for name in registry.names():
+        assert [line for line in lines if line.startswith(f"{name}: ")], name
+        assert f"  {', '.join(registry.protocol(name).machines)}" in lines
     assert all(line == line.rstrip() for line in lines)
+
+
+def test_show_of_a_protocol_sums_its_machines_up(gapless):
+    code, out, err = gapless("show", "shared_subscriptions")
+    assert (code, err) == (0, "")
+    for name in registry.protocol("shared_subscriptions").machines:
+        assert [line for line in out.splitlines() if line.split()[:1] == [name]], name
 
 
 def test_show_lists_the_machines_as_json(gapless):
     code, out, _ = gapless("show", "--json")
     listed = msgspec.json.decode(out)
     assert code == 0
-    assert [one["name"] for one in listed] == list(catalogue.names())
-    assert listed[0] == {
+    assert [f"{one['protocol']}/{one['name']}" for one in listed] == list(catalogue.names())
+    code, out, _ = gapless("show", "shared_subscriptions", "--json")
+    assert code == 0
+    assert msgspec.json.decode(out)[0] == {
         "name": "borrower",
         "protocol": "shared_subscriptions",
         "summary": "one shared subscription of one session",

@@ -30,6 +30,10 @@ class Surge(Call, frozen=True):
     pass
 
 
+class Dim(Call, frozen=True):
+    pass
+
+
 class LampRecord(msgspec.Struct, frozen=True):
     status: Lamp = Lamp.OFF
 
@@ -54,7 +58,7 @@ LAMP = Fsm(
         Row(Surge, (Lamp.OFF, Lamp.ON), Lamp.BURNT_OUT, glow, is_strong, "L-3"),
         Row(Surge, Lamp.ON, STAY, glow, None, "L-4"),
         Ignore((Surge,), Lamp.OFF, "L-5"),
-        Refuse((Press,), Lamp.ON, "L-6"),
+        Refuse((Dim,), (Lamp.OFF, Lamp.ON), "L-6"),
     ),
 )
 
@@ -97,7 +101,7 @@ MARKDOWN = """\
 | 2 | surge | off, on | burnt-out | is_strong | glow | L-3 |
 | 3 | surge | on | stay |  | glow | L-4 |
 | 4 | surge | off | (ignore) |  |  | L-5 |
-| 5 | press | on | (refuse) |  |  | L-6 |
+| 5 | dim | off, on | (refuse) |  |  | L-6 |
 """
 
 

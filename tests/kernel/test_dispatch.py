@@ -92,7 +92,25 @@ def machines(draw):
     """Random rows, with random ignores and refusals between them, and every cell decided at the end."""
     table = draw(st.lists(st.one_of(rows, rows, closing), max_size=14))
     table.append(Ignore(EVENTS, tuple(S), "T-3") if draw(st.booleans()) else Refuse(EVENTS, tuple(S), "T-3"))
-    return Fsm("random", record=Rec, states=S, initial=S.A, rows=tuple(table), timers=draw(timers))
+    return Fsm("random", record=Rec, states=S, initial=S.A, rows=reachable(table), timers=draw(timers))
+
+
+def reachable(table):
+    """Without what stands behind a line that has no guard: a declaration with such a line is refused."""
+    closed, kept = set(), []
+    for line in table:
+        sources = tuple(S) if line.source is ANY else line.source if isinstance(line.source, tuple) else (line.source,)
+        for event in line.on if isinstance(line, Ignore) else (line.on,):
+            open_ = tuple(state for state in sources if (state, event) not in closed)
+            if not open_:
+                continue
+            if isinstance(line, Ignore):
+                kept.append(type(line)((event,), open_, line.clause))
+            else:
+                kept.append(Row(event, open_, line.to, line.do, line.when, line.clause))
+            if isinstance(line, Ignore) or line.when is None:
+                closed |= {(state, event) for state in open_}
+    return tuple(kept)
 
 
 events = st.lists(st.builds(lambda kind, n: kind(n=n), st.sampled_from(EVENTS), st.integers(0, 9)), max_size=25)

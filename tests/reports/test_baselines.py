@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from statemachines import catalogue
 from statemachines.kernel import ConfigurationError
-from statemachines.shared_subscriptions import MACHINES
 from statemachines_bench.judge_baselines import duckdb_judge, our_judge, polars_judge
 from statemachines_bench.repeat import repeat
 from statemachines_reports.pipeline import analyze
@@ -40,11 +40,11 @@ def corrupt(tmp_path_factory):
 
 @pytest.mark.parametrize("judge", [polars_judge, duckdb_judge])
 def test_the_baselines_count_the_same(corrupt, judge):
-    ours = our_judge(corrupt, MACHINES)
+    ours = our_judge(corrupt, catalogue.machines("shared_subscriptions"))
     assert ours["rows"] >= 10
     assert ours["continuity"] >= 3
     assert ours["exclusivity"] >= 1
-    assert judge(corrupt, MACHINES) == ours
+    assert judge(corrupt, catalogue.machines("shared_subscriptions")) == ours
 
 
 def test_a_repeated_trace_is_a_trace(tmp_path):

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from statemachines import catalogue
 from statemachines.kernel import ConfigurationError
-from statemachines.shared_subscriptions import MACHINES
 from statemachines.trace import COLUMNS, fingerprint
 from statemachines.trace.parquet import TraceWriter
 from statemachines_reports import columns as columns_module
@@ -25,6 +25,7 @@ from statemachines_sim.campaign import run_row
 from statemachines_sim.scenario import named
 from statemachines_sim.world import World
 
+MACHINES = catalogue.machines("shared_subscriptions")
 LOOKUP = Lookup(MACHINES)
 
 
@@ -277,7 +278,9 @@ def test_another_fingerprint_is_named_with_ours(trace, tmp_path):
         return table.set_column(at, "fingerprint", pa.array(["0" * 16] * table.num_rows))
 
     rewrite(trace, tmp_path, "runs", other)
-    with pytest.raises(ConfigurationError, match=f"0{{16}}, these are {fingerprint(MACHINES)}"):
+    with pytest.raises(
+        ConfigurationError, match=f"0{{16}}, these are {fingerprint(catalogue.machines('shared_subscriptions'))}"
+    ):
         opened(tmp_path, tmp_path)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from statemachines.shared_subscriptions import MACHINES
+from statemachines import catalogue
 from statemachines.trace.parquet import TraceWriter
 from statemachines_reports.columns import read_columns
 from statemachines_reports.judge import Steps
@@ -138,7 +138,7 @@ def stormy(tmp_path_factory):
 
 def followed(path, change=None):
     (columns,) = read_columns(path)
-    lookup = Lookup(MACHINES)
+    lookup = Lookup(catalogue.machines("shared_subscriptions"))
     return list(follow(columns, Steps(columns, lookup), lookup))
 
 

@@ -34,7 +34,7 @@ def test_a_row_counts_in_the_states_it_was_taken_in(cells):
 def test_every_cell_that_was_taken_is_one_of_the_table(cells):
     known = {
         (name, line.number, str(state.value))
-        for name in catalogue.protocol("shared_subscriptions").machines
+        for name in registry.protocol("shared_subscriptions").machines
         for line in catalogue.machine(name).lines
         for state in line.sources
     }

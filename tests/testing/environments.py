@@ -165,7 +165,7 @@ ENVIRONMENTS = {
 
 def test_of(name):
     """The test of a catalogued machine in its environment; a machine without one is an error."""
-    return MachineTest.of(catalogue.machine(name), **ENVIRONMENTS[name])
+    return MachineTest.of(catalogue.machine(name), **ENVIRONMENTS[catalogue.full_name(name).partition("/")[2]])
 
 
 test_of.__test__ = False

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from statemachines import catalogue
 from statemachines.kernel import ConfigurationError
-from statemachines.shared_subscriptions import MACHINES, assignment, plan
+from statemachines.shared_subscriptions import assignment, plan
 from statemachines.shared_subscriptions.borrower import BORROWER
 from statemachines.testing.finish import finish
 from statemachines.testing.group import GroupTest, PropertyBroken, run_group
 from statemachines.testing.script import Move, replay, shorten, told
 from statemachines.testing.system import System
 from statemachines_spec.planted import BUGS, OF_THE_PAGE, planted
+
+MACHINES = catalogue.machines("shared_subscriptions")
 
 
 def test_whole_groups_keep_every_property():
@@ -137,7 +140,7 @@ def test_a_planted_bug_is_gone_after_the_block(bug):
     helpers = (dict(vars(plan)), dict(vars(plan.Draft)), dict(vars(assignment)))
     with planted(bug.name):
         now = [(fsm, fsm._cells, fsm.lines) for machine in MACHINES for fsm in machine.family()]
-        assert BORROWER is MACHINES[0]
+        assert BORROWER is catalogue.machine("borrower")
     assert [(fsm, fsm._cells, fsm.lines) for machine in MACHINES for fsm in machine.family()] == tables
     assert (dict(vars(plan)), dict(vars(plan.Draft)), dict(vars(assignment))) == helpers
     assert len(now) == len(tables)

@@ -14,7 +14,8 @@ from hypothesis import find, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 
-from statemachines.catalogue import PROTOCOLS, machine, names
+from statemachines import registry
+from statemachines.catalogue import machine, names
 from statemachines.kernel import Fifo, Map, Message, Node, TimerFired
 from statemachines.kernel.pmap import dec_hook, enc_hook
 from statemachines.missed_samples.message import Sample
@@ -65,7 +66,7 @@ def test_any_module_may_be_the_first_that_is_imported(module):
 def test_nothing_that_a_protocol_declares_is_left_out():
     """Every message, request and record, also of modules that no table imports."""
     known = set(shipped())
-    for protocol in PROTOCOLS:
+    for protocol in registry.protocols():
         package = import_module(f"statemachines.{protocol.name}")
         for found in iter_modules(package.__path__):
             module = import_module(f"{package.__name__}.{found.name}")
