@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from statemachines import catalogue, registry
+from statemachines import catalogue, cli, registry
 from statemachines_spec.coverage import reached, text
 from statemachines_spec.explore import explore
 from statemachines_spec.subscriptions import systems
