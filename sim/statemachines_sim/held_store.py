@@ -7,8 +7,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from statemachines.kernel import Answer
-from statemachines_spec.conductor import Conductor
-from statemachines_spec.schedule import words_of
+from statemachines_spec.script.conductor import Conductor
+from statemachines_spec.script.script import words_of
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 """Something to be done on the loop of the stores, when no other loop runs."""

@@ -13,7 +13,7 @@ from statemachines_spec.moves import Moves
 from statemachines_spec.network import Network
 from statemachines_spec.path import along
 from statemachines_spec.planted import planted
-from statemachines_spec.scheduling import schedule_of
+from statemachines_spec.script.path_to_script import schedule_of
 from statemachines_spec.subscriptions.systems import SYSTEMS, Setting, build, system
 
 NETWORKS = ("late-copies", "without-copies", "reordering")

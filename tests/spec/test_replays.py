@@ -12,10 +12,10 @@ from counterexamples import NETWORKS, PLANTED, of_bug, random_walk, stale_grant
 from msgspec.structs import replace
 
 from statemachines import cli
-from statemachines_sim.live import run_live
-from statemachines_sim.scheduled import simulate
-from statemachines_spec import schedule as schedules
-from statemachines_spec.scheduling import Unschedulable, schedule_of
+from statemachines_sim.asyncio_stage import run_live
+from statemachines_sim.script_world import simulate
+from statemachines_spec.script import script as scripts
+from statemachines_spec.script.path_to_script import Unschedulable, schedule_of
 from statemachines_spec.subscriptions.systems import SYSTEMS, system
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "stale-grant.schedule.json"
@@ -62,7 +62,7 @@ def test_the_settled_rules_do_not_break_under_the_same_schedule(network, follow)
 
 
 def test_the_run_that_was_kept_still_leads_there(follow):
-    made = schedules.read(GOLDEN)
+    made = scripts.read(GOLDEN)
     assert len(made.steps) == 23
     assert follow(made).reached
     assert follow(made, SETTLED).broken == {}
@@ -150,7 +150,7 @@ def test_what_the_explorer_walks_real_hosts_walk_too(name):
 
 def test_a_grant_that_is_lost_and_never_repeated_shows_after_the_schedule(follow):
     """What a schedule leaves in flight is lost; who repeats nothing leaves a stream unread for ever."""
-    made = schedules.read(GOLDEN)
+    made = scripts.read(GOLDEN)
     begun = replace(made, variant=SETTLED, steps=tuple(step for step in made.steps if step.n <= 3)).check()
     assert [sent.what for sent in begun.steps[-1].sends] == ["leader_connect_response", "grant"]
     assert follow(replace(begun, bug="grant-never-repeated")).broken == {
@@ -196,8 +196,8 @@ def test_who_is_gone_does_nothing(do, follow):
     made = stale_grant("late-copies")
     at_ns = made.steps[-1].at_ns
     gone = (
-        schedules.Step(98, at_ns, "crash", "consumer-1"),
-        schedules.Step(99, at_ns, do, "consumer-1", about="0.0/a"),
+        scripts.Step(98, at_ns, "crash", "consumer-1"),
+        scripts.Step(99, at_ns, do, "consumer-1", about="0.0/a"),
     )
     replayed = follow(replace(made, steps=(*made.steps, *gone)).check())
     assert replayed.followed.stopped.endswith("consumer-1 is not running")
@@ -208,8 +208,8 @@ def test_nobody_unsubscribes_twice(follow):
     made = stale_grant("late-copies")
     at_ns = made.steps[-1].at_ns
     twice = (
-        schedules.Step(98, at_ns, "unsubscribe", "consumer-1"),
-        schedules.Step(99, at_ns + 1, "unsubscribe", "consumer-1"),
+        scripts.Step(98, at_ns, "unsubscribe", "consumer-1"),
+        scripts.Step(99, at_ns + 1, "unsubscribe", "consumer-1"),
     )
     replayed = follow(replace(made, steps=(*made.steps, *twice)).check())
     assert "step 99" in replayed.followed.stopped
@@ -220,9 +220,9 @@ def test_a_crashed_leader_host_comes_back_and_a_paused_one_fires_late(follow):
     made = stale_grant("late-copies")
     at_ns = made.steps[-1].at_ns
     more = (
-        schedules.Step(97, at_ns, "pause", "leader-1"),
-        schedules.Step(98, at_ns + 3_000_000_000, "wake", "leader-1"),
-        schedules.Step(99, at_ns + 3_000_000_001, "crash", "leader-1"),
+        scripts.Step(97, at_ns, "pause", "leader-1"),
+        scripts.Step(98, at_ns + 3_000_000_000, "wake", "leader-1"),
+        scripts.Step(99, at_ns + 3_000_000_001, "crash", "leader-1"),
     )
     replayed = follow(replace(made, steps=(*made.steps, *more)).check())
     assert replayed.followed.stopped == ""
@@ -318,7 +318,7 @@ def test_bad_input_is_named(gapless, tmp_path):
 def test_a_schedule_that_stops_early_decides_nothing(gapless, tmp_path):
     made = stale_grant("late-copies")
     steps = tuple(replace(step, at_ns=step.at_ns - 500_000_000 * (step.n > 0)) for step in made.steps)
-    schedules.write(tmp_path / "early.json", replace(made, steps=steps))
+    scripts.write(tmp_path / "early.json", replace(made, steps=steps))
     code, out, _ = gapless("replay", tmp_path / "early.json")
     assert code == 3
     assert "followed 2 of 23 steps; step 1 (fire" in out

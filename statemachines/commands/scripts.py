@@ -14,7 +14,7 @@ from statemachines.commands.exits import Exit
 if TYPE_CHECKING:
     from statemachines_sim.replayed import Replayed
     from statemachines_spec.path import Path as Run
-    from statemachines_spec.schedule import Schedule
+    from statemachines_spec.script.script import Schedule
     from statemachines_spec.system import System
 
 LISTED = 10
@@ -23,7 +23,7 @@ LISTED = 10
 
 def is_schedule(path: Path) -> bool:
     """Whether the file says that it is a schedule; a file that cannot be read is none."""
-    from statemachines_spec.schedule import looks_like_one
+    from statemachines_spec.script.script import looks_like_one
 
     try:
         with path.open("rb") as file:
@@ -34,8 +34,8 @@ def is_schedule(path: Path) -> bool:
 
 def keep(system: System, run: Run, variant: str, schedule_to: Path | None, trace_to: Path | None) -> None:
     """Write the counterexample `run` as a schedule, and as the trace that the simulator makes of it."""
-    from statemachines_spec import schedule as schedules
-    from statemachines_spec.scheduling import Unschedulable, schedule_of
+    from statemachines_spec.script import script as scripts
+    from statemachines_spec.script.path_to_script import Unschedulable, schedule_of
 
     try:
         made = schedule_of(system, run, variant=variant)
@@ -43,7 +43,7 @@ def keep(system: System, run: Run, variant: str, schedule_to: Path | None, trace
         print(f"no schedule and no trace: {error}", file=sys.stderr)
         return
     if schedule_to is not None:
-        schedules.write(schedule_to, made)
+        scripts.write(schedule_to, made)
         print(f"schedule: {schedule_to}; repeat it with: gapless replay {schedule_to}", file=sys.stderr)
     if trace_to is not None:
         replayed = simulated(made, "", trace_to, data=False)
@@ -53,12 +53,12 @@ def keep(system: System, run: Run, variant: str, schedule_to: Path | None, trace
 
 def replay(path: Path, variant: str, runtime: bool, trace: Path | None, data: bool, json: bool) -> None:
     """Follow a schedule, and print what came of it."""
-    from statemachines_spec import schedule as schedules
+    from statemachines_spec.script import script as scripts
     from statemachines_spec.subscriptions.variants import known
 
     if variant:
         known(variant)
-    made = schedules.read(path)
+    made = scripts.read(path)
     if not json:
         bug = f", with the bug {made.bug}" if made.bug and not variant else ""
         rules = f"as {variant}" if variant else made.variant
@@ -76,7 +76,7 @@ def replay(path: Path, variant: str, runtime: bool, trace: Path | None, data: bo
 
 def simulated(made: Schedule, variant: str, trace: Path | None, *, data: bool) -> Replayed:
     """In the simulator; its trace goes to the directory `trace`."""
-    from statemachines_sim.scheduled import run_row, simulate
+    from statemachines_sim.script_world import run_row, simulate
 
     replayed, rows = simulate(made, variant, data=data)
     if trace is not None:
@@ -89,7 +89,7 @@ def simulated(made: Schedule, variant: str, trace: Path | None, *, data: bool) -
 
 def live(made: Schedule, variant: str, trace: Path | None) -> Replayed:
     """On the asyncio runtime; the logs of its nodes go to the directory `trace`."""
-    from statemachines_sim.live import run_live
+    from statemachines_sim.asyncio_stage import run_live
 
     return run_live(made, variant, trace)
 

@@ -37,8 +37,8 @@ from statemachines_sim.runfile import tables
 from statemachines_sim.scenario import PROPERTIES, Load, Members, Scenario
 from statemachines_sim.store import Reply, Store
 from statemachines_sim.world import World
-from statemachines_spec.conductor import TURN_NS, TURNS, CannotFollow, Conductor
-from statemachines_spec.schedule import Schedule, words_of
+from statemachines_spec.script.conductor import TURN_NS, TURNS, CannotFollow, Conductor
+from statemachines_spec.script.script import Schedule, words_of
 
 
 def simulate(schedule: Schedule, variant: str = "", *, data: bool = False) -> tuple[Replayed, list[TraceRow]]:

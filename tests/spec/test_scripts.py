@@ -13,10 +13,10 @@ from msgspec.structs import asdict, replace
 
 from statemachines.kernel import ConfigurationError
 from statemachines.shared_subscriptions.borrower import LeaseEnd
-from statemachines_spec import schedule as schedules
-from statemachines_spec.scheduling import Unschedulable, schedule_of
+from statemachines_spec.script import script as scripts
+from statemachines_spec.script.path_to_script import Unschedulable, schedule_of
+from statemachines_spec.script.times import Bound, Contradiction, moments
 from statemachines_spec.subscriptions.systems import system
-from statemachines_spec.times import Bound, Contradiction, moments
 
 # -- as data --------------------------------------------------------------------------------------------------------
 
@@ -24,17 +24,17 @@ from statemachines_spec.times import Bound, Contradiction, moments
 @pytest.mark.parametrize("network", NETWORKS)
 def test_a_schedule_comes_back_from_its_file(network, tmp_path):
     made = stale_grant(network)
-    schedules.write(tmp_path / "deep" / "one.json", made)
-    assert schedules.read(tmp_path / "deep" / "one.json") == made
+    scripts.write(tmp_path / "deep" / "one.json", made)
+    assert scripts.read(tmp_path / "deep" / "one.json") == made
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["one.json"]
 
 
 def test_it_has_a_line_for_each_step_and_says_what_it_is(tmp_path):
     made = stale_grant("late-copies")
-    lines = schedules.encode(made).splitlines()
+    lines = scripts.encode(made).splitlines()
     assert sum(line.startswith(b'  {"n":') for line in lines) == len(made.steps) == 23
-    assert schedules.looks_like_one(schedules.encode(made))
-    assert not schedules.looks_like_one(b'{"scenario": {}}')
+    assert scripts.looks_like_one(scripts.encode(made))
+    assert not scripts.looks_like_one(b'{"scenario": {}}')
 
 
 def changed(made, at, fields):
@@ -58,9 +58,9 @@ def changed(made, at, fields):
 def test_a_schedule_that_was_altered_is_refused_with_the_step(n, fields, words, tmp_path):
     altered = changed(stale_grant("late-copies"), n, fields)
     path = tmp_path / "altered.json"
-    path.write_bytes(schedules.encode(altered))
+    path.write_bytes(scripts.encode(altered))
     with pytest.raises(ConfigurationError, match=rf"altered.json.*{words}"):
-        schedules.read(path)
+        scripts.read(path)
     with pytest.raises(ConfigurationError, match=f"schedule, step {fields.get('n', n)} "):
         altered.check()
 
@@ -73,7 +73,7 @@ def test_a_message_is_delivered_once_and_a_lost_one_never():
         replace(made, steps=(*made.steps, again)).check()
     lost = next(step for step in made.steps if any(sent.lost for sent in step.sends) and step.n)
     words = next(sent for sent in lost.sends if sent.lost).words
-    late = schedules.Step(
+    late = scripts.Step(
         99, again.at_ns, "deliver", words.to, words.what, words.about, words.sender, words.final, lost.n
     )
     with pytest.raises(ConfigurationError, match=f"sent in step {lost.n}"):
@@ -91,7 +91,7 @@ def test_a_message_is_delivered_once_and_a_lost_one_never():
 )
 def test_who_cannot_do_it_is_not_told_to(do, node, words):
     made = stale_grant("late-copies")
-    step = schedules.Step(99, made.steps[-1].at_ns, do, node)
+    step = scripts.Step(99, made.steps[-1].at_ns, do, node)
     with pytest.raises(ConfigurationError, match=f"step 99 = '{node}': {words}"):
         replace(made, steps=(*made.steps, step)).check()
 
@@ -113,17 +113,17 @@ GARBAGE = (
 )
 
 
-@pytest.mark.parametrize("data", [*GARBAGE, b"[" * 100_000, b"a" * (schedules.SIZE_MAX + 1)])
+@pytest.mark.parametrize("data", [*GARBAGE, b"[" * 100_000, b"a" * (scripts.SIZE_MAX + 1)])
 def test_what_is_no_schedule_is_refused(data, tmp_path):
     path = tmp_path / "bad.json"
     path.write_bytes(data)
     with pytest.raises(ConfigurationError, match=r"is not a schedule|has more than"):
-        schedules.read(path)
+        scripts.read(path)
 
 
 def test_a_random_schedule_is_refused_or_sound(tmp_path):
     """Whatever one field is changed to: an error that names something, or a schedule that can be written again."""
-    made = json.loads(schedules.encode(stale_grant("late-copies")))
+    made = json.loads(scripts.encode(stale_grant("late-copies")))
     chance = random.Random(0)
     path, refused = tmp_path / "random.json", []
     for _ in range(300):
@@ -132,7 +132,7 @@ def test_a_random_schedule_is_refused_or_sound(tmp_path):
         place[chance.choice(list(place))] = chance.choice([-1, 0, 7, 2**70, "", "x" * 999, "grant", None, [], {}, True])
         path.write_text(json.dumps(copy))
         try:
-            schedules.encode(schedules.read(path))
+            scripts.encode(scripts.read(path))
         except ConfigurationError as error:
             refused.append(str(error))
     assert len(refused) > 150

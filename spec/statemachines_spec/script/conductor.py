@@ -15,7 +15,7 @@ import msgspec
 
 from statemachines.kernel import Event, GaplessError, Request, TimerFired, name_of
 from statemachines.shared_subscriptions.stream import StreamProgress
-from statemachines_spec.schedule import Schedule, Sent, Step, Words
+from statemachines_spec.script.script import Schedule, Sent, Step, Words
 
 TURNS, TURN_NS = 2, 1_000
 """At the end every application takes so many messages, in turn; each turn is so much later than the one before."""

@@ -34,8 +34,8 @@ from statemachines_sim.monitor import Monitors
 from statemachines_sim.replayed import Replayed, carry_out, installed, ruled_by
 from statemachines_sim.scenario import PROPERTIES
 from statemachines_sim.stepped_loop import SteppedLoop, Time
-from statemachines_spec.conductor import TURN_NS, TURNS, CannotFollow, Conductor
-from statemachines_spec.schedule import Schedule, words_of
+from statemachines_spec.script.conductor import TURN_NS, TURNS, CannotFollow, Conductor
+from statemachines_spec.script.script import Schedule, words_of
 
 PORT = 7411
 """Leader hosts listen at this port and the next ones; no socket is opened."""
