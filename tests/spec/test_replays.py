@@ -16,7 +16,7 @@ from statemachines_sim.asyncio_stage import run_live
 from statemachines_sim.script_world import simulate
 from statemachines_spec.script import script as scripts
 from statemachines_spec.script.path_to_script import Unschedulable, schedule_of
-from statemachines_spec.subscriptions.systems import SYSTEMS, system
+from statemachines_spec.shared_subscriptions.systems import SYSTEMS, system
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "stale-grant.schedule.json"
 SETTLED = "settled"

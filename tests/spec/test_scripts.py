@@ -16,7 +16,7 @@ from statemachines.shared_subscriptions.borrower import LeaseEnd
 from statemachines_spec.script import script as scripts
 from statemachines_spec.script.path_to_script import Unschedulable, schedule_of
 from statemachines_spec.script.times import Bound, Contradiction, moments
-from statemachines_spec.subscriptions.systems import system
+from statemachines_spec.shared_subscriptions.systems import system
 
 # -- as data --------------------------------------------------------------------------------------------------------
 
