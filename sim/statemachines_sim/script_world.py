@@ -1,350 +1,305 @@
-"""Scheduled: a simulated run that takes its decisions from a schedule: the simulator's own hosts, stores and monitors,
+"""ScriptWorld: a simulated run that takes its decisions from a script: real hosts and their real timers, pure services,
 and a network that asks the conductor about every message.
 
-Hosts are those of any simulated run (`Registry`, `Subscription` with its agent and session).  Stores answer at once,
-clocks are true.  An application takes a message when the schedule says so, and at the end, when all take turns.
+There is no chance in it and no queue of a simulation: time goes from deadline to deadline and from step to step.
+Services answer at once what the script does not know; a request that it knows travels as a message, and so do its
+answers.  Clocks are true.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
-from contextlib import ExitStack
-from importlib.metadata import version
+from functools import partial
 from typing import Any
 
-import msgspec
-from msgspec.structs import replace
-
-from statemachines.kernel import Answer, Event, Message, Node, Step, node_of
-from statemachines.shared_subscriptions import group_store, stream_store
-from statemachines.shared_subscriptions.configuration import Configuration
-from statemachines.shared_subscriptions.group_store import GroupStore, StoreFailed
-from statemachines.shared_subscriptions.leader_record import SERVING
-from statemachines.shared_subscriptions.registry import Registry
-from statemachines.shared_subscriptions.session import Acknowledged, Deliver
-from statemachines.shared_subscriptions.stream_store import FetchFailed, StreamStore
-from statemachines.shared_subscriptions.subscription import Subscription
-from statemachines.trace import TraceRow
-from statemachines.trace.parquet import Run
-from statemachines_sim.consumer import Consumer
-from statemachines_sim.leader_host import LeaderHost
-from statemachines_sim.monitor import Monitors
-from statemachines_sim.network import Network, Packet
-from statemachines_sim.process import Process
+from statemachines.kernel import (
+    Answer,
+    Ask,
+    Event,
+    Host,
+    HostLoop,
+    Message,
+    Node,
+    Outgoing,
+    Request,
+    Send,
+    Step,
+    incarnation,
+    node_of,
+)
+from statemachines.kernel.loop import Feed
 from statemachines_sim.recorder import Recorder
-from statemachines_sim.replayed import Replayed, carry_out, installed, ruled_by
-from statemachines_sim.runfile import tables
-from statemachines_sim.scenario import PROPERTIES, Load, Members, Scenario
-from statemachines_sim.store import Reply, Store
-from statemachines_sim.world import World
-from statemachines_spec.script.conductor import TURN_NS, TURNS, CannotFollow, Conductor
-from statemachines_spec.script.script import Schedule, words_of
+from statemachines_spec.script.conductor import Conductor
+from statemachines_spec.script.script import Script
+from statemachines_spec.script.script import Step as ScriptStep
+from statemachines_spec.script.stage import CannotFollow
+from statemachines_spec.script.words import Words
 
 
-def simulate(schedule: Schedule, variant: str = "", *, data: bool = False) -> tuple[Replayed, list[TraceRow]]:
-    """Follow the schedule in the simulator, by the rules of `variant` ("" = the schedule's own): what broke, and the
-    trace."""
-    with ExitStack() as stack:
-        stack.enter_context(installed(schedule, variant))
-        run = ScheduledWorld(schedule, variant, data)
-        return run.follow(), run.rows
+class ScriptProcess:
+    """One life of a node; it is the port of its host.  What comes while it stands still waits."""
+
+    clock = None
+
+    def __init__(self, world: ScriptWorld, node: str, number: int) -> None:
+        self.world = world
+        self.node = node
+        self.life = incarnation(node, number)
+        self.alive = True
+        self.standing = False
+        self.msg = world.next_number() << 40
+        self._waiting: deque[Callable[[], None]] = deque()
+        self.host: Any = self.make_host()
+        self.loop = HostLoop(self.host, self, lambda: world.now_ns)
+
+    # -- what a protocol says -------------------------------------------------------------------------------------
+
+    def make_host(self) -> Host:
+        """The host, with `self.world.observe` as the observer of its nodes."""
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """Begin."""
+
+    def handle(self, sender: str, to: str, message: Message, now_ns: int) -> list[Outgoing]:
+        """A message for one of the host's parties."""
+        out: list[Outgoing] = self.host.feed(to, message, now_ns)
+        return out
+
+    def told(self, party: str, event: Event) -> None:
+        """Something for the application."""
+        self.world.recorder.tell(self.world.now_ns, self.node, party, self.machine_of(party), event)
+
+    # -- the port -------------------------------------------------------------------------------------------------
+
+    def perform(self, party: str, effect: Send | Ask, feed: Feed) -> None:
+        """Messages are the conductor's; requests are the services' or, if the script knows them, the conductor's."""
+        if isinstance(effect, Send):
+            self.world.send(self, party, effect.to, effect.message)
+        else:
+            self.world.ask(
+                self, party, effect.service, effect.request, lambda answer: self.run(partial(feed, party, answer))
+            )
+
+    def machine_of(self, party: str) -> str:
+        """The machine that a party is of ("": it is gone)."""
+        node = self.host.nodes.get(party)
+        return "" if node is None else str(node.fsm.name)
+
+    # -- from the world -------------------------------------------------------------------------------------------
+
+    def receive(self, sender: str, to: str, message: Message, msg: int) -> None:
+        """A message arrives."""
+        recorder = self.world.recorder
+        recorder.message("deliver", self.world.now_ns, self.node, to, sender, msg, message)
+
+        def act(now_ns: int) -> list[Outgoing]:
+            recorder.msg = msg
+            try:
+                return self.handle(sender, to, message, now_ns)
+            finally:
+                recorder.msg = -1
+
+        self.loop.run(act)
+
+    def run(self, act: Callable[[], None]) -> None:
+        """Now, or when it does not stand still any more; a dead process does nothing."""
+        if not self.alive:
+            return
+        if self.standing:
+            self._waiting.append(act)
+        else:
+            act()
+
+    def wake(self) -> None:
+        """Go on: first what is due, then what has waited."""
+        self.standing = False
+        self.loop.fire()
+        while self._waiting and self.alive and not self.standing:
+            self._waiting.popleft()()
+
+    def deadline(self) -> int | None:
+        """When it has to fire; never, while it stands still."""
+        return None if self.standing or not self.alive else self.loop.deadline()
 
 
-class ScheduledWorld(World):
-    """A world without chance; it is the stage of its conductor."""
+class ScriptWorld:
+    """The stage of its conductor; a protocol's stage says what processes there are and what words of its own mean.
 
-    def __init__(self, schedule: Schedule, variant: str = "", data: bool = False) -> None:
-        self._schedule = schedule = ruled_by(schedule, variant)
-        self.conductor = conductor = Conductor(schedule)
-        super().__init__(scenario_of(schedule), 0, schedule=(), data=data)
-        # Whatever is promised: that two deliver one stream is what a counterexample may be about.
-        promised = replace(schedule.configuration, exclusive=True)
-        self.monitors = monitors = Monitors(promised, self.filter, self.scenario.out_of_scope)
-        self.recorder = WatchedRecorder(monitors, conductor, data)
-        self.network = HeldNetwork(self, conductor)
-        self.stores = {
-            group_store.SERVICE: PromptStore(self, GroupStore(), StoreFailed, monitors.commit),
-            stream_store.SERVICE: PromptStore(self, StreamStore(1), FetchFailed),
-        }
-        for topic in schedule.topics:
-            self._publish(topic, schedule.messages)
-        for host in schedule.hosts:
-            self._launch(host)
+    `services` by name, with their `states`; `broken`: what judges have noted.
+    """
 
-    def _plan_members(self) -> None:
-        """Who takes part, and when, is the schedule's."""
+    def __init__(self, script: Script, recorder: Recorder, services: dict[str, Any], states: dict[str, Any]) -> None:
+        self.script = script
+        self.conductor = Conductor(script)
+        self.recorder = recorder
+        self.services = services
+        self.states = states
+        self.now_ns = 0
+        self.processes: dict[str, ScriptProcess] = {}
+        self._soon: deque[Callable[[], None]] = deque()
+        self._lives: dict[str, int] = {}
+        self._numbers = 0
+        self._part = script.part
+        self._travelling = {sent.to for step in script.steps for sent in step.sends}
 
-    def _plan_load(self) -> None:
-        """So is what is published."""
+    # -- what a protocol says -------------------------------------------------------------------------------------
 
-    # -- the run ------------------------------------------------------------------------------------------------
+    def make_process(self, node: str, number: int) -> ScriptProcess:
+        """The process of a node in its life `number`."""
+        raise NotImplementedError
 
-    def follow(self) -> Replayed:
-        """Carry the schedule out."""
-        return carry_out(self, self.conductor, self.monitors, self._check_nodes)
+    def is_played(self, node: str) -> bool:
+        """Whether requests of this node are the script's business; others are answered at once."""
+        return True
 
-    def _check_nodes(self) -> None:
-        super()._check_nodes()
-        serving = [record.id for record in self.leaders() if record.status in SERVING]
-        if len(serving) > 1:
-            self.monitors.judge.broken("one leader", f"{' and '.join(serving)} serve the group at the same time")
+    def carried_out(self, party: str, service: str, request: Request, answers: tuple[Answer, ...]) -> None:
+        """A service has carried out a request."""
 
-    # -- the stage ----------------------------------------------------------------------------------------------
+    def observe(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
+        """The observer of every node: the conductor hears of it, the trace gets its row."""
+        self.conductor.saw(node_of(node.name), node.fsm.name, event)
+        self.recorder.step(node, event, before, step, now_ns)
+
+    def do(self, step: ScriptStep) -> None:
+        """A call, or a word of the protocol's own."""
+        raise CannotFollow(f"nobody here can {step.do}")
+
+    def end(self, release: Callable[[], None]) -> None:
+        """Nothing follows."""
+
+    # -- the stage ------------------------------------------------------------------------------------------------
 
     def advance(self, at_ns: int) -> None:
-        if at_ns > self.env.now:
-            self.env.run(until=at_ns)
+        """From deadline to deadline; at the last moment nothing has happened yet."""
+        while (due := self._due()) is not None and due[0] < at_ns:
+            self.now_ns = max(due[0], self.now_ns)
+            self.settle()
+        self.now_ns = max(at_ns, self.now_ns)
 
     def settle(self) -> None:
-        while self.env.peek() == self.env.now:
-            self.env.step()
+        """What is due first, then what was handed over, in turn."""
+        while True:
+            due = self._due()
+            if due is not None and due[0] <= self.now_ns:
+                self.processes[due[1]].loop.fire()
+            elif self._soon:
+                self._soon.popleft()()
+            else:
+                return
 
     def start(self, node: str) -> None:
-        self._join(node)
-
-    def acknowledge(self, node: str, stream: str) -> None:
-        process = self._alive(node)
-        assert isinstance(process, ScheduledConsumer)
-        process.take_one(stream)
-
-    def unsubscribe(self, node: str) -> None:
-        process = self._alive(node)
-        assert isinstance(process, ScheduledConsumer)
-        if process.host.ended:
-            raise CannotFollow(f"{node} has unsubscribed already")
-        self._leave(node)
+        self.recorder.fault(self.now_ns, node, "join")
+        self.launch(node)
 
     def crash(self, node: str) -> None:
-        process = self._alive(node)
-        self.recorder.fault(self.env.now, node, "leader_crash" if node in self._schedule.hosts else "crash")
-        process.crash()
-        if node in self._schedule.hosts:
-            self.restart(node)
+        self.recorder.fault(self.now_ns, node, "crash")
+        self.alive(node).alive = False
+
+    def restart(self, node: str) -> None:
+        if node in self.processes and self.processes[node].alive:
+            raise CannotFollow(f"{node} is running")
+        self.recorder.fault(self.now_ns, node, "restart")
+        self.launch(node)
 
     def pause(self, node: str) -> None:
-        process = self._alive(node)
-        self.recorder.fault(self.env.now, node, "pause")
-        process.pause()
+        process = self.alive(node)
+        self.recorder.fault(self.now_ns, node, "pause")
+        process.standing = True
 
     def wake(self, node: str) -> None:
-        process = self._alive(node)
-        self.recorder.fault(self.env.now, node, "resume")
-        process.resume()
+        process = self.alive(node)
+        self.recorder.fault(self.now_ns, node, "resume")
+        process.wake()
 
-    def take_turns(self) -> None:
-        for _ in range(TURNS):
-            for node in sorted(self._schedule.consumers):
-                process = self.processes.get(node)
-                if isinstance(process, ScheduledConsumer) and process.alive and not process.paused:
-                    self.advance(self.env.now + TURN_NS)
-                    process.take()
-                    self.settle()
+    # -- what stages need -----------------------------------------------------------------------------------------
 
-    def serve(self, for_ns: int) -> bool:
-        for node in sorted(self.processes):
-            if self.processes[node].paused:
-                self.wake(node)
-        self.advance(self.env.now + for_ns)
-        self.settle()
-        consumers = [one for one in self.subscribed() if isinstance(one, ScheduledConsumer)]
-        for one in consumers:
-            one.serve()
-            self.settle()
-        return bool(consumers)
+    def launch(self, node: str) -> None:
+        """The next life of a node begins."""
+        self._lives[node] = self._lives.get(node, 0) + 1
+        process = self.processes[node] = self.make_process(node, self._lives[node])
+        process.start()
 
-    def _alive(self, node: str) -> Process:
+    def alive(self, node: str) -> ScriptProcess:
+        """The process of a node; raises `CannotFollow` where none runs."""
         process = self.processes.get(node)
         if process is None or not process.alive:
             raise CannotFollow(f"{node} is not running")
         return process
 
-    def _launch(self, node: str) -> None:
-        self._lives[node] = self._lives.get(node, 0) + 1
+    def check_nodes(self) -> None:
+        """Every invariant of every machine; raises `InvariantViolated`."""
+        for _, process in sorted(self.processes.items()):
+            if process.alive:
+                for _, node in sorted(process.host.nodes.items()):
+                    node.check()
+
+    def next_number(self) -> int:
+        """Lives are numbered, for their messages."""
         self._numbers += 1
-        self.network.attach(node, self._numbers)
-        process: Process
-        if node in self._schedule.hosts:
-            process = ScheduledHost(self, node, self._lives[node], self._schedule.configuration_of(node))
-        else:
-            registry = self._schedule.consumers[node]
-            configuration = self._schedule.configuration_of(node)
-            process = ScheduledConsumer(self, node, self._lives[node], registry, configuration)
-        self.processes[node] = process
-        process.start()
+        return self._numbers
 
+    # -- messages and requests ------------------------------------------------------------------------------------
 
-class ScheduledHost(LeaderHost):
-    """A leader host with times of its own."""
-
-    def __init__(self, world: ScheduledWorld, node: str, number: int, configuration: Configuration) -> None:
-        super().__init__(world, node, number)
-        self.host = Registry(self.life, configuration, observe=world.recorder.step, check=world.checks)
-
-
-class ScheduledConsumer(Consumer):
-    """A consumer whose application does what it is told; it asks one leader host only."""
-
-    def __init__(
-        self, world: ScheduledWorld, node: str, number: int, registry: str, configuration: Configuration
-    ) -> None:
-        super().__init__(world, node, number)
-        self.host = Subscription(
-            self.life,
-            world.group,
-            world.filter,
-            registry,
-            configuration,
-            start_ns=0,
-            observe=world.recorder.step,
-            check=world.checks,
-        )
-        self._taken: Deliver | None = None
-        self._in_hand: list[Deliver] = []
-
-    def told(self, party: str, event: Event) -> None:
-        now = self._env.now
-        if isinstance(event, Deliver):
-            self._taken = event
-            self._in_hand.append(event)
-            self.world.recorder.tell(now, self.node, party, "session", event)
-            self.world.delivered(self, event)
-        elif isinstance(event, Acknowledged):
-            self.world.recorder.tell(now, self.node, party, "session", event)
-            self.world.acknowledged(event)
-
-    def take(self) -> Deliver | None:
-        """One message, if there is any."""
-        self._taken = None
-        self.perform(self.host.take(1, self.local_now()), self._env.now)
-        return self._taken
-
-    def serve(self) -> None:
-        """Deal with what is in hand, and with all that can be taken."""
-        while self._in_hand or self.take() is not None:
-            self._finish(self._in_hand.pop(0))
-
-    def take_one(self, stream: str) -> None:
-        """Take one message of `stream`, and acknowledge it."""
-        taken = self.take()
-        if taken is None or taken.stream != stream:
-            raise CannotFollow(f"there is no message of {stream} for its application to take")
-        self._in_hand.remove(taken)
-        self._finish(taken)
-
-    def _go_on(self) -> None:
-        """Not before it is told to."""
-
-
-class WatchedRecorder(Recorder):
-    """Tells the conductor what every machine takes."""
-
-    def __init__(self, monitors: Any, conductor: Conductor, data: bool) -> None:
-        super().__init__(monitors, data)
-        self._conductor = conductor
-
-    def step(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
-        self._conductor.saw(node_of(node.name), node.fsm.name, event)
-        super().step(node, event, before, step, now_ns)
-
-
-class HeldNetwork(Network):
-    """Every message waits for the conductor's word."""
-
-    def __init__(self, world: ScheduledWorld, conductor: Conductor) -> None:
-        super().__init__(world.env, world.scenario.network, 0, world.recorder, world.processes)
-        self._conductor = conductor
-
-    def send(self, node: str, party: str, to: str, message: Message, now_ns: int) -> None:
-        msg = self._counts[node]
-        self._counts[node] = msg + 1
-        self.sent += 1
-        self._rows.append(self._makers[type(message)](now_ns, node, "", party, "send", to, msg, message))
-        packet: Packet = (node_of(to), party, to, message, msg)
+    def send(self, process: ScriptProcess, party: str, to: str, message: Message) -> None:
+        """A message of `party`: what becomes of it is the conductor's to say."""
+        msg, process.msg = process.msg, process.msg + 1
+        self.recorder.message("send", self.now_ns, process.node, party, to, msg, message)
         arrived = 0
+
+        def note(kind: str) -> None:
+            self.recorder.message(kind, self.now_ns, process.node, party, to, msg, message)
 
         def hand_over() -> None:
             nonlocal arrived
             if arrived:
-                self._note("duplicate", packet)
+                note("duplicate")
             arrived += 1
-            self._env.timeout(0).callbacks.append(lambda event: self._hand_over(packet))
+            self._soon.append(arrive)
 
-        self._conductor.sent(words_of(message, node, packet[0]), hand_over, lambda: self.drop(packet))
+        def arrive() -> None:
+            there = self.processes.get(node_of(to))
+            if there is None or not there.alive:
+                note("drop")
+            else:
+                there.run(lambda: there.receive(party, to, message, msg))
 
-    def _hand_over(self, packet: Packet) -> None:
-        process = self._processes.get(packet[0])
-        if process is None or not process.alive:
-            self.drop(packet)
-        else:
-            process.receive(packet)
+        words = self._part.words_of(message, process.node, node_of(to))
+        self.conductor.sent(words, hand_over, lambda: note("drop"))
 
+    def ask(
+        self, process: ScriptProcess, party: str, service: str, request: Request, reply: Callable[[Answer], None]
+    ) -> None:
+        """A request of `party`: it travels, or is answered at once, or, where the script leaves it out, never."""
+        self.recorder.ask(self.now_ns, process.node, party, request, service)
+        node = process.node
 
-class PromptStore(Store):
-    """Answers at once what the schedule does not know; a request that it knows travels as a message, and so do its
-    answers."""
+        def travelled() -> None:
+            for answer in self.apply(party, service, request):
+                back: Words = self._part.words_of(answer, service, node)
+                self.conductor.sent(back, partial(self._reply, (answer,), reply), lambda: None)
 
-    def __init__(self, world: ScheduledWorld, service: Any, failed: Callable[[int], Answer], watch: Any = None) -> None:
-        super().__init__(world.env, service, 0, failed, watch)
-        self._conductor = world.conductor
-        self._name = service.name
-        known = (sent for step in world.conductor.schedule.steps for sent in step.sends)
-        self._travels = any(sent.to == self._name for sent in known)
+        if self.is_played(node) and service in self._travelling:
+            words = self._part.words_of(request, node, service)
+            self.conductor.sent(words, lambda: self._soon.append(travelled), lambda: None)
+        elif not self.is_played(node) or self.conductor.answers(node, request):
+            self._soon.append(lambda: self._reply(self.apply(party, service, request), reply))
 
-    def ask(self, request: Any, reply: Reply, party: str = "") -> None:
-        node = node_of(party)
-        if node not in self._conductor.schedule.hosts:
-            self._soon(lambda: self._answer_now(request, reply, party))
-            return
-        if not self._travels:
-            if self._conductor.answers(node, request):
-                self._soon(lambda: self._answer_now(request, reply, party))
-            return
-        words = words_of(request, node, self._name)
+    def apply(self, party: str, service: str, request: Request) -> tuple[Answer, ...]:
+        """The service carries it out."""
+        answers: tuple[Answer, ...]
+        self.states[service], answers = self.services[service].apply(self.states[service], request, self.now_ns)
+        self.carried_out(party, service, request, answers)
+        return answers
 
-        def answer() -> None:
-            for one in self.apply(request, party):
-                back = words_of(one, self._name, node)
-                self._conductor.sent(back, lambda one=one: self._soon(lambda: reply(one)), lambda: None)  # type: ignore[misc]
+    def _reply(self, answers: tuple[Answer, ...], reply: Callable[[Answer], None]) -> None:
+        for answer in answers:
+            self._soon.append(partial(reply, answer))
 
-        self._conductor.sent(words, lambda: self._soon(answer), lambda: None)
-
-    def _answer_now(self, request: Any, reply: Reply, party: str) -> None:
-        for one in self.apply(request, party):
-            self._soon(lambda one=one: reply(one))  # type: ignore[misc]
-
-    def _soon(self, run: Callable[[], None]) -> None:
-        self._env.timeout(0).callbacks.append(lambda event: run())
-
-
-def run_row(schedule: Schedule, replayed: Replayed, variant: str = "") -> Run:
-    """The line of the run in the table of runs.  Its rules promise exclusive hand-over if their configuration does."""
-    schedule = ruled_by(schedule, variant)
-    facts = {
-        "followed": replayed.followed,
-        "broken": replayed.broken,
-        "schedule": schedule,
-        "variant": variant or schedule.variant,
-        "settings": {"configuration": schedule.configuration},
-        "exclusive": schedule.configuration.exclusive,
-    }
-    return Run(
-        0,
-        f"schedule-{schedule.system}",
-        0,
-        msgspec.json.encode(facts).decode(),
-        "; ".join(f"{name}: {detail}" for name, detail in replayed.broken.items()) or "held",
-        msgspec.json.encode({"gapless": version("gapless"), "simpy": version("simpy")}).decode(),
-        tables(),
-    )
-
-
-def scenario_of(schedule: Schedule) -> Scenario:
-    """A scenario without chance: no load, no faults; every property is noted and ends no run."""
-    return Scenario(
-        f"schedule of {schedule.system}",
-        subscription=f"$shared/{schedule.group}/#",
-        load=Load(messages=0, start="beginning"),
-        members=Members(consumers=0, leaders=len(schedule.hosts)),
-        configuration=schedule.configuration,
-        out_of_scope=(*PROPERTIES, "one leader"),
-    )
+    def _due(self) -> tuple[int, str] | None:
+        """The first deadline, and whose it is."""
+        due = (
+            (deadline, node) for node, process in self.processes.items() if (deadline := process.deadline()) is not None
+        )
+        return min(due, default=None)

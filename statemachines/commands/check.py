@@ -77,7 +77,7 @@ def check(
         if not json:
             _show(one, result, mermaid, test)
         if result.path is not None and (schedule is not None or trace is not None):
-            scripts.keep(one, result.path, variant, schedule, trace)
+            scripts.keep(one, result.path, protocol, variant, schedule, trace)
             schedule = trace = None  # the first counterexample
         if live and result.held and result.ended == "complete":
             verdicts = _live(one, engine, states_max, json)

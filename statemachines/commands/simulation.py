@@ -88,7 +88,7 @@ def replay(
     On the asyncio runtime the trace is the nodes' logs.  Exit code 3: nothing broke, and the schedule cannot be
     followed to its end.
     """
-    if scripts.is_schedule(path):
+    if scripts.is_script(path):
         scripts.replay(path, variant, runtime, trace, data, json)
         return
     if variant or runtime:

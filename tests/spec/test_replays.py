@@ -12,17 +12,17 @@ from counterexamples import NETWORKS, PLANTED, of_bug, random_walk, stale_grant
 from msgspec.structs import replace
 
 from statemachines import cli
-from statemachines_sim.asyncio_stage import run_live
-from statemachines_sim.script_world import simulate
+from statemachines_sim.shared_subscriptions.asyncio_stage import run_live
+from statemachines_sim.shared_subscriptions.script_world import simulate
 from statemachines_spec.script import script as scripts
-from statemachines_spec.script.path_to_script import Unschedulable, schedule_of
+from statemachines_spec.script.path_to_script import Unscriptable, script_of
 from statemachines_spec.shared_subscriptions.systems import SYSTEMS, system
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "stale-grant.schedule.json"
 SETTLED = "settled"
 
 
-RUNTIMES = {"simulator": lambda made, variant="": simulate(made, variant)[0], "asyncio": run_live}
+RUNTIMES = {"simulator": lambda made, variant="": simulate(made, variant).replayed, "asyncio": run_live}
 
 
 @pytest.fixture(params=RUNTIMES)
@@ -71,7 +71,7 @@ def test_the_run_that_was_kept_still_leads_there(follow):
 def test_the_same_schedule_is_the_same_run_byte_for_byte(tmp_path):
     """On the asyncio runtime too, in processes whose strings hash otherwise."""
     made = stale_grant("late-copies")
-    assert simulate(made)[1] == simulate(made)[1]
+    assert simulate(made).rows == simulate(made).rows
     logs = []
     for seed in ("1", "2"):
         command = [sys.executable, "-m", "statemachines", "replay", GOLDEN, "--runtime", "--trace", tmp_path / seed]
@@ -120,8 +120,8 @@ def test_every_system_is_followed_or_refused():
     sessions = {name for name in SYSTEMS if "account" in [one.name for one in system(name, "small").actors]}
     assert {*FOLLOWED, *REFUSED, *BARELY, *sessions} == set(SYSTEMS)
     for name in sorted(sessions):
-        with pytest.raises(Unschedulable, match=f"{name}: what whole sessions do has no steps"):
-            schedule_of(one := system(name, "small"), random_walk(one, 0, 3))
+        with pytest.raises(Unscriptable, match=f"{name}: what whole sessions do has no steps"):
+            script_of(one := system(name, "small"), random_walk(one, 0, 3), protocol="shared_subscriptions")
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -129,8 +129,8 @@ def test_what_no_runtime_can_be_told_to_do_is_named(name):
     one, reasons = system(name, "small"), set()
     for seed in range(WALKS):
         try:
-            schedule_of(one, random_walk(one, seed, 20))
-        except Unschedulable as error:
+            script_of(one, random_walk(one, seed, 20), protocol="shared_subscriptions")
+        except Unscriptable as error:
             reasons.add(str(error))
     assert any(f"nobody can be told to do {REFUSED[name]}" in reason for reason in reasons)
 
@@ -140,7 +140,7 @@ def test_what_the_explorer_walks_real_hosts_walk_too(name):
     """Random runs with crashes, pauses, claims that age, requests that travel: wherever real timers allow them."""
     made = [one for seed in range(WALKS) if (one := walked(system(name, "small"), seed)) is not None]
     assert len(made) >= 2
-    followed = [(simulate(one)[0], run_live(one)) for one in made]
+    followed = [(simulate(one).replayed, run_live(one)) for one in made]
     assert all(not one.broken for pair in followed for one in pair)
     stops = [pair[0].followed.stopped for pair in followed]
     assert stops == [pair[1].followed.stopped for pair in followed]
@@ -163,8 +163,8 @@ def walked(one, seed):
     """The schedule of a random run; None: no real timers allow it."""
     path = random_walk(one, seed, 20)
     try:
-        return schedule_of(one, path)
-    except Unschedulable:
+        return script_of(one, path, protocol="shared_subscriptions")
+    except Unscriptable:
         return None
 
 
@@ -300,7 +300,7 @@ def test_what_real_timers_do_not_allow_is_said_and_not_written(gapless, tmp_path
         "--schedule", tmp_path / "never.json",
     )  # fmt: skip
     assert code == 1
-    assert err.startswith("no schedule and no trace: no real run takes these steps, timers contradict each other")
+    assert err.startswith("no script and no trace: no real run takes these steps, timers contradict each other")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -308,7 +308,7 @@ def test_bad_input_is_named(gapless, tmp_path):
     bad = tmp_path / "bad.json"
     bad.write_text('{"format": "gapless schedule 1", "steps": 3}')
     code, _, err = gapless("replay", bad)
-    assert (code, "bad.json" in err, "is not a schedule" in err) == (2, True, True)
+    assert (code, "bad.json" in err, "is not a script" in err) == (2, True, True)
     code, _, err = gapless("replay", GOLDEN, "--variant", "wishful")
     assert (code, "wishful" in err, "there are: settled" in err) == (2, True, True)
     code, _, err = gapless("replay", tmp_path / "missing.json")

@@ -6,7 +6,7 @@ import json
 import random
 
 import pytest
-from counterexamples import NETWORKS, PLANTED, of_bug, random_walk, scheduled, stale_grant
+from counterexamples import NETWORKS, PLANTED, of_bug, random_walk, scripted, stale_grant
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
@@ -14,7 +14,7 @@ from msgspec.structs import asdict, replace
 from statemachines.kernel import ConfigurationError
 from statemachines.shared_subscriptions.borrower import LeaseEnd
 from statemachines_spec.script import script as scripts
-from statemachines_spec.script.path_to_script import Unschedulable, schedule_of
+from statemachines_spec.script.path_to_script import Unscriptable, script_of
 from statemachines_spec.script.times import Bound, Contradiction, moments
 from statemachines_spec.shared_subscriptions.systems import system
 
@@ -50,7 +50,7 @@ def changed(made, at, fields):
         (12, {"nth": 7}, "step 12 .*no such message"),
         (12, {"sent_in": 20}, "step 12 .*no such message is in flight, sent in step 20"),
         (9, {"at_ns": 5}, "step 9 = 5: comes before the step before it"),
-        (21, {"at_ns": 10**15}, "is not a schedule: Expected .int. <= 86400000000000"),
+        (21, {"at_ns": 10**15}, "is not a script: Expected .int. <= 86400000000000"),
         (9, {"n": 3}, "step 3 = 3: steps are numbered upwards"),
         (7, {"node": "consumer-3"}, "step 7 = 'consumer-3': no such node; there are: consumer-1, consumer-2"),
     ],
@@ -61,7 +61,7 @@ def test_a_schedule_that_was_altered_is_refused_with_the_step(n, fields, words, 
     path.write_bytes(scripts.encode(altered))
     with pytest.raises(ConfigurationError, match=rf"altered.json.*{words}"):
         scripts.read(path)
-    with pytest.raises(ConfigurationError, match=f"schedule, step {fields.get('n', n)} "):
+    with pytest.raises(ConfigurationError, match=f"script, step {fields.get('n', n)} "):
         altered.check()
 
 
@@ -117,7 +117,7 @@ GARBAGE = (
 def test_what_is_no_schedule_is_refused(data, tmp_path):
     path = tmp_path / "bad.json"
     path.write_bytes(data)
-    with pytest.raises(ConfigurationError, match=r"is not a schedule|has more than"):
+    with pytest.raises(ConfigurationError, match=r"is not a script|has more than"):
         scripts.read(path)
 
 
@@ -151,27 +151,27 @@ def test_every_timer_that_fires_is_due_just_then(network):
         if step.what == "find_leader_timer":
             first.setdefault(step.node, step.at_ns)
     for node, at_ns in first.items():
-        assert at_ns - started[node] == made.configuration_of(node).find_leader_ms * 10**6
+        assert at_ns - started[node] == made.own.configuration_of(node).find_leader_ms * 10**6
     assert sorted(step.at_ns for step in made.steps) == [step.at_ns for step in made.steps]
 
 
 def test_a_node_gets_a_longer_time_of_its_own_where_the_run_needs_it():
     made = stale_grant("reordering")
-    (node,) = made.times
-    assert node in made.consumers
-    assert made.configuration_of(node).find_leader_ms > made.configuration.find_leader_ms
+    (node,) = made.own.times
+    assert node in made.own.consumers
+    assert made.own.configuration_of(node).find_leader_ms > made.own.configuration.find_leader_ms
 
 
 def test_timers_that_the_system_leaves_out_are_due_after_hours():
     made = stale_grant("without-copies")
     assert made.timers == ()
-    assert made.configuration.check().renew_streams_ms * 10**6 > 100 * made.steps[-1].at_ns
+    assert made.own.configuration.check().renew_streams_ms * 10**6 > 100 * made.steps[-1].at_ns
 
 
 def test_one_that_must_fire_all_the_same_is_named():
     """A lease ends after the next ping: whoever leaves out pings and lets leases end meets them."""
     one = system("reordering", "small")
-    found = [schedule_of(one, path) for path in leases_that_end(one)]
+    found = [script_of(one, path, protocol="shared_subscriptions") for path in leases_that_end(one)]
     assert any("ping of consumer-" in line and "may fire of itself" in line for made in found for line in made.timers)
 
 
@@ -194,8 +194,8 @@ def leases_that_end(one):
 )
 def test_no_real_run_breaks_a_deadline_order(name, order, words):
     """What the explorer finds without an order cannot be had with real timers: the contradiction names them."""
-    with pytest.raises(Unschedulable, match=words):
-        scheduled(system(name, "small", without=(order,)))
+    with pytest.raises(Unscriptable, match=words):
+        scripted(system(name, "small", without=(order,)))
 
 
 def test_bounds_that_contradict_each_other_are_named():

@@ -1,8 +1,10 @@
-"""Schedule: a run as a list of steps that any runtime can carry out: who acts, which message arrives, when.
+"""Script: a run as a list of steps that any runtime can carry out: who acts, which message arrives, when.
 
-A counterexample of the explorer becomes one (`scheduling`); the simulator and the asyncio runtime follow it
+A counterexample of the explorer becomes one (`path_to_script`); the simulator and the asyncio runtime follow it
 (`conductor`).  A message is named by what it is, between which nodes, what it is about, and the step in which it was
 sent; no number of the explorer's is in it.  Each step has a time, so that every timer that fires is due just then.
+
+The form is the same for every protocol; `own` is the protocol's part of it (`protocol.ScriptProtocol.own`).
 """
 
 from __future__ import annotations
@@ -10,15 +12,22 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
+from msgspec.structs import replace
 
-from statemachines.kernel import ConfigurationError, name_of
-from statemachines.shared_subscriptions.configuration import Configuration
+from statemachines.kernel import ConfigurationError
+from statemachines.kernel.pmap import dec_hook, enc_hook
+from statemachines_spec.script.protocol import ScriptProtocol, part_of
+from statemachines_spec.script.words import MESSAGES, NEUTRAL, PROCESS, Node, Text, Words
 
-FORMAT: Final = "gapless schedule 1"
+FORMAT: Final = "gapless script 2"
+OLD_FORMAT: Final = "gapless schedule 1"
+"""A file of before: what is the protocol's stands beside the rest, instead of in `own`."""
+
 SIZE_MAX: Final = 2**20
 """Bytes of a file."""
 
@@ -26,60 +35,9 @@ STEPS_MAX: Final = 10_000
 LASTS_MAX_NS: Final = 24 * 3_600 * 10**9
 """A run lasts a day at most: sessions look for messages many times a second."""
 
-Text = Annotated[str, msgspec.Meta(max_length=200)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=10_000)]
 Nanoseconds = Annotated[int, msgspec.Meta(ge=0, le=LASTS_MAX_NS)]
-Node = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.\-]{1,64}$")]
-Consumer = Annotated[str, msgspec.Meta(pattern=r"^consumer-[1-9][0-9]{0,3}$")]
-Host = Annotated[str, msgspec.Meta(pattern=r"^leader-[1-9][0-9]{0,3}$")]
-Topic = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.\-]{1,64}$")]
-
-OwnTime = Literal["find_leader_ms", "resend_interval_ms"]
-Milliseconds = Annotated[int, msgspec.Meta(ge=1, le=2**40)]
-
-Do = Literal[
-    "start", "fire", "deliver", "copy", "drop", "acknowledge", "finish", "unsubscribe", "crash", "pause", "wake", "pass"
-]
-"""What happens in a step, at its `node`:
-
-start, crash, pause, wake: to the process; fire: its timer (or several, after a pause) is due; deliver, copy, drop: a
-message arrives, arrives and stays in flight as well, is lost; acknowledge: its application takes one message and
-acknowledges it; finish: its session has said all about a stream that is to be finished; unsubscribe; pass: time."""
-
-_PROCESS = ("consumer", "leader host")
-WHO: Final = {
-    "start": ("consumer",),
-    "acknowledge": ("consumer",),
-    "finish": ("consumer",),
-    "unsubscribe": ("consumer",),
-    "fire": _PROCESS,
-    "crash": _PROCESS,
-    "pause": _PROCESS,
-    "wake": _PROCESS,
-}
-"""Who does what; everything else is done by anybody."""
-
-MESSAGES: Final = ("deliver", "copy", "drop")
-
-
-class Words(msgspec.Struct, frozen=True):
-    """What a message is called: name of the event, nodes, the stream it is about, whether it is the last word on it."""
-
-    what: str
-    sender: str
-    to: str
-    about: str = ""
-    final: bool = False
-
-    def __str__(self) -> str:
-        about = f" about {self.about}" if self.about else ""
-        return f"{self.what}{' (final)' if self.final else ''}{about} from {self.sender} to {self.to}"
-
-
-def words_of(event: Any, sender: str, to: str) -> Words:
-    """What a message, or a request to a store, is called between two nodes."""
-    about, final = getattr(event, "stream", ""), bool(getattr(event, "finished", False))
-    return Words(name_of(type(event)), sender, to, about, final)
+Argument = str | int | bool | tuple[str, ...]
 
 
 class Sent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -99,12 +57,13 @@ class Sent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
 
 class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Step `n` at `at_ns`.  `what`, `about`: the event, and the stream (or key of a timer) it is about.  Of a message:
-    `sender`, `final`, and that it is the `nth` (from 0) of that name that was sent in step `sent_in`."""
+    """Step `n` at `at_ns`.  `do`: a word of `words.NEUTRAL`, or of the protocol's own.  `what`, `about`: the event, and
+    what (or the key of the timer) it is about; `fields`: those of a call, as JSON.  Of a message: `sender`, `final`,
+    and that it is the `nth` (from 0) of that name that was sent in step `sent_in`."""
 
     n: Count
     at_ns: Nanoseconds
-    do: Do
+    do: Text
     node: Node
     what: Text = ""
     about: Text = ""
@@ -113,6 +72,7 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     sent_in: Count = 0
     nth: Count = 0
     sends: Annotated[tuple[Sent, ...], msgspec.Meta(max_length=1_000)] = ()
+    fields: Annotated[str, msgspec.Meta(max_length=10_000)] = ""
 
     @property
     def words(self) -> Words:
@@ -122,65 +82,62 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     def __str__(self) -> str:
         if self.do in MESSAGES:
             return f"{self.do} {self.words}, sent in step {self.sent_in}"
-        return " ".join(filter(None, (self.do, self.node, self.what, self.about)))
+        return " ".join(filter(None, (self.do, self.node, self.what, self.about, self.fields)))
 
 
-class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A run of `protocol`: who takes part, in which `variant` of the rules (with which planted `bug`), and its steps.
+class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How any process makes the explored system again: what stands at `module:ATTRIBUTE`, with these arguments."""
 
-    `consumers`: node -> the leader host it asks; `messages` are in the stream of each of `topics` from the start, the
-    group is read from the beginning.  `breaks`: the property that does not hold at the end.  `times`: node -> times of
-    its own, where it has others than `configuration`, so that no timer is due where the run has it open.  `timers`:
-    those that the explored system leaves out, and that may fire here all the same.
+    place: Text
+    arguments: dict[Text, Argument] = {}
+
+
+class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A run of `protocol` ("": of machines that are of none): who takes part (`own`), in which `variant` of the rules
+    (with which planted `bug`), and its steps.
+
+    `breaks`: the property that does not hold at the end.  `timers`: those that the explored system leaves out, and that
+    may fire here all the same.
     """
 
-    format: Literal["gapless schedule 1"]
-    protocol: Literal["shared_subscriptions"]
+    format: Literal["gapless script 2"] = FORMAT
+    protocol: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9_]{0,64}$")]
     system: Text
-    variant: Text
-    bug: Text
+    variant: Text = ""
+    bug: Text = ""
     breaks: Text
     why: Text
-    group: Topic
-    configuration: Configuration
-    times: Annotated[dict[Node, dict[OwnTime, Milliseconds]], msgspec.Meta(max_length=100)]
-    consumers: Annotated[dict[Consumer, Host], msgspec.Meta(max_length=100)]
-    hosts: Annotated[tuple[Host, ...], msgspec.Meta(min_length=1, max_length=9)]
-    topics: Annotated[tuple[Topic, ...], msgspec.Meta(min_length=1, max_length=100)]
-    messages: Annotated[int, msgspec.Meta(ge=1, le=10_000)]
-    timers: Annotated[tuple[Text, ...], msgspec.Meta(max_length=1_000)]
+    origin: Origin | None = None
+    own: Any
+    timers: Annotated[tuple[Text, ...], msgspec.Meta(max_length=1_000)] = ()
     steps: Annotated[tuple[Step, ...], msgspec.Meta(max_length=STEPS_MAX)]
 
-    def check(self) -> Schedule:
+    @property
+    def part(self) -> ScriptProtocol:
+        """What the protocol says of its scripts."""
+        return part_of(self.protocol)
+
+    def check(self) -> Script:
         """Itself; raises `ConfigurationError` that names the step where something cannot be."""
-        self.configuration.check()
-        for consumer, host in self.consumers.items():
-            if host not in self.hosts:
-                raise ConfigurationError(f"consumers.{consumer}", host, f"must be one of {', '.join(self.hosts)}")
-        for node in self.times:
-            if node not in self.consumers and node not in self.hosts:
-                raise ConfigurationError("times", node, "is neither a consumer nor a leader host of this schedule")
+        self.own.check()
         _Checker(self).check()
         return self
-
-    def configuration_of(self, node: str) -> Configuration:
-        """With the node's own times."""
-        return msgspec.structs.replace(self.configuration, **self.times.get(node, {})).check()
 
 
 class _Checker:
     """Looks at the steps in turn: their order in time, who acts, and that each message is there to be had."""
 
-    def __init__(self, schedule: Schedule) -> None:
-        self._schedule = schedule
-        self._nodes = {*schedule.consumers, *schedule.hosts, "group_store", "stream_store"}
-        self._started: set[str] = set()
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self._part = script.part
+        self._kinds: Mapping[str, str] = script.own.nodes()
+        self._started = {node for node, kind in self._kinds.items() if kind not in self._part.started}
         self._there: set[tuple[int, Words, int]] = set()
         self._number = 0
         self._at_ns = 0
 
     def check(self) -> None:
-        for step in self._schedule.steps:
+        for step in self._script.steps:
             self._check_step(step)
             counted: Counter[Words] = Counter()
             for sent in step.sends:
@@ -198,20 +155,28 @@ class _Checker:
             raise _wrong(step, step.n, f"steps are numbered upwards, and {self._number} came before")
         self._number = max(self._number, step.n)
         for node in (step.node, *(name for sent in step.sends for name in (sent.sender, sent.to))):
-            if node not in self._nodes:
-                raise _wrong(step, node, f"no such node; there are: {', '.join(sorted(self._nodes))}")
-        kind = "consumer" if step.node in self._schedule.consumers else "leader host"
-        kind = kind if kind == "consumer" or step.node in self._schedule.hosts else "store"
-        if kind not in WHO.get(step.do, ("consumer", "leader host", "store")):
-            raise _wrong(step, step.node, f"a {kind} cannot {step.do}: it must be a {' or '.join(WHO[step.do])}")
+            if node not in self._kinds:
+                raise _wrong(step, node, f"no such node; there are: {', '.join(sorted(self._kinds))}")
+        self._check_who(step)
+        if step.do in MESSAGES:
+            self._check_message(step)
+
+    def _check_who(self, step: Step) -> None:
+        words = {**NEUTRAL, **self._part.words}
+        if step.do not in words:
+            raise _wrong(step, step.do, f"nobody can do that; there are: {', '.join(words)}")
+        kind = self._kinds[step.node]
+        able = self._part.who.get(step.do)
+        if able is None and step.do in PROCESS:
+            able = tuple(dict.fromkeys(one for one in self._kinds.values() if one not in self._part.services))
+        if able is not None and kind not in able:
+            raise _wrong(step, step.node, f"a {kind} cannot {step.do}: it must be a {' or '.join(able)}")
         if step.do == "start":
             if step.node in self._started:
                 raise _wrong(step, step.node, "is started already")
             self._started.add(step.node)
-        elif step.node in self._schedule.consumers and step.node not in self._started:
+        elif step.node not in self._started:
             raise _wrong(step, step.node, "is not started yet")
-        if step.do in MESSAGES:
-            self._check_message(step)
 
     def _check_message(self, step: Step) -> None:
         place = (step.sent_in, step.words, step.nth)
@@ -222,47 +187,66 @@ class _Checker:
 
 
 def _wrong(step: Step, value: object, rule: str) -> ConfigurationError:
-    return ConfigurationError(f"schedule, step {step.n}", value, rule)
+    return ConfigurationError(f"script, step {step.n}", value, rule)
 
 
-def encode(schedule: Schedule) -> bytes:
+# -- files ----------------------------------------------------------------------------------------------------------
+
+
+def encode(script: Script) -> bytes:
     """As JSON, a step a line."""
-    text = msgspec.json.format(msgspec.json.encode(schedule), indent=1).decode()
-    head, mark, _ = text.partition('"steps": [')
-    if not mark or not schedule.steps:
+    text = msgspec.json.format(msgspec.json.encode(script, enc_hook=enc_hook), indent=1).decode()
+    head, mark, _ = text.partition('\n "steps": [')
+    if not mark or not script.steps:
         return text.encode() + b"\n"
-    steps = ",\n".join("  " + msgspec.json.encode(step).decode() for step in schedule.steps)
+    steps = ",\n".join("  " + msgspec.json.encode(step).decode() for step in script.steps)
     return f"{head}{mark}\n{steps}\n ]\n}}\n".encode()
 
 
-def write(path: Path, schedule: Schedule) -> None:
+def write(path: Path, script: Script) -> None:
     """The file is there whole, or not at all.  Raises `ConfigurationError` where it cannot be written."""
     partial = path.with_name(path.name + ".partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(encode(schedule))
+        partial.write_bytes(encode(script))
         os.replace(partial, path)
     except OSError as error:
-        raise ConfigurationError("schedule", str(path), f"cannot be written: {error.strerror}") from error
+        raise ConfigurationError("script", str(path), f"cannot be written: {error.strerror}") from error
 
 
 def looks_like_one(head: bytes) -> bool:
-    """Whether a file that begins like this says that it is a schedule."""
-    return re.match(rb'\s*\{\s*"format"\s*:\s*"gapless schedule', head) is not None
+    """Whether a file that begins like this says that it is a script."""
+    return re.match(rb'\s*\{\s*"format"\s*:\s*"gapless (script|schedule)', head) is not None
 
 
-def read(path: Path) -> Schedule:
-    """The schedule in a file; raises `ConfigurationError` for anything else."""
+def read(path: Path) -> Script:
+    """The script in a file; raises `ConfigurationError` for anything else."""
     try:
         with path.open("rb") as file:
             data = file.read(SIZE_MAX + 1)
     except OSError as error:
-        raise ConfigurationError("schedule", str(path), f"cannot be read: {error.strerror}") from error
+        raise ConfigurationError("script", str(path), f"cannot be read: {error.strerror}") from error
     if len(data) > SIZE_MAX:
-        raise ConfigurationError("schedule", str(path), f"has more than {SIZE_MAX} bytes; a schedule is smaller")
+        raise ConfigurationError("script", str(path), f"has more than {SIZE_MAX} bytes; a script is smaller")
     try:
-        return msgspec.json.decode(data, type=Schedule).check()
+        return decoded(msgspec.json.decode(data, type=dict[str, Any])).check()
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise ConfigurationError("schedule", str(path), f"is not a schedule: {error}") from error
+        raise ConfigurationError("script", str(path), f"is not a script: {error}") from error
     except ConfigurationError as error:
         raise ConfigurationError(f"{path.name}: {error.key}", error.value, error.rule) from error
+
+
+def decoded(raw: dict[str, Any]) -> Script:
+    """The script that a file holds; raises `msgspec.ValidationError`, or `ConfigurationError` for its protocol."""
+    script = msgspec.convert(_renewed(raw), Script)
+    own = msgspec.convert(script.own, script.part.own, dec_hook=dec_hook)
+    return replace(script, own=own)
+
+
+def _renewed(raw: dict[str, Any]) -> dict[str, Any]:
+    """In the form of today: whatever is not every protocol's is the protocol's own."""
+    if raw.get("format") != OLD_FORMAT:
+        return raw
+    common = {name: value for name, value in raw.items() if name in Script.__struct_fields__ and name != "own"}
+    own = {name: value for name, value in raw.items() if name not in common}
+    return {**common, "format": FORMAT, "own": own}
