@@ -17,7 +17,8 @@ from pathlib import Path
 
 from statemachines.kernel import ConfigurationError
 from statemachines.testing.finding import METHODS, Found, find
-from statemachines_spec.planted import BUGS, Bug, bug_named
+from statemachines_spec.bug import Bug, bug_named
+from statemachines_spec.shared_subscriptions.bugs import BUGS
 
 README = Path(__file__).parents[1] / "spec" / "README.md"
 HEAD = ("bug", "what is wrong", "clause", *METHODS)

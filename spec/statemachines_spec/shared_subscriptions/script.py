@@ -14,9 +14,9 @@ from statemachines.shared_subscriptions.borrower import OnUnsubscribe
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.group_store import Claim, Commit, Read
 from statemachines.shared_subscriptions.stream import StreamProgress
+from statemachines_spec.bug import planted
 from statemachines_spec.explorer.actor import Actor, Envelope
 from statemachines_spec.explorer.system import System
-from statemachines_spec.planted import planted
 from statemachines_spec.script.path_to_script import PathToScript, Told, Wait
 from statemachines_spec.script.protocol import ScriptProtocol
 from statemachines_spec.script.script import Script, Sent
