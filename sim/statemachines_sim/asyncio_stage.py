@@ -99,6 +99,9 @@ class AsyncioStage:
     def wake(self, node: str) -> None:
         self.live(node).standing = False
 
+    def lose_disk(self, node: str) -> None:
+        raise CannotFollow(f"nobody here can lose the disk of {node}")
+
     # -- what stages need -----------------------------------------------------------------------------------------
 
     def enter(self, name: str, node: Any) -> None:

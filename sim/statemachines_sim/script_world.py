@@ -197,6 +197,9 @@ class ScriptWorld:
         self.recorder.fault(self.now_ns, node, "crash")
         self.alive(node).alive = False
 
+    def lose_disk(self, node: str) -> None:
+        raise CannotFollow(f"nobody here can lose the disk of {node}")
+
     def restart(self, node: str) -> None:
         if node in self.processes and self.processes[node].alive:
             raise CannotFollow(f"{node} is running")

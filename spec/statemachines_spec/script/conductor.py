@@ -128,6 +128,11 @@ class Conductor:
         """The schedule is over: from now on every message arrives."""
         self._released = True
 
+    @property
+    def in_flight(self) -> int:
+        """How many messages wait."""
+        return len(self._flights)
+
     def followed(self, stopped: str) -> Followed:
         """What came of it so far."""
         of = len(self.script.steps)
@@ -154,6 +159,8 @@ class Conductor:
                 stage.start(step.node)
             case "crash":
                 stage.crash(step.node)
+            case "lose_disk":
+                stage.lose_disk(step.node)
             case "restart":
                 stage.restart(step.node)
             case "pause":

@@ -24,6 +24,7 @@ from statemachines_spec.explorer.actor import (
     Actor,
     Crash,
     Envelope,
+    LoseDisk,
     Observer,
     PassAll,
     PassLease,
@@ -32,9 +33,12 @@ from statemachines_spec.explorer.actor import (
     Restart,
     Wake,
 )
+from statemachines_spec.explorer.clock import Clock
+from statemachines_spec.explorer.fsm_actor import Pass
 from statemachines_spec.explorer.moves import Kind
 from statemachines_spec.explorer.party import Party
 from statemachines_spec.explorer.path import Leg, Path
+from statemachines_spec.explorer.service_actor import Asked
 from statemachines_spec.explorer.system import System
 from statemachines_spec.script.protocol import Own, Parts, ScriptProtocol, part_of
 from statemachines_spec.script.script import Origin, Script, Sent, Step
@@ -50,7 +54,8 @@ LONGER_MAX: Final = 256
 """A time that is free is made at most so many times as long."""
 
 STANDING: Final = {
-    Pause: "pause", Wake: "wake", PassLease: "pass", PassAll: "pass", Crash: "crash", Restart: "restart",
+    Pause: "pause", Wake: "wake", PassLease: "pass", PassAll: "pass", Pass: "pass", Crash: "crash",
+    LoseDisk: "lose_disk", Restart: "restart",
 }  # fmt: skip
 FLIGHT: Final = {Kind.DELIVER: "deliver", Kind.COPY: "copy", Kind.DROP: "drop"}
 
@@ -131,6 +136,7 @@ class PathToScript:
         self._steps: list[Step] = []
         self._waits: list[Wait] = []
         self._standing: set[str] = set()
+        self._passed: set[Slot] = set()
         self._no_scripts()
         for name, actor in self.actors.items():
             if self.started(actor) is None:
@@ -145,7 +151,8 @@ class PathToScript:
 
     def refusal(self) -> str:
         """Why the system has no scripts at all ("": it has)."""
-        return ""
+        clock = any(isinstance(one, Clock) for one in self.actors.values())
+        return "its time is a list of instants, and no timer has a duration there" if clock else ""
 
     def started(self, actor: Actor) -> tuple[Sent, ...] | None:
         """What an actor that a step starts sends then; None: it is there from the beginning."""
@@ -363,7 +370,8 @@ class PathToScript:
         return Step(n, 0, told.do, node, told.what, told.about, sends=sends, fields=told.fields)
 
     def _words(self, envelope: Envelope) -> Words:
-        return self.part.words_of(envelope.event, node_of(envelope.sender), node_of(envelope.to))
+        event = envelope.event.request if isinstance(envelope.event, Asked) else envelope.event
+        return self.part.words_of(event, node_of(envelope.sender), node_of(envelope.to))
 
     # -- constraints ----------------------------------------------------------------------------------------------
 
@@ -404,14 +412,26 @@ class PathToScript:
             for slot, one in armed:
                 self.bind_open(slot, one, self.clock.moment)
             self._standing.add(node)
+            self._passed = {slot for slot in self._passed if node_of(slot.party) != node}
         elif isinstance(event, Wake):
             self._standing.discard(node)
             for slot, one in armed:
                 self.bind_open(slot, one, self.clock.moment)
-        elif isinstance(event, Crash):
+        elif isinstance(event, Pass):
+            self._pass(armed, event)
+        elif isinstance(event, Crash | LoseDisk):
             self._standing.discard(node)
         else:
             self.stand(node, event)
+
+    def _pass(self, armed: list[tuple[Slot, Armed]], event: Pass) -> None:
+        """The deadline of one timer of a node that stands still has passed, and those that pass later have not yet."""
+        for slot, one in armed:
+            is_it = (slot.timer, slot.key) == (event.timer, event.key)
+            if is_it:
+                self._passed.add(slot)
+            if is_it or slot not in self._passed:
+                self.bind(Wait(slot, one, self.clock.moment, is_it, False))
 
     def _forget_gone(self) -> None:
         """A process that crashed has no timers."""

@@ -81,7 +81,7 @@ class ScriptProtocol(msgspec.Struct, frozen=True, kw_only=True):
     said: Callable[[Event], str | None] = never
     players: tuple[str, ...] = ()
     path: str = "statemachines_spec.script.path_to_script:PathToScript"
-    simulator: str = "statemachines_sim.script_world:simulate"
+    simulator: str = "statemachines_sim.machine_world:simulate"
     asyncio: str = ""
     rules: Callable[[Any, str], AbstractContextManager[Any]] = no_rules
 

@@ -28,6 +28,9 @@ class Stage(Protocol):
     def crash(self, node: str) -> None:
         """The process is gone."""
 
+    def lose_disk(self, node: str) -> None:
+        """The process is gone, and its disk as well."""
+
     def restart(self, node: str) -> None:
         """The process comes back, in its next life."""
 

@@ -12,6 +12,7 @@ Node = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.\-]{1,64}$")]
 NEUTRAL: Final = {
     "start": "the process begins",
     "crash": "the process is gone, and what it had in memory",
+    "lose_disk": "the process is gone, and its disk as well",
     "restart": "it comes back, in its next life",
     "pause": "the process stands still",
     "wake": "it goes on; what is due has been due",
@@ -25,7 +26,7 @@ NEUTRAL: Final = {
 """What any protocol's script may say; a protocol may add words of its own."""
 
 MESSAGES: Final = ("deliver", "copy", "drop")
-PROCESS: Final = ("start", "crash", "restart", "pause", "wake", "fire", "call")
+PROCESS: Final = ("start", "crash", "lose_disk", "restart", "pause", "wake", "fire", "call")
 """What only a process does, and no service."""
 
 
