@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -55,7 +56,7 @@ class GroupWorld(ScriptWorld):
     def __init__(self, script: Script, data: bool = False) -> None:
         self.own: Group = script.own
         self.monitors = monitors_of(self.own)
-        services = {group_store.SERVICE: GroupStore(), stream_store.SERVICE: StreamStore(1)}
+        services: dict[str, Any] = {group_store.SERVICE: GroupStore(), stream_store.SERVICE: StreamStore(1)}
         states = {name: service.initial() for name, service in services.items()}
         super().__init__(script, Recorder(self.monitors, data), services, states)
         for topic in self.own.topics:
