@@ -85,7 +85,7 @@ def test_CR_38_by_age_alone_a_slow_writer_is_fenced_and_the_queue_still_goes_on(
 
 @settings(deadline=None, max_examples=100)
 @given(st.lists(st.integers(0, 1), min_size=1, max_size=200), st.integers(0, 20), st.integers(0, 20))
-def test_CR_38_two_living_writers_in_an_empty_queue_both_publish(turns, one, two):
+def test_CR_38_WRITE_two_living_writers_in_an_empty_queue_both_publish(turns, one, two):
     world = World(write_cursors=2)
     payloads = {0: bytes(one), 1: bytes(two)}
     for slot, payload in payloads.items():
