@@ -24,6 +24,21 @@ EVIDENCE = "Sometimes"
 """Says that something happens at all, against empty models: it need not be about a promise."""
 
 
+PAGE = """# P
+
+## Safety
+
+- **S1 A title.** What is
+  promised.
+  - terms: `a`, `b`
+  - carried by: XX-01,
+    XX-2
+  - checked: somewhere
+  - also called: `rows`
+- **no property** here
+"""
+
+
 def text_of(protocol: str, part: str) -> str:
     return catalogue.page(protocol, part).read_text(encoding="utf-8")
 
@@ -179,8 +194,6 @@ def test_every_clause_that_a_program_or_a_test_cites_is_on_the_page(protocol):
 
 
 def test_a_property_is_read_with_its_lines():
-    page = "# P\n\n## Safety\n\n- **S1 A title.** What is\n  promised.\n  - terms: `a`, `b`\n  - carried by: XX-01,\n    XX-2\n"
-    page += "  - checked: somewhere\n  - also called: `rows`\n- **no property** here\n"
-    assert list(parse_properties(page)) == [
+    assert list(parse_properties(PAGE)) == [
         Property("S1", "Safety", "A title", "What is promised.", ("a", "b"), ("XX-01", "XX-2"), "somewhere", ("rows",))
     ]
