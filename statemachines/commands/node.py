@@ -17,7 +17,7 @@ import typer
 from statemachines.kernel import ConfigurationError
 
 if TYPE_CHECKING:
-    from statemachines.demo.account import ConsumerFile
+    from statemachines.demo.shared_subscriptions.account import ConsumerFile
     from statemachines.drivers.subscribe import Delivered
 
 SECRET_VARIABLE = "GAPLESS_SECRET"
@@ -153,7 +153,7 @@ def consumer(
 
     Leaves in good order on SIGTERM or SIGINT; killed, it loses nothing: others get what it had not acknowledged.
     """
-    from statemachines.demo.account import ConsumerFile
+    from statemachines.demo.shared_subscriptions.account import ConsumerFile
     from statemachines.drivers.subscribe import SharedSubscription
 
     configuration = read_configuration(config)
@@ -196,7 +196,7 @@ def publisher(
     number: Number = None,
 ) -> None:
     """Publish a text file or folder: each file a topic, each line a message; ends when all are stored."""
-    from statemachines.demo import lines
+    from statemachines.demo.shared_subscriptions import lines
     from statemachines.drivers.publish import Publisher
 
     topics = lines.read(path)

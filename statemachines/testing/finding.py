@@ -16,7 +16,7 @@ import msgspec
 from hypothesis import seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from statemachines.testing.group import GROUP, GroupTest, PropertyBroken
+from statemachines.testing.shared_subscriptions.group import GROUP, GroupTest, PropertyBroken
 from statemachines_sim.scenario import named
 from statemachines_sim.world import World
 from statemachines_spec.planted import Bug, planted

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 
 from statemachines import catalogue
-from statemachines.demo import account
+from statemachines.demo.shared_subscriptions import account
 from statemachines.drivers.publish import Publisher
 from statemachines.drivers.sqlite import SqliteGroupStore
 from statemachines.shared_subscriptions.configuration import Configuration

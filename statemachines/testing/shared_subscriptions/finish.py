@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from statemachines.shared_subscriptions import group_store
 from statemachines.shared_subscriptions.borrower import CONNECTED
-from statemachines.testing.system import System
+from statemachines.testing.shared_subscriptions.system import System
 from statemachines_sim.monitor import Violation, balanced
 
 S = 1_000_000_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from statemachines.demo import real
+from statemachines.demo.shared_subscriptions import real
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.trace.log import merge, read_logs
 

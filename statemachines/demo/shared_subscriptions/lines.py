@@ -15,7 +15,7 @@ TOPICS_MAX = 2_000
 LINE_MAX = 65_536
 """Longer lines are split."""
 
-OWN_SOURCE = Path(__file__).resolve().parent.parent
+OWN_SOURCE = Path(__file__).resolve().parents[2]
 
 Topics = dict[str, list[bytes]]
 

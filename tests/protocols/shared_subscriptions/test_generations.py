@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from test_leader import Bench, only
+
 from statemachines.shared_subscriptions.leader_record import LeaderStatus
 from statemachines.shared_subscriptions.message import END_OF_STREAM, Grant, Revoked, RevokeFinished
 from statemachines.shared_subscriptions.stream_store import Append, Drop, ListStreams, Rotate
-from tests.shared_subscriptions.test_leader import Bench, only
 
 
 def store(bench, *requests):

@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 
 from statemachines.commands.progress import Advance
-from statemachines.demo import lines, real
-from statemachines.demo.real import Real, Say
+from statemachines.demo.shared_subscriptions import lines, real
+from statemachines.demo.shared_subscriptions.real import Real, Say
 from statemachines.kernel import ConfigurationError
 
 SCENARIO = "storm"

@@ -8,10 +8,10 @@ from statemachines import catalogue
 from statemachines.kernel import ConfigurationError
 from statemachines.shared_subscriptions import assignment, plan
 from statemachines.shared_subscriptions.borrower import BORROWER
-from statemachines.testing.finish import finish
-from statemachines.testing.group import GroupTest, PropertyBroken, run_group
 from statemachines.testing.script import Move, replay, shorten, told
-from statemachines.testing.system import System
+from statemachines.testing.shared_subscriptions.finish import finish
+from statemachines.testing.shared_subscriptions.group import GroupTest, PropertyBroken, run_group
+from statemachines.testing.shared_subscriptions.system import System
 from statemachines_spec.planted import BUGS, OF_THE_PAGE, planted
 
 MACHINES = catalogue.machines("shared_subscriptions")

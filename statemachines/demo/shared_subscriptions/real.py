@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from statemachines.commands.node import read_configuration
-from statemachines.demo import account, lines
+from statemachines.demo.shared_subscriptions import account, lines
 from statemachines.drivers.lives import node_number
 from statemachines.testing.process_harness import ProcessHarness, free_port
 from statemachines.trace import fault_row, fingerprint

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from statemachines import cli
-from statemachines.demo import show
+from statemachines.demo.shared_subscriptions import show
 
 
 def test_the_demo_holds_and_its_page_is_there(tmp_path, capsys):

@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from statemachines import catalogue
 from statemachines.testing.script import Failure, Move, make, shorten, told
-from statemachines.testing.system import System
+from statemachines.testing.shared_subscriptions.system import System
 
 MACHINES = catalogue.machines("shared_subscriptions")
 

@@ -16,7 +16,7 @@ from statemachines_spec.planted import BUGS, bug_named, planted
 from statemachines_spec.replay import replay
 from statemachines_spec.subscriptions.hunts import HUNTS, hunt_named, look, system_of
 
-README = Path(__file__).parents[2] / "spec" / "README.md"
+README = Path(__file__).parents[3] / "spec" / "README.md"
 CELL = re.compile(r"(?P<what>\S+) in (?P<where>[^;]+?)(?: by (?P<steps>\d+) steps, (?P<states>\d+) states)?; [\d.]+ s")
 
 

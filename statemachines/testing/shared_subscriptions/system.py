@@ -37,7 +37,7 @@ from statemachines.shared_subscriptions.registry import Registry
 from statemachines.shared_subscriptions.session import Acknowledged, Deliver, Ready
 from statemachines.shared_subscriptions.stream_store import Append, Appended, FetchFailed, StreamStore
 from statemachines.shared_subscriptions.subscription import Subscription
-from statemachines.testing.promises import Promises
+from statemachines.testing.shared_subscriptions.promises import Promises
 from statemachines.testing.story import Story
 from statemachines_sim.monitor import Monitors, Violation
 
