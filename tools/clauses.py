@@ -3,6 +3,7 @@
     python tools/clauses.py                          every clause of every protocol; what nothing carries is listed
     python tools/clauses.py --protocol missed_samples
     python tools/clauses.py SS-80 SS-81              these alone, with the tests that fail
+    python tools/clauses.py --protocol lock_service --tests examples/lock_service/tests
     python tools/clauses.py --slice 3/20             every twentieth clause, beginning with the third
 
 What is taken away: of a clause with rows, its rows (a cell that nothing decides any more ignores its event; one that
@@ -24,6 +25,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,19 +37,13 @@ TESTS = ROOT / "tests"
 sys.path.insert(0, str(TESTS))
 
 from clauses import tests_of  # noqa: E402
+from mutants import Break, without_invariants, without_rows  # noqa: E402
 
 from statemachines import catalogue, registry  # noqa: E402
-from statemachines.kernel import ConfigurationError, DeclarationError, Fsm, Ignore, Refuse, Row  # noqa: E402
-from statemachines.kernel.fsm import Line  # noqa: E402
-from statemachines.kernel.row import AnyRow  # noqa: E402
-
-NEUTRAL = "without the clause"
-"""The clause of a line that stands where nothing else decides a cell."""
+from statemachines.kernel import ConfigurationError, DeclarationError, Fsm  # noqa: E402
 
 SECONDS_MAX = 30.0
 """A test that takes longer has failed."""
-
-Break = Callable[[ExitStack], None]
 
 
 class Mutant(NamedTuple):
@@ -71,19 +67,15 @@ class Verdict(NamedTuple):
 # -- what is taken away ---------------------------------------------------------------------------------------------
 
 
-def mutants_of(clause: str, machines: tuple[Fsm[Any], ...], breaks: dict[str, Break]) -> Iterator[Mutant]:
-    """The ways to take the clause away; none where nothing carries it."""
-    tests = tuple(f"{TESTS / one.file}::{one.name}" for one in tests_of(clause))
+def mutants_of(clause: str, machines: tuple[Fsm[Any], ...], breaks: dict[str, Break], folder: Path) -> Iterator[Mutant]:
+    """The ways to take the clause away; none where nothing carries it.  `folder`: where its tests are."""
+    tests = tuple(f"{folder / one.file}::{one.name}" for one in tests_of(clause, folder))
     with_rows = [fsm for fsm in machines if any(line.clause == clause for line in fsm.lines)]
     if with_rows:
-        yield Mutant(
-            clause, "rows", lambda stack: [without_rows(stack, fsm, clause) for fsm in with_rows] and None, tests
-        )
-    guarded = [fsm for fsm in machines if any(one.clause == clause for one in fsm.invariants)]
-    if guarded:
-        yield Mutant(
-            clause, "invariant", lambda stack: [unguarded(stack, fsm, clause) for fsm in guarded] and None, tests
-        )
+        yield Mutant(clause, "rows", partial(each, without_rows, with_rows, clause), tests)
+    with_invariants = [fsm for fsm in machines if any(one.clause == clause for one in fsm.invariants)]
+    if with_invariants:
+        yield Mutant(clause, "invariant", partial(each, without_invariants, with_invariants, clause), tests)
     if clause in breaks:
         yield Mutant(clause, "code", breaks[clause], tests)
 
@@ -94,62 +86,10 @@ def each(change: Callable[[ExitStack, Fsm[Any], str], None], of: list[Fsm[Any]],
         change(stack, fsm, clause)
 
 
-def without_rows(stack: ExitStack, fsm: Fsm[Any], clause: str) -> None:
-    """The machine has no row of the clause until the stack closes; the object stays the same."""
-    kept = tuple(row for row in fsm.declared if row.clause != clause)
-    gone = [line for line in fsm.lines if line.clause == clause]
-    declare(stack, fsm, (*kept, *neutral(fsm, kept, gone)))
-
-
-def neutral(fsm: Fsm[Any], kept: tuple[AnyRow, ...], gone: list[Line]) -> Iterator[AnyRow]:
-    """A line for each cell of `gone` that no unguarded row of `kept` decides: what was ignored is refused, all else is
-    ignored."""
-    closed = {
-        (state, event)
-        for row in kept
-        for event in ((row.on,) if isinstance(row, Row) else row.on)
-        for state in fsm._sources(row.source)
-        if not isinstance(row, Row) or row.when is None
-    }
-    for line in gone:
-        kind = Refuse if line.kind == "ignore" else Ignore
-        for state in line.sources:
-            if (state, line.event) not in closed:
-                closed.add((state, line.event))
-                yield kind((line.event,), state, NEUTRAL)
-
-
-def unguarded(stack: ExitStack, fsm: Fsm[Any], clause: str) -> None:
-    """The machine does not check the invariants of the clause until the stack closes."""
-    before = fsm.invariants
-    fsm.invariants = tuple(one for one in before if one.clause != clause)
-    stack.callback(lambda: setattr(fsm, "invariants", before))
-
-
-def declare(stack: ExitStack, fsm: Fsm[Any], rows: tuple[AnyRow, ...]) -> None:
-    """The machine has these rows, compiled anew, until the stack closes."""
-    mutant: Fsm[Any] = Fsm(
-        fsm.name,
-        protocol=fsm.protocol,
-        record=fsm.record_type,
-        states=type(fsm.initial),
-        initial=fsm.initial,
-        rows=rows,
-        final=fsm.final,
-        timers=fsm.timers,
-        children=fsm.children,
-        key=fsm.key,
-        invariants=fsm.invariants,
-    )
-    before = dict(vars(fsm))
-    vars(fsm).update(vars(mutant))
-    stack.callback(lambda: vars(fsm).update(before))
-
-
-def breaks_of(protocol: str) -> dict[str, Break]:
+def breaks_of(protocol: str, folder: Path) -> dict[str, Break]:
     """How to break the clauses of the protocol that are no rows: `BREAKS` of `breaks.py` beside its tests."""
     found: dict[str, Break] = {}
-    for path in sorted(TESTS.rglob(f"{protocol}/breaks.py")):
+    for path in sorted(folder.rglob(f"{protocol}/breaks.py")):
         spec = importlib.util.spec_from_file_location(f"breaks_of_{protocol}", path)
         assert spec is not None
         assert spec.loader is not None
@@ -196,7 +136,7 @@ class Runner:
         from hypothesis import Phase, settings  # not sooner: pytest rewrites what its plugins are made of
 
         phases = (Phase.explicit, Phase.generate)
-        settings.register_profile("clauses", settings.get_profile("repeatable"), phases=phases, print_blob=False)
+        settings.register_profile("clauses", derandomize=True, database=None, deadline=None, phases=phases)
         settings.load_profile("clauses")
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -241,17 +181,17 @@ def run(mutants: list[Mutant], say: Callable[[Verdict], None]) -> list[Verdict]:
 
 
 def chosen(
-    protocols: list[str], clauses: list[str], part: tuple[int, int]
+    protocols: list[str], clauses: list[str], part: tuple[int, int], folder: Path
 ) -> tuple[list[Mutant], list[tuple[str, str]]]:
     """The mutants of the clauses asked for, and the clauses that cannot be asked, each with the reason."""
     mutants: list[Mutant] = []
     without: list[tuple[str, str]] = []
     for protocol in protocols:
-        machines, breaks = catalogue.machines(protocol), breaks_of(protocol)
+        machines, breaks = catalogue.machines(protocol), breaks_of(protocol, folder)
         for clause in catalogue.clauses(protocol).values():
             if (clauses and clause.id not in clauses) or not clause.modelled:
                 continue
-            found = list(mutants_of(clause.id, machines, breaks))
+            found = list(mutants_of(clause.id, machines, breaks, folder))
             mutants += found
             if not found:
                 without.append((clause.id, "no row, no invariant, and nothing says how to break it"))
@@ -259,6 +199,11 @@ def chosen(
                 without.append((clause.id, "no test is named after it"))
     first, of = part
     return [one for one in mutants if one.tests][first::of], without
+
+
+def ours(folder: Path) -> list[str]:
+    """The protocols that have tests below the folder: others may be installed."""
+    return [name for name in registry.names() if any(path.is_dir() for path in folder.rglob(name))]
 
 
 def slice_of(text: str) -> tuple[int, int]:
@@ -274,12 +219,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("clauses", nargs="*", help="ids (default: all)")
     parser.add_argument("--protocol", action="append", help="only this one; may be repeated")
+    parser.add_argument("--tests", type=Path, default=TESTS, metavar="DIR", help="where tests are (default: ours)")
     parser.add_argument("--slice", type=slice_of, default=(0, 1), metavar="FIRST/OF", help="a part of them")
     parser.add_argument("--verbose", action="store_true", help="every clause, with the test that failed and its time")
     options = parser.parse_args()
     begun = time.process_time()
     try:
-        protocols = [registry.protocol(name).name for name in options.protocol or registry.names()]
+        protocols = [registry.protocol(name).name for name in options.protocol or ours(options.tests)]
         known = {one for name in protocols if registry.protocol(name).page for one in catalogue.clauses(name)}
     except ConfigurationError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -288,7 +234,7 @@ def main() -> int:
         print(f"error: {strange[0]}: no clause of {', '.join(protocols)}", file=sys.stderr)
         return 2
     protocols = [name for name in protocols if registry.protocol(name).page]
-    mutants, without = chosen(protocols, options.clauses, options.slice)
+    mutants, without = chosen(protocols, options.clauses, options.slice, options.tests.resolve())
 
     def say(verdict: Verdict) -> None:
         if options.verbose or options.clauses or not verdict.failed:
