@@ -1,4 +1,4 @@
-"""Planted bugs: each is found by every method that the table of `spec/README.md` says finds it, where it says.
+"""Planted bugs: each is found by every method that the table of `planted_bugs.md` says finds it, where it says.
 
 After a change of a machine, a scenario or a system: `python tools/planted.py --write`.
 """
@@ -16,13 +16,13 @@ from statemachines_spec.explorer.replay import replay
 from statemachines_spec.planted import BUGS, bug_named, planted
 from statemachines_spec.shared_subscriptions.hunts import HUNTS, hunt_named, look, system_of
 
-README = Path(__file__).parents[3] / "spec" / "README.md"
+PAGE = Path(__file__).parents[3] / "spec" / "shared_subscriptions" / "planted_bugs.md"
 CELL = re.compile(r"(?P<what>\S+) in (?P<where>[^;]+?)(?: by (?P<steps>\d+) steps, (?P<states>\d+) states)?; [\d.]+ s")
 
 
 def table():
     """Bug -> its cells, as the page has them."""
-    lines = [line for line in README.read_text().splitlines() if re.match(r"\| `[a-z-]+` \|", line)]
+    lines = [line for line in PAGE.read_text().splitlines() if re.match(r"\| `[a-z-]+` \|", line)]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return {row[0].strip("`"): row[1:] for row in rows if len(row) == 3 + len(METHODS)}
 
