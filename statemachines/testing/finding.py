@@ -19,8 +19,9 @@ from hypothesis.stateful import run_state_machine_as_test
 from statemachines.testing.shared_subscriptions.group import GROUP, GroupTest, PropertyBroken
 from statemachines_sim.scenario import named
 from statemachines_sim.world import World
-from statemachines_spec.planted import Bug, planted
-from statemachines_spec.shared_subscriptions.hunts import HUNTS, look
+from statemachines_spec.bug import Bug, planted
+from statemachines_spec.hunt import look
+from statemachines_spec.shared_subscriptions.hunts import HUNTS
 
 SCENARIOS: Final = (
     "quiet", "joins", "network", "kills", "pauses", "partitions", "storm", "generations", "queues", "leaving", "halts",
