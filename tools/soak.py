@@ -34,6 +34,7 @@ from statemachines.testing.fault_proxy import FaultProxy, in_thread
 from statemachines.testing.frames import attack, fuzz
 from statemachines.testing.process_harness import ProcessHarness, free_port
 from statemachines.testing.shared_subscriptions.group import GROUP, GroupTest, PropertyBroken
+from statemachines.testing.shared_subscriptions.readers import READERS
 from statemachines.trace import fault_row, fingerprint
 from statemachines.trace.log import FORMAT, Head, TraceLog
 from statemachines_reports.pipeline import analyze
@@ -106,7 +107,7 @@ def simulate(totals: Totals, scenario: str, seeds: int) -> None:
 
 def fuzz_frames(totals: Totals, count: int) -> None:
     """Whatever is read, nothing but a FrameError may come of it."""
-    came = fuzz(totals.seed, count)
+    came = fuzz(READERS, totals.seed, count)
     totals.frames += came.inputs
     totals.frames_refused += came.refused
 
@@ -216,7 +217,7 @@ class RealRound:
 
     def attack(self) -> None:
         """Strangers with fuzzed frames; they end up nowhere."""
-        asyncio.run(attack(parse_address(self.listen), self.chance.getrandbits(32), ATTACK))
+        asyncio.run(attack(READERS, "leader", parse_address(self.listen), self.chance.getrandbits(32), ATTACK))
         self.totals.hostile_connections += ATTACK
 
 

@@ -19,7 +19,6 @@ import msgspec
 
 from statemachines import registry
 from statemachines.kernel import Answer, Event, Fsm, Message, Protocol, Service
-from statemachines.wire import Codec
 
 Legal = Callable[[Any, Event], bool]
 Move = Callable[[Any], Event]
@@ -62,27 +61,33 @@ class Environment(msgspec.Struct, frozen=True):
 
 
 class Reader(msgspec.Struct, frozen=True):
-    """Who reads frames, for `frames.fuzz`: the role that speaks to it, what it takes, and the life it has.
+    """A role that reads frames, for `frames.fuzz`.
 
-    `messages`: each makes a message from chance and the party that it concerns; without any they are drawn by their
-    types.
+    `speaker`: the role that speaks to it; `takes`: the union of messages that it takes; `life`: one that it might have;
+    `dials`: it opens the connection; `names`: other names that it goes by.  `messages`: each makes a message from
+    chance and the party that it concerns; without any they are drawn by their types.
     """
 
     speaker: str
-    codec: Codec[Any]
+    takes: Any
     life: str
+    dials: bool = False
+    names: tuple[str, ...] = ()
     messages: tuple[Callable[[Random, str], Message], ...] = ()
 
 
 class TestProtocol(msgspec.Struct, frozen=True):
-    """The part.  `environments` by the short name of the machine; `codecs`: by role, who reads; `searches`: where the
-    `finding.Searches` for its planted bugs stand, as `module:ATTRIBUTE` (they need more extras than tests do)."""
+    """The part.
+
+    `environments` by the short name of the machine; `readers`: who reads frames, by role; `searches`: where the
+    `finding.Searches` for its planted bugs stand, as `module:ATTRIBUTE` (they need more extras than tests do).
+    """
 
     __test__: ClassVar[bool] = False  # for pytest: this is no test
 
     values: Values = Values()
     environments: Mapping[str, Environment] = {}
-    codecs: Mapping[str, Reader] = {}
+    readers: Mapping[str, Reader] = {}
     searches: str = ""
 
 
