@@ -20,7 +20,7 @@ from statemachines.testing.shared_subscriptions.group import GROUP, GroupTest, P
 from statemachines_sim.scenario import named
 from statemachines_sim.world import World
 from statemachines_spec.planted import Bug, planted
-from statemachines_spec.subscriptions.hunts import HUNTS, look
+from statemachines_spec.shared_subscriptions.hunts import HUNTS, look
 
 SCENARIOS: Final = (
     "quiet", "joins", "network", "kills", "pauses", "partitions", "storm", "generations", "queues", "leaving", "halts",

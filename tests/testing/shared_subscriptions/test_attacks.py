@@ -6,9 +6,9 @@ import asyncio
 import itertools
 
 from statemachines.drivers import tcp
-from statemachines.drivers.lead import LeaderNode
-from statemachines.drivers.publish import Publisher
-from statemachines.drivers.subscribe import SharedSubscription
+from statemachines.drivers.shared_subscriptions.lead import LeaderNode
+from statemachines.drivers.shared_subscriptions.publish import Publisher
+from statemachines.drivers.shared_subscriptions.subscribe import SharedSubscription
 from statemachines.testing.frames import KINDS, attack, fuzz, inputs
 from statemachines.testing.shared_subscriptions.readers import READERS
 from statemachines.wire import encode_hello

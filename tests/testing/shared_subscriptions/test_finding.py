@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from statemachines.testing.finding import METHODS, find, group_run, simulation_run
-from statemachines_spec import counterexample
+from statemachines_spec.explorer import counterexample
+from statemachines_spec.explorer.replay import replay
 from statemachines_spec.planted import BUGS, bug_named, planted
-from statemachines_spec.replay import replay
-from statemachines_spec.subscriptions.hunts import HUNTS, hunt_named, look, system_of
+from statemachines_spec.shared_subscriptions.hunts import HUNTS, hunt_named, look, system_of
 
 README = Path(__file__).parents[3] / "spec" / "README.md"
 CELL = re.compile(r"(?P<what>\S+) in (?P<where>[^;]+?)(?: by (?P<steps>\d+) steps, (?P<states>\d+) states)?; [\d.]+ s")
