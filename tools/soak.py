@@ -32,8 +32,9 @@ from statemachines.kernel import GaplessError
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.testing.fault_proxy import FaultProxy, in_thread
 from statemachines.testing.frames import attack, fuzz
-from statemachines.testing.process_harness import ProcessHarness, free_port
+from statemachines.testing.process_harness import free_port
 from statemachines.testing.shared_subscriptions.group import GROUP, GroupTest, PropertyBroken
+from statemachines.testing.shared_subscriptions.nodes import GroupHarness
 from statemachines.testing.shared_subscriptions.readers import READERS
 from statemachines.trace import fault_row, fingerprint
 from statemachines.trace.log import FORMAT, Head, TraceLog
@@ -126,7 +127,7 @@ def drive(totals: Totals) -> None:
 class RealRound:
     """A real group under faults, its files below OUT; consumer-1 and the leader host are behind the bad network."""
 
-    def __init__(self, totals: Totals, nodes: ProcessHarness, trace: TraceLog) -> None:
+    def __init__(self, totals: Totals, nodes: GroupHarness, trace: TraceLog) -> None:
         self.totals = totals
         self.nodes = nodes
         self.trace = trace
@@ -239,7 +240,7 @@ def play_real(totals: Totals) -> None:
         Head(FORMAT, "nemesis", "nemesis~1", 1, fingerprint(MACHINES), {}),
     )
     try:
-        with ProcessHarness(OUT / "nodes", config=config, trace=OUT / "trace", common=common) as nodes:
+        with GroupHarness(OUT / "nodes", config=config, trace=OUT / "trace", common=common) as nodes:
             real = RealRound(totals, nodes, trace)
             real.play()
     except GaplessError as error:
