@@ -15,7 +15,8 @@ from statemachines.drivers.shared_subscriptions.publish import Publisher
 from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group_store import Scan
-from statemachines.testing.process_harness import ProcessHarness, free_port
+from statemachines.testing.process_harness import free_port
+from statemachines.testing.shared_subscriptions.nodes import GroupHarness
 from statemachines.trace import fault_row, fingerprint
 from statemachines.trace.log import FORMAT, Head, TraceLog
 from statemachines_reports.pipeline import analyze
@@ -36,7 +37,7 @@ class Stage:
         config = folder / "group.toml"
         config.write_text("".join(f"{key} = {value}\n" for key, value in {**TENTH, **times}.items()))
         self.trace = folder / "trace"
-        self.nodes = ProcessHarness(folder / "nodes", config=config, trace=self.trace)
+        self.nodes = GroupHarness(folder / "nodes", config=config, trace=self.trace)
         self.nemesis = TraceLog(
             self.trace,
             Head(FORMAT, "nemesis", "nemesis~1", 1, fingerprint(MACHINES), {}),
