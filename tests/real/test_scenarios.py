@@ -8,6 +8,11 @@ from stage import FOUR, LEADER, ONE, THREE, TWO, Stage, topics
 from statemachines.trace.log import read_logs
 
 
+def borrowers(stage):
+    """The ids under which consumers have taken steps, by their logs."""
+    return {row[3] for log in read_logs(stage.trace) for row in log.rows if row[2].rpartition("/")[2] == "borrower"}
+
+
 def test_1_an_initial_lease_and_a_topic_that_appears_later(tmp_path):
     with Stage(tmp_path) as stage:
         stage.publish("first", count=20)
@@ -148,8 +153,9 @@ def test_17_a_killed_leader_comes_back_and_goes_on_from_its_last_commit(tmp_path
         stage.until(lambda: stage.marks() != marks, "some of the rest")
         stage.kill(LEADER)
         stage.publish(*topics(4), count=50)
+        anew = {f"{ONE}~1/2", f"{TWO}~1/2"}
+        stage.until(lambda: anew <= borrowers(stage), "each to give up, and to ask under a new id")
         stage.lead()
+        stage.until_serving(ONE, TWO, load=topics(4))
         stage.until_done()
         assert all(offset >= kept[stream.partition("/")[2]] for stream, offset in stage.twice())
-        borrowers = {row[3] for log in read_logs(tmp_path / "trace") for row in log.rows if row[2] == "borrower"}
-    assert {f"{ONE}~1/2", f"{TWO}~1/2"} <= borrowers, "each came back with a new id"

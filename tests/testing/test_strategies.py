@@ -43,7 +43,9 @@ def test_every_type_has_a_strategy_whose_values_survive_being_written_down(kind)
 
 
 PROGRAM = """
-from hypothesis import find, strategies as st
+from hypothesis import find, settings, strategies as st
+settings.register_profile("repeatable", derandomize=True, database=None, deadline=None)
+settings.load_profile("repeatable")
 from statemachines.shared_subscriptions.message import Grant, Ping, Report
 print(find(st.from_type(Grant), lambda grant: grant.progress > 100).progress)
 print(find(st.builds(Ping, n=st.just(7)), lambda ping: len(ping.reports) == 0).n)
