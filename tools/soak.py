@@ -26,14 +26,14 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from statemachines import catalogue
-from statemachines.demo import account
+from statemachines.demo.shared_subscriptions import account
 from statemachines.drivers.tcp import parse_address
 from statemachines.kernel import GaplessError
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.testing.fault_proxy import FaultProxy, in_thread
 from statemachines.testing.frames import attack, fuzz
-from statemachines.testing.group import GROUP, GroupTest, PropertyBroken
 from statemachines.testing.process_harness import ProcessHarness, free_port
+from statemachines.testing.shared_subscriptions.group import GROUP, GroupTest, PropertyBroken
 from statemachines.trace import fault_row, fingerprint
 from statemachines.trace.log import FORMAT, Head, TraceLog
 from statemachines_reports.pipeline import analyze

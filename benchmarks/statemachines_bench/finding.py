@@ -25,7 +25,7 @@ CPU_S_MAX: Final = 20.0
 
 def driven() -> float:
     """Nanoseconds a move of whole groups, draws, monitors and the liveness phase included."""
-    from statemachines.testing.group import GroupTest, run_group
+    from statemachines.testing.shared_subscriptions.group import GroupTest, run_group
 
     before = GroupTest.moves
     spent = ns_per_event(lambda: run_group(EXAMPLES), 1)
@@ -34,7 +34,7 @@ def driven() -> float:
 
 def untroubled() -> float:
     """Nanoseconds a move of one group that nobody disturbs."""
-    from statemachines.testing.system import System
+    from statemachines.testing.shared_subscriptions.system import System
 
     system = System()
     for number in (1, 2, 3):

@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 
 from statemachines.kernel import ConfigurationError
-from statemachines_spec.explore import Result
-from statemachines_spec.subscriptions import systems
-from statemachines_spec.system import SYMMETRY, System
+from statemachines_spec.explorer.explore import Result
+from statemachines_spec.explorer.system import SYMMETRY, System
+from statemachines_spec.shared_subscriptions import systems
 
 COMPARED = (
     "bounds", "states", "transitions", "cuts", "terminal", "levels", "edges", "entries", "locals", "messages", "always",

@@ -14,9 +14,9 @@ from statemachines.commands.exits import Exit
 from statemachines.kernel import ConfigurationError
 
 if TYPE_CHECKING:
-    from statemachines_spec.explore import Result, Walker
-    from statemachines_spec.liveness import Live
-    from statemachines_spec.system import System
+    from statemachines_spec.explorer.explore import Result, Walker
+    from statemachines_spec.explorer.system import System
+    from statemachines_spec.liveness.judge import Live
 
 
 def check(
@@ -106,7 +106,7 @@ def _end(results: list[Result], met: bool, judged: bool) -> None:
 
 
 def _chosen(protocol: str, names: list[str], size: str, variant: str, without: tuple[str, ...]) -> list[System]:
-    from statemachines_spec.subscriptions import systems
+    from statemachines_spec.shared_subscriptions import systems
 
     if protocol != "shared_subscriptions":
         raise ConfigurationError("protocol", protocol, "must be shared_subscriptions (or `list`)")
@@ -114,7 +114,7 @@ def _chosen(protocol: str, names: list[str], size: str, variant: str, without: t
 
 
 def _explore(system: System, engine: str, states_max: int) -> Result:
-    from statemachines_spec.explore import explore
+    from statemachines_spec.explorer.explore import explore
 
     seen = sys.stderr.isatty()
 
@@ -134,7 +134,7 @@ def _explore(system: System, engine: str, states_max: int) -> Result:
 
 
 def _show(system: System, result: Result, mermaid: bool, test: bool) -> None:
-    from statemachines_spec import counterexample
+    from statemachines_spec.explorer import counterexample
 
     print(f"{system.name}: {system.about}")
     for key, value in result.bounds.items():
@@ -194,9 +194,9 @@ def _show_reached(protocol: str, results: list[Result], only: list[str] | None, 
 def _live(system: System, engine: str, states_max: int, json: bool) -> list[Live] | None:
     """Judge the obligations, and print what came of it (on stderr, where stdout is for programs).  None: the graph is
     too large, or Ctrl-C."""
-    from statemachines_spec.graph import TooLarge
-    from statemachines_spec.liveness import STATES_MAX, live
-    from statemachines_spec.subscriptions.systems import obligations_of
+    from statemachines_spec.liveness.fair_graph import TooLarge
+    from statemachines_spec.liveness.judge import STATES_MAX, live
+    from statemachines_spec.shared_subscriptions.systems import obligations_of
 
     out = sys.stderr if json else sys.stdout
     seen = sys.stderr.isatty()
@@ -225,7 +225,7 @@ def _live(system: System, engine: str, states_max: int, json: bool) -> list[Live
 
 
 def _show_live(one: Live, out: TextIO) -> None:
-    from statemachines_spec import counterexample
+    from statemachines_spec.explorer import counterexample
 
     claimed = f", nothing claimed of {one.bounded:,} parts at the bounds" if one.bounded else ""
     if one.way is None or one.then is None or one.round is None:
@@ -237,7 +237,7 @@ def _show_live(one: Live, out: TextIO) -> None:
 
 
 def _for_programs(result: Result) -> dict[str, object]:
-    from statemachines_spec import counterexample
+    from statemachines_spec.explorer import counterexample
 
     made = msgspec.structs.asdict(result)
     path = made.pop("path")
@@ -250,9 +250,9 @@ def _for_programs(result: Result) -> dict[str, object]:
 
 
 def _list(json: bool) -> None:
-    from statemachines_spec.subscriptions.orders import ORDERS
-    from statemachines_spec.subscriptions.systems import SIZES, SYSTEMS
-    from statemachines_spec.subscriptions.variants import VARIANTS
+    from statemachines_spec.shared_subscriptions.orders import ORDERS
+    from statemachines_spec.shared_subscriptions.systems import SIZES, SYSTEMS
+    from statemachines_spec.shared_subscriptions.variants import VARIANTS
 
     if json:
         listed = {

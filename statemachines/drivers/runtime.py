@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
-from statemachines.drivers.store import Clock
+from statemachines.drivers.clock import Clock
 from statemachines.kernel import (
     Answer,
     Ask,

@@ -7,14 +7,14 @@ import logging
 from contextlib import asynccontextmanager
 
 import pytest
+from certificates import SECRET, Authority
 from msgspec.structs import asdict
 
-from certificates import SECRET, Authority
 from statemachines.drivers import tcp
 from statemachines.drivers.credentials import NONE, Credentials
-from statemachines.drivers.lead import LeaderNode
-from statemachines.drivers.publish import Publisher
-from statemachines.drivers.subscribe import SharedSubscription
+from statemachines.drivers.shared_subscriptions.lead import LeaderNode
+from statemachines.drivers.shared_subscriptions.publish import Publisher
+from statemachines.drivers.shared_subscriptions.subscribe import SharedSubscription
 from statemachines.drivers.tcp import TcpTransport
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.message import BorrowerMessage, LeaderMessage, LeaderWanted, Undeclared

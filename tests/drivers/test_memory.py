@@ -7,8 +7,9 @@ import logging
 
 import pytest
 
-from statemachines.drivers import Credentials, LeaderNode, Publisher, SharedSubscription
+from statemachines.drivers import Credentials
 from statemachines.drivers.memory import MemoryNetwork
+from statemachines.drivers.shared_subscriptions import LeaderNode, Publisher, SharedSubscription
 from statemachines.kernel import ConfigurationError
 from statemachines.shared_subscriptions.message import BorrowerMessage, LeaderMessage, LeaderWanted, Undeclared
 from statemachines.wire import Codec, Packet

@@ -12,9 +12,9 @@ from collections import Counter
 from itertools import pairwise
 
 from statemachines import catalogue
-from statemachines.demo import account
-from statemachines.drivers.publish import Publisher
-from statemachines.drivers.sqlite import SqliteGroupStore
+from statemachines.demo.shared_subscriptions import account
+from statemachines.drivers.shared_subscriptions.publish import Publisher
+from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group_store import Scan
 from statemachines.testing.process_harness import ProcessHarness, free_port

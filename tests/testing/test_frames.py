@@ -8,9 +8,9 @@ import itertools
 import pytest
 
 from statemachines.drivers import tcp
-from statemachines.drivers.lead import LeaderNode
-from statemachines.drivers.publish import Publisher
-from statemachines.drivers.subscribe import SharedSubscription
+from statemachines.drivers.shared_subscriptions.lead import LeaderNode
+from statemachines.drivers.shared_subscriptions.publish import Publisher
+from statemachines.drivers.shared_subscriptions.subscribe import SharedSubscription
 from statemachines.testing import frames
 from statemachines.testing.frames import CODECS, KINDS, LIVES, Escaped, attack, fuzz, inputs
 from statemachines.wire import encode_hello

@@ -58,7 +58,7 @@ def test_hypothesis_knows_the_types_of_an_installed_package():
     assert done.stdout.split() == [str(END_OF_STREAM), "7", "Report"]
 
 
-@pytest.mark.parametrize("module", ["strategies", "machine", "group", "closed"])
+@pytest.mark.parametrize("module", ["strategies", "machine", "shared_subscriptions.group", "closed"])
 def test_any_module_may_be_the_first_that_is_imported(module):
     program = f"import statemachines.testing.{module}, hypothesis.strategies as st\n" + PROGRAM
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -1,0 +1,1 @@
+"""What shared subscriptions give to tests: whole groups under Hypothesis."""
