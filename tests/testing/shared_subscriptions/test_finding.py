@@ -70,8 +70,8 @@ def test_a_planted_bug_is_found_by_simulation(name):
 
 
 SOON = [name for name, said in FOUND["hypothesis"].items() if int(said["where"].rpartition(" ")[2]) <= 5]
-"""Hypothesis draws constants of the modules that are loaded, so its runs are not the same everywhere: those that it
-finds at once are looked for again, under one seed after the other; to repeat the rest would take minutes."""
+"""Those that it finds at once are looked for again, under one seed after the other; to repeat the rest would take
+minutes.  `group_run` has fixed draws: what is found here is found everywhere."""
 
 
 @pytest.mark.parametrize("name", SOON)
