@@ -25,7 +25,6 @@ from hypothesis import seed as hypothesis_seed
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from statemachines import catalogue
 from statemachines.demo import account
 from statemachines.drivers.tcp import parse_address
 from statemachines.kernel import GaplessError
@@ -34,13 +33,11 @@ from statemachines.testing.fault_proxy import FaultProxy, in_thread
 from statemachines.testing.frames import attack, fuzz
 from statemachines.testing.group import GROUP, GroupTest, PropertyBroken
 from statemachines.testing.process_harness import ProcessHarness, free_port
-from statemachines.trace import fault_row, fingerprint
+from statemachines.trace import fault_row
 from statemachines.trace.log import FORMAT, Head, TraceLog
 from statemachines_reports.pipeline import analyze
 from statemachines_sim.campaign import campaign
 from statemachines_sim.scenario import named, shipped
-
-MACHINES = catalogue.machines("shared_subscriptions")
 
 OUT = Path("out/soak")
 LOG = Path("out/soak.jsonl")
@@ -235,7 +232,7 @@ def play_real(totals: Totals) -> None:
         common = ("--secret-file", str(secret))
     trace = TraceLog(
         OUT / "trace",
-        Head(FORMAT, "nemesis", "nemesis~1", 1, fingerprint(MACHINES), {}),
+        Head(FORMAT, "nemesis", "nemesis~1", 1, {}, {}),
     )
     try:
         with ProcessHarness(OUT / "nodes", config=config, trace=OUT / "trace", common=common) as nodes:

@@ -9,18 +9,15 @@ import asyncio
 import time
 from collections import Counter
 
-from statemachines import catalogue
 from statemachines.demo import account
 from statemachines.drivers.publish import Publisher
 from statemachines.drivers.sqlite import SqliteGroupStore
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group_store import Scan
 from statemachines.testing.process_harness import ProcessHarness, free_port
-from statemachines.trace import fault_row, fingerprint
+from statemachines.trace import fault_row
 from statemachines.trace.log import FORMAT, Head, TraceLog
 from statemachines_reports.pipeline import analyze
-
-MACHINES = catalogue.machines("shared_subscriptions")
 
 SUBSCRIPTION = "$shared/g/#"
 TENTH = {
@@ -39,7 +36,7 @@ class Stage:
         self.nodes = ProcessHarness(folder / "nodes", config=config, trace=self.trace)
         self.nemesis = TraceLog(
             self.trace,
-            Head(FORMAT, "nemesis", "nemesis~1", 1, fingerprint(MACHINES), {}),
+            Head(FORMAT, "nemesis", "nemesis~1", 1, {}, {}),
         )
         self.publishers = 1
         self.folder = folder
