@@ -183,7 +183,7 @@ class Runtime:
 
     def _machine(self, party: str) -> str:
         node = None if self._host is None else self._host.nodes.get(party)
-        return "" if node is None else node.fsm.name
+        return "" if node is None else node.fsm.full_name
 
     def _ask(self, party: str, effect: Ask) -> None:
         task = asyncio.get_running_loop().create_task(self._answer(party, effect.service, effect.request))
