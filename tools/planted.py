@@ -17,7 +17,8 @@ from pathlib import Path
 
 from statemachines.kernel import ConfigurationError
 from statemachines.testing.finding import METHODS, Found, find
-from statemachines_spec.planted import BUGS, Bug, bug_named
+from statemachines_spec.bug import Bug, bug_named
+from statemachines_spec.shared_subscriptions.bugs import BUGS
 
 PAGE = Path(__file__).parents[1] / "spec" / "shared_subscriptions" / "planted_bugs.md"
 HEAD = ("bug", "what is wrong", "clause", *METHODS)

@@ -11,4 +11,5 @@ PROTOCOL = Protocol(
     about="missed-samples recovery: a subscriber asks caches for the samples that it missed",
     machines={"source": "statemachines.missed_samples.source:SOURCE"},
     page="statemachines.missed_samples:clauses.md",
+    areas={"testing": "statemachines.testing.missed_samples:TESTING"},
 )

@@ -15,7 +15,7 @@ from statemachines_sim.scenario import named, shipped
 from statemachines_sim.shrink import leave_out, shrink, weaken
 from statemachines_sim.swarm import settle
 from statemachines_sim.world import World
-from statemachines_spec.planted import planted
+from statemachines_spec.bug import planted
 
 SEEDS = range(2)
 

@@ -7,12 +7,12 @@ from functools import cache
 
 from msgspec.structs import replace
 
+from statemachines_spec.bug import planted
 from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.explore import explore
 from statemachines_spec.explorer.moves import Moves
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.path import along
-from statemachines_spec.planted import planted
 from statemachines_spec.scheduling import schedule_of
 from statemachines_spec.shared_subscriptions.systems import SYSTEMS, Setting, build, system
 

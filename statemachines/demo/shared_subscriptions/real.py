@@ -11,7 +11,8 @@ import msgspec
 from statemachines.commands.node import read_configuration
 from statemachines.demo.shared_subscriptions import account, lines
 from statemachines.drivers.lives import node_number
-from statemachines.testing.process_harness import ProcessHarness, free_port
+from statemachines.testing.process_harness import free_port
+from statemachines.testing.shared_subscriptions.nodes import GroupHarness
 from statemachines.trace import fault_row, fingerprint
 from statemachines.trace.log import FORMAT, Head, TraceLog
 
@@ -55,7 +56,7 @@ class Stage:
 
     def __init__(self, out: Path, path: Path | None, config: Path | None, store: str) -> None:
         self.trace = out / "trace"
-        self.nodes = ProcessHarness(out, store=store, config=config, trace=self.trace)
+        self.nodes = GroupHarness(out, store=store, config=config, trace=self.trace)
         self.path = path
         self.files = {f"consumer-{number}": out / f"consumer-{number}.jsonl" for number in (1, 2, 3, 4)}
         self.listen = [f"127.0.0.1:{free_port()}" for _ in range(2)]
