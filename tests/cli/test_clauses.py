@@ -50,7 +50,7 @@ def test_a_clause_that_no_test_carries_is_listed(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["SS-999"], "error: SS-999: no clause of"),
+        (["XY-999"], "error: XY-999: no clause of"),
         (["--protocol", "nothing"], "error: protocol = 'nothing': unknown"),
         (["--slice", "3/2"], "expected FIRST/OF"),
     ],

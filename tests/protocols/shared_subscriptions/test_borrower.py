@@ -1,4 +1,4 @@
-"""The Borrower, clause by clause (spec/shared_subscriptions.md SS-01 to SS-42)."""
+"""The Borrower, clause by clause (spec/shared_subscriptions/clauses.md SS-01 to SS-42)."""
 
 from __future__ import annotations
 

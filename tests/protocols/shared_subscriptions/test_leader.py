@@ -1,4 +1,4 @@
-"""The Leader, clause by clause (spec/shared_subscriptions.md SS-120 to SS-162), over the pure stores."""
+"""The Leader, clause by clause (spec/shared_subscriptions/clauses.md SS-120 to SS-162), over the pure stores."""
 
 from __future__ import annotations
 
