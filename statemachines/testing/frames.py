@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from statemachines.drivers.greeting import GREETING_MAX, NONCE_SIZE, Greeting
+from statemachines.drivers.shared_subscriptions.roles import CONSUMER, LEADER
 from statemachines.kernel import GaplessError
 from statemachines.shared_subscriptions.message import (
     BorrowerMessage,
@@ -34,13 +35,27 @@ from statemachines.shared_subscriptions.message import (
     Undeclared,
     UpdateProgress,
 )
-from statemachines.wire import FRAME_MAX, Codec, FrameError, Frames, Hello, Packet, encode_hello, frame, hello_of
+from statemachines.wire import (
+    FRAME_MAX,
+    VERSION,
+    Codec,
+    FrameError,
+    Frames,
+    Hello,
+    Packet,
+    encode_hello,
+    frame,
+    hello_of,
+)
 
 ROLES: Final = {"leader": "consumer", "consumer": "leader"}
 """Who reads -> who speaks to it."""
 
 CODECS: Final[dict[str, Codec[Any]]] = {"leader": Codec(BorrowerMessage), "consumer": Codec(LeaderMessage)}
 """By who reads."""
+
+SPOKEN: Final = {"leader": LEADER.full_name, "consumer": CONSUMER.full_name}
+"""What they call themselves."""
 
 LIVES: Final = {"leader": "leader-1~1", "consumer": "fuzz~1"}
 SECRET: Final = b"the secret of the fuzzer"
@@ -188,23 +203,23 @@ def wrong_role(chance: random.Random, reader: str) -> tuple[bytes, bool]:
 def wrong_hello(chance: random.Random, reader: str) -> tuple[bytes, bool]:
     """A hello of another role, life, version or length of nonce."""
     life = chance.choice(("fuzz~1", "fuzz", "fuzz~-1", "~1", "a b~1", "fuzz~" + "9" * 5_000, LIVES[reader]))
-    role = chance.choice(("leader", "consumer", "", "x" * 300))
+    role = chance.choice((LEADER.full_name, CONSUMER.full_name, "", "x" * 300))
     nonce = chance.randbytes(chance.choice((0, 1, NONCE_SIZE, 600)))
     hello = Hello(
-        chance.choice(("gapless", "http")), chance.choice((1, 2, -1)), role, life, nonce, chance.random() < 0.5
+        chance.choice(("gapless", "http")), chance.choice((VERSION, 1, -1)), role, life, nonce, chance.random() < 0.5
     )
     return frame(msgspec.msgpack.encode(hello)), False
 
 
 def mutated_hello(chance: random.Random, reader: str) -> tuple[bytes, bool]:
     role = ROLES[reader]
-    return mutated(chance, encode_hello(role, LIVES[role], nonce=chance.randbytes(NONCE_SIZE))), False
+    return mutated(chance, encode_hello(SPOKEN[role], LIVES[role], nonce=chance.randbytes(NONCE_SIZE))), False
 
 
 def wrong_proof(chance: random.Random, reader: str) -> tuple[bytes, bool]:
     """A good hello, then what is no proof, and a packet at once."""
     role = ROLES[reader]
-    hello = encode_hello(role, LIVES[role], nonce=chance.randbytes(NONCE_SIZE))
+    hello = encode_hello(SPOKEN[role], LIVES[role], nonce=chance.randbytes(NONCE_SIZE))
     proof = frame(msgspec.msgpack.encode(chance.choice((chance.randbytes(32), b"", "proof", 7, None, [1]))))
     return hello + proof + a_packet(chance, reader), False
 
@@ -270,15 +285,15 @@ def read(one: Input, chance: random.Random) -> int:
 
 def greeting_of(reader: str) -> Greeting:
     """A node that shares a secret, and waits for a hello."""
-    mine = hello_of(reader, LIVES[reader], nonce=bytes(NONCE_SIZE))
-    return Greeting(mine, ROLES[reader], dialled=reader == "consumer", secret=SECRET, names=None)
+    mine = hello_of(SPOKEN[reader], LIVES[reader], nonce=bytes(NONCE_SIZE))
+    return Greeting(mine, SPOKEN[ROLES[reader]], dialled=reader == "consumer", secret=SECRET, names=None)
 
 
 async def attack(address: tuple[str, int], seed: int, count: int) -> int:
     """Say `count` inputs to a leader host that lives, each on a connection of its own; how many of them it ended by
     itself within the time that a well-behaved peer would get.  Raises `OSError` when nobody listens there any more."""
     ended = 0
-    hello = encode_hello("consumer", LIVES["consumer"])
+    hello = encode_hello(SPOKEN["consumer"], LIVES["consumer"])
     for one in inputs(seed, count):
         reader, writer = await asyncio.open_connection(*address)
         try:
