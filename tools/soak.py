@@ -26,6 +26,7 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from statemachines.demo.shared_subscriptions import account
+from statemachines.drivers.shared_subscriptions.roles import LEADER
 from statemachines.drivers.tcp import parse_address
 from statemachines.kernel import GaplessError
 from statemachines.shared_subscriptions.configuration import Configuration
@@ -215,7 +216,7 @@ class RealRound:
 
     def attack(self) -> None:
         """Strangers with fuzzed frames; they end up nowhere."""
-        asyncio.run(attack(READERS, "leader", parse_address(self.listen), self.chance.getrandbits(32), ATTACK))
+        asyncio.run(attack(READERS, LEADER.full_name, parse_address(self.listen), self.chance.getrandbits(32), ATTACK))
         self.totals.hostile_connections += ATTACK
 
 
