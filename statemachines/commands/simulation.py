@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from statemachines.commands import schedules
+from statemachines.commands import scripts
 from statemachines.commands.exits import Exit
 from statemachines.commands.progress import bar
 
@@ -88,8 +88,8 @@ def replay(
     On the asyncio runtime the trace is the nodes' logs.  Exit code 3: nothing broke, and the schedule cannot be
     followed to its end.
     """
-    if schedules.is_schedule(path):
-        schedules.replay(path, variant, runtime, trace, data, json)
+    if scripts.is_script(path):
+        scripts.replay(path, variant, runtime, trace, data, json)
         return
     if variant or runtime:
         raise typer.BadParameter("--variant and --runtime are for schedules; a run file says itself how it runs")
