@@ -21,7 +21,7 @@ from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group_store import GroupStore, StoreFailed
 from statemachines.shared_subscriptions.leader_record import SERVING
 from statemachines.shared_subscriptions.registry import Registry
-from statemachines.shared_subscriptions.session import Acknowledged, Deliver
+from statemachines.shared_subscriptions.session import SESSION, Acknowledged, Deliver
 from statemachines.shared_subscriptions.stream_store import FetchFailed, StreamStore
 from statemachines.shared_subscriptions.subscription import Subscription
 from statemachines.trace import TraceRow
@@ -206,10 +206,10 @@ class ScheduledConsumer(Consumer):
         if isinstance(event, Deliver):
             self._taken = event
             self._in_hand.append(event)
-            self.world.recorder.tell(now, self.node, party, "session", event)
+            self.world.recorder.tell(now, self.node, party, SESSION.full_name, event)
             self.world.delivered(self, event)
         elif isinstance(event, Acknowledged):
-            self.world.recorder.tell(now, self.node, party, "session", event)
+            self.world.recorder.tell(now, self.node, party, SESSION.full_name, event)
             self.world.acknowledged(event)
 
     def take(self) -> Deliver | None:
@@ -334,7 +334,7 @@ def run_row(schedule: Schedule, replayed: Replayed, variant: str = "") -> Run:
         msgspec.json.encode(facts).decode(),
         "; ".join(f"{name}: {detail}" for name, detail in replayed.broken.items()) or "held",
         msgspec.json.encode({"gapless": version("gapless"), "simpy": version("simpy")}).decode(),
-        tables(),
+        msgspec.json.encode(tables()).decode(),
     )
 
 
