@@ -30,5 +30,5 @@ def run_row(script: Script, run: Simulated) -> Run:
         msgspec.json.encode(run.parameters, enc_hook=enc_hook).decode(),
         "; ".join(f"{name}: {detail}" for name, detail in broken.items()) or "held",
         msgspec.json.encode({"gapless": version("gapless")}).decode(),
-        tables(),
+        msgspec.json.encode(tables()).decode(),
     )

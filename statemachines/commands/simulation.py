@@ -101,8 +101,13 @@ def replay(
         show_swarm(run.scenario, run.seed)
         for fault in run.schedule:
             print(f"  {describe(fault)}")
-    if run.fingerprint and run.fingerprint != runfile.tables():
-        print(f"note: kept with tables {run.fingerprint}; these are {runfile.tables()}", file=sys.stderr)
+    if run.fingerprints and run.fingerprints != runfile.tables():
+        from statemachines.trace.tables import in_words
+
+        print(
+            f"note: kept with tables {in_words(run.fingerprints)}; these are {in_words(runfile.tables())}",
+            file=sys.stderr,
+        )
     outcome = run_one(run.scenario, run.seed, run.schedule, trace, data)
     show(outcome, json)
     if not outcome.held:

@@ -16,6 +16,7 @@ import msgspec
 from hypothesis import seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from statemachines.testing.fixed_draws import fixed_draws
 from statemachines.testing.shared_subscriptions.group import GROUP, GroupTest, PropertyBroken
 from statemachines_sim.scenario import named
 from statemachines_sim.world import World
@@ -83,11 +84,12 @@ def grouped() -> Tries:
 
 
 def group_run(where: str) -> Try:
-    """One such batch."""
+    """One such batch; the same in every process."""
     number = int(where.partition(", seed ")[2])
     kind = seed(number)(type("Seeded", (GroupTest,), {"explain": False}))
     try:
-        run_state_machine_as_test(kind, settings=ONE_BATCH)
+        with fixed_draws():
+            run_state_machine_as_test(kind, settings=ONE_BATCH)
     except PropertyBroken as broken:
         return Try(broken.what, where)
     return Try("", where)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from statemachines.kernel import ConfigurationError
@@ -139,7 +139,10 @@ def test_a_large_system_holds(name):
 
 
 def test_what_the_source_hands_over_too_early_is_found_and_told():
-    broken = broken_by(system("false-timeouts", "small", "at_once"), examples=10_000)  # one run in about a thousand
+    one = system("false-timeouts", "small", "at_once")
+    with pytest.raises(PropertyBroken) as caught:
+        run(seed(17)(SystemTest.of(one)), examples=10_000)  # one run in a few thousand: this seed comes to it soon
+    broken = caught.value
     assert broken.what == "S5"
     text = str(broken)
     assert "broken: S5: no two consumers hold one stream under leases that have not ended" in text

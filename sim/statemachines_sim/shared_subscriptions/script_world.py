@@ -17,7 +17,7 @@ from statemachines.shared_subscriptions import group_store, stream_store
 from statemachines.shared_subscriptions.group_store import GroupStore
 from statemachines.shared_subscriptions.leader_record import LEADING
 from statemachines.shared_subscriptions.registry import Registry
-from statemachines.shared_subscriptions.session import Acknowledged, Deliver
+from statemachines.shared_subscriptions.session import SESSION, Acknowledged, Deliver
 from statemachines.shared_subscriptions.stream_store import Append, Appended, Published, StreamStore
 from statemachines.shared_subscriptions.subscription import Subscription
 from statemachines_sim.monitor import Monitors
@@ -199,10 +199,10 @@ class ScriptConsumer(ScriptProcess):
         if isinstance(event, Deliver):
             self._taken = event
             self._in_hand.append(event)
-            world.recorder.tell(world.now_ns, self.node, party, "session", event)
+            world.recorder.tell(world.now_ns, self.node, party, SESSION.full_name, event)
             world.monitors.deliver(self, event, world.now_ns)  # type: ignore[arg-type]
         elif isinstance(event, Acknowledged):
-            world.recorder.tell(world.now_ns, self.node, party, "session", event)
+            world.recorder.tell(world.now_ns, self.node, party, SESSION.full_name, event)
             world.monitors.acknowledge(event)
 
     def take(self) -> Deliver | None:

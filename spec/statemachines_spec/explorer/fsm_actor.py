@@ -174,10 +174,10 @@ class FsmActor(Actor):
                 return Reaction(replace(local, passed=(*local.passed, (event.timer, event.key))))
             case Wake():
                 return self._wake(local, watch)
-        if local.party is None or local.mode is ENDED or envelope.to not in self._names(local):
-            return Reaction(local)  # who is gone takes nothing
         if local.mode is PAUSED:
             return None
+        if local.party is None or local.mode is ENDED or envelope.to not in self._names(local):
+            return Reaction(local)  # who is gone takes nothing
         if isinstance(event, LateFiring):
             party, event = fired_late(self.fsm, local.party, event)
             local = replace(local, party=party)
