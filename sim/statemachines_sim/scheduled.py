@@ -258,7 +258,7 @@ class HeldNetwork(Network):
         msg = self._counts[node]
         self._counts[node] = msg + 1
         self.sent += 1
-        self._rows.append(self._makers[type(message)](now_ns, node, "", party, "send", to, msg, message))
+        self._keep(("send", now_ns, node, party, to, msg, message))
         packet: Packet = (node_of(to), party, to, message, msg)
         arrived = 0
 
