@@ -1,7 +1,8 @@
 """Fault: one entry of a fault schedule, as data; and how a seed draws a schedule.
 
 A schedule alone decides what goes wrong: a run is its scenario, its seed and its schedule, and a failing one is shrunk
-by leaving out entries.
+by leaving out entries.  Each kind is drawn from a random stream of its own: a kind more or less leaves all others as
+they are.
 
     kind            hits             what happens                                                amount (unit)
     crash           a consumer       dies with its memory; the disk (the number of its lives) stays
@@ -59,7 +60,6 @@ KINDS: Final = (
     "long_pause", "slow_consumer", "skew", "drift", "jump", "far_jump", "slow_store", "store_crash", "torn_write",
     "power_loss", "late_timer", "halt", "unsubscribe",
 )  # fmt: skip
-"""In the order in which a seed draws them: a new kind goes last, so that the schedules of old scenarios stay."""
 
 UNITS: Final = {
     "slow_consumer": "times", "skew": "ns", "drift": "ppm", "jump": "ns", "far_jump": "ns", "slow_store": "ns",
@@ -87,25 +87,25 @@ class Fault(msgspec.Struct, frozen=True):
 def draw(scenario: Scenario, seed: int) -> tuple[Fault, ...]:
     """The fault schedule of a seed, by time."""
     scenario = settle(scenario, seed)
-    pot = _Pot(scenario, seed)
     faults: list[Fault] = []
     for kind in KINDS:
         bounds: Range = getattr(scenario.faults, kind)
+        pot = _Pot(scenario, random.Random(f"{seed}/faults/{kind}"))
         count = pot.chance.randint(*bounds)
         faults.extend(pot.draw(kind, count) for _ in range(count))
     return tuple(sorted(faults, key=lambda fault: (fault.at_ns, fault.kind, fault.target, fault.peer)))
 
 
 class _Pot:
-    """What faults are drawn from."""
+    """What faults of one kind are drawn from."""
 
-    def __init__(self, scenario: Scenario, seed: int) -> None:
-        self.chance = random.Random(f"{seed}/faults")
+    def __init__(self, scenario: Scenario, chance: random.Random) -> None:
+        self.chance = chance
         self._scenario = scenario
         self._end = int(scenario.phases.safety_s * S)
         self._consumers = [f"consumer-{number + 1}" for number in range(scenario.members.consumers)]
         self._leaders = [f"leader-{number + 1}" for number in range(scenario.members.leaders)]
-        self._nodes = self._consumers + self._leaders
+        self._nodes = self._leaders + self._consumers
 
     def draw(self, kind: str, count: int) -> Fault:
         """One of `count` faults of this kind."""

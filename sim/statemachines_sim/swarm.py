@@ -1,7 +1,8 @@
 """Swarm: a scenario of which every seed draws its own mixture, so that no kind of fault always hides another.
 
 A run with all kinds of faults at once is always much the same run; one with a few of them, at other rates and with
-another load, goes where that one never goes.  What a seed draws follows from the seed alone.
+another load, goes where that one never goes.  What a seed draws follows from the seed alone, and each thing is drawn
+from a stream of its own: one more leaves all others as they are.
 """
 
 from __future__ import annotations
@@ -10,10 +11,7 @@ import random
 
 from msgspec.structs import replace
 
-from statemachines_sim.scenario import Load, Range, Scenario, Swarm
-
-LATER = ("late_timer", "halt", "unsubscribe")
-"""Kinds of faults that came later: each is drawn by itself, so that the seeds of old swarms stay what they were."""
+from statemachines_sim.scenario import Range, Scenario, Swarm
 
 
 def settle(scenario: Scenario, seed: int) -> Scenario:
@@ -21,25 +19,40 @@ def settle(scenario: Scenario, seed: int) -> Scenario:
     swarm = scenario.swarm
     if swarm is None:
         return scenario
-    chance = random.Random(f"{seed}/swarm")
+
+    def chance(key: str) -> random.Random:
+        return random.Random(f"{seed}/swarm/{key}")
+
+    def pick(key: str, bounds: Range | None, otherwise: int) -> int:
+        return otherwise if bounds is None else chance(key).randint(*bounds)
+
     counts = {
-        kind: _count(
-            random.Random(f"{seed}/swarm/{kind}") if kind in LATER else chance, getattr(scenario.faults, kind), swarm
-        )
+        kind: _count(chance(f"faults.{kind}"), getattr(scenario.faults, kind), swarm)
         for kind in scenario.faults.__struct_fields__
     }
-    delay_low, delay_high = scenario.network.delay_ms
+    load, (delay_low, delay_high) = scenario.load, scenario.network.delay_ms
+    work_low, work_high = load.work_ms
+    rates = chance("rates")
     settled = replace(
         scenario,
         swarm=None,
         faults=replace(scenario.faults, **counts),
-        rates=tuple(sorted(chance.sample(scenario.rates, chance.randint(1, len(scenario.rates))))),
-        members=replace(scenario.members, consumers=_pick(chance, swarm.consumers, scenario.members.consumers)),
-        load=_load(chance, scenario.load, swarm),
+        rates=tuple(sorted(rates.sample(scenario.rates, rates.randint(1, len(scenario.rates))))),
+        members=replace(
+            scenario.members, consumers=pick("members.consumers", swarm.consumers, scenario.members.consumers)
+        ),
+        load=replace(
+            load,
+            messages=pick("load.messages", swarm.messages, load.messages),
+            topics=pick("load.topics", swarm.topics, load.topics),
+            batch=pick("load.batch", swarm.batch, load.batch),
+            take=pick("load.take", swarm.take, load.take),
+            work_ms=(work_low, max(work_low, pick("load.work_ms", swarm.work_ms, work_high))),
+        ),
         network=replace(
             scenario.network,
-            delay_ms=(delay_low, max(delay_low, _pick(chance, swarm.delay_ms, delay_high))),
-            tail=round(chance.uniform(*swarm.tail), 3) if swarm.tail is not None else scenario.network.tail,
+            delay_ms=(delay_low, max(delay_low, pick("network.delay_ms", swarm.delay_ms, delay_high))),
+            tail=scenario.network.tail if swarm.tail is None else round(chance("network.tail").uniform(*swarm.tail), 3),
         ),
     )
     most = affordable(settled)
@@ -78,19 +91,3 @@ def _count(chance: random.Random, bounds: Range, swarm: Swarm) -> Range:
     """How many faults of a kind this seed has: none, if the kind takes no part."""
     takes_part = chance.random() < swarm.share
     return bounds if takes_part else (0, 0)
-
-
-def _load(chance: random.Random, load: Load, swarm: Swarm) -> Load:
-    low, high = load.work_ms
-    return replace(
-        load,
-        messages=_pick(chance, swarm.messages, load.messages),
-        topics=_pick(chance, swarm.topics, load.topics),
-        batch=_pick(chance, swarm.batch, load.batch),
-        take=_pick(chance, swarm.take, load.take),
-        work_ms=(low, max(low, _pick(chance, swarm.work_ms, high))),
-    )
-
-
-def _pick(chance: random.Random, bounds: Range | None, otherwise: int) -> int:
-    return otherwise if bounds is None else chance.randint(*bounds)

@@ -151,7 +151,7 @@ def test_drift_and_jumps_are_drawn_within_what_the_protocol_tolerates():
 
 
 def test_leaps_break_what_the_scenario_says_they_may_break():
-    noted = {name for seed in (2, 5, 9, 12) for name in World(named("leaps"), seed).run().noted}
+    noted = {name for seed in (3, 6, 10, 11) for name in World(named("leaps"), seed).run().noted}
     assert noted >= {"S5"}
 
 
