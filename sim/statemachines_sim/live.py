@@ -30,9 +30,9 @@ from statemachines.shared_subscriptions.stream_store import Published
 from statemachines.trace import event_row
 from statemachines.wire import Packet
 from statemachines_sim.held_store import HeldStore, Work
-from statemachines_sim.monitor import Monitors
 from statemachines_sim.replayed import Replayed, carry_out, installed, ruled_by
 from statemachines_sim.scenario import PROPERTIES
+from statemachines_sim.shared_subscriptions.watch import Monitors
 from statemachines_sim.stepped_loop import SteppedLoop, Time
 from statemachines_spec.conductor import TURN_NS, TURNS, CannotFollow, Conductor
 from statemachines_spec.schedule import Schedule, words_of

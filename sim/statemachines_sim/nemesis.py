@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from statemachines_sim.consumer import Consumer
 from statemachines_sim.fault import (
     CLOCK_KINDS,
     DEATHS,
@@ -13,9 +12,10 @@ from statemachines_sim.fault import (
     STORE_DEATHS,
     Fault,
 )
-from statemachines_sim.leader_host import LeaderHost
 from statemachines_sim.local_clock import LocalClock
 from statemachines_sim.process import Process
+from statemachines_sim.shared_subscriptions.consumer import Consumer
+from statemachines_sim.shared_subscriptions.leader_host import LeaderHost
 
 if TYPE_CHECKING:
     from statemachines_sim.world import World

@@ -9,7 +9,7 @@ import msgspec
 from statemachines.kernel import Event, Message, Node, Step, node_of
 from statemachines.trace import TraceRow, event_makers, event_row, fault_row, step_makers, step_rows
 from statemachines_sim.clock import Clock
-from statemachines_sim.monitor import Monitors
+from statemachines_sim.shared_subscriptions.watch import Monitors
 
 
 class Recorder:

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import InvariantViolated
-from statemachines_sim.monitor import Monitors
+from statemachines_sim.shared_subscriptions.watch import Monitors
 from statemachines_spec.conductor import Conductor, Followed, Stage
 from statemachines_spec.planted import planted
 from statemachines_spec.property import NO_ERROR

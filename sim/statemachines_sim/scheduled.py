@@ -26,16 +26,16 @@ from statemachines.shared_subscriptions.stream_store import FetchFailed, StreamS
 from statemachines.shared_subscriptions.subscription import Subscription
 from statemachines.trace import TraceRow
 from statemachines.trace.parquet import Run
-from statemachines_sim.consumer import Consumer
-from statemachines_sim.leader_host import LeaderHost
-from statemachines_sim.monitor import Monitors
 from statemachines_sim.network import Network, Packet
 from statemachines_sim.process import Process
 from statemachines_sim.recorder import Recorder
+from statemachines_sim.remote_store import Reply, Store
 from statemachines_sim.replayed import Replayed, carry_out, installed, ruled_by
 from statemachines_sim.runfile import tables
 from statemachines_sim.scenario import PROPERTIES, Load, Members, Scenario
-from statemachines_sim.store import Reply, Store
+from statemachines_sim.shared_subscriptions.consumer import Consumer
+from statemachines_sim.shared_subscriptions.leader_host import LeaderHost
+from statemachines_sim.shared_subscriptions.watch import Monitors
 from statemachines_sim.world import World
 from statemachines_spec.conductor import TURN_NS, TURNS, CannotFollow, Conductor
 from statemachines_spec.schedule import Schedule, words_of

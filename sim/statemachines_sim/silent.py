@@ -9,8 +9,8 @@ import msgspec
 from statemachines.kernel import Event, Message, Node, Step
 from statemachines.trace import TraceRow
 from statemachines.trace.row import RowMaker, RowMakers
-from statemachines_sim.monitor import Monitors
 from statemachines_sim.recorder import Recorder
+from statemachines_sim.shared_subscriptions.watch import Monitors
 
 
 class NoRows(list[TraceRow]):

@@ -30,18 +30,18 @@ from statemachines.shared_subscriptions.stream_store import (
 )
 from statemachines.trace import TraceRow
 from statemachines_sim.clock import Clock
-from statemachines_sim.consumer import Consumer
 from statemachines_sim.fault import Fault, S, draw
-from statemachines_sim.leader_host import LeaderHost
-from statemachines_sim.liveness import Liveness
-from statemachines_sim.monitor import Monitors, Violation, balanced
 from statemachines_sim.nemesis import Nemesis
 from statemachines_sim.network import Network
 from statemachines_sim.process import Process
 from statemachines_sim.recorder import Recorder
+from statemachines_sim.remote_store import Store
 from statemachines_sim.scenario import Scenario
+from statemachines_sim.shared_subscriptions.consumer import Consumer
+from statemachines_sim.shared_subscriptions.leader_host import LeaderHost
+from statemachines_sim.shared_subscriptions.liveness import Liveness
+from statemachines_sim.shared_subscriptions.watch import Monitors, Violation, balanced
 from statemachines_sim.silent import Silent
-from statemachines_sim.store import Store
 from statemachines_sim.swarm import settle
 
 TICK = S // 4

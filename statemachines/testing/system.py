@@ -39,7 +39,7 @@ from statemachines.shared_subscriptions.stream_store import Append, Appended, Fe
 from statemachines.shared_subscriptions.subscription import Subscription
 from statemachines.testing.promises import Promises
 from statemachines.testing.story import Story
-from statemachines_sim.monitor import Monitors, Violation
+from statemachines_sim.shared_subscriptions.watch import Monitors, Violation
 
 QUICK = Configuration(
     find_leader_ms=100,

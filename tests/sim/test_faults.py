@@ -26,8 +26,8 @@ from statemachines_sim import fault
 from statemachines_sim.clock import Clock
 from statemachines_sim.fault import CLOCK_KINDS, KINDS, UNITS, Fault, S, draw
 from statemachines_sim.local_clock import LocalClock
+from statemachines_sim.remote_store import Store
 from statemachines_sim.scenario import Faults, Load, Members, Net, Phases, Scenario, named, shipped
-from statemachines_sim.store import Store
 from statemachines_sim.world import World
 
 SHORT = Scenario(

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from statemachines.shared_subscriptions.session import Deliver
 from statemachines.shared_subscriptions.session_record import reading_key
-from statemachines_sim.monitors.assignments import Assignments
-from statemachines_sim.monitors.coverage import Deliveries as Delivered
-from statemachines_sim.monitors.judge import Judge
+from statemachines_sim.judge import Judge
+from statemachines_sim.shared_subscriptions.monitors.assignments import Assignments
+from statemachines_sim.shared_subscriptions.monitors.coverage import Deliveries as Delivered
 
 if TYPE_CHECKING:
-    from statemachines_sim.consumer import Consumer
+    from statemachines_sim.shared_subscriptions.consumer import Consumer
 
 Key = tuple[str, str, int]
 """Who delivers a stream: a consumer's life, a leader, a grant."""

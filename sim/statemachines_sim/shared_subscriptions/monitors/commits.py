@@ -6,8 +6,8 @@ from statemachines.kernel import Answer, Request
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.group_store import Claim, Commit, Committed, Properties, Stored, Value
 from statemachines.shared_subscriptions.message import END_OF_STREAM
-from statemachines_sim.monitors.judge import Judge
-from statemachines_sim.monitors.progress import Progress
+from statemachines_sim.judge import Judge
+from statemachines_sim.shared_subscriptions.monitors.progress import Progress
 
 
 class Held:

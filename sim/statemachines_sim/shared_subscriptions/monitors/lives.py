@@ -10,8 +10,8 @@ from statemachines.shared_subscriptions.borrower import DESTROYED, UNSUBSCRIBING
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.member import REGISTERED
 from statemachines.shared_subscriptions.membership import HEARD
+from statemachines_sim.judge import Judge
 from statemachines_sim.local_clock import PPM
-from statemachines_sim.monitors.judge import Judge
 
 TICK_NS = 10 * MS
 """How late a timer may be, beyond what clocks are wrong by."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from statemachines.shared_subscriptions.message import END_OF_STREAM
 from statemachines.shared_subscriptions.stream_store import rank_of
-from statemachines_sim.monitors.coverage import Covered
-from statemachines_sim.monitors.judge import Judge
+from statemachines_sim.judge import Judge
+from statemachines_sim.shared_subscriptions.monitors.coverage import Covered
 
 
 class Progress:

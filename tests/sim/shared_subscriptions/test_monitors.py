@@ -27,11 +27,11 @@ from statemachines.shared_subscriptions.group_store import Commit, Committed, Pr
 from statemachines.shared_subscriptions.message import END_OF_STREAM, LeaderWanted, RevokeFinished, UpdateProgress
 from statemachines.shared_subscriptions.session import Dismiss
 from statemachines.shared_subscriptions.stream import Uninstall
-from statemachines_sim import store
+from statemachines_sim import remote_store as store
 from statemachines_sim.fault import Fault, S
-from statemachines_sim.monitor import Monitors, Violation
-from statemachines_sim.monitors.deliveries import pattern_of
 from statemachines_sim.scenario import Load, Members, Net, Phases, Scenario
+from statemachines_sim.shared_subscriptions.monitors.deliveries import pattern_of
+from statemachines_sim.shared_subscriptions.watch import Monitors, Violation
 from statemachines_sim.world import World
 
 SHORT = Scenario(

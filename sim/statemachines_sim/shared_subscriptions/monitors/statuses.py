@@ -10,7 +10,7 @@ from statemachines.shared_subscriptions.assignment import AssignmentStatus
 from statemachines.shared_subscriptions.borrower import BorrowerStatus
 from statemachines.shared_subscriptions.member import MemberStatus
 from statemachines.shared_subscriptions.stream import StreamStatus
-from statemachines_sim.monitors.judge import Judge
+from statemachines_sim.judge import Judge
 
 ORDER: dict[str, tuple[Enum, ...]] = {
     "borrower": tuple(BorrowerStatus),

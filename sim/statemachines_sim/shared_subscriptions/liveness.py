@@ -16,7 +16,7 @@ from statemachines.shared_subscriptions.member import REGISTERED
 from statemachines.shared_subscriptions.stream import ABSENT
 
 if TYPE_CHECKING:
-    from statemachines_sim.consumer import Consumer
+    from statemachines_sim.shared_subscriptions.consumer import Consumer
     from statemachines_sim.world import World
 
 Missing = tuple[str, str]

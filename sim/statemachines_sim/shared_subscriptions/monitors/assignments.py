@@ -8,9 +8,9 @@ from typing import Any
 from statemachines.kernel import ChildStep
 from statemachines.shared_subscriptions.assignment import NONE, Assign, RevokeTimeout
 from statemachines.shared_subscriptions.message import END_OF_STREAM, Disconnect, UpdateProgress
-from statemachines_sim.monitors.commits import Commits
-from statemachines_sim.monitors.judge import Judge
-from statemachines_sim.monitors.progress import Progress
+from statemachines_sim.judge import Judge
+from statemachines_sim.shared_subscriptions.monitors.commits import Commits
+from statemachines_sim.shared_subscriptions.monitors.progress import Progress
 
 
 class Assignments:

@@ -17,16 +17,16 @@ from statemachines.shared_subscriptions.leader_record import RESIGNED
 from statemachines.shared_subscriptions.member import REGISTERED
 from statemachines.shared_subscriptions.message import Disconnect
 from statemachines.shared_subscriptions.session import Acknowledged, Deliver
-from statemachines_sim.monitors.assignments import Assignments
-from statemachines_sim.monitors.commits import Commits
-from statemachines_sim.monitors.deliveries import Deliveries
-from statemachines_sim.monitors.judge import Judge, Violation
-from statemachines_sim.monitors.lives import Lives
-from statemachines_sim.monitors.progress import Progress
-from statemachines_sim.monitors.statuses import Statuses
+from statemachines_sim.judge import Judge, Violation
+from statemachines_sim.shared_subscriptions.monitors.assignments import Assignments
+from statemachines_sim.shared_subscriptions.monitors.commits import Commits
+from statemachines_sim.shared_subscriptions.monitors.deliveries import Deliveries
+from statemachines_sim.shared_subscriptions.monitors.lives import Lives
+from statemachines_sim.shared_subscriptions.monitors.progress import Progress
+from statemachines_sim.shared_subscriptions.monitors.statuses import Statuses
 
 if TYPE_CHECKING:
-    from statemachines_sim.consumer import Consumer
+    from statemachines_sim.shared_subscriptions.consumer import Consumer
 
 __all__ = ["Monitors", "Violation", "balanced"]
 
