@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Violation(Exception):
-    """`monitor` (a property of the page) does not hold; `detail` says what happened."""
+    """`monitor` (a property of the protocol) does not hold; `detail` says what happened."""
 
     def __init__(self, monitor: str, detail: str) -> None:
         self.monitor = monitor

@@ -30,9 +30,9 @@ from statemachines.shared_subscriptions.stream_store import Published
 from statemachines.trace import event_row
 from statemachines.wire import Packet
 from statemachines_sim.held_store import HeldStore, Work
+from statemachines_sim.judge import Judge
 from statemachines_sim.replayed import Replayed, carry_out, installed, ruled_by
-from statemachines_sim.scenario import PROPERTIES
-from statemachines_sim.shared_subscriptions.watch import Monitors
+from statemachines_sim.shared_subscriptions.watch import PROPERTIES, Watch
 from statemachines_sim.stepped_loop import SteppedLoop, Time
 from statemachines_spec.conductor import TURN_NS, TURNS, CannotFollow, Conductor
 from statemachines_spec.schedule import Schedule, words_of
@@ -92,7 +92,7 @@ class LiveStage:
         self._refused: list[RemoteProtocolError] = []
         self._network = MemoryNetwork(self._gate)
         promised = replace(schedule.configuration, exclusive=True)
-        self.monitors = Monitors(promised, "#", (*PROPERTIES, "one leader"))
+        self.monitors = Watch(promised, "#", Judge((*PROPERTIES, "one leader")))
         self._publish()
         for host in schedule.hosts:
             self._start_host(host)
@@ -171,8 +171,7 @@ class LiveStage:
     def crash(self, node: str) -> None:
         one = self._live(node)
         self.monitors.fault("leader_crash" if node in self._schedule.hosts else "crash", node, self._time.now_ns)
-        for party in one.host.nodes:
-            self.monitors.died(party, self._time.now_ns)
+        self.monitors.died(one, self._time.now_ns)
         self._network.kill(node)
         self._stop(one)
         if node in self._schedule.hosts:
@@ -262,7 +261,8 @@ class LiveStage:
         groups, streams = self._open_stores(where)
 
         def committed(request: Any, answers: tuple[Answer, ...]) -> None:
-            self.monitors.commit(self._asking.get(node, node), request, answers, self._time.now_ns)
+            party = self._asking.get(node, node)
+            self.monitors.carried_out(group_store.SERVICE, party, request, answers, self._time.now_ns)
 
         common = (node, self.conductor, self.work.append)
         return Stores(

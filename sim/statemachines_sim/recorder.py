@@ -9,7 +9,7 @@ import msgspec
 from statemachines.kernel import Event, Message, Node, Step, node_of
 from statemachines.trace import TraceRow, event_makers, event_row, fault_row, step_makers, step_rows
 from statemachines_sim.clock import Clock
-from statemachines_sim.shared_subscriptions.watch import Monitors
+from statemachines_sim.protocol import Watch
 
 
 class Recorder:
@@ -20,7 +20,7 @@ class Recorder:
     a call for each costs a fiftieth of all that a message does.
     """
 
-    def __init__(self, monitors: Monitors | None, data: bool = False) -> None:
+    def __init__(self, monitors: Watch | None, data: bool = False) -> None:
         self.rows: list[TraceRow] = []
         self.msg = -1
         self.true_clock: Clock | None = None

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import InvariantViolated
-from statemachines_sim.shared_subscriptions.watch import Monitors
+from statemachines_sim.shared_subscriptions.watch import Watch
 from statemachines_spec.conductor import Conductor, Followed, Stage
 from statemachines_spec.planted import planted
 from statemachines_spec.property import NO_ERROR
@@ -54,7 +54,7 @@ def ruled_by(schedule: Schedule, variant: str) -> Schedule:
 
 
 def carry_out(
-    stage: Stage, conductor: Conductor, monitors: Monitors, check: Callable[[], None], refused: Refusals = ()
+    stage: Stage, conductor: Conductor, monitors: Watch, check: Callable[[], None], refused: Refusals = ()
 ) -> Replayed:
     """The whole schedule, `check` after each step; then all applications take messages in turn; where nothing broke,
     the network is whole from then on, and everything must be acknowledged.  What any step raises ends the run;
@@ -72,7 +72,7 @@ def carry_out(
     return verdict(conductor.schedule, followed, monitors, error or next(iter(refused), None))
 
 
-def serve_all(stage: Stage, conductor: Conductor, monitors: Monitors) -> None:
+def serve_all(stage: Stage, conductor: Conductor, monitors: Watch) -> None:
     """L5, after the schedule: while somebody is left to deliver to, everything published is acknowledged in time."""
     conductor.release()
     for _ in range(SERVES):
@@ -81,7 +81,7 @@ def serve_all(stage: Stage, conductor: Conductor, monitors: Monitors) -> None:
     monitors.judge.broken("L5", f"{monitors.unacknowledged()[0]}: published and never acknowledged")
 
 
-def verdict(schedule: Schedule, followed: Followed, monitors: Monitors, error: Exception | None) -> Replayed:
+def verdict(schedule: Schedule, followed: Followed, monitors: Watch, error: Exception | None) -> Replayed:
     """What the monitors noted, and what a step raised."""
     broken = dict(monitors.judge.first)
     if isinstance(error, InvariantViolated):

@@ -15,27 +15,33 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import Answer, Event, Message, Node, Step, node_of
+from statemachines.kernel import Event, Message, Node, Step, node_of
 from statemachines.shared_subscriptions import group_store, stream_store
 from statemachines.shared_subscriptions.configuration import Configuration
-from statemachines.shared_subscriptions.group_store import GroupStore, StoreFailed
+from statemachines.shared_subscriptions.group_store import GroupStore
 from statemachines.shared_subscriptions.leader_record import SERVING
 from statemachines.shared_subscriptions.registry import Registry
 from statemachines.shared_subscriptions.session import Acknowledged, Deliver
-from statemachines.shared_subscriptions.stream_store import FetchFailed, StreamStore
+from statemachines.shared_subscriptions.stream_store import StreamStore
 from statemachines.shared_subscriptions.subscription import Subscription
 from statemachines.trace import TraceRow
 from statemachines.trace.parquet import Run
+from statemachines_sim.judge import Judge
 from statemachines_sim.network import Network, Packet
 from statemachines_sim.process import Process
+from statemachines_sim.protocol import Reply
 from statemachines_sim.recorder import Recorder
-from statemachines_sim.remote_store import Reply, Store
+from statemachines_sim.remote_store import CarriedOut, Failed, RemoteStore
 from statemachines_sim.replayed import Replayed, carry_out, installed, ruled_by
 from statemachines_sim.runfile import tables
-from statemachines_sim.scenario import PROPERTIES, Load, Members, Scenario
+from statemachines_sim.scenario import Scenario
 from statemachines_sim.shared_subscriptions.consumer import Consumer
 from statemachines_sim.shared_subscriptions.leader_host import LeaderHost
-from statemachines_sim.shared_subscriptions.watch import Monitors
+from statemachines_sim.shared_subscriptions.liveness import leaders, subscribed
+from statemachines_sim.shared_subscriptions.load import Publisher, leave
+from statemachines_sim.shared_subscriptions.section import Load, Members, Section
+from statemachines_sim.shared_subscriptions.sim import failed, not_fetched
+from statemachines_sim.shared_subscriptions.watch import PROPERTIES, Watch
 from statemachines_sim.world import World
 from statemachines_spec.conductor import TURN_NS, TURNS, CannotFollow, Conductor
 from statemachines_spec.schedule import Schedule, words_of
@@ -59,35 +65,35 @@ class ScheduledWorld(World):
         super().__init__(scenario_of(schedule), 0, schedule=(), data=data)
         # Whatever is promised: that two deliver one stream is what a counterexample may be about.
         promised = replace(schedule.configuration, exclusive=True)
-        self.monitors = monitors = Monitors(promised, self.filter, self.scenario.out_of_scope)
-        self.recorder = WatchedRecorder(monitors, conductor, data)
+        _, topic_filter = self.scenario.own.group_and_filter
+        self.judged = watch = Watch(promised, topic_filter, Judge(self.scenario.out_of_scope))
+        self.watch = watch
+        self.recorder = WatchedRecorder(watch, conductor, data)
         self.network = HeldNetwork(self, conductor)
-        self.stores = {
-            group_store.SERVICE: PromptStore(self, GroupStore(), StoreFailed, monitors.commit),
-            stream_store.SERVICE: PromptStore(self, StreamStore(1), FetchFailed),
+        self.devices = {
+            group_store.SERVICE: PromptStore(self, GroupStore(), failed, watch.carried_out),
+            stream_store.SERVICE: PromptStore(self, StreamStore(1), not_fetched),
         }
+        publisher = Publisher(self, topic_filter)
         for topic in schedule.topics:
-            self._publish(topic, schedule.messages)
+            publisher.publish(topic, schedule.messages)
         for host in schedule.hosts:
             self._launch(host)
 
-    def _plan_members(self) -> None:
-        """Who takes part, and when, is the schedule's."""
-
-    def _plan_load(self) -> None:
-        """So is what is published."""
+    def populate(self) -> None:
+        """Who takes part, and when, is the schedule's, and so is what is published."""
 
     # -- the run ------------------------------------------------------------------------------------------------
 
     def follow(self) -> Replayed:
         """Carry the schedule out."""
-        return carry_out(self, self.conductor, self.monitors, self._check_nodes)
+        return carry_out(self, self.conductor, self.judged, self.check)
 
-    def _check_nodes(self) -> None:
-        super()._check_nodes()
-        serving = [record.id for record in self.leaders() if record.status in SERVING]
+    def check(self) -> None:
+        super().check()
+        serving = [record.id for record in leaders(self.processes) if record.status in SERVING]
         if len(serving) > 1:
-            self.monitors.judge.broken("one leader", f"{' and '.join(serving)} serve the group at the same time")
+            self.watch.judge.broken("one leader", f"{' and '.join(serving)} serve the group at the same time")
 
     # -- the stage ----------------------------------------------------------------------------------------------
 
@@ -100,7 +106,7 @@ class ScheduledWorld(World):
             self.env.step()
 
     def start(self, node: str) -> None:
-        self._join(node)
+        self.join(node)
 
     def acknowledge(self, node: str, stream: str) -> None:
         process = self._alive(node)
@@ -112,24 +118,22 @@ class ScheduledWorld(World):
         assert isinstance(process, ScheduledConsumer)
         if process.host.ended:
             raise CannotFollow(f"{node} has unsubscribed already")
-        self._leave(node)
+        leave(self, node)
 
     def crash(self, node: str) -> None:
         process = self._alive(node)
-        self.recorder.fault(self.env.now, node, "leader_crash" if node in self._schedule.hosts else "crash")
+        self.note("leader_crash" if node in self._schedule.hosts else "crash", node)
         process.crash()
         if node in self._schedule.hosts:
             self.restart(node)
 
     def pause(self, node: str) -> None:
-        process = self._alive(node)
-        self.recorder.fault(self.env.now, node, "pause")
-        process.pause()
+        self._alive(node)
+        super().pause(node)
 
     def wake(self, node: str) -> None:
-        process = self._alive(node)
-        self.recorder.fault(self.env.now, node, "resume")
-        process.resume()
+        self._alive(node)
+        self.resume(node)
 
     def take_turns(self) -> None:
         for _ in range(TURNS):
@@ -146,7 +150,7 @@ class ScheduledWorld(World):
                 self.wake(node)
         self.advance(self.env.now + for_ns)
         self.settle()
-        consumers = [one for one in self.subscribed() if isinstance(one, ScheduledConsumer)]
+        consumers = [one for one in subscribed(self.processes) if isinstance(one, ScheduledConsumer)]
         for one in consumers:
             one.serve()
             self.settle()
@@ -177,8 +181,8 @@ class ScheduledHost(LeaderHost):
     """A leader host with times of its own."""
 
     def __init__(self, world: ScheduledWorld, node: str, number: int, configuration: Configuration) -> None:
-        super().__init__(world, node, number)
-        self.host = Registry(self.life, configuration, observe=world.recorder.step, check=world.checks)
+        super().__init__(world, node, number, configuration)
+        self.host = Registry(self.life, configuration, observe=world.recorder.step, check=world.watching)
 
 
 class ScheduledConsumer(Consumer):
@@ -187,16 +191,17 @@ class ScheduledConsumer(Consumer):
     def __init__(
         self, world: ScheduledWorld, node: str, number: int, registry: str, configuration: Configuration
     ) -> None:
-        super().__init__(world, node, number)
+        super().__init__(world, node, number, world.scenario.own)
+        group, topic_filter = world.scenario.own.group_and_filter
         self.host = Subscription(
             self.life,
-            world.group,
-            world.filter,
+            group,
+            topic_filter,
             registry,
             configuration,
             start_ns=0,
             observe=world.recorder.step,
-            check=world.checks,
+            check=world.watching,
         )
         self._taken: Deliver | None = None
         self._in_hand: list[Deliver] = []
@@ -207,10 +212,10 @@ class ScheduledConsumer(Consumer):
             self._taken = event
             self._in_hand.append(event)
             self.world.recorder.tell(now, self.node, party, "session", event)
-            self.world.delivered(self, event)
+            self.world.watch.tell(self, party, event, now)
         elif isinstance(event, Acknowledged):
             self.world.recorder.tell(now, self.node, party, "session", event)
-            self.world.acknowledged(event)
+            self.world.watch.tell(self, party, event, now)
 
     def take(self) -> Deliver | None:
         """One message, if there is any."""
@@ -279,19 +284,20 @@ class HeldNetwork(Network):
             process.receive(packet)
 
 
-class PromptStore(Store):
+class PromptStore(RemoteStore):
     """Answers at once what the schedule does not know; a request that it knows travels as a message, and so do its
     answers."""
 
-    def __init__(self, world: ScheduledWorld, service: Any, failed: Callable[[int], Answer], watch: Any = None) -> None:
-        super().__init__(world.env, service, 0, failed, watch)
+    def __init__(
+        self, world: ScheduledWorld, service: Any, failed: Failed, carried_out: CarriedOut | None = None
+    ) -> None:
+        super().__init__(world.env, service, 0, failed, carried_out)
         self._conductor = world.conductor
-        self._name = service.name
         known = (sent for step in world.conductor.schedule.steps for sent in step.sends)
         self._travels = any(sent.to == self._name for sent in known)
 
-    def ask(self, request: Any, reply: Reply, party: str = "") -> None:
-        node = node_of(party)
+    def ask(self, process: Process, party: str, request: Any, reply: Reply) -> None:
+        node = process.node
         if node not in self._conductor.schedule.hosts:
             self._soon(lambda: self._answer_now(request, reply, party))
             return
@@ -334,7 +340,7 @@ def run_row(schedule: Schedule, replayed: Replayed, variant: str = "") -> Run:
         msgspec.json.encode(facts).decode(),
         "; ".join(f"{name}: {detail}" for name, detail in replayed.broken.items()) or "held",
         msgspec.json.encode({"gapless": version("gapless"), "simpy": version("simpy")}).decode(),
-        tables(),
+        tables("shared_subscriptions"),
     )
 
 
@@ -342,9 +348,12 @@ def scenario_of(schedule: Schedule) -> Scenario:
     """A scenario without chance: no load, no faults; every property is noted and ends no run."""
     return Scenario(
         f"schedule of {schedule.system}",
-        subscription=f"$shared/{schedule.group}/#",
-        load=Load(messages=0, start="beginning"),
-        members=Members(consumers=0, leaders=len(schedule.hosts)),
-        configuration=schedule.configuration,
+        "shared_subscriptions",
+        Section(
+            subscription=f"$shared/{schedule.group}/#",
+            load=Load(messages=0, start="beginning"),
+            members=Members(consumers=0, leaders=len(schedule.hosts)),
+            configuration=schedule.configuration,
+        ),
         out_of_scope=(*PROPERTIES, "one leader"),
     )

@@ -9,8 +9,8 @@ import msgspec
 from statemachines.kernel import Event, Message, Node, Step
 from statemachines.trace import TraceRow
 from statemachines.trace.row import RowMaker, RowMakers
+from statemachines_sim.protocol import Watch
 from statemachines_sim.recorder import Recorder
-from statemachines_sim.shared_subscriptions.watch import Monitors
 
 
 class NoRows(list[TraceRow]):
@@ -31,7 +31,7 @@ class NoMakers(RowMakers):
 class Silent(Recorder):
     """In place of `Recorder`: `rows` stays empty."""
 
-    def __init__(self, monitors: Monitors | None, data: bool = False) -> None:
+    def __init__(self, monitors: Watch | None, data: bool = False) -> None:
         super().__init__(monitors, data)
         self.rows = NoRows()
         self.makers = NoMakers("", data)

@@ -6,11 +6,12 @@ import random
 from typing import TYPE_CHECKING
 
 from statemachines.kernel import Event, Message, Outgoing
-from statemachines.shared_subscriptions.configuration import MS
 from statemachines.shared_subscriptions.group import start_of
 from statemachines.shared_subscriptions.session import Acknowledged, Deliver, Ready
 from statemachines.shared_subscriptions.subscription import Subscription
 from statemachines_sim.process import Process
+from statemachines_sim.shared_subscriptions.section import Section
+from statemachines_sim.units import MS
 
 if TYPE_CHECKING:
     from statemachines_sim.world import World
@@ -21,21 +22,21 @@ class Consumer(Process):
 
     host: Subscription
 
-    def __init__(self, world: World, node: str, number: int) -> None:
+    def __init__(self, world: World, node: str, number: int, own: Section) -> None:
         super().__init__(world, node, number)
-        scenario = world.scenario
+        group, topic_filter = own.group_and_filter
         self.host = Subscription(
             self.life,
-            world.group,
-            world.filter,
-            registries(node, scenario.members.leaders),
-            scenario.configuration,
-            start_ns=start_of(scenario.load.start),
+            group,
+            topic_filter,
+            registries(node, own.members.leaders),
+            own.configuration,
+            start_ns=start_of(own.load.start),
             observe=world.recorder.step,
-            check=world.checks,
+            check=world.watching,
         )
-        self._take = scenario.load.take
-        self._work_ms = scenario.load.work_ms
+        self._take = own.load.take
+        self._work_ms = own.load.work_ms
         self._chance = random.Random(f"{world.seed}/{self.life}")
         self._busy = False
         self.slow = 1
@@ -57,12 +58,12 @@ class Consumer(Process):
             self._go_on()
         elif isinstance(event, Deliver):
             self.world.recorder.tell(now, self.node, party, "session", event)
-            self.world.delivered(self, event)
+            self.world.watch.tell(self, party, event, self._env.now)
             self._busy = True
             self.after(self._chance.randint(*self._work_ms) * MS * self.slow, lambda: self._finish(event))
         elif isinstance(event, Acknowledged):
             self.world.recorder.tell(now, self.node, party, "session", event)
-            self.world.acknowledged(event)
+            self.world.watch.tell(self, party, event, self._env.now)
 
     def leave(self) -> None:
         """Unsubscribe."""
@@ -84,10 +85,11 @@ class Consumer(Process):
         self._run(self._unsubscribe)
         self._run(self.start)
 
-    def crash(self) -> None:
-        super().crash()
-        for borrower in self.host.parties:
-            self.world.monitors.died(borrower, self._env.now)
+    def heal(self) -> None:
+        self.slow = 1
+        super().heal()
+        if self.left_for_a_while:
+            self.come_back()
 
     def _unsubscribe(self) -> None:
         self.perform(self.host.unsubscribe(self.local_now()), self._env.now)

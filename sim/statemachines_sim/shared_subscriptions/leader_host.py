@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from statemachines.kernel import Event, Message, Outgoing
+from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.registry import Registry
 from statemachines_sim.process import Process
 
@@ -17,9 +18,9 @@ class LeaderHost(Process):
 
     host: Registry
 
-    def __init__(self, world: World, node: str, number: int) -> None:
+    def __init__(self, world: World, node: str, number: int, configuration: Configuration) -> None:
         super().__init__(world, node, number)
-        self.host = Registry(self.life, world.scenario.configuration, observe=world.recorder.step, check=world.checks)
+        self.host = Registry(self.life, configuration, observe=world.recorder.step, check=world.watching)
 
     def start(self) -> None:
         """It waits for borrowers."""

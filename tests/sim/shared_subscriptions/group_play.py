@@ -8,14 +8,19 @@ from typing import NamedTuple
 from statemachines.kernel import Host, Node
 from statemachines.shared_subscriptions.assignment import GRANTED, GRANTING
 from statemachines.shared_subscriptions.configuration import MS, Configuration
-from statemachines.shared_subscriptions.group import GROUP, Destroy, GroupDestroyed, GroupRecord
+from statemachines.shared_subscriptions.group import GROUP, Destroy, GroupRecord
 from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
 from statemachines.shared_subscriptions.session_record import reading_key
 from statemachines.shared_subscriptions.stream_store import SERVICE as STREAM_STORE
 from statemachines.shared_subscriptions.stream_store import Append
-from statemachines_sim.fault import S
-from statemachines_sim.process import Process
-from statemachines_sim.scenario import Load, Members, Net, Phases, Scenario
+from statemachines_sim.machine_process import MachineProcess
+from statemachines_sim.protocol import Role
+from statemachines_sim.scenario import Net, Phases
+from statemachines_sim.shared_subscriptions import Load, Members
+from statemachines_sim.shared_subscriptions import scenario as scenario_of
+from statemachines_sim.shared_subscriptions.liveness import leaders
+from statemachines_sim.shared_subscriptions.load import Publisher, leave
+from statemachines_sim.units import S
 from statemachines_sim.world import World
 
 
@@ -29,27 +34,17 @@ class Got(NamedTuple):
     last: int
 
 
-class Destroyer(Process):
+def destroyer(world, node, number):
     """A node that destroys the group."""
 
-    def __init__(self, world, node, number):
-        super().__init__(world, node, number)
-        self.host = Host()
-        self.done = False
-        record = GroupRecord(f"{self.life}/1", world.group, world.filter, world.scenario.configuration)
-        self.host.add(Node(GROUP, record, name=record.id, now_ns=world.env.now, observe=world.recorder.step))
+    def host(process):
+        group, topic_filter = world.scenario.own.group_and_filter
+        record = GroupRecord(f"{process.life}/1", group, topic_filter, world.scenario.own.configuration)
+        admin = Host()
+        admin.add(Node(GROUP, record, name=record.id, now_ns=world.now, observe=world.recorder.step))
+        return admin
 
-    def start(self):
-        self.perform(self.host.feed(f"{self.life}/1", Destroy(), self.local_now()), self._env.now)
-
-    def handle(self, sender, to, message, now_ns):
-        return []
-
-    def answered(self, party, answer, now_ns):
-        return self.host.feed(party, answer, now_ns)
-
-    def told(self, party, event):
-        self.done = isinstance(event, GroupDestroyed)
+    return MachineProcess(world, node, number, host, start=Destroy())
 
 
 class Group:
@@ -66,7 +61,7 @@ class Group:
         start="beginning",
         leaders=1,
     ):
-        scenario = Scenario(
+        scenario = scenario_of(
             "story",
             subscription=subscription,
             load=Load(messages=0, take=take, work_ms=work_ms, start=start),
@@ -76,6 +71,8 @@ class Group:
             configuration=configuration or Configuration(),
         )
         self.world = World(scenario, seed, schedule=())
+        self.watch = self.world.watch
+        self.publisher = Publisher(self.world, scenario.own.group_and_filter[1])
         for name in consumers:
             self.join(name)
 
@@ -83,19 +80,18 @@ class Group:
 
     def run(self, seconds):
         """Time passes."""
-        self.world.env.run(until=self.world.env.now + int(seconds * S))
+        self.world.run(until_ns=self.world.now + int(seconds * S))
 
     def settle(self):
         """Time passes until every liveness property is true."""
-        self.world._live()
-        self.world._check_nodes()
+        self.world.finish()
 
     def join(self, name):
-        self.world._join(name)
+        self.world.join(name)
 
     def leave(self, name):
         """Unsubscribe."""
-        self.world._leave(name)
+        leave(self.world, name)
 
     def disconnect(self, name):
         """The session goes away: what is known is reported, nothing is waited for."""
@@ -103,8 +99,7 @@ class Group:
         process.perform(process.host.disconnect(process.local_now()), self.world.env.now)
 
     def kill(self, name):
-        self.world.recorder.fault(self.world.env.now, name, "leader_crash" if name.startswith("leader") else "crash")
-        self.process(name).crash()
+        self.world.crash(name, "leader_crash" if name.startswith("leader") else "crash")
 
     def restart(self, name):
         self.world.restart(name)
@@ -114,20 +109,17 @@ class Group:
         batches = -(-count // batch)
         for number in range(batches):
             size = min(batch, count - number * batch)
-            self.world._at(int(number * over_s * S / batches), self.world._publish, topic, size)
+            self.world.after(int(number * over_s * S / batches), self.publisher.publish, topic, size)
 
     def store_before(self, topic, count):
         """Messages that are stored before the group begins: they are none of its business."""
-        (answer,) = self.world.stores[STREAM_STORE].apply(Append(0, topic, count))
-        self.world.monitors.progress.acknowledge(answer.stream, answer.first, answer.last)
-        self.world.monitors.deliveries.skip(answer.stream, answer.last + 1)
+        (answer,) = self.world.devices[STREAM_STORE].apply(Append(0, topic, count))
+        self.watch.progress.acknowledge(answer.stream, answer.first, answer.last)
+        self.watch.deliveries.skip(answer.stream, answer.last + 1)
 
     def destroy(self):
         """Somebody destroys the group; returns the host that does, whose `done` says when it is done."""
-        destroyer = Destroyer(self.world, "admin-1", 1)
-        self.world.processes["admin-1"] = destroyer
-        destroyer.start()
-        return destroyer
+        return self.world.add("admin-1", Role("admin", destroyer))
 
     def stop_working(self, name):
         """Its application takes what comes next and never gets done with it."""
@@ -153,20 +145,20 @@ class Group:
     @property
     def leader(self):
         """The record of whoever leads, or None."""
-        return self.world._leader()
+        return next(reversed(leaders(self.world.processes)), None)
 
     @property
     def published(self):
-        return sum(self.world.monitors.progress.published.values())
+        return sum(self.watch.progress.published.values())
 
     @property
     def acknowledged(self):
-        return self.world.monitors.acknowledged
+        return self.watch.acknowledged
 
     @property
     def durable(self):
         """Stream -> progress that survives everybody."""
-        records = self.world.stores[GROUP_STORE].state
+        records = self.world.devices[GROUP_STORE].state
         return {key.partition(":progress:")[2]: one.value for key, one in records.items() if ":progress:" in key}
 
     def got(self, name=None, since_s=0.0):

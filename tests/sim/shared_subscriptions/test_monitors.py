@@ -28,27 +28,36 @@ from statemachines.shared_subscriptions.message import END_OF_STREAM, LeaderWant
 from statemachines.shared_subscriptions.session import Dismiss
 from statemachines.shared_subscriptions.stream import Uninstall
 from statemachines_sim import remote_store as store
-from statemachines_sim.fault import Fault, S
-from statemachines_sim.scenario import Load, Members, Net, Phases, Scenario
+from statemachines_sim.fault import Fault
+from statemachines_sim.judge import Violation
+from statemachines_sim.scenario import Net, Phases
+from statemachines_sim.shared_subscriptions import Load, Members, Watch
+from statemachines_sim.shared_subscriptions import scenario as scenario_of
 from statemachines_sim.shared_subscriptions.monitors.deliveries import pattern_of
-from statemachines_sim.shared_subscriptions.watch import Monitors, Violation
+from statemachines_sim.units import S
 from statemachines_sim.world import World
 
-SHORT = Scenario(
+SHORT = scenario_of(
     "short",
     load=Load(topics=4, messages=600, batch=10),
     members=Members(consumers=2, join_s=(5.0,)),
     network=Net(tail=0.0),
     phases=Phases(safety_s=15.0, liveness_s=40.0),
 )
+
+
+def with_own(scenario, **keys):
+    return replace(scenario, own=replace(scenario.own, **keys))
+
+
 LONG = replace(SHORT, phases=Phases(safety_s=40.0, liveness_s=40.0))
-SILENT = replace(SHORT, load=Load(topics=4, messages=0))
-LEAVING = replace(SHORT, members=Members(consumers=3, leave_s=(6.0,)))
-ROTATING = replace(SHORT, load=replace(SHORT.load, rotate_s=(4.0, 8.0), work_ms=(150, 300)))
-STRAYS = replace(SHORT, subscription="$shared/workers/+", load=replace(SHORT.load, stray=100))
-LEAVING_LATE = replace(SHORT, members=Members(consumers=2, leave_s=(8.0,)))
-EVEN = replace(SHORT, members=Members(consumers=4))
-PATIENT = replace(EVEN, configuration=Configuration(revoke_timeout_ms=1_000_000))
+SILENT = with_own(SHORT, load=Load(topics=4, messages=0))
+LEAVING = with_own(SHORT, members=Members(consumers=3, leave_s=(6.0,)))
+ROTATING = with_own(SHORT, load=replace(SHORT.own.load, rotate_s=(4.0, 8.0), work_ms=(150, 300)))
+STRAYS = with_own(SHORT, subscription="$shared/workers/+", load=replace(SHORT.own.load, stray=100))
+LEAVING_LATE = with_own(SHORT, members=Members(consumers=2, leave_s=(8.0,)))
+EVEN = with_own(SHORT, members=Members(consumers=4))
+PATIENT = with_own(EVEN, configuration=Configuration(revoke_timeout_ms=1_000_000))
 
 CRASH = (Fault("crash", 4 * S, 30 * S, "consumer-1"),)
 LOST_DISK = (Fault("lost_disk", 14 * S, S, "consumer-1"),)
@@ -247,7 +256,7 @@ def run(scenario, schedule, seed, ends=False):
 
 def end_streams(world):
     """Everything is published by now; the streams have an end."""
-    streams = world.stores[stream_store.SERVICE]
+    streams = world.devices[stream_store.SERVICE]
     ended = {name: replace(stored, ended=True) for name, stored in streams.state.by_id.items()}
     streams.state = replace(streams.state, by_id=Map(ended))
 
@@ -316,9 +325,9 @@ def test_what_is_on_its_way_is_what_was_sent_and_did_not_arrive_yet():
 def test_S3_progress_is_removed_without_the_claim_only_of_a_group_that_is_marked(destroyed, said):
     properties = Stored(Properties(0, 1000, 2000, 15000, destroyed=destroyed), 1)
     batch = Commit(1, (("g/#:properties", properties),), (("g/#:progress:0.0/a", None),))
-    monitors = Monitors(Configuration())
+    watch = Watch(Configuration())
     try:
-        monitors.commit("c1~1/declare-1", batch, (Committed(1, 2),), 2)
+        watch.carried_out("group_store", "c1~1/declare-1", batch, (Committed(1, 2),), 2)
         found = None
     except Violation as violation:
         found = violation.monitor

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from statemachines.kernel import node_of
 from statemachines.shared_subscriptions.configuration import Configuration
-from statemachines.shared_subscriptions.stream_store import parse_filter
 from statemachines_sim.scenario import Phases, named
+from statemachines_sim.shared_subscriptions import SIM
 from statemachines_sim.world import World
 
 TOPICS = ("a", "b", "c", "d")
@@ -125,10 +125,10 @@ def test_11_fifty_groups_of_twenty_and_no_message_leaves_its_group():
     group = Group(work_ms=(1, 5))
     world = group.world
     for number in range(50):
-        world.group, world.filter = parse_filter(f"$shared/group{number:02}/group{number:02}/#")
+        subscription = f"$shared/group{number:02}/group{number:02}/#"
+        _, consumer = SIM.cast(replace(world.scenario.own, subscription=subscription))
         for member in range(20):
-            group.join(f"consumer-{number:02}-{member:02}")
-    world.filter = "#"
+            world.add(f"consumer-{number:02}-{member:02}", consumer)
     for number in range(50):
         for topic in range(4):
             group.publish(f"group{number:02}/t{topic}", 5)
@@ -187,7 +187,7 @@ def test_15_what_lies_above_the_first_gap_is_delivered_again_as_a_whole():
 
 def test_16_without_the_group_store_borrowers_ask_again_until_it_is_back():
     group = Group()
-    store = group.world.stores["group_store"]
+    store = group.world.devices["group_store"]
     store.crash()
     group.join("consumer-1")
     publish_all(group, 20)

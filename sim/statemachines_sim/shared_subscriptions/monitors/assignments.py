@@ -55,7 +55,7 @@ class Assignments:
             self._judge.broken("S2", f"{leader} assigns {stream} under {grant} while {held} stands")
         self._assigned[leader, stream] = grant
         accepted = self._known(leader, stream)
-        if accepted == END_OF_STREAM:
+        if END_OF_STREAM in (accepted, assignment.progress):
             self._judge.broken("S8", f"{leader} grants {stream}, which has ended")
         for other in self._progress.before(stream):
             if self._known(leader, other) != END_OF_STREAM:
