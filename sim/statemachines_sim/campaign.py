@@ -96,7 +96,7 @@ def run_row(scenario: Scenario, outcome: Outcome, run: int, settings: tuple[str,
         msgspec.json.encode(facts).decode(),
         "held" if outcome.held else f"{outcome.monitor}: {outcome.detail}",
         msgspec.json.encode({"gapless": version("gapless"), "simpy": version("simpy")}).decode(),
-        tables(sim.name),
+        msgspec.json.encode(tables(sim.name)).decode(),
     )
 
 

@@ -17,12 +17,12 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from statemachines.drivers.environment import Environment
-from statemachines.drivers.lead import LeaderNode
 from statemachines.drivers.lives import begin_life
 from statemachines.drivers.memory import MemoryNetwork
-from statemachines.drivers.open_stores import Stores
-from statemachines.drivers.sqlite import SqliteGroupStore, SqliteStreamStore
-from statemachines.drivers.subscribe import Deliveries, SharedSubscription
+from statemachines.drivers.shared_subscriptions.lead import LeaderNode
+from statemachines.drivers.shared_subscriptions.open_stores import Stores
+from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore, SqliteStreamStore
+from statemachines.drivers.shared_subscriptions.subscribe import Deliveries, SharedSubscription
 from statemachines.kernel import Answer, Event, Node, RemoteProtocolError, Step, node_of
 from statemachines.shared_subscriptions import group_store, stream_store
 from statemachines.shared_subscriptions.session import Acknowledged, Deliver

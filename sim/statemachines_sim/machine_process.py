@@ -65,7 +65,7 @@ class MachineProcess(Process):
 
     def told(self, party: str, event: Event) -> None:
         self.heard.append(event)
-        machine = self.host.nodes[party].fsm.name if party in self.host.nodes else ""
+        machine = self.host.nodes[party].fsm.full_name if party in self.host.nodes else ""
         self._recorder.tell(self._env.now, self.node, party, machine, event)
         self.world.watch.tell(self, party, event, self._env.now)
         if self._application is not None:

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from statemachines.kernel import InvariantViolated
 from statemachines_sim.shared_subscriptions.watch import Watch
+from statemachines_spec.bug import planted
 from statemachines_spec.conductor import Conductor, Followed, Stage
-from statemachines_spec.planted import planted
-from statemachines_spec.property import NO_ERROR
+from statemachines_spec.explorer.property import NO_ERROR
 from statemachines_spec.schedule import Schedule
-from statemachines_spec.subscriptions.variants import configuration, in_place
+from statemachines_spec.shared_subscriptions.variants import configuration, in_place
 
 Refusals = Sequence[Exception]
 

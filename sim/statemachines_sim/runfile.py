@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from statemachines import catalogue, registry
+from statemachines import registry
 from statemachines.kernel import ConfigurationError
-from statemachines.trace import fingerprint
+from statemachines.trace import fingerprints
 from statemachines_sim.fault import Fault
 from statemachines_sim.scenario import Scenario, from_plain, to_plain
 
@@ -22,7 +22,7 @@ class RunFile(msgspec.Struct, frozen=True):
     schedule: tuple[Fault, ...]
     monitor: str = ""
     detail: str = ""
-    fingerprint: str = ""
+    fingerprints: dict[str, str] = {}
 
 
 class _Plain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,7 +33,7 @@ class _Plain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     schedule: tuple[Fault, ...]
     monitor: str = ""
     detail: str = ""
-    fingerprint: str = ""
+    fingerprints: dict[str, str] = {}
 
 
 def write(path: Path, run: RunFile) -> None:
@@ -58,6 +58,6 @@ def read(path: Path) -> RunFile:
     return RunFile(**(msgspec.structs.asdict(plain) | {"scenario": scenario}))
 
 
-def tables(protocol: str) -> str:
-    """The fingerprint of a protocol's tables as they are."""
-    return fingerprint(catalogue.machines(protocol))
+def tables(protocol: str) -> dict[str, str]:
+    """The fingerprints of the tables of a protocol, and of those that it rests on, as they are."""
+    return fingerprints([protocol, *registry.protocol(protocol).rests_on])

@@ -21,7 +21,7 @@ from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group_store import GroupStore
 from statemachines.shared_subscriptions.leader_record import SERVING
 from statemachines.shared_subscriptions.registry import Registry
-from statemachines.shared_subscriptions.session import Acknowledged, Deliver
+from statemachines.shared_subscriptions.session import SESSION, Acknowledged, Deliver
 from statemachines.shared_subscriptions.stream_store import StreamStore
 from statemachines.shared_subscriptions.subscription import Subscription
 from statemachines.trace import TraceRow
@@ -211,10 +211,10 @@ class ScheduledConsumer(Consumer):
         if isinstance(event, Deliver):
             self._taken = event
             self._in_hand.append(event)
-            self.world.recorder.tell(now, self.node, party, "session", event)
+            self.world.recorder.tell(now, self.node, party, SESSION.full_name, event)
             self.world.watch.tell(self, party, event, now)
         elif isinstance(event, Acknowledged):
-            self.world.recorder.tell(now, self.node, party, "session", event)
+            self.world.recorder.tell(now, self.node, party, SESSION.full_name, event)
             self.world.watch.tell(self, party, event, now)
 
     def take(self) -> Deliver | None:
@@ -340,7 +340,7 @@ def run_row(schedule: Schedule, replayed: Replayed, variant: str = "") -> Run:
         msgspec.json.encode(facts).decode(),
         "; ".join(f"{name}: {detail}" for name, detail in replayed.broken.items()) or "held",
         msgspec.json.encode({"gapless": version("gapless"), "simpy": version("simpy")}).decode(),
-        tables("shared_subscriptions"),
+        msgspec.json.encode(tables("shared_subscriptions")).decode(),
     )
 
 

@@ -20,16 +20,26 @@ from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.group_store import Claim, Commit, Read
 from statemachines.shared_subscriptions.stream import StreamProgress
 from statemachines_spec import schedule as plan
-from statemachines_spec.actor import Actor, Crash, Envelope, Observer, PassAll, PassLease, Pause, Reaction, Wake
-from statemachines_spec.moves import Kind
-from statemachines_spec.path import Leg, Path
+from statemachines_spec.explorer.actor import (
+    Actor,
+    Crash,
+    Envelope,
+    Observer,
+    PassAll,
+    PassLease,
+    Pause,
+    Reaction,
+    Wake,
+)
+from statemachines_spec.explorer.moves import Kind
+from statemachines_spec.explorer.path import Leg, Path
+from statemachines_spec.explorer.system import System
 from statemachines_spec.schedule import FORMAT, Schedule, Sent, Words, words_of
-from statemachines_spec.subscriptions.consumer import GROUP, Consumer
-from statemachines_spec.subscriptions.leader_host import LeaderHost
-from statemachines_spec.subscriptions.session_consumer import SessionConsumer
-from statemachines_spec.subscriptions.stores import Age, Store
+from statemachines_spec.shared_subscriptions.consumer import GROUP, Consumer
+from statemachines_spec.shared_subscriptions.leader_host import LeaderHost
+from statemachines_spec.shared_subscriptions.session_consumer import SessionConsumer
+from statemachines_spec.shared_subscriptions.stores import Age, Store
 from statemachines_spec.symbolic import Armed, Slot, SymbolicClock, Timed
-from statemachines_spec.system import System
 from statemachines_spec.times import Bound, Contradiction, Moments, moments
 from statemachines_spec.unhurried import unhurried
 

@@ -14,11 +14,11 @@ from msgspec.structs import replace
 
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
-from statemachines_spec.actor import Actor
-from statemachines_spec.subscriptions.consumer import Consumer
-from statemachines_spec.subscriptions.leader_host import LeaderHost
-from statemachines_spec.subscriptions.stores import Store, declared
-from statemachines_spec.system import System
+from statemachines_spec.explorer.actor import Actor
+from statemachines_spec.explorer.system import System
+from statemachines_spec.shared_subscriptions.consumer import Consumer
+from statemachines_spec.shared_subscriptions.leader_host import LeaderHost
+from statemachines_spec.shared_subscriptions.stores import Store, declared
 
 HOUR_MS: Final = 3_600_000
 PING_MS: Final = 60_000

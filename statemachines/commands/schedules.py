@@ -13,9 +13,9 @@ from statemachines.commands.exits import Exit
 
 if TYPE_CHECKING:
     from statemachines_sim.replayed import Replayed
-    from statemachines_spec.path import Path as Run
+    from statemachines_spec.explorer.path import Path as Run
+    from statemachines_spec.explorer.system import System
     from statemachines_spec.schedule import Schedule
-    from statemachines_spec.system import System
 
 LISTED = 10
 """Deviations of each sort that are printed; `--json` has more."""
@@ -54,7 +54,7 @@ def keep(system: System, run: Run, variant: str, schedule_to: Path | None, trace
 def replay(path: Path, variant: str, runtime: bool, trace: Path | None, data: bool, json: bool) -> None:
     """Follow a schedule, and print what came of it."""
     from statemachines_spec import schedule as schedules
-    from statemachines_spec.subscriptions.variants import known
+    from statemachines_spec.shared_subscriptions.variants import known
 
     if variant:
         known(variant)

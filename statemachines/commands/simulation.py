@@ -105,8 +105,10 @@ def replay(
         for fault in run.schedule:
             print(f"  {describe(run.scenario, fault)}")
     tables = runfile.tables(run.scenario.sim.name)
-    if run.fingerprint and run.fingerprint != tables:
-        print(f"note: kept with tables {run.fingerprint}; these are {tables}", file=sys.stderr)
+    if run.fingerprints and run.fingerprints != tables:
+        from statemachines.trace.tables import in_words
+
+        print(f"note: kept with tables {in_words(run.fingerprints)}; these are {in_words(tables)}", file=sys.stderr)
     outcome = run_one(run.scenario, run.seed, run.schedule, trace, data)
     show(outcome, json)
     if not outcome.held:

@@ -7,14 +7,14 @@ from functools import cache
 
 from msgspec.structs import replace
 
-from statemachines_spec.entries import Entries
-from statemachines_spec.explore import explore
-from statemachines_spec.moves import Moves
-from statemachines_spec.network import Network
-from statemachines_spec.path import along
-from statemachines_spec.planted import planted
+from statemachines_spec.bug import planted
+from statemachines_spec.explorer.entries import Entries
+from statemachines_spec.explorer.explore import explore
+from statemachines_spec.explorer.moves import Moves
+from statemachines_spec.explorer.network import Network
+from statemachines_spec.explorer.path import along
 from statemachines_spec.scheduling import schedule_of
-from statemachines_spec.subscriptions.systems import SYSTEMS, Setting, build, system
+from statemachines_spec.shared_subscriptions.systems import SYSTEMS, Setting, build, system
 
 NETWORKS = ("late-copies", "without-copies", "reordering")
 """In each of them the source's rules let two consumers hold one stream."""

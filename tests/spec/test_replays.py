@@ -16,7 +16,7 @@ from statemachines_sim.live import run_live
 from statemachines_sim.scheduled import simulate
 from statemachines_spec import schedule as schedules
 from statemachines_spec.scheduling import Unschedulable, schedule_of
-from statemachines_spec.subscriptions.systems import SYSTEMS, system
+from statemachines_spec.shared_subscriptions.systems import SYSTEMS, system
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "stale-grant.schedule.json"
 SETTLED = "settled"

@@ -15,7 +15,7 @@ from statemachines.kernel import ConfigurationError
 from statemachines.shared_subscriptions.borrower import LeaseEnd
 from statemachines_spec import schedule as schedules
 from statemachines_spec.scheduling import Unschedulable, schedule_of
-from statemachines_spec.subscriptions.systems import system
+from statemachines_spec.shared_subscriptions.systems import system
 from statemachines_spec.times import Bound, Contradiction, moments
 
 # -- as data --------------------------------------------------------------------------------------------------------
