@@ -321,7 +321,7 @@ class LiveStage:
     def _publish(self) -> None:
         """Every topic has its messages before anything else happens; a publisher's log says so."""
         stores = self._open_stores(self._directory)
-        life = begin_life("publisher-1", self._directory, self._trace, None)
+        life = begin_life("publisher-1", self._directory, self._trace, None, "shared_subscriptions")
         for topic in self._schedule.topics:
             payloads = [b"%d" % number for number in range(self._schedule.messages)]
             appended = self._loop.run_until_complete(stores.streams.append(topic, payloads))

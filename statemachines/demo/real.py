@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from statemachines.commands.node import read_configuration
 from statemachines.demo import account, lines
 from statemachines.drivers.lives import node_number
+from statemachines.drivers.shared_subscriptions.node_commands import read_configuration
 from statemachines.testing.process_harness import ProcessHarness, free_port
 from statemachines.trace import fault_row, fingerprint
 from statemachines.trace.log import FORMAT, Head, TraceLog
