@@ -224,7 +224,7 @@ class GroupStage(AsyncioStage):
     def _publish(self) -> None:
         """Every topic has its messages before anything else happens; a publisher's log says so."""
         stores, loop = self._open_stores(self._directory), self.store_loop
-        life = begin_life("publisher-1", self._directory, self._trace, None)
+        life = begin_life("publisher-1", self._directory, self._trace, None, "shared_subscriptions")
         for topic in self.own.topics:
             payloads = [b"%d" % number for number in range(self.own.messages)]
             appended = loop.run_until_complete(stores.streams.append(topic, payloads))

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from statemachines.commands.node import Config, Start, read_configuration
+from statemachines.drivers.shared_subscriptions.node_commands import Config, Start, read_configuration
 
 app = typer.Typer(no_args_is_help=True, help="Declare a group of consumers, or destroy it.")
 
