@@ -53,12 +53,12 @@ def bytes_per_step(size: Size) -> float:
 
     with tempfile.TemporaryDirectory(prefix="gapless-bench-") as directory:
         campaign(named("storm"), size.pick(range(20), range(1)), out=Path(directory), processes=1)
-        size = steps = 0
+        room = steps = 0
         for path in Path(directory).glob("trace-*.parquet"):
-            size += path.stat().st_size
+            room += path.stat().st_size
             kinds = {str(one["values"]): one["counts"] for one in _counted(pq, pc, path)}
             steps += kinds["step"] + kinds["timer"]
-    return size / steps
+    return room / steps
 
 
 def _counted(pq, pc, path: Path) -> list[dict[str, int]]:  # type: ignore[no-untyped-def]
