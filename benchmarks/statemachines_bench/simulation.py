@@ -11,7 +11,7 @@ from typing import Any
 
 from statemachines_bench.measure import ns_per_event
 from statemachines_bench.rally import PLAYER, Ball, PlayerRecord
-from statemachines_bench.row import Pair, Ratio, Row
+from statemachines_bench.row import Pair, Ratio, Row, Size
 
 MESSAGES = 100_000
 UNDER_WAY = 1_000
@@ -19,13 +19,13 @@ DELAY_NS = (1_000_000, 5_000_000)
 SEEDS = range(6)
 
 
-def bare() -> float:
+def bare(messages: int) -> float:
     """Nanoseconds a callback of plain SimPy: `timeout(d).callbacks.append(f)`, each followed by the next."""
     import simpy
 
     env = simpy.Environment()
     delays = draw_delays()
-    left = MESSAGES
+    left = messages
 
     def arrived(event: object) -> None:
         nonlocal left
@@ -35,7 +35,7 @@ def bare() -> float:
 
     for delay in delays[:UNDER_WAY]:
         env.timeout(delay).callbacks.append(arrived)
-    return ns_per_event(lambda: run_until(env, lambda: left <= 0), MESSAGES)
+    return ns_per_event(lambda: run_until(env, lambda: left <= 0), messages)
 
 
 def draw_delays() -> list[int]:
@@ -66,15 +66,15 @@ class Court:
         world.run(until_ns=1)
         self.env, self.network = world.env, world.network
 
-    def play(self) -> float:
+    def play(self, messages: int) -> float:
         """Nanoseconds a message."""
         for number in range(UNDER_WAY):
             self.network.send("east", "east~1", "west~1", Ball("east~1", "west~1", number), 0)
         network = self.network
-        return ns_per_event(lambda: run_until(self.env, lambda: network.sent >= MESSAGES), MESSAGES)
+        return ns_per_event(lambda: run_until(self.env, lambda: network.sent >= messages), messages)
 
 
-def naive() -> float:
+def naive(messages: int) -> float:
     """Nanoseconds a message, as one would write it first: a `transitions` trigger, a process and a `Store` a message,
     a dict a row."""
     import simpy
@@ -83,7 +83,7 @@ def naive() -> float:
     env = simpy.Environment()
     delays = draw_delays()
     rows: list[dict[str, Any]] = []
-    count = MESSAGES // 10
+    count = messages // 10
 
     class Model:
         hits = 0
@@ -115,12 +115,12 @@ def naive() -> float:
     return ns_per_event(lambda: env.run(until=player_process), count)
 
 
-def whole_runs(monitors: bool) -> float:
+def whole_runs(seeds: range, monitors: bool) -> float:
     """Nanoseconds a packet of whole stormy runs: borrowers, leader, stores, applications, everything."""
     from statemachines_sim.scenario import named
     from statemachines_sim.world import World
 
-    worlds = [World(named("storm"), seed, monitors=monitors) for seed in SEEDS]
+    worlds = [World(named("storm"), seed, monitors=monitors) for seed in seeds]
 
     def run() -> None:
         for world in worlds:
@@ -130,13 +130,33 @@ def whole_runs(monitors: bool) -> float:
     return spent / sum(world.network.sent for world in worlds)
 
 
+def prepare_message(size: Size) -> Pair:
+    messages = messages_of(size)
+    return Pair(lambda: Court().play(messages), lambda: bare(messages))
+
+
+def prepare_naive(size: Size) -> Pair:
+    messages = messages_of(size)
+    return Pair(lambda: Court().play(messages), lambda: naive(messages))
+
+
+def prepare_monitored(size: Size) -> Pair:
+    seeds = size.pick(SEEDS, range(1))
+    return Pair(lambda: whole_runs(seeds, True), lambda: whole_runs(seeds, False))
+
+
+def messages_of(size: Size) -> int:
+    """How many are sent; more than are under way at any time."""
+    return size.pick(MESSAGES, 2 * UNDER_WAY)
+
+
 ROWS = (
     Row(
         name="sim-message",
         about="a message: send, network with faults, deliver, step, three trace rows; against one bare SimPy callback",
         unit="ns / message",
         baseline_name="SimPy timeout + callback",
-        prepare=lambda: Pair(lambda: Court().play(), bare),
+        prepare=prepare_message,
         ratio=Ratio.OURS_OVER_BASELINE,
         at_most=4,
         aim="3",
@@ -146,7 +166,7 @@ ROWS = (
         about="whole stormy runs with every monitor and invariant on, against the same runs without",
         unit="ns / packet",
         baseline_name="monitors off",
-        prepare=lambda: Pair(lambda: whole_runs(True), lambda: whole_runs(False)),
+        prepare=prepare_monitored,
         ratio=Ratio.OURS_OVER_BASELINE,
         at_most=2,
     ),
@@ -155,7 +175,7 @@ ROWS = (
         about="the same message as one would write it first: transitions trigger, process and Store, dict rows",
         unit="ns / message",
         baseline_name="transitions + process + Store",
-        prepare=lambda: Pair(lambda: Court().play(), naive),
+        prepare=prepare_naive,
         ratio=Ratio.BASELINE_OVER_OURS,
     ),
 )

@@ -145,7 +145,7 @@ class Network:
         msg = self._counts[node]
         self._counts[node] = msg + 1
         self.sent += 1
-        self._rows.append(self._makers[type(message)](now_ns, node, "", party, "send", to, msg, message))
+        self._keep(("send", now_ns, node, party, to, msg, message))
         dests = (node_of(to),) if self._route is None else self._route(to)
         rule = next((rule for rule in self._rules if rule.applies(party, to, message)), None)
         for dest in dests:
