@@ -22,8 +22,8 @@ PREFIX = 20_000
 
 def rate(name: str, size: str, engine: str) -> float:
     """States a second of processor time, from empty tables to the last state."""
-    from statemachines_spec.explore import COMPLETE, explore
-    from statemachines_spec.subscriptions.systems import system
+    from statemachines_spec.explorer.explore import COMPLETE, explore
+    from statemachines_spec.shared_subscriptions.systems import system
 
     result = explore(system(name, size), engine=engine, hashing=False)
     assert result.ended == COMPLETE
@@ -35,8 +35,8 @@ def rate(name: str, size: str, engine: str) -> float:
 
 def plainest(name: str, size: str) -> float:
     """States a second of the plainest search, on a prefix."""
-    from statemachines_spec.direct import search
-    from statemachines_spec.subscriptions.systems import system
+    from statemachines_spec.explorer.direct import search
+    from statemachines_spec.shared_subscriptions.systems import system
 
     counts = search(system(name, size), PREFIX)
     return counts.states / counts.seconds
@@ -52,10 +52,10 @@ def prepare_plain() -> Pair:
 
 
 def prepare_spin() -> Pair:
-    from statemachines_spec.entries import Entries
-    from statemachines_spec.explore import explore
-    from statemachines_spec.promela import judge
-    from statemachines_spec.subscriptions.systems import system
+    from statemachines_spec.explorer.entries import Entries
+    from statemachines_spec.explorer.explore import explore
+    from statemachines_spec.explorer.promela import judge
+    from statemachines_spec.shared_subscriptions.systems import system
 
     entries = Entries(system(*SPIN))
     states = explore(entries.system, entries=entries, engine="compiled", hashing=False).states

@@ -111,9 +111,9 @@ async def halves(one: Seen, other: Seen) -> set[str]:
 
 async def failover_s(directory: Path) -> float:
     """Seconds from SIGKILL until the other one has got something of each stream that the dead one had."""
-    from statemachines.drivers import SharedSubscription
-    from statemachines.drivers.lead import LeaderNode
-    from statemachines.drivers.publish import Publisher
+    from statemachines.drivers.shared_subscriptions import SharedSubscription
+    from statemachines.drivers.shared_subscriptions.lead import LeaderNode
+    from statemachines.drivers.shared_subscriptions.publish import Publisher
 
     store, times = directory / "messages.db", configuration()
     given = {name: getattr(times, name) for name in times.__struct_fields__ if name.endswith("_ms")}
@@ -206,9 +206,9 @@ async def leave_ms(directory: Path) -> float:
     Both speak with the leader through the relay; nothing is unfinished when one leaves, and a message is put into each
     of its streams right then.
     """
-    from statemachines.drivers import SharedSubscription
-    from statemachines.drivers.lead import LeaderNode
-    from statemachines.drivers.publish import Publisher
+    from statemachines.drivers.shared_subscriptions import SharedSubscription
+    from statemachines.drivers.shared_subscriptions.lead import LeaderNode
+    from statemachines.drivers.shared_subscriptions.publish import Publisher
 
     store, times = directory / "messages.db", configuration()
     leaver, stayer = Seen(), Seen()

@@ -25,7 +25,7 @@ CPU_S_MAX: Final = 20.0
 
 def driven() -> float:
     """Nanoseconds a move of whole groups, draws, monitors and the liveness phase included."""
-    from statemachines.testing.group import GroupTest, run_group
+    from statemachines.testing.shared_subscriptions.group import GroupTest, run_group
 
     before = GroupTest.moves
     spent = ns_per_event(lambda: run_group(EXAMPLES), 1)
@@ -34,7 +34,7 @@ def driven() -> float:
 
 def untroubled() -> float:
     """Nanoseconds a move of one group that nobody disturbs."""
-    from statemachines.testing.system import System
+    from statemachines.testing.shared_subscriptions.system import System
 
     system = System()
     for number in (1, 2, 3):
@@ -47,7 +47,7 @@ def untroubled() -> float:
 def seconds_to_find(method: str) -> float:
     """Mean processor time until the first violation, over `BUGS`; at most `CPU_S_MAX` for each."""
     from statemachines.testing.finding import find
-    from statemachines_spec.planted import bug_named
+    from statemachines_spec.bug import bug_named
 
     return mean(find(bug_named(name), method, cpu_s=CPU_S_MAX).cpu_s for name in BUGS)
 

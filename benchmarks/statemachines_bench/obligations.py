@@ -15,9 +15,9 @@ LARGE = ("unsubscribe", "ci")
 
 
 def prepare_search() -> Pair:
-    from statemachines_spec.liveness import graph_of, worst_parts
-    from statemachines_spec.property import Eventually, View
-    from statemachines_spec.subscriptions.systems import system
+    from statemachines_spec.explorer.property import Eventually, View
+    from statemachines_spec.liveness.judge import graph_of, worst_parts
+    from statemachines_spec.shared_subscriptions.systems import system
 
     graph = graph_of(system(*MEDIUM), engine="compiled")
     always = Eventually("always", "", (View("leader-1", 1, lambda local: 0),), lambda value: True)
@@ -75,8 +75,8 @@ def _tally(digraph: Any, links: list[list[tuple[int, int]]]) -> list[int]:
 
 
 def prepare_large() -> Pair:
-    from statemachines_spec.liveness import graph_of, judged
-    from statemachines_spec.subscriptions.systems import obligations_of, system
+    from statemachines_spec.liveness.judge import graph_of, judged
+    from statemachines_spec.shared_subscriptions.systems import obligations_of, system
 
     made = system(*LARGE)
     explored: list[float] = []

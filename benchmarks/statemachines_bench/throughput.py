@@ -87,7 +87,7 @@ def consumers(*arguments: str) -> Iterator[list[subprocess.Popen[str]]]:
 
 def fill(path: Path, messages: int, streams: int) -> None:
     """Put messages into a stream store, as many into each stream."""
-    from statemachines.drivers.sqlite import SqliteStreamStore
+    from statemachines.drivers.shared_subscriptions.sqlite import SqliteStreamStore
 
     async def work() -> None:
         store = SqliteStreamStore(path)
@@ -128,7 +128,7 @@ def run_ours(filled: Path) -> float:
 
 def check_committed(store: Path, wanted: int = MESSAGES) -> None:
     """The leader has it all, and keeps it: what the consumers acknowledged is committed soon after."""
-    from statemachines.drivers.sqlite import SqliteGroupStore
+    from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore
     from statemachines.shared_subscriptions.group_store import Scan, Scanned
 
     async def committed() -> int:

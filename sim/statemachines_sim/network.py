@@ -66,8 +66,7 @@ class Network:
     def __init__(self, env: Clock, net: Net, seed: int, recorder: Recorder, processes: dict[str, Process]) -> None:
         self._env = env
         self._recorder = recorder
-        self._rows = recorder.rows
-        self._makers = recorder.makers
+        self._keep = recorder.note
         self._processes = processes
         self._callbacks: list[Callable[[Any], None]] = [self._arrive]
         self._spent: list[Arrival] = []
@@ -102,7 +101,7 @@ class Network:
         msg = self._counts[node]
         self._counts[node] = msg + 1
         self.sent += 1
-        self._rows.append(self._makers[type(message)](now_ns, node, "", party, "send", to, msg, message))
+        self._keep(("send", now_ns, node, party, to, msg, message))
         dest = self._nodes.get(to)
         if dest is None:
             dest = self._nodes[to] = node_of(to)

@@ -37,8 +37,7 @@ class Process(ABC):
         self.clock: LocalClock | None = None
         self._env = world.env
         self._recorder = world.recorder
-        self._rows = world.recorder.rows
-        self._makers = world.recorder.makers
+        self._keep = world.recorder.note
         self._network = world.network
         self._waiting: list[Callable[[], None]] | None = None
         self._wake_at: int | None = None
@@ -74,7 +73,7 @@ class Process(ABC):
         _, sender, to, message, msg = packet
         recorder = self._recorder
         now_ns = self._env.now
-        self._rows.append(self._makers[type(message)](now_ns, self.node, "", to, "deliver", sender, msg, message))
+        self._keep(("deliver", now_ns, self.node, to, sender, msg, message))
         recorder.msg = msg
         clock = self.clock
         out = self.handle(sender, to, message, now_ns if clock is None else clock.local(now_ns))

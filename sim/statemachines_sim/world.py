@@ -351,7 +351,7 @@ class World:
             self.network.dropped,
             dict(sorted(self.nemesis.done.items())),
             self.env.now,
-            len(self.recorder.rows),
+            self.recorder.count,
             dict(sorted(monitors.judge.noted.items())),
         )
 

@@ -22,7 +22,7 @@ def declare(subscription: Subscription, store: Store, start: Start = "now", conf
 
     To subscribe declares a group as well, from now on; a group that is declared already is left as it is.
     """
-    from statemachines.drivers.groups import declare as declare_group
+    from statemachines.drivers.shared_subscriptions.groups import declare as declare_group
 
     told = asyncio.run(declare_group(subscription, store=store, start=start, configuration=read_configuration(config)))
     begins = "the beginning" if told.start_ns == 0 else f"{told.start_ns} ns of store time"
@@ -36,7 +36,7 @@ def destroy(subscription: Subscription, store: Store, config: Config = None) -> 
     Returns when nothing is delivered any more: when its leader has noticed (within claim_heartbeat), or lost its claim,
     and the last lease has ended.
     """
-    from statemachines.drivers.groups import destroy as destroy_group
+    from statemachines.drivers.shared_subscriptions.groups import destroy as destroy_group
 
     told = asyncio.run(destroy_group(subscription, store=store, configuration=read_configuration(config)))
     print(f"{subscription}: {'destroyed' if told.found else 'there is no such group'}")

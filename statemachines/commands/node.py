@@ -17,8 +17,8 @@ import typer
 from statemachines.kernel import ConfigurationError
 
 if TYPE_CHECKING:
-    from statemachines.demo.account import ConsumerFile
-    from statemachines.drivers.subscribe import Delivered
+    from statemachines.demo.shared_subscriptions.account import ConsumerFile
+    from statemachines.drivers.shared_subscriptions.subscribe import Delivered
 
 SECRET_VARIABLE = "GAPLESS_SECRET"
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -97,7 +97,7 @@ def leader(
     Prints `listening on HOST:PORT`, and stops in good order on SIGTERM or SIGINT.  Without a secret or TLS whoever
     reaches the port may take part.
     """
-    from statemachines.drivers.lead import LeaderNode
+    from statemachines.drivers.shared_subscriptions.lead import LeaderNode
     from statemachines.drivers.tcp import parse_address
 
     configuration = read_configuration(config)
@@ -153,8 +153,8 @@ def consumer(
 
     Leaves in good order on SIGTERM or SIGINT; killed, it loses nothing: others get what it had not acknowledged.
     """
-    from statemachines.demo.account import ConsumerFile
-    from statemachines.drivers.subscribe import SharedSubscription
+    from statemachines.demo.shared_subscriptions.account import ConsumerFile
+    from statemachines.drivers.shared_subscriptions.subscribe import SharedSubscription
 
     configuration = read_configuration(config)
     credentials = read_credentials(secret_file, tls_cert, tls_key, tls_ca)
@@ -196,8 +196,8 @@ def publisher(
     number: Number = None,
 ) -> None:
     """Publish a text file or folder: each file a topic, each line a message; ends when all are stored."""
-    from statemachines.demo import lines
-    from statemachines.drivers.publish import Publisher
+    from statemachines.demo.shared_subscriptions import lines
+    from statemachines.drivers.shared_subscriptions.publish import Publisher
 
     topics = lines.read(path)
 

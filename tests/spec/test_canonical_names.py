@@ -6,16 +6,16 @@ import msgspec
 import pytest
 
 from statemachines.kernel import Event, Fifo, Message
-from statemachines_spec.actor import Actor, Envelope, Reaction
-from statemachines_spec.direct import search
-from statemachines_spec.entries import Entries, Nondeterministic, encoded
-from statemachines_spec.explore import explore
-from statemachines_spec.moves import Moves
-from statemachines_spec.naming import by_first_use, rebased
-from statemachines_spec.network import Network
-from statemachines_spec.subscriptions.leader_host import LeaderHost
-from statemachines_spec.subscriptions.systems import system
-from statemachines_spec.system import System
+from statemachines_spec.explorer.actor import Actor, Envelope, Reaction
+from statemachines_spec.explorer.direct import search
+from statemachines_spec.explorer.entries import Entries, Nondeterministic, encoded
+from statemachines_spec.explorer.explore import explore
+from statemachines_spec.explorer.moves import Moves
+from statemachines_spec.explorer.naming import by_first_use, rebased
+from statemachines_spec.explorer.network import Network
+from statemachines_spec.explorer.system import System
+from statemachines_spec.shared_subscriptions.leader_host import LeaderHost
+from statemachines_spec.shared_subscriptions.systems import system
 
 PLAIN = {"engine": "plain"}
 

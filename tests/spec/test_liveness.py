@@ -12,12 +12,12 @@ from toy_system import toy
 from statemachines.kernel import ConfigurationError, Row
 from statemachines.shared_subscriptions.assignment import ResendTimer
 from statemachines.shared_subscriptions.leader import LEADER
-from statemachines_spec.graph import TooLarge
-from statemachines_spec.liveness import graph_of, judged, live
-from statemachines_spec.property import Eventually, View
-from statemachines_spec.subscriptions.leader_host import LeaderHost
-from statemachines_spec.subscriptions.systems import Setting, build, obligations_of, system
-from statemachines_spec.variant import substituted
+from statemachines_spec.explorer.property import Eventually, View
+from statemachines_spec.explorer.variant import substituted
+from statemachines_spec.liveness.fair_graph import TooLarge
+from statemachines_spec.liveness.judge import graph_of, judged, live
+from statemachines_spec.shared_subscriptions.leader_host import LeaderHost
+from statemachines_spec.shared_subscriptions.systems import Setting, build, obligations_of, system
 
 
 def silent_until(number):
@@ -50,7 +50,7 @@ def test_going_round_for_ever_is_found():
     """The talker talks on; the listener takes 10 to 30 again and again and never 99."""
     from toy_system import Talker
 
-    from statemachines_spec.actor import Reaction
+    from statemachines_spec.explorer.actor import Reaction
 
     class Chattering(Talker):
         def react(self, local, envelope, watch=None):
@@ -130,8 +130,8 @@ def test_without_numba_the_same_is_found():
     program = """if True:
         import sys
         sys.modules["numba"] = None
-        from statemachines_spec.liveness import graph_of, judged
-        from statemachines_spec.subscriptions.systems import obligations_of, system
+        from statemachines_spec.liveness.judge import graph_of, judged
+        from statemachines_spec.shared_subscriptions.systems import obligations_of, system
         one = system("revoke-timeout", "small")
         graph = graph_of(one)
         print(graph.name, graph.count, *(judged(graph, each).open_states for each in obligations_of(one)))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from impure_system import forgetting, iterating
 
-from statemachines_spec.entries import Entries, Nondeterministic
-from statemachines_spec.explore import explore
-from statemachines_spec.purity import recheck
-from statemachines_spec.subscriptions.systems import system
+from statemachines_spec.explorer.entries import Entries, Nondeterministic
+from statemachines_spec.explorer.explore import explore
+from statemachines_spec.explorer.purity import recheck
+from statemachines_spec.shared_subscriptions.systems import system
 
 
 def test_a_step_that_counts_its_calls_is_refused():

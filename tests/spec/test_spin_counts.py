@@ -6,10 +6,10 @@ import pytest
 from toy_system import backwards, quiet_before_note, toy
 
 from statemachines.kernel import GaplessError
-from statemachines_spec import promela
-from statemachines_spec.entries import Entries
-from statemachines_spec.explore import explore
-from statemachines_spec.subscriptions.systems import system
+from statemachines_spec.explorer import promela
+from statemachines_spec.explorer.entries import Entries
+from statemachines_spec.explorer.explore import explore
+from statemachines_spec.shared_subscriptions.systems import system
 
 SYSTEMS = {
     "revoke-timeout": lambda: system("revoke-timeout", "small"),
