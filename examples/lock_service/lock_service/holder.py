@@ -17,7 +17,6 @@ from statemachines.kernel import (
     Fsm,
     Ignore,
     Invariant,
-    Refuse,
     Row,
     Send,
     SetTimer,
@@ -84,7 +83,8 @@ class Written(Event, frozen=True, gc=False):
 
 
 class HolderRecord(msgspec.Struct, frozen=True, gc=False):
-    """`n` numbers the attempts, the last of which was sent at `sent_ns`; `writes` those to the vault."""
+    """`n` numbers the attempts, the last of which was sent at `sent_ns`; the lease counts from attempt `lease_n`;
+    `writes` numbers those to the vault."""
 
     id: str
     server: str
@@ -92,6 +92,7 @@ class HolderRecord(msgspec.Struct, frozen=True, gc=False):
     status: HolderStatus = IDLE
     n: int = 0
     sent_ns: int = 0
+    lease_n: int = 0
     token: int = 0
     writes: int = 0
 
@@ -103,6 +104,7 @@ def rows() -> tuple[Row | Ignore, ...]:
         #   on          from      to       do        when          clause
         Row(Want,       IDLE,     ASKING,  acquire,  None,         "LK-20"),
         Row(RetryTimer, ASKING,   STAY,    acquire,  None,         "LK-20"),
+        Row(LeaseEnd,   ASKING,   STAY,    acquire,  None,         "LK-20"),
         Row(Granted,    ASKING,   HOLDING, lock,     is_answer,    "LK-21"),
         Row(Drop,       ASKING,   IDLE,    None,     None,         "LK-24"),
         Row(RenewTimer, HOLDING,  STAY,    renew,    None,         "LK-22"),
@@ -120,15 +122,16 @@ def rows() -> tuple[Row | Ignore, ...]:
         Ignore((Denied,),                     tuple(HolderStatus),   "LK-28"),
         Ignore((Wrote, VaultFailed, Fenced),  tuple(HolderStatus),   "LK-28"),
         Ignore((RetryTimer,),                 (IDLE, HOLDING),       "LK-29"),
-        Ignore((RenewTimer, LeaseEnd),        (IDLE, ASKING),        "LK-29"),
-        Refuse((Put,),                        (IDLE, ASKING),        "LK-25"),
+        Ignore((RenewTimer,),                 (IDLE, ASKING),        "LK-29"),
+        Ignore((LeaseEnd,),                   IDLE,                  "LK-29"),
+        Ignore((Put,),                        (IDLE, ASKING),        "LK-25"),
     )
 
 
 TIMERS = (
     Timer("retry", RetryTimer, (ASKING,),  lambda record: record.times.retry_ms * 1_000_000),
     Timer("renew", RenewTimer, (HOLDING,), lambda record: record.times.renew_ms * 1_000_000),
-    Timer("lease", LeaseEnd,   (HOLDING,), lambda record: 0, on_entry=False),
+    Timer("lease", LeaseEnd,   (ASKING, HOLDING), lambda record: 0, on_entry=False),
 )
 # fmt: on
 
@@ -147,14 +150,14 @@ def is_mine(record: HolderRecord, event: Fenced) -> bool:
 # -- actions --------------------------------------------------------------------------------------------------------
 
 
-def acquire(record: HolderRecord, event: Want | RetryTimer, now_ns: int) -> tuple[HolderRecord, Effects]:
-    record = replace(record, n=record.n + 1, sent_ns=now_ns)
+def acquire(record: HolderRecord, event: Want | RetryTimer | LeaseEnd, now_ns: int) -> tuple[HolderRecord, Effects]:
+    record = replace(record, n=record.n + 1, lease_n=record.n + 1, sent_ns=now_ns)
     again = SetTimer("retry", now_ns + record.times.retry_ms * 1_000_000)
-    return record, (again, Send(record.server, Acquire(record.id, record.n)))
+    return record, (again, _lease(record), Send(record.server, Acquire(record.id, record.n)))
 
 
 def lock(record: HolderRecord, event: Granted, now_ns: int) -> tuple[HolderRecord, Effects]:
-    return replace(record, token=event.token), (_lease(record), Tell(Locked(event.token)))
+    return replace(record, token=event.token), (Tell(Locked(event.token)),)
 
 
 def renew(record: HolderRecord, event: RenewTimer, now_ns: int) -> tuple[HolderRecord, Effects]:
@@ -164,7 +167,7 @@ def renew(record: HolderRecord, event: RenewTimer, now_ns: int) -> tuple[HolderR
 
 
 def extend(record: HolderRecord, event: Granted, now_ns: int) -> tuple[HolderRecord, Effects]:
-    return record, (_lease(record),)
+    return replace(record, lease_n=record.n), (_lease(record),)
 
 
 def lose(record: HolderRecord, event: Event, now_ns: int) -> tuple[HolderRecord, Effects]:
@@ -172,7 +175,7 @@ def lose(record: HolderRecord, event: Event, now_ns: int) -> tuple[HolderRecord,
 
 
 def release(record: HolderRecord, event: Drop, now_ns: int) -> tuple[HolderRecord, Effects]:
-    let_go = Send(record.server, Release(record.id, record.token))
+    let_go = Send(record.server, Release(record.id, record.n, record.token))
     return replace(record, token=0), (let_go, Tell(Lost(record.token)))
 
 
@@ -186,7 +189,8 @@ def tell(record: HolderRecord, event: Wrote, now_ns: int) -> tuple[HolderRecord,
 
 
 def _lease(record: HolderRecord) -> SetTimer:
-    """It counts from when the attempt was sent: the server counts from later (LK-21)."""
+    """It counts from when the attempt was sent, and is armed at once: an answer that comes after its end is no answer;
+    the server counts from later (LK-21)."""
     return SetTimer("lease", record.sent_ns + record.times.lease_ns)
 
 

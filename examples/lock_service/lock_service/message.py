@@ -21,9 +21,10 @@ class Renew(Message, frozen=True, gc=False):
 
 
 class Release(Message, frozen=True, gc=False):
-    """`holder` does not need it any more."""
+    """`holder` does not need it any more; `n` is its last attempt."""
 
     holder: str
+    n: int
     token: int
 
 

@@ -53,8 +53,8 @@ class OverTimer(TimerFired, frozen=True, gc=False):
 
 
 class ServerRecord(msgspec.Struct, frozen=True, gc=False):
-    """`token` is the highest one given out or being kept; `holder` has the lock, or is to have it, by its attempt `n`;
-    `asked` numbers the requests to the journal."""
+    """`token` is the highest one given out or being kept; `holder` has the lock, or is to have it, and attempt `n` is
+    its last that is known; `asked` numbers the requests to the journal."""
 
     id: str
     times: Times = Times()
@@ -83,7 +83,7 @@ def rows() -> tuple[Row | Ignore, ...]:
         Row(Renew,         HELD,     STAY,     grant_more, is_current,  "LK-05"),
         Row(Renew,         HELD,     STAY,     deny,      None,         "LK-06"),
         Row(Renew,         FREE,     STAY,     deny,      None,         "LK-06"),
-        Row(Release,       HELD,     FREE,     let_go,    is_current,   "LK-07"),
+        Row(Release,       HELD,     FREE,     let_go,    is_last_word, "LK-07"),
         Row(OverTimer,     HELD,     FREE,     let_go,    None,         "LK-04"),
 
         Ignore((Acquire, Renew, Release), (STARTING, WAITING, SAVING),  "LK-08"),
@@ -121,6 +121,11 @@ def is_current(record: ServerRecord, event: Renew | Release) -> bool:
     return (event.holder, event.token) == (record.holder, record.token)
 
 
+def is_last_word(record: ServerRecord, event: Release) -> bool:
+    """A copy of an earlier release, come late, must not free a lock that was taken again under the same token."""
+    return is_current(record, event) and event.n >= record.n
+
+
 # -- actions --------------------------------------------------------------------------------------------------------
 
 
@@ -149,7 +154,7 @@ def grant(record: ServerRecord, event: Saved, now_ns: int) -> tuple[ServerRecord
 
 def grant_more(record: ServerRecord, event: Acquire | Renew, now_ns: int) -> tuple[ServerRecord, Effects]:
     over = SetTimer("over", now_ns + record.times.surely_over_ns)
-    return replace(record, n=event.n), (over, Send(record.holder, Granted(event.n, record.token)))
+    return replace(record, n=max(record.n, event.n)), (over, Send(record.holder, Granted(event.n, record.token)))
 
 
 def deny(record: ServerRecord, event: Acquire | Renew, now_ns: int) -> tuple[ServerRecord, Effects]:
