@@ -34,7 +34,7 @@ def demo(
     more over PostgreSQL.  Exit code 0 only if every verdict held; without --input it reads its own source, repeated up
     to some 20 000 lines.
     """
-    from statemachines.demo import show
+    from statemachines.demo.shared_subscriptions import show
 
     def say(text: str) -> None:
         print(text, file=sys.stderr if json else sys.stdout, flush=True)

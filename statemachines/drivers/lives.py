@@ -9,9 +9,8 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from statemachines import catalogue
 from statemachines.kernel import ConfigurationError, incarnation
-from statemachines.trace import fingerprint
+from statemachines.trace import fingerprints
 from statemachines.trace.log import FORMAT, Head, TraceLog
 
 
@@ -65,5 +64,5 @@ def begin_life(node: str, state: Path, trace: Path | None, number: int | None, p
     return Life(
         name,
         number,
-        TraceLog(trace, Head(FORMAT, node, name, number, fingerprint(catalogue.machines(protocol)), {})),
+        TraceLog(trace, Head(FORMAT, node, name, number, fingerprints([protocol]), {})),
     )

@@ -226,7 +226,7 @@ class Runtime:
             self._rows.append(event_row(at_ns, self.node, party, "ask", effect.request, peer=effect.service))
         elif isinstance(effect, Tell):
             node = self._host.nodes.get(party)
-            machine = "" if node is None else node.fsm.name
+            machine = "" if node is None else node.fsm.full_name
             self._rows.append(event_row(at_ns, self.node, party, "tell", effect.event, machine=machine))
 
     def _note_message(self, kind: str, now_ns: int, party: str, message: Message, peer: str, msg: int) -> None:

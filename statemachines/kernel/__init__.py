@@ -24,6 +24,7 @@ from statemachines.kernel.event import Call as Call
 from statemachines.kernel.event import Event as Event
 from statemachines.kernel.event import Message as Message
 from statemachines.kernel.event import TimerFired as TimerFired
+from statemachines.kernel.event import TraceColumns as TraceColumns
 from statemachines.kernel.event import name_of as name_of
 from statemachines.kernel.fsm import Fsm as Fsm
 from statemachines.kernel.fsm import Invariant as Invariant

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import Call, Event, Fifo, Map, Status, TimerFired
+from statemachines.kernel import Call, Event, Fifo, Map, Status, TimerFired, TraceColumns
 from statemachines.shared_subscriptions.configuration import MS
 from statemachines.shared_subscriptions.stream import Finish, Install, Uninstall
 
@@ -38,6 +40,8 @@ class Take(Call, frozen=True, gc=False):
 class Ack(Call, frozen=True, gc=False):
     """From the application: messages `first`..`last` of this owner and grant are dealt with."""
 
+    columns: ClassVar = TraceColumns(key="stream")
+
     owner: str
     stream: str
     grant: int
@@ -47,6 +51,8 @@ class Ack(Call, frozen=True, gc=False):
 
 class Deliver(Event, frozen=True, gc=False):
     """To the application: messages `first`..`last`, read for `owner` (grant 0: a private subscription)."""
+
+    columns: ClassVar = TraceColumns(key="stream")
 
     owner: str
     stream: str
@@ -69,6 +75,8 @@ class Kept(msgspec.Struct, frozen=True, gc=False):
 class Acknowledged(Event, frozen=True, gc=False):
     """To whoever keeps account: `first`..`last` are acknowledged under the grant that delivered them."""
 
+    columns: ClassVar = TraceColumns(key="stream")
+
     owner: str
     stream: str
     grant: int
@@ -78,6 +86,8 @@ class Acknowledged(Event, frozen=True, gc=False):
 
 class Progressed(Event, frozen=True, gc=False):
     """To the owner: all below `progress` is acknowledged; `finished`: and nothing more will come."""
+
+    columns: ClassVar = TraceColumns(key="stream", first="progress")
 
     owner: str
     stream: str

@@ -41,7 +41,7 @@ from statemachines.testing.closed_run import (
     told,
 )
 from statemachines.testing.entry_count import EntryCount
-from statemachines_spec.system import System
+from statemachines_spec.explorer.system import System
 
 NUMBER = st.integers(0, 63)
 FATES = st.dictionaries(

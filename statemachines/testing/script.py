@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from statemachines.kernel import GaplessError
-from statemachines.testing.finish import finish
-from statemachines.testing.system import System
+from statemachines.testing.shared_subscriptions.finish import finish
+from statemachines.testing.shared_subscriptions.system import System
 from statemachines_sim.shrink import leave_out
 
 REPLAYS_MAX = 600

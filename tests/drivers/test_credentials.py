@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
 from certificates import Authority
+
 from statemachines import cli
 from statemachines.drivers.credentials import Credentials, names_in
 from statemachines.drivers.shared_subscriptions.subscribe import SharedSubscription

@@ -280,6 +280,7 @@ def test_a_second_connection_of_a_node_replaces_the_first(caplog):
 
 def test_two_processes_of_one_name_do_not_replace_each_other_at_full_speed(monkeypatch, caplog):
     """Only a connection that lasted begins the pauses anew; these never do, so the pauses double."""
+    monkeypatch.setattr(tcp, "LASTED_S", 3_600.0)
     pauses, sleep = [], asyncio.sleep
 
     async def counted(seconds):
@@ -290,7 +291,7 @@ def test_two_processes_of_one_name_do_not_replace_each_other_at_full_speed(monke
     async def test():
         async with leader() as end, consumer(end.transport.address), consumer(end.transport.address, life="c1~2"):
             monkeypatch.setattr(asyncio, "sleep", counted)
-            for _ in range(500):
+            for _ in range(3_000):
                 await sleep(0.01)
                 if 0.4 in pauses:
                     break

@@ -1,0 +1,1 @@
+"""The demo of shared subscriptions: a real consumer group loses a consumer and its leading host, and no message."""
