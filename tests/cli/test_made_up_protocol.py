@@ -116,8 +116,8 @@ def test_without_it_nothing_of_it_is_there():
 IMPORTED = """
 import sys
 {what}
-kept = ("made_up", "statemachines.shared_subscriptions", "statemachines.missed_samples", "statemachines.cursor_recovery",
-        "statemachines.drivers.shared_subscriptions")
+kept = ("made_up", "statemachines.shared_subscriptions", "statemachines.missed_samples",
+        "statemachines.cursor_recovery", "statemachines.drivers.shared_subscriptions")
 print(*sorted(name for name in sys.modules if name.startswith(kept)), sep="\\n")
 """
 
