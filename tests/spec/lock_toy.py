@@ -30,10 +30,13 @@ from statemachines_spec import (
     Crash,
     FsmActor,
     Network,
+    Observer,
     Pause,
+    Reaction,
     ServiceActor,
     Sometimes,
     System,
+    View,
     at_most,
     deadline_order,
 )
@@ -108,6 +111,7 @@ def forget(record, event, now_ns):
 
 LOCK = Fsm(
     "lock",
+    protocol="lock_made_up",
     record=LockRecord,
     states=LockStatus,
     initial=FREE,
@@ -162,6 +166,7 @@ def is_answer(record, event):
 
 HOLDER = Fsm(
     "holder",
+    protocol="lock_made_up",
     record=HolderRecord,
     states=HolderStatus,
     initial=IDLE,
@@ -260,3 +265,51 @@ def lock_system(honours=True, pauses=1, crashes=0, disk=True, asks=2, grants=2, 
         budgets=(at_most("pauses", pauses, Pause), at_most("crashes", crashes, Crash)),
         orders=(lease_first,) if order else (),
     )  # fmt: skip
+
+
+class Heard(msgspec.Struct, frozen=True):
+    """The highest token that anybody wrote under."""
+
+    token: int = 0
+
+
+class Books(Observer):
+    """Who wrote, as applications were told."""
+
+    def __init__(self):
+        super().__init__("books")
+
+    def initial(self):
+        return Heard()
+
+    def sees(self, actor, before, event, after):
+        return None
+
+    def react(self, local, envelope, watch=None):
+        return Reaction(Heard(max(envelope.event.token, local.token)))
+
+
+def wrote_system(tells=None, highest=2):
+    """One holder asks twice; what it tells its application goes into the books."""
+    told = {Wrote: "books"} if tells is None else tells
+    holder = FsmActor("holder-1", HOLDER, HolderRecord("holder-1"), calls=calls, bound=few_asks, tells=told)
+    lock = FsmActor("lock", LOCK, LockRecord(), bound=few_tokens)
+    heard = View("books", 3, lambda local: local.token)
+    return System(
+        "books",
+        "an application is told what was written",
+        (lock, holder, ServiceActor(TokenStore(), remote=True), Books()),
+        Network(2),
+        properties=(
+            Always("few", "nobody writes under a higher token", (heard,), lambda token: token <= highest),
+            Sometimes("wrote", "", (heard,), lambda token: token == 2),
+        ),
+    )
+
+
+def few_asks(record):
+    return record.n <= 2
+
+
+def few_tokens(record):
+    return record.token <= 2

@@ -141,12 +141,12 @@ def simulate(out: Path, seeds: int, say: Say, advance: Advance) -> Simulated:
     for one in outcomes:
         for kind, count in one.faults.items():
             faults[kind] = faults.get(kind, 0) + count
-        if one.delivered < DELIVERIES or sum(one.faults.values()) < FAULTS or len(one.faults) < KINDS:
-            wrong.append(f"seed {one.seed} was too tame: {one.delivered} deliveries, faults {one.faults}")
+        if one.tally["delivered"] < DELIVERIES or sum(one.faults.values()) < FAULTS or len(one.faults) < KINDS:
+            wrong.append(f"seed {one.seed} was too tame: {one.tally['delivered']} deliveries, faults {one.faults}")
     came = Simulated(
         len(outcomes),
-        sum(one.delivered for one in outcomes),
-        sum(one.duplicates for one in outcomes),
+        sum(one.tally["delivered"] for one in outcomes),
+        sum(one.tally["duplicates"] for one in outcomes),
         dict(sorted(faults.items())),
         sum(one.rows for one in outcomes),
         time.monotonic() - begin,

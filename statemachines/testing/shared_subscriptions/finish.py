@@ -9,7 +9,8 @@ from __future__ import annotations
 from statemachines.shared_subscriptions import group_store
 from statemachines.shared_subscriptions.borrower import CONNECTED
 from statemachines.testing.shared_subscriptions.system import System
-from statemachines_sim.monitor import Violation, balanced
+from statemachines_sim.judge import Violation
+from statemachines_sim.shared_subscriptions.liveness import balanced
 
 S = 1_000_000_000
 SETTLE_NS = 60 * S

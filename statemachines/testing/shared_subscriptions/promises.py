@@ -24,7 +24,7 @@ from statemachines.shared_subscriptions.borrower import Start
 from statemachines.shared_subscriptions.group_store import Claim, Commit, Committed
 from statemachines.shared_subscriptions.leader_record import RESIGNED
 from statemachines.shared_subscriptions.message import END_OF_STREAM
-from statemachines_sim.monitor import Violation
+from statemachines_sim.judge import Violation
 
 ORDER = {GRANTING: 0, GRANTED: 1, REVOKING: 2, REVOKED: 3, NONE: 4}
 

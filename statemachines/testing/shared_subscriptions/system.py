@@ -39,7 +39,8 @@ from statemachines.shared_subscriptions.stream_store import Append, Appended, Fe
 from statemachines.shared_subscriptions.subscription import Subscription
 from statemachines.testing.shared_subscriptions.promises import Promises
 from statemachines.testing.story import Story
-from statemachines_sim.monitor import Monitors, Violation
+from statemachines_sim.judge import Violation
+from statemachines_sim.shared_subscriptions.watch import Watch
 
 QUICK = Configuration(
     find_leader_ms=100,
@@ -142,7 +143,7 @@ class System:
         self.states = {name: service.initial() for name, service in self.stores.items()}
         self.failures = {group_store.SERVICE: StoreFailed, stream_store.SERVICE: FetchFailed}
         self.published: dict[str, int] = {}
-        self.monitors = Monitors(configuration)
+        self.monitors = Watch(configuration)
         self.promises = Promises()
         self.tale = Story()
         self.broken: Violation | None = None
@@ -483,7 +484,7 @@ class System:
         if name == group_store.SERVICE:
             self.tale.say(f"{name}: {told(request)}: {', '.join(map(told, answers))}")
             self._judge(lambda: self.promises.commit(request, answers))
-            self._judge(lambda: self.monitors.commit(party, request, answers, self.now + STORE_NS))
+            self._judge(lambda: self.monitors.carried_out(name, party, request, answers, self.now + STORE_NS))
         return answers
 
     def _observe(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
