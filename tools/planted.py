@@ -3,7 +3,7 @@
     python tools/planted.py                     every bug, 60 seconds of processor time for each method
     python tools/planted.py --seconds 5 late-timer one-expiry-timer
     python tools/planted.py --nothing           the same with no bug: nothing may break
-    python tools/planted.py --write             the table of spec/README.md anew
+    python tools/planted.py --write             the table of spec/shared_subscriptions/planted_bugs.md anew
     python tools/planted.py --write --method exploration        only these cells; the others stay as they are
 
 Exit code 1 if a bug was found by no method, or if something broke where nothing was planted.
@@ -17,9 +17,10 @@ from pathlib import Path
 
 from statemachines.kernel import ConfigurationError
 from statemachines.testing.finding import METHODS, Found, find
-from statemachines_spec.planted import BUGS, Bug, bug_named
+from statemachines_spec.bug import Bug, bug_named
+from statemachines_spec.shared_subscriptions.bugs import BUGS
 
-README = Path(__file__).parents[1] / "spec" / "README.md"
+PAGE = Path(__file__).parents[1] / "spec" / "shared_subscriptions" / "planted_bugs.md"
 HEAD = ("bug", "what is wrong", "clause", *METHODS)
 
 
@@ -39,7 +40,7 @@ def line(bug: Bug, cells: dict[str, str]) -> str:
 
 def kept(bug: Bug) -> dict[str, str]:
     """Its cells as the page has them."""
-    for row in README.read_text().splitlines():
+    for row in PAGE.read_text().splitlines():
         cells = [one.strip() for one in row.strip("|").split("|")]
         if cells[0] == f"`{bug.name}`" and len(cells) == len(HEAD):
             return dict(zip(METHODS, cells[3:], strict=True))
@@ -48,10 +49,10 @@ def kept(bug: Bug) -> dict[str, str]:
 
 def write(lines: list[str]) -> None:
     """Put the table where the old one stands."""
-    text = README.read_text()
+    text = PAGE.read_text()
     begin = text.index("| bug | what is wrong |")
     end = text.index("\n\n", begin)
-    README.write_text(text[:begin] + "\n".join(lines) + text[end:])
+    PAGE.write_text(text[:begin] + "\n".join(lines) + text[end:])
 
 
 def nothing(methods: list[str], seconds: float) -> int:
@@ -70,7 +71,7 @@ def main() -> int:
     parser.add_argument("bugs", nargs="*", help="names (default: all)")
     parser.add_argument("--seconds", type=float, default=60.0, help="of processor time, each (default 60)")
     parser.add_argument("--nothing", action="store_true", help="plant nothing: nothing may break")
-    parser.add_argument("--write", action="store_true", help="write the table into spec/README.md")
+    parser.add_argument("--write", action="store_true", help="write the table into its page")
     parser.add_argument("--method", action="append", choices=list(METHODS), help="only this one; may be repeated")
     options = parser.parse_args()
     methods = options.method or list(METHODS)

@@ -25,8 +25,8 @@ from hypothesis import seed as hypothesis_seed
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from statemachines import catalogue
 from statemachines.demo.shared_subscriptions import account
+from statemachines.drivers.shared_subscriptions.roles import LEADER
 from statemachines.drivers.tcp import parse_address
 from statemachines.kernel import GaplessError
 from statemachines.shared_subscriptions.configuration import Configuration
@@ -36,13 +36,11 @@ from statemachines.testing.process_harness import free_port
 from statemachines.testing.shared_subscriptions.group import GROUP, GroupTest, PropertyBroken
 from statemachines.testing.shared_subscriptions.nodes import GroupHarness
 from statemachines.testing.shared_subscriptions.readers import READERS
-from statemachines.trace import fault_row, fingerprint
+from statemachines.trace import fault_row
 from statemachines.trace.log import FORMAT, Head, TraceLog
 from statemachines_reports.pipeline import analyze
 from statemachines_sim.campaign import campaign
 from statemachines_sim.scenario import named, shipped
-
-MACHINES = catalogue.machines("shared_subscriptions")
 
 OUT = Path("out/soak")
 LOG = Path("out/soak.jsonl")
@@ -218,7 +216,7 @@ class RealRound:
 
     def attack(self) -> None:
         """Strangers with fuzzed frames; they end up nowhere."""
-        asyncio.run(attack(READERS, "leader", parse_address(self.listen), self.chance.getrandbits(32), ATTACK))
+        asyncio.run(attack(READERS, LEADER.full_name, parse_address(self.listen), self.chance.getrandbits(32), ATTACK))
         self.totals.hostile_connections += ATTACK
 
 
@@ -237,7 +235,7 @@ def play_real(totals: Totals) -> None:
         common = ("--secret-file", str(secret))
     trace = TraceLog(
         OUT / "trace",
-        Head(FORMAT, "nemesis", "nemesis~1", 1, fingerprint(MACHINES), {}),
+        Head(FORMAT, "nemesis", "nemesis~1", 1, {}, {}),
     )
     try:
         with GroupHarness(OUT / "nodes", config=config, trace=OUT / "trace", common=common) as nodes:

@@ -47,7 +47,7 @@ def untroubled() -> float:
 def seconds_to_find(method: str) -> float:
     """Mean processor time until the first violation, over `BUGS`; at most `CPU_S_MAX` for each."""
     from statemachines.testing.finding import find
-    from statemachines_spec.planted import bug_named
+    from statemachines_spec.bug import bug_named
 
     return mean(find(bug_named(name), method, cpu_s=CPU_S_MAX).cpu_s for name in BUGS)
 

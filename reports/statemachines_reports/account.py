@@ -10,6 +10,7 @@ import numpy as np
 
 from statemachines_reports.columns import Columns
 from statemachines_reports.judge import SHOWN, STEPS, Finding, Verdict
+from statemachines_reports.names import BORROWER, LEADER, MEMBER
 
 EXCUSES = ("crash", "lost_disk", "leader_crash", "kill", "unsubscribe")
 """Faults after which what was not reported may be delivered again."""
@@ -123,9 +124,9 @@ def judge_duplicates(columns: Columns, exclusive: dict[int, bool]) -> Verdict:
 def _excuses(columns: Columns) -> np.ndarray:
     """The rows of what may lead to a second delivery, in order."""
     steps = columns.rows_of(*STEPS)
-    ended = columns.is_one_of("machine", ("borrower",), steps) & columns.is_one_of("dest", ("destroyed",), steps)
-    ended |= columns.is_one_of("machine", ("member",), steps) & columns.is_one_of("dest", ("lapsed", "gone"), steps)
-    ended |= columns.is_one_of("machine", ("leader",), steps) & columns.is_one_of("dest", ("resigned",), steps)
+    ended = columns.is_one_of("machine", (BORROWER,), steps) & columns.is_one_of("dest", ("destroyed",), steps)
+    ended |= columns.is_one_of("machine", (MEMBER,), steps) & columns.is_one_of("dest", ("lapsed", "gone"), steps)
+    ended |= columns.is_one_of("machine", (LEADER,), steps) & columns.is_one_of("dest", ("resigned",), steps)
     return np.sort(np.concatenate((steps[ended], columns.rows_of("fault", event=EXCUSES))))
 
 

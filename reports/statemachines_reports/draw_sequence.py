@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from markupsafe import Markup, escape
 
 from statemachines_reports.draw_histogram import duration
+from statemachines_reports.names import BORROWER, LEADER, MEMBER
 
 ARROWS = 60
 """At most so many messages are drawn."""
@@ -80,7 +81,11 @@ def _is_shown(row: dict[str, Any]) -> bool:
     if row["kind"] == "fault":
         return True
     changed = row["kind"] in ("step", "timer") and row["source"] != row["dest"]
-    return changed and row["machine"] in ("borrower", "leader", "member")
+    return changed and row["machine"] in (
+        BORROWER,
+        LEADER,
+        MEMBER,
+    )
 
 
 def _concerns(row: dict[str, Any], key: str) -> bool:
@@ -94,7 +99,10 @@ def _begin(rows: list[dict[str, Any]]) -> tuple[int, str]:
     """A little before the first death (or lapse, or fault), where the story begins; and what it is called."""
     wanted: tuple[tuple[str, Callable[[dict[str, Any]], bool]], ...] = (
         ("its first death", lambda row: row["kind"] == "fault" and row["event"] in DEATHS),
-        ("the first member that lapsed", lambda row: row["machine"] == "member" and row["dest"] == "lapsed"),
+        (
+            "the first member that lapsed",
+            lambda row: row["machine"] == MEMBER and row["dest"] == "lapsed",
+        ),
         ("its first fault", lambda row: row["kind"] == "fault"),
     )
     for name, is_it in wanted:
@@ -201,7 +209,7 @@ class Window:
 
     def _note(self, row: dict[str, Any]) -> None:
         fault = row["kind"] == "fault"
-        text = row["event"] if fault else f"{row['machine']} {row['source']} → {row['dest']}"
+        text = row["event"] if fault else f"{row['machine'].rpartition('/')[2]} {row['source']} → {row['dest']}"
         self._line += 1
         self.marks.append(Mark(self._line, "fault" if fault else "note", text, row["node"] or "network"))
         self.nodes.add(row["node"] or "network")

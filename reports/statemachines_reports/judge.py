@@ -12,6 +12,7 @@ import numpy as np
 
 from statemachines_reports.columns import Columns
 from statemachines_reports.lookup import Lookup, code_column
+from statemachines_reports.names import ASSIGNMENT, SESSION
 
 SHOWN = 20
 """Of each kind of violation, so many are described; all are counted."""
@@ -120,7 +121,7 @@ def judge_assignments(steps: Steps) -> Verdict:
     streams = [text.rpartition("#")[0] for text in texts]
     names = {name: code for code, name in enumerate(dict.fromkeys(streams))}
     stream_of = np.array([names[name] for name in streams] + [-1], np.int64)
-    is_assignment = columns.is_one_of("machine", ("assignment",), steps.index)
+    is_assignment = columns.is_one_of("machine", (ASSIGNMENT,), steps.index)
     order = steps.order[is_assignment[steps.order]]
     if not len(order):
         return Verdict("assignments", 0, 0, [])
@@ -147,7 +148,7 @@ def judge_exclusivity(columns: Columns, exclusive: dict[int, bool]) -> Verdict:
     told = columns.rows_of("tell", event=("deliver",))
     installed = columns.rows_of(*STEPS, event=("install",))
     index = np.concatenate((told, installed))
-    index = index[columns.is_one_of("machine", ("session",), index)]
+    index = index[columns.is_one_of("machine", (SESSION,), index)]
     keys = len(columns.texts["key"]) + 1
     stream = columns["run"][index] * keys + columns["key"][index]
     instance = columns["instance"][index]

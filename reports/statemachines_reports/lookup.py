@@ -18,9 +18,9 @@ class Lookup:
     """
 
     def __init__(self, machines: tuple[Fsm[Any], ...]) -> None:
-        family = list({fsm.name: fsm for machine in machines for fsm in machine.family()}.values())
+        family = list({fsm.full_name: fsm for machine in machines for fsm in machine.family()}.values())
         self.family = family
-        self.machines: Codes = {fsm.name: code for code, fsm in enumerate(family)}
+        self.machines: Codes = {fsm.full_name: code for code, fsm in enumerate(family)}
         self.events = _codes(name_of(line.event) for fsm in family for line in fsm.lines)
         self.states = _codes(str(state.value) for fsm in family for state in fsm.states)
         self.width = max(len(fsm.lines) for fsm in family) + 1
@@ -33,7 +33,7 @@ class Lookup:
             self._fill(fsm)
 
     def _fill(self, fsm: Fsm[Any]) -> None:
-        machine = self.machines[fsm.name]
+        machine = self.machines[fsm.full_name]
         for line in fsm.lines:
             place, event = machine * self.width + line.number, self.events[name_of(line.event)]
             # A parent that only hands the timer on to its child sends nothing itself.

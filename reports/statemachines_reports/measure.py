@@ -8,6 +8,7 @@ import numpy as np
 from statemachines_reports.columns import Columns
 from statemachines_reports.judge import Steps
 from statemachines_reports.lookup import Lookup
+from statemachines_reports.names import ASSIGNMENT
 
 
 class Latency(msgspec.Struct, frozen=True):
@@ -96,7 +97,7 @@ def latencies(columns: Columns, steps: Steps, lookup: Lookup) -> list[Latency]:
 
 def _between(columns: Columns, steps: Steps, lookup: Lookup, measure: str, entered: str, reached: str) -> list[Latency]:
     """Per assignment: from entering one state until it first reaches another."""
-    machine = lookup.machines.get("assignment", -1)
+    machine = lookup.machines.get(ASSIGNMENT, -1)
     order = steps.order[steps.machine[steps.order] == machine]
     source, dest = steps.source[order], steps.dest[order]
     group = steps.run[order] * (len(columns.texts["instance"]) + 1) + steps.instance[order]
@@ -121,7 +122,7 @@ def counts(columns: Columns, steps: Steps, lookup: Lookup) -> list[Count]:
     others = np.flatnonzero(~columns.is_one_of("kind", ("step", "timer", "ask")))
     again = np.flatnonzero(lookup.resends[lookup.line_of(steps.machine, steps.row)])
     given = np.flatnonzero(
-        (steps.machine == lookup.machines.get("assignment", -1))
+        (steps.machine == lookup.machines.get(ASSIGNMENT, -1))
         & (steps.dest == lookup.states.get("granting", -1))
         & (steps.source != steps.dest)
     )

@@ -76,7 +76,7 @@ def write_page(
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("statemachines_reports", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    family = {fsm.name: fsm for machine in machines_of(protocol) for fsm in machine.family()}
+    family = {fsm.full_name: fsm for machine in machines_of(protocol) for fsm in machine.family()}
     text = environment.get_template("page.html.j2").render(
         title=title,
         lead=lead,
@@ -233,13 +233,13 @@ def _machine(fsm: Fsm[Any], parts: list[Part]) -> dict[str, Any]:
     taken: dict[int, int] = {}
     for part in parts:
         for line in part.analysis.tables["coverage"]:
-            if line["machine"] == fsm.name:
+            if line["machine"] == fsm.full_name:
                 edge = (line["source"], line["dest"])
                 uses[edge] = uses.get(edge, 0) + line["count"]
                 taken[line["row"]] = taken.get(line["row"], 0) + line["count"]
     rows = [{"number": line.number, **described(line), "count": taken.get(line.number, 0)} for line in takeable(fsm)]
     return {
-        "name": fsm.name,
+        "name": fsm.full_name,
         "rows": rows,
         "covered": _covered(fsm, parts),
         "never": [row for row in rows if not row["count"]],

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from statemachines_reports.coverage import Coverage, coverage_of, never_taken
 from statemachines_reports.plain import plain_tables
-from statemachines_reports.runs import lookup_of, machines_of
+from statemachines_reports.runs import lookup_of
 from statemachines_reports.session import Session, Tables
 from statemachines_reports.trace_set import TraceSet
 
@@ -116,7 +116,7 @@ def analyze_all(
 ) -> list[Analysis]:
     """Judge several traces, each (directory, out) as `analyze` does it; Spark is started once."""
     say = progress or (lambda text: None)
-    opened = [TraceSet(directory, out, machines_of(protocol)) for directory, out in traces]
+    opened = [TraceSet(directory, out) for directory, out in traces]
     if not spark:
         return [judge(trace, out, protocol, plain_tables, say) for trace, (_, out) in zip(opened, traces, strict=True)]
     say("starting Spark")

@@ -17,6 +17,7 @@ from statemachines.kernel import node_of
 from statemachines_reports.columns import Columns
 from statemachines_reports.judge import STEPS, Steps
 from statemachines_reports.lookup import Lookup
+from statemachines_reports.names import ASSIGNMENT, BORROWER, LEADER, MEMBER
 
 ENDS = {
     "restart": ("crash", "leader_crash", "kill"),
@@ -264,14 +265,14 @@ def _feed(followed: Follow, columns: Columns, kind: int, row: int, silent: dict[
 
 def _changes(steps: Steps, lookup: Lookup) -> np.ndarray:
     """The rows in which an assignment changes its state."""
-    changed = (steps.machine == lookup.machines.get("assignment", -1)) & (steps.source != steps.dest)
+    changed = (steps.machine == lookup.machines.get(ASSIGNMENT, -1)) & (steps.source != steps.dest)
     return np.asarray(steps.index[changed])
 
 
 def _resigned(steps: Steps) -> np.ndarray:
     """The rows in which a leader resigns."""
     index, columns = steps.index, steps.columns
-    index = index[columns.is_one_of("machine", ("leader",), index)]
+    index = index[columns.is_one_of("machine", (LEADER,), index)]
     return np.asarray(index[columns.is_one_of("dest", ("resigned",), index)])
 
 
@@ -281,7 +282,7 @@ def _lives(steps: Steps) -> dict[int, Lives]:
     begins = np.flatnonzero(steps.first)
     ends = np.concatenate((begins[1:] - 1, [len(steps.order) - 1]))[: len(begins)]
     begins, ends = steps.order[begins], steps.order[ends]
-    borrowers = steps.columns.is_one_of("machine", ("borrower",), steps.index[begins])
+    borrowers = steps.columns.is_one_of("machine", (BORROWER,), steps.index[begins])
     destroyed = steps.columns.is_one_of("dest", ("destroyed",), steps.index[ends])
     found: dict[tuple[int, str], Life] = {}
     for run, code, first, last, borrower, gone in zip(
@@ -323,7 +324,7 @@ def _silences(columns: Columns, steps: Steps, lives: dict[int, Lives]) -> dict[i
 def _lapses(columns: Columns) -> dict[tuple[int, str], int]:
     """(run, life) -> the last row in which a member of its expired."""
     rows = columns.rows_of(*STEPS, event=("expiry_timer",))
-    rows = rows[columns.is_one_of("machine", ("member",), rows) & columns.is_one_of("dest", ("lapsed", "gone"), rows)]
+    rows = rows[columns.is_one_of("machine", (MEMBER,), rows) & columns.is_one_of("dest", ("lapsed", "gone"), rows)]
     texts = columns.texts["instance"]
     return {
         (int(columns["run"][row]), life_of(texts[columns["instance"][row]].partition(":")[2])): row

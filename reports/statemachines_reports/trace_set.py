@@ -12,10 +12,11 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from statemachines.kernel import ConfigurationError, Fsm
-from statemachines.trace import RUN_COLUMNS, fingerprint
+from statemachines.kernel import ConfigurationError
+from statemachines.trace import RUN_COLUMNS
 from statemachines.trace.log import merge, read_logs
 from statemachines.trace.parquet import Run, TraceWriter
+from statemachines.trace.tables import check_tables, joined
 from statemachines_reports.columns import open_trace
 
 MS = 1_000_000
@@ -38,13 +39,12 @@ class TraceSet:
     `out` first.  Raises `ConfigurationError` for whatever does not fit together.
     """
 
-    def __init__(self, directory: Path, out: Path, machines: tuple[Fsm[Any], ...]) -> None:
+    def __init__(self, directory: Path, out: Path) -> None:
         if not directory.is_dir():
             raise ConfigurationError("trace", str(directory), "is no directory")
         self.torn = 0
-        ours = fingerprint(machines)
         if not list(directory.glob("trace-*.parquet")) and list(directory.glob("*.ndjson")):
-            self.torn = merge_logs(directory, out / "merged", ours)
+            self.torn = merge_logs(directory, out / "merged")
             directory = out / "merged"
         self.files = sorted(directory.glob("trace-*.parquet"))
         if not self.files:
@@ -52,8 +52,8 @@ class TraceSet:
         for path in self.files:
             open_trace(path).close()
         self.runs = read_runs(directory)
-        for run in self.runs.values():
-            check_fingerprint(str(directory), run.fingerprint, ours)
+        self.tables = joined(str(directory), (fingerprints_of(run) for run in self.runs.values()))
+        check_tables(str(directory), self.tables)
 
     @property
     def exclusive(self) -> dict[int, bool]:
@@ -100,11 +100,14 @@ def unit_ns(facts: dict[str, Any]) -> int | None:
         return None
 
 
-def check_fingerprint(where: str, theirs: str, ours: str) -> None:
-    """A trace can only be judged by the tables it was made with."""
-    if theirs != ours:
-        rule = f"was made with tables {theirs}, these are {ours}: judge it with the version that made it"
-        raise ConfigurationError("trace", where, rule)
+def fingerprints_of(run: Run) -> dict[str, str]:
+    """Protocol -> fingerprint of the tables that the run was made with."""
+    try:
+        return msgspec.json.decode(run.fingerprints, type=dict[str, str])
+    except msgspec.MsgspecError as error:
+        raise ConfigurationError(
+            "fingerprints", run.fingerprints[:80], f"of run {run.run} are no object of texts: {error}"
+        ) from error
 
 
 def read_runs(directory: Path) -> dict[int, Run]:
@@ -128,13 +131,13 @@ def read_runs(directory: Path) -> dict[int, Run]:
     return runs
 
 
-def merge_logs(directory: Path, out: Path, ours: str) -> int:
+def merge_logs(directory: Path, out: Path) -> int:
     """The logs of a real run as one run of a trace in `out`; how many lines were torn."""
     logs = read_logs(directory)
-    check_fingerprint(str(directory), logs[0].head.fingerprint, ours)
     torn = sum(log.torn for log in logs)
-    facts = {"nodes": [log.head.life for log in logs], "torn": torn, "exclusive": True}
+    facts = {"nodes": [log.head.life for log in logs], "torn": torn}
+    tables = joined(str(directory), (log.head.fingerprints for log in logs))
     versions = json.dumps({"gapless": version("gapless")})
     with TraceWriter(out, "real") as writer:
-        writer.add(Run(0, "real", 0, json.dumps(facts), "held", versions, ours), list(merge(logs)))
+        writer.add(Run(0, "real", 0, json.dumps(facts), "held", versions, json.dumps(tables)), list(merge(logs)))
     return torn

@@ -93,7 +93,7 @@ def run_row(scenario: Scenario, outcome: Outcome, run: int, settings: tuple[str,
         msgspec.json.encode(facts).decode(),
         "held" if outcome.held else f"{outcome.monitor}: {outcome.detail}",
         msgspec.json.encode({"gapless": version("gapless"), "simpy": version("simpy")}).decode(),
-        tables(),
+        msgspec.json.encode(tables()).decode(),
     )
 
 

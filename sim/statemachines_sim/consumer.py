@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from statemachines.kernel import Event, Message, Outgoing
 from statemachines.shared_subscriptions.configuration import MS
 from statemachines.shared_subscriptions.group import start_of
-from statemachines.shared_subscriptions.session import Acknowledged, Deliver, Ready
+from statemachines.shared_subscriptions.session import SESSION, Acknowledged, Deliver, Ready
 from statemachines.shared_subscriptions.subscription import Subscription
 from statemachines_sim.process import Process
 
@@ -56,12 +56,12 @@ class Consumer(Process):
         if isinstance(event, Ready):
             self._go_on()
         elif isinstance(event, Deliver):
-            self.world.recorder.tell(now, self.node, party, "session", event)
+            self.world.recorder.tell(now, self.node, party, SESSION.full_name, event)
             self.world.delivered(self, event)
             self._busy = True
             self.after(self._chance.randint(*self._work_ms) * MS * self.slow, lambda: self._finish(event))
         elif isinstance(event, Acknowledged):
-            self.world.recorder.tell(now, self.node, party, "session", event)
+            self.world.recorder.tell(now, self.node, party, SESSION.full_name, event)
             self.world.acknowledged(event)
 
     def leave(self) -> None:

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from statemachines import catalogue
 from statemachines.kernel import ConfigurationError
-from statemachines.trace import fingerprint
+from statemachines.trace import fingerprints
 from statemachines_sim.fault import Fault
 from statemachines_sim.scenario import Scenario
 
@@ -21,7 +20,7 @@ class RunFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     schedule: tuple[Fault, ...]
     monitor: str = ""
     detail: str = ""
-    fingerprint: str = ""
+    fingerprints: dict[str, str] = {}
 
 
 def write(path: Path, run: RunFile) -> None:
@@ -42,6 +41,6 @@ def read(path: Path) -> RunFile:
     return run
 
 
-def tables() -> str:
-    """The fingerprint of the tables as they are."""
-    return fingerprint(catalogue.machines("shared_subscriptions"))
+def tables() -> dict[str, str]:
+    """The fingerprints of the tables as they are."""
+    return fingerprints(["shared_subscriptions"])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from statemachines.commands import schedules
+from statemachines.commands import scripts
 from statemachines.commands.exits import Exit
 from statemachines.commands.progress import bar
 
@@ -88,8 +88,8 @@ def replay(
     On the asyncio runtime the trace is the nodes' logs.  Exit code 3: nothing broke, and the schedule cannot be
     followed to its end.
     """
-    if schedules.is_schedule(path):
-        schedules.replay(path, variant, runtime, trace, data, json)
+    if scripts.is_script(path):
+        scripts.replay(path, variant, runtime, trace, data, json)
         return
     if variant or runtime:
         raise typer.BadParameter("--variant and --runtime are for schedules; a run file says itself how it runs")
@@ -101,8 +101,13 @@ def replay(
         show_swarm(run.scenario, run.seed)
         for fault in run.schedule:
             print(f"  {describe(fault)}")
-    if run.fingerprint and run.fingerprint != runfile.tables():
-        print(f"note: kept with tables {run.fingerprint}; these are {runfile.tables()}", file=sys.stderr)
+    if run.fingerprints and run.fingerprints != runfile.tables():
+        from statemachines.trace.tables import in_words
+
+        print(
+            f"note: kept with tables {in_words(run.fingerprints)}; these are {in_words(runfile.tables())}",
+            file=sys.stderr,
+        )
     outcome = run_one(run.scenario, run.seed, run.schedule, trace, data)
     show(outcome, json)
     if not outcome.held:

@@ -9,9 +9,8 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from statemachines import catalogue
 from statemachines.kernel import ConfigurationError, incarnation
-from statemachines.trace import fingerprint
+from statemachines.trace import fingerprints
 from statemachines.trace.log import FORMAT, Head, TraceLog
 
 
@@ -64,5 +63,5 @@ def begin_life(node: str, state: Path, trace: Path | None, number: int | None) -
     return Life(
         name,
         number,
-        TraceLog(trace, Head(FORMAT, node, name, number, fingerprint(catalogue.machines("shared_subscriptions")), {})),
+        TraceLog(trace, Head(FORMAT, node, name, number, fingerprints(["shared_subscriptions"]), {})),
     )

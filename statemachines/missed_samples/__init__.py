@@ -1,4 +1,4 @@
-"""Missed-samples recovery (source: seeds/missed-samples-recovery.md): what one Subscriber keeps of one source.
+"""Missed-samples recovery (source: missed-samples recovery): what one Subscriber keeps of one source.
 
 Publisher, cache and the Subscriber that holds many sources are still to come.
 """

@@ -22,7 +22,18 @@ from statemachines.drivers.greeting import GREETING_MAX, NONCE_SIZE, Greeting
 from statemachines.kernel import GaplessError
 from statemachines.testing.drawing import example
 from statemachines.testing.protocol import Reader
-from statemachines.wire import FRAME_MAX, Codec, FrameError, Frames, Hello, Packet, encode_hello, frame, hello_of
+from statemachines.wire import (
+    FRAME_MAX,
+    VERSION,
+    Codec,
+    FrameError,
+    Frames,
+    Hello,
+    Packet,
+    encode_hello,
+    frame,
+    hello_of,
+)
 
 SECRET: Final = b"the secret of the fuzzer"
 PIECES_MAX: Final = 4
@@ -168,7 +179,7 @@ def wrong_hello(chance: random.Random, side: Side, sides: Sides) -> tuple[bytes,
     role = chance.choice((*side.roles, "", "x" * 300))
     nonce = chance.randbytes(chance.choice((0, 1, NONCE_SIZE, 600)))
     hello = Hello(
-        chance.choice(("gapless", "http")), chance.choice((1, 2, -1)), role, life, nonce, chance.random() < 0.5
+        chance.choice(("gapless", "http")), chance.choice((VERSION, 1, -1)), role, life, nonce, chance.random() < 0.5
     )
     return frame(msgspec.msgpack.encode(hello)), False
 

@@ -25,7 +25,8 @@ from statemachines_sim.campaign import run_row
 from statemachines_sim.scenario import named
 from statemachines_sim.world import World
 
-MACHINES = catalogue.machines("shared_subscriptions")
+SS = "shared_subscriptions"
+MACHINES = catalogue.machines(SS)
 LOOKUP = Lookup(MACHINES)
 
 
@@ -80,27 +81,29 @@ def test_simulated_runs_hold(trace):
 
 
 def another_row(rows):
-    rows[find(rows, machine="borrower", event="ping_response", kind="step")]["row"] = 3
+    rows[find(rows, machine=f"{SS}/borrower", event="ping_response", kind="step")]["row"] = 3
 
 
 def another_event(rows):
-    rows[find(rows, machine="assignment", event="update_progress")]["event"] = "take_back"
+    rows[find(rows, machine=f"{SS}/assignment", event="update_progress")]["event"] = "take_back"
 
 
 def unknown_machine(rows):
-    rows[find(rows, machine="session", kind="step")]["machine"] = "sessions"
+    rows[find(rows, machine=f"{SS}/session", kind="step")]["machine"] = f"{SS}/sessions"
 
 
 def another_end(rows):
-    rows[find(rows, machine="borrower", event="leader_connect_response", dest="connected")]["dest"] = "unsubscribing"
+    rows[find(rows, machine=f"{SS}/borrower", event="leader_connect_response", dest="connected")]["dest"] = (
+        "unsubscribing"
+    )
 
 
 def a_step_lost(rows):
-    del rows[find(rows, machine="borrower", event="leader_connect_response", dest="connected")]
+    del rows[find(rows, machine=f"{SS}/borrower", event="leader_connect_response", dest="connected")]
 
 
 def no_row_where_one_must_be(rows):
-    rows[find(rows, machine="borrower", event="start")]["row"] = -1
+    rows[find(rows, machine=f"{SS}/borrower", event="start")]["row"] = -1
 
 
 @pytest.mark.parametrize(
@@ -133,7 +136,7 @@ def test_two_owners_at_a_time_are_found(trace, tmp_path):
 
 def test_two_assignments_of_a_stream_are_found(trace, tmp_path):
     def corrupt(rows):
-        place = find(rows, machine="assignment", event="assign")
+        place = find(rows, machine=f"{SS}/assignment", event="assign")
         again = dict(rows[place])
         again["instance"] = again["instance"].rpartition("#")[0] + "#999999"
         rows.insert(place + 1, again)
@@ -207,7 +210,9 @@ def test_measures(trace):
     assert all(latency.value_ns >= 0 for latency in found)
     used = used_rows(steps, LOOKUP)
     assert sum(one.count for one in used) == len(steps.index)
-    assert {one.machine for one in used} == set(LOOKUP.machines) - {"private"}, "the runs have no private subscription"
+    assert {one.machine for one in used} == set(LOOKUP.machines) - {f"{SS}/private"}, (
+        "the runs have no private subscription"
+    )
     sent = sum(one.count for one in counts(columns, steps, LOOKUP) if one.kind == "send")
     assert sent == sum(World(named("storm"), number).run().sent for number in range(2))
 
@@ -245,7 +250,7 @@ def rewrite(trace, tmp_path, name, change):
 
 
 def opened(directory, tmp_path):
-    return TraceSet(directory, tmp_path / "out", MACHINES)
+    return TraceSet(directory, tmp_path / "out")
 
 
 def test_a_trace_is_opened(trace, tmp_path):
@@ -274,13 +279,11 @@ def test_missing_columns_are_named(trace, tmp_path):
 
 def test_another_fingerprint_is_named_with_ours(trace, tmp_path):
     def other(table):
-        at = table.column_names.index("fingerprint")
-        return table.set_column(at, "fingerprint", pa.array(["0" * 16] * table.num_rows))
+        at = table.column_names.index("fingerprints")
+        return table.set_column(at, "fingerprints", pa.array([f'{{"{SS}": "{"0" * 16}"}}'] * table.num_rows))
 
     rewrite(trace, tmp_path, "runs", other)
-    with pytest.raises(
-        ConfigurationError, match=f"0{{16}}, these are {fingerprint(catalogue.machines('shared_subscriptions'))}"
-    ):
+    with pytest.raises(ConfigurationError, match=f"0{{16}} of {SS}, these are {fingerprint(MACHINES)}"):
         opened(tmp_path, tmp_path)
 
 

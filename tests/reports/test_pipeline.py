@@ -91,7 +91,7 @@ def corrupted(directory):
     world = World(named("quiet"), 1)
     outcome = world.run()
     rows = list(world.rows)
-    place = next(n for n, row in enumerate(rows) if row[2] == "borrower" and row[5] == "ping_response")
+    place = next(n for n, row in enumerate(rows) if row[2].endswith("/borrower") and row[5] == "ping_response")
     rows[place] = (*rows[place][:8], 3, *rows[place][9:])
     with TraceWriter(directory, "corrupt") as writer:
         writer.add(run_row(world.scenario, outcome, 5), rows)

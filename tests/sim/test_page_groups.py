@@ -66,7 +66,9 @@ def test_05_what_is_published_to_a_destroyed_group_is_not_delivered_until_a_new_
 
 def elections(group):
     """(leader, epoch) of every claim that was taken."""
-    rows = [row for row in group.world.rows if row[2] == "leader" and row[6] == "candidate" and row[7] == "loading"]
+    rows = [
+        row for row in group.world.rows if row[2].endswith("/leader") and row[6] == "candidate" and row[7] == "loading"
+    ]
     return [row[3] for row in rows]
 
 

@@ -68,7 +68,7 @@ def test_a_run_file_repeats_its_run(tmp_path):
     again = World(kept.scenario, kept.seed, schedule=kept.schedule)
     assert again.run() == outcome
     assert again.rows == world.rows
-    assert kept.fingerprint == runfile.tables()
+    assert kept.fingerprints == runfile.tables()
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"scenario": {"name": "x"}, "seed": 1, "schedule": 7}'])

@@ -8,6 +8,7 @@ import pytest
 from statemachines import cli
 from statemachines_spec import certificates
 from statemachines_spec.explorer.property import Eventually, View
+from statemachines_spec.shared_subscriptions import SPEC
 from statemachines_spec.shared_subscriptions.systems import SYSTEMS
 
 
@@ -165,7 +166,8 @@ def test_an_obligation_that_is_not_met_is_shown(gapless, monkeypatch):
     def never(system):
         return (Eventually("never", "nobody connects", (View("consumer-1", 1, lambda local: 0),), lambda value: True),)
 
-    monkeypatch.setattr("statemachines_spec.shared_subscriptions.systems.obligations_of", never)
+    changed = msgspec.structs.replace(SPEC, obligations_of=never)
+    monkeypatch.setattr("statemachines_spec.shared_subscriptions.SPEC", changed)
     code, out, _ = gapless("check", "shared_subscriptions", "--system", "revoke-timeout", "--liveness")
     assert code == 1
     assert "VIOLATED never: nobody connects; a run after which it never happens:" in out

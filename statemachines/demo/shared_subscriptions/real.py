@@ -14,7 +14,7 @@ from statemachines.demo.shared_subscriptions import account, lines
 from statemachines.drivers.lives import node_number
 from statemachines.testing.process_harness import free_port
 from statemachines.testing.shared_subscriptions.nodes import GroupHarness
-from statemachines.trace import fault_row, fingerprint
+from statemachines.trace import fault_row
 from statemachines.trace.log import FORMAT, Head, TraceLog
 
 SUBSCRIPTION = "$shared/readers/#"
@@ -60,7 +60,7 @@ class Stage:
         self.files = {f"consumer-{number}": out / f"consumer-{number}.jsonl" for number in (1, 2, 3, 4)}
         self.listen = [f"127.0.0.1:{free_port()}" for _ in range(2)]
         self.blows: list[account.Blow] = []
-        self.log = TraceLog(self.trace, Head(FORMAT, "nemesis", "nemesis~1", node_number("nemesis~1"), _tables(), {}))
+        self.log = TraceLog(self.trace, Head(FORMAT, "nemesis", "nemesis~1", node_number("nemesis~1"), {}, {}))
 
     def leaders(self) -> None:
         """Start both hosts, and wait until they listen; each knows the other."""
@@ -222,9 +222,3 @@ def _acknowledged(stage: Stage, total: int, begin: float) -> Iterator[int]:
         time.sleep(0.25)
         done = account.acknowledged(stage.files)
         yield done
-
-
-def _tables() -> str:
-    from statemachines import catalogue
-
-    return fingerprint(catalogue.machines("shared_subscriptions"))

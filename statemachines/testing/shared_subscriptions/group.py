@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from statemachines import catalogue
+from statemachines.testing.fixed_draws import fixed_draws
 from statemachines.testing.script import Failure, Move, make, shorten, told
 from statemachines.testing.shared_subscriptions.system import System
 
@@ -135,7 +136,8 @@ class GroupTest(RuleBasedStateMachine):
 
 def run_group(examples: int, *, steps: int = 40, kind: type[GroupTest] = GroupTest) -> None:
     """So many runs, always the same; raises `PropertyBroken` for the first that fails."""
-    run_state_machine_as_test(kind, settings=settings(GROUP, max_examples=examples, stateful_step_count=steps))
+    with fixed_draws():
+        run_state_machine_as_test(kind, settings=settings(GROUP, max_examples=examples, stateful_step_count=steps))
 
 
 GROUP = settings(

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any, Final
 
+from statemachines.drivers.shared_subscriptions.roles import CONSUMER, LEADER
 from statemachines.shared_subscriptions.message import (
     BorrowerMessage,
     Disconnect,
@@ -58,6 +59,10 @@ MESSAGES: Final[dict[str, tuple[Make, ...]]] = {
 }
 
 READERS: Final = {
-    "leader": Reader("consumer", BorrowerMessage, "leader-1~1", names=("leader",), messages=MESSAGES["leader"]),
-    "consumer": Reader("leader", LeaderMessage, "fuzz~1", dials=True, names=("leader",), messages=MESSAGES["consumer"]),
+    LEADER.full_name: Reader(
+        CONSUMER.full_name, BorrowerMessage, "leader-1~1", names=("leader",), messages=MESSAGES["leader"]
+    ),
+    CONSUMER.full_name: Reader(
+        LEADER.full_name, LeaderMessage, "fuzz~1", dials=True, names=("leader",), messages=MESSAGES["consumer"]
+    ),
 }

@@ -6,21 +6,25 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
+from msgspec.structs import replace
 
 from statemachines.cli import run as gapless
 from statemachines.drivers.shared_subscriptions import LeaderNode, Publisher, SharedSubscription, declare, destroy
 from statemachines.kernel import ConfigurationError
 from statemachines.shared_subscriptions.configuration import Configuration
-from tests.drivers.shared_subscriptions.test_nodes import FAST, read
+from tests.drivers.shared_subscriptions.test_nodes import CALM, PATIENT, read
 
 GROUP = "$shared/g/#"
+SHORT_CLAIM = replace(PATIENT, claim_ttl_ms=1_500)
+"""Whoever destroys a group waits until its leader's claim is over."""
 
 
 class Place:
     """A store, a publisher, and a leader host."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, times=CALM):
         self.store = folder / "messages.db"
+        self.times = times
 
     async def publish(self, *payloads):
         async with Publisher(self.store) as publisher:
@@ -28,13 +32,15 @@ class Place:
 
     @asynccontextmanager
     async def leading(self):
-        node = LeaderNode(listen=("127.0.0.1", 0), store=self.store, configuration=FAST)
+        node = LeaderNode(listen=("127.0.0.1", 0), store=self.store, configuration=self.times)
         async with node:
             self.leader = "{}:{}".format(*node.address)
             yield node
 
     def consumer(self, node, **options):
-        return SharedSubscription(GROUP, leader=self.leader, store=self.store, node=node, configuration=FAST, **options)
+        return SharedSubscription(
+            GROUP, leader=self.leader, store=self.store, node=node, configuration=self.times, **options
+        )
 
 
 def payloads(messages):
@@ -45,7 +51,7 @@ def test_scenario_2_a_group_declared_with_start_0_reads_everything_stored(tmp_pa
     async def test():
         place = Place(tmp_path)
         await place.publish(b"one", b"two")
-        told = await declare(GROUP, store=place.store, start="beginning", configuration=FAST)
+        told = await declare(GROUP, store=place.store, start="beginning", configuration=CALM)
         assert (told.start_ns, told.found) == (0, False)
         async with place.leading(), place.consumer("consumer-1") as messages:
             assert payloads(await read(messages, 2)) == [b"one", b"two"]
@@ -58,7 +64,7 @@ def test_scenario_3_the_first_subscribe_declares_from_now_on(tmp_path):
         place = Place(tmp_path)
         await place.publish(b"before")
         async with place.leading(), place.consumer("consumer-1") as messages:
-            assert (await declare(GROUP, store=place.store, configuration=FAST)).found
+            assert (await declare(GROUP, store=place.store, configuration=CALM)).found
             await place.publish(b"after")
             assert payloads(await read(messages, 1)) == [b"after"]
 
@@ -67,11 +73,11 @@ def test_scenario_3_the_first_subscribe_declares_from_now_on(tmp_path):
 
 def test_scenario_5_a_destroyed_group_delivers_nothing_until_a_new_subscribe(tmp_path):
     async def test():
-        place = Place(tmp_path)
+        place = Place(tmp_path, SHORT_CLAIM)
         async with place.leading(), place.consumer("consumer-1", start="beginning") as member:
             await place.publish(b"one")
             assert payloads(await read(member, 1)) == [b"one"]
-            assert (await destroy(GROUP, store=place.store, configuration=FAST)).found
+            assert (await destroy(GROUP, store=place.store, configuration=SHORT_CLAIM)).found
             await place.publish(b"two")
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(1):

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from statemachines.drivers.shared_subscriptions import LeaderNode, Publisher, SharedSubscription
 from statemachines.shared_subscriptions.leader_record import LeaderStatus
 from statemachines.testing.process_harness import free_port
-from tests.drivers.shared_subscriptions.test_nodes import FAST, read
+from tests.drivers.shared_subscriptions.test_nodes import PATIENT, read
 
 WAIT_S = 30
 
@@ -37,12 +37,17 @@ def test_a_follower_passes_borrowers_on_and_takes_over_when_the_leader_stops(tmp
     def host(number):
         peers = [address for place, address in enumerate(addresses) if place != number]
         node, where = f"leader-{number + 1}", addresses[number]
-        return LeaderNode(listen=where, store=store, node=node, peers=peers, configuration=FAST)
+        return LeaderNode(listen=where, store=store, node=node, peers=peers, configuration=PATIENT)
 
     def consumer(number, leader):
         where = [f"127.0.0.1:{port}" for port in ports[leader:] + ports[:leader]]  # all of them, its own first
         return SharedSubscription(
-            "$shared/g/#", leader=where, store=store, node=f"consumer-{number}", configuration=FAST, start="beginning"
+            "$shared/g/#",
+            leader=where,
+            store=store,
+            node=f"consumer-{number}",
+            configuration=PATIENT,
+            start="beginning",
         )
 
     async def publish(topic, *payloads):

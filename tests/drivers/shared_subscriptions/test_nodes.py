@@ -6,6 +6,7 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
+from msgspec.structs import replace
 
 from statemachines.drivers.shared_subscriptions.lead import LeaderNode
 from statemachines.drivers.shared_subscriptions.publish import Publisher
@@ -31,17 +32,24 @@ FAST = Configuration(
 )
 """The defaults divided by ten."""
 
+CALM = replace(FAST, validity_ms=60_000, ping_timeout_ms=50_000, revoke_timeout_ms=60_000, claim_ttl_ms=60_000)
+"""The same, and nobody is given up for being slow: what a test on a busy machine must not meet."""
+
+PATIENT = replace(CALM, validity_ms=5_000, ping_timeout_ms=2_000)
+"""The same, and a leader host that is gone is given up after two seconds."""
+
 
 class Place:
     """A store, and the leader host's address."""
 
-    def __init__(self, path):
+    def __init__(self, path, times=CALM):
+        self.times = times
         self.store = path / "messages.db"
         self.trace = path / "trace"
         self.leader = ""
 
     def consumer(self, node, **options):
-        options = {"leader": self.leader, "store": self.store, "configuration": FAST, **options}
+        options = {"leader": self.leader, "store": self.store, "configuration": self.times, **options}
         return SharedSubscription("$shared/g/#", node=node, trace=self.trace, start="beginning", **options)
 
     async def publish(self, topic, *payloads):
@@ -50,7 +58,7 @@ class Place:
 
     @asynccontextmanager
     async def leading(self, listen=("127.0.0.1", 0)):
-        node = LeaderNode(listen=listen, store=self.store, trace=self.trace, configuration=FAST)
+        node = LeaderNode(listen=listen, store=self.store, trace=self.trace, configuration=self.times)
         async with node:
             self.leader = "{}:{}".format(*node.address)
             yield node
@@ -117,21 +125,28 @@ def test_a_second_member_takes_its_share_and_a_leaver_s_streams_go_on(tmp_path):
             async with place.consumer("consumer-2") as two:
                 for topic in ("a", "b", "c", "d"):
                     await place.publish(topic, b"2")
-                first, second = await asyncio.gather(asyncio.create_task(read_for(one)), read_for(two))
-                assert sorted(first + second) == ["a", "b", "c", "d"]
+                assert sorted(await read_of_both(one, two)) == ["a", "b", "c", "d"]
             for topic in ("a", "b", "c", "d"):
                 await place.publish(topic, b"3")
             assert sorted(message.topic for message in await read(one, 4)) == ["a", "b", "c", "d"]
 
-    async def read_for(messages, seconds=3):
-        topics = []
-        try:
-            async with asyncio.timeout(seconds):
-                async for message in messages:
-                    topics.append(message.topic)
-                    await message.ack()
-        except TimeoutError:
-            pass
+    async def read_of_both(one, two):
+        """Topics, as they come to either of them, until there is one for each message."""
+        topics, four = [], asyncio.Event()
+
+        async def read_on(messages):
+            async for message in messages:
+                topics.append(message.topic)
+                await message.ack()
+                if len(topics) == 4:
+                    four.set()
+
+        tasks = [asyncio.create_task(read_on(messages)) for messages in (one, two)]
+        async with asyncio.timeout(30):
+            await four.wait()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         return topics
 
     run(test())
@@ -174,7 +189,7 @@ def test_unsubscribing_ends_the_iteration(tmp_path):
 
 def test_a_leader_host_that_comes_back_is_found_again(tmp_path):
     async def test():
-        place = Place(tmp_path)
+        place = Place(tmp_path, PATIENT)
         await place.publish("a", b"1")
         async with place.leading() as node:
             address = node.address
@@ -197,7 +212,7 @@ def test_a_stream_that_comes_back_under_the_same_grant_number_begins_anew(tmp_pa
     """Grants are numbered anew in each epoch: what was fetched and delivered under the last one is of no use."""
 
     async def test():
-        place = Place(tmp_path)
+        place = Place(tmp_path, PATIENT)
         await place.publish("a", *(b"%d" % number for number in range(50)))
         async with place.leading() as node:
             address = node.address

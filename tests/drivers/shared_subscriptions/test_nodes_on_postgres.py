@@ -93,6 +93,8 @@ def test_a_group_goes_on_after_the_server_crashed(server, tmp_path):
             async with group.consumer("consumer-2") as messages:
                 await group.publish(1)
                 await group.read(messages, len(TOPICS))
-        assert sorted(group.got) == [(topic, COUNT, b"0") for topic in TOPICS], "what was acknowledged is committed"
+        assert sorted(set(group.got)) == [(topic, COUNT, b"0") for topic in TOPICS], (
+            "what was acknowledged is committed"
+        )
 
     asyncio.run(test())

@@ -1,4 +1,4 @@
-"""Writer: one write into the queue, clause by clause (spec/cursor_recovery.md)."""
+"""Writer: one write into the queue, clause by clause (spec/cursor_recovery/clauses.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One source of a missed-samples Subscriber, fed with ranges, clause by clause (spec/missed_samples.md)."""
+"""One source of a missed-samples Subscriber, fed with ranges, clause by clause (spec/missed_samples/clauses.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Borrower, clause by clause (spec/shared_subscriptions.md SS-01 to SS-42)."""
+"""The Borrower, clause by clause (spec/shared_subscriptions/clauses.md SS-01 to SS-42)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,16 @@ from statemachines.shared_subscriptions.message import (
     Undeclared,
     UpdateProgress,
 )
-from statemachines.shared_subscriptions.stream import Finish, Install, StreamProgress, Uninstall
+from statemachines.shared_subscriptions.stream import (
+    STREAM,
+    Finish,
+    Install,
+    Link,
+    StreamProgress,
+    StreamRecord,
+    StreamStatus,
+    Uninstall,
+)
 
 B, L = "c1~1/1", "leader~1/1"
 PAIR = (B, 5, 1)
@@ -204,7 +213,7 @@ def test_ss24_a_message_of_a_lower_pair_changes_nothing(holding, event):
     assert holding.status == "connected"
 
 
-def test_ss16_invalidate_hands_the_streams_back_and_asks_for_a_new_borrower(holding):
+def test_ss16_ss40_invalidate_hands_the_streams_back_and_asks_for_a_new_borrower(holding):
     assert holding.feed(Invalidate(*PAIR), 40) == [Tell(Uninstall(B, "s", 3)), Tell(Destroyed(B, True, 5)), Stop()]
 
 
@@ -216,7 +225,7 @@ def test_ss13_unsubscribe_with_nothing_unfinished(connected):
     assert connected.feed(OnUnsubscribe(), 40) == [Send(L, Disconnect(*PAIR)), Tell(Destroyed(B, False, 5)), Stop()]
 
 
-def test_ss14_ss19_unsubscribe_finishes_and_leaves_with_the_final_progress(holding):
+def test_ss14_ss19_ss39_unsubscribe_finishes_and_leaves_with_the_final_progress(holding):
     assert holding.feed(OnUnsubscribe(), 40) == [Tell(Finish(B, "s", 3))]
     assert holding.status == "unsubscribing"
     assert holding.feed(StreamProgress("s", 3, 105), 50) == [progress(3, 105)]
@@ -278,7 +287,7 @@ def test_ss25_grants_and_revokes_change_nothing_while_unsubscribing(holding):
 # -- the stream -----------------------------------------------------------------------------------------------------
 
 
-def test_ss30_a_grant_installs_and_is_answered(connected):
+def test_ss11_ss30_a_grant_installs_and_is_answered(connected):
     assert connected.feed(Grant(*PAIR, "s", 3, 100), 30) == [Tell(Install(B, "s", 3, 100)), progress(3, 100)]
 
 
@@ -326,7 +335,14 @@ def test_ss37_revoked_removes_and_is_answered(holding):
     assert holding.feed(Revoked(*PAIR, "s", 3), 70) == [finished(3)]
 
 
-def test_ss38_the_end_of_the_stream_is_final(holding):
+def test_ss36_ss37_what_was_asked_for_and_what_was_not_take_rows_of_their_own():
+    """Both end the same way; a trace tells them apart."""
+    held = StreamRecord(Link(B, L, 5, 1), "s", StreamStatus.REVOKING, grant=3)
+    for number, clause in ((3, "SS-37"), (4, "SS-36")):
+        assert STREAM.lines[STREAM.step(held, Revoked(*PAIR, "s", number), 0).row].clause == clause
+
+
+def test_ss12_ss38_the_end_of_the_stream_is_final(holding):
     assert holding.feed(StreamProgress("s", 3, END_OF_STREAM), 40) == [progress(3, END_OF_STREAM, True)]
     assert holding.node.record.unfinished == 0
 

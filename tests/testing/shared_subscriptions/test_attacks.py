@@ -8,6 +8,7 @@ import itertools
 from statemachines.drivers import tcp
 from statemachines.drivers.shared_subscriptions.lead import LeaderNode
 from statemachines.drivers.shared_subscriptions.publish import Publisher
+from statemachines.drivers.shared_subscriptions.roles import CONSUMER, LEADER
 from statemachines.drivers.shared_subscriptions.subscribe import SharedSubscription
 from statemachines.testing.frames import KINDS, attack, fuzz, inputs
 from statemachines.testing.shared_subscriptions.readers import READERS
@@ -38,7 +39,7 @@ def test_a_leader_host_that_lives_goes_on_living(tmp_path):
                 SharedSubscription("$shared/g/#", leader=address, store=store, start="beginning") as messages,
                 asyncio.timeout(60),
             ):
-                throwing = asyncio.create_task(attack(READERS, "leader", node.address, 2, ATTACKS))
+                throwing = asyncio.create_task(attack(READERS, LEADER.full_name, node.address, 2, ATTACKS))
                 got = []
                 for number in range(10):
                     await publisher.publish("orders", [b"%d" % number] * 10)
@@ -59,7 +60,7 @@ def test_a_consumer_that_lives_goes_on_living(tmp_path, monkeypatch):
     """Its leader host says whatever there is, then a good one takes its place and everything arrives."""
     monkeypatch.setattr(tcp, "BACKOFF_S", (0.001, 0.001))
     store = tmp_path / "messages.db"
-    says = (one for one in inputs(READERS, 6, 40 * ATTACKS) if one.reader == "consumer" and one.after_hello)
+    says = (one for one in inputs(READERS, 6, 40 * ATTACKS) if one.reader == CONSUMER.full_name and one.after_hello)
     hostile = itertools.islice(says, ATTACKS)
 
     async def test():
@@ -72,7 +73,7 @@ def test_a_consumer_that_lives_goes_on_living(tmp_path, monkeypatch):
             if one is None:
                 done.set()
             else:
-                writer.write(encode_hello("leader", "leader-1~1") + one.data)
+                writer.write(encode_hello(LEADER.full_name, "leader-1~1") + one.data)
                 await writer.drain()
                 await asyncio.sleep(0.002)  # so that it is read before the end is
             writer.close()
@@ -86,7 +87,7 @@ def test_a_consumer_that_lives_goes_on_living(tmp_path, monkeypatch):
                 "$shared/g/#",
                 leader="{}:{}".format(*address),
                 store=store,
-                node=READERS["consumer"].life.partition("~")[0],
+                node=READERS[CONSUMER.full_name].life.partition("~")[0],
                 start="beginning",
             ) as messages,
             asyncio.timeout(60),

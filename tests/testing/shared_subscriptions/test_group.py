@@ -12,7 +12,8 @@ from statemachines.testing.script import Move, replay, shorten, told
 from statemachines.testing.shared_subscriptions.finish import finish
 from statemachines.testing.shared_subscriptions.group import GroupTest, PropertyBroken, run_group
 from statemachines.testing.shared_subscriptions.system import System
-from statemachines_spec.planted import BUGS, OF_THE_PAGE, planted
+from statemachines_spec.bug import planted
+from statemachines_spec.shared_subscriptions.bugs import BUGS, OF_THE_PAGE
 
 MACHINES = catalogue.machines("shared_subscriptions")
 

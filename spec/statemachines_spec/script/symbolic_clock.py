@@ -61,28 +61,33 @@ class SymbolicClock:
 
 
 class Timed(Fsm[Any]):
-    """A machine whose steps happen at the moment of the clock, and whose timers it keeps."""
+    """A machine whose steps happen at the moment of the clock, and whose timers it keeps.  `node`: the party's id,
+    where its record has none."""
 
-    def __init__(self, fsm: Fsm[Any], clock: SymbolicClock) -> None:
+    def __init__(self, fsm: Fsm[Any], clock: SymbolicClock, node: str) -> None:
         vars(self).update(vars(fsm))
         self._clock = clock
+        self._node = node
 
     def start(self, record: Any, now_ns: int) -> Effects:
         effects = super().start(record, self._clock.now_ns)
-        self._clock.note(record.id, effects)
+        self._clock.note(self._party(record), effects)
         return effects
 
     def step(self, record: Any, event: Event, now_ns: int) -> Step[Any]:
         clock = self._clock
         if isinstance(event, TimerFired):
             names = (name for name, kind in self.timer_registry().items() if kind is type(event))
-            slot = Slot(record.id, next(names), event.key)
+            slot = Slot(self._party(record), next(names), event.key)
             armed = clock.armed.pop(slot, None)
             if armed is not None and armed.since < clock.moment:
                 clock.fired.append((slot, armed))
         step = super().step(record, event, clock.now_ns)
-        clock.note(record.id, step.effects)
+        clock.note(self._party(record), step.effects)
         if step.record.status in self.final:
-            for slot in [slot for slot in clock.armed if slot.party == record.id]:
+            for slot in [slot for slot in clock.armed if slot.party == self._party(record)]:
                 clock.drop(slot)
         return step
+
+    def _party(self, record: Any) -> str:
+        return getattr(record, "id", self._node)

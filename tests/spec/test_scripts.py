@@ -6,17 +6,17 @@ import json
 import random
 
 import pytest
-from counterexamples import NETWORKS, PLANTED, of_bug, random_walk, scheduled, stale_grant
+from counterexamples import NETWORKS, PLANTED, of_bug, random_walk, scripted, stale_grant
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
 from statemachines.kernel import ConfigurationError
 from statemachines.shared_subscriptions.borrower import LeaseEnd
-from statemachines_spec import schedule as schedules
-from statemachines_spec.scheduling import Unschedulable, schedule_of
+from statemachines_spec.script import script as scripts
+from statemachines_spec.script.path_to_script import Unscriptable, script_of
+from statemachines_spec.script.times import Bound, Contradiction, moments
 from statemachines_spec.shared_subscriptions.systems import system
-from statemachines_spec.times import Bound, Contradiction, moments
 
 # -- as data --------------------------------------------------------------------------------------------------------
 
@@ -24,17 +24,17 @@ from statemachines_spec.times import Bound, Contradiction, moments
 @pytest.mark.parametrize("network", NETWORKS)
 def test_a_schedule_comes_back_from_its_file(network, tmp_path):
     made = stale_grant(network)
-    schedules.write(tmp_path / "deep" / "one.json", made)
-    assert schedules.read(tmp_path / "deep" / "one.json") == made
+    scripts.write(tmp_path / "deep" / "one.json", made)
+    assert scripts.read(tmp_path / "deep" / "one.json") == made
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["one.json"]
 
 
 def test_it_has_a_line_for_each_step_and_says_what_it_is(tmp_path):
     made = stale_grant("late-copies")
-    lines = schedules.encode(made).splitlines()
+    lines = scripts.encode(made).splitlines()
     assert sum(line.startswith(b'  {"n":') for line in lines) == len(made.steps) == 23
-    assert schedules.looks_like_one(schedules.encode(made))
-    assert not schedules.looks_like_one(b'{"scenario": {}}')
+    assert scripts.looks_like_one(scripts.encode(made))
+    assert not scripts.looks_like_one(b'{"scenario": {}}')
 
 
 def changed(made, at, fields):
@@ -50,7 +50,7 @@ def changed(made, at, fields):
         (12, {"nth": 7}, "step 12 .*no such message"),
         (12, {"sent_in": 20}, "step 12 .*no such message is in flight, sent in step 20"),
         (9, {"at_ns": 5}, "step 9 = 5: comes before the step before it"),
-        (21, {"at_ns": 10**15}, "is not a schedule: Expected .int. <= 86400000000000"),
+        (21, {"at_ns": 10**15}, "is not a script: Expected .int. <= 86400000000000"),
         (9, {"n": 3}, "step 3 = 3: steps are numbered upwards"),
         (7, {"node": "consumer-3"}, "step 7 = 'consumer-3': no such node; there are: consumer-1, consumer-2"),
     ],
@@ -58,10 +58,10 @@ def changed(made, at, fields):
 def test_a_schedule_that_was_altered_is_refused_with_the_step(n, fields, words, tmp_path):
     altered = changed(stale_grant("late-copies"), n, fields)
     path = tmp_path / "altered.json"
-    path.write_bytes(schedules.encode(altered))
+    path.write_bytes(scripts.encode(altered))
     with pytest.raises(ConfigurationError, match=rf"altered.json.*{words}"):
-        schedules.read(path)
-    with pytest.raises(ConfigurationError, match=f"schedule, step {fields.get('n', n)} "):
+        scripts.read(path)
+    with pytest.raises(ConfigurationError, match=f"script, step {fields.get('n', n)} "):
         altered.check()
 
 
@@ -73,7 +73,7 @@ def test_a_message_is_delivered_once_and_a_lost_one_never():
         replace(made, steps=(*made.steps, again)).check()
     lost = next(step for step in made.steps if any(sent.lost for sent in step.sends) and step.n)
     words = next(sent for sent in lost.sends if sent.lost).words
-    late = schedules.Step(
+    late = scripts.Step(
         99, again.at_ns, "deliver", words.to, words.what, words.about, words.sender, words.final, lost.n
     )
     with pytest.raises(ConfigurationError, match=f"sent in step {lost.n}"):
@@ -91,7 +91,7 @@ def test_a_message_is_delivered_once_and_a_lost_one_never():
 )
 def test_who_cannot_do_it_is_not_told_to(do, node, words):
     made = stale_grant("late-copies")
-    step = schedules.Step(99, made.steps[-1].at_ns, do, node)
+    step = scripts.Step(99, made.steps[-1].at_ns, do, node)
     with pytest.raises(ConfigurationError, match=f"step 99 = '{node}': {words}"):
         replace(made, steps=(*made.steps, step)).check()
 
@@ -113,17 +113,17 @@ GARBAGE = (
 )
 
 
-@pytest.mark.parametrize("data", [*GARBAGE, b"[" * 100_000, b"a" * (schedules.SIZE_MAX + 1)])
+@pytest.mark.parametrize("data", [*GARBAGE, b"[" * 100_000, b"a" * (scripts.SIZE_MAX + 1)])
 def test_what_is_no_schedule_is_refused(data, tmp_path):
     path = tmp_path / "bad.json"
     path.write_bytes(data)
-    with pytest.raises(ConfigurationError, match=r"is not a schedule|has more than"):
-        schedules.read(path)
+    with pytest.raises(ConfigurationError, match=r"is not a script|has more than"):
+        scripts.read(path)
 
 
 def test_a_random_schedule_is_refused_or_sound(tmp_path):
     """Whatever one field is changed to: an error that names something, or a schedule that can be written again."""
-    made = json.loads(schedules.encode(stale_grant("late-copies")))
+    made = json.loads(scripts.encode(stale_grant("late-copies")))
     chance = random.Random(0)
     path, refused = tmp_path / "random.json", []
     for _ in range(300):
@@ -132,7 +132,7 @@ def test_a_random_schedule_is_refused_or_sound(tmp_path):
         place[chance.choice(list(place))] = chance.choice([-1, 0, 7, 2**70, "", "x" * 999, "grant", None, [], {}, True])
         path.write_text(json.dumps(copy))
         try:
-            schedules.encode(schedules.read(path))
+            scripts.encode(scripts.read(path))
         except ConfigurationError as error:
             refused.append(str(error))
     assert len(refused) > 150
@@ -151,27 +151,27 @@ def test_every_timer_that_fires_is_due_just_then(network):
         if step.what == "find_leader_timer":
             first.setdefault(step.node, step.at_ns)
     for node, at_ns in first.items():
-        assert at_ns - started[node] == made.configuration_of(node).find_leader_ms * 10**6
+        assert at_ns - started[node] == made.own.configuration_of(node).find_leader_ms * 10**6
     assert sorted(step.at_ns for step in made.steps) == [step.at_ns for step in made.steps]
 
 
 def test_a_node_gets_a_longer_time_of_its_own_where_the_run_needs_it():
     made = stale_grant("reordering")
-    (node,) = made.times
-    assert node in made.consumers
-    assert made.configuration_of(node).find_leader_ms > made.configuration.find_leader_ms
+    (node,) = made.own.times
+    assert node in made.own.consumers
+    assert made.own.configuration_of(node).find_leader_ms > made.own.configuration.find_leader_ms
 
 
 def test_timers_that_the_system_leaves_out_are_due_after_hours():
     made = stale_grant("without-copies")
     assert made.timers == ()
-    assert made.configuration.check().renew_streams_ms * 10**6 > 100 * made.steps[-1].at_ns
+    assert made.own.configuration.check().renew_streams_ms * 10**6 > 100 * made.steps[-1].at_ns
 
 
 def test_one_that_must_fire_all_the_same_is_named():
     """A lease ends after the next ping: whoever leaves out pings and lets leases end meets them."""
     one = system("reordering", "small")
-    found = [schedule_of(one, path) for path in leases_that_end(one)]
+    found = [script_of(one, path, protocol="shared_subscriptions") for path in leases_that_end(one)]
     assert any("ping of consumer-" in line and "may fire of itself" in line for made in found for line in made.timers)
 
 
@@ -194,8 +194,8 @@ def leases_that_end(one):
 )
 def test_no_real_run_breaks_a_deadline_order(name, order, words):
     """What the explorer finds without an order cannot be had with real timers: the contradiction names them."""
-    with pytest.raises(Unschedulable, match=words):
-        scheduled(system(name, "small", without=(order,)))
+    with pytest.raises(Unscriptable, match=words):
+        scripted(system(name, "small", without=(order,)))
 
 
 def test_bounds_that_contradict_each_other_are_named():

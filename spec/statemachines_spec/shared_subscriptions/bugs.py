@@ -1,32 +1,17 @@
-"""Planted bugs: mistakes of existing systems, each put into the shipped machines for the time of a `with` block.
-
-    with planted("grant-never-repeated"):
-        ...                                     # every Fsm, host and helper behaves as the sentence says
-
-A bug is a patch of the declaration (rows of a table changed, the compiled table with them) or of what an action calls;
-no machine is copied.  A check that does not find one of these is not worth its time; a property that no bug breaks is
-not worth its name.  Nothing here is used unless a test or `tools/planted.py` asks for it.
-"""
+"""Bugs: mistakes of existing systems, and some of our own, each a patch of the shipped machines (`bug`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
-import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import (
     CancelTimer,
-    ConfigurationError,
     Delegate,
     Effects,
     Event,
-    Fsm,
-    Ignore,
     Map,
-    Refuse,
     Row,
     SetTimer,
 )
@@ -47,131 +32,7 @@ from statemachines.shared_subscriptions import (
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.member import REGISTERED
 from statemachines.shared_subscriptions.message import END_OF_STREAM, LeaderConnectResponse, LeaderWanted
-
-Apply = Callable[[ExitStack], None]
-
-
-class Bug(msgspec.Struct, frozen=True):
-    """A mistake: its `name`, a `sentence` that says it, the `clause` it breaks, what it `replaces`, and how."""
-
-    name: str
-    sentence: str
-    clause: str
-    replaces: str
-    apply: Apply
-
-    def __repr__(self) -> str:
-        return f"Bug({self.name!r})"
-
-
-@contextmanager
-def planted(name: str) -> Iterator[Bug]:
-    """The bug called so, for the time of the block; raises `ConfigurationError` with the known names for others."""
-    bug = bug_named(name)
-    with ExitStack() as stack:
-        bug.apply(stack)
-        yield bug
-
-
-def bug_named(name: str) -> Bug:
-    """The bug called so; raises `ConfigurationError` with the known names."""
-    for bug in BUGS:
-        if bug.name == name:
-            return bug
-    raise ConfigurationError("bug", name, f"unknown; there are: {', '.join(bug.name for bug in BUGS)}")
-
-
-# -- how to patch ---------------------------------------------------------------------------------------------------
-
-
-def swap(stack: ExitStack, owner: Any, name: str, value: Any) -> None:
-    """`owner.name` is `value` until the block ends."""
-    own = vars(owner)
-    before = own.get(name)
-    there = name in own
-    setattr(owner, name, value)
-    stack.callback(lambda: setattr(owner, name, before) if there else delattr(owner, name))
-
-
-def redeclare(stack: ExitStack, fsm: Fsm[Any], change: Callable[[AnyRow], list[AnyRow]]) -> None:
-    """The machine has the rows that `change` makes of its rows, compiled anew, until the block ends.
-
-    The object stays the same: nodes, parents and catalogue that hold it see the other table.
-    """
-    rows = tuple(new for row in fsm.declared for new in change(row))
-    mutant: Fsm[Any] = Fsm(
-        fsm.name,
-        protocol=fsm.protocol,
-        record=fsm.record_type,
-        states=type(fsm.initial),
-        initial=fsm.initial,
-        rows=rows,
-        final=fsm.final,
-        timers=fsm.timers,
-        children=fsm.children,
-        key=fsm.key,
-        invariants=fsm.invariants,
-    )
-    before = dict(vars(fsm))
-    vars(fsm).update(vars(mutant))
-    stack.callback(lambda: vars(fsm).update(before))
-
-
-def row_changed(fsm: Fsm[Any], action: str, to: Any = None, **what: Any) -> Apply:
-    """The rows whose action is called `action` have another destination `to`, action `do`, or guard `when`."""
-
-    def change(row: AnyRow) -> list[AnyRow]:
-        if not isinstance(row, Row) or _called(row) != action:
-            return [row]
-        do, when = what.get("do", row.do), what.get("when", row.when)
-        return [Row(row.on, row.source, row.to if to is None else to, do, when, row.clause)]
-
-    return lambda stack: redeclare(stack, fsm, change)
-
-
-def refused(fsm: Fsm[Any], event: type[Event], source: Any) -> Apply:
-    """An event that is ignored in `source` is a protocol error there: nobody had thought of it."""
-
-    def change(row: AnyRow) -> list[AnyRow]:
-        sources = row.source if isinstance(row.source, tuple) else (row.source,)
-        if type(row) is not Ignore or event not in row.on or source not in sources:
-            return [row]
-        others = tuple(one for one in row.on if one is not event)
-        elsewhere = tuple(one for one in sources if one is not source)
-        rows: list[AnyRow] = [Refuse((event,), source, row.clause)]
-        if others:
-            rows.append(Ignore(others, row.source, row.clause))
-        if elsewhere:
-            rows.append(Ignore((event,), elsewhere, row.clause))
-        return rows
-
-    return lambda stack: redeclare(stack, fsm, change)
-
-
-def called(owner: Any, name: str, value: Any) -> Apply:
-    """What actions call as `owner.name` is `value`."""
-    return lambda stack: swap(stack, owner, name, value)
-
-
-def wrapped(owner: Any, name: str, wrap: Callable[[Any], Any]) -> Apply:
-    """What actions call as `owner.name` is wrapped."""
-    return lambda stack: swap(stack, owner, name, wrap(getattr(owner, name)))
-
-
-def both(*parts: Apply) -> Apply:
-    """All of them."""
-
-    def apply(stack: ExitStack) -> None:
-        for part in parts:
-            part(stack)
-
-    return apply
-
-
-def _called(row: Row) -> str:
-    run = row.do.run if isinstance(row.do, Delegate) else row.do
-    return "" if run is None else str(run.__name__)
-
+from statemachines_spec.bug import Bug, action_of, both, called, redeclare, refused, row_changed, wrapped
 
 # -- the mistakes ---------------------------------------------------------------------------------------------------
 
@@ -464,6 +325,6 @@ OF_THE_PAGE: Final = BUGS[:18]
 
 
 def _revoking_to_granted(row: AnyRow) -> list[AnyRow]:
-    if isinstance(row, Row) and row.source is assignment.REVOKING and _called(row) == "keep":
+    if isinstance(row, Row) and row.source is assignment.REVOKING and action_of(row) == "keep":
         return [Row(row.on, row.source, assignment.GRANTED, row.do, row.when, row.clause)]
     return [row]

@@ -1,68 +1,24 @@
-"""Conductor: carries a schedule out on a stage: a simulator, or an asyncio loop whose time is given to it.
+"""Conductor: carries a script out on a stage.
 
-The stage runs real parties and asks the conductor about every message they send.  One that the schedule knows waits
-until it is delivered, copied or lost.  One that it does not know is lost, and listed: whatever a real host does beyond
-the explored system (the next borrower of an agent, a ping that the bounds leave out) has the least effect so.  What the
-schedule expects and nobody sends is listed, too; a step that cannot be carried out ends the run, and says why.
+The stage runs real parties and asks the conductor about every message they send.  One that the script knows waits until
+it is delivered, copied or lost.  One that it does not know is lost, and listed: whatever a real host does beyond the
+explored system (the next borrower of an agent, a ping that the bounds leave out) has the least effect so.  What the
+script expects and nobody sends is listed, too; a step that cannot be carried out ends the run, and says why.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import msgspec
 
-from statemachines.kernel import Event, GaplessError, Request, TimerFired, name_of
-from statemachines.shared_subscriptions.stream import StreamProgress
-from statemachines_spec.schedule import Schedule, Sent, Step, Words
-
-TURNS, TURN_NS = 2, 1_000
-"""At the end every application takes so many messages, in turn; each turn is so much later than the one before."""
-
-PLAYERS = ("borrower", "leader")
-"""The machines that schedules are about; what others do by themselves is no business of theirs."""
+from statemachines.kernel import Event, Request, TimerFired, name_of
+from statemachines_spec.script.script import Script, Sent, Step
+from statemachines_spec.script.stage import CannotFollow, Stage
+from statemachines_spec.script.words import Words, alike
 
 LISTED_MAX = 1_000
 """Of each sort of deviation, so many are listed."""
-
-
-class CannotFollow(GaplessError):
-    """What the schedule says cannot happen here."""
-
-
-class Stage(Protocol):
-    """What the parties run on."""
-
-    def advance(self, at_ns: int) -> None:
-        """It is `at_ns` now; everything that was due before has happened."""
-
-    def settle(self) -> None:
-        """Everything that is due now happens, until nothing is."""
-
-    def start(self, node: str) -> None:
-        """The process begins."""
-
-    def acknowledge(self, node: str, stream: str) -> None:
-        """Its application takes one message of the stream and acknowledges it.  Raises `CannotFollow`."""
-
-    def unsubscribe(self, node: str) -> None:
-        """Its application unsubscribes."""
-
-    def crash(self, node: str) -> None:
-        """The process is gone; a leader host comes back at once."""
-
-    def pause(self, node: str) -> None:
-        """The process stands still."""
-
-    def wake(self, node: str) -> None:
-        """The process goes on."""
-
-    def take_turns(self) -> None:
-        """Every application takes a message, and another: who holds a stream shows it."""
-
-    def serve(self, for_ns: int) -> bool:
-        """So much later every application has dealt with what it could take; whether somebody is left who does."""
 
 
 class Flight(msgspec.Struct):
@@ -76,9 +32,9 @@ class Flight(msgspec.Struct):
 
 
 class Followed(msgspec.Struct, frozen=True):
-    """How far a schedule was followed: `steps` of `of`; `stopped`: why no further ("" = to its end).
+    """How far a script was followed: `steps` of `of`; `stopped`: why no further ("" = to its end).
 
-    `unknown`: messages that the schedule does not know, lost, and requests of timers that it leaves out, not answered;
+    `unknown`: messages that the script does not know, lost, and requests of timers that it leaves out, not answered;
     `missing`: messages that it expects and nobody sent; `early`: what happened in an earlier step than it says.
     """
 
@@ -93,8 +49,9 @@ class Followed(msgspec.Struct, frozen=True):
 class Conductor:
     """`follow(stage)` once; the stage calls `sent` and `saw`.  `after(step)` is called after every step."""
 
-    def __init__(self, schedule: Schedule) -> None:
-        self.schedule = schedule
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self._part = script.part
         self._flights: list[Flight] = []
         self._step: Step | None = None
         self._when = "before the first step"
@@ -104,7 +61,7 @@ class Conductor:
         self._adopted: dict[int, list[Sent]] = {}
         self._counted: dict[tuple[int, Words], int] = {}
         self._fired: list[tuple[str, str, str]] = []
-        self._finished: dict[tuple[str, str], int] = {}
+        self._said: dict[tuple[str, str], int] = {}
         self._strays: set[str] = set()
         self._unknown: list[str] = []
         self._missing: list[str] = []
@@ -126,7 +83,7 @@ class Conductor:
             self._expected[place] = None
             self._post(step.n, sent, hand_over, lose)
         elif (later := self._later(step, words)) is not None:
-            _list(self._early, f"step {step.n}: {words}, which the schedule has in step {later[0].n}")
+            _list(self._early, f"step {step.n}: {words}, which the script has in step {later[0].n}")
             self._adopted.setdefault(later[0].n, []).append(later[1])
             self._post(later[0].n, later[1], hand_over, lose)
         else:
@@ -134,7 +91,7 @@ class Conductor:
             lose()
 
     def answers(self, node: str, request: Request) -> bool:
-        """Whether a store answers a request of a leader on `node` that the schedule does not know."""
+        """Whether a store answers a request of a machine on `node` that the script does not know."""
         if self._released or (self._step is not None and node not in self._strays):
             return True
         _list(self._unknown, f"{self._when if self._step is None else f'step {self._step.n}'}: a request of {node}")
@@ -147,17 +104,16 @@ class Conductor:
             self._fired.append(fired)
             step = self._step
             due = step is not None and (step.do == "wake" or (step.node, step.what, step.about) == fired)
-            if machine in PLAYERS and not due:
+            if not due and (not self._part.players or machine in self._part.players):
                 self._strays.add(node)
-        elif isinstance(event, StreamProgress) and event.finished:
-            key = (node, event.stream)
-            self._finished[key] = self._finished.get(key, 0) + 1
+        elif (about := self._part.said(event)) is not None:
+            self._said[node, about] = self._said.get((node, about), 0) + 1
 
     # -- following ----------------------------------------------------------------------------------------------
 
     def follow(self, stage: Stage, after: Callable[[], None] = lambda: None) -> Followed:
         """Carry out what can be carried out; `after` is called after every step.  What a step raises ends the run."""
-        for step in self.schedule.steps:
+        for step in self.script.steps:
             stage.advance(step.at_ns)
             self._begin(step)
             try:
@@ -172,9 +128,14 @@ class Conductor:
         """The schedule is over: from now on every message arrives."""
         self._released = True
 
+    @property
+    def in_flight(self) -> int:
+        """How many messages wait."""
+        return len(self._flights)
+
     def followed(self, stopped: str) -> Followed:
         """What came of it so far."""
-        of = len(self.schedule.steps)
+        of = len(self.script.steps)
         return Followed(self._done, of, stopped, tuple(self._unknown), tuple(self._missing), tuple(self._early))
 
     def _begin(self, step: Step) -> None:
@@ -196,23 +157,25 @@ class Conductor:
                 self._move(step)
             case "start":
                 stage.start(step.node)
-            case "acknowledge":
-                stage.acknowledge(step.node, step.about)
-            case "unsubscribe":
-                stage.unsubscribe(step.node)
             case "crash":
                 stage.crash(step.node)
+            case "lose_disk":
+                stage.lose_disk(step.node)
+            case "restart":
+                stage.restart(step.node)
             case "pause":
                 stage.pause(step.node)
             case "wake":
                 stage.wake(step.node)
-            case "fire" | "finish" | "pass":
-                pass  # the timer is due now; the session says it by itself; time has passed
+            case "fire" | "pass":
+                pass  # the timer is due now; time has passed
+            case word if word not in self._part.by_itself:
+                stage.do(step)
         stage.settle()
         if step.do == "fire" and (step.node, step.what, step.about) not in self._fired:
             raise CannotFollow("the timer is not due, or not set")
-        if step.do == "finish":
-            self._finish(step)
+        if step.do in self._part.by_itself:
+            self._has_said(step)
 
     def _move(self, step: Step) -> None:
         place = (step.sent_in, step.words, step.nth)
@@ -223,11 +186,11 @@ class Conductor:
             self._flights.remove(flight)
         (flight.lose if step.do == "drop" else flight.hand_over)()
 
-    def _finish(self, step: Step) -> None:
+    def _has_said(self, step: Step) -> None:
         key = (step.node, step.about)
-        if not self._finished.get(key, 0):
-            raise CannotFollow("the session has not finished the stream")
-        self._finished[key] -= 1
+        if not self._said.get(key, 0):
+            raise CannotFollow(f"it has not done so by itself: {self._part.words[step.do]}")
+        self._said[key] -= 1
 
     # -- names --------------------------------------------------------------------------------------------------
 
@@ -240,11 +203,12 @@ class Conductor:
         return next((at for at, known in named if alike(known, words)), None)
 
     def _later(self, step: Step, words: Words) -> tuple[Step, Sent] | None:
-        """The final progress of a stream that a later step expects: a session with nothing in hand says it at once."""
+        """The last word on something that a later step expects: a real host with nothing left to do says it at once."""
         if not words.final:
             return None
-        for later in self.schedule.steps:
-            if later.do == "finish" and later.n > step.n and (later.node, later.about) == (words.sender, words.about):
+        by_itself = self._part.by_itself
+        for later in self.script.steps:
+            if later.do in by_itself and later.n > step.n and (later.node, later.about) == (words.sender, words.about):
                 open_ = [one for one in later.sends if one.words == words]
                 if open_ and not self._adopted.get(later.n):
                     return later, open_[0]
@@ -258,11 +222,6 @@ class Conductor:
         nth = self._counted.get(key, 0)
         self._counted[key] = nth + 1
         self._flights.append(Flight(sent.words, n, nth, hand_over, lose))
-
-
-def alike(one: Words, other: Words) -> bool:
-    """Of one name, but for whether it is the last word."""
-    return (one.what, one.sender, one.to, one.about) == (other.what, other.sender, other.to, other.about)
 
 
 def _list(lines: list[str], line: str) -> None:

@@ -1,0 +1,1 @@
+"""Shared subscriptions in the simulator."""
