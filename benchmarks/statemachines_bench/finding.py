@@ -11,6 +11,8 @@ from statemachines_bench.row import Pair, Ratio, Row
 EXAMPLES: Final = 20
 MOVES: Final = 20_000
 
+PROTOCOL: Final = "shared_subscriptions"
+
 BUGS: Final = (
     "duplicate-connect-response",
     "renewed-claim-lost",
@@ -49,7 +51,7 @@ def seconds_to_find(method: str) -> float:
     from statemachines.testing.finding import find
     from statemachines_spec.bug import bug_named
 
-    return mean(find(bug_named(name), method, cpu_s=CPU_S_MAX).cpu_s for name in BUGS)
+    return mean(find(PROTOCOL, bug_named(name), method, cpu_s=CPU_S_MAX).cpu_s for name in BUGS)
 
 
 ROWS = (

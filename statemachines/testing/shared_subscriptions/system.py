@@ -34,8 +34,8 @@ from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group_store import GroupStore, StoreFailed
 from statemachines.shared_subscriptions.leader_record import LEADING, LeaderRecord
 from statemachines.shared_subscriptions.registry import Registry
-from statemachines.shared_subscriptions.session import Acknowledged, Deliver, Ready
-from statemachines.shared_subscriptions.stream_store import Append, Appended, FetchFailed, StreamStore
+from statemachines.shared_subscriptions.session import Acknowledged, Deliver, PollTimer, Ready
+from statemachines.shared_subscriptions.stream_store import Append, Appended, Fetched, FetchFailed, StreamStore
 from statemachines.shared_subscriptions.subscription import Subscription
 from statemachines.testing.shared_subscriptions.promises import Promises
 from statemachines.testing.story import Story
@@ -144,7 +144,7 @@ class System:
         self.published: dict[str, int] = {}
         self.monitors = Monitors(configuration)
         self.promises = Promises()
-        self.tale = Story()
+        self.tale = Story(dull)
         self.broken: Violation | None = None
         self.moves = 0
         self.transit_ns = 0
@@ -503,10 +503,23 @@ class System:
             if self.broken is None:
                 self.broken = violation
 
+    def finish(self) -> None:
+        """Everything heals, and what must come true does; a property that does not is `broken`."""
+        from statemachines.testing.shared_subscriptions.finish import finish
+
+        finish(self)
+
     def story(self) -> str:
         """What happened, and what broke."""
         end = "" if self.broken is None else f"\n\n{self.broken}"
         return self.tale.text() + end
+
+
+def dull(event: Event) -> bool:
+    """A look that brings no news."""
+    return isinstance(event, PollTimer) or (
+        isinstance(event, Fetched) and all(batch.last < batch.first for batch in event.batches)
+    )
 
 
 def next_fate(fates: Fates, usual: str) -> tuple[str, Fates]:
