@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from statemachines import registry
 from statemachines.kernel.pmap import enc_hook
 from statemachines.trace.parquet import Run, TraceWriter
 from statemachines_sim.replayed import Simulated
@@ -30,5 +31,14 @@ def run_row(script: Script, run: Simulated) -> Run:
         msgspec.json.encode(run.parameters, enc_hook=enc_hook).decode(),
         "; ".join(f"{name}: {detail}" for name, detail in broken.items()) or "held",
         msgspec.json.encode({"gapless": version("gapless")}).decode(),
-        msgspec.json.encode(tables()).decode(),
+        msgspec.json.encode(_tables(run)).decode(),
     )
+
+
+def _tables(run: Simulated) -> dict[str, str]:
+    """The fingerprints of the tables of every registered protocol that a machine in the trace is of."""
+    named = {owner for row in run.rows if (owner := row[2].rpartition("/")[0])}
+    found: dict[str, str] = {}
+    for one in sorted(named & set(registry.names())):
+        found |= tables(one)
+    return found

@@ -85,7 +85,7 @@ class ScriptProcess:
     def machine_of(self, party: str) -> str:
         """The machine that a party is of ("": it is gone)."""
         node = self.host.nodes.get(party)
-        return "" if node is None else str(node.fsm.name)
+        return "" if node is None else str(node.fsm.full_name)
 
     # -- from the world -------------------------------------------------------------------------------------------
 

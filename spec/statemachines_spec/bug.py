@@ -1,6 +1,6 @@
 """Bug: a mistake that is put into shipped machines for the time of a `with` block, to see which check finds it.
 
-    with planted("grant-never-repeated"):
+    with planted("guard-dropped"):
         ...                                     # every Fsm, host and helper behaves as the sentence says
 
 A bug is a patch of the declaration (rows of a table changed, the compiled table with them) or of what an action calls;

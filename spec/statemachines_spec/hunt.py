@@ -58,5 +58,5 @@ def look(hunt: Hunt) -> Catch:
 
 
 def _short(name: str) -> str:
-    """A property without the components it speaks of: `S10 consumer-1 leader-1` is S10."""
+    """A property without the components it speaks of: `S10 node-1 node-2` is S10."""
     return name.partition(" ")[0]

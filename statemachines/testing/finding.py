@@ -23,7 +23,7 @@ from statemachines.testing.broken import PropertyBroken
 from statemachines.testing.closed import CLOSED, SystemTest
 from statemachines.testing.fixed_draws import fixed_draws
 from statemachines.testing.protocol import testing_of
-from statemachines_sim.scenario import named, shipped
+from statemachines_sim.scenario import named, shipped_with
 from statemachines_sim.world import World
 from statemachines_spec.bug import Bug, planted
 from statemachines_spec.hunt import look
@@ -79,7 +79,7 @@ def searches_of(protocol: str) -> Searches:
     """What the protocol says, or the defaults.  Raises `ConfigurationError` for an unknown protocol."""
     place = testing_of(registry.protocol(protocol).name).searches
     said = registry.load(place, Searches, f"{protocol}, searches") if place else Searches()
-    return Searches(said.scenarios or tuple(shipped()), said.driven or _systems(protocol))
+    return Searches(said.scenarios or tuple(shipped_with(protocol)), said.driven or _systems(protocol))
 
 
 def _systems(protocol: str) -> tuple[Driven, ...]:
@@ -112,7 +112,7 @@ def simulated(protocol: str) -> Tries:
 def simulation_run(protocol: str, where: str) -> Try:
     """One of them."""
     name, _, number = where.partition(", seed ")
-    return Try(World(named(name), int(number), trace=False).run().monitor, where)
+    return Try(World(named(f"{protocol}/{name}"), int(number), trace=False).run().monitor, where)
 
 
 def driven(protocol: str) -> Tries:

@@ -63,6 +63,13 @@ def test_it_does_what_a_naive_search_finds(kind):
     assert (counts.states, counts.depth, counts.broken) == (result.states, len(result.levels) - 1, broken)
 
 
+def test_the_compiled_walker_counts_the_same():
+    plain, compiled = (explore(lock_system(asks=1, crashes=1), engine=engine) for engine in ("plain", "compiled"))
+    assert (plain.states, plain.transitions, plain.levels, plain.edges, plain.sometimes) == (
+        compiled.states, compiled.transitions, compiled.levels, compiled.edges, compiled.sometimes,
+    )  # fmt: skip
+
+
 # -- counterexamples ------------------------------------------------------------------------------------------------
 
 BREAKS = {

@@ -1,6 +1,6 @@
 """A scripted run of shared subscriptions on the asyncio runtime, with stores in a file.
 
-The simulator's monitors judge what the machines do, and what the group store carries out.
+The watch of the simulator judges what the machines do, and what the group store carries out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from statemachines.trace import event_row
 from statemachines_sim.asyncio_stage import AsyncioNode, AsyncioStage
 from statemachines_sim.held_store import HeldStore
 from statemachines_sim.replayed import Replayed, carry_out
-from statemachines_sim.shared_subscriptions.script_world import SERVE_NS, SERVES, TURN_NS, TURNS, monitors_of
+from statemachines_sim.shared_subscriptions.script_world import SERVE_NS, SERVES, TURN_NS, TURNS, watch_of
 from statemachines_spec.script.script import Script
 from statemachines_spec.script.script import Step as ScriptStep
 from statemachines_spec.script.stage import CannotFollow
@@ -44,7 +44,7 @@ def run_live(script: Script, variant: str = "", trace: Path | None = None) -> Re
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gapless-")))
         stage = GroupStage(ruled_by(script, variant), directory, trace)
         stack.callback(stage.close)
-        return carry_out(stage, stage.conductor, stage.monitors.judge.first, stage.check, stage.refused)
+        return carry_out(stage, stage.conductor, stage.watch.judge.first, stage.check, stage.refused)
 
 
 class GroupStage(AsyncioStage):
@@ -53,7 +53,7 @@ class GroupStage(AsyncioStage):
     def __init__(self, script: Script, directory: Path, trace: Path | None) -> None:
         super().__init__(script)
         self.own: Group = script.own
-        self.monitors = monitors_of(self.own)
+        self.watch = watch_of(self.own)
         self._directory = directory
         self._trace = trace
         self._publish()
@@ -98,9 +98,8 @@ class GroupStage(AsyncioStage):
         """A leader host comes back at once."""
         one = self.live(node)
         is_host = node in self.own.hosts
-        self.monitors.fault("leader_crash" if is_host else "crash", node, self.time.now_ns)
-        for party in one.host.nodes:
-            self.monitors.died(party, self.time.now_ns)
+        self.watch.fault("leader_crash" if is_host else "crash", node, self.time.now_ns)
+        self.watch.died(one, self.time.now_ns)
         self.network.kill(node)
         self.stop(one)
         if is_host:
@@ -108,7 +107,7 @@ class GroupStage(AsyncioStage):
 
     def wake(self, node: str) -> None:
         super().wake(node)
-        self.monitors.fault("resume", node, self.time.now_ns)
+        self.watch.fault("resume", node, self.time.now_ns)
 
     def do(self, step: ScriptStep) -> None:
         one = self.live(step.node)
@@ -121,19 +120,19 @@ class GroupStage(AsyncioStage):
         elif not one.host.shared:
             raise CannotFollow(f"{step.node} has unsubscribed already")
         else:
-            self.monitors.fault("unsubscribe", step.node, self.time.now_ns)
+            self.watch.fault("unsubscribe", step.node, self.time.now_ns)
             self.spawn(one, one.node.unsubscribe())
 
     def end(self, release: Callable[[], None]) -> None:
         """As in the simulator."""
         self._take_turns()
-        if self.monitors.judge.first:
+        if self.watch.judge.first:
             return
         release()
         for _ in range(SERVES):
-            if not self._serve() or not self.monitors.unacknowledged():
+            if not self._serve() or not self.watch.unacknowledged():
                 return
-        self.monitors.judge.broken("L5", f"{self.monitors.unacknowledged()[0]}: published and never acknowledged")
+        self.watch.judge.broken("L5", f"{self.watch.unacknowledged()[0]}: published and never acknowledged")
 
     def _take_turns(self) -> None:
         for _ in range(TURNS):
@@ -177,11 +176,12 @@ class GroupStage(AsyncioStage):
         return Stores(SqliteGroupStore(path, clock=clock), SqliteStreamStore(path, 1, clock=clock))
 
     def _open_held(self, node: str, where: str | Path) -> Stores:
-        """The stores as a node sees them; the monitors hear what is committed."""
+        """The stores as a node sees them; the watch hears what is committed."""
         groups, streams = self._open_stores(where)
 
         def committed(request: Any, answers: tuple[Answer, ...]) -> None:
-            self.monitors.commit(self.asking.get(node, node), request, answers, self.time.now_ns)
+            party = self.asking.get(node, node)
+            self.watch.carried_out(group_store.SERVICE, party, request, answers, self.time.now_ns)
 
         common = (node, node in self.own.hosts, self.conductor, self.work.append)
         return Stores(
@@ -195,7 +195,7 @@ class GroupStage(AsyncioStage):
     # -- what happens ---------------------------------------------------------------------------------------------
 
     def judge(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
-        self.monitors.step(node, event, before, step, now_ns)
+        self.watch.step(node, event, before, step, now_ns)
 
     def _take(self, one: AsyncioNode) -> Deliveries | None:
         """One message, if there is any now."""
@@ -211,24 +211,24 @@ class GroupStage(AsyncioStage):
         taken: Deliveries = task.result()
         message = taken[0]
         event = Deliver(message.owner, message.stream, message.grant, message.offset, message.offset)
-        self.monitors.deliver(cast(Any, one), event, self.time.now_ns)
+        self.watch.deliver(one, event, self.time.now_ns)
         one.in_hand.append(taken)
         return taken
 
     def _acknowledge(self, one: AsyncioNode, taken: Deliveries) -> None:
         done = taken[0]
-        self.monitors.acknowledge(Acknowledged(done.owner, done.stream, done.grant, done.offset, done.offset))
+        self.watch.acknowledge(Acknowledged(done.owner, done.stream, done.grant, done.offset, done.offset))
         self.spawn(one, taken.ack())
         self.settle()
 
     def _publish(self) -> None:
         """Every topic has its messages before anything else happens; a publisher's log says so."""
         stores, loop = self._open_stores(self._directory), self.store_loop
-        life = begin_life("publisher-1", self._directory, self._trace, None)
+        life = begin_life("publisher-1", self._directory, self._trace, None, "shared_subscriptions")
         for topic in self.own.topics:
             payloads = [b"%d" % number for number in range(self.own.messages)]
             appended = loop.run_until_complete(stores.streams.append(topic, payloads))
-            self.monitors.publish(appended.stream, appended.first, appended.last)
+            self.watch.publish(appended.stream, appended.first, appended.last)
             if life.log is not None:
                 event = Published(appended.stream, appended.first, appended.last)
                 life.log.write([event_row(0, "publisher-1", life.name, "tell", event)])

@@ -1,4 +1,4 @@
-"""A scripted run of shared subscriptions: the hosts and monitors of any simulated run, under a script.
+"""A scripted run of shared subscriptions: the hosts and the watch of any simulated run, under a script.
 
 Hosts are those that applications embed (`Registry`, `Subscription` with its agent and session).  An application takes a
 message when the script says so, and at the end, when all take turns.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -19,11 +20,11 @@ from statemachines.shared_subscriptions.registry import Registry
 from statemachines.shared_subscriptions.session import SESSION, Acknowledged, Deliver
 from statemachines.shared_subscriptions.stream_store import Append, Appended, Published, StreamStore
 from statemachines.shared_subscriptions.subscription import Subscription
-from statemachines_sim.monitor import Monitors
+from statemachines_sim.judge import Judge
 from statemachines_sim.recorder import Recorder
 from statemachines_sim.replayed import Simulated, carry_out, parameters_of
-from statemachines_sim.scenario import PROPERTIES
 from statemachines_sim.script_world import ScriptProcess, ScriptWorld
+from statemachines_sim.shared_subscriptions.watch import PROPERTIES, Watch
 from statemachines_spec.script.script import Script
 from statemachines_spec.script.script import Step as ScriptStep
 from statemachines_spec.script.stage import CannotFollow
@@ -42,7 +43,7 @@ def simulate(script: Script, variant: str = "", *, data: bool = False) -> Simula
         stack.enter_context(script.part.rules(script, variant))
         ruled = ruled_by(script, variant)
         world = GroupWorld(ruled, data)
-        replayed = carry_out(world, world.conductor, world.monitors.judge.first, world.check)
+        replayed = carry_out(world, world.conductor, world.watch.judge.first, world.check)
     ours = ruled.own.configuration
     parameters = parameters_of(ruled, replayed, variant)
     parameters |= {"settings": {"configuration": ours}, "exclusive": ours.exclusive}
@@ -54,10 +55,10 @@ class GroupWorld(ScriptWorld):
 
     def __init__(self, script: Script, data: bool = False) -> None:
         self.own: Group = script.own
-        self.monitors = monitors_of(self.own)
+        self.watch = watch_of(self.own)
         services: dict[str, Any] = {group_store.SERVICE: GroupStore(), stream_store.SERVICE: StreamStore(1)}
         states = {name: service.initial() for name, service in services.items()}
-        super().__init__(script, Recorder(self.monitors, data), services, states)
+        super().__init__(script, Recorder(self.watch, data), services, states)
         for topic in self.own.topics:
             self._publish(topic)
         for host in self.own.hosts:
@@ -70,8 +71,7 @@ class GroupWorld(ScriptWorld):
         return node in self.own.hosts
 
     def carried_out(self, party: str, service: str, request: Request, answers: tuple[Answer, ...]) -> None:
-        if service == group_store.SERVICE:
-            self.monitors.commit(party, request, answers, self.now_ns)
+        self.watch.carried_out(service, party, request, answers, self.now_ns)
 
     def check(self) -> None:
         """After each step: every invariant, and that one leader serves the group."""
@@ -80,7 +80,7 @@ class GroupWorld(ScriptWorld):
         leaders = [node.record for process in hosts for node in process.host.nodes.values()]
         serving = sorted((one.epoch, one.id) for one in leaders if one.status is LEADING)
         if len(serving) > 1:
-            self.monitors.judge.broken(
+            self.watch.judge.broken(
                 "one leader", f"{' and '.join(name for _, name in serving)} serve the group at the same time"
             )
 
@@ -106,20 +106,19 @@ class GroupWorld(ScriptWorld):
         if is_host:
             self.restart(node)
         else:
-            for borrower in process.host.parties:
-                self.monitors.died(borrower, self.now_ns)
+            self.watch.died(process, self.now_ns)
 
     def end(self, release: Callable[[], None]) -> None:
         """Who holds a stream shows it; where nothing broke, L5: while somebody is left to deliver to, everything that
         is published is acknowledged in time."""
         self._take_turns()
-        if self.monitors.judge.first:
+        if self.watch.judge.first:
             return
         release()
         for _ in range(SERVES):
-            if not self._serve() or not self.monitors.unacknowledged():
+            if not self._serve() or not self.watch.unacknowledged():
                 return
-        self.monitors.judge.broken("L5", f"{self.monitors.unacknowledged()[0]}: published and never acknowledged")
+        self.watch.judge.broken("L5", f"{self.watch.unacknowledged()[0]}: published and never acknowledged")
 
     def _take_turns(self) -> None:
         for _ in range(TURNS):
@@ -150,7 +149,7 @@ class GroupWorld(ScriptWorld):
         assert isinstance(answer, Appended)
         published = Published(answer.stream, answer.first, answer.last)
         self.recorder.tell(0, "publisher-1", "publisher-1~1", "", published)
-        self.monitors.publish(answer.stream, answer.first, answer.last)
+        self.watch.publish(answer.stream, answer.first, answer.last)
 
 
 class ScriptHost(ScriptProcess):
@@ -198,11 +197,9 @@ class ScriptConsumer(ScriptProcess):
         if isinstance(event, Deliver):
             self._taken = event
             self._in_hand.append(event)
+        if isinstance(event, Deliver | Acknowledged):
             world.recorder.tell(world.now_ns, self.node, party, SESSION.full_name, event)
-            world.monitors.deliver(self, event, world.now_ns)  # type: ignore[arg-type]
-        elif isinstance(event, Acknowledged):
-            world.recorder.tell(world.now_ns, self.node, party, SESSION.full_name, event)
-            world.monitors.acknowledge(event)
+            world.watch.tell(self, party, event, world.now_ns)
 
     def take(self) -> Deliver | None:
         """One message, if there is any."""
@@ -228,6 +225,6 @@ class ScriptConsumer(ScriptProcess):
         self.loop.run(lambda now_ns: self.host.acknowledge(*held, now_ns))
 
 
-def monitors_of(own: Group) -> Monitors:
+def watch_of(own: Group) -> Watch:
     """Whatever is promised: that two deliver one stream is what a counterexample may be about."""
-    return Monitors(replace(own.configuration, exclusive=True), "#", (*PROPERTIES, "one leader"))
+    return Watch(replace(own.configuration, exclusive=True), "#", Judge((*PROPERTIES, "one leader")))

@@ -87,7 +87,7 @@ class At(Event, frozen=True, gc=False):
 
 
 class PassLease(Event, frozen=True, gc=False):
-    """Time passes, beyond the end of the paused process's lease or claim."""
+    """Time passes, beyond the deadline of the paused process that others count on."""
 
 
 class PassAll(Event, frozen=True, gc=False):

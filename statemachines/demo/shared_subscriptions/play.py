@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from statemachines.demo.shared_subscriptions.real import Real
     from statemachines_sim.world import Outcome
 
-SCENARIO = "storm"
+SCENARIO = "shared_subscriptions/storm"
 STORES = ("sqlite", "postgres")
 """Where the real part keeps its messages; `postgres` adds a second, shorter real part."""
 
@@ -67,7 +67,7 @@ class GroupDemo:
         if options.store == "postgres":
             parts["postgres"] = played("postgres", run_on_postgres(out / "postgres", path, say, advance), say)
         came, outcomes = simulate(SCENARIO, out / "sim", given.seeds, say, advance, too_tame)
-        delivered = sum(one.delivered for one in outcomes)
+        delivered = sum(one.tally["delivered"] for one in outcomes)
         listed = ", ".join(f"{count} {kind}" for kind, count in came.faults.items())
         say(f"simulated: {came.runs} runs, {delivered:,} messages delivered; {listed}; {came.seconds:.0f} s")
         first = parts["real"]
@@ -110,8 +110,8 @@ def run_on_postgres(out: Path, path: Path | None, say: Say, advance: Advance) ->
 def too_tame(outcome: Outcome) -> str:
     """What a simulated run lacks ("": nothing)."""
     faults = sum(outcome.faults.values())
-    if outcome.delivered < DELIVERIES or faults < FAULTS or len(outcome.faults) < KINDS:
-        return f"{outcome.delivered} deliveries, faults {outcome.faults}"
+    if outcome.tally["delivered"] < DELIVERIES or faults < FAULTS or len(outcome.faults) < KINDS:
+        return f"{outcome.tally['delivered']} deliveries, faults {outcome.faults}"
     return ""
 
 

@@ -110,8 +110,8 @@ def test_what_fails_is_shortened_and_told():
         text = told(System, shorter)
     assert len(shorter) < len(script)
     assert {move.name for move in shorter} <= {"subscribe", "publish", "run", "finish"}
-    assert text.startswith("S1: assignment ")
-    assert "    system.subscribe('consumer-" in text
+    assert text.startswith("S1: ")
+    assert "    stage.subscribe('consumer-" in text
     assert "revoking -> granted  on update_progress  [row 10, keep, SS-85]" in text
     assert replay(System, shorter)[1] is None
 
