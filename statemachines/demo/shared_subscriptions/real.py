@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from statemachines.demo.protocol import Say
 from statemachines.demo.shared_subscriptions import account, lines
 from statemachines.drivers.lives import node_number
 from statemachines.drivers.shared_subscriptions.node_commands import read_configuration
@@ -32,8 +33,6 @@ AWAKE_S = 1.0
 
 PATIENCE_S = 240.0
 """No run on this input takes longer; a longer one has lost something."""
-
-Say = Callable[[str], None]
 
 
 class Real(msgspec.Struct, frozen=True):
