@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 from msgspec.structs import replace
 
@@ -24,6 +26,7 @@ from statemachines.kernel import (
     Tell,
     Timer,
     TimerFired,
+    TraceColumns,
 )
 
 
@@ -66,6 +69,8 @@ class LeaseEnd(TimerFired, frozen=True, gc=False):
 
 class Locked(Event, frozen=True, gc=False):
     """To the application: the lock is yours."""
+
+    columns: ClassVar[TraceColumns] = TraceColumns(term="token")
 
     token: int
 
