@@ -250,11 +250,10 @@ class FsmActor(Actor):
         out = _Out()
         registry = self.fsm.timer_registry()
         while due and local.party is not None and local.mode is RUNNING:
-            timer = due.popleft()
-            if timer in local.party.timers:
-                local, effects = self._take(local, registry[timer[0]](timer[1]), out, watch)
-                anew = {(one.timer, one.key) for one in effects if isinstance(one, SetTimer | CancelTimer)}
-                due = deque(one for one in due if one not in anew)
+            timer, key = due.popleft()
+            local, effects = self._take(local, registry[timer](key), out, watch)
+            changed = {(one.timer, one.key) for one in effects if isinstance(one, SetTimer | CancelTimer)}
+            due = deque(one for one in due if one not in changed)
         return out.reaction(local)
 
     def _step(self, local: FsmLocal, events: list[Event], watch: Watch | None) -> Reaction:
