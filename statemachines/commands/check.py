@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from statemachines import catalogue, registry
-from statemachines.commands import schedules
+from statemachines.commands import scripts
 from statemachines.commands.exits import Exit
 from statemachines.kernel import ConfigurationError
 
@@ -76,8 +76,6 @@ def check(
         _list(json)
         return
     picked = _picked(protocol, tuple(system or ()), size, variant, tuple(without or ()))
-    if schedule is not None or trace is not None:
-        _needs_script(picked)
     results, met, judged = [], True, True
     for one in picked.systems:
         in_full = no_symmetry and bool(one.symmetries)
@@ -87,7 +85,7 @@ def check(
         if not json:
             _show(one, result, mermaid, test)
         if result.path is not None and (schedule is not None or trace is not None):
-            schedules.keep(one, result.path, picked.variant, schedule, trace)
+            scripts.keep(one, result.path, picked.owner, picked.variant, schedule, trace)
             schedule = trace = None  # the first counterexample
         if live and result.held and result.ended == "complete":
             verdicts = _live(picked, one, engine, states_max, json)
@@ -125,13 +123,6 @@ def _picked(
         rule = f"must be one of: {', '.join(all_parts())}; or module:ATTRIBUTE, or `list`"
         raise ConfigurationError("protocol", protocol, rule)
     return chosen(protocol, names, size, variant, without)
-
-
-def _needs_script(picked: Chosen) -> None:
-    """A counterexample becomes a run of real hosts only where the protocol says how."""
-    if picked.part is None or picked.part.script is None:
-        rule = "says nothing of runs of its hosts (CheckProtocol.script): no --schedule, no --trace"
-        raise ConfigurationError("protocol", picked.name, rule)
 
 
 def _explore(system: System, engine: str, states_max: int) -> Result:

@@ -87,18 +87,24 @@ class HostLoop:
             act = waiting.popleft()
         self._running = True
         try:
-            self.perform(act(self.now()))
-            turns = 1
-            while waiting:
-                if turns >= TURNS_MAX:
-                    raise GaplessError(f"{turns} turns of a host and no end: what it is told makes it go on for ever")
-                turns += 1
-                self.perform(waiting.popleft()(self.now()))
+            self._perform_all(act(self.now()))
+            if waiting:
+                self._catch_up()
         finally:
             self._running = False
 
     def perform(self, out: list[Outgoing]) -> None:
-        """Perform what came out of the host, in order."""
+        """Perform what came out of the host, in order, and then what has come up meanwhile: `run` for who has fed the
+        host already, from outside, and cannot afford a closure for each event."""
+        self._running = True
+        try:
+            self._perform_all(out)
+            if self._waiting:
+                self._catch_up()
+        finally:
+            self._running = False
+
+    def _perform_all(self, out: list[Outgoing]) -> None:
         if self._before is not None:
             self._before(out)
         feed = self.feed
@@ -107,3 +113,11 @@ class HostLoop:
                 self._told(party, effect.event)
             else:
                 self._perform(party, effect, feed)  # type: ignore[arg-type]
+
+    def _catch_up(self) -> None:
+        waiting, turns = self._waiting, 1
+        while waiting:
+            if turns >= TURNS_MAX:
+                raise GaplessError(f"{turns} turns of a host and no end: what it is told makes it go on for ever")
+            turns += 1
+            self._perform_all(waiting.popleft()(self.now()))

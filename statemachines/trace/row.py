@@ -198,13 +198,14 @@ def step_rows(
 ) -> list[TraceRow]:
     """The rows of one step and of the child steps in it."""
     name = node.name
-    make, dest = step_makers(data)[type(event)], step.record.status._value_
-    row = make(now_ns, node_of(name), node.fsm.full_name, name, before._value_, dest, step.row, msg, event)
-    return [row, *(child_row(now_ns, name, child, data) for child in step.children)]
+    host, dest = node_of(name), step.record.status._value_
+    make = step_makers(data)[type(event)]
+    row = make(now_ns, host, node.fsm.full_name, name, before._value_, dest, step.row, msg, event)
+    return [row, *(child_row(now_ns, host, name, child, data) for child in step.children)]
 
 
-def child_row(now_ns: int, party: str, child: ChildStep, data: bool = False) -> TraceRow:
-    """The row of a step of a child machine of `party`."""
+def child_row(now_ns: int, host: str, party: str, child: ChildStep, data: bool = False) -> TraceRow:
+    """The row of a step of a child machine of `party` on the node `host`."""
     instance, source, dest = f"{party}:{child.instance}", child.source._value_, child.dest._value_
     make = step_makers(data)[type(child.event)]
-    return make(now_ns, node_of(party), child.full_machine, instance, source, dest, child.row, -1, child.event)
+    return make(now_ns, host, child.full_machine, instance, source, dest, child.row, -1, child.event)

@@ -156,6 +156,13 @@ def test_what_the_application_does_about_a_tell_comes_after_the_effects_of_the_s
     assert desk.done == [*ONE_LOOK, "send 2", "ask 2", "told 2", "send -2"]
 
 
+def test_who_has_fed_the_host_already_gets_the_same():
+    desk = Desk()
+    desk.answer = lambda n, feed: feed(n)
+    desk.loop.perform(desk.loop.host.feed("finder~1", Look(), 0))
+    assert desk.done == [*ONE_LOOK, "told 101"]
+
+
 def test_timers_fire_through_the_loop():
     desk = Desk()
     assert desk.loop.deadline() == 50

@@ -4,6 +4,7 @@ from statemachines_spec.protocol import CheckProtocol
 from statemachines_spec.shared_subscriptions.bugs import BUGS
 from statemachines_spec.shared_subscriptions.hunts import HUNTS
 from statemachines_spec.shared_subscriptions.orders import ORDERS
+from statemachines_spec.shared_subscriptions.script import SCRIPT
 from statemachines_spec.shared_subscriptions.systems import SIZES, SYSTEMS, obligations_of, system
 from statemachines_spec.shared_subscriptions.variants import VARIANTS
 
@@ -16,5 +17,5 @@ SPEC = CheckProtocol(
     bugs=BUGS,
     obligations_of=obligations_of,
     hunted=HUNTS,
-    script="statemachines_spec.scheduling:schedule_of",
+    script=SCRIPT,
 )

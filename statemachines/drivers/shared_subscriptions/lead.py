@@ -19,7 +19,7 @@ from statemachines.drivers.lives import begin_life
 from statemachines.drivers.port import replies
 from statemachines.drivers.runtime import Runtime
 from statemachines.drivers.shared_subscriptions.open_stores import Stores, directory_of, open_stores
-from statemachines.drivers.shared_subscriptions.roles import LEADER
+from statemachines.drivers.shared_subscriptions.roles import LEADER, PROTOCOL
 from statemachines.drivers.tcp import Address
 from statemachines.kernel import Event, Outgoing, RemoteProtocolError, name_of
 from statemachines.shared_subscriptions import group_store, stream_store
@@ -72,7 +72,7 @@ class LeaderNode:
         environment = self._environment
         stores: Stores = await asyncio.to_thread(environment.open_stores or open_stores, self._where)
         self._groups, self._streams = stores
-        life = begin_life(self.node, self._state, self._trace, self._number)
+        life = begin_life(self.node, self._state, self._trace, self._number, PROTOCOL)
         self._log = life.log
         self._runtime = Runtime(
             life.name,

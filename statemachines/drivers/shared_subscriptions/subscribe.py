@@ -31,7 +31,7 @@ from statemachines.drivers.locker import Locker
 from statemachines.drivers.port import Feed, replies
 from statemachines.drivers.runtime import Runtime
 from statemachines.drivers.shared_subscriptions.open_stores import Stores, directory_of, open_stores
-from statemachines.drivers.shared_subscriptions.roles import CONSUMER
+from statemachines.drivers.shared_subscriptions.roles import CONSUMER, PROTOCOL
 from statemachines.drivers.shared_subscriptions.store import Payloads
 from statemachines.drivers.tcp import Address, parse_address
 from statemachines.kernel import Answer, ConfigurationError, Event, LocalProtocolError, Map, Outgoing
@@ -151,7 +151,7 @@ class SharedSession:
         environment = self._environment
         stores: Stores = await asyncio.to_thread(environment.open_stores or open_stores, self._where)
         self._groups, self._store = stores
-        life = begin_life(self.node, self._state, self._trace, self._number)
+        life = begin_life(self.node, self._state, self._trace, self._number, PROTOCOL)
         self._log = life.log
         self._runtime = Runtime(
             life.name,
