@@ -2,7 +2,7 @@
 BIN := .venv/bin
 MINUTES ?= 10
 
-.PHONY: help setup demo test lint bench soak lock clean
+.PHONY: help setup demo test lint clauses bench soak lock clean
 
 help:  ## what there is
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/'
@@ -21,6 +21,9 @@ lint: setup  ## ruff, mypy strict, import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+clauses: setup  ## take each clause away: does a test named after it fail?
+	$(BIN)/python tools/clauses.py
 
 bench: setup  ## measure against the baselines
 	$(BIN)/gapless bench

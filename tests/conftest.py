@@ -1,4 +1,5 @@
-"""For all tests: the same examples in every run; and at the end, which rows of the shipped machines were taken.
+"""For all tests: the same examples in every run, whatever ran before, in whichever worker, on however busy a machine;
+and at the end, which rows of the shipped machines were taken.
 
 A row counts when a machine took it in this process or in a worker of pytest-xdist (tests that start processes of their
 own, and tests with a planted bug, do not count).  The denominators are exact: the rows of the declaration.
@@ -14,12 +15,15 @@ import os
 import sys
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from statemachines import catalogue
 from statemachines.kernel import Fsm, ProtocolError
+from statemachines.testing.fixed_draws import fixed_draws
 
-settings.register_profile("repeatable", derandomize=True, database=None, deadline=None)
+settings.register_profile(
+    "repeatable", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("repeatable")
 
 SHOWN = 12
@@ -86,6 +90,9 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     if config.getoption("--rewrite") and os.environ.get("CI"):
         raise pytest.UsageError("--rewrite would make every interaction expected; where CI is set it is refused")
+    draws = fixed_draws()
+    draws.__enter__()
+    config.add_cleanup(lambda: draws.__exit__(None, None, None))
     Fsm.step = counting(Fsm.step, lambda step: step.row)
     Fsm.child_step = counting(Fsm.child_step, lambda done: done[2].row)
 

@@ -9,6 +9,7 @@ from statemachines_bench.result import results_json as results_json
 from statemachines_bench.row import Pair as Pair
 from statemachines_bench.row import Ratio as Ratio
 from statemachines_bench.row import Row as Row
+from statemachines_bench.row import Size as Size
 from statemachines_bench.table import choose as choose
 from statemachines_bench.table import list_json as list_json
 from statemachines_bench.table import listed as listed

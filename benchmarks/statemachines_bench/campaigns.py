@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 from time import perf_counter
 from typing import Final
 
-from statemachines_bench.row import Pair, Ratio, Row
+from statemachines_bench.row import Pair, Ratio, Row, Size
 
 SEEDS: Final = 80
 """Four jobs of a campaign, two for each process: enough that their start weighs little."""
@@ -23,8 +23,9 @@ class Gains:
     """How many times sooner two processes are done than one: `campaign`, their start included; `loop`, an empty one in
     processes that run already.  Both are found together, in turns."""
 
-    def __init__(self) -> None:
+    def __init__(self, size: Size) -> None:
         self._loop = 1.0
+        self._seeds, self._turns = size.pick((SEEDS, TURNS), (2, 1_000))
 
     def campaign(self) -> float:
         """Measure both; the gain of the campaign."""
@@ -32,9 +33,9 @@ class Gains:
         with ProcessPoolExecutor(PROCESSES, mp_context=multiprocessing.get_context("spawn")) as pool:
             list(pool.map(spin, [1_000_000] * PROCESSES))
             for processes in (1, PROCESSES):
-                shares = [TURNS // processes] * processes
+                shares = [self._turns // processes] * processes
                 loop = seconds(lambda shares=shares: list(pool.map(spin, shares)))  # type: ignore[misc]
-                spent.append((loop, seconds(lambda processes=processes: run(processes))))  # type: ignore[misc]
+                spent.append((loop, seconds(lambda processes=processes: run(self._seeds, processes))))  # type: ignore[misc]
         alone, together = spent
         self._loop = alone[0] / together[0]
         return alone[1] / together[1]
@@ -44,12 +45,12 @@ class Gains:
         return self._loop
 
 
-def run(processes: int) -> None:
+def run(seeds: int, processes: int) -> None:
     """A campaign, as `gapless campaign` runs it."""
     from statemachines_sim.campaign import campaign
     from statemachines_sim.scenario import named
 
-    campaign(named("storm"), range(SEEDS), processes=processes)
+    campaign(named("storm"), range(seeds), processes=processes)
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -65,9 +66,9 @@ def spin(turns: int) -> None:
         pass
 
 
-def prepare() -> Pair:
+def prepare(size: Size) -> Pair:
     """Ours measures both."""
-    gains = Gains()
+    gains = Gains(size)
     return Pair(gains.campaign, gains.loop)
 
 

@@ -16,14 +16,23 @@ from statemachines_bench.borrower_mix import Fed, connecting, granting, held_rec
 from statemachines_bench.hand_borrower import HandBorrower
 from statemachines_bench.leader_mix import hand_leader, leading_record, updating
 from statemachines_bench.measure import bytes_each, ns_per_event
-from statemachines_bench.row import Pair, Ratio, Row
+from statemachines_bench.row import Pair, Ratio, Row, Size
 
 SMALL, LARGE = 10, 100_000
 """Between so many streams `step-scale` looks at growth."""
 
+LITTLE = 40
+"""Streams of the small size instead of `LARGE`."""
+
 SCALE_EVENTS = 20_000
 IDLE = 500
 """So many machines are made by each round of `idle`."""
+
+
+def events_of(size: Size) -> list[Fed]:
+    """What the dispatch rows are run over."""
+    return mix() if size is Size.FULL else mix(streams=5, seconds=1)
+
 
 TakeStep = Callable[[Any, Event, int], Step[Any]]
 
@@ -72,8 +81,8 @@ def held_hand(streams: int) -> HandBorrower:
 # -- the rows -------------------------------------------------------------------------------------------------------
 
 
-def prepare_dispatch() -> Pair:
-    events = mix()
+def prepare_dispatch(size: Size) -> Pair:
+    events = events_of(size)
     record = new_record()
 
     def ours() -> float:
@@ -86,8 +95,8 @@ def prepare_dispatch() -> Pair:
     return Pair(ours, baseline)
 
 
-def prepare_dispatch_hand() -> Pair:
-    events = mix()
+def prepare_dispatch_hand(size: Size) -> Pair:
+    events = events_of(size)
     record = new_record()
 
     def ours() -> float:
@@ -100,39 +109,42 @@ def prepare_dispatch_hand() -> Pair:
     return Pair(ours, baseline)
 
 
-def prepare_step_scale() -> Pair:
+def prepare_step_scale(size: Size) -> Pair:
     """Every record and every hand-written borrower holds its streams before anything is timed."""
-    events = {streams: progressing(streams, SCALE_EVENTS) for streams in (SMALL, LARGE)}
-    records = {streams: held_record(streams) for streams in (SMALL, LARGE)}
+    large, count = size.pick(LARGE, LITTLE), size.pick(SCALE_EVENTS, 200)
+    events = {streams: progressing(streams, count) for streams in (SMALL, large)}
+    records = {streams: held_record(streams) for streams in (SMALL, large)}
 
     def ours(streams: int) -> float:
-        return ns_per_event(lambda: run_steps(BORROWER.step, records[streams], events[streams]), SCALE_EVENTS)
+        return ns_per_event(lambda: run_steps(BORROWER.step, records[streams], events[streams]), count)
 
     def by_hand(streams: int) -> float:
         hand = held_hand(streams)
-        return ns_per_event(lambda: run_hand(hand.feed, events[streams]), SCALE_EVENTS)
+        return ns_per_event(lambda: run_hand(hand.feed, events[streams]), count)
 
-    return Pair(lambda: ours(LARGE) / ours(SMALL), lambda: by_hand(LARGE) / by_hand(SMALL))
+    return Pair(lambda: ours(large) / ours(SMALL), lambda: by_hand(large) / by_hand(SMALL))
 
 
-def prepare_step_scale_leader() -> Pair:
+def prepare_step_scale_leader(size: Size) -> Pair:
     from statemachines.shared_subscriptions.leader import LEADER
 
-    records = {streams: leading_record(streams) for streams in (SMALL, LARGE)}
-    events = {streams: updating(record, SCALE_EVENTS) for streams, record in records.items()}
+    large, count = size.pick(LARGE, LITTLE), size.pick(SCALE_EVENTS, 200)
+    records = {streams: leading_record(streams) for streams in (SMALL, large)}
+    events = {streams: updating(record, count) for streams, record in records.items()}
 
     def ours(streams: int) -> float:
-        return ns_per_event(lambda: run_steps(LEADER.step, records[streams], events[streams]), SCALE_EVENTS)
+        return ns_per_event(lambda: run_steps(LEADER.step, records[streams], events[streams]), count)
 
     def by_hand(streams: int) -> float:
         hand = hand_leader(records[streams])
-        return ns_per_event(lambda: run_hand(hand.feed, events[streams]), SCALE_EVENTS)
+        return ns_per_event(lambda: run_hand(hand.feed, events[streams]), count)
 
-    return Pair(lambda: ours(LARGE) / ours(SMALL), lambda: by_hand(LARGE) / by_hand(SMALL))
+    return Pair(lambda: ours(large) / ours(SMALL), lambda: by_hand(large) / by_hand(SMALL))
 
 
-def prepare_idle() -> Pair:
+def prepare_idle(size: Size) -> Pair:
     """A machine that waits: our node, against a model that a prebuilt `transitions` machine looks after."""
+    count = size.pick(IDLE, 20)
     record = new_record()
     machine = BORROWER.machine()
 
@@ -146,7 +158,7 @@ def prepare_idle() -> Pair:
         machine.add_model(made)
         return made
 
-    return Pair(lambda: bytes_each(node, IDLE), lambda: bytes_each(model, IDLE))
+    return Pair(lambda: bytes_each(node, count), lambda: bytes_each(model, count))
 
 
 ROWS = (

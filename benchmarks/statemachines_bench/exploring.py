@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from statemachines_bench.row import Pair, Ratio, Row
+from statemachines_bench.row import Pair, Ratio, Row, Size
 
 LARGE = ("borrower-crash", "large")
 """System and size that is explored whole: 63 million states, in about a minute."""
@@ -16,14 +16,16 @@ MEDIUM = ("leader-crash", "small")
 SPIN = ("borrower-crash", "ci")
 """What SPIN explores whole, on its entries: 2.6 million states.  It takes a hundred bytes for each, and gets slower
 with their number: the large system would need 7 GB and five minutes."""
+LITTLE = ("late-copies", "small")
+"""What is explored in place of any of them at the small size."""
 PREFIX = 20_000
 """States that the plainest search explores: of the large system it would take an hour."""
 
 
 def rate(name: str, size: str, engine: str) -> float:
     """States a second of processor time, from empty tables to the last state."""
-    from statemachines_spec.explore import COMPLETE, explore
-    from statemachines_spec.subscriptions.systems import system
+    from statemachines_spec.explorer.explore import COMPLETE, explore
+    from statemachines_spec.shared_subscriptions.systems import system
 
     result = explore(system(name, size), engine=engine, hashing=False)
     assert result.ended == COMPLETE
@@ -33,31 +35,34 @@ def rate(name: str, size: str, engine: str) -> float:
     return result.states / result.seconds
 
 
-def plainest(name: str, size: str) -> float:
+def plainest(name: str, size: str, prefix: int) -> float:
     """States a second of the plainest search, on a prefix."""
-    from statemachines_spec.direct import search
-    from statemachines_spec.subscriptions.systems import system
+    from statemachines_spec.explorer.direct import search
+    from statemachines_spec.shared_subscriptions.systems import system
 
-    counts = search(system(name, size), PREFIX)
+    counts = search(system(name, size), prefix)
     return counts.states / counts.seconds
 
 
-def prepare_compiled() -> Pair:
+def prepare_compiled(size: Size) -> Pair:
     rate("revoke-timeout", "small", "compiled")  # compiles the kernel, or loads it
-    return Pair(lambda: rate(*LARGE, "compiled"), lambda: plainest(*LARGE))
+    large, prefix = size.pick((LARGE, PREFIX), (LITTLE, 200))
+    return Pair(lambda: rate(*large, "compiled"), lambda: plainest(*large, prefix))
 
 
-def prepare_plain() -> Pair:
-    return Pair(lambda: rate(*MEDIUM, "plain"), lambda: plainest(*MEDIUM))
+def prepare_plain(size: Size) -> Pair:
+    medium, prefix = size.pick((MEDIUM, PREFIX), (LITTLE, 200))
+    return Pair(lambda: rate(*medium, "plain"), lambda: plainest(*medium, prefix))
 
 
-def prepare_spin() -> Pair:
-    from statemachines_spec.entries import Entries
-    from statemachines_spec.explore import explore
-    from statemachines_spec.promela import judge
-    from statemachines_spec.subscriptions.systems import system
+def prepare_spin(size: Size) -> Pair:
+    from statemachines_spec.explorer.entries import Entries
+    from statemachines_spec.explorer.explore import explore
+    from statemachines_spec.explorer.promela import judge
+    from statemachines_spec.shared_subscriptions.systems import system
 
-    entries = Entries(system(*SPIN))
+    large, medium = size.pick((LARGE, SPIN), (LITTLE, LITTLE))
+    entries = Entries(system(*medium))
     states = explore(entries.system, entries=entries, engine="compiled", hashing=False).states
 
     def spin() -> float:
@@ -66,7 +71,7 @@ def prepare_spin() -> Pair:
         assert counts.states == states
         return counts.states / counts.seconds
 
-    return Pair(lambda: rate(*LARGE, "compiled"), spin)
+    return Pair(lambda: rate(*large, "compiled"), spin)
 
 
 ROWS = (

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from statemachines_bench.row import Pair, Ratio, Row
+from statemachines_bench.row import Pair, Ratio, Row, Size
 
 TOPICS: Final = tuple(f"t{number}" for number in range(8))
 FASTER: Final = 10
@@ -111,9 +111,9 @@ async def halves(one: Seen, other: Seen) -> set[str]:
 
 async def failover_s(directory: Path) -> float:
     """Seconds from SIGKILL until the other one has got something of each stream that the dead one had."""
-    from statemachines.drivers import SharedSubscription
-    from statemachines.drivers.lead import LeaderNode
-    from statemachines.drivers.publish import Publisher
+    from statemachines.drivers.shared_subscriptions import SharedSubscription
+    from statemachines.drivers.shared_subscriptions.lead import LeaderNode
+    from statemachines.drivers.shared_subscriptions.publish import Publisher
 
     store, times = directory / "messages.db", configuration()
     given = {name: getattr(times, name) for name in times.__struct_fields__ if name.endswith("_ms")}
@@ -160,7 +160,8 @@ def run_failover() -> float:
         return asyncio.run(failover_s(Path(directory)))
 
 
-def prepare_failover() -> Pair:
+def prepare_failover(size: Size) -> Pair:
+    """The times of a group are what they are: both sizes are one."""
     times = configuration()
     unit = (times.validity_ms + times.resend_interval_ms) / 1000
     return Pair(run_failover, lambda: unit)
@@ -206,9 +207,9 @@ async def leave_ms(directory: Path) -> float:
     Both speak with the leader through the relay; nothing is unfinished when one leaves, and a message is put into each
     of its streams right then.
     """
-    from statemachines.drivers import SharedSubscription
-    from statemachines.drivers.lead import LeaderNode
-    from statemachines.drivers.publish import Publisher
+    from statemachines.drivers.shared_subscriptions import SharedSubscription
+    from statemachines.drivers.shared_subscriptions.lead import LeaderNode
+    from statemachines.drivers.shared_subscriptions.publish import Publisher
 
     store, times = directory / "messages.db", configuration()
     leaver, stayer = Seen(), Seen()
@@ -276,7 +277,7 @@ ROWS = (
         about="unsubscribe of one of two consumers, until all its streams flow elsewhere; the ratio counts round trips",
         unit="ms",
         baseline_name="a round trip to the leader, 20 ms each way",
-        prepare=lambda: Pair(run_leave, lambda: asyncio.run(round_trip_ms())),
+        prepare=lambda size: Pair(run_leave, lambda: asyncio.run(round_trip_ms())),
         ratio=Ratio.OURS_OVER_BASELINE,
         at_most=4.5,
         aim="2 round trips + resend interval, which makes 4.5",

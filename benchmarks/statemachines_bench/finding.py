@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from statistics import mean
 from typing import Final
 
 from statemachines_bench.measure import ns_per_event
-from statemachines_bench.row import Pair, Ratio, Row
+from statemachines_bench.row import Pair, Ratio, Row, Size
 
 EXAMPLES: Final = 20
 MOVES: Final = 20_000
+
+PROTOCOL: Final = "shared_subscriptions"
 
 BUGS: Final = (
     "duplicate-connect-response",
@@ -23,33 +26,43 @@ BUGS: Final = (
 CPU_S_MAX: Final = 20.0
 
 
-def driven() -> float:
+def driven(examples: int) -> float:
     """Nanoseconds a move of whole groups, draws, monitors and the liveness phase included."""
-    from statemachines.testing.group import GroupTest, run_group
+    from statemachines.testing.shared_subscriptions.group import GroupTest, run_group
 
     before = GroupTest.moves
-    spent = ns_per_event(lambda: run_group(EXAMPLES), 1)
+    spent = ns_per_event(lambda: run_group(examples), 1)
     return spent / (GroupTest.moves - before)
 
 
-def untroubled() -> float:
+def untroubled(moves: int) -> float:
     """Nanoseconds a move of one group that nobody disturbs."""
-    from statemachines.testing.system import System
+    from statemachines.testing.shared_subscriptions.system import System
 
     system = System()
     for number in (1, 2, 3):
         system.subscribe(f"consumer-{number}")
     for topic in "abc":
         system.publish(topic, 5)
-    return ns_per_event(lambda: system.run(MOVES), MOVES)
+    return ns_per_event(lambda: system.run(moves), moves)
 
 
-def seconds_to_find(method: str) -> float:
-    """Mean processor time until the first violation, over `BUGS`; at most `CPU_S_MAX` for each."""
+def seconds_to_find(method: str, bugs: tuple[str, ...]) -> float:
+    """Mean processor time until the first violation, over `bugs`; at most `CPU_S_MAX` for each."""
     from statemachines.testing.finding import find
-    from statemachines_spec.planted import bug_named
+    from statemachines_spec.bug import bug_named
 
-    return mean(find(bug_named(name), method, cpu_s=CPU_S_MAX).cpu_s for name in BUGS)
+    return mean(find(PROTOCOL, bug_named(name), method, cpu_s=CPU_S_MAX).cpu_s for name in bugs)
+
+
+def prepare_steps(size: Size) -> Pair:
+    examples, moves = size.pick((EXAMPLES, MOVES), (2, 500))
+    return Pair(lambda: driven(examples), lambda: untroubled(moves))
+
+
+def against_simulation(method: str, size: Size) -> Pair:
+    bugs = size.pick(BUGS, BUGS[1:2])
+    return Pair(lambda: seconds_to_find(method, bugs), lambda: seconds_to_find("simulation", bugs))
 
 
 ROWS = (
@@ -58,7 +71,7 @@ ROWS = (
         about="a move of a whole group as Hypothesis drives it, against the same group left alone",
         unit="ns / move",
         baseline_name="System.run",
-        prepare=lambda: Pair(driven, untroubled),
+        prepare=prepare_steps,
         ratio=Ratio.OURS_OVER_BASELINE,
     ),
     Row(
@@ -66,7 +79,7 @@ ROWS = (
         about="processor time until a planted bug is found, mean of five: exploration against simulation",
         unit="CPU s / bug",
         baseline_name="simulation",
-        prepare=lambda: Pair(lambda: seconds_to_find("exploration"), lambda: seconds_to_find("simulation")),
+        prepare=partial(against_simulation, "exploration"),
         ratio=Ratio.BASELINE_OVER_OURS,
     ),
     Row(
@@ -74,7 +87,7 @@ ROWS = (
         about="processor time until a planted bug is found, mean of five: Hypothesis against simulation",
         unit="CPU s / bug",
         baseline_name="simulation",
-        prepare=lambda: Pair(lambda: seconds_to_find("hypothesis"), lambda: seconds_to_find("simulation")),
+        prepare=partial(against_simulation, "hypothesis"),
         ratio=Ratio.BASELINE_OVER_OURS,
     ),
 )

@@ -52,7 +52,7 @@ class Count:
 
 async def ours(leader: str, store: str, name: str) -> None:
     """A member of our group."""
-    from statemachines.drivers import SharedSubscription
+    from statemachines.drivers.shared_subscriptions import SharedSubscription
 
     count = Count()
     async with SharedSubscription(

@@ -10,7 +10,7 @@ import atexit
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Final
@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from statemachines.kernel import GaplessError
 from statemachines_bench.judge_baselines import Counts, duckdb_judge, our_judge, polars_judge
-from statemachines_bench.row import Pair, Ratio, Row
+from statemachines_bench.row import Pair, Ratio, Row, Size
 
 SEEDS: Final = 105
 """Stormy runs, some 2 million steps."""
@@ -31,7 +31,7 @@ FILES: Final = 10
 
 
 @cache
-def trace() -> tuple[Path, ...]:
+def trace(size: Size) -> tuple[Path, ...]:
     """The files, made once and removed at the end."""
     from statemachines_bench.repeat import repeat
     from statemachines_sim.campaign import campaign
@@ -39,19 +39,20 @@ def trace() -> tuple[Path, ...]:
 
     directory = Path(tempfile.mkdtemp(prefix="gapless-bench-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    campaign(named("storm"), range(SEEDS), out=directory / "once")
-    repeat(directory / "once", directory / "many", copies=COPIES, files=FILES)
+    seeds, copies, files = size.pick((SEEDS, COPIES, FILES), (1, 2, 2))
+    campaign(named("storm"), range(seeds), out=directory / "once")
+    repeat(directory / "once", directory / "many", copies=copies, files=files)
     return tuple(sorted((directory / "many").glob("trace-*.parquet")))
 
 
 @cache
-def session() -> Any:
+def session(size: Size) -> Any:
     """A Spark session that has run something before: its start is not measured."""
     from statemachines_reports.session import Session
 
     opened = Session().__enter__()
     atexit.register(opened.__exit__)
-    spark_judge(opened, trace()[:2])
+    spark_judge(opened, trace(size)[:2])
     return opened
 
 
@@ -81,11 +82,11 @@ def seconds(judge: Callable[[], Counts]) -> float:
     return spent
 
 
-def prepare(baseline: Callable[[list[Path], Any], Counts]) -> Pair:
+def prepare(baseline: Callable[[list[Path], Any], Counts], size: Size) -> Pair:
     """Ours by Spark, the baseline in this process, which also has all cores."""
     from statemachines import catalogue
 
-    files, opened = trace(), session()
+    files, opened = trace(size), session(size)
     return Pair(
         lambda: seconds(lambda: spark_judge(opened, files)),
         lambda: seconds(lambda: baseline(list(files), catalogue.machines("shared_subscriptions"))),
@@ -98,7 +99,7 @@ ROWS: Final = (
         about="conformance, continuity and exclusivity of 20 million steps: Spark tasks against Polars",
         unit="s",
         baseline_name="Polars",
-        prepare=lambda: prepare(polars_judge),
+        prepare=partial(prepare, polars_judge),
         ratio=Ratio.OURS_OVER_BASELINE,
         at_most=1.5,
         aim="5 M steps/s",
@@ -108,7 +109,7 @@ ROWS: Final = (
         about="conformance, continuity and exclusivity of 20 million steps: Spark tasks against DuckDB's SQL",
         unit="s",
         baseline_name="DuckDB SQL",
-        prepare=lambda: prepare(duckdb_judge),
+        prepare=partial(prepare, duckdb_judge),
         ratio=Ratio.OURS_OVER_BASELINE,
         at_most=1.0,
         aim="5 M steps/s",

@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 import gc
+import traceback
 from collections.abc import Callable, Iterable
 from time import perf_counter, perf_counter_ns
 from tracemalloc import get_traced_memory, start, stop
 
 from statemachines_bench.result import Result
-from statemachines_bench.row import Pair, Row
+from statemachines_bench.row import Pair, Row, Size
 
 Progress = Callable[[str], None]
 
 
 def measure_all(rows: Iterable[Row], progress: Progress) -> list[Result]:
-    """Measure each row; `progress` is told what is being done."""
+    """Measure each row; `progress` is told what is being done.  A row that fails is a result that says so: the others
+    are measured all the same."""
     results = []
     for row in rows:
         progress(f"{row.name}: {row.about}")
-        results.append(measure(row))
+        try:
+            results.append(measure(row))
+        except Exception as error:
+            results.append(failed(row, error))
     return results
+
+
+def failed(row: Row, error: Exception) -> Result:
+    """What became of a row that did not come to an end: the error, and where it was raised."""
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{where.filename.rpartition('/')[2]}:{where.lineno}"
+    return Result(row, (), (), f"{type(error).__name__}: {error} ({place})")
 
 
 def measure(row: Row, clock: Callable[[], float] = perf_counter) -> Result:
     """Ours, baseline, ours, ...: as many rounds as the first one, timed by `clock` in seconds, leaves time for."""
-    pair = row.prepare()
+    pair = row.prepare(Size.FULL)
     began = clock()
     values = [one_round(pair)]
     values += [one_round(pair) for _ in range(rounds_for(clock() - began) - 1)]

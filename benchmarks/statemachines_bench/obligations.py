@@ -6,20 +6,22 @@ from itertools import pairwise
 from time import process_time
 from typing import Any
 
-from statemachines_bench.row import Pair, Ratio, Row
+from statemachines_bench.row import Pair, Ratio, Row, Size
 
 MEDIUM = ("leader-crash", "small")
 """System and size whose graph without faults has about 100 000 states."""
 LARGE = ("unsubscribe", "ci")
 """The same, with more than a million."""
+LITTLE = ("late-copies", "small")
+"""In place of either at the small size."""
 
 
-def prepare_search() -> Pair:
-    from statemachines_spec.liveness import graph_of, worst_parts
-    from statemachines_spec.property import Eventually, View
-    from statemachines_spec.subscriptions.systems import system
+def prepare_search(size: Size) -> Pair:
+    from statemachines_spec.explorer.property import Eventually, View
+    from statemachines_spec.liveness.judge import graph_of, worst_parts
+    from statemachines_spec.shared_subscriptions.systems import system
 
-    graph = graph_of(system(*MEDIUM), engine="compiled")
+    graph = graph_of(system(*size.pick(MEDIUM, LITTLE)), engine="compiled")
     always = Eventually("always", "", (View("leader-1", 1, lambda local: 0),), lambda value: True)
     is_open = graph.open_nodes(always)
     worst_parts(graph, is_open)  # compiles the search, or loads it
@@ -74,11 +76,11 @@ def _tally(digraph: Any, links: list[list[tuple[int, int]]]) -> list[int]:
     return tally
 
 
-def prepare_large() -> Pair:
-    from statemachines_spec.liveness import graph_of, judged
-    from statemachines_spec.subscriptions.systems import obligations_of, system
+def prepare_large(size: Size) -> Pair:
+    from statemachines_spec.liveness.judge import graph_of, judged
+    from statemachines_spec.shared_subscriptions.systems import obligations_of, system
 
-    made = system(*LARGE)
+    made = system(*size.pick(LARGE, LITTLE))
     explored: list[float] = []
 
     def ours() -> float:
@@ -90,7 +92,7 @@ def prepare_large() -> Pair:
         explored.append(marks[0] - began)
         return process_time() - marks[0]
 
-    prepare_search()  # compiles the loops, or loads them
+    prepare_search(size)  # compiles the loops, or loads them
     return Pair(ours, lambda: explored[-1])
 
 

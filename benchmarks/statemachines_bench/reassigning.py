@@ -15,7 +15,7 @@ from statemachines.shared_subscriptions.member import MemberRecord
 from statemachines.shared_subscriptions.message import LeaderWanted
 from statemachines.shared_subscriptions.plan import shares
 from statemachines.shared_subscriptions.stream import Link
-from statemachines_bench.row import Pair, Ratio, Row
+from statemachines_bench.row import Pair, Ratio, Row, Size
 
 LARGE = (1_000, 100_000)
 SMALL = (100, 10_000)
@@ -72,8 +72,8 @@ def join_ms(record: LeaderRecord) -> float:
     return spent / 1e6
 
 
-def prepare() -> Pair:
-    large, small = group(*LARGE), group(*SMALL)
+def prepare(size: Size) -> Pair:
+    large, small = group(*size.pick(LARGE, (20, 200))), group(*size.pick(SMALL, (5, 20)))
     return Pair(lambda: join_ms(large), lambda: join_ms(small))
 
 

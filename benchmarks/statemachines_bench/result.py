@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from math import isnan, nan
 from statistics import median
 
 import msgspec
+from msgspec import UNSET, UnsetType
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -15,21 +17,25 @@ from statemachines_bench.row import Row
 
 
 class Result(msgspec.Struct, frozen=True):
-    """The values of every round, ours and the baseline's, in the unit of the row."""
+    """The values of every round, ours and the baseline's, in the unit of the row.
+
+    `error`: why there are none ("": there are); then the values are NaN.
+    """
 
     row: Row
     ours_rounds: tuple[float, ...]
     baseline_rounds: tuple[float, ...]
+    error: str = ""
 
     @property
     def ours(self) -> float:
         """The median of ours."""
-        return median(self.ours_rounds)
+        return nan if self.error else median(self.ours_rounds)
 
     @property
     def baseline(self) -> float:
         """The median of the baseline."""
-        return median(self.baseline_rounds)
+        return nan if self.error else median(self.baseline_rounds)
 
     @property
     def ratio(self) -> float:
@@ -38,22 +44,23 @@ class Result(msgspec.Struct, frozen=True):
 
     @property
     def holds(self) -> bool:
-        """Whether the row's target is met."""
-        return self.row.holds(self.ratio)
+        """Whether it was measured, and the row's target is met."""
+        return not self.error and self.row.holds(self.ratio)
 
 
 class Written(msgspec.Struct, frozen=True):
-    """A result as it stands in JSON."""
+    """A result as it stands in JSON; of a row that failed the values are null, and `error` says why."""
 
     name: str
     unit: str
-    ours: float
+    ours: float | None
     baseline_name: str
-    baseline: float
-    ratio: float
+    baseline: float | None
+    ratio: float | None
     target: float | None
     holds: bool
     rounds: int
+    error: str | UnsetType = UNSET
 
 
 def written(result: Result) -> Written:
@@ -69,6 +76,7 @@ def written(result: Result) -> Written:
         row.target,
         result.holds,
         len(result.ours_rounds),
+        result.error or UNSET,
     )
 
 
@@ -77,8 +85,8 @@ def results_json(results: Iterable[Result]) -> bytes:
     return msgspec.json.format(msgspec.json.encode([written(result) for result in results]), indent=2)
 
 
-def rendered(results: Iterable[Result]) -> RenderableType:
-    """A table; each value is a median with the spread of its rounds."""
+def rendered(results: Sequence[Result]) -> RenderableType:
+    """A table; each value is a median with the spread of its rounds; below it why a row failed."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("row")
     for head in ("ours", "baseline", "ratio"):
@@ -91,27 +99,37 @@ def rendered(results: Iterable[Result]) -> RenderableType:
             Text(row.name, style="bold"),
             with_spread(result.ours_rounds),
             with_spread(result.baseline_rounds),
-            f"{result.ratio:.2f}",
+            "-" if result.error else f"{result.ratio:.2f}",
             row.unit,
             row.wanted,
-            Text("yes", style="green") if result.holds else Text("NO", style="bold red"),
+            _verdict(result),
             str(len(result.ours_rounds)),
             row.baseline_name,
             row.aim,
         )
-    return Group(table, Text("values: median (least - greatest of the rounds); a target is a ratio of medians"))
+    failures = [Text(f"{one.row.name} failed: {one.error}", style="bold red") for one in results if one.error]
+    notes = Text("values: median (least - greatest of the rounds); a target is a ratio of medians")
+    return Group(table, notes, *failures)
+
+
+def _verdict(result: Result) -> Text:
+    if result.error:
+        return Text("FAILED", style="bold red")
+    return Text("yes", style="green") if result.holds else Text("NO", style="bold red")
 
 
 def with_spread(values: tuple[float, ...]) -> str:
     """The median and the range of the rounds."""
+    if not values:
+        return "-"
     if len(values) == 1:
         return _number(values[0])
     return f"{_number(median(values))} ({_number(min(values))} - {_number(max(values))})"
 
 
-def rounded(value: float) -> float:
-    """Four significant digits."""
-    return float(f"{value:.4g}")
+def rounded(value: float) -> float | None:
+    """Four significant digits; None for what was not measured."""
+    return None if isnan(value) else float(f"{value:.4g}")
 
 
 def _number(value: float) -> str:

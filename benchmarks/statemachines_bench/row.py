@@ -4,12 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
+T = TypeVar("T")
+
 Measure = Callable[[], float]
 """Run once; the value in the unit of the row."""
+
+
+class Size(Enum):
+    """How much is measured."""
+
+    FULL = "full"
+    """What the row is about: all that is printed or saved."""
+    SMALL = "small"
+    """The same in little, by which tests see that both sides run; its values mean nothing."""
+
+    def pick(self, full: T, small: T) -> T:
+        """Whichever belongs to this size."""
+        return full if self is Size.FULL else small
 
 
 class Pair(NamedTuple):
@@ -35,8 +50,8 @@ class Ratio(Enum):
 class Row(msgspec.Struct, frozen=True):
     """One row of the table.
 
-    `about`: the claim in one line; `unit` of both values; `prepare()` makes ready (not timed) and gives what is run in
-    turns; `at_least`, `at_most`: the target of the ratio, at most one of them, none for a row that only reports;
+    `about`: the claim in one line; `unit` of both values; `prepare(size)` makes ready (not timed) and gives what is run
+    in turns; `at_least`, `at_most`: the target of the ratio, at most one of them, none for a row that only reports;
     `aim`: what we would like, in words, absolute values included.
     """
 
@@ -44,7 +59,7 @@ class Row(msgspec.Struct, frozen=True):
     about: str
     unit: str
     baseline_name: str
-    prepare: Callable[[], Pair]
+    prepare: Callable[[Size], Pair]
     ratio: Ratio
     at_least: float | None = None
     at_most: float | None = None

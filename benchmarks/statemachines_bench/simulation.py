@@ -11,7 +11,7 @@ from typing import Any
 
 from statemachines_bench.measure import ns_per_event
 from statemachines_bench.rally import PLAYER, Ball, PlayerRecord
-from statemachines_bench.row import Pair, Ratio, Row
+from statemachines_bench.row import Pair, Ratio, Row, Size
 
 MESSAGES = 100_000
 UNDER_WAY = 1_000
@@ -19,13 +19,13 @@ DELAY_NS = (1_000_000, 5_000_000)
 SEEDS = range(6)
 
 
-def bare() -> float:
+def bare(messages: int) -> float:
     """Nanoseconds a callback of plain SimPy: `timeout(d).callbacks.append(f)`, each followed by the next."""
     import simpy
 
     env = simpy.Environment()
     delays = draw_delays()
-    left = MESSAGES
+    left = messages
 
     def arrived(event: object) -> None:
         nonlocal left
@@ -35,7 +35,7 @@ def bare() -> float:
 
     for delay in delays[:UNDER_WAY]:
         env.timeout(delay).callbacks.append(arrived)
-    return ns_per_event(lambda: run_until(env, lambda: left <= 0), MESSAGES)
+    return ns_per_event(lambda: run_until(env, lambda: left <= 0), messages)
 
 
 def draw_delays() -> list[int]:
@@ -54,56 +54,27 @@ class Court:
     """Two players in the simulator's own network, processes and recorder, under network faults; the trace is on."""
 
     def __init__(self) -> None:
-        from statemachines_sim.clock import Clock
-        from statemachines_sim.fault import Fault, S
-        from statemachines_sim.network import Network
-        from statemachines_sim.recorder import Recorder
-        from statemachines_sim.scenario import Net
+        from statemachines_sim import Fault, Net, S, Scenario, World, machine_role
+        from statemachines_sim.protocol import NOTHING
 
-        self.env = Clock()
-        self.recorder = Recorder(None)
         net = Net(delay_ms=(1, 5), tail=0.01, tail_ms=10)
-        self.processes: dict[str, Any] = {}
-        self.network = Network(self.env, net, 1, self.recorder, self.processes)
-        for kind in ("duplicate", "loss"):
-            self.network.begin(Fault(kind, 0, S, rate=0.001))
-        for number, name in enumerate(("east", "west"), 1):
-            self.processes[name] = player(self, name, number)
+        schedule = tuple(Fault(kind, 0, 10_000 * S, rate=0.001) for kind in ("duplicate", "loss"))
+        world = World(Scenario("court", NOTHING, network=net), 1, schedule=schedule, monitors=False)
+        role = machine_role("player", PLAYER, PlayerRecord)
+        for name in ("east", "west"):
+            world.add(name, role)
+        world.run(until_ns=1)
+        self.env, self.network = world.env, world.network
 
-    def play(self) -> float:
+    def play(self, messages: int) -> float:
         """Nanoseconds a message."""
         for number in range(UNDER_WAY):
             self.network.send("east", "east~1", "west~1", Ball("east~1", "west~1", number), 0)
         network = self.network
-        return ns_per_event(lambda: run_until(self.env, lambda: network.sent >= MESSAGES), MESSAGES)
+        return ns_per_event(lambda: run_until(self.env, lambda: network.sent >= messages), messages)
 
 
-def player(court: Court, name: str, number: int) -> Any:
-    """A process with one player."""
-    from statemachines.kernel import Host, Node
-    from statemachines_sim.process import Process
-
-    class Player(Process):
-        def start(self) -> None:
-            """It plays when a ball comes."""
-
-        def handle(self, sender: str, to: str, message: Any, now_ns: int) -> Any:
-            return self.host.feed(to, message, now_ns)
-
-        def answered(self, party: str, answer: Any, now_ns: int) -> Any:
-            return []
-
-        def told(self, party: str, event: Any) -> None:
-            """Nothing is told."""
-
-    process = Player(court, name, 1)  # type: ignore[arg-type]
-    process.host = Host()
-    process.host.add(Node(PLAYER, PlayerRecord(process.life), name=process.life, now_ns=0, observe=court.recorder.step))
-    court.network.attach(name, number)
-    return process
-
-
-def naive() -> float:
+def naive(messages: int) -> float:
     """Nanoseconds a message, as one would write it first: a `transitions` trigger, a process and a `Store` a message,
     a dict a row."""
     import simpy
@@ -112,7 +83,7 @@ def naive() -> float:
     env = simpy.Environment()
     delays = draw_delays()
     rows: list[dict[str, Any]] = []
-    count = MESSAGES // 10
+    count = messages // 10
 
     class Model:
         hits = 0
@@ -144,12 +115,12 @@ def naive() -> float:
     return ns_per_event(lambda: env.run(until=player_process), count)
 
 
-def whole_runs(monitors: bool) -> float:
+def whole_runs(seeds: range, monitors: bool) -> float:
     """Nanoseconds a packet of whole stormy runs: borrowers, leader, stores, applications, everything."""
     from statemachines_sim.scenario import named
     from statemachines_sim.world import World
 
-    worlds = [World(named("storm"), seed, monitors=monitors) for seed in SEEDS]
+    worlds = [World(named("storm"), seed, monitors=monitors) for seed in seeds]
 
     def run() -> None:
         for world in worlds:
@@ -159,13 +130,33 @@ def whole_runs(monitors: bool) -> float:
     return spent / sum(world.network.sent for world in worlds)
 
 
+def prepare_message(size: Size) -> Pair:
+    messages = messages_of(size)
+    return Pair(lambda: Court().play(messages), lambda: bare(messages))
+
+
+def prepare_naive(size: Size) -> Pair:
+    messages = messages_of(size)
+    return Pair(lambda: Court().play(messages), lambda: naive(messages))
+
+
+def prepare_monitored(size: Size) -> Pair:
+    seeds = size.pick(SEEDS, range(1))
+    return Pair(lambda: whole_runs(seeds, True), lambda: whole_runs(seeds, False))
+
+
+def messages_of(size: Size) -> int:
+    """How many are sent; more than are under way at any time."""
+    return size.pick(MESSAGES, 2 * UNDER_WAY)
+
+
 ROWS = (
     Row(
         name="sim-message",
         about="a message: send, network with faults, deliver, step, three trace rows; against one bare SimPy callback",
         unit="ns / message",
         baseline_name="SimPy timeout + callback",
-        prepare=lambda: Pair(lambda: Court().play(), bare),
+        prepare=prepare_message,
         ratio=Ratio.OURS_OVER_BASELINE,
         at_most=4,
         aim="3",
@@ -175,7 +166,7 @@ ROWS = (
         about="whole stormy runs with every monitor and invariant on, against the same runs without",
         unit="ns / packet",
         baseline_name="monitors off",
-        prepare=lambda: Pair(lambda: whole_runs(True), lambda: whole_runs(False)),
+        prepare=prepare_monitored,
         ratio=Ratio.OURS_OVER_BASELINE,
         at_most=2,
     ),
@@ -184,7 +175,7 @@ ROWS = (
         about="the same message as one would write it first: transitions trigger, process and Store, dict rows",
         unit="ns / message",
         baseline_name="transitions + process + Store",
-        prepare=lambda: Pair(lambda: Court().play(), naive),
+        prepare=prepare_naive,
         ratio=Ratio.BASELINE_OVER_OURS,
     ),
 )

@@ -17,7 +17,7 @@ from time import monotonic, sleep
 from typing import Any, Final
 
 from statemachines.kernel import ConfigurationError, GaplessError
-from statemachines_bench.row import Pair, Ratio, Row
+from statemachines_bench.row import Pair, Ratio, Row, Size
 
 MESSAGES: Final = 200_000
 SIZE: Final = 64
@@ -29,7 +29,7 @@ LOADED: Final = 1_000
 PATIENCE_S: Final = 120.0
 
 
-def per_second(children: list[subprocess.Popen[str]], wanted: int = MESSAGES) -> float:
+def per_second(children: list[subprocess.Popen[str]], wanted: int) -> float:
     """Messages a second, from the first that was handed over to anybody until all are acknowledged."""
     counts = [0] * len(children)
     first_ns, last_ns = [0] * len(children), [0] * len(children)
@@ -87,7 +87,7 @@ def consumers(*arguments: str) -> Iterator[list[subprocess.Popen[str]]]:
 
 def fill(path: Path, messages: int, streams: int) -> None:
     """Put messages into a stream store, as many into each stream."""
-    from statemachines.drivers.sqlite import SqliteStreamStore
+    from statemachines.drivers.shared_subscriptions.sqlite import SqliteStreamStore
 
     async def work() -> None:
         store = SqliteStreamStore(path)
@@ -115,20 +115,20 @@ def leader_host(store: Path, *arguments: str) -> Iterator[str]:
         process.communicate()
 
 
-def run_ours(filled: Path) -> float:
+def run_ours(filled: Path, messages: int) -> float:
     """A new group on a copy of the store."""
     with tempfile.TemporaryDirectory() as directory:
         store = Path(directory) / "messages.db"
         shutil.copy(filled, store)
         with leader_host(store) as address, consumers("ours", address, str(store)) as children:
-            value = per_second(children)
-            check_committed(store)
+            value = per_second(children, messages)
+            check_committed(store, messages)
             return value
 
 
-def check_committed(store: Path, wanted: int = MESSAGES) -> None:
+def check_committed(store: Path, wanted: int) -> None:
     """The leader has it all, and keeps it: what the consumers acknowledged is committed soon after."""
-    from statemachines.drivers.sqlite import SqliteGroupStore
+    from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore
     from statemachines.shared_subscriptions.group_store import Scan, Scanned
 
     async def committed() -> int:
@@ -196,25 +196,26 @@ def fill_redis(client: Any, messages: int, streams: int) -> None:
         pipeline.execute()
 
 
-def run_redis(server: RedisServer) -> float:
+def run_redis(server: RedisServer, messages: int) -> float:
     """A new group on the same streams."""
     with server.client() as client:
         for stream in range(STREAMS):
             client.xgroup_destroy(f"s{stream}", "bench")
             client.xgroup_create(f"s{stream}", "bench", id="0")
     with consumers("redis", str(server.port), str(STREAMS)) as children:
-        return per_second(children)
+        return per_second(children, messages)
 
 
-def prepare() -> Pair:
+def prepare(size: Size) -> Pair:
+    messages = size.pick(MESSAGES, 2_400)
     directory = Path(tempfile.mkdtemp(prefix="gapless-bench-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     filled = directory / "messages.db"
-    fill(filled, MESSAGES, STREAMS)
+    fill(filled, messages, STREAMS)
     server = RedisServer()
     with server.client() as client:
-        fill_redis(client, MESSAGES, STREAMS)
-    return Pair(lambda: run_ours(filled), lambda: run_redis(server))
+        fill_redis(client, messages, STREAMS)
+    return Pair(lambda: run_ours(filled, messages), lambda: run_redis(server, messages))
 
 
 ROWS = (

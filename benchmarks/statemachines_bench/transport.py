@@ -7,7 +7,7 @@ from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any
 
-from statemachines_bench.row import Pair, Ratio, Row
+from statemachines_bench.row import Pair, Ratio, Row, Size
 
 ONE_WAY = 50_000
 PING_PONG = 4_000
@@ -76,24 +76,24 @@ async def bounce(send: Callable[[Any], None], count: int, done: asyncio.Event) -
     return (perf_counter_ns() - began) / count
 
 
-async def bare_one_way() -> float:
+async def bare_one_way(count: int) -> float:
     loop, done = asyncio.get_running_loop(), asyncio.Event()
     here, there = codecs()
 
     def receive(end: Bare, one: Any) -> None:
-        if one.msg == ONE_WAY - 1:
+        if one.msg == count - 1:
             done.set()
 
     server = await loop.create_server(lambda: Bare(here, receive), *LOCAL)
     _, client = await loop.create_connection(lambda: Bare(there, receive), *server.sockets[0].getsockname())
     try:
-        return await pump(client.send, ONE_WAY, done)
+        return await pump(client.send, count, done)
     finally:
         client.transport.close()
         server.close()
 
 
-async def bare_ping_pong() -> float:
+async def bare_ping_pong(count: int) -> float:
     loop, done = asyncio.get_running_loop(), asyncio.Event()
     here, there = codecs()
 
@@ -101,7 +101,7 @@ async def bare_ping_pong() -> float:
         end.send(packet(one.msg + 1))
 
     def forth(end: Bare, one: Any) -> None:
-        if one.msg >= 2 * PING_PONG:
+        if one.msg >= 2 * count:
             done.set()
         else:
             end.send(packet(one.msg + 1))
@@ -109,7 +109,7 @@ async def bare_ping_pong() -> float:
     server = await loop.create_server(lambda: Bare(here, back), *LOCAL)
     _, client = await loop.create_connection(lambda: Bare(there, forth), *server.sockets[0].getsockname())
     try:
-        return await bounce(client.send, PING_PONG, done)
+        return await bounce(client.send, count, done)
     finally:
         client.transport.close()
         server.close()
@@ -117,14 +117,15 @@ async def bare_ping_pong() -> float:
 
 async def ours(play: Callable[[Any, Any, asyncio.Event], Any]) -> float:
     """Two transports, connected; `play(leader, consumer, done)` sets what they receive and measures."""
+    from statemachines.drivers.shared_subscriptions.roles import CONSUMER, LEADER
     from statemachines.drivers.tcp import TcpTransport
 
     done = asyncio.Event()
     here, there = codecs()
-    leader = TcpTransport(life="leader-1~1", role="leader", codec=here, receive=print, listen=LOCAL)
+    leader = TcpTransport(life="leader-1~1", role=LEADER, codec=here, receive=print, listen=LOCAL)
     async with leader:
         consumer = TcpTransport(
-            life="consumer-1~1", role="consumer", codec=there, receive=print, dial={"leader": leader.address}
+            life="consumer-1~1", role=CONSUMER, codec=there, receive=print, dial={"leader": leader.address}
         )
         async with consumer:
             while not (consumer._peers and leader._peers):
@@ -133,19 +134,19 @@ async def ours(play: Callable[[Any, Any, asyncio.Event], Any]) -> float:
             return measured
 
 
-async def our_one_way() -> float:
+async def our_one_way(count: int) -> float:
     async def play(leader: Any, consumer: Any, done: asyncio.Event) -> float:
         def receive(one: Any) -> None:
-            if one.msg == ONE_WAY - 1:
+            if one.msg == count - 1:
                 done.set()
 
         leader.receive = receive
-        return await pump(consumer.send, ONE_WAY, done)
+        return await pump(consumer.send, count, done)
 
     return await ours(play)
 
 
-async def our_ping_pong() -> float:
+async def our_ping_pong(count: int) -> float:
     from statemachines.wire import Packet
 
     async def play(leader: Any, consumer: Any, done: asyncio.Event) -> float:
@@ -153,15 +154,25 @@ async def our_ping_pong() -> float:
             leader.send(Packet("leader-1~1/1", "consumer-1~1/1", one.msg + 1, one.message))
 
         def forth(one: Any) -> None:
-            if one.msg >= 2 * PING_PONG:
+            if one.msg >= 2 * count:
                 done.set()
             else:
                 consumer.send(packet(one.msg + 1))
 
         leader.receive, consumer.receive = back, forth
-        return await bounce(consumer.send, PING_PONG, done)
+        return await bounce(consumer.send, count, done)
 
     return await ours(play)
+
+
+def prepare_one_way(size: Size) -> Pair:
+    count = size.pick(ONE_WAY, 500)
+    return Pair(lambda: asyncio.run(our_one_way(count)), lambda: asyncio.run(bare_one_way(count)))
+
+
+def prepare_ping_pong(size: Size) -> Pair:
+    count = size.pick(PING_PONG, 50)
+    return Pair(lambda: asyncio.run(our_ping_pong(count)), lambda: asyncio.run(bare_ping_pong(count)))
 
 
 ROWS = (
@@ -170,7 +181,7 @@ ROWS = (
         about="one way, 64 messages a turn of the loop, until the last has been decoded",
         unit="ns / message",
         baseline_name="bare asyncio.Protocol, same codec",
-        prepare=lambda: Pair(lambda: asyncio.run(our_one_way()), lambda: asyncio.run(bare_one_way())),
+        prepare=prepare_one_way,
         ratio=Ratio.OURS_OVER_BASELINE,
         at_most=2,
     ),
@@ -179,7 +190,7 @@ ROWS = (
         about="one message under way, there and back",
         unit="ns / round trip",
         baseline_name="bare asyncio.Protocol, same codec",
-        prepare=lambda: Pair(lambda: asyncio.run(our_ping_pong()), lambda: asyncio.run(bare_ping_pong())),
+        prepare=prepare_ping_pong,
         ratio=Ratio.OURS_OVER_BASELINE,
         at_most=2,
     ),

@@ -15,7 +15,7 @@ import msgspec
 from statemachines.kernel import Event, Message, Node, Step, node_of
 from statemachines.trace import TraceRow, child_row, event_makers, event_row, fault_row, step_makers
 from statemachines_sim.clock import Clock
-from statemachines_sim.monitor import Monitors
+from statemachines_sim.protocol import Watch
 
 Entry = tuple[Any, ...]
 """What a row is made of, by its first word, or (a number, its time, comes first) the row itself:
@@ -33,7 +33,7 @@ class Recorder:
     for each costs a fiftieth of all that a message does.
     """
 
-    def __init__(self, monitors: Monitors | None, data: bool = False) -> None:
+    def __init__(self, monitors: Watch | None, data: bool = False) -> None:
         self.msg = -1
         self.true_clock: Clock | None = None
         self._monitors = monitors

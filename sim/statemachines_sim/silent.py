@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from statemachines.kernel import Event, Message, Node, Step
-from statemachines_sim.monitor import Monitors
+from statemachines_sim.protocol import Watch
 from statemachines_sim.recorder import Entry, Recorder
 
 
 class Silent(Recorder):
     """In place of `Recorder`: `rows` stays empty."""
 
-    def __init__(self, monitors: Monitors | None, data: bool = False) -> None:
+    def __init__(self, monitors: Watch | None, data: bool = False) -> None:
         super().__init__(monitors, data)
         self.note = _let_go
 

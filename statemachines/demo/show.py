@@ -1,173 +1,102 @@
-"""The demo, from the first process to the page: real part, simulated part, Spark, verdicts."""
+"""The frame of the demo: protocols play one after the other, Spark judges their traces, one page shows all of it."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any, get_type_hints
 
 import msgspec
+from msgspec import inspect
 
-from statemachines.commands.progress import Advance
-from statemachines.demo import lines, real
-from statemachines.demo.real import Real, Say
+from statemachines import registry
+from statemachines.demo.protocol import Advance, DemoProtocol, Given, Say, Verdict
 from statemachines.kernel import ConfigurationError
 
-SCENARIO = "storm"
-STORES = ("sqlite", "postgres")
-"""Where the real part keeps its messages; `postgres` adds a second, shorter real part."""
 
-SHORT_INPUT = lines.OWN_SOURCE / "kernel"
-"""What the second real part reads where no input is given."""
+class Shown(msgspec.Struct, frozen=True):
+    """What one protocol's demo came to, the verdicts of Spark with its own."""
 
-DELIVERIES, FAULTS, KINDS = 2_000, 10, 3
-"""What each simulated run must have at least."""
-
-
-class Simulated(msgspec.Struct, frozen=True):
-    """What the simulated part came to; `wrong` lists what does not hold."""
-
-    runs: int
-    delivered: int
-    duplicates: int
-    faults: dict[str, int]
-    rows: int
-    seconds: float
+    protocol: str
+    verdicts: list[Verdict]
     wrong: list[str]
+    figures: dict[str, Any]
 
 
-class Line(msgspec.Struct, frozen=True):
-    """A verdict of the table at the end."""
+class Demo(msgspec.Struct, frozen=True):
+    """Everything; `held` decides the exit status."""
 
-    part: str
-    check: str
     held: bool
-    figure: str
-
-
-class Demo(msgspec.Struct):
-    """Everything; `held` decides the exit status.  `postgres`: the second real part (None: not asked for)."""
-
-    real: Real
-    postgres: Real | None
-    simulated: Simulated
-    verdicts: list[Line]
+    played: list[Shown]
     page: str
     seconds: float
 
-    @property
-    def held(self) -> bool:
-        """Every verdict held."""
-        return all(line.held for line in self.verdicts)
+
+def having_demo() -> tuple[str, ...]:
+    """The protocols that have a demo, by name."""
+    return tuple(one.name for one in registry.protocols() if "demo" in one.areas)
 
 
-def run(out: Path, path: Path | None, seeds: int, say: Say, advance: Advance, store: str = "sqlite") -> Demo:
-    """The whole demo; what an earlier one left in `out` is replaced.  `advance(done, total)` within the long parts."""
+def demo_of(protocol: str) -> DemoProtocol:
+    """The demo of a protocol.  Raises `ConfigurationError` where it has none, naming those that do."""
+    found: DemoProtocol = registry.area(protocol, "demo")
+    return found
+
+
+def options_of(protocol: str) -> dict[str, str]:
+    """The options of a protocol's demo: `--name` -> what it is for."""
+    kind = demo_of(protocol).options
+    info = inspect.type_info(kind)
+    assert isinstance(info, inspect.StructType)
+    hints = get_type_hints(kind, include_extras=True)
+    return {f"--{field.name.replace('_', '-')}": _about(hints[field.name]) for field in info.fields}
+
+
+def _about(hint: Any) -> str:
+    said = [meta.description for meta in getattr(hint, "__metadata__", ()) if isinstance(meta, msgspec.Meta)]
+    return said[0] or "" if said else ""
+
+
+def read_options(protocol: str, words: dict[str, str]) -> Any:
+    """The options of a protocol's demo, of those words (`--name` -> value) that are its own.
+
+    Raises `ConfigurationError` for a value that is not of its kind.
+    """
+    own = {name[2:].replace("-", "_"): value for name, value in words.items() if name in options_of(protocol)}
+    kind = demo_of(protocol).options
+    for name, value in own.items():
+        try:
+            msgspec.convert({name: value}, kind, strict=False)
+        except msgspec.ValidationError as error:
+            raise ConfigurationError(f"--{name.replace('_', '-')}", value, str(error).partition(" - at")[0]) from error
+    return msgspec.convert(own, kind, strict=False)
+
+
+def run(protocols: tuple[str, ...], out: Path, given: dict[str, Given], say: Say, advance: Advance) -> Demo:
+    """Play the demos of these protocols; what an earlier one left in `out` is replaced."""
     from statemachines_reports.page import part_of, write_page
     from statemachines_reports.pipeline import analyze
 
-    if store not in STORES:
-        raise ConfigurationError("--store", store, f"must be {' or '.join(STORES)}")
     begin = time.monotonic()
-    for name in ("real", "postgres", "sim", "report"):
+    shutil.rmtree(out / "report", ignore_errors=True)
+    played, parts, leads = [], [], []
+    for name in protocols:
         shutil.rmtree(out / name, ignore_errors=True)
-    played = play("real", lambda: real.run(out / "real", path, say, advance), say)
-    on_postgres = None
-    if store == "postgres":
-        on_postgres = play("postgres", lambda: run_on_postgres(out / "postgres", path, say, advance), say)
-    simulated = simulate(out / "sim", seeds, say, advance)
-    verdicts = real_lines("real", played)
-    sources = [("real", "Real run", out / "real" / "trace")]
-    if on_postgres is not None:
-        verdicts += real_lines("postgres", on_postgres)
-        sources.append(("postgres", "Real run on PostgreSQL", out / "postgres" / "trace"))
-    verdicts += simulated_lines(simulated)
-    parts = []
-    for part, name, trace in (*sources, ("simulated", "Simulated runs", out / "sim")):
-        say(f"spark: judging every step of the {name}")
-        analysis = analyze(trace, out / "report" / part)
-        for check in analysis.checks:
-            figure = f"{check.checked:,} looked at"
-            verdicts.append(Line(part, f"{check.name} ({check.level})", check.held, figure))
-        parts.append(part_of(name, analysis))
+        came = demo_of(name).play(out / name, given[name], say, advance)
+        verdicts = list(came.verdicts)
+        for trace in came.traces:
+            say(f"spark: judging every step of the {trace.name}")
+            analysis = analyze(trace.folder, out / "report" / name / trace.part)
+            verdicts += [
+                Verdict(trace.part, f"{one.name} ({one.level})", one.held, f"{one.checked:,} looked at")
+                for one in analysis.checks
+            ]
+            parts.append(part_of(trace.name if len(protocols) == 1 else f"{name}: {trace.name}", analysis))
+        leads.append(came.lead)
+        played.append(Shown(name, verdicts, list(came.wrong), came.figures))
     page = out / "report" / "index.html"
-    lead = (
-        f"{played.lines:,} lines of {played.topics} files through a real consumer group that loses a consumer and its "
-        f"leading host to SIGKILL; the same machines in {simulated.runs} simulated runs under failures; every step of "
-        "both judged by Spark."
-    )
-    write_page(page, "Shared subscriptions: a group that loses members and its leader", lead, parts)
-    return Demo(played, on_postgres, simulated, verdicts, str(page), time.monotonic() - begin)
-
-
-def play(part: str, run_it: Callable[[], Real], say: Say) -> Real:
-    """A real part, and what it came to."""
-    played = run_it()
-    say(
-        f"{part}: {played.acknowledged} of {played.lines} acknowledged, {played.duplicates} delivered twice, "
-        f"{played.seconds:.0f} s"
-    )
-    return played
-
-
-def run_on_postgres(out: Path, path: Path | None, say: Say, advance: Advance) -> Real:
-    """The real part on a PostgreSQL server of its own, which is gone afterwards."""
-    from statemachines.testing.postgres import PostgresServer
-
-    with PostgresServer() as server:
-        say(f"postgres: a private server on port {server.port}")
-        return real.run(out, path or SHORT_INPUT, say, advance, store=server.database("demo"))
-
-
-def simulate(out: Path, seeds: int, say: Say, advance: Advance) -> Simulated:
-    """Many seeds of the storm, over all cores."""
-    from statemachines_sim.campaign import campaign
-    from statemachines_sim.scenario import named
-
-    say(f"simulated: {seeds} seeds of the scenario {SCENARIO!r}")
-    begin = time.monotonic()
-    done = 0
-
-    def progress(more: int) -> None:
-        nonlocal done
-        done += more
-        advance(done, seeds)
-
-    outcomes = campaign(named(SCENARIO), range(seeds), out=out, processes=os.cpu_count() or 1, progress=progress)
-    wrong = [f"seed {one.seed}: {one.monitor}: {one.detail}" for one in outcomes if not one.held]
-    faults: dict[str, int] = {}
-    for one in outcomes:
-        for kind, count in one.faults.items():
-            faults[kind] = faults.get(kind, 0) + count
-        if one.delivered < DELIVERIES or sum(one.faults.values()) < FAULTS or len(one.faults) < KINDS:
-            wrong.append(f"seed {one.seed} was too tame: {one.delivered} deliveries, faults {one.faults}")
-    came = Simulated(
-        len(outcomes),
-        sum(one.delivered for one in outcomes),
-        sum(one.duplicates for one in outcomes),
-        dict(sorted(faults.items())),
-        sum(one.rows for one in outcomes),
-        time.monotonic() - begin,
-        wrong,
-    )
-    listed = ", ".join(f"{count} {kind}" for kind, count in came.faults.items())
-    say(f"simulated: {came.runs} runs, {came.delivered:,} messages delivered; {listed}; {came.seconds:.0f} s")
-    return came
-
-
-def real_lines(part: str, played: Real) -> list[Line]:
-    """The verdicts of the consumers' own files."""
-    whole = played.acknowledged == played.lines
-    figure, twice = f"{played.acknowledged:,} of {played.lines:,}", f"{played.duplicates:,} twice"
-    return [
-        Line(part, "every line acknowledged (own files)", whole, figure),
-        Line(part, "twice only after a kill or a pause (own files)", not played.wrong, twice),
-    ]
-
-
-def simulated_lines(simulated: Simulated) -> list[Line]:
-    """The verdicts of the monitors."""
-    figure = f"{simulated.runs} runs, {sum(simulated.faults.values()):,} faults"
-    return [Line("simulated", "every monitor (S1-S14, L1-L10)", not simulated.wrong, figure)]
+    title = "; ".join(demo_of(name).title for name in protocols)
+    write_page(page, title, " ".join(leads), parts)
+    held = all(line.held for one in played for line in one.verdicts) and not any(one.wrong for one in played)
+    return Demo(held, played, str(page), time.monotonic() - begin)

@@ -1,8 +1,7 @@
 """Environment: what a node lives in: transport, stores, clocks.  A node has the real one unless it is given another.
 
 network = MemoryNetwork()
-async with LeaderNode(listen=("leader", 1), store="messages.db", environment=network.environment):
-    async with SharedSubscription("$shared/g/#", leader="leader:1", store=..., environment=network.environment): ...
+async with MachineNode(role, SERVER, record, listen=("server", 1), environment=network.environment): ...
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from typing import Any, Final, Protocol, Self
 
 import msgspec
 
+from statemachines.drivers.clock import Clock
 from statemachines.drivers.credentials import NONE, Credentials
-from statemachines.drivers.open_stores import Stores, open_stores
-from statemachines.drivers.runtime import Transport
-from statemachines.drivers.store import Clock
+from statemachines.drivers.port import Transport
+from statemachines.drivers.role import Role
 from statemachines.drivers.tcp import Address, TcpTransport
 from statemachines.kernel import RemoteProtocolError
 from statemachines.kernel.node import Observer
@@ -53,9 +52,9 @@ class TransportMaker(Protocol):
         self,
         *,
         life: str,
-        role: str,
-        codec: Codec[Any],
+        role: Role,
         receive: Callable[[Packet[Any]], None],
+        codec: Codec[Any] | None = None,
         listen: Address | None = None,
         dial: Mapping[str, Address] | None = None,
         credentials: Credentials = NONE,
@@ -63,12 +62,13 @@ class TransportMaker(Protocol):
 
 
 class Environment(msgspec.Struct, frozen=True):
-    """`transport` makes a node's transport, `open_stores` opens both stores; `monotonic_ns`, `time_ns`: its clocks, of
-    which the second is only for logs; `observe` sees every step of every machine, `refused` every message that a table
-    does not take and the node drops (for tests and measurements)."""
+    """`transport` makes a node's transport; `open_stores` opens what it keeps things in, in place of what its protocol
+    would open; `monotonic_ns`, `time_ns`: its clocks, of which the second is only for logs; `observe` sees every step
+    of every machine, `refused` every message that a table does not take and the node drops (for tests and
+    measurements)."""
 
     transport: TransportMaker = TcpTransport
-    open_stores: Callable[[str | Path], Stores] = open_stores
+    open_stores: Callable[[str | Path], Any] | None = None
     monotonic_ns: Clock = time.monotonic_ns
     time_ns: Clock = time.time_ns
     observe: Observer | None = None

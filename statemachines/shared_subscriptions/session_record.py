@@ -61,6 +61,17 @@ class Deliver(Event, frozen=True, gc=False):
     last: int
 
 
+class Kept(msgspec.Struct, frozen=True, gc=False):
+    """For the driver: of an answer the batch number `part` is counted, as messages `first`..`last` of the reading `key`
+    under `grant`; its payloads are wanted until they are delivered."""
+
+    part: int
+    key: str
+    grant: int
+    first: int
+    last: int
+
+
 class Acknowledged(Event, frozen=True, gc=False):
     """To whoever keeps account: `first`..`last` are acknowledged under the grant that delivered them."""
 

@@ -1,7 +1,7 @@
 """ClosedRun: one run of a closed system, move by move, judged like an exploration; and how a script is shortened.
 
-The moves are those of the explorer (`statemachines_spec.moves`): whatever can happen in a state, with its bounds,
-budgets and deadline orders.  So whatever a run comes to, an exploration of the same system has seen.
+The moves are those of the explorer (`statemachines_spec.explorer.moves`): whatever can happen in a state, with its
+bounds, budgets and deadline orders.  So whatever a run comes to, an exploration of the same system has seen.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import msgspec
 
 from statemachines.kernel import TimerFired
 from statemachines_sim.shrink import leave_out
-from statemachines_spec import counterexample
-from statemachines_spec.actor import Crash, PassAll, PassLease, Pause, Restart, Wake
-from statemachines_spec.entries import FREE, WAITS, Entries, digest
-from statemachines_spec.moves import Kind, Moves, State, mixed
-from statemachines_spec.path import Path, ScriptLine, follow
-from statemachines_spec.property import NO_ERROR, Always
-from statemachines_spec.system import System
+from statemachines_spec.explorer import counterexample
+from statemachines_spec.explorer.actor import Crash, PassAll, PassLease, Pause, Restart, Wake
+from statemachines_spec.explorer.entries import FREE, WAITS, Entries, digest
+from statemachines_spec.explorer.moves import Kind, Moves, State, mixed
+from statemachines_spec.explorer.path import Path, ScriptLine, follow
+from statemachines_spec.explorer.property import NO_ERROR, Always
+from statemachines_spec.explorer.system import System
 
 STATES_KEPT: Final = 20_000
 """What can happen is remembered for so many states."""

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 
 from statemachines.kernel import ConfigurationError
 from statemachines.testing.closed_run import Pair, pair_digest
-from statemachines_spec.entries import CUT, WAITS, Entries
-from statemachines_spec.explore import COMPLETE, VIOLATED, explore
-from statemachines_spec.system import System
+from statemachines_spec.explorer.entries import CUT, WAITS, Entries
+from statemachines_spec.explorer.explore import COMPLETE, VIOLATED, explore
+from statemachines_spec.explorer.system import System
 
 COUNTS: dict[str, EntryCount] = {}
 """By name, those that `counted` made: for whoever prints them at the end."""

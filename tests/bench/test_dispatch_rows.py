@@ -20,7 +20,6 @@ from statemachines.shared_subscriptions.message import (
     UpdateProgress,
 )
 from statemachines.shared_subscriptions.stream import STREAM, StreamProgress
-from statemachines_bench import dispatch
 from statemachines_bench.borrower_mix import PAIR, connecting, held_record, mix, new_record, stream_name
 from statemachines_bench.dispatch import by_transitions, hand_borrower
 from statemachines_bench.leader_mix import hand_leader, leading_record, updating
@@ -125,15 +124,3 @@ def test_the_leader_that_is_measured_keeps_its_promises():
     assert [invariant.name for invariant in LEADER.invariants if not invariant.holds(record)] == []
     assert len(record.members) == 10
     assert {one.status.value for one in record.assignments.values()} == {"granted"}
-
-
-@pytest.mark.parametrize("row", dispatch.ROWS, ids=lambda row: row.name)
-def test_every_row_gives_values(row, monkeypatch):
-    """Small: what is looked at here is that both sides run, not how fast."""
-    monkeypatch.setattr(dispatch, "LARGE", 40)
-    monkeypatch.setattr(dispatch, "SCALE_EVENTS", 200)
-    monkeypatch.setattr(dispatch, "IDLE", 20)
-    monkeypatch.setattr(dispatch, "mix", lambda: mix(streams=5, seconds=1))
-    pair = row.prepare()
-    assert pair.ours() > 0
-    assert pair.baseline() > 0

@@ -47,14 +47,6 @@ def test_a_consumer_that_ends_is_no_result():
         throughput.per_second(children, wanted=100)
 
 
-def test_ours_acknowledges_all_there_is(tmp_path):
-    store = tmp_path / "messages.db"
-    throughput.fill(store, MESSAGES, 8)
-    with throughput.leader_host(store) as address, throughput.consumers("ours", address, str(store)) as children:
-        assert throughput.per_second(children, MESSAGES) > 0
-        throughput.check_committed(store, MESSAGES)
-
-
 def test_a_redis_group_acknowledges_all_there_is():
     server = throughput.RedisServer()
     try:

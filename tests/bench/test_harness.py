@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 import statemachines_bench as bench
 from statemachines import cli
@@ -29,7 +32,7 @@ def row(name="fast", ours=(2.0,), baseline=(20.0,), **target):
         about="as fast as can be",
         unit="ns",
         baseline_name="slow thing",
-        prepare=lambda: Pair(giving("ours", ours), giving("baseline", baseline)),
+        prepare=lambda size: Pair(giving("ours", ours), giving("baseline", baseline)),
         ratio=target.pop("ratio", Ratio.BASELINE_OVER_OURS),
         **target,
     )
@@ -136,6 +139,23 @@ def test_a_missed_target_is_exit_code_1(rows, capsys):
     rows(row(at_least=11))
     assert cli.run(["bench"]) == 1
     assert "NO" in capsys.readouterr().out
+
+
+def test_a_row_that_fails_does_not_stop_the_others(rows, capsys):
+    def broken(size):
+        raise RuntimeError("no such engine")
+
+    rows((replace(row("before")[0], prepare=broken), []), row("after", at_least=5))
+    assert cli.run(["bench", "--json"]) == 1
+    first, second = msgspec.json.decode(capsys.readouterr().out)
+    assert (first["name"], first["holds"], first["rounds"]) == ("before", False, 0)
+    assert (first["ours"], first["baseline"], first["ratio"]) == (None, None, None)
+    assert re.fullmatch(r"RuntimeError: no such engine \(test_harness.py:\d+\)", first["error"])
+    assert (second["name"], second["holds"], "error" in second) == ("after", True, False)
+    assert cli.run(["bench"]) == 1
+    shown = capsys.readouterr().out
+    assert "FAILED" in shown
+    assert "before failed: RuntimeError: no such engine" in shown
 
 
 def test_only_the_rows_that_are_named_are_measured(rows, capsys):

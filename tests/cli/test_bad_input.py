@@ -108,7 +108,10 @@ def test_what_is_no_run_file(capsys, tmp_path):
     assert "is not a run file" in refused(capsys, tmp_path, "replay", path)
 
 
-LOG_HEAD = '{"gapless_log":2,"node":"a","life":"a~1","number":1,"fingerprints":{"shared_subscriptions":"0000"},"versions":{}}\n'
+LOG_HEAD = (
+    '{"gapless_log":2,"node":"a","life":"a~1","number":1,"fingerprints":{"shared_subscriptions":"0000"},"versions":{}}'
+    "\n"
+)
 
 
 def test_logs_with_a_broken_line(capsys, tmp_path):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-
 from certificates import Authority
+
 from statemachines import cli
 from statemachines.drivers.credentials import Credentials, names_in
-from statemachines.drivers.subscribe import SharedSubscription
+from statemachines.drivers.shared_subscriptions.subscribe import SharedSubscription
 from statemachines.kernel import ConfigurationError
 
 

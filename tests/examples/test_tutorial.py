@@ -48,7 +48,9 @@ def test_every_order_is_billed_though_a_worker_was_killed(folder):
     orders = {(topic, int(offset)) for topic, offset, _ in billed}
     names = ("ada", "bob", "cyd", "dan", "eve", "fay")
     assert orders == {(f"orders/{name}", number) for name in names for number in range(50)}
-    assert {worker for _, _, worker in billed} == {"worker-1", "worker-2", "worker-3"}
+    workers = {worker for _, _, worker in billed}
+    assert workers <= {"worker-1", "worker-2", "worker-3"}
+    assert workers - {"worker-2"}, "others went on from where it was killed"
     said = (folder / "said.txt").read_text()
     assert "declared" in said.splitlines()
     assert f"all 300 orders are billed, {len(billed) - 300} of them twice" in said

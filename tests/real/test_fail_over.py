@@ -6,7 +6,7 @@ import asyncio
 
 from stage import TENTH, Stage
 
-from statemachines.drivers import SharedSubscription
+from statemachines.drivers.shared_subscriptions import SharedSubscription
 from statemachines.shared_subscriptions.configuration import Configuration
 
 PATIENCE_S = 60

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from stage import ONE, SUBSCRIPTION, THREE, TWO, Stage, topics
+from stage import CALM, ONE, SUBSCRIPTION, THREE, TWO, Stage, topics
 
 from statemachines.testing.process_harness import free_port
 from statemachines.trace.log import merge, read_logs
@@ -27,7 +27,7 @@ def elected(stage):
 
 
 def test_2_a_group_declared_with_start_0_gets_everything_stored(tmp_path):
-    with Stage(tmp_path) as stage:
+    with Stage(tmp_path, **CALM) as stage:
         stage.publish(*topics(3), count=20)
         config = ["--config", str(tmp_path / "group.toml")]
         declare = [sys.executable, "-m", "statemachines", "group", "declare", SUBSCRIPTION, "--start", "beginning"]
@@ -40,7 +40,8 @@ def test_2_a_group_declared_with_start_0_gets_everything_stored(tmp_path):
 
 
 def test_19_three_hosts_the_leader_is_killed_and_there_is_one_election(tmp_path):
-    with Stage(tmp_path) as stage:
+    """A claim lasts ten heartbeats here: a leader that is merely slow is not followed by another."""
+    with Stage(tmp_path, claim_ttl_ms=5_000) as stage:
         addresses = lead(stage, 3)
         for turn, name in enumerate((ONE, TWO, THREE)):
             stage.join(name, leader=",".join(addresses[turn:] + addresses[:turn]))  # its own host first

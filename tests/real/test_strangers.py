@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import trustme
-from stage import ONE, TWO, Stage
+from stage import CALM, ONE, TWO, Stage
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def keys(tmp_path):
 
 
 def test_a_secret_and_certificates_over_the_command(tmp_path, keys):
-    with Stage(tmp_path) as stage:
+    with Stage(tmp_path, **CALM) as stage:
         stage.publish("orders", count=20)
         stage.lead(*keys("leader-1"))
         stage.join(ONE, *keys(ONE))
@@ -36,7 +36,7 @@ def test_a_secret_and_certificates_over_the_command(tmp_path, keys):
 
 def test_a_consumer_without_the_secret_is_told_so_and_gets_nothing(tmp_path, keys):
     secret = keys(ONE)[:2]
-    with Stage(tmp_path) as stage:
+    with Stage(tmp_path, **CALM) as stage:
         stage.publish("orders", count=20)
         stage.lead(*secret)
         stage.join(TWO)

@@ -182,7 +182,7 @@ def test_accounts_count_ranges(trace):
     streams = account_for(columns)
     assert sum(stream.published for stream in streams) == 5_000
     assert sum(stream.acknowledged for stream in streams) == 5_000
-    again = [World(named("storm"), number).run().duplicates for number in range(2)]
+    again = [World(named("storm"), number).run().tally["duplicates"] for number in range(2)]
     assert [sum(s.duplicates for s in streams if s.run == number) for number in range(2)] == again
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 from toy_system import Count, Listener, Say, Talker
 
-from statemachines_spec.actor import Actor, Envelope, Reaction
-from statemachines_spec.network import Network
-from statemachines_spec.system import System
+from statemachines_spec.explorer.actor import Actor, Envelope, Reaction
+from statemachines_spec.explorer.network import Network
+from statemachines_spec.explorer.system import System
 
 
 class Forgetting(Listener):

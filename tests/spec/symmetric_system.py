@@ -9,11 +9,11 @@ from __future__ import annotations
 import msgspec
 
 from statemachines.kernel import Event, Map, Message
-from statemachines_spec.actor import Actor, Envelope, Reaction
-from statemachines_spec.order import Order
-from statemachines_spec.property import Always, Sometimes, View
-from statemachines_spec.symmetry import Symmetry
-from statemachines_spec.system import Budget, System
+from statemachines_spec.explorer.actor import Actor, Envelope, Reaction
+from statemachines_spec.explorer.order import Order
+from statemachines_spec.explorer.property import Always, Sometimes, View
+from statemachines_spec.explorer.symmetry import Symmetry
+from statemachines_spec.explorer.system import Budget, System
 
 NUMBERS, KINDS = 3, 2
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statemachines.kernel import ConfigurationError
-from statemachines_spec.layout import Layout
+from statemachines_spec.explorer.layout import Layout
 
 WIDTHS = st.lists(st.integers(1, 24), min_size=1, max_size=8).filter(lambda widths: sum(widths) <= 100)
 

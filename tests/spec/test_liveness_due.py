@@ -6,13 +6,13 @@ import pytest
 from toy_system import Count, Hush, Listener, Note, Talker
 
 from statemachines.kernel import ConfigurationError, TimerFired
-from statemachines_spec.actor import Envelope, Reaction
-from statemachines_spec.entries import Entries
-from statemachines_spec.liveness import live
-from statemachines_spec.network import Network
-from statemachines_spec.property import Eventually, View
-from statemachines_spec.system import Budget, Due, System
-from statemachines_spec.tail import Tail
+from statemachines_spec.explorer.actor import Envelope, Reaction
+from statemachines_spec.explorer.entries import Entries
+from statemachines_spec.explorer.network import Network
+from statemachines_spec.explorer.property import Eventually, View
+from statemachines_spec.explorer.system import Budget, Due, System
+from statemachines_spec.liveness.faultless_moves import Tail
+from statemachines_spec.liveness.judge import live
 
 GAVE_UP = 99
 

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from statemachines.kernel import Event, Message, TimerFired
-from statemachines_spec.actor import Actor, Envelope, Reaction
-from statemachines_spec.liveness import live
-from statemachines_spec.network import IN_FLIGHT_MAX, Network
-from statemachines_spec.property import Eventually, View
-from statemachines_spec.system import Budget, Due, System
+from statemachines_spec.explorer.actor import Actor, Envelope, Reaction
+from statemachines_spec.explorer.network import IN_FLIGHT_MAX, Network
+from statemachines_spec.explorer.property import Eventually, View
+from statemachines_spec.explorer.system import Budget, Due, System
+from statemachines_spec.liveness.judge import live
 
 NAMES = ("left", "right")
 LOCALS = 3

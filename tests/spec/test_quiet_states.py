@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from toy_system import toy
 
-from statemachines_spec.direct import search
-from statemachines_spec.explore import explore
-from statemachines_spec.property import Always, Sometimes, View
-from statemachines_spec.replay import replay
+from statemachines_spec.explorer.direct import search
+from statemachines_spec.explorer.explore import explore
+from statemachines_spec.explorer.property import Always, Sometimes, View
+from statemachines_spec.explorer.replay import replay
 
 SAID = View("talker", 8, lambda local: local.n + 1)
 TAKEN = View("listener", 80, lambda local: local.n)

@@ -10,17 +10,17 @@ from msgspec.structs import replace
 from symmetric_system import KINDS, NUMBERS, PeerLocal, Rule, Sending, Step, peers
 
 from statemachines.kernel import ConfigurationError, Map
-from statemachines_spec.actor import Envelope
-from statemachines_spec.direct import search
-from statemachines_spec.entries import Entries
-from statemachines_spec.explore import COMPLETE, VIOLATED, explore
-from statemachines_spec.moves import Moves
-from statemachines_spec.network import Network
-from statemachines_spec.order import Order
-from statemachines_spec.path import follow
-from statemachines_spec.plain import PlainWalker
-from statemachines_spec.property import Always, Stepwise, View
-from statemachines_spec.symmetry import Asymmetric, Symmetry, one_after_another, renamed, renamings
+from statemachines_spec.explorer.actor import Envelope
+from statemachines_spec.explorer.direct import search
+from statemachines_spec.explorer.entries import Entries
+from statemachines_spec.explorer.explore import COMPLETE, VIOLATED, explore
+from statemachines_spec.explorer.moves import Moves
+from statemachines_spec.explorer.network import Network
+from statemachines_spec.explorer.order import Order
+from statemachines_spec.explorer.path import follow
+from statemachines_spec.explorer.property import Always, Stepwise, View
+from statemachines_spec.explorer.symmetry import Asymmetric, Symmetry, one_after_another, renamed, renamings
+from statemachines_spec.explorer.walker_plain import PlainWalker
 
 STATES_MAX = 3_000
 

@@ -6,10 +6,10 @@ import pytest
 from toy_system import Talker, backwards, never_takes, quiet_before_note, taken, toy
 
 from statemachines.kernel import ConfigurationError
-from statemachines_spec.direct import search
-from statemachines_spec.explore import COMPLETE, FULL, INTERRUPTED, VIOLATED, explore
-from statemachines_spec.network import Network
-from statemachines_spec.property import NO_ERROR, Always, View
+from statemachines_spec.explorer.direct import search
+from statemachines_spec.explorer.explore import COMPLETE, FULL, INTERRUPTED, VIOLATED, explore
+from statemachines_spec.explorer.network import Network
+from statemachines_spec.explorer.property import NO_ERROR, Always, View
 
 CERTAIN = {"lossy": False, "duplicating": False}
 
@@ -146,7 +146,7 @@ def test_an_interrupted_exploration_says_what_it_knows(engine):
 
 
 def test_auto_goes_on_compiled_when_a_system_turns_out_large(monkeypatch):
-    from statemachines_spec import explore as module
+    from statemachines_spec.explorer import explore as module
 
     monkeypatch.setattr(module, "PLAIN_FIRST", 50)
     system = toy({"in_flight": 3}, last=3, hushes=1)
@@ -177,7 +177,7 @@ def test_a_bad_system_is_refused(wrong, word):
 
 
 def test_two_components_of_one_name_are_refused():
-    from statemachines_spec.system import System
+    from statemachines_spec.explorer.system import System
 
     with pytest.raises(ConfigurationError, match="two components"):
         explore(System("x", "", (Talker(1), Talker(2)), Network()), engine="plain")
@@ -189,9 +189,9 @@ def test_an_unknown_engine_is_refused():
 
 
 def test_states_of_two_words_are_explored_as_those_of_one_are(monkeypatch):
-    from statemachines_spec import layout
-    from statemachines_spec.compiled import CompiledWalker
-    from statemachines_spec.entries import Entries
+    from statemachines_spec.explorer import layout
+    from statemachines_spec.explorer.entries import Entries
+    from statemachines_spec.explorer.walker_compiled import CompiledWalker
 
     system = toy({"in_flight": 3}, last=3, hushes=1)
     plain = explore(system, engine="plain")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from statemachines.kernel import Event, Message
-from statemachines_spec.actor import Actor, Envelope, Observer, Reaction
-from statemachines_spec.network import Network
-from statemachines_spec.order import Order
-from statemachines_spec.property import Always, Sometimes, Stepwise, View
-from statemachines_spec.system import Budget, System
+from statemachines_spec.explorer.actor import Actor, Envelope, Observer, Reaction
+from statemachines_spec.explorer.network import Network
+from statemachines_spec.explorer.order import Order
+from statemachines_spec.explorer.property import Always, Sometimes, Stepwise, View
+from statemachines_spec.explorer.system import Budget, System
 
 
 class Note(Message, frozen=True):

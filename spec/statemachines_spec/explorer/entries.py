@@ -1,0 +1,299 @@
+"""Entries: what every component of a system does in every local state on every event, as integers.
+
+Local states and envelopes are interned: what encodes to equal bytes has one number, from 1 on (0 is "none": an empty
+place in the network).  An entry is the outcome of one (event, local state) pair; it is made when a walker first needs
+it, by calling the actor's `react`, and never again.  Purity is enforced: each is made twice, and a difference is an
+error that names the pair (`purity` repeats entries under another hash seed besides).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from statemachines.kernel import ConfigurationError, GaplessError, Message, identity
+from statemachines.kernel.pmap import enc_hook
+from statemachines_spec.explorer.actor import Actor, Envelope, Observer, Reaction, Watch
+from statemachines_spec.explorer.orbits import Orbits
+from statemachines_spec.explorer.property import View
+from statemachines_spec.explorer.system import System
+
+WAITS, CUT, FAILED = 0, -1, -2
+"""In place of a next local state: the event cannot happen now; it leads beyond the bounds; the step raised."""
+
+FREE = -1
+"""In place of a budget: the event costs nothing."""
+
+LOCALS_MAX = 1 << 22
+
+
+class Nondeterministic(GaplessError):
+    """A step gave two results for one (local state, event): its entry cannot be trusted, nor any verdict."""
+
+
+class Spontaneous(msgspec.Struct, frozen=True, gc=False):
+    """What may happen by itself in a local state: the event, the budget it spends (-1: none), what it waits for."""
+
+    event: int
+    budget: int
+    wait: int
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """The outcome: next local state (or `WAITS`, `CUT`, `FAILED`), messages sent, events that other components take in
+    the same transition, and the step property that breaks (0: none; 1: it raised; 2 and up: the declared ones)."""
+
+    local: int
+    sends: tuple[int, ...] = ()
+    calls: tuple[int, ...] = ()
+    broken: int = 0
+
+
+def encoded(value: Any) -> bytes:
+    """`value` as bytes: equal for equal content, in every process.  Booleans and integers are never mixed up."""
+    return msgspec.msgpack.encode(value, enc_hook=enc_hook)
+
+
+def digest(data: bytes) -> int:
+    """64 bits of `data` that do not depend on the order of discovery."""
+    return int.from_bytes(blake2b(data, digest_size=8).digest(), "little")
+
+
+def named(envelope: Envelope) -> bytes:
+    """An envelope as bytes, the type of its event included."""
+    return encoded((envelope.sender, envelope.to, type(envelope.event).__qualname__, envelope.event))
+
+
+class Component:
+    """What is known of one component: its local states by number, and what was reckoned for each."""
+
+    def __init__(self, actor: Actor, views: tuple[View | None, ...]) -> None:
+        self.actor = actor
+        self.views = views
+        self.observer = isinstance(actor, Observer)
+        self.locals: list[Any] = [None]
+        self.digests: list[int] = [0]
+        self.inputs: list[tuple[Spontaneous, ...]] = [()]
+        self.pending: list[int] = [0]
+        self.seen: list[tuple[int, ...]] = [(0,) * len(views)]
+        self.numbers: dict[bytes, int] = {}
+        self.entries = 0
+
+
+class Entries:
+    """The tables of one system; they grow while it is explored."""
+
+    def __init__(self, system: System) -> None:
+        self.system = system.check()
+        self.components = tuple(
+            Component(actor, tuple(_view_of(one.views, actor.name) for one in system.over_states))
+            for actor in system.actors
+        )
+        self.place = {actor.name: number for number, actor in enumerate(system.actors)}
+        self.envelopes: list[Envelope] = [Envelope("", "", None)]
+        self.digests: list[int] = [0]
+        self.dest: list[int] = [0]
+        self.lossy: list[bool] = [False]
+        self.channel: list[int] = [0]
+        self.entry_of: dict[tuple[int, int], int] = {}
+        self.entries: list[Entry] = []
+        self.pairs: list[tuple[int, int]] = []
+        self.errors: dict[int, str] = {}
+        self.cells: set[tuple[str, int, str]] = set()
+        self.block: list[list[bool]] = [[False]]
+        self._numbers: dict[bytes, int] = {}
+        self._channels: dict[tuple[str, str], int] = {}
+        self._pending: dict[tuple[Hashable | None, ...], int] = {(None,) * len(system.orders): 0}
+        self._waiting: dict[tuple[Hashable | None, ...], int] = {(None,) * len(system.orders): 0}
+        self.orbits = Orbits(self) if system.symmetries else None
+        self.start = tuple(
+            self.local(number, one.actor.canonical(one.actor.initial())) for number, one in enumerate(self.components)
+        )
+        if self.orbits is not None:
+            self.orbits.check_start(self.start)
+
+    # -- interning ----------------------------------------------------------------------------------------------
+
+    def local(self, component: int, local: Any) -> int:
+        """The number of a local state."""
+        if self.orbits is None:
+            return self.add_local(component, local)
+        number = self.components[component].numbers.get(encoded(local))
+        return self.orbits.local(component, local) if number is None else number
+
+    def add_local(self, component: int, local: Any) -> int:
+        """The number of a local state, whatever the symmetries of the system."""
+        one = self.components[component]
+        data = encoded(local)
+        number = one.numbers.get(data)
+        if number is not None:
+            return number
+        if encoded(one.actor.canonical(local)) != data:
+            raise Nondeterministic(
+                f"{one.actor.name}: canonical names, given once more, are others ({one.actor.describe(local)}); name "
+                "by first use, not by what the names were"
+            )
+        number = one.numbers[data] = len(one.locals)
+        if number >= LOCALS_MAX:
+            raise ConfigurationError(one.actor.name, number, "has too many local states; bound what grows")
+        one.locals.append(local)
+        one.digests.append(digest(one.actor.name.encode() + b"=" + data))
+        one.pending.append(self._pending_of(one.actor.name, local))
+        one.seen.append(tuple(0 if view is None else _value(view, local) for view in one.views))
+        one.inputs.append(tuple(self._spontaneous(one.actor, local)))
+        return number
+
+    def envelope(self, envelope: Envelope) -> int:
+        """The number of an envelope."""
+        if self.orbits is None:
+            return self.add_envelope(envelope)
+        number = self._numbers.get(named(envelope))
+        return self.orbits.envelope(envelope) if number is None else number
+
+    def add_envelope(self, envelope: Envelope) -> int:
+        """The number of an envelope, whatever the symmetries of the system."""
+        data = named(envelope)
+        number = self._numbers.get(data)
+        if number is not None:
+            return number
+        node = identity.node_of(envelope.to)
+        dest = self.place.get(node)
+        if dest is None:
+            raise ConfigurationError(envelope.to, envelope.event, f"no component is called {node!r}")
+        number = self._numbers[data] = len(self.envelopes)
+        self.envelopes.append(envelope)
+        self.digests.append(digest(b"to " + data))
+        self.dest.append(dest)
+        self.lossy.append(isinstance(envelope.event, Message))
+        channel = (identity.node_of(envelope.sender), node)
+        self.channel.append(self._channels.setdefault(channel, len(self._channels) + 1))
+        return number
+
+    def _spontaneous(self, actor: Actor, local: Any) -> Iterator[Spontaneous]:
+        system = self.system
+        for event in actor.inputs(local):
+            spends = next((one for one in system.budgets if one.spends(actor.name, event)), None)
+            if spends is not None and not spends.limit:
+                continue
+            budget = FREE if spends is None else system.spendable.index(spends)
+            event_number, wait = self.spontaneous(actor, local, event)
+            yield Spontaneous(event_number, budget, wait)
+
+    def spontaneous(self, actor: Actor, local: Any, event: Any) -> tuple[int, int]:
+        """An event that may happen by itself in a local state, and what it waits for, as numbers."""
+        waiting = tuple(order.waiting(actor.name, local, event) for order in self.system.orders)
+        return self.envelope(Envelope("", actor.name, event)), self._waiting_of(waiting)
+
+    # -- deadline orders ----------------------------------------------------------------------------------------
+
+    def _pending_of(self, actor: str, local: Any) -> int:
+        pending = tuple(order.pending(actor, local) for order in self.system.orders)
+        number = self._pending.setdefault(pending, len(self._pending))
+        for waiting, blocked in zip(self._waiting, self.block, strict=True):
+            if number == len(blocked):
+                blocked.append(self._blocks(pending, waiting))
+        return number
+
+    def _waiting_of(self, waiting: tuple[Hashable | None, ...]) -> int:
+        number = self._waiting.setdefault(waiting, len(self._waiting))
+        if number == len(self.block):
+            self.block.append([self._blocks(pending, waiting) for pending in self._pending])
+        return number
+
+    def _blocks(self, pending: tuple[Hashable | None, ...], waiting: tuple[Hashable | None, ...]) -> bool:
+        return any(
+            early is not None and late is not None and order.before(early, late)
+            for order, early, late in zip(self.system.orders, pending, waiting, strict=True)
+        )
+
+    # -- entries ------------------------------------------------------------------------------------------------
+
+    def entry(self, event: int, local: int) -> Entry:
+        """The outcome of an event in a local state of the component it is for."""
+        number = self.entry_of.get((event, local))
+        return self.entries[self.fill(event, local) if number is None else number]
+
+    def fill(self, event: int, local: int) -> int:
+        """Make the entry of a pair that has none; its number."""
+        return self.make(event, local) if self.orbits is None else self.orbits.fill(event, local)
+
+    def make(self, event: int, local: int) -> int:
+        """Make the entry of a pair that has none, whatever the symmetries of the system; its number."""
+        component = self.dest[event]
+        one = self.components[component]
+        before, envelope = one.locals[local], self.envelopes[event]
+        number = len(self.entries)
+        try:
+            reaction = self._react(one.actor, before, envelope)
+        except Nondeterministic:
+            raise
+        except Exception as error:  # whatever a step raises is a verdict: nothing in a table may raise
+            self.errors[number] = f"{type(error).__name__}: {error}"
+            entry = Entry(FAILED, broken=1)
+        else:
+            entry = self._interned(component, before, envelope, reaction)
+        self.entry_of[event, local] = number
+        self.entries.append(entry)
+        self.pairs.append((event, local))
+        one.entries += 1
+        return number
+
+    def _react(self, actor: Actor, before: Any, envelope: Envelope) -> Reaction | None:
+        """Twice, and both times the same."""
+        watch: Watch = []
+        reaction = actor.react(before, envelope, watch)
+        again = actor.react(before, envelope)
+        if outcome(reaction) != outcome(again):
+            raise Nondeterministic(
+                f"{actor.name}: two results for {envelope.event!r} in one local state ({actor.describe(before)}): "
+                f"first {reaction!r}, then {again!r}; a step may depend on nothing but its record and event"
+            )
+        if reaction is not None and actor.within(reaction.local):
+            self.cells.update((seen.full_machine, seen.row, seen.source) for seen in watch if seen.row >= 0)
+        return reaction
+
+    def _interned(self, component: int, before: Any, envelope: Envelope, reaction: Reaction | None) -> Entry:
+        if reaction is None:
+            return Entry(WAITS)
+        actor = self.components[component].actor
+        after = actor.canonical(reaction.local)
+        if not actor.within(after):
+            return Entry(CUT)
+        system = self.system
+        broken = next(
+            (
+                number
+                for number, one in enumerate(system.over_steps, 2)
+                if not one.holds(actor.name, before, envelope.event, after)
+            ),
+            0,
+        )
+        calls = system.calls_after(actor, before, envelope.event, reaction, after)
+        return Entry(
+            self.local(component, after),
+            tuple(self.envelope(one) for one in reaction.sends),
+            tuple(self.envelope(one) for one in calls),
+            broken,
+        )
+
+
+def outcome(reaction: Reaction | None) -> bytes:
+    """All that a reaction is, as bytes."""
+    if reaction is None:
+        return b""
+    sends, calls = (tuple(named(one) for one in some) for some in (reaction.sends, reaction.calls))
+    return encoded((encoded(reaction.local), sends, calls))
+
+
+def _view_of(views: tuple[View, ...], actor: str) -> View | None:
+    return next((view for view in views if view.actor == actor), None)
+
+
+def _value(view: View, local: Any) -> int:
+    value = view.of(local)
+    if not 0 <= value < view.size:
+        raise ConfigurationError(f"view of {view.actor}", value, f"must lie in range({view.size})")
+    return int(value)

@@ -1,0 +1,156 @@
+"""System: a closed system, declared in a few lines: actors, network, budgets, orders, properties, bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from statemachines.kernel import ConfigurationError
+from statemachines_spec.explorer import symmetry
+from statemachines_spec.explorer.actor import EVERYBODY, Actor, Envelope, Observer, Reaction
+from statemachines_spec.explorer.network import Network
+from statemachines_spec.explorer.order import Order
+from statemachines_spec.explorer.property import COMBINATIONS_MAX, Always, Eventually, Property, Sometimes, Stepwise
+from statemachines_spec.explorer.symmetry import Symmetry
+
+SYMMETRY = "symmetry"
+"""Its line among the bounds: there if and only if one state stands for those that differ only in who is who."""
+
+
+def nothing(envelope: Envelope) -> Iterable[Hashable]:
+    """No subject."""
+    return ()
+
+
+class Due(msgspec.Struct, frozen=True):
+    """When an event with a budget is no fault: as long as nobody speaks for whom it is `about`.
+
+    `about(actor, local, event)`: the subject, such as the client whose expiry it is (None: it stays a fault);
+    `kept(actor, local)`: the subjects that a component speaks for in a local state, such as the client that runs there;
+    `carried(envelope)`: those that what is on its way between components speaks for.  It matters to `liveness` alone:
+    once faults have stopped, an event that is due happens sooner or later, whatever is left of the budget, and one that
+    is not due never does.
+    """
+
+    about: Callable[[str, Any, Any], Hashable | None]
+    kept: Callable[[str, Any], Iterable[Hashable]]
+    carried: Callable[[Envelope], Iterable[Hashable]] = nothing
+
+
+class Budget(msgspec.Struct, frozen=True):
+    """Events for which `spends(actor, event)` happen at most `limit` times in a run, all together."""
+
+    name: str
+    limit: int
+    spends: Callable[[str, Any], bool]
+    due: Due | None = None
+
+
+def at_most(name: str, limit: int, *kinds: type[Any], actors: tuple[str, ...] = ()) -> Budget:
+    """Events of these kinds happen at most `limit` times in a run, all together; `actors`: to these (none: to any)."""
+    return Budget(name, limit, lambda actor, event: isinstance(event, kinds) and (not actors or actor in actors))
+
+
+class System(msgspec.Struct, frozen=True):
+    """`bounds`: what else is bounded, as it is printed.  `origin`: how another process makes the same system: a
+    function as `module:name` and its keyword arguments; None: it cannot.  `symmetries`: components that may change
+    places, so that of the states that differ only in who is who one is explored; none stands in two of them.
+    `obligations`: what must be met sooner or later once faults stop (`liveness`)."""
+
+    name: str
+    about: str
+    actors: tuple[Actor, ...]
+    network: Network
+    properties: tuple[Property, ...] = ()
+    budgets: tuple[Budget, ...] = ()
+    orders: tuple[Order, ...] = ()
+    bounds: dict[str, str] = {}
+    origin: tuple[str, dict[str, Any]] | None = None
+    symmetries: tuple[Symmetry, ...] = ()
+    obligations: tuple[Eventually, ...] = ()
+
+    def check(self) -> System:
+        """Itself; raises `ConfigurationError` where names clash or a property reads what is not there."""
+        self.network.check()
+        names = [actor.name for actor in self.actors]
+        for name in names:
+            if names.count(name) > 1:
+                raise ConfigurationError("actors", name, "two components have this name")
+        symmetry.check(self.symmetries, names)
+        for budget in self.budgets:
+            if not 0 <= budget.limit <= 255:
+                raise ConfigurationError(f"budget {budget.name!r}", budget.limit, "must lie between 0 and 255")
+        for one in self.properties:
+            if isinstance(one, Stepwise):
+                continue
+            combinations = 1
+            for view in one.views:
+                combinations *= view.size
+                if view.actor not in names:
+                    raise ConfigurationError(
+                        f"property {one.name!r}", view.actor, f"no such component; there are: {', '.join(names)}"
+                    )
+            if combinations > COMBINATIONS_MAX:
+                rule = f"its views have more than {COMBINATIONS_MAX} combinations; make them coarser"
+                raise ConfigurationError(f"property {one.name!r}", combinations, rule)
+        return self
+
+    @property
+    def spendable(self) -> tuple[Budget, ...]:
+        """The budgets that are part of a state: an event whose budget is 0 never happens."""
+        return tuple(budget for budget in self.budgets if budget.limit)
+
+    @property
+    def over_states(self) -> tuple[Always | Sometimes, ...]:
+        """The properties that are read in states."""
+        return tuple(one for one in self.properties if not isinstance(one, Stepwise))
+
+    @property
+    def over_steps(self) -> tuple[Stepwise, ...]:
+        """The properties that are read in steps."""
+        return tuple(one for one in self.properties if isinstance(one, Stepwise))
+
+    @property
+    def observers(self) -> tuple[Observer, ...]:
+        """The components that are properties with memory."""
+        return tuple(actor for actor in self.actors if isinstance(actor, Observer))
+
+    def calls_after(
+        self, actor: Actor, before: Any, event: Any, reaction: Reaction, after: Any
+    ) -> tuple[Envelope, ...]:
+        """What other components take within the transition in which `actor` went from `before` to `after`: those that
+        the reaction calls, then the observers that are interested."""
+        calls = []
+        for one in reaction.calls:
+            if one.to == EVERYBODY:
+                calls += [replace(one, to=other.name) for other in self.actors if other.keeps_time]
+            else:
+                calls.append(one)
+        for observer in self.observers:
+            if observer is not actor and (seen := observer.sees(actor.name, before, event, after)) is not None:
+                calls.append(Envelope("", observer.name, seen))
+        return tuple(calls)
+
+    def described(self) -> dict[str, str]:
+        """The bounds, one line each, as they are printed beside every verdict."""
+        lines = {"actors": ", ".join(actor.name for actor in self.actors), "network": str(self.network)}
+        for budget in self.budgets:
+            lines[f"at most: {budget.name}"] = str(budget.limit)
+        lines.update(self.bounds)
+        for actor in self.actors:
+            if actor.silent:
+                lines[f"{actor.name}: timers that never fire"] = ", ".join(sorted(actor.silent))
+            for key, value in actor.bounds().items():
+                lines[f"{actor.name}: {key}"] = value
+        for order in self.orders:
+            lines[f"deadline order: {order.name}"] = order.relation
+        if self.symmetries:
+            lines[SYMMETRY] = f"{'; '.join(map(str, self.symmetries))}; one state stands for all that differ only so"
+        return lines
+
+    def in_full(self) -> System:
+        """The same system, to be explored without symmetry."""
+        return replace(self, symmetries=())

@@ -1,0 +1,313 @@
+"""PlainWalker: the same search in pure Python, for systems so small that compiling takes longer, and without numba.
+
+A state is one integer: the network (as a number of its own) in the low bits, then budgets, then local states.  What a
+move does to a component, or to the network, is reckoned once and added from then on.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from statemachines_spec.explorer.entries import CUT, FAILED, FREE, WAITS, Entries
+from statemachines_spec.explorer.moves import BUDGET_DIGEST, WORD, Moves, State, mixed
+from statemachines_spec.explorer.property import Always, combinations
+
+NET_BITS, BUDGET_BITS, LOCAL_BITS = 32, 8, 24
+NET_MASK, BUDGET_MASK, LOCAL_MASK = (1 << NET_BITS) - 1, (1 << BUDGET_BITS) - 1, (1 << LOCAL_BITS) - 1
+STATES_PER_ADVANCE = 5_000
+
+
+class Known(NamedTuple):
+    """What one event does to the component it is for: added to the packed state, added to its digest, messages sent.
+    `calls`: others take part, so it must be carried out each time; `ends`: as in an entry, if it does not happen."""
+
+    ends: int
+    calls: bool
+    delta: int
+    digest: int
+    sends: tuple[int, ...]
+    broken: int
+
+
+class PlainWalker:
+    """Explores level by level, as `CompiledWalker` does: equal counts, levels and edge hash."""
+
+    name = "plain"
+
+    def __init__(self, entries: Entries, *, states_max: int, hashing: bool = True) -> None:
+        self.entries = entries
+        self.moves = Moves(entries)
+        self.states_max = states_max
+        self.hashing = hashing
+        self.transitions = self.cuts = self.terminal = self.edges = 0
+        system = entries.system
+        self.hits = [0] * len(system.over_states)
+        self.levels = [0, 1]
+        self._width, self._budgets = len(entries.components), len(system.spendable)
+        self._shifts = [NET_BITS + BUDGET_BITS * self._budgets + LOCAL_BITS * n for n in range(self._width)]
+        self._budget_shifts = [NET_BITS + BUDGET_BITS * n for n in range(self._budgets)]
+        self._nets: list[State] = []
+        self._net_numbers: dict[State, int] = {}
+        self._net_digests: list[int] = []
+        self._net_images: list[tuple[int, ...]] = []
+        self._orbits = entries.orbits
+        self._handed: list[list[tuple[int, int, int, int]]] = []
+        self._lost: list[list[int]] = []
+        self._spread: dict[tuple[int, int, tuple[int, ...]], list[int]] = {}
+        self._known: dict[tuple[int, int], Known] = {}
+        self._inputs = [one.inputs for one in entries.components]
+        self._tables = [combinations(one) for one in system.over_states]
+        self._broken_states: dict[int, tuple[int, State]] = {}
+        self._broken_steps: dict[int, tuple[int, State]] = {}
+        self._empty = self._net((0,) * system.network.in_flight)
+        first = self.packed(self.moves.first())
+        self.states = [first]
+        self._seen = {first}
+        self._at, self._end = 0, 1
+        self._judge(first)
+
+    # -- what it came to ----------------------------------------------------------------------------------------
+
+    @property
+    def count(self) -> int:
+        """States so far."""
+        return len(self.states)
+
+    @property
+    def bytes_held(self) -> int:
+        """Memory of states and table, roughly: an integer object, a place in the list, a place in the set."""
+        return self.count * (8 + 52 + 40)
+
+    def broken_state(self, number: int) -> State | None:
+        """The state with the least digest that breaks a property over states."""
+        return self._broken_states.get(number, (0, None))[1]
+
+    def broken_step(self, number: int) -> State | None:
+        """The state with the least digest out of which a step breaks step property `number`."""
+        return self._broken_steps.get(number, (0, None))[1]
+
+    def state(self, index: int) -> State:
+        """A state by its place in the list."""
+        return self.unpacked(self.states[index])
+
+    # -- searching ----------------------------------------------------------------------------------------------
+
+    def advance(self) -> bool:
+        """Go on for a while; True when a level is complete.  Raises MemoryError when `states_max` is reached."""
+        last = min(self._end, self._at + STATES_PER_ADVANCE)
+        seen, states = self._seen, self.states
+        while self._at < last:
+            if len(states) >= self.states_max:
+                raise MemoryError(f"{self.states_max} states")
+            for target in self._expanded(states[self._at], True):
+                if self._orbits is not None:
+                    target = self._least(target)
+                if target not in seen:
+                    seen.add(target)
+                    states.append(target)
+                    self._judge(target)
+            self._at += 1
+        if self._at < self._end:
+            return False
+        self._end = len(states)
+        self.levels.append(self._end)
+        return True
+
+    def source_of(self, target: State, level: int) -> State:
+        """Of the states of `level` that lead to `target`, the one with the least digest."""
+        wanted = self.packed(target)
+        found = [
+            state for state in self.states[self.levels[level] : self.levels[level + 1]]
+            if wanted in map(self._least, self._expanded(state, False))
+        ]  # fmt: skip
+        return min((self.unpacked(state) for state in found), key=self.moves.digest)
+
+    def stand_for(self) -> int:
+        """How many states these stand for, with symmetry; 0 without."""
+        if self._orbits is None:
+            return 0
+        return sum(len(self.moves.orbit(self.unpacked(state))) for state in self.states)
+
+    def _least(self, state: int) -> int:
+        """`Moves.least`; where the digests differ and the state's own is the least, it is that already."""
+        if self._orbits is None:
+            return state
+        rows = [
+            table[state >> shift & LOCAL_MASK] for table, shift in zip(self._orbits.digests, self._shifts, strict=True)
+        ]
+        digests = [sum(column) & WORD for column in zip(*rows, self._net_images[state & NET_MASK], strict=True)]
+        least = min(digests)
+        if digests[0] == least and digests.count(least) == 1:
+            return state
+        return self.packed(self.moves.least(self.unpacked(state)))
+
+    def _expanded(self, state: int, counted: bool) -> list[int]:
+        """The targets of every transition, one for each."""
+        out: list[int] = []
+        digests: list[int] = []
+        cuts = 0
+        net = state & NET_MASK
+        rest = state - net
+        for number, shift in enumerate(self._shifts):
+            local = state >> shift & LOCAL_MASK
+            for one in self._inputs[number][local]:
+                event, budget, wait = one.event, one.budget, one.wait
+                delta, digest = 0, 0
+                if budget != FREE:
+                    place = self._budget_shifts[budget]
+                    if not state >> place & BUDGET_MASK:
+                        continue
+                    delta, digest = -(1 << place), -(BUDGET_DIGEST + 2 * budget)
+                if wait and self.moves.is_blocked(self.unpacked(state), wait):
+                    continue
+                known = self._known.get((event, local)) or self._learn(event, local)
+                cuts += self._take(state, rest + delta, digest, event, net, -1, known, out, digests)
+        for event, component, place, copies in self._handed[net]:
+            local = state >> self._shifts[component] & LOCAL_MASK
+            known = self._known.get((event, local)) or self._learn(event, local)
+            cuts += self._take(state, rest, 0, event, net, place, known, out, digests)
+            if copies:
+                cuts += self._take(state, rest, 0, event, net, -1, known, out, digests)
+        for after in self._lost[net]:
+            out.append(rest + after)
+            digests.append(self._net_digests[after])
+        if counted:
+            self._count(state, out, digests, cuts)
+        return out
+
+    def _take(
+        self, state: int, rest: int, digest: int, event: int, net: int, place: int, known: Known, out: list[int],
+        digests: list[int],
+    ) -> int:  # fmt: skip
+        """Successors by one event into `out`; how many transitions were cut."""
+        if known.calls:
+            known = self._carried_out(event, state)
+        if known.ends == WAITS:
+            return 0
+        if known.broken:
+            self._note_step(known.broken, state)
+        if known.ends in (CUT, FAILED):
+            return 1
+        key = (net, place, known.sends)
+        spread = self._spread.get(key)
+        if spread is None:
+            spread = self._spread[key] = self._spread_of(*key)
+        base = rest + known.delta
+        for after in spread:
+            out.append(base + after)
+            digests.append(digest + known.digest + self._net_digests[after])
+        return not spread
+
+    def _count(self, state: int, out: list[int], digests: list[int], cuts: int) -> None:
+        self.transitions += len(out)
+        self.cuts += cuts
+        self.terminal += not out
+        if self.hashing:
+            source = self.moves.digest(self.unpacked(state))
+            base = source - self._net_digests[state & NET_MASK]
+            edges = self.edges
+            for change in digests:
+                edges += mixed(source, base + change & WORD)
+            self.edges = edges & WORD
+
+    # -- what is reckoned once ----------------------------------------------------------------------------------
+
+    def _learn(self, event: int, local: int) -> Known:
+        entry = self.entries.entry(event, local)
+        component = self.entries.dest[event]
+        if entry.local <= WAITS or entry.calls:
+            known = Known(entry.local, bool(entry.calls), 0, 0, (), entry.broken)
+        else:
+            known = Known(1, False, *self._change(component, local, entry.local), entry.sends, entry.broken)
+        self._known[event, local] = known
+        return known
+
+    def _change(self, component: int, before: int, after: int) -> tuple[int, int]:
+        digests = self.entries.components[component].digests
+        return after - before << self._shifts[component], digests[after] - digests[before]
+
+    def _carried_out(self, event: int, state: int) -> Known:
+        locals_before = tuple(state >> shift & LOCAL_MASK for shift in self._shifts)
+        ends, after, sends, broken = self.moves.cascade(event, locals_before)
+        delta = digest = 0
+        if ends > WAITS:
+            for component, (old, new) in enumerate(zip(locals_before, after, strict=True)):
+                if old != new:
+                    more, changed = self._change(component, old, new)
+                    delta += more
+                    digest += changed
+        return Known(ends, False, delta, digest, sends, broken)
+
+    def _net(self, places: State) -> int:
+        """The number of a filling of the network."""
+        number = self._net_numbers.get(places)
+        if number is not None:
+            return number
+        number = self._net_numbers[places] = len(self._nets)
+        network, entries = self.moves.network, self.entries
+        self._nets.append(places)
+        self._net_digests.append(self.moves.net_digest(places))
+        if self._orbits is not None:
+            self._net_images.append(self.moves.net_digests(places))
+        self._handed.append([])
+        self._lost.append([])
+        for place, message in enumerate(places):
+            if message and not (place and self.moves.hides(places[place - 1], message)):
+                lossy = entries.lossy[message]
+                self._handed[number].append((message, entries.dest[message], place, network.duplicating and lossy))
+                if network.lossy and lossy:
+                    self._lost[number].append(self._net((*places[:place], *places[place + 1 :], 0)))
+        return number
+
+    def _spread_of(self, net: int, place: int, sends: tuple[int, ...]) -> list[int]:
+        places = self._nets[net]
+        if place >= 0:
+            places = (*places[:place], *places[place + 1 :], 0)
+        return [self._net(after) for _, after in self.moves.fits(places, sends)]
+
+    # -- properties ---------------------------------------------------------------------------------------------
+
+    def _judge(self, state: int) -> None:
+        entries = self.entries
+        flying = state & NET_MASK != self._empty
+        for number, one in enumerate(entries.system.over_states):
+            if one.quiet and flying:
+                continue
+            place, stride = 0, 1
+            for view in one.views:
+                component = entries.place[view.actor]
+                local = state >> self._shifts[component] & LOCAL_MASK
+                place += entries.components[component].seen[local][number] * stride
+                stride *= view.size
+            if self._tables[number][place]:
+                self.hits[number] += 1
+                if isinstance(one, Always):
+                    _keep_least(self._broken_states, number, self.moves, self.unpacked(state))
+
+    def _note_step(self, broken: int, state: int) -> None:
+        _keep_least(self._broken_steps, broken, self.moves, self.unpacked(state))
+
+    # -- packing ------------------------------------------------------------------------------------------------
+
+    def packed(self, state: State) -> int:
+        """A state as one integer."""
+        number = self._net(state[self._width + self._budgets :])
+        for local, shift in zip(state, self._shifts, strict=False):
+            number += local << shift
+        for left, shift in zip(state[self._width :], self._budget_shifts, strict=False):
+            number += left << shift
+        return number
+
+    def unpacked(self, state: int) -> State:
+        """The fields of a state."""
+        return (
+            *(state >> shift & LOCAL_MASK for shift in self._shifts),
+            *(state >> shift & BUDGET_MASK for shift in self._budget_shifts),
+            *self._nets[state & NET_MASK],
+        )
+
+
+def _keep_least(kept: dict[int, tuple[int, State]], number: int, moves: Moves, state: State) -> None:
+    digest = moves.digest(state)
+    if number not in kept or digest < kept[number][0]:
+        kept[number] = (digest, state)

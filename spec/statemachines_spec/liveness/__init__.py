@@ -1,0 +1,1 @@
+"""Liveness: whether obligations are met once faults have stopped."""

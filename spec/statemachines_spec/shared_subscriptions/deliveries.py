@@ -1,0 +1,324 @@
+"""Deliveries: properties of what applications get (S5, S6, S8, S12, S13, S14 and L5 of its properties.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from statemachines.kernel import in_order, node_of
+from statemachines.shared_subscriptions.assignment import GRANTED, GRANTING
+from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
+from statemachines.shared_subscriptions.leader_record import SERVING
+from statemachines.shared_subscriptions.message import END_OF_STREAM
+from statemachines.shared_subscriptions.session import SESSION
+from statemachines.shared_subscriptions.session_record import Deliver
+from statemachines.shared_subscriptions.stream import ABSENT
+from statemachines_spec.explorer.property import Always, Eventually, Sometimes, Stepwise, View
+from statemachines_spec.shared_subscriptions import consumer, leader_host
+from statemachines_spec.shared_subscriptions.account import AccountLocal, bits, prefix, progress_in
+from statemachines_spec.shared_subscriptions.consumer import ConsumerLocal
+from statemachines_spec.shared_subscriptions.leader_host import HostLocal
+from statemachines_spec.shared_subscriptions.session_consumer import ACCOUNT, SessionLocal
+from statemachines_spec.shared_subscriptions.stores import StoreLocal
+
+Streams = tuple[str, ...]
+
+
+# -- views ----------------------------------------------------------------------------------------------------------
+
+
+def coded(values: Iterable[int], offsets: int) -> int:
+    """A progress for each stream as one number; the end of a stream is one more than all its offsets."""
+    code = 0
+    for value in values:
+        code = code * (offsets + 2) + min(value, offsets + 1)
+    return code
+
+
+def decoded(code: int, streams: int, offsets: int) -> list[int]:
+    """The values that `coded` was given, ends as `offsets` + 1."""
+    values = []
+    for _ in range(streams):
+        code, value = divmod(code, offsets + 2)
+        values.append(value)
+    return values[::-1]
+
+
+def acknowledged(streams: Streams, offsets: int) -> View:
+    """Of each stream, how far all is acknowledged."""
+    size = (offsets + 2) ** len(streams)
+    return View(ACCOUNT, size, lambda local: coded((prefix(mask) for mask in local.acked), offsets))
+
+
+def claimed_by_consumer(streams: Streams) -> Callable[[ConsumerLocal], Iterable[int]]:
+    """What the borrower of a consumer reports of each stream that it holds."""
+
+    def claimed(local: ConsumerLocal) -> Iterable[int]:
+        held = {} if local.party is None else local.party.record.streams
+        return (held[name].progress if name in held and held[name].status is not ABSENT else 0 for name in streams)
+
+    return claimed
+
+
+def claimed_by_leader(streams: Streams) -> Callable[[HostLocal], Iterable[int]]:
+    """What a leader believes of each stream."""
+
+    def claimed(local: HostLocal) -> Iterable[int]:
+        if local.party is None:
+            return (0 for _ in streams)
+        record = local.party.record
+        return (
+            max(
+                record.streams[name].progress if name in record.streams else 0,
+                record.assignments[name].progress if name in record.assignments else 0,
+                record.loaded.get(name, 0),
+            )
+            for name in streams
+        )
+
+    return claimed
+
+
+def claimed_by_store(streams: Streams) -> Callable[[StoreLocal], Iterable[int]]:
+    """What is durable of each stream."""
+
+    def claimed(local: StoreLocal) -> Iterable[int]:
+        known = progress_in(local)
+        return (known.get(name, 0) for name in streams)
+
+    return claimed
+
+
+def session_may_deliver(streams: Streams) -> Callable[[SessionLocal], int]:
+    """The streams that a session may hand messages of over, or still has some in hand, under a lease, as bits."""
+
+    def view(local: SessionLocal) -> int:
+        if local.session is None or local.mode not in (consumer.RUNNING, consumer.PAUSED):
+            return 0
+        record = local.session.record
+        held = {reading.stream for _, reading in in_order(record.readings) if record.leases[reading.owner].held}
+        return sum(1 << number for number, stream in enumerate(streams) if stream in held)
+
+    return view
+
+
+def out_of_order(local: SessionLocal) -> int:
+    """Whether something is acknowledged behind a gap."""
+    return int(local.session is not None and any(one.acked for _, one in in_order(local.session.record.readings)))
+
+
+def finishing(local: SessionLocal) -> int:
+    """Whether a stream is to be finished and something of it is still in hand."""
+    readings = () if local.session is None else in_order(local.session.record.readings)
+    return int(any(one.finishing and one.progress < one.delivered for _, one in readings))
+
+
+def invariants(local: SessionLocal) -> int:
+    """1 if all that the session declares about its record holds."""
+    return int(local.session is None or all(one.holds(local.session.record) for one in SESSION.invariants))
+
+
+# -- over states ----------------------------------------------------------------------------------------------------
+
+
+def no_loss(consumers: Streams, hosts: Streams, streams: Streams, offsets: int, ended: bool) -> tuple[Always, ...]:
+    """S6, for every progress that anybody relies on."""
+    base = acknowledged(streams, offsets)
+
+    def holds(known: int, claimed: int) -> bool:
+        pairs = zip(decoded(known, len(streams), offsets), decoded(claimed, len(streams), offsets), strict=True)
+        return all(claim <= have or (ended and have == offsets) for have, claim in pairs)
+
+    def over(name: str, claimed: Callable[[Any], Iterable[int]]) -> Always:
+        view = View(name, base.size, lambda local: coded(claimed(local), offsets))
+        text = f"no progress that {name} relies on passes a message that nobody has acknowledged"
+        return Always(f"S6 {name}", text, (base, view), holds)
+
+    return (
+        over(GROUP_STORE, claimed_by_store(streams)),
+        *(over(name, claimed_by_leader(streams)) for name in hosts),
+        *(over(name, claimed_by_consumer(streams)) for name in consumers),
+    )
+
+
+def ended_not_granted(hosts: Streams, streams: Streams) -> tuple[Always, ...]:
+    """S8, over what is durable: also the next leaders never grant a stream whose end was committed."""
+
+    def ended(local: StoreLocal) -> int:
+        known = progress_in(local)
+        return sum(1 << number for number, name in enumerate(streams) if known.get(name) == END_OF_STREAM)
+
+    def granted(local: HostLocal) -> int:
+        if local.party is None or local.mode is leader_host.LATE or local.party.record.status not in SERVING:
+            return 0
+        assignments = local.party.record.assignments
+        return sum(
+            1 << number
+            for number, name in enumerate(streams)
+            if name in assignments and assignments[name].status in (GRANTING, GRANTED)
+        )
+
+    size = 1 << len(streams)
+    return tuple(
+        Always(
+            f"S8 {name}",
+            "a stream whose end is durable is granted to nobody",
+            (View(GROUP_STORE, size, ended), View(name, size, granted)),
+            lambda ends, grants: not ends & grants,
+        )
+        for name in hosts
+    )
+
+
+def sessions_exclusive(consumers: Streams, streams: Streams) -> Always:
+    """S5, by what sessions do, not by what their borrowers know."""
+    views = tuple(View(name, 1 << len(streams), session_may_deliver(streams)) for name in consumers)
+
+    def holds(*masks: int) -> bool:
+        return sum(masks) == _union(masks)
+
+    return Always("S5 sessions", "no two sessions may deliver one stream at the same time", views, holds)
+
+
+def _union(masks: Iterable[int]) -> int:
+    union = 0
+    for mask in masks:
+        union |= mask
+    return union
+
+
+def declared(consumers: Streams) -> tuple[Always, ...]:
+    """The session's own invariants (SS-106, SS-112)."""
+    return tuple(
+        Always(f"session of {name}", "all that the session declares", (View(name, 2, invariants),), bool)
+        for name in consumers
+    )
+
+
+def happening(
+    consumers: Streams, streams: Streams, published: tuple[int, ...], *, commits: bool, ended: bool, acks: bool
+) -> tuple[Sometimes, ...]:
+    """Against empty models: messages are delivered, acknowledged, committed; streams end."""
+    offsets = max(published)
+    base = acknowledged(streams, offsets)
+    everything = coded(published, offsets)
+    found = [Sometimes("all acknowledged", "everything published is", (base,), lambda code: code == everything)]
+    store = View(GROUP_STORE, base.size, lambda local: coded(claimed_by_store(streams)(local), offsets))
+    if commits:
+        found.append(Sometimes("durable", "some progress is committed", (store,), bool))
+    if commits and ended:
+        ends = coded((offsets + 1 for _ in streams), offsets)
+        found.append(
+            Sometimes("durable end", "the end of every stream is committed", (store,), lambda code: code == ends)
+        )
+    for name in consumers:
+        if acks and offsets > 1:
+            view = View(name, 2, out_of_order)
+            found.append(Sometimes(f"{name} out of order", "acknowledges behind a gap", (view,), bool))
+    return tuple(found)
+
+
+def sometimes_in_hand(consumers: Streams) -> Sometimes:
+    """A stream is taken from somebody who has messages of it in hand."""
+    views = tuple(View(name, 2, finishing) for name in consumers)
+    return Sometimes("in hand", "somebody must finish a stream with messages in hand", views, lambda *on: any(on))
+
+
+def redelivered(consumers: Streams, streams: Streams, offsets: int) -> tuple[Sometimes, ...]:
+    """Beside S13, where there are faults: what somebody has acknowledged is in somebody's hands again."""
+    size = 1 << offsets * len(streams)
+    known = View(ACCOUNT, size, lambda local: side_by_side(local.acked, offsets))
+    return tuple(
+        Sometimes(
+            f"{name} again",
+            "a message that was acknowledged before is delivered again",
+            (known, View(name, size, lambda local: side_by_side(in_hand(local, streams), offsets))),
+            lambda acked, held: bool(acked & held),
+        )
+        for name in consumers
+    )
+
+
+def side_by_side(masks: Iterable[int], offsets: int) -> int:
+    """The masks of all streams as one."""
+    whole = 0
+    for mask in masks:
+        whole = whole << offsets | mask
+    return whole
+
+
+def in_hand(local: SessionLocal, streams: Streams) -> Iterable[int]:
+    """Of each stream, what is delivered and not acknowledged."""
+    masks = dict.fromkeys(streams, 0)
+    for _, reading in () if local.session is None else in_order(local.session.record.readings):
+        mask = bits(min(reading.progress, reading.delivered), reading.delivered - 1)
+        for first, last in in_order(reading.acked):
+            mask &= ~bits(first, last)
+        masks[reading.stream] = mask
+    return masks.values()
+
+
+# -- over steps -----------------------------------------------------------------------------------------------------
+
+
+def end_absorbs(actor: str, before: Any, event: Any, after: Any) -> bool:
+    """S8: a leader that knows that a stream has ended assigns it no more, and never forgets it."""
+    if not isinstance(before, HostLocal) or before.party is None or after.party is None:
+        return True
+    old, new = before.party.record, after.party.record
+    if old.id != new.id:
+        return True
+    for stream, known in in_order(old.streams):
+        was = old.assignments.get(stream)
+        if END_OF_STREAM not in (known.progress, was.progress if was is not None else 0):
+            continue
+        now, later = new.assignments.get(stream), new.streams.get(stream)
+        if now is not None and (was is None or now.grant != was.grant):
+            return False
+        if END_OF_STREAM not in (later.progress if later is not None else END_OF_STREAM, now and now.progress):
+            return False
+    return True
+
+
+END_ABSORBS = Stepwise("S8", "a leader never assigns a stream again whose end it knows, nor forgets it", end_absorbs)
+
+
+def over_deliveries(streams: Streams, filters: Mapping[str, str]) -> tuple[Stepwise, ...]:
+    """S12, S13, S14: of every message that is handed over."""
+    place = {stream: number for number, stream in enumerate(streams)}
+
+    def judged(fresh: Callable[[AccountLocal, Deliver], bool]) -> Callable[[str, Any, Any, Any], bool]:
+        return lambda actor, before, event, after: not isinstance(event, Deliver) or fresh(before, event)
+
+    def matches(before: AccountLocal, event: Deliver) -> bool:
+        return topic_matches(filters[node_of(event.owner)], event.stream.partition("/")[2])
+
+    def is_excused(before: AccountLocal, event: Deliver) -> bool:
+        return not before.once[place[event.stream]] & bits(event.first, event.last)
+
+    def is_not_accepted(before: AccountLocal, event: Deliver) -> bool:
+        return event.first >= before.durable[place[event.stream]]
+
+    def is_next(before: AccountLocal, event: Deliver) -> bool:
+        known = [one for one in before.places if (one.borrower, one.stream) == (event.owner, event.stream)]
+        return all((event.grant, event.first) == (one.grant, one.next) or event.grant > one.grant for one in known)
+
+    return (
+        Stepwise("S12", "only what matches the filter is delivered", judged(matches)),
+        Stepwise("S13", "nothing is delivered twice without a reason", judged(is_excused)),
+        Stepwise("S13 durable", "nothing below durable progress is delivered", judged(is_not_accepted)),
+        Stepwise("S14", "within a grant offsets increase, without holes", judged(is_next)),
+    )
+
+
+def topic_matches(topic_filter: str, topic: str) -> bool:
+    """Whether a topic matches a filter of whole levels: apart from the store's own matching, to judge it."""
+    return topic_filter in ("#", topic)
+
+
+def obligations(streams: Streams, published: tuple[int, ...]) -> tuple[Eventually, ...]:
+    """L5."""
+    base = acknowledged(streams, max(published))
+    everything = coded(published, max(published))
+    text = "every published message is acknowledged"
+    return (Eventually("L5", text, (base,), lambda code: code != everything),)

@@ -1,0 +1,132 @@
+"""Hunts: small closed systems of shared subscriptions in which mistakes are looked for (`hunt`), the smallest first."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import msgspec
+from msgspec.structs import replace
+
+from statemachines.kernel import ConfigurationError
+from statemachines_spec.explorer.network import Network
+from statemachines_spec.explorer.system import System
+from statemachines_spec.hunt import Hunt
+from statemachines_spec.shared_subscriptions import step_properties
+from statemachines_spec.shared_subscriptions.consumer import Consumer
+from statemachines_spec.shared_subscriptions.leader_host import LeaderHost
+from statemachines_spec.shared_subscriptions.systems import Setting, build, obligations_of
+
+STREAM = "0.0/a"
+"""The stream whose progress is compared: there is one in every system."""
+
+
+class Small(msgspec.Struct, frozen=True):
+    """A system by its setting; with `live` its obligations are judged too."""
+
+    name: str
+    about: str
+    setting: Setting
+    live: bool = False
+
+
+SETTINGS = (
+    Small(
+        "late timers",
+        "one consumer; a timer that was taken back fires all the same",
+        Setting(consumers=1, late_timers=1),
+    ),
+    Small(
+        "resends",
+        "one consumer, two streams; whatever is lost is sent again",
+        Setting(consumers=1, topics=2),
+        live=True,
+    ),
+    Small(
+        "ends",
+        "one consumer with a session reads a stream to its end",
+        Setting(consumers=1, sessions=True, offsets=1, ended=True, grants=2),
+    ),
+    Small(
+        "leaving",
+        "one consumer unsubscribes while its leader gives it up",
+        Setting(consumers=1, unsubscribes=1, timeouts=1, lives=2),
+    ),
+    Small(
+        "given up",
+        "one consumer that is not dead is given up, and copies of what it said come late",
+        Setting(consumers=1, timeouts=1, network=Network(2)),
+    ),
+    Small(
+        "reports",
+        "one consumer; what it reports is lost, comes twice, and out of order",
+        Setting(consumers=1, offsets=1, pings=2, network=Network(2)),
+    ),
+    Small(
+        "next leader",
+        "one consumer; progress is committed, the leader crashes, and the next one goes on from there",
+        Setting(
+            consumers=1, offsets=2, roots=2, leader_crashes=1, host_lives=2, epochs=2, claims_age=True, lives=2
+        ),
+    ),
+    Small(
+        "false timeouts",
+        "two consumers; one is given up although it is not dead",
+        Setting(timeouts=1),
+    ),
+    Small(
+        "shares",
+        "two consumers, two streams; each is to have one",
+        Setting(topics=2, network=Network(1, duplicating=False)),
+    ),
+    Small(
+        "taken back",
+        "two consumers with sessions; a stream goes from one to the other",
+        Setting(sessions=True, offsets=1, grants=2),
+    ),
+    Small(
+        "late copies",
+        "two consumers; copies of old messages come late",
+        Setting(network=Network(2)),
+    ),
+    Small(
+        "release",
+        "a leader gives its claim up, and what it sends to the store arrives when the next one has it",
+        Setting(
+            consumers=1, halts=1, leaders=2, epochs=2, claims_age=True, asks_travel=True, roots=1, network=Network(2)
+        ),
+    ),
+    Small(
+        "leases",
+        "two consumers with sessions; one is given up, and its lease ends",
+        Setting(sessions=True, offsets=1, grants=2, timeouts=1),
+    ),
+)  # fmt: skip
+
+
+def with_promises(small: Small) -> System:
+    """The closed system, with every promise."""
+    one = build(small.name, small.about, small.setting)
+    names = [actor.name for actor in one.actors if isinstance(actor, Consumer)]
+    hosts = [actor.name for actor in one.actors if isinstance(actor, LeaderHost)]
+    return replace(
+        one,
+        properties=(
+            *one.properties,
+            *step_properties.STEPWISE,
+            *step_properties.confirmed(names, hosts, STREAM),
+            *step_properties.begins_behind_nothing(hosts, STREAM),
+        ),
+    )
+
+
+HUNTS = tuple(
+    Hunt(one.name, one.about, partial(with_promises, one), obligations_of if one.live else None) for one in SETTINGS
+)
+
+
+def hunt_named(name: str) -> Hunt:
+    """The hunt called so; raises `ConfigurationError` with the known names."""
+    for hunt in HUNTS:
+        if hunt.name == name:
+            return hunt
+    raise ConfigurationError("hunt", name, f"unknown; there are: {', '.join(hunt.name for hunt in HUNTS)}")

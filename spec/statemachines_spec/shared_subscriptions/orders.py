@@ -1,0 +1,114 @@
+"""Deadline orders of shared subscriptions, each from a relation that `Configuration` keeps.
+
+What the machines reckon their deadlines with is reckoned again here: an order whose relation they do not keep is not
+assumed (`is_kept`), and what breaks without it is found.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import msgspec
+
+from statemachines.shared_subscriptions.configuration import MS, Configuration
+from statemachines.shared_subscriptions.leader import GraceEnd
+from statemachines.shared_subscriptions.leader_record import HOLDING
+from statemachines.shared_subscriptions.member import HandOverTimer
+from statemachines_spec.explorer.order import Order
+from statemachines_spec.shared_subscriptions import consumer, leader_host
+from statemachines_spec.shared_subscriptions.consumer import ConsumerLocal
+from statemachines_spec.shared_subscriptions.leader_host import HostLocal
+from statemachines_spec.shared_subscriptions.stores import Age, StoreLocal, holder
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """A lease that holds, or that an answer already sent may still bring."""
+
+    borrower: str
+    epoch: int
+    registration: int
+
+
+def lease_of(actor: str, local: Any) -> Lease | None:
+    """The lease of a consumer, if its end has not passed.
+
+    A borrower whose outstanding ping has been answered may still get that lease: its ping timeout ends the wait, and
+    lies before the end of the lease (ping_timeout < ping_interval + ping_timeout from the same sending time).
+    """
+    if not isinstance(local, ConsumerLocal) or local.party is None or local.mode is consumer.LATER:
+        return None
+    record = local.party.record
+    leased = record.leased and local.mode is not consumer.LATE
+    if record.link is None or not (leased or local.promised):
+        return None
+    return Lease(record.id, record.link.epoch, record.link.registration)
+
+
+def hand_over(actor: str, local: Any, event: Any) -> Lease | None:
+    """The lease that a hand-over waits for."""
+    if not isinstance(event, HandOverTimer) or local.party is None:
+        return None
+    record = local.party.record
+    member = record.members.get(event.key)
+    return None if member is None else Lease(event.key, record.epoch, member.link.registration)
+
+
+def grace_end(actor: str, local: Any, event: Any) -> int | None:
+    """The epoch whose predecessors' leases a grace waits for."""
+    if not isinstance(event, GraceEnd) or local.party is None:
+        return None
+    epoch: int = local.party.record.epoch
+    return epoch
+
+
+def claim_held(actor: str, local: Any) -> str | None:
+    """The leader that believes in its claim, by its own clock."""
+    if not isinstance(local, HostLocal) or local.party is None or local.mode is leader_host.LATE:
+        return None
+    record = local.party.record
+    return str(record.id) if record.status in HOLDING else None
+
+
+def claim_aged(actor: str, local: Any, event: Any) -> str | None:
+    """The holder of a claim that is about to be too old."""
+    if not isinstance(event, Age) or not isinstance(local, StoreLocal):
+        return None
+    claim = holder(local)
+    return None if claim is None else claim.leader
+
+
+LEASE_BEFORE_HAND_OVER = Order(
+    "lease before hand-over",
+    "a lease lasts L from the sending of its ping; hand-over comes L * (1+d) / (1-d) after its receipt",
+    lease_of,
+    hand_over,
+    lambda lease, waiting: lease == waiting,
+)
+
+LEASE_BEFORE_GRACE = Order(
+    "lease before the end of the grace",
+    "a lease of an earlier epoch lasts at most L from before the claim; the grace L * (1+d) / (1-d) after it",
+    lease_of,
+    grace_end,
+    lambda lease, epoch: lease.epoch < epoch,
+)
+
+CLAIM_END_BEFORE_AGE = Order(
+    "end of a claim before its age",
+    "a leader's claim ends claim_ttl * (1-d) / (1+d) after it was sent; the store judges it too old after claim_ttl",
+    claim_held,
+    claim_aged,
+    lambda leader, aged: leader == aged,
+)
+
+ORDERS = (LEASE_BEFORE_HAND_OVER, LEASE_BEFORE_GRACE, CLAIM_END_BEFORE_AGE)
+
+
+def is_kept(order: Order, configuration: Configuration) -> bool:
+    """Whether what the machines reckon with keeps the relation that the order follows from."""
+    d = Fraction(round(configuration.clock_drift * 1_000_000), 1_000_000)
+    if order is CLAIM_END_BEFORE_AGE:
+        return configuration.claim_by_own_clock_ns() <= configuration.claim_ttl_ms * MS * (1 - d) / (1 + d)
+    lease_ns = (configuration.ping_interval_ms + configuration.ping_timeout_ms) * MS
+    return configuration.lease_by_other_clock_ns() >= lease_ns * (1 + d) / (1 - d)

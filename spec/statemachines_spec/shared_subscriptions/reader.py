@@ -1,0 +1,25 @@
+"""Reader: a Consumer whose streams end.
+
+It may report the end of a stream whenever it has read all `offsets` of it, even before the store has rotated: that is
+more than a store allows, and what is explored holds all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from statemachines.kernel import Event, in_order
+from statemachines.shared_subscriptions.message import END_OF_STREAM
+from statemachines.shared_subscriptions.stream import GRANTED, StreamProgress
+from statemachines_spec.shared_subscriptions.consumer import Consumer
+
+
+class Reader(Consumer):
+    """Acknowledges one by one up to `offsets`, and then the end."""
+
+    def _progress(self, record: Any) -> Iterator[Event]:
+        yield from super()._progress(record)
+        for stream, child in in_order(record.streams):
+            if child.status is GRANTED and child.progress == self.offsets:
+                yield StreamProgress(stream, child.grant, END_OF_STREAM)

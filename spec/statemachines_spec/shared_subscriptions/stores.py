@@ -1,0 +1,148 @@
+"""Store: a service as a component: the shipped pure `apply`, and as much of time as it takes to judge a claim's age."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from statemachines.kernel import Event, Map, Request, Service, in_order, node_of
+from statemachines.shared_subscriptions.configuration import Configuration
+from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
+from statemachines.shared_subscriptions.group_store import (
+    Claim,
+    Commit,
+    Committed,
+    Properties,
+    Read,
+    Stored,
+    record_key,
+)
+from statemachines.shared_subscriptions.stream_store import Append, Drop, ListStreams, Rotate, StoredStream, Streams
+from statemachines_spec.explorer.actor import Actor, Envelope, Reaction, Watch
+from statemachines_spec.shared_subscriptions.consumer import FILTER, GROUP
+from statemachines_spec.shared_subscriptions.leader_host import ClaimPassed
+
+LATE_NS = 1 << 62
+"""The store's time once a claim has not been renewed for longer than its TTL."""
+
+
+class Age(Event, frozen=True, gc=False):
+    """Time passes: the claim has not been renewed for longer than its TTL."""
+
+
+class StoreLocal(msgspec.Struct, frozen=True, gc=False):
+    """What the service keeps; `commits` so far, which are its time, so that no two batches carry the same one; `aged`:
+    its claim is older than the TTL; `appended`: how much of its script the environment has done."""
+
+    state: Any
+    commits: int = 0
+    aged: bool = False
+    appended: int = 0
+
+
+class Store(Actor):
+    """`at_once`: answers within the transition that asks; `ages`: a claim may grow old; `script`: what the environment
+    asks of it while the system runs, in this order; `page`: it lists at most so many streams at a time (0: as many as
+    it is asked for); `roots`: how many batches a group commits after its claim."""
+
+    def __init__(
+        self,
+        service: Service[Any],
+        *,
+        at_once: bool = True,
+        ages: bool = False,
+        state: Any = None,
+        script: tuple[Request, ...] = (),
+        page: int = 0,
+        roots: int = 0,
+    ) -> None:
+        super().__init__(service.name)
+        self.service = service
+        self.at_once = at_once
+        self.ages = ages
+        self.state = service.initial() if state is None else state
+        self.script = script
+        self.page = page
+        self.roots = roots
+
+    def initial(self) -> StoreLocal:
+        return StoreLocal(self.state)
+
+    def inputs(self, local: StoreLocal) -> tuple[Any, ...]:
+        events: list[Any] = []
+        if self.ages and not local.aged and holder(local) is not None:
+            events.append(Age())
+        if local.appended < len(self.script):
+            events.append(self.script[local.appended])
+        return tuple(events)
+
+    def react(self, local: StoreLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+        event = envelope.event
+        if isinstance(event, Age):
+            return self._age(local)
+        assert isinstance(event, Request)
+        if self.page and isinstance(event, ListStreams):
+            event = replace(event, limit=min(event.limit, self.page))
+        now_ns = LATE_NS if local.aged and isinstance(event, Read) else local.commits + isinstance(event, Commit)
+        state, answers = self.service.apply(local.state, event, now_ns)
+        if not envelope.sender:
+            return Reaction(replace(local, state=state, appended=local.appended + 1))
+        if isinstance(event, Commit) and isinstance(answers[0], Committed):
+            after = replace(local, state=state, commits=local.commits + 1, aged=False)
+        else:
+            after = replace(local, state=state)
+        back = tuple(Envelope(self.name, envelope.sender, answer) for answer in answers)
+        return Reaction(after, (), back) if self.at_once else Reaction(after, back)
+
+    def _age(self, local: StoreLocal) -> Reaction:
+        """The holder may not even know yet that it has the claim; by its clock it is over."""
+        claim = holder(local)
+        assert claim is not None
+        passed = Envelope("", node_of(claim.leader), ClaimPassed(claim.leader, claim.epoch))
+        return Reaction(replace(local, aged=True), (), (passed,))
+
+    def within(self, local: StoreLocal) -> bool:
+        if self.name != GROUP_STORE:
+            return True
+        roots = (stored.value for key, stored in in_order(local.state) if key.endswith(":root"))
+        return all(root <= self.roots for root in roots)
+
+    def describe(self, local: StoreLocal) -> str:
+        if self.name != GROUP_STORE:
+            return ", ".join(f"{stream}: {stored.count} messages" for stream, stored in in_order(local.state.by_id))
+        words = [f"{key} = {stored.value}" for key, stored in in_order(local.state) if "properties" not in key]
+        return ", ".join([*words, *(["aged"] if local.aged else [])])
+
+
+def holder(local: StoreLocal) -> Claim | None:
+    """The claim that somebody holds."""
+    for key, stored in in_order(local.state):
+        if key.endswith(":claim") and isinstance(stored.value, Claim) and stored.value.leader:
+            return stored.value
+    return None
+
+
+def streams(topics: tuple[str, ...], count: int) -> Streams:
+    """A stream store with `count` messages in the one stream of each topic."""
+    return Streams(Map({f"0.0/{topic}": StoredStream(topic, 0, 0, count, ((0, 0),)) for topic in topics}))
+
+
+def script(lines: tuple[str, ...]) -> tuple[Request, ...]:
+    """What the environment does with the stream store: "rotate", "drop" (all generations but the current one), or the
+    name of a topic that gets a message."""
+    rotated = 0
+    requests: list[Request] = []
+    for line in lines:
+        rotated += line == "rotate"
+        done = {"rotate": Rotate(0), "drop": Drop(0, rotated)}
+        requests.append(done.get(line, Append(0, line, 1)))
+    return tuple(requests)
+
+
+def declared(configuration: Configuration) -> Map[str, Stored]:
+    """A group store that knows the group: it begins with everything stored."""
+    ours = configuration
+    properties = Properties(0, ours.ping_interval_ms, ours.ping_timeout_ms, ours.claim_ttl_ms)
+    return Map({record_key(GROUP, FILTER, "properties"): Stored(properties, 0)})

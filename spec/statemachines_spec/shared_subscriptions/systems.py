@@ -1,0 +1,457 @@
+"""Systems: the closed systems of shared subscriptions that `gapless check` explores, in three sizes each.
+
+Every system is a `Setting`: how many of what, and which faults how often.  Faults that a system does not name do not
+happen in it; `gapless check` prints all of it beside the verdict.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from statemachines.kernel import ConfigurationError, Event
+from statemachines.shared_subscriptions.assignment import RevokeTimeout
+from statemachines.shared_subscriptions.borrower import OnUnsubscribe, PingTimeout
+from statemachines.shared_subscriptions.claim import Halt
+from statemachines.shared_subscriptions.group_store import GroupStore
+from statemachines.shared_subscriptions.member import ExpiryTimer
+from statemachines.shared_subscriptions.stream_store import StreamStore
+from statemachines_spec.explorer.actor import Crash, Pause
+from statemachines_spec.explorer.network import Network
+from statemachines_spec.explorer.party import LateFiring
+from statemachines_spec.explorer.property import Eventually, Property
+from statemachines_spec.explorer.system import Budget, System
+from statemachines_spec.shared_subscriptions import (
+    agreement,
+    claims,
+    election,
+    generations,
+    properties,
+    quiescent_properties,
+    stores,
+)
+from statemachines_spec.shared_subscriptions.consumer import FILTER, Consumer
+from statemachines_spec.shared_subscriptions.delivering import SYSTEMS as DELIVERING
+from statemachines_spec.shared_subscriptions.delivering import acknowledging, with_sessions
+from statemachines_spec.shared_subscriptions.due import DUE
+from statemachines_spec.shared_subscriptions.election import CandidateHost
+from statemachines_spec.shared_subscriptions.failing_store import (
+    DROPPED,
+    OPEN,
+    REFUSED,
+    SILENT,
+    Fail,
+    FailingStore,
+    Failure,
+)
+from statemachines_spec.shared_subscriptions.leader_host import STORE_TIMERS, LeaderHost
+from statemachines_spec.shared_subscriptions.orders import ORDERS, is_kept
+from statemachines_spec.shared_subscriptions.reader import Reader
+from statemachines_spec.shared_subscriptions.stores import Store, declared, streams
+from statemachines_spec.shared_subscriptions.variants import borrower, configuration
+
+SIZES = ("small", "ci", "large")
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """How many of what.
+
+    `consumers` and `hosts` (leader hosts) take part, over `topics` streams of `offsets` messages; `network`;
+    `sessions`: consumers are whole, and what follows up to `disconnects` is theirs, as `delivering` says;
+    `roots` batches are committed after a claim was taken (0: none is, and no progress becomes durable);
+    `script`: what the environment does with the stream store (`stores.script`), which lists `page` streams at a time;
+    `silences`: a store that fails may not even answer; `renews`: a leader renews its claim in time while it lives;
+    `idles`: a leader without members gives its claim up;
+    `lives` borrowers each consumer makes, `pings` each of them sends; `registrations`, `grants`, `epochs` of leaders;
+    `host_lives` of a leader host and `leaders` it starts in each; faults: how often all together.
+    """
+
+    consumers: int = 2
+    hosts: int = 1
+    topics: int = 1
+    offsets: int = 0
+    sessions: bool = False
+    buffer: int = 256
+    ended: bool = False
+    at_delivery: bool = False
+    fetches_wait: bool = False
+    losses: int = 0
+    leases_hold: bool = False
+    filter: str = FILTER
+    disconnects: int = 0
+    network: Network = Network(1)
+    lives: int = 1
+    pings: int = 1
+    registrations: int = 2
+    grants: int = 3
+    epochs: int = 1
+    host_lives: int = 1
+    leaders: int = 1
+    asks_travel: bool = False
+    claims_age: bool = False
+    roots: int = 0
+    crashes: int = 0
+    leader_crashes: int = 0
+    timeouts: int = 0
+    revoke_timeouts: int = 0
+    pauses: int = 0
+    leader_pauses: int = 0
+    unsubscribes: int = 0
+    script: tuple[str, ...] = ()
+    page: int = 0
+    store_failures: int = 0
+    silences: bool = False
+    renews: bool = False
+    idles: bool = False
+    halts: int = 0
+    late_timers: int = 0
+
+
+FAULTS: dict[str, tuple[str, str, type[Event]]] = {
+    "crashes": ("crash of a consumer", "consumer", Crash),
+    "leader_crashes": ("crash of a leader host", "leader", Crash),
+    "timeouts": ("ping timeout or expiry", "", PingTimeout),
+    "revoke_timeouts": ("revoke timeout", "leader", RevokeTimeout),
+    "pauses": ("pause of a consumer", "consumer", Pause),
+    "leader_pauses": ("pause of a leader host", "leader", Pause),
+    "unsubscribes": ("unsubscribe", "consumer", OnUnsubscribe),
+    "store_failures": ("request that a store fails", "", Fail),
+    "halts": ("orderly stop of a leader", "leader", Halt),
+    "late_timers": ("firing of a timer that was taken back", "", LateFiring),
+}
+"""Field of a setting -> what is printed, whom it happens to, the event."""
+
+REQUESTS_TO_LEAD = 4
+"""A candidate reads the claim, takes it, reads the root and the progress."""
+
+NEWER = ("store_failures", "halts", "late_timers")
+"""Faults that are named only in systems that have them."""
+
+
+def system(name: str, size: str = "ci", variant: str = "settled", without: tuple[str, ...] = ()) -> System:
+    """The system of that name; `without` these deadline orders.  Raises `ConfigurationError` for unknown names."""
+    if name not in SYSTEMS:
+        raise ConfigurationError("system", name, f"unknown; there are: {', '.join(SYSTEMS)}")
+    about, sizes = SYSTEMS[name]
+    if size not in SIZES:
+        raise ConfigurationError("size", size, f"unknown; there are: {', '.join(SIZES)}")
+    for order in without:
+        if order not in (known := [order.name for order in ORDERS]):
+            raise ConfigurationError("deadline order", order, f"unknown; there are: {', '.join(known)}")
+    if name == election.NAME:
+        made = election.system(size, variant, without)
+    else:
+        made = build(name, about, msgspec.structs.replace(Setting(), **sizes[size]), variant, without)
+    arguments: dict[str, Any] = {"name": name, "size": size, "variant": variant}
+    if without:
+        arguments["without"] = without
+    return msgspec.structs.replace(made, origin=(f"{__name__}:system", arguments))
+
+
+def obligations_of(made: System) -> tuple[Eventually, ...]:
+    """What must be met sooner or later in a system of these actors."""
+    candidates = tuple(actor.name for actor in made.actors if isinstance(actor, CandidateHost))
+    if candidates:
+        return (properties.elected(candidates),)
+    consumers = tuple(actor for actor in made.actors if isinstance(actor, Consumer))
+    hosts = tuple(actor.name for actor in made.actors if isinstance(actor, LeaderHost))
+    obligations = properties.obligations([one.name for one in consumers], hosts)
+    return (*obligations, *quiescent_properties.obligations(consumers, hosts), *acknowledging(made))
+
+
+def build(name: str, about: str, setting: Setting, variant: str = "settled", without: tuple[str, ...] = ()) -> System:
+    """A closed system by its setting."""
+    topics = tuple("abcdefgh"[: setting.topics])
+    held = tuple(f"0.0/{topic}" for topic in topics)
+    held = tuple(dict.fromkeys((*held, *generations.streams_of(topics, setting.script))))
+    consumers = tuple(_consumer(number, setting, variant) for number in range(setting.consumers))
+    hosts = tuple(_host(number, setting, variant) for number in range(setting.hosts))
+    names, leaders = tuple(one.name for one in consumers), tuple(one.name for one in hosts)
+    made = System(
+        name,
+        about,
+        (*consumers, *hosts, *_stores(setting, variant, topics)),
+        setting.network,
+        (
+            properties.exclusive(names, held),
+            *properties.declared(names, leaders),
+            *((properties.one_leader(leaders),) if setting.hosts > 1 else ()),
+            *properties.sometimes_served(names, held),
+            *(generations.in_generations(leaders, held) if setting.script else ()),
+            *(claims.knows_store(leaders) if setting.epochs > 1 else ()),
+            *((claims.goes_on(leaders),) if setting.epochs > 1 else ()),
+            *(claims.doubts(leaders) if setting.store_failures else ()),
+            *(generations.vanished(leaders) if "drop" in setting.script else ()),
+            quiescent_properties.balanced_at_rest(leaders),
+            quiescent_properties.at_rest(leaders),
+            *_resets(setting, consumers),
+            *(_known_to_both(consumers, hosts, held) if variant == "settled" else ()),
+            *properties.STEPWISE,
+        ),
+        tuple(_budget(field, setting) for field in FAULTS if field not in NEWER or getattr(setting, field)),
+        tuple(order for order in ORDERS if order.name not in without and is_kept(order, configuration(variant))),
+        _bounds(setting, variant),
+    )
+    return with_sessions(made, setting, variant) if setting.sessions else made
+
+
+def _stores(setting: Setting, variant: str, topics: tuple[str, ...]) -> tuple[Store, Store]:
+    at_once = not setting.asks_travel
+    group: dict[str, Any] = {
+        "at_once": at_once,
+        "ages": setting.claims_age,
+        "state": declared(configuration(variant)),
+        "roots": setting.roots,
+    }
+    held, script = streams(topics, max(1, setting.offsets)), stores.script(setting.script)
+    messages: dict[str, Any] = {"at_once": at_once, "state": held, "script": script, "page": setting.page}
+    if not setting.store_failures:
+        return Store(GroupStore(), **group), Store(StreamStore(1), **messages)
+    hows = _hows(setting)
+    unread = tuple(how for how in hows if how in (REFUSED, DROPPED))  # what is only read is carried out in no other way
+    failing = FailingStore(GroupStore(), hows=hows, chain=REQUESTS_TO_LEAD if at_once else 1, **group)
+    return failing, FailingStore(StreamStore(1), hows=unread, **messages)
+
+
+def _resets(setting: Setting, consumers: tuple[Consumer, ...]) -> tuple[Property, ...]:
+    """L8 (not where consumers leave: that is no reset, and looks like one)."""
+    if setting.unsubscribes:
+        return ()
+    ends = setting.epochs * setting.consumers if setting.claims_age else 0
+    faults = setting.timeouts + setting.revoke_timeouts + setting.pauses + setting.late_timers
+    always, sometimes = quiescent_properties.resets_bounded(consumers, faults + ends)
+    return (always, sometimes) if faults else (always,)
+
+
+def _hows(setting: Setting) -> tuple[Failure, ...]:
+    return (REFUSED, OPEN, *((DROPPED, SILENT) if setting.silences else ()))
+
+
+def _known_to_both(
+    consumers: tuple[Consumer, ...], hosts: tuple[LeaderHost, ...], streams: tuple[str, ...]
+) -> tuple[Property, ...]:
+    """S10, S11, L10; the unsafe variants, which break S5, break S10 a few steps earlier."""
+    names, leaders = [one.name for one in consumers], [one.name for one in hosts]
+    return (
+        *agreement.agreement(consumers, hosts, streams),
+        agreement.agreed(consumers, hosts, streams),
+        agreement.deadlines(leaders),
+        agreement.timers_bounded(names, leaders),
+        agreement.granted_without(leaders),
+        agreement.LET_GO,
+    )
+
+
+def _consumer(number: int, setting: Setting, variant: str) -> Consumer:
+    faults = (
+        *((Crash,) if setting.crashes else ()),
+        *((Pause,) if setting.pauses else ()),
+        *((OnUnsubscribe,) if setting.unsubscribes else ()),
+    )
+    return (Reader if setting.script else Consumer)(
+        f"consumer-{number + 1}",
+        configuration(variant),
+        fsm=borrower(variant),
+        registry=f"leader-{number % setting.hosts + 1}",
+        lives=setting.lives,
+        pings=setting.pings,
+        offsets=setting.offsets,
+        faults=faults,
+        silent=("ping",) if setting.pings == 1 else (),
+        late=setting.late_timers > 0,
+    )
+
+
+def _host(number: int, setting: Setting, variant: str) -> LeaderHost:
+    faults = (
+        *((Crash,) if setting.leader_crashes else ()),
+        *((Pause,) if setting.leader_pauses else ()),
+        *((Halt,) if setting.halts else ()),
+    )
+    failing = setting.store_failures > 0
+    fires = {
+        "claim_end": setting.claims_age and not setting.renews,
+        "commit": setting.roots > 0,
+        "idle": setting.idles,
+        # A request that is never answered keeps numbers from beginning anew, and listings would count on for ever.
+        "renew": (failing and not setting.silences) or bool(setting.script),
+        "recheck": failing,
+        "heartbeat": failing,
+    }
+    silent = [timer for timer in STORE_TIMERS if not fires.get(timer, False)]
+    return LeaderHost(
+        f"leader-{number + 1}",
+        configuration(variant),
+        at_once=not setting.asks_travel,
+        lives=setting.host_lives,
+        leaders=setting.leaders,
+        registrations=setting.registrations,
+        grants=setting.grants,
+        epochs=setting.epochs,
+        faults=faults,
+        silent=tuple(silent),
+        late=setting.late_timers > 0,
+    )
+
+
+def _budget(field: str, setting: Setting) -> Budget:
+    text, whom, kind = FAULTS[field]
+    kinds: tuple[type[Event], ...] = (kind, ExpiryTimer) if kind is PingTimeout else (kind,)
+    due = DUE if kind in (PingTimeout, RevokeTimeout) else None
+    limit = getattr(setting, field)
+    return Budget(text, limit, lambda actor, event: actor.startswith(whom) and type(event) in kinds, due)
+
+
+def _bounds(setting: Setting, variant: str) -> dict[str, str]:
+    return {
+        "variant": variant,
+        "streams": f"{setting.topics}, {setting.offsets} messages acknowledged one by one in each",
+        "borrowers": f"{setting.lives} for each consumer, {setting.pings} pings each",
+        "leaders": f"{setting.registrations} registrations and {setting.grants} grants in an epoch, "
+        f"{setting.epochs} epochs; {setting.leaders} in each of {setting.host_lives} lives of a host",
+        "stores": "requests and answers travel" if setting.asks_travel else "answer within the step that asks",
+        "commits": f"{setting.roots} batches after a claim was taken",
+        **_bounds_of_stores(setting),
+    }
+
+
+def _bounds_of_stores(setting: Setting) -> dict[str, str]:
+    """What only some systems have."""
+    lines = {}
+    if setting.script:
+        lines["environment"] = f"in this order: {', '.join(setting.script)}; streams end whenever they have been read"
+    if setting.page:
+        lines["listings"] = f"{setting.page} streams in a page"
+    if setting.store_failures:
+        lines["failures"] = ", or ".join(how.value for how in _hows(setting))
+    if setting.renews:
+        lines["renewals"] = "in time, as long as the leader's host lives"
+    return lines
+
+
+def _sizes(small: dict[str, Any], ci: dict[str, Any], large: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {"small": small, "ci": small | ci, "large": small | ci | large}
+
+
+SYSTEMS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
+    "late-copies": (
+        "no faults but those of the network: copies of old messages come late",
+        _sizes({"network": Network(2)}, {"network": Network(3), "topics": 2}, {"pings": 2, "offsets": 1}),
+    ),
+    "borrower-crash": (
+        "a consumer crashes; its streams are handed over when its lease has ended",
+        _sizes({"crashes": 1, "timeouts": 1}, {"network": Network(2), "pings": 2, "offsets": 1}, {"topics": 2}),
+    ),
+    "false-timeouts": (
+        "pings and borrowers are given up although nobody is dead",
+        _sizes({"timeouts": 1, "lives": 2, "registrations": 3}, {"network": Network(2), "timeouts": 2}, {"pings": 2}),
+    ),
+    "pause": (
+        "a consumer stands still until its lease, and everything else, has passed",
+        _sizes({"pauses": 1, "timeouts": 1}, {"network": Network(2), "pings": 2}, {"topics": 2}),
+    ),
+    "unsubscribe": (
+        "a consumer unsubscribes while it holds streams",
+        _sizes({"unsubscribes": 1, "offsets": 1}, {"network": Network(2), "pings": 2, "offsets": 2}, {"topics": 2}),
+    ),
+    "revoke-timeout": (
+        "a borrower does not finish a revoke in time",
+        _sizes(
+            {"revoke_timeouts": 1},
+            {"network": Network(2), "topics": 2, "pings": 2},
+            {"lives": 2, "registrations": 3},
+        ),
+    ),
+    "leader-crash": (
+        "a leader host crashes; the next leader waits until every lease from before has ended",
+        _sizes(
+            {"leader_crashes": 1, "host_lives": 2, "epochs": 2, "claims_age": True, "lives": 2, "grants": 2},
+            {"network": Network(2), "roots": 1, "offsets": 1},
+            {"registrations": 3},
+        ),
+    ),
+    "two-leaders": (
+        "two hosts race for the claim; one of them may stand still past its end",
+        _sizes(
+            {
+                "hosts": 2, "leader_pauses": 1, "epochs": 2, "claims_age": True, "asks_travel": True, "grants": 1,
+                "network": Network(1),
+            },
+            {"network": Network(2), "roots": 1, "offsets": 1},
+            {"network": Network(3), "lives": 2},
+        ),
+    ),
+    "fail-over": (
+        "a leader host crashes, and only then its claim ends; somebody leads again",
+        _sizes(
+            {
+                "leader_crashes": 1, "host_lives": 2, "epochs": 2, "claims_age": True, "renews": True, "consumers": 1,
+                "timeouts": 1, "lives": 3, "registrations": 3,
+            },
+            {"network": Network(2), "pings": 2},
+            {"consumers": 2, "registrations": 4, "grants": 4},
+        ),
+    ),
+    "rebalance": (
+        "members join, and streams are taken back until everybody has as many",
+        _sizes(
+            {"topics": 2, "grants": 4, "network": Network(1, ordered=True)},
+            {"topics": 3, "grants": 6, "network": Network(2)},
+            {"offsets": 1},
+        ),
+    ),
+    "generations": (
+        "the store begins a new generation of streams; those of the one before have to be read to their end first",
+        _sizes(
+            {"script": ("rotate", "a"), "grants": 4},
+            {
+                "script": ("A", "rotate", "a"), "topics": 2, "page": 1, "asks_travel": True, "consumers": 1,
+                "network": Network(2),
+            },
+            {"consumers": 2},
+        ),
+    ),
+    "vanished": (
+        "the store drops a generation while its streams are being read",
+        _sizes(
+            {"script": ("rotate", "a", "drop"), "grants": 4, "consumers": 1},
+            {"consumers": 2, "network": Network(2)},
+            {"topics": 2},
+        ),
+    ),
+    "idle-stop": (
+        "a leader that nobody needs gives its claim up, and the next one begins at once",
+        _sizes(
+            {"idles": True, "unsubscribes": 1, "roots": 2, "epochs": 2, "leaders": 2, "offsets": 1},
+            {"network": Network(2)},
+            {"unsubscribes": 2, "consumers": 3},
+        ),
+    ),
+    "store-failures": (
+        "a store fails: a request is not carried out, or it is and nobody knows",
+        _sizes(
+            {
+                "store_failures": 1, "claims_age": True, "consumers": 1, "offsets": 1, "roots": 2, "epochs": 2,
+                "leaders": 2, "lives": 2,
+            },
+            {"silences": True, "network": Network(2)},
+            {"store_failures": 2},
+        ),
+    ),
+    "late-timers": (
+        "timers that were taken back fire all the same, as they may over the queue of a real event loop",
+        _sizes({"late_timers": 1}, {"network": Network(2), "pings": 2, "offsets": 1}, {"topics": 2}),
+    ),
+    "reordering": (
+        "a network that loses and doubles nothing, but hands over in any order",
+        _sizes(
+            {"network": Network(3, lossy=False, duplicating=False)},
+            {"network": Network(5, lossy=False, duplicating=False), "topics": 2, "pings": 2},
+            {"offsets": 1},
+        ),
+    ),
+    election.NAME: (election.ABOUT, election.SIZES),
+    **{name: (about, _sizes(*sizes)) for name, (about, sizes) in DELIVERING.items()},
+}  # fmt: skip
+"""Name -> (about, size -> what differs from the default setting; for `election`, from its own)."""

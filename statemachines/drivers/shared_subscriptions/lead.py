@@ -1,0 +1,148 @@
+"""LeaderNode: a leader host as a process: a registry over TCP, with its stores.
+
+    async with LeaderNode(listen=("127.0.0.1", 7411), store="messages.db") as node:
+        await node.failed()
+
+On leaving, every leader commits what it has and gives its claim up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+from statemachines.drivers.credentials import NONE, Credentials
+from statemachines.drivers.environment import REAL, Environment
+from statemachines.drivers.lives import begin_life
+from statemachines.drivers.port import replies
+from statemachines.drivers.runtime import Runtime
+from statemachines.drivers.shared_subscriptions.open_stores import Stores, directory_of, open_stores
+from statemachines.drivers.shared_subscriptions.roles import LEADER, PROTOCOL
+from statemachines.drivers.tcp import Address
+from statemachines.kernel import Event, Outgoing, RemoteProtocolError, name_of
+from statemachines.shared_subscriptions import group_store, stream_store
+from statemachines.shared_subscriptions.configuration import Configuration
+from statemachines.shared_subscriptions.message import BorrowerMessage, LeaderWanted
+from statemachines.shared_subscriptions.registry import Registry
+
+HALT_S = 5.0
+"""Leaders that have not given their claim up by then keep it until it expires."""
+
+
+class LeaderNode:
+    """`listen`: (host, port), port 0 for any; `store`: path or URL of the database with both stores; `peers`: the other
+    leader hosts over the same stores: a group is led by one of them, and whoever is asked passes borrowers on to it;
+    `credentials`: what consumers must prove, and what we show them.  The rest as for `SharedSession`."""
+
+    def __init__(
+        self,
+        *,
+        listen: tuple[str, int],
+        store: str | Path,
+        node: str = "leader-1",
+        state: str | Path | None = None,
+        trace: str | Path | None = None,
+        configuration: Configuration | None = None,
+        number: int | None = None,
+        peers: Sequence[Address] = (),
+        credentials: Credentials = NONE,
+        environment: Environment = REAL,
+    ) -> None:
+        self._environment = environment
+        credentials.listening()  # raises what is wrong with them
+        self.credentials = credentials
+        self.configuration = (configuration or Configuration()).check()
+        self.node = node
+        self._listen = listen
+        self._where = store
+        self._state = Path(state) if state is not None else directory_of(store)
+        self._trace = None if trace is None else Path(trace)
+        self._number = number
+        self._peers = {f"leader:{place}": address for place, address in enumerate(peers, 1)}
+        self._failure = asyncio.Event()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+        return self._transport.address
+
+    async def __aenter__(self) -> LeaderNode:
+        environment = self._environment
+        stores: Stores = await asyncio.to_thread(environment.open_stores or open_stores, self._where)
+        self._groups, self._streams = stores
+        life = begin_life(self.node, self._state, self._trace, self._number, PROTOCOL)
+        self._log = life.log
+        self._runtime = Runtime(
+            life.name,
+            life.number,
+            {group_store.SERVICE: replies(self._groups.ask), stream_store.SERVICE: replies(self._streams.ask)},
+            handle=self._handle,
+            answered=lambda party, answer, now: self._host.answer(party, answer, now),
+            told=self._told,
+            log=self._log,
+            clock=environment.monotonic_ns,
+            offset_ns=environment.time_ns() - environment.monotonic_ns(),
+            observe=environment.observe,
+            refused=environment.refused,
+        )
+        self._runtime.on_failure = self._failure.set
+        self._host = Registry(life.name, self.configuration, observe=self._runtime.observe)
+        self._transport = environment.transport(
+            life=life.name,
+            role=LEADER,
+            receive=self._runtime.receive,
+            listen=self._listen,
+            dial=self._peers,
+            credentials=self.credentials,
+        )
+        self._runtime.attach(self._host, self._transport)
+        await self._transport.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        if self._runtime.failed is None:
+            await self._halt()
+        await self.abort()
+
+    async def abort(self) -> None:
+        """Stop as if the process had died: no claim is given up.  In place of leaving the `async with`."""
+        await self._runtime.close()
+        await self._transport.__aexit__(None, None, None)
+        await self._groups.close()
+        await self._streams.close()
+        if self._log is not None:
+            self._log.close()
+
+    @property
+    def machines(self) -> Registry:
+        """The machines of this host, to be looked at."""
+        return self._host
+
+    async def failed(self) -> None:
+        """Wait until the node cannot go on, and raise why."""
+        await self._failure.wait()
+        assert self._runtime.failed is not None
+        raise self._runtime.failed
+
+    async def _halt(self) -> None:
+        self._runtime.run(self._host.halt)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + HALT_S
+        while self._host.nodes and loop.time() < end:
+            await asyncio.sleep(0.01)
+
+    def _handle(self, sender: str, to: str, message: BorrowerMessage, now_ns: int) -> list[Outgoing]:
+        """A borrower speaks for itself, and a leader host that follows passes on who looks for the leader.  The
+        transport knows whose party the sender is, and nothing of messages."""
+        passed_on = isinstance(message, LeaderWanted) and self._transport.is_peer_of(LEADER.name, sender)
+        if message.borrower != sender and not passed_on:
+            name = name_of(type(message))
+            raise RemoteProtocolError("registry", "-", name, "", f"it is about another borrower, {message.borrower}")
+        return self._host.receive(to, message, now_ns)
+
+    def _told(self, party: str, event: Event) -> None:
+        """A leader resigned; the next `leader_wanted` starts another."""

@@ -1,0 +1,101 @@
+"""Opening the stores, wherever they are: the one place that knows which databases there are.
+
+sqlite:///messages.db           a file (relative); sqlite:////var/lib/messages.db (absolute)
+messages.db                     the same: a plain path
+postgresql://me@db:5432/mine    PostgreSQL; needs the extra `postgres`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple, TypeVar
+from urllib.parse import unquote
+
+from statemachines.drivers.shared_subscriptions.store import GroupStore, StreamStore
+from statemachines.kernel import ConfigurationError
+
+POSTGRES: Final = ("postgresql", "postgres", "postgresql+psycopg")
+SQLITE: Final = "sqlite"
+FORMS: Final = "must be a path, sqlite:///PATH or postgresql://USER@HOST:PORT/DATABASE"
+
+T = TypeVar("T")
+
+
+class Stores(NamedTuple):
+    """Both stores of one database."""
+
+    groups: GroupStore
+    streams: StreamStore
+
+
+def open_stores(store: str | Path) -> Stores:
+    """Open both stores, for a leader host.
+
+    Waits for the database: call it in a thread where a loop is running.  Raises `ConfigurationError` where the database
+    cannot be reached or used (no password is shown), `StoreUnavailable` where it is busy.
+    """
+    path = path_of(store)
+    if path is not None:
+        from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore, SqliteStreamStore
+
+        return Stores(SqliteGroupStore(path), SqliteStreamStore(path))
+    return with_extra(store, lambda: _open_postgres(str(store)))
+
+
+def open_stream_store(store: str | Path) -> StreamStore:
+    """Open the stream store, for a consumer or publisher; as `open_stores`."""
+    path = path_of(store)
+    if path is not None:
+        from statemachines.drivers.shared_subscriptions.sqlite import SqliteStreamStore
+
+        return SqliteStreamStore(path)
+    return with_extra(store, lambda: _open_postgres_streams(str(store)))
+
+
+def path_of(store: str | Path) -> Path | None:
+    """The file of a SQLite store; None for a database elsewhere.
+
+    Raises `ConfigurationError` for a URL of a kind that we do not know.
+    """
+    if isinstance(store, Path):
+        return store
+    scheme, separator, rest = store.partition("://")
+    if not separator:
+        return Path(store)
+    if scheme in POSTGRES:
+        return None
+    if scheme != SQLITE or not rest.startswith("/") or len(rest) < 2:
+        shown = f"{scheme}://{rest.partition('?')[0].rpartition('@')[2]}"
+        raise ConfigurationError("store", shown, FORMS)
+    return Path(unquote(rest[1:]))
+
+
+def directory_of(store: str | Path) -> Path:
+    """Where files that belong beside the store go: the directory of its file; the current one for a server."""
+    path = path_of(store)
+    return Path() if path is None else path.parent
+
+
+def with_extra(store: str | Path, make: Callable[[], T]) -> T:
+    """`make()`; a package that is missing is named with what brings it."""
+    try:
+        return make()
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] not in ("sqlalchemy", "psycopg"):
+            raise
+        shown = str(store).rpartition("@")[2]
+        rule = f"needs the package {error.name!r}, which is not installed: pip install 'gapless[postgres]'"
+        raise ConfigurationError("store", shown.partition("?")[0], rule) from error
+
+
+def _open_postgres(url: str) -> Stores:
+    from statemachines.drivers.shared_subscriptions.postgres import PostgresGroupStore, PostgresStreamStore
+
+    return Stores(PostgresGroupStore(url), PostgresStreamStore(url))
+
+
+def _open_postgres_streams(url: str) -> StreamStore:
+    from statemachines.drivers.shared_subscriptions.postgres import PostgresStreamStore
+
+    return PostgresStreamStore(url)

@@ -1,0 +1,141 @@
+"""The group store on PostgreSQL: what `statemachines.shared_subscriptions.group_store` means, in transactions."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+import msgspec
+from sqlalchemy import Connection, text
+
+from statemachines.drivers.clock import Clock
+from statemachines.drivers.shared_subscriptions.postgres.tables import LAYOUT
+from statemachines.drivers.sql.failure import BUSY_S, StoreUnavailable, beyond
+from statemachines.drivers.sql.postgres import CLOCK, Database
+from statemachines.kernel import Answer
+from statemachines.shared_subscriptions.group_store import (
+    SERVICE,
+    Commit,
+    Committed,
+    Read,
+    ReadDone,
+    Refused,
+    Scan,
+    Scanned,
+    Stored,
+    StoreFailed,
+    Value,
+)
+
+logger = logging.getLogger("gapless")
+
+Asked = Read | Scan | Commit
+
+# One statement sees one state: the records and the time belong together.
+READ: Final = text(
+    f"SELECT greatest(store.time_ns, {CLOCK}), records.key, records.value, records.time_ns FROM gapless.store"
+    " LEFT JOIN gapless.records ON records.key = ANY(CAST(:keys AS bytea[]))"
+)
+FIND: Final = text("SELECT key, value, time_ns FROM gapless.records WHERE key = ANY(CAST(:keys AS bytea[]))")
+SCAN: Final = text(
+    "SELECT key, value, time_ns FROM gapless.records"
+    " WHERE key >= :low AND key < :beyond AND key <> :after ORDER BY key LIMIT :limit"
+)
+PUT: Final = text(
+    "INSERT INTO gapless.records SELECT key, value, :time_ns"
+    " FROM unnest(CAST(:keys AS bytea[]), CAST(:values AS bytea[])) AS put (key, value)"
+    " ON CONFLICT (key) DO UPDATE SET value = excluded.value, time_ns = excluded.time_ns"
+)
+DELETE: Final = text("DELETE FROM gapless.records WHERE key = ANY(CAST(:keys AS bytea[]))")
+
+
+class PostgresGroupStore:
+    """Records in the database at `url`; a transaction waits at most `busy_s` seconds for other processes.
+
+    `clock`: for tests, instead of the server's.  Raises `ConfigurationError` where the database cannot be used.
+    """
+
+    name = SERVICE
+
+    def __init__(self, url: str, busy_s: float = BUSY_S, *, clock: Clock | None = None) -> None:
+        self._database = Database(url, "group store", LAYOUT, busy_s, clock)
+        self._encoder = msgspec.msgpack.Encoder()
+        self._decoder: msgspec.msgpack.Decoder[Value] = msgspec.msgpack.Decoder(Value)
+
+    async def ask(self, request: Asked) -> tuple[Answer, ...]:
+        """The answers; `StoreFailed` where the database did not carry it out, or the outcome is open (logged)."""
+        try:
+            return (await self._database.run(lambda: self._apply(request)),)
+        except StoreUnavailable as error:
+            logger.warning("group store: %s", error)
+            return (StoreFailed(request.n),)
+
+    async def close(self) -> None:
+        """No more requests."""
+        await self._database.close()
+
+    # -- in the worker ------------------------------------------------------------------------------------------
+
+    def _apply(self, request: Asked) -> Answer:
+        match request:
+            case Read():
+                return self._read(request)
+            case Scan():
+                return self._scan(request)
+            case Commit():
+                return self._commit(request)
+        raise TypeError(f"{self.name} does not take a {type(request).__name__}")
+
+    def _read(self, read: Read) -> ReadDone:
+        keys = [key.encode() for key in read.keys]
+        with self._database.single() as connection:
+            rows = connection.execute(READ, {"keys": keys, **self._database.clock}).all()
+        found = {key: self._stored(value, time_ns) for _, key, value, time_ns in rows if key is not None}
+        return ReadDone(read.n, tuple(found.get(key) for key in keys), rows[0][0])
+
+    def _scan(self, scan: Scan) -> Scanned:
+        values = {
+            "low": max(scan.prefix, scan.after).encode(),
+            "beyond": beyond(scan.prefix),
+            "after": scan.after.encode(),
+            "limit": scan.limit + 1,
+        }
+        with self._database.single() as connection:
+            rows = connection.execute(SCAN, values).all()
+        records = tuple((key.decode(), self._stored(value, time_ns)) for key, value, time_ns in rows)
+        return Scanned(scan.n, records[: scan.limit], len(records) > scan.limit)
+
+    def _commit(self, commit: Commit) -> Committed | Refused:
+        try:
+            with self._database.transaction() as connection:
+                # First: whoever holds the stamp is alone, so nothing changes between the look and the write.
+                time_ns = self._database.stamp(connection)
+                self._expect(connection, commit)
+                last = {key.encode(): value for key, value in commit.put}
+                put = {key: self._encoder.encode(value) for key, value in last.items() if value is not None}
+                if put:
+                    connection.execute(PUT, {"keys": list(put), "values": list(put.values()), "time_ns": time_ns})
+                if len(put) < len(last):
+                    connection.execute(DELETE, {"keys": [key for key, value in last.items() if value is None]})
+        except NotExpected as error:
+            return Refused(commit.n, error.key)
+        return Committed(commit.n, time_ns)
+
+    def _expect(self, connection: Connection, commit: Commit) -> None:
+        if commit.expect:
+            rows = connection.execute(FIND, {"keys": [key.encode() for key, _ in commit.expect]})
+            found = {key: self._stored(value, time_ns) for key, value, time_ns in rows}
+            for key, stored in commit.expect:
+                if found.get(key.encode()) != stored:
+                    raise NotExpected(key)
+
+    def _stored(self, value: bytes, time_ns: int) -> Stored:
+        return Stored(self._decoder.decode(value), time_ns)
+
+
+class NotExpected(Exception):
+    """A precondition does not hold: the transaction is undone."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(key)
+        self.key = key

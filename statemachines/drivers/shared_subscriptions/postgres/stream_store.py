@@ -1,0 +1,350 @@
+"""The stream store on PostgreSQL: what `statemachines.shared_subscriptions.stream_store` means, with the payloads."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError
+
+from statemachines.drivers.clock import Clock
+from statemachines.drivers.shared_subscriptions.postgres.tables import LAYOUT
+from statemachines.drivers.shared_subscriptions.store import (
+    ANSWER_MAX,
+    OFFSET_BITS,
+    Payloads,
+    agree_on_shards,
+    check_payload,
+    check_shards,
+    check_topic,
+    has_ended,
+    has_no_stream,
+    literal_prefix,
+)
+from statemachines.drivers.sql.failure import BUSY_S, StoreUnavailable, beyond
+from statemachines.drivers.sql.postgres import Database
+from statemachines.kernel import Answer
+from statemachines.shared_subscriptions.stream_store import (
+    SERVICE,
+    Appended,
+    Batch,
+    Fetch,
+    Fetched,
+    FetchFailed,
+    ListStreams,
+    Slice,
+    StreamInfo,
+    StreamsListed,
+    matches,
+    shard_of,
+    stream_id,
+)
+
+SLICE_MAX: Final = 10_000
+"""Messages of one slice in one answer; the rest is asked for again."""
+
+CANDIDATES: Final = 1_000
+"""Streams looked at in one go when a filter is matched."""
+
+PATIENCE_S: Final = 15.0
+"""How long an append whose connection was lost tries to learn whether it was committed."""
+
+NEXT: Final = text("SELECT id FROM gapless.streams WHERE id > :after ORDER BY id LIMIT 1")
+LIST: Final = text(
+    "SELECT id, topic, shard, generation, coalesce((SELECT first FROM gapless.appends"
+    " WHERE stream = number AND time_ns >= :start_ns ORDER BY time_ns LIMIT 1), count)"
+    " FROM gapless.streams WHERE id >= :low AND id < :beyond AND id <> :after ORDER BY id LIMIT :limit"
+)
+KNOWN: Final = text("SELECT id, number, count, ended FROM gapless.streams WHERE id = ANY(CAST(:ids AS bytea[]))")
+# Of each range its messages in order, until `room` bytes have gone before.
+READ: Final = text(
+    "SELECT part, payload FROM (SELECT part, place, payload,"
+    " sum(octet_length(payload)) OVER (ORDER BY part, place) - octet_length(payload) AS gone"
+    " FROM unnest(CAST(:firsts AS bigint[]), CAST(:lasts AS bigint[])) WITH ORDINALITY AS wanted (low, high, part)"
+    " JOIN gapless.messages ON place BETWEEN low AND high) AS found WHERE gone < :room ORDER BY part, place"
+)
+GROW: Final = text(
+    "UPDATE gapless.streams SET count = count + :more WHERE id = :id AND NOT ended RETURNING number, count"
+)
+CREATE: Final = text(
+    "INSERT INTO gapless.streams (id, topic, shard, generation, count, ended)"
+    " VALUES (:id, :topic, :shard, :generation, 0, false) ON CONFLICT (id) DO NOTHING"
+)
+ADD: Final = text(
+    "INSERT INTO gapless.messages SELECT :base + part - 1, payload"
+    " FROM unnest(CAST(:payloads AS bytea[])) WITH ORDINALITY AS given (payload, part)"
+)
+NOTE: Final = text("INSERT INTO gapless.appends VALUES (:stream, :time_ns, :first, :mark)")
+# Appenders share this lock; whoever rotates or drops waits for those that are at it, and keeps others out.
+SHARE: Final = text("LOCK TABLE gapless.streams IN ROW EXCLUSIVE MODE")
+ALONE: Final = text("LOCK TABLE gapless.streams IN SHARE ROW EXCLUSIVE MODE")
+GENERATION: Final = text("SELECT generation, oldest FROM gapless.store")
+ROTATE: Final = text("UPDATE gapless.store SET generation = generation + 1 RETURNING generation")
+END_ALL: Final = text("UPDATE gapless.streams SET ended = true WHERE NOT ended")
+DROP: Final = text("UPDATE gapless.store SET oldest = greatest(oldest, least(generation, :oldest)) RETURNING oldest")
+DROPPED: Final = (
+    text(
+        "DELETE FROM gapless.messages USING gapless.streams WHERE generation < :oldest"
+        f" AND place >= number << {OFFSET_BITS} AND place < (number + 1) << {OFFSET_BITS}"
+    ),
+    text("DELETE FROM gapless.appends USING gapless.streams WHERE generation < :oldest AND stream = number"),
+    text("DELETE FROM gapless.streams WHERE generation < :oldest"),
+)
+END: Final = text("UPDATE gapless.streams SET ended = true WHERE id = :id")
+WAIT: Final = text("SELECT time_ns FROM gapless.store FOR UPDATE")
+MARKED: Final = text("SELECT mark FROM gapless.appends WHERE stream = :stream AND time_ns = :time_ns")
+
+logger = logging.getLogger("gapless")
+
+
+class Attempt(msgspec.Struct):
+    """An append under way: what it has written; `time_ns` is 0 until nothing but the commit is left."""
+
+    mark: uuid.UUID
+    id: str = ""
+    stream: int = 0
+    first: int = 0
+    time_ns: int = 0
+
+
+class Known(msgspec.Struct, frozen=True):
+    """What a fetch must know of a stream."""
+
+    number: int
+    count: int
+    ended: bool
+
+
+NOTHING: Final = Known(0, 0, False)
+
+
+class PostgresStreamStore:
+    """Streams in the database at `url`, of topics spread over `shards`; a transaction waits at most `busy_s` seconds.
+
+    `clock`: for tests, instead of the server's.  Raises `ConfigurationError` where the database cannot be used, or was
+    made with other shards.
+    """
+
+    name = SERVICE
+
+    def __init__(self, url: str, shards: int = 4, busy_s: float = BUSY_S, *, clock: Clock | None = None) -> None:
+        self._shards = check_shards(shards)
+        self._database = Database(url, "stream store", LAYOUT, busy_s, clock, self._agree)
+
+    async def ask(self, request: ListStreams | Fetch) -> tuple[Answer, ...]:
+        """The answers, without payloads; `FetchFailed` where the database did not carry it out (logged)."""
+        if isinstance(request, Fetch):
+            return ((await self.fetch(request))[0],)
+        if not isinstance(request, ListStreams):
+            raise TypeError(f"{self.name} does not take a {type(request).__name__}: messages go to `append`")
+        try:
+            return (await self._database.run(lambda: self._list(request)),)
+        except StoreUnavailable as error:
+            logger.warning("stream store: %s", error)
+            return (FetchFailed(request.n),)
+
+    async def fetch(self, request: Fetch) -> tuple[Fetched | FetchFailed, Payloads]:
+        """The answer, and beside it the payloads of each batch; no more than fits into 16 MiB, but always some."""
+        try:
+            return await self._database.run(lambda: self._fetch(request))
+        except StoreUnavailable as error:
+            logger.warning("stream store: %s", error)
+            return FetchFailed(request.n), []
+
+    async def append(self, topic: str, payloads: Sequence[bytes]) -> Appended:
+        """Append to the topic's current stream, all or nothing; committed when this returns.
+
+        An append whose connection is lost finds out whether it was committed, when the server is back: it is never
+        done twice.  Raises as `store.StreamStore.append` says.
+        """
+        check_topic(topic)
+        for payload in payloads:
+            check_payload(payload)
+        return await self._database.run(lambda: self._append(topic, payloads))
+
+    async def end(self, stream: str) -> None:
+        """Nothing will be appended to `stream` (an id, as in `Appended`) any more.
+
+        Raises `ConfigurationError` where there is no such stream, `StoreUnavailable` as `append` does.
+        """
+        await self._database.run(lambda: self._end(stream))
+
+    async def rotate(self) -> int:
+        """Begin a new generation: every stream so far has ended; returns its number.  Raises as `append` does."""
+        return await self._database.run(self._rotate)
+
+    async def drop(self, oldest: int) -> int:
+        """Drop every generation before `oldest` with its messages; returns the oldest that is left."""
+        return await self._database.run(lambda: self._drop(oldest))
+
+    async def close(self) -> None:
+        """No more requests."""
+        await self._database.close()
+
+    # -- reading, in the worker ---------------------------------------------------------------------------------
+
+    def _agree(self, connection: Connection) -> None:
+        known = connection.execute(text("SELECT shards FROM gapless.store")).scalar_one()
+        if known == 0:
+            given = {"shards": self._shards}
+            connection.execute(text("UPDATE gapless.store SET shards = :shards WHERE shards = 0"), given)
+            known = connection.execute(text("SELECT shards FROM gapless.store")).scalar_one()
+        agree_on_shards(self._shards, known)
+
+    def _list(self, request: ListStreams) -> StreamsListed:
+        """By id.  Ids begin with shard and generation, so a filter's literal beginning is looked up in each of these
+        (there are few): topics that begin otherwise cost nothing."""
+        literal = literal_prefix(request.filter)
+        found: list[StreamInfo] = []
+        after = request.after
+        with self._database.snapshot() as connection:
+            generation, oldest = connection.execute(GENERATION).one()
+            while len(found) <= request.limit:
+                following = connection.execute(NEXT, {"after": after.encode()}).scalar_one_or_none()
+                if following is None:
+                    break
+                place = following.decode().partition("/")[0]
+                for one in self._matching(connection, request, f"{place}/{literal}", after):
+                    found.append(one)
+                    if len(found) > request.limit:
+                        break
+                after = place + "0"  # "0" follows "/"
+        more = len(found) > request.limit
+        return StreamsListed(request.n, tuple(found[: request.limit]), more, generation, oldest)
+
+    def _matching(self, connection: Connection, request: ListStreams, begin: str, after: str) -> Iterator[StreamInfo]:
+        """Those after `after` whose id begins so and whose topic matches."""
+        while True:
+            values = {
+                "start_ns": request.start_ns,
+                "low": max(begin, after).encode(),
+                "beyond": beyond(begin),
+                "after": after.encode(),
+                "limit": CANDIDATES,
+            }
+            rows = connection.execute(LIST, values).all()
+            for stream, topic, shard, generation, first in rows:
+                if matches(request.filter, topic.decode()):
+                    yield StreamInfo(stream.decode(), shard, generation, first)
+            if len(rows) < CANDIDATES:
+                return
+            after = rows[-1][0].decode()
+
+    def _fetch(self, request: Fetch) -> tuple[Fetched, Payloads]:
+        """Messages below a count that was read are there for ever, so two statements see one state."""
+        ids = [one.stream.encode() for one in request.slices]
+        payloads: Payloads = [[] for _ in ids]
+        with self._database.single() as connection:
+            rows = connection.execute(KNOWN, {"ids": list(set(ids))})
+            known = {row[0]: Known(*row[1:]) for row in rows}
+            wanted = [self._places(known.get(stream), one) for stream, one in zip(ids, request.slices, strict=True)]
+            if any(low <= high for low, high in wanted):
+                values = {
+                    "firsts": [low for low, _ in wanted],
+                    "lasts": [high for _, high in wanted],
+                    "room": ANSWER_MAX,
+                }
+                for part, payload in connection.execute(READ, values):
+                    payloads[part - 1].append(payload)
+        batches = [
+            self._batch(known.get(stream, NOTHING), one, len(read))
+            for stream, one, read in zip(ids, request.slices, payloads, strict=True)
+        ]
+        return Fetched(request.n, tuple(batches)), payloads
+
+    @staticmethod
+    def _places(known: Known | None, one: Slice) -> tuple[int, int]:
+        """The first and the last place of what a slice asks for; nothing: the last is less."""
+        if known is None:
+            return 0, -1
+        base = known.number << OFFSET_BITS
+        return base + one.first, base + min(known.count, one.first + min(one.limit, SLICE_MAX)) - 1
+
+    @staticmethod
+    def _batch(known: Known, one: Slice, read: int) -> Batch:
+        last = min(known.count, one.first + one.limit) - 1
+        if one.first <= last:
+            last = one.first + read - 1
+        ends = known.ended and last + 1 == known.count
+        return Batch(one.stream, one.grant, one.first, max(last, one.first - 1), ends)
+
+    # -- writing, in the worker ---------------------------------------------------------------------------------
+
+    def _append(self, topic: str, payloads: Sequence[bytes]) -> Appended:
+        attempt = Attempt(uuid.uuid4())
+        try:
+            self._try_append(topic, payloads, attempt)
+        except DBAPIError as error:
+            if not error.connection_invalidated:
+                raise
+            # Before the stamp there was no commit.
+            if attempt.time_ns == 0 or not self._was_committed(attempt, error):
+                raise self._database.not_written(error) from error
+        return Appended(0, attempt.id, attempt.first, attempt.first + len(payloads) - 1)
+
+    def _try_append(self, topic: str, payloads: Sequence[bytes], attempt: Attempt) -> None:
+        with self._database.transaction() as connection:
+            connection.execute(SHARE)
+            generation, _ = connection.execute(GENERATION).one()
+            stream = attempt.id = stream_id(topic, self._shards, generation)
+            grow = {"id": stream.encode(), "more": len(payloads)}
+            grown = connection.execute(GROW, grow).one_or_none()
+            if grown is None:
+                created = {
+                    "id": stream.encode(),
+                    "topic": topic.encode(),
+                    "shard": shard_of(topic, self._shards),
+                    "generation": generation,
+                }
+                connection.execute(CREATE, created)
+                grown = connection.execute(GROW, grow).one_or_none()
+            if grown is None:
+                raise has_ended(topic)
+            attempt.stream, attempt.first = grown[0], grown[1] - len(payloads)
+            base = (attempt.stream << OFFSET_BITS) + attempt.first
+            if payloads:
+                connection.execute(ADD, {"base": base, "payloads": list(payloads)})
+            attempt.time_ns = self._database.stamp(connection)
+            note = {"stream": attempt.stream, "time_ns": attempt.time_ns, "first": attempt.first, "mark": attempt.mark}
+            connection.execute(NOTE, note)
+
+    def _was_committed(self, attempt: Attempt, error: DBAPIError) -> bool:
+        """Whether an append whose connection was lost was committed; raises the error where that stays open.
+
+        The server may still be at it: it holds the stamp until it is done, so we wait for that.
+        """
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                with self._database.transaction() as connection:
+                    connection.execute(WAIT)
+                    place = {"stream": attempt.stream, "time_ns": attempt.time_ns}
+                    return bool(connection.execute(MARKED, place).scalar_one_or_none() == attempt.mark)
+            except DBAPIError:
+                if time.monotonic() > deadline:
+                    raise error from None
+                time.sleep(0.1)
+
+    def _end(self, stream: str) -> None:
+        with self._database.transaction() as connection:
+            if connection.execute(END, {"id": stream.encode()}).rowcount == 0:
+                raise has_no_stream(stream)
+
+    def _rotate(self) -> int:
+        with self._database.transaction() as connection:
+            connection.execute(ALONE)
+            connection.execute(END_ALL)
+            return int(connection.execute(ROTATE).scalar_one())
+
+    def _drop(self, oldest: int) -> int:
+        with self._database.transaction() as connection:
+            connection.execute(ALONE)
+            oldest = int(connection.execute(DROP, {"oldest": oldest}).scalar_one())
+            for statement in DROPPED:
+                connection.execute(statement, {"oldest": oldest})
+            return oldest

@@ -1,0 +1,83 @@
+"""Publisher: puts messages into the stream store.
+
+async with Publisher("messages.db") as publisher:
+    await publisher.publish("orders", [b"first", b"second"])
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+from statemachines.drivers.lives import begin_life
+from statemachines.drivers.shared_subscriptions.open_stores import directory_of, open_stream_store
+from statemachines.drivers.shared_subscriptions.roles import PROTOCOL
+from statemachines.drivers.sql.failure import OutcomeOpen, StoreUnavailable
+from statemachines.shared_subscriptions.stream_store import Appended, Published
+from statemachines.trace import event_row
+from statemachines.trace.log import wall_offset_ns
+
+AGAIN_S = 0.1
+"""The pause before an append is repeated."""
+
+
+class Publisher:
+    """`store`: path or URL of the stream store; `patience_s`: how long `publish` repeats an append that the store
+    did not carry out (busy, restarted); the rest as for `SharedSubscription`."""
+
+    def __init__(
+        self,
+        store: str | Path,
+        *,
+        node: str = "publisher-1",
+        state: str | Path | None = None,
+        trace: str | Path | None = None,
+        number: int | None = None,
+        patience_s: float = 0.0,
+    ) -> None:
+        self.node = node
+        self._patience_s = patience_s
+        self._where = store
+        self._state = Path(state) if state is not None else directory_of(store)
+        self._trace = None if trace is None else Path(trace)
+        self._number = number
+
+    async def __aenter__(self) -> Publisher:
+        self._store = await asyncio.to_thread(open_stream_store, self._where)
+        life = begin_life(self.node, self._state, self._trace, self._number, PROTOCOL)
+        self._life, self._log = life.name, life.log
+        self._offset = wall_offset_ns()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        await self._store.close()
+        if self._log is not None:
+            self._log.close()
+
+    async def publish(self, topic: str, payloads: Sequence[bytes]) -> Appended:
+        """Append messages to the topic's stream, all or none; they are in the store when this returns.
+
+        Raises `StoreUnavailable` where they are not there, `OutcomeOpen` where that is not known.
+        """
+        appended = await self._append(topic, payloads)
+        if self._log is not None and appended.last >= appended.first:
+            event = Published(appended.stream, appended.first, appended.last)
+            self._log.write([event_row(time.monotonic_ns() + self._offset, self.node, self._life, "tell", event)])
+        return appended
+
+    async def _append(self, topic: str, payloads: Sequence[bytes]) -> Appended:
+        deadline = time.monotonic() + self._patience_s
+        while True:
+            try:
+                return await self._store.append(topic, payloads)
+            except OutcomeOpen:
+                raise
+            except StoreUnavailable:
+                if time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(AGAIN_S)

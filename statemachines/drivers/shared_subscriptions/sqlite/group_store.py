@@ -1,0 +1,106 @@
+"""The group store on SQLite: what `statemachines.shared_subscriptions.group_store` means, in transactions."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from statemachines.drivers.clock import Clock
+from statemachines.drivers.shared_subscriptions.sqlite.tables import LAYOUT
+from statemachines.drivers.sql.failure import BUSY_S, StoreUnavailable, beyond
+from statemachines.drivers.sql.sqlite import Database
+from statemachines.kernel import Answer
+from statemachines.shared_subscriptions.group_store import (
+    SERVICE,
+    Commit,
+    Committed,
+    Read,
+    ReadDone,
+    Refused,
+    Scan,
+    Scanned,
+    Stored,
+    StoreFailed,
+    Value,
+)
+
+PUT: Final = (
+    "INSERT INTO records VALUES (?, ?, ?)"
+    " ON CONFLICT (key) DO UPDATE SET value = excluded.value, time_ns = excluded.time_ns"
+)
+
+logger = logging.getLogger("gapless")
+
+Asked = Read | Scan | Commit
+
+
+class SqliteGroupStore:
+    """Records in the file at `path`; a transaction waits at most `busy_s` seconds for other processes.
+
+    Raises `ConfigurationError` where the file cannot be used, `StoreUnavailable` where it stays locked.
+    """
+
+    name = SERVICE
+
+    def __init__(self, path: str | Path, busy_s: float = BUSY_S, *, clock: Clock = time.time_ns) -> None:
+        self._database = Database(Path(path), LAYOUT, busy_s, clock)
+        self._encoder = msgspec.msgpack.Encoder()
+        self._decoder: msgspec.msgpack.Decoder[Value] = msgspec.msgpack.Decoder(Value)
+
+    async def ask(self, request: Asked) -> tuple[Answer, ...]:
+        """The answers; `StoreFailed` where the database was busy for too long or broke (logged)."""
+        try:
+            return (await self._database.run(lambda: self._apply(request)),)
+        except StoreUnavailable as error:
+            logger.warning("group store: %s", error)
+            return (StoreFailed(request.n),)
+
+    async def close(self) -> None:
+        """No more requests."""
+        await self._database.close()
+
+    # -- in the worker ------------------------------------------------------------------------------------------
+
+    def _apply(self, request: Asked) -> Answer:
+        match request:
+            case Read():
+                return self._read(request)
+            case Scan():
+                return self._scan(request)
+            case Commit():
+                return self._commit(request)
+        raise TypeError(f"{self.name} does not take a {type(request).__name__}")
+
+    def _read(self, read: Read) -> ReadDone:
+        with self._database.snapshot():
+            return ReadDone(read.n, tuple(self._get(key) for key in read.keys), self._database.now_ns())
+
+    def _get(self, key: str) -> Stored | None:
+        found = self._database.connection.execute("SELECT value, time_ns FROM records WHERE key = ?", (key,)).fetchone()
+        return None if found is None else Stored(self._decoder.decode(found[0]), found[1])
+
+    def _scan(self, scan: Scan) -> Scanned:
+        found = self._database.connection.execute(
+            "SELECT key, value, time_ns FROM records"
+            " WHERE key >= ? AND key < CAST(? AS TEXT) AND key <> ? ORDER BY key LIMIT ?",
+            (max(scan.prefix, scan.after), beyond(scan.prefix), scan.after, scan.limit + 1),
+        ).fetchall()
+        records = tuple((key, Stored(self._decoder.decode(value), time_ns)) for key, value, time_ns in found)
+        return Scanned(scan.n, records[: scan.limit], len(records) > scan.limit)
+
+    def _commit(self, commit: Commit) -> Committed | Refused:
+        with self._database.transaction() as connection:
+            for key, stored in commit.expect:
+                if self._get(key) != stored:
+                    return Refused(commit.n, key)
+            now_ns = self._database.stamp()
+            for key, value in commit.put:
+                if value is None:
+                    connection.execute("DELETE FROM records WHERE key = ?", (key,))
+                else:
+                    connection.execute(PUT, (key, self._encoder.encode(value), now_ns))
+        return Committed(commit.n, now_ns)

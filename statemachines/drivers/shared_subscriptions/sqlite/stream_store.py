@@ -1,0 +1,233 @@
+"""The stream store on SQLite: what `statemachines.shared_subscriptions.stream_store` means, with the payloads."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from statemachines.drivers.clock import Clock
+from statemachines.drivers.shared_subscriptions.sqlite.tables import LAYOUT
+from statemachines.drivers.shared_subscriptions.store import (
+    ANSWER_MAX,
+    OFFSET_BITS,
+    Payloads,
+    agree_on_shards,
+    check_payload,
+    check_shards,
+    check_topic,
+    has_ended,
+    has_no_stream,
+    literal_prefix,
+)
+from statemachines.drivers.sql.failure import BUSY_S, StoreUnavailable, beyond
+from statemachines.drivers.sql.sqlite import Database
+from statemachines.kernel import Answer
+from statemachines.shared_subscriptions.stream_store import (
+    SERVICE,
+    Appended,
+    Batch,
+    Fetch,
+    Fetched,
+    FetchFailed,
+    ListStreams,
+    Slice,
+    StreamInfo,
+    StreamsListed,
+    matches,
+    shard_of,
+    stream_id,
+)
+
+LIST: Final = """
+    SELECT id, shard, generation, coalesce((
+        SELECT first FROM appends WHERE stream = number AND time_ns >= ? ORDER BY time_ns LIMIT 1
+    ), count)
+    FROM streams WHERE id >= ? AND id < CAST(? AS TEXT) AND id <> ? AND matches(?, topic) ORDER BY id LIMIT ?
+"""
+
+READ: Final = "SELECT payload FROM messages WHERE place BETWEEN ? AND ? ORDER BY place"
+
+logger = logging.getLogger("gapless")
+
+
+class SqliteStreamStore:
+    """Streams in the file at `path`, of topics spread over `shards`; a transaction waits at most `busy_s` seconds.
+
+    Raises `ConfigurationError` where the file cannot be used or was made with other shards, `StoreUnavailable` where it
+    stays locked.
+    """
+
+    name = SERVICE
+
+    def __init__(
+        self, path: str | Path, shards: int = 4, busy_s: float = BUSY_S, *, clock: Clock = time.time_ns
+    ) -> None:
+        self._shards = check_shards(shards)
+        self._database = Database(Path(path), LAYOUT, busy_s, clock, self._agree)
+
+    async def ask(self, request: ListStreams | Fetch) -> tuple[Answer, ...]:
+        """The answers, without payloads; `FetchFailed` where the database was busy for too long or broke (logged)."""
+        if isinstance(request, Fetch):
+            return ((await self.fetch(request))[0],)
+        if not isinstance(request, ListStreams):
+            raise TypeError(f"{self.name} does not take a {type(request).__name__}: messages go to `append`")
+        try:
+            return (await self._database.run(lambda: self._list(request)),)
+        except StoreUnavailable as error:
+            logger.warning("stream store: %s", error)
+            return (FetchFailed(request.n),)
+
+    async def fetch(self, request: Fetch) -> tuple[Fetched | FetchFailed, Payloads]:
+        """The answer, and beside it the payloads of each batch; no more than fits into 16 MiB, but always some."""
+        try:
+            return await self._database.run(lambda: self._fetch(request))
+        except StoreUnavailable as error:
+            logger.warning("stream store: %s", error)
+            return FetchFailed(request.n), []
+
+    async def append(self, topic: str, payloads: Sequence[bytes]) -> Appended:
+        """Append to the topic's current stream, all or nothing; committed when this returns.
+
+        Raises `ConfigurationError` for a payload above 1 MiB, a topic that is none, or one that has ended;
+        `StoreUnavailable` where the database was busy for too long (nothing was written).
+        """
+        check_topic(topic)
+        for payload in payloads:
+            check_payload(payload)
+        return await self._database.run(lambda: self._append(topic, payloads))
+
+    async def end(self, stream: str) -> None:
+        """Nothing will be appended to `stream` (an id, as in `Appended`) any more.
+
+        Raises `ConfigurationError` where there is no such stream, `StoreUnavailable` as `append` does.
+        """
+        await self._database.run(lambda: self._end(stream))
+
+    async def rotate(self) -> int:
+        """Begin a new generation: every stream so far has ended; returns its number.  `StoreUnavailable` as above."""
+        return await self._database.run(self._rotate)
+
+    async def drop(self, oldest: int) -> int:
+        """Drop every generation before `oldest` with its messages; returns the oldest that is left."""
+        return await self._database.run(lambda: self._drop(oldest))
+
+    async def close(self) -> None:
+        """No more requests."""
+        await self._database.close()
+
+    # -- in the worker ------------------------------------------------------------------------------------------
+
+    def _agree(self, connection: sqlite3.Connection) -> None:
+        """The first stream store of a file decides; another number would find other streams for the same topics."""
+        connection.create_function("matches", 2, matches, deterministic=True)
+        connection.execute("UPDATE store SET shards = ? WHERE shards = 0", (self._shards,))
+        (known,) = connection.execute("SELECT shards FROM store").fetchone()
+        agree_on_shards(self._shards, known)
+
+    def _list(self, request: ListStreams) -> StreamsListed:
+        """By id.  Ids begin with shard and generation, so a filter's literal beginning is looked up in each of these
+        (there are few): topics that begin otherwise cost nothing."""
+        literal = literal_prefix(request.filter)
+        found: list[StreamInfo] = []
+        after = request.after
+        with self._database.snapshot() as connection:
+            generation, oldest = connection.execute("SELECT generation, oldest FROM store").fetchone()
+            while len(found) <= request.limit:
+                (following,) = connection.execute("SELECT min(id) FROM streams WHERE id > ?", (after,)).fetchone()
+                if following is None:
+                    break
+                place = following.partition("/")[0]
+                begin = f"{place}/{literal}"
+                wanted = request.limit + 1 - len(found)
+                rows = connection.execute(
+                    LIST, (request.start_ns, max(begin, after), beyond(begin), after, request.filter, wanted)
+                )
+                found += [StreamInfo(*row) for row in rows]
+                after = place + "0"  # "0" follows "/"
+        more = len(found) > request.limit
+        return StreamsListed(request.n, tuple(found[: request.limit]), more, generation, oldest)
+
+    def _fetch(self, request: Fetch) -> tuple[Fetched, Payloads]:
+        room = ANSWER_MAX
+        batches, payloads = [], []
+        with self._database.snapshot():
+            for one in request.slices:
+                batch, read = self._batch(one, room)
+                room -= sum(map(len, read))
+                batches.append(batch)
+                payloads.append(read)
+        return Fetched(request.n, tuple(batches)), payloads
+
+    def _batch(self, one: Slice, room: int) -> tuple[Batch, list[bytes]]:
+        """The messages of a slice until there is no more room; the last one may be larger than what was left."""
+        connection = self._database.connection
+        known = connection.execute("SELECT number, count, ended FROM streams WHERE id = ?", (one.stream,)).fetchone()
+        number, count, ended = known or (0, 0, 0)
+        payloads: list[bytes] = []
+        last = min(count, one.first + one.limit) - 1
+        if one.first <= last:
+            base = number << OFFSET_BITS
+            payloads = self._payloads(base + one.first, base + last, room)
+            last = one.first + len(payloads) - 1
+        ends = bool(ended) and last + 1 == count
+        return Batch(one.stream, one.grant, one.first, max(last, one.first - 1), ends), payloads
+
+    def _payloads(self, first: int, last: int, room: int) -> list[bytes]:
+        payloads: list[bytes] = []
+        if room > 0:
+            for (payload,) in self._database.connection.execute(READ, (first, last)):
+                payloads.append(payload)
+                room -= len(payload)
+                if room <= 0:
+                    break
+        return payloads
+
+    def _append(self, topic: str, payloads: Sequence[bytes]) -> Appended:
+        with self._database.transaction() as connection:
+            (generation,) = connection.execute("SELECT generation FROM store").fetchone()
+            stream = stream_id(topic, self._shards, generation)
+            known = connection.execute("SELECT number, count, ended FROM streams WHERE id = ?", (stream,)).fetchone()
+            if known is None:
+                known = (self._create(stream, topic, generation), 0, 0)
+            number, first, ended = known
+            if ended:
+                raise has_ended(topic)
+            base = (number << OFFSET_BITS) + first
+            connection.executemany("INSERT INTO messages VALUES (?, ?)", enumerate(payloads, base))
+            connection.execute("INSERT INTO appends VALUES (?, ?, ?)", (number, self._database.stamp(), first))
+            connection.execute("UPDATE streams SET count = ? WHERE number = ?", (first + len(payloads), number))
+        return Appended(0, stream, first, first + len(payloads) - 1)
+
+    def _create(self, stream: str, topic: str, generation: int) -> int:
+        row = (stream, topic, shard_of(topic, self._shards), generation)
+        made = self._database.connection.execute("INSERT INTO streams VALUES (NULL, ?, ?, ?, ?, 0, 0)", row)
+        assert made.lastrowid is not None
+        return made.lastrowid
+
+    def _end(self, stream: str) -> None:
+        with self._database.transaction() as connection:
+            if connection.execute("UPDATE streams SET ended = 1 WHERE id = ?", (stream,)).rowcount == 0:
+                raise has_no_stream(stream)
+
+    def _rotate(self) -> int:
+        with self._database.transaction() as connection:
+            connection.execute("UPDATE streams SET ended = 1")
+            connection.execute("UPDATE store SET generation = generation + 1")
+            (generation,) = connection.execute("SELECT generation FROM store").fetchone()
+        return int(generation)
+
+    def _drop(self, oldest: int) -> int:
+        with self._database.transaction() as connection:
+            connection.execute("UPDATE store SET oldest = max(oldest, min(generation, ?))", (oldest,))
+            (oldest,) = connection.execute("SELECT oldest FROM store").fetchone()
+            gone = connection.execute("SELECT number FROM streams WHERE generation < ?", (oldest,)).fetchall()
+            for (number,) in gone:
+                places = (number << OFFSET_BITS, ((number + 1) << OFFSET_BITS) - 1)
+                connection.execute("DELETE FROM messages WHERE place BETWEEN ? AND ?", places)
+                connection.execute("DELETE FROM appends WHERE stream = ?", (number,))
+                connection.execute("DELETE FROM streams WHERE number = ?", (number,))
+        return oldest

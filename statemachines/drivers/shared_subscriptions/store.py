@@ -1,0 +1,134 @@
+"""Store: what the group store and the stream store are to a driver, whatever database is behind them.
+
+`open_stores.py` opens them; `sqlite/` and `postgres/` are the databases.  The meaning of a request is that of the pure
+services (`shared_subscriptions.group_store`, `shared_subscriptions.stream_store`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from statemachines.kernel import Answer, ConfigurationError
+from statemachines.shared_subscriptions.group_store import Commit, Read, Scan
+from statemachines.shared_subscriptions.stream_store import Appended, Fetch, Fetched, FetchFailed, ListStreams
+
+PAYLOAD_MAX: Final = 2**20
+"""Bytes of the largest message."""
+
+ANSWER_MAX: Final = 16 * 2**20
+"""Bytes after which a fetch answers with fewer messages than it was asked for; the rest is asked for again."""
+
+TOPIC_MAX: Final = 65_535
+"""Bytes of the longest topic."""
+
+OFFSET_BITS: Final = 36
+"""A message's place: its offset in the low bits, the number of its stream above (27 bits are left)."""
+
+Payloads = list[list[bytes]]
+"""For each slice of a fetch, the messages."""
+
+
+class GroupStore(Protocol):
+    """Small records with atomic preconditions."""
+
+    async def ask(self, request: Read | Scan | Commit) -> tuple[Answer, ...]:
+        """The answers; `StoreFailed` where the database did not carry it out, or the outcome is open (logged)."""
+        ...
+
+    async def close(self) -> None:
+        """No more requests."""
+        ...
+
+
+class StreamStore(Protocol):
+    """Streams of messages."""
+
+    async def ask(self, request: ListStreams | Fetch) -> tuple[Answer, ...]:
+        """The answers, without payloads; `FetchFailed` where the database did not carry it out (logged)."""
+        ...
+
+    async def fetch(self, request: Fetch) -> tuple[Fetched | FetchFailed, Payloads]:
+        """The answer, and beside it the payloads of each batch; no more than fits into 16 MiB, but always some."""
+        ...
+
+    async def append(self, topic: str, payloads: Sequence[bytes]) -> Appended:
+        """Append to the topic's current stream, all or nothing; committed when this returns.
+
+        Raises `ConfigurationError` for a payload above 1 MiB, a topic that is none, or one that has ended;
+        `StoreUnavailable` where nothing was written, `OutcomeOpen` where that is not known.
+        """
+        ...
+
+    async def end(self, stream: str) -> None:
+        """Nothing will be appended to `stream` (an id, as in `Appended`) any more.
+
+        Raises `ConfigurationError` where there is no such stream, `StoreUnavailable` as `append` does.
+        """
+        ...
+
+    async def rotate(self) -> int:
+        """Begin a new generation: every stream so far has ended; returns its number.  Raises as `append` does."""
+        ...
+
+    async def drop(self, oldest: int) -> int:
+        """Drop every generation before `oldest` (at most the current one) with its messages; returns the oldest that is
+        left.  Raises as `append` does."""
+        ...
+
+    async def close(self) -> None:
+        """No more requests."""
+        ...
+
+
+def literal_prefix(topic_filter: str) -> str:
+    """What every topic that matches begins with: the levels before the first wildcard ("a/#" matches "a", too)."""
+    head, wildcard, _ = topic_filter.partition("+")
+    if wildcard:
+        return head
+    head, wildcard, _ = topic_filter.partition("#")
+    return head.removesuffix("/") if wildcard else topic_filter
+
+
+def check_topic(topic: str) -> None:
+    """Raises `ConfigurationError` unless messages can be published to `topic`."""
+    if not topic or set(topic) & set("+#\0"):
+        raise ConfigurationError("topic", topic, "must have no '+', '#' or NUL, and not be empty")
+    try:
+        size = len(topic.encode())
+    except UnicodeEncodeError as error:
+        raise ConfigurationError("topic", topic, f"must be text that UTF-8 can express: {error.reason}") from error
+    if size > TOPIC_MAX:
+        raise ConfigurationError("topic", f"{topic[:40]}...", f"has {size} bytes; at most {TOPIC_MAX} are allowed")
+
+
+def check_payload(payload: bytes) -> None:
+    """Raises `ConfigurationError` unless it is bytes, and not too many."""
+    if not isinstance(payload, bytes):
+        raise ConfigurationError("payload", payload, f"must be bytes, not {type(payload).__name__}; encode it first")
+    if len(payload) > PAYLOAD_MAX:
+        rule = f"must have at most {PAYLOAD_MAX} bytes; split it, or store it elsewhere and publish where"
+        raise ConfigurationError("payload", f"{len(payload)} bytes", rule)
+
+
+def has_ended(topic: str) -> ConfigurationError:
+    """What an append to a stream that has ended raises."""
+    return ConfigurationError("topic", topic, "has ended, nothing can be appended; publish to another topic")
+
+
+def has_no_stream(stream: str) -> ConfigurationError:
+    """What ending a stream that is not there raises."""
+    return ConfigurationError("stream", stream, "is not in the store; give an id as `append` returns it")
+
+
+def agree_on_shards(shards: int, known: int) -> None:
+    """The first stream store of a database decides; another number would find other streams for the same topics."""
+    if known != shards:
+        raise ConfigurationError("shards", shards, f"the store was made with {known}; give that number")
+
+
+def check_shards(shards: int) -> int:
+    """Itself; raises `ConfigurationError` unless it is a number of shards."""
+    if shards < 1:
+        raise ConfigurationError("shards", shards, "must be at least 1")
+    return shards

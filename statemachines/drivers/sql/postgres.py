@@ -1,0 +1,261 @@
+"""Database: the tables in a PostgreSQL database, transactions, the store's own time, and one worker thread.
+
+A transaction that writes ends by taking the row of `gapless.store`, which it holds until it is committed: commits of
+all processes have one order, and the store's time grows with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple, TypeVar
+
+from sqlalchemy import Connection, TextClause, text
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+
+from statemachines.drivers.clock import Clock
+from statemachines.drivers.sql.failure import BUSY_S, OutcomeOpen, StoreDamaged, StoreUnavailable
+from statemachines.drivers.sql.postgres_address import connect, parse_url, shown
+from statemachines.kernel import ConfigurationError, GaplessError, LocalProtocolError
+
+T = TypeVar("T")
+
+CLOCK: Final = (
+    "coalesce(CAST(:clock AS bigint), CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint) * 1000)"
+)
+"""The wall clock: the server's, unless a test gives another."""
+
+PASSING: Final = ("25", "40", "53", "55", "57", "58", "42501", "42P01", "3F000")
+"""How the codes of failures begin that pass, or that an administrator mends, with nothing written: read-only server,
+serialization, resources, locks, intervention, system, privileges, tables out of the way."""
+
+LOST: Final = ("08", "57P01", "57P02", "57P03")
+"""How the codes begin that say the connection is lost: it broke, or the server stops."""
+
+BROKEN: Final = "XX"
+"""How the codes of damage begin."""
+
+
+class Layout(NamedTuple):
+    """What a database holds: tables in a `schema` of ours, their `version`, the `statements` that make schema and
+    tables (under the advisory lock `lock`), the tables it is `known_by`, and what whoever opens a store must be allowed
+    there: kind of store -> table -> privileges (`needed`).
+
+    One of the tables is `store`, of one row: its column `version`, and `time_ns`, the time of the last commit.
+    """
+
+    schema: str
+    version: int
+    lock: int
+    statements: tuple[str, ...]
+    known_by: tuple[str, ...]
+    needed: dict[str, dict[str, tuple[str, ...]]]
+
+    def tables(self, connection: Connection) -> set[str]:
+        """The names of the tables that are there."""
+        found = connection.execute(
+            text(
+                "SELECT relname FROM pg_class WHERE relnamespace = to_regnamespace(:schema) AND relkind IN ('r', 'v')"
+            ),
+            {"schema": self.schema},
+        )
+        return {name for (name,) in found}
+
+    def make_tables(self, connection: Connection) -> None:
+        """Make them, unless somebody else has meanwhile."""
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": self.lock})
+        if not self.tables(connection):
+            for statement in self.statements:
+                connection.execute(text(statement))
+
+    def version_of(self, connection: Connection) -> int:
+        """The version of the tables that are there."""
+        return int(connection.execute(text(f"SELECT version FROM {self.schema}.store")).scalar_one())
+
+    def missing_privileges(self, connection: Connection, kind: str) -> list[str]:
+        """What we are not allowed and need: `SELECT on gapless.records`, ..."""
+        return [
+            f"{privilege} on {self.schema}.{table}"
+            for table, privileges in self.needed[kind].items()
+            for privilege in privileges
+            if not connection.execute(
+                text("SELECT has_table_privilege(:table, :privilege)"),
+                {"table": f"{self.schema}.{table}", "privilege": privilege},
+            ).scalar_one()
+        ]
+
+    def stamp(self) -> TextClause:
+        """What makes the next time of the store."""
+        return text(f"UPDATE {self.schema}.store SET time_ns = greatest(time_ns + 1, {CLOCK}) RETURNING time_ns")
+
+
+class Database:
+    """One connection to the database at `url`, used by one worker thread.
+
+    `kind`: which store, of those that the `layout` knows; `clock`: nanoseconds since the epoch, instead of the
+    server's; `agree`: in the transaction that opens it, what else it must hold or be refused for.
+
+    Raises `ConfigurationError` where the database cannot be reached or used, or its tables are of another version,
+    `StoreUnavailable` where it is just starting or stopping.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        kind: str,
+        layout: Layout,
+        busy_s: float = BUSY_S,
+        clock: Clock | None = None,
+        agree: Callable[[Connection], None] = lambda connection: None,
+    ) -> None:
+        address = parse_url(url)
+        self.url = shown(address)
+        self._kind = kind
+        self._layout = layout
+        self._stamp = layout.stamp()
+        self._clock = clock
+        self._agree = agree
+        self._closed = False
+        self._engine = connect(address, busy_s)
+        self._single = self._engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._frozen = self._engine.execution_options(isolation_level="REPEATABLE READ")
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="postgres")
+        try:
+            self._worker.submit(self._open).result()
+        except BaseException:
+            self._worker.submit(self._engine.dispose).result()
+            self._worker.shutdown()
+            raise
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """`work()` in the worker thread; raises `StoreUnavailable`, `OutcomeOpen` or `StoreDamaged`."""
+        if self._closed:
+            raise LocalProtocolError("store", "closed", "request", "", f"{self.url} was closed; open another store")
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._worker, work)
+        except DBAPIError as error:
+            failure = self.failure(error)
+            if failure is None:
+                raise  # a wrong statement: ours to mend
+            raise failure from error
+
+    async def close(self) -> None:
+        """Close the connection and end the thread; a second time does nothing."""
+        if not self._closed:
+            self._closed = True
+            await asyncio.get_running_loop().run_in_executor(self._worker, self._engine.dispose)
+            self._worker.shutdown()
+
+    # -- in the worker ------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """All or nothing; each statement sees what was committed before it.  An exception undoes it."""
+        with self._engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Connection]:
+        """Several reads of one state."""
+        with self._frozen.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def single(self) -> Iterator[Connection]:
+        """Statements that need no transaction: each sees one state, and is one round trip."""
+        with self._single.connect() as connection:
+            yield connection
+
+    @property
+    def clock(self) -> dict[str, Any]:
+        """The parameter of `CLOCK`."""
+        return {"clock": None if self._clock is None else self._clock()}
+
+    def stamp(self, connection: Connection) -> int:
+        """The store's time, for what this transaction commits: after every other commit, whatever the clock does.
+        No other stamped transaction is committed before this one has ended."""
+        return int(connection.execute(self._stamp, self.clock).scalar_one())
+
+    def failure(self, error: DBAPIError) -> GaplessError | None:
+        """What an error of the server means; None: that we sent something wrong."""
+        code, why = code_of(error), reason(error)
+        if error.connection_invalidated or code.startswith(LOST):
+            return OutcomeOpen(f"{self.url}: {why}; the next request connects anew, the outcome of this one is open")
+        if code.startswith(BROKEN):
+            return StoreDamaged(f"{self.url}: {why}; restore the database from a copy, or begin with a new one")
+        never_sent = not code and isinstance(error, OperationalError | InterfaceError)
+        if never_sent or code.startswith(PASSING):
+            return self.not_written(error)
+        return None
+
+    def not_written(self, error: DBAPIError) -> StoreUnavailable:
+        """Nothing came of it."""
+        return StoreUnavailable(f"{self.url}: {reason(error)}; nothing was written, try again")
+
+    # -- opening ------------------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        try:
+            with self._engine.begin() as connection:
+                self._make_ours(connection)
+        except DBAPIError as error:
+            if code_of(error) == "57P03" or "starting up" in reason(error) or "shutting down" in reason(error):
+                raise self.not_written(error) from error
+            raise self._refuse(*explained(error)) from error
+
+    def _make_ours(self, connection: Connection) -> None:
+        layout = self._layout
+        found = layout.tables(connection)
+        needed = layout.needed[self._kind]
+        if not found:
+            layout.make_tables(connection)
+        elif not set(layout.known_by) <= found:
+            raise self._refuse(f"holds another program's schema {layout.schema!r}", "give a database of its own")
+        version = layout.version_of(connection)
+        if version != layout.version:
+            found_version = f"holds tables of version {version}, and this gapless reads version {layout.version}"
+            raise self._refuse(found_version, "use the gapless that made them, or give another database")
+        missing = layout.missing_privileges(connection, self._kind)
+        if missing:
+            raise self._refuse(f"does not allow {', '.join(missing)}", "GRANT it to the user of this URL")
+        if any("UPDATE" in privileges for privileges in needed.values()) and is_read_only(connection):
+            raise self._refuse("is read-only (a standby?)", "give the URL of the primary server")
+        self._agree(connection)
+
+    def _refuse(self, found: str, mend: str) -> ConfigurationError:
+        return ConfigurationError("store", self.url, f"{found}; {mend}")
+
+
+def is_read_only(connection: Connection) -> bool:
+    """Whether nothing can be written there."""
+    return bool(connection.execute(text("SHOW transaction_read_only")).scalar_one() == "on")
+
+
+def code_of(error: DBAPIError) -> str:
+    """The five characters that SQL has for it; "": it is not from the server."""
+    return str(getattr(error.orig, "sqlstate", None) or "")
+
+
+def reason(error: DBAPIError) -> str:
+    """What the server or the connection said, in one line."""
+    lines = [line.strip() for line in str(error.orig).splitlines() if line.strip()]
+    return lines[0] if lines else type(error.orig).__name__
+
+
+def explained(error: DBAPIError) -> tuple[str, str]:
+    """Why a database could not be opened, and what to do."""
+    why = reason(error)
+    if "password" in why or "authentication" in why or "pg_hba.conf" in why or "role" in why:
+        return f"does not let us in ({why})", "check user and password (~/.pgpass or PGPASSWORD), and pg_hba.conf"
+    if "database" in why and "does not exist" in why:
+        return f"is not there ({why})", "make it with createdb, or give another"
+    if code_of(error) in ("42501", "25006"):
+        mend = (
+            "let its user CREATE in the database for the first start, or open it once as its owner and GRANT the rest"
+        )
+        return f"does not allow what is needed ({why})", mend
+    if not code_of(error) or error.connection_invalidated:
+        return f"cannot be reached ({why})", "start PostgreSQL, or check host and port"
+    return f"cannot be used ({why})", "give a database that gapless may have for itself"

@@ -1,0 +1,212 @@
+"""Database: opening a file that is ours, transactions, the store's own time, and one worker thread."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple, TypeVar
+
+from statemachines.drivers.clock import Clock
+from statemachines.drivers.sql.failure import BUSY_S, StoreDamaged, StoreUnavailable
+from statemachines.kernel import ConfigurationError, GaplessError, LocalProtocolError
+
+OPEN_S: Final = 10.0
+"""How long opening waits at least: several processes may make the file at once, and one of them is first."""
+
+T = TypeVar("T")
+
+
+class Layout(NamedTuple):
+    """What a file holds: `application`, SQLite's application_id of such files; `version` of the tables; `statements`
+    that make them.  One of the tables is `store`, of one row, whose column `time_ns` is the time of the last commit."""
+
+    application: int
+    version: int
+    statements: tuple[str, ...]
+
+
+class Database:
+    """One connection to the file at `path`, used by one worker thread.
+
+    `layout`: what it holds; `clock`: nanoseconds since the epoch; `agree(connection)`: in the transaction that opens
+    the file, what else it must hold or be refused for.
+
+    Raises `ConfigurationError` where the file cannot be opened, is not ours, or is of another version,
+    `StoreUnavailable` where another process keeps it locked, `StoreDamaged` where its content is broken.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        layout: Layout,
+        busy_s: float = BUSY_S,
+        clock: Clock = time.time_ns,
+        agree: Callable[[sqlite3.Connection], None] = lambda connection: None,
+    ) -> None:
+        self.path = path
+        self._layout = layout
+        self._busy_s = busy_s
+        self._clock = clock
+        self._agree = agree
+        self._closed = False
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="sqlite")
+        try:
+            self.connection = self._worker.submit(self._open).result()
+        except BaseException:
+            self._worker.shutdown()
+            raise
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """`work()` in the worker thread; raises `StoreUnavailable` or `StoreDamaged`."""
+        if self._closed:
+            raise LocalProtocolError("store", "closed", "request", "", f"{self.path} was closed; open another store")
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._worker, work)
+        except sqlite3.OperationalError as error:
+            raise StoreUnavailable(f"{self.path}: {error}; nothing was written, try again") from error
+        except sqlite3.DatabaseError as error:
+            if type(error) is not sqlite3.DatabaseError:
+                raise  # a wrong statement: ours to mend
+            raise self._damaged(error) from error
+
+    async def close(self) -> None:
+        """Close the connection and end the thread; a second time does nothing."""
+        if not self._closed:
+            self._closed = True
+            await asyncio.get_running_loop().run_in_executor(self._worker, self.connection.close)
+            self._worker.shutdown()
+
+    # -- transactions, in the worker ----------------------------------------------------------------------------
+
+    @contextmanager
+    def transaction(self, begin: str = "BEGIN IMMEDIATE") -> Iterator[sqlite3.Connection]:
+        """All or nothing, and no other process's transaction in between."""
+        with _transaction(self.connection, begin):
+            yield self.connection
+
+    def snapshot(self) -> AbstractContextManager[sqlite3.Connection]:
+        """Several reads of one state."""
+        return self.transaction("BEGIN")
+
+    def now_ns(self) -> int:
+        """The store's time, for a read: never before the last commit."""
+        return max(self._clock(), self._last_ns())
+
+    def stamp(self) -> int:
+        """The store's time, for what this transaction commits: after every other commit, whatever the clock does."""
+        now_ns = max(self._clock(), self._last_ns() + 1)
+        self.connection.execute("UPDATE store SET time_ns = ?", (now_ns,))
+        return now_ns
+
+    def _last_ns(self) -> int:
+        (last,) = self.connection.execute("SELECT time_ns FROM store").fetchone()
+        return int(last)
+
+    # -- opening ------------------------------------------------------------------------------------------------
+
+    def _open(self) -> sqlite3.Connection:
+        if self.path.is_dir():
+            raise self._refuse("is a directory; give the path of a file in it, which is made if it is not there")
+        if not self.path.parent.is_dir():
+            raise self._refuse(f"there is no directory {str(self.path.parent)!r}; make it, or give another path")
+        try:
+            # Absolute: SQLite has other meanings for ":memory:" and the like.
+            connection = sqlite3.connect(self.path.absolute(), timeout=self._busy_s, isolation_level=None)
+        except sqlite3.Error as error:
+            raise self._explain(error) from error
+        try:
+            self._make_ours(connection)
+        except sqlite3.Error as error:
+            connection.close()
+            raise self._explain(error) from error
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _make_ours(self, connection: sqlite3.Connection) -> None:
+        """Check whose it is; one that is empty becomes ours, whoever comes first."""
+        deadline = time.monotonic() + max(self._busy_s, OPEN_S)
+        while True:
+            try:
+                with _transaction(connection, "BEGIN"):
+                    self._check(connection)  # before anything is done to a file that may not be ours
+                self._prepare(connection)
+                return
+            except sqlite3.OperationalError as error:
+                # SQLite does not wait for others when it enters write-ahead mode, so we do.
+                if not _is_busy(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        if mode != "wal":
+            raise self._refuse(f"has no write-ahead log there ({mode}); give a path on a local disk")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        # To write also where nothing is to be made: it fails where we may not.
+        with _transaction(connection, "BEGIN IMMEDIATE"):
+            if self._check(connection) == 0:
+                for statement in self._layout.statements:
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA application_id = {self._layout.application}")
+                connection.execute(f"PRAGMA user_version = {self._layout.version}")
+            self._agree(connection)
+
+    def _check(self, connection: sqlite3.Connection) -> int:
+        """The version of the file, 0 for an empty one."""
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if (application, version, tables) == (0, 0, 0):
+            return 0
+        if application != self._layout.application:
+            raise self._refuse("is a database of another program; give a path of its own, which is made anew")
+        if version != self._layout.version:
+            reads = f"this gapless reads version {self._layout.version}"
+            rule = f"is of version {version}, and {reads}; use the gapless that made it"
+            raise self._refuse(f"{rule}, or give another path")
+        return int(version)
+
+    def _refuse(self, rule: str) -> ConfigurationError:
+        return ConfigurationError("store", str(self.path), rule)
+
+    def _damaged(self, error: sqlite3.Error) -> StoreDamaged:
+        return StoreDamaged(f"{self.path}: {error}; restore the file from a copy, or begin with a new one")
+
+    def _explain(self, error: sqlite3.Error) -> GaplessError:
+        """Why it could not be opened."""
+        if _is_busy(error):
+            return StoreUnavailable(f"{self.path}: {error}: another process holds it; try again when it is done")
+        if _primary(error) == sqlite3.SQLITE_NOTADB:
+            return self._refuse("is not a database; give a path where there is none yet, or one that gapless made")
+        if _primary(error) == sqlite3.SQLITE_CORRUPT:
+            return self._damaged(error)
+        rule = f"cannot be opened for writing ({error}); the file, if it is there, and its directory must be writable"
+        return self._refuse(rule)
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
+    connection.execute(begin)
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:  # a full disk has rolled it back already
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _primary(error: sqlite3.Error) -> int:
+    """SQLite's result code without its details; -1: it is not from SQLite."""
+    return int(getattr(error, "sqlite_errorcode", -1)) & 0xFF
+
+
+def _is_busy(error: sqlite3.Error) -> bool:
+    return _primary(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)

@@ -1,0 +1,31 @@
+"""Every row runs, in little: that both sides do their work, not how fast."""
+
+from __future__ import annotations
+
+from math import isfinite
+
+import pytest
+
+from statemachines.kernel import Node
+from statemachines_bench import Size, stormy, table
+
+
+@pytest.mark.parametrize("row", table.all_rows(), ids=lambda row: row.name)
+def test_a_row_gives_values(row):
+    pair = row.prepare(Size.SMALL)
+    for value in (pair.ours(), pair.baseline()):
+        assert isfinite(value)
+        assert value > 0
+
+
+def test_what_nodes_are_asked_for_is_noted_and_does_the_same_again():
+    """Steps and nodes are those of the run; afterwards nothing is noted any more."""
+    methods = {name: getattr(Node, name) for name in ("__init__", *stormy.CALLS)}
+    with stormy.noted() as life:
+        world = stormy.stormy_run(0)
+    assert {name: getattr(Node, name) for name in methods} == methods
+    assert [node.record for node in life.replay()] == [node.record for node in life.nodes]
+    steps = sum(row[4] in ("step", "timer") and row[6] != row[7] for row in world.rows)
+    assert len(life.events) > steps > 1_000
+    life.events.pop()
+    assert [node.record for node in life.replay()] != [node.record for node in life.nodes]

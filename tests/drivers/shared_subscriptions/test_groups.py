@@ -1,0 +1,127 @@
+"""Groups are declared and destroyed while members live (settled page, scenarios 2, 3 and 5)."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+from msgspec.structs import replace
+
+from statemachines.cli import run as gapless
+from statemachines.drivers.shared_subscriptions import LeaderNode, Publisher, SharedSubscription, declare, destroy
+from statemachines.kernel import ConfigurationError
+from statemachines.shared_subscriptions.configuration import Configuration
+from tests.drivers.shared_subscriptions.test_nodes import CALM, PATIENT, read
+
+GROUP = "$shared/g/#"
+SHORT_CLAIM = replace(PATIENT, claim_ttl_ms=1_500)
+"""Whoever destroys a group waits until its leader's claim is over."""
+
+
+class Place:
+    """A store, a publisher, and a leader host."""
+
+    def __init__(self, folder, times=CALM):
+        self.store = folder / "messages.db"
+        self.times = times
+
+    async def publish(self, *payloads):
+        async with Publisher(self.store) as publisher:
+            await publisher.publish("orders", payloads)
+
+    @asynccontextmanager
+    async def leading(self):
+        node = LeaderNode(listen=("127.0.0.1", 0), store=self.store, configuration=self.times)
+        async with node:
+            self.leader = "{}:{}".format(*node.address)
+            yield node
+
+    def consumer(self, node, **options):
+        return SharedSubscription(
+            GROUP, leader=self.leader, store=self.store, node=node, configuration=self.times, **options
+        )
+
+
+def payloads(messages):
+    return [message.payload for message in messages]
+
+
+def test_scenario_2_a_group_declared_with_start_0_reads_everything_stored(tmp_path):
+    async def test():
+        place = Place(tmp_path)
+        await place.publish(b"one", b"two")
+        told = await declare(GROUP, store=place.store, start="beginning", configuration=CALM)
+        assert (told.start_ns, told.found) == (0, False)
+        async with place.leading(), place.consumer("consumer-1") as messages:
+            assert payloads(await read(messages, 2)) == [b"one", b"two"]
+
+    asyncio.run(test())
+
+
+def test_scenario_3_the_first_subscribe_declares_from_now_on(tmp_path):
+    async def test():
+        place = Place(tmp_path)
+        await place.publish(b"before")
+        async with place.leading(), place.consumer("consumer-1") as messages:
+            assert (await declare(GROUP, store=place.store, configuration=CALM)).found
+            await place.publish(b"after")
+            assert payloads(await read(messages, 1)) == [b"after"]
+
+    asyncio.run(test())
+
+
+def test_scenario_5_a_destroyed_group_delivers_nothing_until_a_new_subscribe(tmp_path):
+    async def test():
+        place = Place(tmp_path, SHORT_CLAIM)
+        async with place.leading(), place.consumer("consumer-1", start="beginning") as member:
+            await place.publish(b"one")
+            assert payloads(await read(member, 1)) == [b"one"]
+            assert (await destroy(GROUP, store=place.store, configuration=SHORT_CLAIM)).found
+            await place.publish(b"two")
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(1):
+                    await read(member, 1)
+            async with place.consumer("consumer-2") as later:
+                await place.publish(b"three")
+                async with asyncio.timeout(20):
+                    first = await anext(aiter_of(member, later))
+        assert first.payload == b"three", "the new group begins when it is declared"
+
+    asyncio.run(test())
+
+
+async def aiter_of(*subscriptions):
+    """The next message of whichever gets one: a member of the old group takes part in the new one, too."""
+    tasks = [asyncio.create_task(read(one, 1)) for one in subscriptions]
+    done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in pending:
+        task.cancel()
+    yield done.pop().result()[0]
+
+
+def test_a_subscriber_with_other_times_is_told(tmp_path):
+    async def test():
+        place = Place(tmp_path)
+        await declare(GROUP, store=place.store, configuration=Configuration())
+        async with place.leading():
+            with pytest.raises(ConfigurationError, match="the group lives by ping_interval_ms = 1000"):
+                async with place.consumer("consumer-1"):
+                    pass
+
+    asyncio.run(test())
+
+
+def test_the_commands_declare_and_destroy(tmp_path, capsys):
+    store = str(tmp_path / "messages.db")
+    assert gapless(["group", "declare", GROUP, "--store", store, "--start", "beginning"]) == 0
+    assert gapless(["group", "declare", GROUP, "--store", store]) == 0
+    assert gapless(["group", "destroy", GROUP, "--store", store]) == 0
+    assert gapless(["group", "destroy", GROUP, "--store", store]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "$shared/g/#: declared, from the beginning on",
+        "$shared/g/#: was declared already, from the beginning on",
+        "$shared/g/#: destroyed",
+        "$shared/g/#: there is no such group",
+    ]
+    assert gapless(["group", "destroy", "$shared/g", "--store", store]) == 2

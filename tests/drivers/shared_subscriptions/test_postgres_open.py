@@ -1,0 +1,448 @@
+"""Opening a PostgreSQL database: every one that cannot be used is refused by name, without its password; and what the
+stores there add to their meaning: waiting, failures, costs."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+from sqlalchemy.exc import DBAPIError
+from store_programs import OPEN, process, tell
+
+from statemachines import cli
+from statemachines.drivers.shared_subscriptions.open_stores import directory_of, open_stores, open_stream_store, path_of
+from statemachines.drivers.shared_subscriptions.postgres import PostgresGroupStore, PostgresStreamStore
+from statemachines.drivers.shared_subscriptions.postgres import stream_store as streams_on_postgres
+from statemachines.drivers.sql.failure import StoreDamaged, StoreUnavailable
+from statemachines.kernel import ConfigurationError, LocalProtocolError
+from statemachines.shared_subscriptions.group_store import Commit, Committed, Read, ReadDone, Scan, StoreFailed
+from statemachines.shared_subscriptions.stream_store import Append, Fetch, FetchFailed, ListStreams, Slice, stream_id
+from statemachines.testing.postgres import run_sql
+
+STREAM = stream_id("a", 4, 0)
+
+
+def run(test, *stores):
+    async def whole():
+        try:
+            return await test
+        finally:
+            for store in stores:
+                await store.close()
+
+    return asyncio.run(whole())
+
+
+def make(url):
+    asyncio.run(PostgresStreamStore(url).close())
+
+
+def refused(url, *says):
+    """The stores are refused with a text that says all of it, and shows no password."""
+    for store in (PostgresGroupStore, PostgresStreamStore):
+        with pytest.raises(ConfigurationError) as raised:
+            store(url)
+        text = str(raised.value)
+        assert raised.value.key == "store"
+        assert all(part in text for part in says), text
+        assert "secret" not in text
+
+
+# -- what is refused ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        (
+            "postgresql://u:secret@127.0.0.1:1/d",
+            ["postgresql://u:***@127.0.0.1:1/d", "cannot be reached", "start Post"],
+        ),
+        ("postgresql://u:secret@nowhere.invalid/d", ["@nowhere.invalid/d", "cannot be reached", "check host and port"]),
+        ("postgresql://u@127.0.0.1:1/d?password=secret", ["password=***", "cannot be reached"]),
+        (
+            "postgresql://u:secret@127.0.0.1:port/d",
+            ["127.0.0.1:port/d", "must be postgresql://USER@HOST:PORT/DATABASE"],
+        ),
+        ("postgresql://u:secret@127.0.0.1", ["names no database"]),
+    ],
+)
+def test_a_url_that_leads_nowhere(url, says):
+    refused(url, *says)
+
+
+@pytest.mark.parametrize("role", [["leader"], ["consumer", "$shared/g/#"], ["publisher"]])
+def test_a_node_that_cannot_open_its_store_says_so_and_shows_no_password(role, tmp_path, capsys):
+    store = ["--store", "postgresql://u:secret@127.0.0.1:1/d", "--state", str(tmp_path)]
+    assert cli.run(["node", *role, *store]) == cli.Exit.USAGE
+    said = capsys.readouterr().err
+    assert said.startswith("error: store = 'postgresql://u:***@127.0.0.1:1/d': cannot be reached (")
+    assert "secret" not in said
+
+
+def test_a_database_that_is_not_there(postgres):
+    refused(postgres.url + "_none", "is not there", "make it with createdb")
+
+
+def test_a_user_that_is_not_there(postgres):
+    refused(postgres.url.replace("postgres@", "nobody:secret@"), "nobody:***@", "does not let us in", "check user")
+
+
+def test_tables_of_another_version(postgres):
+    make(postgres.url)
+    postgres.sql("UPDATE gapless.store SET version = 9")
+    refused(postgres.url, "of version 9, and this gapless reads version 1; use the gapless that made them")
+
+
+def test_a_schema_of_another_program(postgres):
+    postgres.sql("CREATE SCHEMA gapless")
+    postgres.sql("CREATE TABLE gapless.theirs (x integer)")
+    refused(postgres.url, "another program's schema 'gapless'; give a database of its own")
+    assert postgres.sql("SELECT count(*) FROM pg_tables WHERE schemaname = 'gapless'") == [(1,)]
+
+
+def test_a_user_who_may_not_make_the_tables_or_use_them(postgres):
+    user = f"guest_{postgres.url.rpartition('/')[2]}"
+    postgres.sql(f"CREATE USER {user}")
+    guest = postgres.url.replace("postgres@", f"{user}@")
+    refused(guest, "does not allow what is needed (permission denied for database", "let its user CREATE")
+    make(postgres.url)
+    refused(guest, "does not allow what is needed (permission denied for schema")
+    postgres.sql(f"GRANT USAGE ON SCHEMA gapless TO {user}")
+    postgres.sql(f"GRANT SELECT ON ALL TABLES IN SCHEMA gapless TO {user}")
+    with pytest.raises(ConfigurationError, match=r"does not allow UPDATE on gapless.store, INSERT on gapless.records"):
+        PostgresGroupStore(guest)
+    reader = PostgresStreamStore(guest)
+
+    async def test():
+        with pytest.raises(StoreUnavailable, match="permission denied for table streams"):
+            await reader.append("a", [b"1"])
+
+    run(test(), reader)
+
+
+def test_a_standby(postgres):
+    make(postgres.url)
+    postgres.sql(f"ALTER DATABASE {postgres.url.rpartition('/')[2]} SET default_transaction_read_only = on")
+    with pytest.raises(ConfigurationError, match=r"is read-only \(a standby\?\); give the URL of the primary"):
+        PostgresGroupStore(postgres.url)
+
+
+def test_all_stores_of_a_database_have_the_same_shards(postgres):
+    asyncio.run(PostgresGroupStore(postgres.url).close())
+    asyncio.run(PostgresStreamStore(postgres.url, shards=7).close())
+    with pytest.raises(ConfigurationError, match="shards = 4: the store was made with 7; give that number"):
+        PostgresStreamStore(postgres.url)
+    with pytest.raises(ConfigurationError, match="shards = 0: must be at least 1"):
+        PostgresStreamStore(postgres.url, shards=0)
+
+
+WITHOUT = """
+import sys
+sys.modules[sys.argv[1]] = None
+from statemachines.cli import run
+sys.exit(run(["node", "publisher", "--store", "postgresql://u:secret@h/d"]))
+"""
+
+
+@pytest.mark.parametrize("package", ["psycopg", "sqlalchemy"])
+def test_a_missing_extra_is_named(package):
+    done = subprocess.run([sys.executable, "-c", WITHOUT, package], capture_output=True, text=True)
+    assert done.returncode == 2
+    needs = f"needs the package '{package}', which is not installed: pip install 'gapless[postgres]'"
+    assert done.stderr == f"error: store = 'h/d': {needs}\n"
+
+
+# -- where a store is -----------------------------------------------------------------------------------------------
+
+
+def test_a_store_is_a_path_or_a_url(tmp_path, monkeypatch, postgres):
+    monkeypatch.chdir(tmp_path)
+    assert [str(path_of(each)) for each in ("a/b.db", "sqlite:///a/b.db", "sqlite:////a%20b.db")] == [
+        "a/b.db",
+        "a/b.db",
+        "/a b.db",
+    ]
+    assert path_of(postgres.url) is None
+    assert [str(directory_of(each)) for each in ("a/b.db", postgres.url)] == ["a", "."]
+    for wrong in ("mysql://u:secret@h/d", "sqlite://x", "sqlite:///", "http://"):
+        with pytest.raises(ConfigurationError, match="must be a path, sqlite:///PATH or postgresql://") as raised:
+            open_stores(wrong)
+        assert "secret" not in str(raised.value)
+    for where in ("sqlite:///x.db", postgres.url):
+        groups, streams = open_stores(where)
+        run(streams.append("a", [b"1"]), groups, streams)
+        again = open_stream_store(where)
+        assert run(again.append("a", [b"2"]), again).first == 1
+    assert (tmp_path / "x.db").exists()
+
+
+# -- several at once ------------------------------------------------------------------------------------------------
+
+MAKE = (
+    OPEN
+    + """
+async def main():
+    print("ready", flush=True)
+    for url in sys.stdin:
+        groups, streams = open_both(url.strip())
+        appended = await streams.append("t", [b"x"])
+        await groups.close()
+        await streams.close()
+        print(appended.last, flush=True)
+
+asyncio.run(main())
+"""
+)
+
+
+def test_several_processes_make_the_tables_at_the_same_time(postgres):
+    with process(MAKE, "") as a, process(MAKE, "") as b, process(MAKE, "") as c:
+        children = (a, b, c)
+        assert [child.stdout.readline() for child in children] == ["ready\n"] * 3
+        for _ in range(5):
+            for child in children:
+                tell(child, postgres.url)
+            assert sorted(child.stdout.readline() for child in children) == ["0\n", "1\n", "2\n"]
+            postgres.wipe()
+
+
+@contextmanager
+def locked(url):
+    """Somebody else's transaction, in the middle of a commit."""
+    with psycopg.connect(url) as other:
+        other.execute("UPDATE gapless.store SET time_ns = time_ns")
+        yield other
+        other.rollback()
+
+
+def test_a_busy_database_is_the_protocol_s_store_error(postgres, caplog):
+    groups, streams = PostgresGroupStore(postgres.url, busy_s=0.05), PostgresStreamStore(postgres.url, busy_s=0.05)
+
+    async def test():
+        with locked(postgres.url):
+            assert await groups.ask(Commit(5, (), (("k", 1),))) == (StoreFailed(5),)
+            with pytest.raises(StoreUnavailable, match="lock timeout; nothing was written, try again"):
+                await streams.append("a", [b"1"])
+            assert isinstance((await groups.ask(Read(6, ("k",))))[0], ReadDone), "reads do not wait for writes"
+        assert isinstance((await groups.ask(Commit(8, (), (("k", 1),))))[0], Committed)
+        assert (await streams.append("a", [b"1"])).first == 0
+
+    run(test(), groups, streams)
+    assert "canceling statement due to lock timeout" in caplog.text
+
+
+def test_the_loop_goes_on_while_a_store_waits(postgres):
+    groups, streams = PostgresGroupStore(postgres.url, busy_s=60), PostgresStreamStore(postgres.url, busy_s=60)
+
+    async def test():
+        with locked(postgres.url) as other:
+            waiting = [
+                asyncio.create_task(groups.ask(Commit(1, (), (("k", 1),)))),
+                asyncio.create_task(streams.append("a", [b"1"])),
+            ]
+            await asyncio.sleep(0.05)
+            assert not any(task.done() for task in waiting)
+            other.rollback()
+            (committed,), appended = await asyncio.gather(*waiting)
+        assert isinstance(committed, Committed)
+        assert appended.last == 0
+
+    run(test(), groups, streams)
+
+
+def test_a_process_that_is_paused_within_a_transaction_holds_nobody_up_for_ever(postgres):
+    store = PostgresGroupStore(postgres.url)
+    with store._database._engine.connect() as connection:
+        found = {name: connection.exec_driver_sql(f"SHOW {name}").scalar_one() for name in LIMITS}
+    assert found == LIMITS
+    run(store.ask(Read(1, ())), store)
+
+
+LIMITS = {"lock_timeout": "2s", "statement_timeout": "1min", "idle_in_transaction_session_timeout": "10s"}
+
+
+def test_what_was_refused_writes_nothing_and_time_goes_on(postgres):
+    store = PostgresGroupStore(postgres.url)
+
+    async def test():
+        (first,) = await store.ask(Commit(1, (), (("k", 1),)))
+        await store.ask(Commit(2, (("k", None),), (("k", 2),)))
+        (read,) = await store.ask(Read(3, ("k", "other")))
+        assert read.records[0].time_ns == first.time_ns <= read.time_ns
+        assert read.records[1] is None
+        assert (await store.ask(Read(4, ())))[0].records == ()
+        assert (await store.ask(Commit(5, (), ())))[0].time_ns > first.time_ns
+
+    run(test(), store)
+    assert postgres.sql("SELECT abs(extract(epoch FROM clock_timestamp()) * 1e9 - time_ns) < 6e10 FROM gapless.store")[
+        0
+    ][0], "it is the server's time"
+
+
+def test_a_fetch_answers_with_what_fits_and_the_rest_comes_later(postgres, monkeypatch):
+    monkeypatch.setattr(streams_on_postgres, "ANSWER_MAX", 25)
+    store = PostgresStreamStore(postgres.url)
+    other = stream_id("b", 4, 0)
+
+    async def fetch(first, first_of_other):
+        request = Fetch(1, (Slice(STREAM, 1, first, 9), Slice(other, 1, first_of_other, 9)))
+        fetched, payloads = await store.fetch(request)
+        return [(batch.first, batch.last, batch.ended) for batch in fetched.batches], [len(each) for each in payloads]
+
+    async def test():
+        for topic in "ab":
+            await store.append(topic, [b"x" * 10] * 4)
+        await store.end(STREAM)
+        assert await fetch(0, 0) == ([(0, 2, False), (0, -1, False)], [3, 0])
+        assert await fetch(3, 0) == ([(3, 3, True), (0, 1, False)], [1, 2])
+        assert await fetch(4, 2) == ([(4, 3, True), (2, 3, False)], [0, 2])
+
+    run(test(), store)
+
+
+def test_the_largest_message_and_topic(postgres):
+    store = PostgresStreamStore(postgres.url)
+
+    async def test():
+        with pytest.raises(ConfigurationError, match="must have at most 1048576"):
+            await store.append("a", [b"x" * (2**20 + 1)])
+        appended = await store.append("é" * 1000, [b"\0" * 2**20] * 20)
+        fetched, (payloads,) = await store.fetch(Fetch(1, (Slice(appended.stream, 1, 0, 20),)))
+        assert payloads == [b"\0" * 2**20] * 16
+        assert fetched.batches[0].last == 15
+
+    run(test(), store)
+
+
+def test_the_end_of_a_stream(postgres):
+    store = PostgresStreamStore(postgres.url)
+
+    async def test():
+        with pytest.raises(ConfigurationError, match="is not in the store; give an id"):
+            await store.end(STREAM)
+        await store.append("a", [b"1"])
+        await store.end(STREAM)
+        await store.end(STREAM)
+        with pytest.raises(ConfigurationError, match="topic = 'a': has ended"):
+            await store.append("a", [b"2"])
+
+    run(test(), store)
+
+
+# -- failures -------------------------------------------------------------------------------------------------------
+
+
+def test_a_request_that_fails_is_the_protocol_s_store_error(postgres):
+    groups, streams = PostgresGroupStore(postgres.url), PostgresStreamStore(postgres.url)
+    for table in ("streams", "records"):
+        postgres.sql(f"ALTER TABLE gapless.{table} RENAME TO elsewhere_{table}")
+
+    async def test():
+        assert await groups.ask(Read(2, ("k",))) == (StoreFailed(2),)
+        assert await groups.ask(Scan(3, "", "", 1)) == (StoreFailed(3),)
+        assert await groups.ask(Commit(4, (), (("k", 1),))) == (StoreFailed(4),)
+        assert await streams.ask(ListStreams(5, "#", 0, "", 9)) == (FetchFailed(5),)
+        assert await streams.fetch(Fetch(6, (Slice("s", 1, 0, 1),))) == (FetchFailed(6), [])
+
+    run(test(), groups, streams)
+
+
+def test_a_connection_that_was_cut_is_made_anew(postgres):
+    groups, streams = PostgresGroupStore(postgres.url), PostgresStreamStore(postgres.url)
+
+    async def test():
+        await groups.ask(Commit(1, (), (("k", 1),)))
+        for _ in range(2):
+            cut = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'gapless'"
+            run_sql(postgres.url, cut + " AND datname = current_database()")
+            assert await groups.ask(Read(2, ("k",))) == (StoreFailed(2),)
+            assert (await groups.ask(Read(3, ("k",))))[0].records[0].value == 1
+            assert await streams.ask(ListStreams(4, "#", 0, "", 9)) == (FetchFailed(4),)
+            assert (await streams.ask(ListStreams(5, "#", 0, "", 9)))[0].streams == ()
+
+    run(test(), groups, streams)
+
+
+def fail_with(postgres, code):
+    """In the place of the records stands what fails like a server in trouble."""
+    postgres.sql("ALTER TABLE gapless.records RENAME TO elsewhere")
+    postgres.sql(
+        "CREATE FUNCTION gapless.fails() RETURNS bytea LANGUAGE plpgsql AS"
+        f" $$ BEGIN RAISE EXCEPTION 'in trouble' USING ERRCODE = '{code}'; END $$"
+    )
+    columns = "gapless.fails() AS key, ''::bytea AS value, 0::bigint AS time_ns"
+    postgres.sql(f"CREATE VIEW gapless.records AS SELECT {columns}")
+
+
+@pytest.mark.parametrize("code", ["40001", "40P01", "53100", "55P03", "57014", "25006", "42501"])
+def test_what_passes_is_the_protocol_s_store_error(postgres, code, caplog):
+    store = PostgresGroupStore(postgres.url)
+    fail_with(postgres, code)
+
+    async def test():
+        assert await store.ask(Read(1, ("k",))) == (StoreFailed(1),)
+        assert await store.ask(Commit(2, (("k", None),), ())) == (StoreFailed(2),)
+
+    run(test(), store)
+    assert "in trouble; nothing was written, try again" in caplog.text
+
+
+def test_damage_is_no_passing_failure(postgres):
+    store = PostgresGroupStore(postgres.url)
+    fail_with(postgres, "XX001")
+
+    async def test():
+        with pytest.raises(StoreDamaged, match="in trouble; restore the database from a copy"):
+            await store.ask(Read(1, ("k",)))
+
+    run(test(), store)
+
+
+def test_a_mistake_of_ours_is_not_hidden(postgres):
+    store = PostgresGroupStore(postgres.url)
+    fail_with(postgres, "22012")
+
+    async def test():
+        with pytest.raises(DBAPIError, match="in trouble"):
+            await store.ask(Read(1, ("k",)))
+
+    run(test(), store)
+
+
+def test_a_closed_store_takes_nothing_and_another_service_s_request_is_refused(postgres):
+    store, streams = PostgresGroupStore(postgres.url), PostgresStreamStore(postgres.url)
+
+    async def test():
+        for opened in (store, streams):
+            with pytest.raises(TypeError, match="does not take a Append"):
+                await opened.ask(Append(1, "a", 1))
+        await streams.close()
+        await store.close()
+        await store.close()
+        with pytest.raises(LocalProtocolError, match="was closed; open another"):
+            await store.ask(Read(1, ()))
+
+    run(test())
+
+
+# -- cost -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_fetch_looks_only_at_what_it_gives(postgres):
+    store = PostgresStreamStore(postgres.url)
+
+    async def fill():
+        for topic in "abcdefgh":
+            await store.append(topic, [b"x" * 64] * 2_000)
+
+    run(fill(), store)
+    postgres.sql("ANALYZE gapless.messages")
+    read = str(streams_on_postgres.READ).replace(":firsts", "'{1}'").replace(":lasts", "'{100}'").replace(":room", "99")
+    plan = "\n".join(row[0] for row in postgres.sql("EXPLAIN " + read))
+    assert "messages_pkey" in plan
+    assert "Seq Scan" not in plan

@@ -1,0 +1,224 @@
+"""SharedSession: several subscriptions, shared and private, of one real consumer."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import asynccontextmanager
+
+import pytest
+
+from statemachines.drivers.shared_subscriptions.lead import LeaderNode
+from statemachines.drivers.shared_subscriptions.publish import Publisher
+from statemachines.drivers.shared_subscriptions.subscribe import SharedSession, SharedSubscription, parse_leaders
+from statemachines.kernel import ConfigurationError
+from statemachines.shared_subscriptions.configuration import Configuration
+
+FAST = Configuration(
+    find_leader_ms=100,
+    ping_interval_ms=100,
+    ping_timeout_ms=50_000,
+    validity_ms=60_000,
+    max_delay_ms=40,
+    unsubscribe_timeout_ms=2_000,
+    resend_interval_ms=100,
+    renew_streams_ms=100,
+    revoke_timeout_ms=60_000,
+    claim_ttl_ms=60_000,
+    claim_heartbeat_ms=500,
+    commit_interval_ms=100,
+)
+"""Everything soon, and nobody is given up for being slow."""
+
+
+class Place:
+    """A store, and the leader host's address."""
+
+    def __init__(self, path):
+        self.store = path / "messages.db"
+        self.leader = ""
+
+    def session(self, node="consumer-1", **options):
+        options = {"leader": self.leader, "store": self.store, "configuration": FAST, "node": node, **options}
+        return SharedSession(**options)
+
+    async def publish(self, topic, *payloads):
+        async with Publisher(self.store) as publisher:
+            await publisher.publish(topic, payloads)
+
+    @asynccontextmanager
+    async def leading(self, **options):
+        where = {"listen": ("127.0.0.1", 0), "store": self.store, "configuration": FAST, **options}
+        async with LeaderNode(**where) as node:
+            self.leader = "{}:{}".format(*node.address)
+            yield node
+
+
+async def read(session, count, ack=True):
+    """The next `count` messages."""
+    got = []
+    async with asyncio.timeout(60):
+        async for message in session:
+            got.append(message)
+            if ack:
+                await message.ack()
+            if len(got) == count:
+                break
+    return got
+
+
+def words(messages):
+    return sorted((message.subscription, message.topic, message.payload) for message in messages)
+
+
+def test_one_session_reads_for_several_subscriptions(tmp_path):
+    async def test():
+        place = Place(tmp_path)
+        await place.publish("jobs/a", b"1")
+        await place.publish("news/b", b"2")
+        async with place.leading(), place.session() as session:
+            await session.subscribe("$shared/g/jobs/#", start="beginning")
+            await session.subscribe("$queue/news/#", start="beginning")
+            await session.subscribe("news/#", start="beginning")
+            got = await read(session, 3)
+        assert words(got) == [
+            ("$queue/news/#", "news/b", b"2"),
+            ("$shared/g/jobs/#", "jobs/a", b"1"),
+            ("news/#", "news/b", b"2"),
+        ]
+
+    asyncio.run(test())
+
+
+def test_unsubscribing_leaves_the_others_and_the_last_ends_the_iteration(tmp_path):
+    async def test():
+        place = Place(tmp_path)
+        await place.publish("a", b"1")
+        await place.publish("b", b"2")
+        async with place.leading(), place.session() as session, asyncio.timeout(60):
+            await session.subscribe("$shared/g/a", start="beginning")
+            await session.subscribe("$shared/g/b", start="beginning")
+            await read(session, 2)
+            await session.unsubscribe("$shared/g/a")
+            await place.publish("b", b"3")
+            assert [message.payload for message in await read(session, 1)] == [b"3"]
+            await session.unsubscribe("$shared/g/b")
+            assert [message async for message in session] == []
+
+    asyncio.run(test())
+
+
+def test_who_subscribes_again_at_once_gets_what_is_new_and_finishes_what_is_in_hand(tmp_path):
+    async def test():
+        place = Place(tmp_path)
+        await place.publish("a", b"1", b"2")
+        async with place.leading(), place.session() as session:
+            await session.subscribe("$shared/g/#", start="beginning")
+            (first, second) = await read(session, 2, ack=False)
+            await session.unsubscribe("$shared/g/#")
+            await session.subscribe("$shared/g/#")
+            await first.ack()
+            await second.ack()
+            await place.publish("a", b"3")
+            (third,) = await read(session, 1)
+        assert third.payload == b"3", "nothing twice"
+        assert third.owner != first.owner
+
+    asyncio.run(test())
+
+
+def test_a_topic_filter_is_read_alone_and_its_progress_is_the_application_s(tmp_path):
+    async def test():
+        place = Place(tmp_path)
+        await place.publish("old", b"1")
+        async with place.leading():
+            async with place.session() as session:
+                await session.subscribe("#")
+                async with asyncio.timeout(60):
+                    while not session.progress("#"):
+                        await asyncio.sleep(0.01)
+                await place.publish("old", b"2", b"3")
+                await place.publish("new", b"4")
+                got = await read(session, 2)
+                kept = session.progress("#")
+            got += await again(place, kept)
+        assert sorted(message.payload for message in got) == [b"2", b"3", b"4"]
+
+    async def again(place, kept):
+        async with place.session() as session:
+            await session.subscribe("#", start="beginning", progress=kept)
+            got = await read(session, 1)
+            assert session.progress("#")[got[0].stream] == got[0].offset + 1
+            return got
+
+    asyncio.run(test())
+
+
+def test_fire_and_forget_is_acknowledged_when_it_is_handed_over(tmp_path):
+    async def test():
+        place = Place(tmp_path)
+        await place.publish("a", b"1", b"2")
+        options = {"store": place.store, "configuration": FAST, "node": "consumer-1"}
+        async with place.leading():
+            subscription = SharedSubscription(
+                "$shared/g/#", leader=place.leader, acknowledge="delivery", start="beginning", **options
+            )
+            async with subscription as messages:
+                await read(messages, 2, ack=False)
+            await place.publish("a", b"3")
+            async with SharedSubscription("$shared/g/#", leader=place.leader, **options) as messages:
+                assert [message.payload for message in await read(messages, 1)] == [b"3"]
+
+    asyncio.run(test())
+
+
+def test_of_several_leader_hosts_one_that_lives_is_found(tmp_path):
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        silent = f"127.0.0.1:{nobody.getsockname()[1]}"
+
+        async def test():
+            place = Place(tmp_path)
+            await place.publish("a", b"1")
+            async with place.leading(), place.session(leader=[silent, place.leader]) as session:
+                await session.subscribe("$shared/g/#", start="beginning")
+                (message,) = await read(session, 1)
+            assert message.payload == b"1"
+
+        asyncio.run(test())
+
+
+def test_addresses_of_leader_hosts_are_named_so_that_no_node_can_have_the_name():
+    hosts = {"leader": ("a", 1), "leader:2": ("b", 2)}
+    assert parse_leaders("a:1, b:2") == parse_leaders(["a:1", "b:2"]) == hosts
+    assert parse_leaders(["a:1", "a:1"]) == {"leader": ("a", 1)}
+    for wrong in ([], "a:1,", [f"a:{port}" for port in range(1, 20)]):
+        with pytest.raises(ConfigurationError, match="HOST:PORT"):
+            parse_leaders(wrong)
+
+
+def test_what_is_wrong_with_a_subscription_is_named(tmp_path):
+    async def test():
+        place = Place(tmp_path)
+        place.leader = "127.0.0.1:1"
+        async with place.session() as session:
+            await session.subscribe("$shared/g/#")
+            for subscription, options, rule in (
+                ("$shared/g/#", {}, "subscribed already"),
+                ("$shared/g/x#", {}, "whole last level"),
+                ("x#", {}, "whole last level"),
+                ("$shared/h/#", {"progress": {}}, "is the group's"),
+                ("a", {"start": "yesterday"}, "must be now or beginning"),
+                ("a", {"acknowledge": "never"}, '"application" or "delivery"'),
+                ("a", {"progress": {"s": -1}}, "none below 0"),
+            ):
+                with pytest.raises(ConfigurationError, match=rule):
+                    await session.subscribe(subscription, **options)
+            for asked in (session.unsubscribe("#"), call(session.progress, "#")):
+                with pytest.raises(ConfigurationError, match="is not subscribed"):
+                    await asked
+
+    async def call(function, *args):
+        return function(*args)
+
+    asyncio.run(test())

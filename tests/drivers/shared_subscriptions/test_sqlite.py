@@ -1,0 +1,373 @@
+"""What the SQLite stores add to their meaning: limits, failures, worker threads, the cost of a look-up."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import sqlite3
+from contextlib import closing, contextmanager
+
+import pytest
+
+from statemachines.drivers.shared_subscriptions.publish import Publisher
+from statemachines.drivers.shared_subscriptions.sqlite import (
+    SqliteGroupStore,
+    SqliteStreamStore,
+    StoreDamaged,
+    StoreUnavailable,
+)
+from statemachines.drivers.shared_subscriptions.sqlite import stream_store as streams_on_sqlite
+from statemachines.kernel import ConfigurationError, LocalProtocolError
+from statemachines.shared_subscriptions.group_store import (
+    Commit,
+    Committed,
+    Read,
+    ReadDone,
+    Refused,
+    Stored,
+    StoreFailed,
+)
+from statemachines.shared_subscriptions.stream_store import (
+    Append,
+    Fetch,
+    FetchFailed,
+    ListStreams,
+    Slice,
+    StreamsListed,
+    matches,
+    stream_id,
+)
+
+STREAM = stream_id("a", 4, 0)
+
+
+def run(test, *stores):
+    async def whole():
+        try:
+            return await test
+        finally:
+            for store in stores:
+                await store.close()
+
+    return asyncio.run(whole())
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "x.db"
+
+
+# -- both stores of a file ------------------------------------------------------------------------------------------
+
+
+def test_both_stores_of_a_file_have_one_time(path):
+    groups, streams = SqliteGroupStore(path, clock=lambda: 7), SqliteStreamStore(path, clock=lambda: 7)
+
+    async def test():
+        await streams.append("a", [b"1", b"2"])
+        (committed,) = await groups.ask(Commit(1, (), (("k", 1),)))
+        await streams.append("a", [b"3"])
+        return committed.time_ns, [
+            (await streams.ask(ListStreams(1, "#", start_ns, "", 9)))[0].streams[0].first for start_ns in (7, 8, 9, 10)
+        ]
+
+    assert run(test(), groups, streams) == (8, [0, 2, 2, 3])
+
+
+def test_a_refused_commit_writes_nothing_not_even_the_time(path):
+    store = SqliteGroupStore(path, clock=lambda: 7)
+
+    async def test():
+        assert await store.ask(Commit(1, (("k", None),), (("k", 1), ("other", 1)))) == (Committed(1, 7),)
+        assert await store.ask(Commit(2, (("k", None),), (("k", 2), ("other", 2)))) == (Refused(2, "k"),)
+        stored = Stored(1, 7)
+        assert await store.ask(Read(3, ("k", "other"))) == (ReadDone(3, (stored, stored), 7),)
+
+    run(test(), store)
+
+
+def test_a_read_sees_one_state_of_all_its_keys(path):
+    keys = tuple(f"k{number}" for number in range(20))
+    writer, reader = SqliteGroupStore(path), SqliteGroupStore(path)
+
+    async def write():
+        for number in range(300):
+            await writer.ask(Commit(number, (), tuple((key, number) for key in keys)))
+
+    async def test():
+        await write()
+        writing = asyncio.create_task(write())
+        while not writing.done():
+            (read,) = await reader.ask(Read(1, keys))
+            assert len(set(read.records)) == 1
+        await writing
+
+    run(test(), writer, reader)
+
+
+# -- limits ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("topic", "payload", "says"),
+    [
+        ("a/+", b"", "topic = 'a/.': must have no"),
+        ("a/#", b"", "topic = 'a/#': must have no"),
+        ("a\0", b"", "must have no .* NUL"),
+        ("", b"", "topic = '': must .* not be empty"),
+        ("\ud800", b"", "topic = .*UTF-8 can express"),
+        ("é" * 32_768, b"", "topic = .*has 65536 bytes; at most 65535 are allowed"),
+        ("a", b"x" * (2**20 + 1), "payload = '1048577 bytes': must have at most 1048576"),
+        ("a", "text", "payload = 'text': must be bytes, not str"),
+    ],
+)
+def test_what_cannot_be_appended_is_named_and_nothing_is_written(path, topic, payload, says):
+    store = SqliteStreamStore(path)
+
+    async def test():
+        with pytest.raises(ConfigurationError, match=says):
+            await store.append(topic, [b"good", payload])
+        assert await store.ask(ListStreams(1, "#", 0, "", 9)) == (StreamsListed(1, (), False),)
+
+    run(test(), store)
+
+
+def test_the_largest_message_and_topic(path):
+    store = SqliteStreamStore(path)
+    topic, payload = "a" * 65_535, b"x" * 2**20
+
+    async def test():
+        appended = await store.append(topic, [payload])
+        _, payloads = await store.fetch(Fetch(1, (Slice(appended.stream, 1, 0, 9),)))
+        assert payloads == [[payload]]
+
+    run(test(), store)
+
+
+def test_the_end_of_a_stream(path):
+    store = SqliteStreamStore(path)
+
+    async def test():
+        with pytest.raises(ConfigurationError, match="is not in the store; give an id"):
+            await store.end(STREAM)
+        await store.append("a", [b"1"])
+        await store.end(STREAM)
+        await store.end(STREAM)
+        (fetched,) = await store.ask(Fetch(1, (Slice(STREAM, 1, 0, 9),)))
+        assert fetched.batches[0].ended
+        with pytest.raises(ConfigurationError, match="topic = 'a': has ended"):
+            await store.append("a", [b"2"])
+
+    run(test(), store)
+
+
+def test_a_fetch_answers_with_what_fits_and_the_rest_comes_later(path, monkeypatch):
+    monkeypatch.setattr(streams_on_sqlite, "ANSWER_MAX", 25)
+    store = SqliteStreamStore(path)
+    other = stream_id("b", 4, 0)
+
+    async def fetch(first, first_of_other):
+        request = Fetch(1, (Slice(STREAM, 1, first, 9), Slice(other, 1, first_of_other, 9)))
+        fetched, payloads = await store.fetch(request)
+        return [(batch.first, batch.last, batch.ended) for batch in fetched.batches], [len(each) for each in payloads]
+
+    async def test():
+        for topic in "ab":
+            await store.append(topic, [b"x" * 10] * 4)
+        await store.end(STREAM)
+        assert await fetch(0, 0) == ([(0, 2, False), (0, -1, False)], [3, 0])
+        assert await fetch(3, 0) == ([(3, 3, True), (0, 1, False)], [1, 2])
+        assert await fetch(4, 2) == ([(4, 3, True), (2, 3, False)], [0, 2])
+
+    run(test(), store)
+
+
+# -- failures -------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def locked(path):
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield other
+
+
+def test_a_busy_database_is_the_protocol_s_store_error(path, caplog):
+    groups, streams = SqliteGroupStore(path, busy_s=0.05), SqliteStreamStore(path, busy_s=0.05)
+
+    async def test():
+        with locked(path) as other:
+            assert await groups.ask(Commit(5, (), (("k", 1),))) == (StoreFailed(5),)
+            with pytest.raises(StoreUnavailable, match="database is locked; nothing was written, try again"):
+                await streams.append("a", [b"1"])
+            with pytest.raises(StoreUnavailable):
+                await streams.end(STREAM)
+            assert isinstance((await groups.ask(Read(6, ("k",))))[0], ReadDone), "reads do not wait for writes"
+            assert isinstance((await streams.ask(ListStreams(7, "#", 0, "", 9)))[0], StreamsListed)
+            other.execute("ROLLBACK")
+            assert isinstance((await groups.ask(Commit(8, (), (("k", 1),))))[0], Committed)
+
+    run(test(), groups, streams)
+    assert "x.db: database is locked" in caplog.text
+
+
+def test_a_publisher_repeats_what_was_not_carried_out_for_as_long_as_it_is_told(path):
+    async def test():
+        async with Publisher(path) as hasty, Publisher(path, patience_s=60) as patient:
+            for publisher in (hasty, patient):
+                await publisher._store.close()
+                publisher._store = SqliteStreamStore(path, busy_s=0.01)
+            with locked(path) as other:
+                with pytest.raises(StoreUnavailable):
+                    await hasty.publish("a", [b"1"])
+                publishing = asyncio.create_task(patient.publish("a", [b"2"]))
+                await asyncio.sleep(0.1)
+                assert not publishing.done()
+                other.execute("ROLLBACK")
+                assert (await publishing).first == 0
+
+    run(test())
+
+
+def test_the_loop_goes_on_while_a_store_waits(path):
+    groups, streams = SqliteGroupStore(path, busy_s=60), SqliteStreamStore(path, busy_s=60)
+
+    async def test():
+        with locked(path) as other:
+            waiting = [
+                asyncio.create_task(groups.ask(Commit(1, (), (("k", 1),)))),
+                asyncio.create_task(streams.append("a", [b"1"])),
+            ]
+            await asyncio.sleep(0.05)
+            assert not any(task.done() for task in waiting)
+            other.execute("ROLLBACK")
+            (committed,), appended = await asyncio.gather(*waiting)
+        assert isinstance(committed, Committed)
+        assert appended.last == 0
+
+    run(test(), groups, streams)
+
+
+def test_a_read_that_fails_is_the_protocol_s_store_error(path):
+    groups, streams = SqliteGroupStore(path), SqliteStreamStore(path)
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("ALTER TABLE streams RENAME TO elsewhere")
+        other.execute("ALTER TABLE records RENAME TO elsewhere_too")
+
+    async def test():
+        assert await groups.ask(Read(2, ("k",))) == (StoreFailed(2),)
+        assert await streams.ask(ListStreams(3, "#", 0, "", 9)) == (FetchFailed(3),)
+        assert await streams.fetch(Fetch(4, (Slice("s", 1, 0, 1),))) == (FetchFailed(4), [])
+        assert await streams.ask(Fetch(5, (Slice("s", 1, 0, 1),))) == (FetchFailed(5),)
+
+    run(test(), groups, streams)
+
+
+@contextmanager
+def largest_file(size):
+    """As if the disk were full: no file of this process may grow beyond `size`."""
+    _, hard = limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+async def fill(store, batch):
+    count = 0
+    while True:
+        try:
+            count = (await store.append("a", batch)).last + 1
+        except StoreUnavailable as error:
+            return count, str(error)
+
+
+def test_a_full_disk_refuses_appends_whole_and_the_store_recovers(path):
+    store = SqliteStreamStore(path)
+    batch = [b"x" * 1000] * 100
+
+    async def test():
+        with largest_file(2**20):
+            count, why = await fill(store, batch)
+        assert count > 0
+        assert "nothing was written" in why
+        assert (await store.append("a", [b"after"])).first == count
+        fetched, (payloads,) = await store.fetch(Fetch(1, (Slice(STREAM, 1, 0, 10**6),)))
+        assert fetched.batches[0].last == count
+        assert payloads == [b"x" * 1000] * count + [b"after"]
+
+    run(test(), store)
+
+
+def damage(path, keep):
+    with path.open("r+b") as file:
+        file.seek(keep)
+        file.write(b"\xff" * (path.stat().st_size - keep))
+
+
+def test_a_damaged_file_is_no_passing_failure(path):
+    filled = SqliteStreamStore(path)
+    run(filled.append("a", [b"x" * 1000] * 500), filled)
+    store = SqliteStreamStore(path)
+    damage(path, 10 * 4096)
+
+    async def test():
+        with pytest.raises(StoreDamaged, match="malformed; restore the file from a copy"):
+            await store.fetch(Fetch(1, (Slice(STREAM, 1, 0, 1000),)))
+
+    run(test(), store)
+    damage(path, 4096)
+    with pytest.raises(StoreDamaged, match="restore the file from a copy"):
+        SqliteStreamStore(path)
+
+
+def test_a_closed_store_takes_nothing(path):
+    store = SqliteGroupStore(path)
+
+    async def test():
+        await store.close()
+        await store.close()
+        with pytest.raises(LocalProtocolError, match="was closed; open another"):
+            await store.ask(Read(1, ()))
+
+    run(test())
+
+
+@pytest.mark.parametrize("store", [SqliteGroupStore, SqliteStreamStore])
+def test_a_request_of_another_service_is_refused(path, store):
+    opened = store(path)
+
+    async def test():
+        with pytest.raises(TypeError, match="does not take a Append"):
+            await opened.ask(Append(1, "a", 1))
+
+    run(test(), opened)
+
+
+# -- cost -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("statement", "values", "searches"),
+    [
+        (streams_on_sqlite.LIST, (0, "", "", "", "#", 1), ["streams", "appends"]),
+        (streams_on_sqlite.READ, (0, 1), ["messages"]),
+    ],
+)
+def test_no_statement_walks_through_a_table(path, statement, values, searches):
+    asyncio.run(SqliteStreamStore(path).close())
+    with closing(sqlite3.connect(path)) as connection:
+        connection.create_function("matches", 2, matches)
+        plan = [row[3] for row in connection.execute("EXPLAIN QUERY PLAN " + statement, values)]
+    found = [step.split()[1] for step in plan if step.startswith("SEARCH ")]
+    assert found == searches
+    assert not [step for step in plan if step.startswith(("SCAN ", "USE TEMP B-TREE"))]
+
+
+@pytest.mark.parametrize(
+    ("topic_filter", "prefix"),
+    [("#", ""), ("+/a", ""), ("a/b", "a/b"), ("a/b/#", "a/b"), ("a/+/b/#", "a/"), ("/#", ""), ("//#", "/")],
+)
+def test_where_the_look_up_of_a_filter_begins(topic_filter, prefix):
+    assert streams_on_sqlite.literal_prefix(topic_filter) == prefix

@@ -1,0 +1,221 @@
+"""The properties of one source under any loss, repetition, order, cut and timing (spec/missed_samples/clauses.md).
+
+A world of pure parts: what was published, a cache that holds some of it, and queries that are answered in full, in
+part, with nothing, or never.  Hypothesis chooses every move, so a failing run shrinks to the shortest one.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from statemachines.kernel import Node, Send, Tell
+from statemachines.missed_samples.message import (
+    Deliver,
+    Heartbeat,
+    Missed,
+    QueryEnded,
+    Sample,
+)
+from statemachines.missed_samples.source import (
+    MS,
+    SOURCE,
+    HistoryEnded,
+    Recovery,
+    SourceRecord,
+    SourceStatus,
+)
+
+LAST = 40
+
+
+class World:
+    """One source over a cache; `when` is the time at which each number was first known to exist."""
+
+    def __init__(self, recovery: Recovery, cached: set[int], *, history: bool = False) -> None:
+        self.recovery = recovery
+        self.cached = cached
+        self.now = 0
+        self.told = []
+        self.open = None
+        self.queries = 0
+        self.known = {}
+        self.settled = {}
+        self.before = SourceRecord("p", "caches", recovery, history=history)
+        self.node = Node(SOURCE, self.before, name="s/p", now_ns=0, check=True, observe=self.compare)
+
+    def compare(self, node, event, status, step, now_ns):
+        assert step == SOURCE.reference_step(self.before, event, now_ns)
+        self.before = step.record
+
+    def feed(self, event):
+        if isinstance(event, Sample | Heartbeat):
+            for number in range(event.last + 1):
+                self.known.setdefault(number, self.now)
+        self.perform(self.node.feed(event, self.now))
+
+    def perform(self, effects):
+        for effect in effects:
+            if isinstance(effect, Tell):
+                self.told.append(effect.event)
+                for number in range(effect.event.first, effect.event.last + 1):
+                    assert number not in self.settled, "told twice"
+                    self.settled[number] = (type(effect.event), self.now)
+            elif isinstance(effect, Send):
+                self.open = effect.message
+                self.queries += 1
+
+    def answer(self, brought, step):
+        """End the open query after it brought the cached numbers among `brought`, `step` at a time."""
+        query, self.open = self.open, None
+        if query is None:
+            return
+        numbers = sorted(number for number in self.cached & brought if number >= query.first)
+        for first, last in runs(numbers, step):
+            self.feed(Sample("p", first, last))
+        self.feed(QueryEnded(query.n, bool(numbers)))
+
+    def advance(self):
+        """To the next timer of the recovery; the source is not forgotten meanwhile."""
+        if self.node.record.status in (SourceStatus.RECOVERING, SourceStatus.RESTING):
+            self.now = max(self.now, self.node.deadline())
+            self.perform(self.node.fire(self.now))
+
+    def finish(self):
+        """The network heals: the publisher says how far it got, and every query is answered in full."""
+        self.feed(Heartbeat("p", LAST))
+        while self.node.record.status is not SourceStatus.LIVE:
+            if self.open is None:
+                self.advance()
+            else:
+                self.answer(set(range(LAST + 1)), 5)
+
+    def numbers(self, kind):
+        return [n for one in self.told if isinstance(one, kind) for n in range(one.first, one.last + 1)]
+
+
+def runs(numbers, longest):
+    """Sorted numbers as contiguous ranges of at most `longest`."""
+    parts = []
+    for number in numbers:
+        if parts and parts[-1][1] + 1 == number and number - parts[-1][0] < longest:
+            parts[-1] = (parts[-1][0], number)
+        else:
+            parts.append((number, number))
+    return parts
+
+
+RANGES = st.tuples(st.integers(0, LAST), st.integers(0, 12)).map(lambda one: (one[0], min(LAST, one[0] + one[1])))
+NUMBERS = st.sets(st.integers(0, LAST))
+MOVES = st.lists(
+    st.one_of(
+        st.tuples(st.just("sample"), RANGES),
+        st.tuples(st.just("beat"), st.integers(0, LAST)),
+        st.tuples(st.just("answer"), NUMBERS),
+        st.tuples(st.just("nothing"), st.none()),
+        st.tuples(st.just("advance"), st.none()),
+    ),
+    max_size=40,
+)
+
+
+def play(world, moves, cut=None):
+    for kind, value in moves:
+        if kind == "sample":
+            for part in runs(range(value[0], value[1] + 1), cut or LAST + 1):
+                world.feed(Sample("p", *part))
+        elif kind == "beat":
+            world.feed(Heartbeat("p", value))
+        elif kind == "advance":
+            world.advance()
+        else:
+            world.answer(value or set(), cut or LAST)
+    return world
+
+
+@settings(deadline=None, max_examples=150)
+@given(MOVES, NUMBERS, st.booleans(), st.integers(0, 2))
+def test_MS_20_MS_22_REPORT_ORDER_ONCE_everything_is_delivered_or_reported_once_in_order(
+    moves, gone, reliable, retries
+):
+    recovery = Recovery(past=True, reliable=reliable, retries=retries)
+    world = play(World(recovery, set(range(LAST + 1)) - gone), moves)
+    world.finish()
+    assert [n for one in world.told for n in range(one.first, one.last + 1)] == list(range(LAST + 1))
+
+
+@settings(deadline=None, max_examples=100)
+@given(MOVES, MOVES, NUMBERS, st.integers(0, 60))
+def test_MS_15_REPORT_after_the_first_query_too(before, after, gone, limit):
+    recovery = Recovery(history_limit=limit)
+    world = play(World(recovery, set(range(LAST + 1)) - gone, history=True), before)
+    came = {n for kind, value in before if kind == "sample" for n in range(value[0], value[1] + 1)}
+    closed = world.node.record.status is not SourceStatus.HISTORY
+    world.feed(HistoryEnded())
+    play(world, after).finish()
+    told = [n for one in world.told for n in range(one.first, one.last + 1)]
+    assert told == list(range(told[0], LAST + 1)) if told else True
+    first_contact = [value + 1 for kind, value in before if kind == "beat"][:1]
+    assert closed or not came or min(came, default=LAST) >= told[0] >= min([*came, *first_contact])
+
+
+@settings(deadline=None, max_examples=100)
+@given(MOVES)
+def test_NOGAP_what_every_cache_has_is_delivered_while_attempts_last(moves):
+    moves = [(kind, set(range(LAST + 1)) if kind == "answer" else value) for kind, value in moves]
+    world = play(World(Recovery(past=True, retries=len(moves) + 1), set(range(LAST + 1))), moves)
+    world.finish()
+    assert world.numbers(Deliver) == list(range(LAST + 1))
+    assert world.numbers(Missed) == []
+
+
+@settings(deadline=None, max_examples=100)
+@given(MOVES, NUMBERS, st.integers(0, 2))
+def test_LIVE_every_hole_is_settled_within_its_time(moves, gone, retries):
+    recovery = Recovery(past=True, retries=retries)
+    world = play(World(recovery, set(range(LAST + 1)) - gone), moves)
+    world.feed(Heartbeat("p", LAST))
+    while world.node.record.status is not SourceStatus.LIVE:
+        world.advance()  # no query is ever answered any more
+    bound = (retries + 2) * (recovery.timeout_ms + recovery.backoff_max_ms) * MS
+    for number, (_, settled) in world.settled.items():
+        assert settled - world.known[number] <= bound
+
+
+@settings(deadline=None, max_examples=100)
+@given(MOVES, NUMBERS, st.booleans())
+def test_a_range_at_once_or_number_by_number_comes_to_the_same(moves, gone, reliable):
+    # Answers come between the parts of one sample only where the moves put them, so both worlds see the same questions
+    # answered alike; what is still open at the end is answered in full.
+    cached = set(range(LAST + 1)) - gone
+    moves = [move for move in moves if move[0] in ("sample", "beat")]
+    whole, single = (play(World(Recovery(past=True, reliable=reliable), cached), moves, cut) for cut in (None, 1))
+    whole.finish()
+    single.finish()
+    for kind in (Deliver, Missed):
+        assert whole.numbers(kind) == single.numbers(kind)
+    assert whole.node.record.expected == single.node.record.expected == LAST + 1
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.integers(0, LAST), max_size=20), st.booleans())
+def test_QUIET_without_loss_nothing_is_asked(cuts, past):
+    world = World(Recovery(past=past), set())
+    edges = sorted({0, LAST + 1, *cuts})
+    for first, end in pairwise(edges):
+        world.feed(Sample("p", first, end - 1))
+        world.feed(Heartbeat("p", end - 1))
+        world.feed(Sample("p", 0, end - 1))
+    assert world.queries == 0
+    assert list(world.node.armed()) == [("retention", "p")]
+    assert world.numbers(Deliver) == list(range(LAST + 1))
+
+
+@settings(deadline=None, max_examples=100)
+@given(MOVES, st.integers(0, 8))
+def test_MS_21_BOUND_no_more_is_held_than_allowed_and_what_is_given_up_is_reported(moves, pending):
+    world = play(World(Recovery(past=True, pending=pending), set()), moves)  # the invariant MS-21 is checked each step
+    world.finish()
+    assert [n for one in world.told for n in range(one.first, one.last + 1)] == list(range(LAST + 1))

@@ -1,0 +1,39 @@
+"""Configuration relations: each broken one names both values and the rule."""
+
+from __future__ import annotations
+
+import pytest
+
+from statemachines.kernel import ConfigurationError
+from statemachines.shared_subscriptions.configuration import Configuration
+
+
+def test_the_defaults_hold():
+    assert Configuration().check() == Configuration()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"max_delay_ms": 500}, r"4 \* max_delay = 2000: must be less than ping_timeout = 2000"),
+        ({"validity_ms": 3000}, r"clock_drift\) \+ 2 \* max_delay = 3830.0: must be less than validity"),
+        ({"claim_heartbeat_ms": 7500}, r"2 \* claim_heartbeat = 15000: must be less than claim_ttl = 15000"),
+        ({"commit_interval_ms": 5001}, r"commit_interval - 1 = 5000: must be less than claim_heartbeat = 5000"),
+        ({"unsubscribe_timeout_ms": 10000}, r"unsubscribe_timeout = 10000: must be less than revoke_timeout = 10000"),
+        (
+            {"idle_stop_ms": 1000},
+            r"find_leader \* \(1 \+ clock_drift\) \+ 2 \* max_delay = 1810.0: must be less than idle_stop",
+        ),
+        ({"ping_interval_ms": 0}, "ping_interval_ms = 0: a time in milliseconds must lie between"),
+        ({"clock_drift": 0.5}, r"clock_drift = 0.5: must lie in \[0, 0.5\)"),
+    ],
+)
+def test_SS_210_a_broken_relation_is_named(change, message):
+    with pytest.raises(ConfigurationError, match=message):
+        Configuration(**change).check()
+
+
+def test_SS_211_margins_are_rounded_to_the_safe_side():
+    assert Configuration(clock_drift=0.0).lease_by_other_clock_ns() == 3_000_000_000
+    assert Configuration().lease_by_other_clock_ns() == 3_060_606_061
+    assert Configuration().claim_by_own_clock_ns() == 14_702_970_297

@@ -1,0 +1,145 @@
+"""Generations at the Leader (clauses SS-154 to SS-156): turns, ends, and what was dropped."""
+
+from __future__ import annotations
+
+from test_leader import Bench, only
+
+from statemachines.shared_subscriptions.leader_record import LeaderStatus
+from statemachines.shared_subscriptions.message import END_OF_STREAM, Grant, Revoked, RevokeFinished
+from statemachines.shared_subscriptions.stream_store import Append, Drop, ListStreams, Rotate
+
+
+def store(bench, *requests):
+    for request in requests:
+        bench.streams, _ = bench.streams_service.apply(bench.streams, request, bench.now)
+
+
+def rotated(*topics):
+    """A leader with one member that holds t0 of generation 0; then the store rotates, and `topics` are published."""
+    bench = Bench(topics=0)
+    store(bench, Append(0, "t0", 10))
+    bench.start()
+    (grant,) = only(Grant, bench.join("c1"))
+    store(bench, Rotate(0), *(Append(0, topic, 10) for topic in topics))
+    return bench, grant
+
+
+def end(bench, grant):
+    bench.progress(grant, END_OF_STREAM)
+    return bench.feed(RevokeFinished(grant.borrower, 1, 1, grant.stream, grant.grant))
+
+
+def renew(bench, times=1):
+    """Let the leader list the streams so many times."""
+    sent = []
+    for _ in range(times):
+        bench.ping("c1", n=bench.now + 1)
+        sent += bench.at(bench.now + 1_000)
+    return sent
+
+
+def streams(sent):
+    return [grant.stream for grant in only(Grant, sent)]
+
+
+def test_SS_154_the_next_generation_waits_until_the_one_before_is_complete():
+    bench, grant = rotated("t0")
+    assert streams(renew(bench, 3)) == []
+    end(bench, grant)
+    assert streams(renew(bench)) == [grant.stream.replace(".0/", ".1/")]
+
+
+def test_SS_154_each_shard_goes_at_its_own_pace():
+    bench, grant = rotated("t0", "t1")
+    shard = grant.stream[0]
+    granted = streams(renew(bench))
+    assert len(granted) == 1
+    assert granted[0].endswith(".1/t1")
+    assert granted[0][0] != shard, "t1 is of another shard, which has nothing of generation 0"
+
+
+def test_SS_154_a_listing_that_began_before_the_rotation_opens_nothing(monkeypatch):
+    monkeypatch.setattr("statemachines.shared_subscriptions.listing.PAGE", 1)
+    bench = Bench(topics=0)
+    store(bench, Append(0, "t0", 1), Append(0, "t1", 1))
+    bench.start()
+    for grant in only(Grant, bench.join("c1")):
+        end(bench, grant)
+    bench.down = "deaf"
+    bench.at(1_000)
+    (first_page,) = [request for request in bench.lost if isinstance(request, ListStreams)]
+    bench.down = ""
+    answer = bench.streams_service.apply(bench.streams, first_page, 0)[1][0]
+    store(bench, Rotate(0), Append(0, "t0", 1), Append(0, "t1", 1))
+    assert streams(bench.perform(bench.node.feed(answer, bench.now))) == []
+    assert len(streams(renew(bench))) == 2
+
+
+def test_SS_154_streams_of_later_generations_do_not_count():
+    bench, _ = rotated("t0")
+    renew(bench)
+    assert bench.record.live == 1
+    assert len(bench.record.streams) == 2
+
+
+def test_SS_155_a_stream_that_was_dropped_is_taken_back():
+    bench, grant = rotated("t0")
+    store(bench, Drop(0, 1))
+    sent = renew(bench)
+    assert [(one.stream, one.grant) for one in only(Revoked, sent)] == [(grant.stream, grant.grant)]
+    assert bench.clauses.count("SS-155") == 0, "it is no row of its own: the listing decides"
+    assert grant.stream not in bench.record.streams
+    assert streams(sent) == [grant.stream.replace(".0/", ".1/")], "what was dropped counts as complete"
+    bench.feed(RevokeFinished(grant.borrower, 1, 1, grant.stream, grant.grant))
+    assert grant.stream not in bench.owners()
+    assert grant.stream not in [stream for _, stream in bench.record.free.items.items()]
+
+
+def test_SS_155_a_listing_that_is_not_whole_takes_nothing_back():
+    bench, grant = rotated()
+    bench.streams = bench.streams_service.initial()
+    assert renew(bench) == []
+    assert bench.owners() == {grant.stream: "c1~1/1"}
+
+
+def test_SS_155_what_a_borrower_says_of_a_dropped_stream_does_not_count():
+    bench, grant = rotated()
+    store(bench, Drop(0, 1))
+    renew(bench)
+    bench.progress(grant, 7, finished=True)
+    bench.at(bench.now + 2_000)
+    assert bench.stored(f"progress:{grant.stream}") is None
+
+
+def test_SS_155_the_progress_of_dropped_streams_is_removed():
+    bench, grant = rotated("t0")
+    end(bench, grant)
+    renew(bench, 2)
+    assert bench.stored(f"progress:{grant.stream}") == END_OF_STREAM
+    store(bench, Drop(0, 1))
+    renew(bench, 3)
+    assert bench.stored(f"progress:{grant.stream}") is None
+
+
+def test_SS_155_also_of_streams_that_only_an_earlier_leader_knew():
+    bench, grant = rotated("t0")
+    end(bench, grant)
+    renew(bench, 2)
+    store(bench, Drop(0, 1))
+    later = Bench(topics=0, groups=bench.groups, node="leader-2")
+    later.streams = bench.streams
+    later.start()
+    later.at(40_000)
+    assert later.status in (LeaderStatus.LEADING, LeaderStatus.RESIGNED)
+    assert later.stored(f"progress:{grant.stream}") is None
+
+
+def test_SS_156_what_ended_is_never_granted_again_by_a_later_leader():
+    bench, grant = rotated("t0")
+    end(bench, grant)
+    renew(bench, 2)
+    later = Bench(topics=0, groups=bench.groups, node="leader-2")
+    later.streams = bench.streams
+    later.start()
+    later.at(21_000)
+    assert streams(later.join("c2")) == [grant.stream.replace(".0/", ".1/")]

@@ -1,0 +1,175 @@
+"""Subscription and Registry: what the hosts themselves decide, between the machines."""
+
+from __future__ import annotations
+
+import pytest
+
+from statemachines.kernel import Ask, ConfigurationError, RemoteProtocolError, Send, Tell
+from statemachines.shared_subscriptions import registry as registry_module
+from statemachines.shared_subscriptions.configuration import MS, Configuration
+from statemachines.shared_subscriptions.group_store import GroupStore, StoreFailed
+from statemachines.shared_subscriptions.message import (
+    Disconnect,
+    Grant,
+    Invalidate,
+    LeaderConnectResponse,
+    LeaderWanted,
+    Ping,
+    PingResponse,
+    RevokeFinished,
+    Undeclared,
+    UpdateProgress,
+)
+from statemachines.shared_subscriptions.registry import Registry
+from statemachines.shared_subscriptions.session import Ended
+from statemachines.shared_subscriptions.session_record import FETCHING, Lease
+from statemachines.shared_subscriptions.stream_store import Batch, Fetched
+from statemachines.shared_subscriptions.subscription import Subscription
+
+C = Configuration().check()
+L = "leader-1~1/1"
+
+
+def connected():
+    host = Subscription("c1~1", "g", "#", "leader-1", C, check=True)
+    declare(host)
+    host.receive(L, LeaderConnectResponse("c1~1/1", L, 3, 1), 0)
+    host.receive(L, PingResponse("c1~1/1", 3, 1, 1), MS)
+    host.receive(L, Grant("c1~1/1", 3, 1, "s", 1, 0), 2 * MS)
+    return host
+
+
+def declare(host):
+    """The group store does what the subscription asks of it."""
+    store, out = GroupStore(), host.start(0)
+    state = store.initial()
+    while requests := [(party, effect.request) for party, effect in out if isinstance(effect, Ask)]:
+        ((party, request),) = requests
+        state, (answer,) = store.apply(state, request, 1)
+        out = host.answer(party, answer, 0)
+    return out
+
+
+def sends(out):
+    return [(effect.to, effect.message) for _, effect in out if isinstance(effect, Send)]
+
+
+def test_a_subscription_looks_for_its_leader():
+    host = Subscription("c1~1", "g", "#", "leader-1", C)
+    assert sends(declare(host)) == [("leader-1", LeaderWanted("c1~1/1", "g", "#"))]
+    with pytest.raises(ConfigurationError, match="'#' must be the whole last level"):
+        Subscription("c1~1", "g", "a#", "leader-1", C)
+
+
+def test_grants_and_leases_reach_the_session():
+    host = connected()
+    host.fire(3 * MS)
+    session = host.nodes[host.session].record
+    assert session.status is FETCHING
+    assert set(session.readings) == {"c1~1/1 s"}
+
+
+def test_a_borrower_that_ends_itself_is_followed_by_another_that_knows_the_epoch():
+    host = connected()
+    out = host.receive(L, Invalidate("c1~1/1", 3, 1), 5 * MS)
+    assert host.borrower == "c1~1/2"
+    assert host.recreated == 1
+    assert sends(out) == [("leader-1", LeaderWanted("c1~1/2", "g", "#"))]
+    assert host.nodes["c1~1/2"].record.epoch == 3
+    session = host.nodes[host.session].record
+    assert dict(session.leases) == {"c1~1/2": Lease()}, "the lease went with the borrower"
+    assert not session.readings
+
+
+def test_a_leader_that_talks_to_a_borrower_that_is_gone_is_told():
+    host = connected()
+    host.receive(L, Invalidate("c1~1/1", 3, 1), 5 * MS)
+    out = host.receive(L, Grant("c1~1/1", 3, 1, "s", 9, 0), 6 * MS)
+    assert sends(out) == [(L, Disconnect("c1~1/1", 3, 1))]
+    assert host.receive(L, Undeclared("c1~1/1"), 6 * MS) == []
+
+
+def test_the_end_of_a_subscription_is_told_to_the_application():
+    host = connected()
+    out = host.disconnect(5 * MS)
+    assert host.ended
+    assert (host.session, Tell(Ended("c1~1/1"))) in out
+    assert host.take(10, 6 * MS) == []
+    assert host.disconnect(7 * MS) == []
+
+
+def test_due_timers_of_every_machine_fire_before_anything_else():
+    host = connected()
+    host.fire(3 * MS)
+    fetch = host.nodes[host.session].record.fetch_n
+    host.answer(host.session, Fetched(fetch, (Batch("s", 1, 0, 4, False),)), 4 * MS)
+    assert [effect for _, effect in host.take(1, 5 * MS) if isinstance(effect, Tell)]
+    out = host.take(10, 60_000 * MS)
+    assert not host.nodes[host.session].record.leases[host.borrower].held, "the end of the lease was due first"
+    assert not [effect for _, effect in out if isinstance(effect, Tell)]
+    assert [message for _, message in sends(out) if isinstance(message, Ping)]
+
+
+def asked(out):
+    return [effect.request for _, effect in out if isinstance(effect, Ask)]
+
+
+def test_SS_220_a_registry_starts_one_leader_a_group_and_filter():
+    host = Registry("leader-1~1", C)
+    first = host.receive("leader-1", LeaderWanted("a~1/1", "g", "#"), 0)
+    assert len(asked(first)) == 1
+    assert asked(host.receive("leader-1", LeaderWanted("b~1/1", "g", "#"), 0)) == []
+    host.receive("leader-1", LeaderWanted("c~1/1", "h", "#"), 0)
+    assert sorted(host.nodes) == ["leader-1~1/1", "leader-1~1/2"]
+    host.answer("leader-1~1/1", StoreFailed(asked(first)[0].n), MS)
+    host.halt(2 * MS)
+    assert host.nodes == {}
+    assert host.leaders == {}
+    host.receive("leader-1", LeaderWanted("a~1/1", "g", "#"), 0)
+    assert sorted(host.nodes) == ["leader-1~1/3"], "a leader that resigned is followed by one with another id"
+
+
+def test_SS_221_whoever_talks_to_a_leader_that_is_gone_is_told():
+    host = Registry("leader-1~2", C)
+    out = host.receive("leader-1~1/1", Ping("a~1/1", 4, 2, 7), 0)
+    assert sends(out) == [("a~1/1", Invalidate("a~1/1", 4, 2))]
+    out = host.receive("leader-1~1/1", UpdateProgress("a~1/1", 4, 2, "s", 1, 0, False), 0)
+    assert sends(out) == [("a~1/1", Invalidate("a~1/1", 4, 2))]
+    assert host.receive("leader-1~1/1", RevokeFinished("a~1/1", 4, 2, "s", 1), 0) == []
+
+
+def test_SS_222_who_was_passed_on_to_a_leader_that_is_gone_is_not_passed_on_again():
+    host = Registry("leader-1~2", C)
+    assert host.receive("leader-1~1/1", LeaderWanted("a~1/1", "g", "#"), 0) == []
+    assert host.nodes == {}
+
+
+def test_SS_223_a_malformed_filter_is_the_peer_s_error_and_creates_nothing():
+    host = Registry("leader-1~1", C)
+    with pytest.raises(RemoteProtocolError, match="whole last level"):
+        host.receive("leader-1", LeaderWanted("a~1/1", "g", "x#"), 0)
+    assert host.nodes == {}
+
+
+def test_SS_223_the_number_of_leaders_is_bounded(monkeypatch):
+    monkeypatch.setattr(registry_module, "LEADERS_MAX", 1)
+    host = Registry("leader-1~1", C)
+    host.receive("leader-1", LeaderWanted("a~1/1", "g", "#"), 0)
+    assert host.receive("leader-1", LeaderWanted("a~1/1", "h", "#"), 0) == []
+    assert len(host.nodes) == 1
+
+
+def test_an_unsubscribe_is_not_lost_when_a_due_timer_ends_the_borrower_first():
+    host = connected()
+    host.fire(1_100 * MS)  # a ping, which nobody answers
+    out = host.unsubscribe(3_500 * MS)
+    assert host.recreated == 1
+    assert host.ended
+    assert [message.borrower for _, message in sends(out) if isinstance(message, LeaderWanted)] == ["c1~1/2"]
+
+
+def test_a_disconnect_neither():
+    host = connected()
+    host.fire(1_100 * MS)
+    host.disconnect(3_500 * MS)
+    assert (host.recreated, host.ended) == (1, True)
