@@ -132,7 +132,7 @@ def checks_of(tables: Tables, judges: Judges, trace: TraceSet) -> list[Check]:
     for shown, protocol, check in judges.checks:
         line = by_name.get(shown, {"checked": 0, "wrong": 0, "waived": 0})
         verdict = VIOLATED if line["wrong"] else HELD
-        if len(waived[shown]) == len(trace.runs):
+        if len(waived[shown]) == len(trace.runs_of(protocol)):
             verdict = NOT_PROMISED
         elif unjudged and check.level == "rows" and not line["wrong"]:
             verdict = NOT_JUDGED + ", ".join(unjudged)

@@ -12,8 +12,9 @@ monitors said, coverage, faults.  A check of one's own is a function of a `Segme
     FENCING = Check("fencing", "the store takes no write with an older token", judge_fencing)
     REPORTS = ReportProtocol(checks=(FENCING,))
 
-and `areas={"reports": "lock_service.reports:REPORTS"}` in its registration.  A segment is some whole runs, as columns of
-a trace: numbers are -1 and texts "" where a row says nothing.
+and `areas={"reports": "lock_service.reports:REPORTS"}` in its registration.  A segment is some whole runs, as columns
+of a trace: numbers are -1 and texts "" where a row says nothing.  It may hold runs of other protocols, so a check looks
+at rows of its own machines, or at events that nobody else has.
 """
 
 from __future__ import annotations

@@ -163,14 +163,17 @@ class Results:
 
 def settings_of(trace: TraceSet, judges: Judges) -> pa.Table:
     """A line for each run; the unit of each protocol in a column of its own."""
+    units = {
+        name: {run: report.unit_ns(trace.parameters[run]) for run in trace.runs_of(name)}
+        for name, report in judges.reports.items()
+    }
     lines = [
         {"run": number, "scenario": run.scenario, "held": run.outcome == "held"}
-        | {f"unit_{name}": report.unit_ns(trace.parameters[number]) for name, report in judges.reports.items()}
+        | {f"unit_{name}": unit.get(number) for name, unit in units.items()}
         for number, run in sorted(trace.runs.items())
     ]
     fields = [("run", pa.int64()), ("scenario", pa.string()), ("held", pa.bool_())]
-    units = [(f"unit_{name}", pa.int64()) for name in judges.reports]
-    return pa.Table.from_pylist(lines, pa.schema([*fields, *units]))
+    return pa.Table.from_pylist(lines, pa.schema([*fields, *((f"unit_{name}", pa.int64()) for name in units)]))
 
 
 def make_tables(sql: Sql, judges: Judges) -> Tables:

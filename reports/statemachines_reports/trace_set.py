@@ -46,9 +46,8 @@ class TraceSet:
         for path in self.files:
             open_trace(path).close()
         self.runs = read_runs(directory)
-        self.protocols, self.missing = installed(
-            str(directory), joined(str(directory), map(fingerprints_of, self.runs.values()))
-        )
+        self._protocols = {number: fingerprints_of(run) for number, run in self.runs.items()}
+        self.protocols, self.missing = installed(str(directory), joined(str(directory), self._protocols.values()))
 
     @cached_property
     def parameters(self) -> dict[int, dict[str, Any]]:
@@ -56,11 +55,15 @@ class TraceSet:
         return {number: parameters(run) for number, run in self.runs.items()}
 
     def waived(self, judges: Judges) -> dict[str, frozenset[int]]:
-        """Check, as shown -> the runs that do not promise it."""
+        """Check, as shown -> the runs of its protocol that do not promise it."""
         return {
-            shown: frozenset(number for number, facts in self.parameters.items() if not check.promised(facts))
-            for shown, _, check in judges.checks
+            shown: frozenset(run for run in self.runs_of(protocol) if not check.promised(self.parameters[run]))
+            for shown, protocol, check in judges.checks
         }
+
+    def runs_of(self, protocol: str) -> list[int]:
+        """The runs that hold machines of the protocol ("": all): nobody else knows their parameters."""
+        return sorted(run for run in self.runs if not protocol or protocol in self._protocols[run])
 
     def check_runs(self, found: list[int]) -> None:
         """The runs of the files are those of the table, and each is in one file."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from statemachines_reports.columns import Columns
 from statemachines_reports.protocol import Segment, Verdict
+from statemachines_reports.shared_subscriptions.names import PUBLISHER, SESSION
 
 
 class Stream(msgspec.Struct, frozen=True):
@@ -34,6 +35,7 @@ class Ranges:
 
     def __init__(self, columns: Columns, *events: str) -> None:
         row = columns.rows_of("tell", event=events)
+        row = row[columns.is_one_of("machine", (SESSION, PUBLISHER), row)]
         group = columns["run"][row] * (len(columns.texts["key"]) + 1) + columns["key"][row]
         order = np.argsort(group, kind="stable")
         self.row = row[order]
