@@ -168,11 +168,29 @@ def test_a_number_of_a_decision_is_given_once():
 
 
 def test_every_property_that_code_names_is_on_the_page_and_the_other_way_round():
-    properties = catalogue.properties("shared_subscriptions")
-    known = {*properties, *(name for one in properties.values() for name in one.names)}
     named = named_in_code("shared_subscriptions")
-    assert {one for one in named if not says(one, known)} == set()
-    assert set(properties) - {one.split()[0] for one in named} == set()
+    assert {one for one in named if not says(one, names_of("shared_subscriptions"))} == set()
+    assert set(catalogue.properties("shared_subscriptions")) - {one.split()[0] for one in named} == set()
+
+
+@pytest.mark.parametrize("protocol", [name for name in PROTOCOLS if "sim" in registry.protocol(name).areas])
+def test_what_the_simulator_judges_is_on_the_page(protocol):
+    assert set(registry.area(protocol, "sim").properties) <= names_of(protocol)
+
+
+@pytest.mark.parametrize("protocol", [name for name in PROTOCOLS if "spec" in registry.protocol(name).areas])
+def test_what_the_explorer_judges_is_on_the_page(protocol):
+    part = registry.area(protocol, "spec")
+    for system in map(part.system, part.systems):
+        judged = [one.name for one in system.properties if type(one).__name__ != EVIDENCE]
+        judged += [one.name for one in part.obligations(system)]
+        assert [name for name in judged if not says(name, names_of(protocol))] == [], system.name
+
+
+def names_of(protocol: str) -> set[str]:
+    """The ids of a protocol's properties, and what else tools call them."""
+    properties = catalogue.properties(protocol)
+    return {*properties, *(name for one in properties.values() for name in one.names)}
 
 
 def test_every_check_of_the_reports_is_what_some_property_is_also_called():

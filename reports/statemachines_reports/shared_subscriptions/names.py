@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+PROTOCOL: Final = "shared_subscriptions"
 ASSIGNMENT: Final = "shared_subscriptions/assignment"
 BORROWER: Final = "shared_subscriptions/borrower"
 LEADER: Final = "shared_subscriptions/leader"
