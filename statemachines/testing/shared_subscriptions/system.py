@@ -471,7 +471,7 @@ class System:
         if isinstance(event, Deliver):
             self.tale.say(f"{process.life} gets {told(event)}")
             process.in_hand.append(event)
-            self._judge(lambda: self.monitors.deliver(process, event, self.now))  # type: ignore[arg-type]
+            self._judge(lambda: self.monitors.deliver(process, event, self.now))
         elif isinstance(event, Acknowledged):
             self.monitors.acknowledge(event)
         elif isinstance(event, Ready):
