@@ -14,7 +14,7 @@ demo: setup  ## show what it does (INPUT=file: on that file; STORE=postgres: on 
 	$(BIN)/gapless demo $(if $(INPUT),--input '$(INPUT)') $(if $(STORE),--store '$(STORE)')
 
 test: setup  ## prove it
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: setup  ## ruff, mypy strict, import contracts
 	$(BIN)/ruff check .

@@ -9,7 +9,8 @@ import msgspec
 
 from statemachines import registry
 from statemachines.kernel.pmap import enc_hook
-from statemachines.trace.parquet import Run, TraceWriter
+from statemachines.trace.parquet import TraceWriter
+from statemachines.trace.row import Run
 from statemachines_sim.replayed import Simulated
 from statemachines_sim.runfile import tables
 from statemachines_spec.script.script import Script
