@@ -26,6 +26,7 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from statemachines.demo.shared_subscriptions import account
+from statemachines.drivers.shared_subscriptions import consumer_file
 from statemachines.drivers.shared_subscriptions.roles import LEADER
 from statemachines.drivers.tcp import parse_address
 from statemachines.kernel import GaplessError
@@ -253,7 +254,9 @@ def judge(totals: Totals, real: RealRound) -> None:
     """Nobody ended badly; every message was acknowledged with its own content; every step and delivery was legal."""
     wrong = list(real.nodes.wrong)
     content = account.Account()
-    got = [line for path in real.files.values() for line in account.read_file(path) if line.what == account.GOT]
+    got = [
+        line for path in real.files.values() for line in consumer_file.read_file(path) if line.what == consumer_file.GOT
+    ]
     for line in got:
         account.check_content(content, real.topics, line)
     analysis = analyze(OUT / "trace", OUT / "report", spark=False)

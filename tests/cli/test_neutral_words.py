@@ -27,18 +27,6 @@ HOUSE_WORDS = frozenset(
     }
 )
 
-MOVING = (
-    "reports/statemachines_reports",
-    "sim/statemachines_sim/keys.py",
-    "sim/statemachines_sim/scenario.py",
-    "statemachines/commands/demo.py",
-    "statemachines/testing/finding.py",
-    "statemachines/testing/script.py",
-    "statemachines/testing/story.py",
-    "statemachines/trace/row.py",
-)
-"""Files and folders on their way into rooms; each still names somebody."""
-
 NAMED = re.compile(rf"\b({'|'.join(sorted(PROTOCOLS))})\b")
 
 
@@ -48,10 +36,6 @@ def neutral_files():
         for file in sorted((HOME / area).rglob("*.py")):
             if PROTOCOLS.isdisjoint((*file.relative_to(HOME).parts, file.stem)):
                 yield str(file.relative_to(HOME))
-
-
-def is_moving(file):
-    return any(file == place or file.startswith(f"{place}/") for place in MOVING)
 
 
 def texts_of(tree):
@@ -76,15 +60,9 @@ def names_in(file):
 FILES = tuple(neutral_files())
 
 
-@pytest.mark.parametrize("file", [file for file in FILES if not is_moving(file)])
+@pytest.mark.parametrize("file", FILES)
 def test_a_neutral_file_names_nobody(file):
     assert names_in(file) == []
-
-
-@pytest.mark.parametrize("place", MOVING)
-def test_what_is_still_moving_names_somebody(place):
-    """Otherwise it has arrived: take it off the list."""
-    assert any(names_in(file) for file in FILES if file == place or file.startswith(f"{place}/"))
 
 
 def test_there_are_neutral_files_in_every_area_and_the_words_are_real():

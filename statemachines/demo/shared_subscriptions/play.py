@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from statemachines.demo.protocol import Advance, Given, Played, Say, Trace, Verdict
-from statemachines.demo.shared_subscriptions import lines
 from statemachines.demo.simulated import simulate, verdict
+from statemachines.drivers.shared_subscriptions import text_lines as lines
 from statemachines.kernel import ConfigurationError
 
 if TYPE_CHECKING:

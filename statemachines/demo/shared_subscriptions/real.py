@@ -9,8 +9,9 @@ from pathlib import Path
 import msgspec
 
 from statemachines.demo.protocol import Say
-from statemachines.demo.shared_subscriptions import account, lines
+from statemachines.demo.shared_subscriptions import account
 from statemachines.drivers.lives import node_number
+from statemachines.drivers.shared_subscriptions import text_lines as lines
 from statemachines.drivers.shared_subscriptions.node_commands import read_configuration
 from statemachines.testing.process_harness import free_port
 from statemachines.testing.shared_subscriptions.nodes import GroupHarness
