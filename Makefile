@@ -3,7 +3,7 @@ BIN := .venv/bin
 MINUTES ?= 10
 LOAD ?= 0
 
-.PHONY: help setup demo test orders lint bench soak lock clean
+.PHONY: help setup demo test orders lint clauses bench soak lock clean
 
 help:  ## what there is
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/'
@@ -25,6 +25,9 @@ lint: setup  ## ruff, mypy strict, import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+clauses: setup  ## take each clause away: does a test named after it fail?
+	$(BIN)/python tools/clauses.py
 
 bench: setup  ## measure against the baselines
 	$(BIN)/gapless bench

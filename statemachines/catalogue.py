@@ -1,38 +1,25 @@
-"""Catalogue: which machines there are, of which protocol, and the clauses that their rows carry out.
+"""Catalogue: which machines there are, of which protocol, and the clauses and properties that they carry out.
 
 A machine is imported when it is asked for, so that listing names costs nothing.  It is called `protocol/machine`, by
-its short name where no other protocol has one of that name, or by `module:ATTRIBUTE`.  The clauses are read from the
-page of the protocol, which is shipped with its package.
+its short name where no other protocol has one of that name, or by `module:ATTRIBUTE`.  The texts are read from the
+pages of the protocol (`pages` says their form), which are shipped with its package.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from statemachines import registry
 from statemachines.kernel import ConfigurationError, Fsm, Protocol
+from statemachines.pages import Clause as Clause
+from statemachines.pages import Decision, Property, Term, parse_decisions, parse_properties, parse_terms
+from statemachines.pages import parse_clauses as parse_clauses
 from statemachines.registry import unknown
-
-
-class Clause(msgspec.Struct, frozen=True):
-    """One numbered sentence of a protocol's page: `id` "SS-01", the `part` of the page, our `text`, its `source`."""
-
-    id: str
-    part: str
-    text: str
-    source: str
-
-
-_ITEM = re.compile(r"- \*\*([A-Z]{2,}-[0-9]+)\*\*\s+(.*)")
-_SOURCE = re.compile(r"\(((?:[^()]|\([^()]*\))*)\)$")
 
 
 def names() -> tuple[str, ...]:
@@ -99,11 +86,34 @@ def summary(name: str) -> str:
 @cache
 def clauses(protocol_name: str) -> dict[str, Clause]:
     """The clauses of a protocol's page by id, in the order of the page; raises `ConfigurationError` without one."""
-    return {clause.id: clause for clause in parse_clauses(page(protocol_name).read_text(encoding="utf-8"))}
+    return {clause.id: clause for clause in parse_clauses(_text(protocol_name, ""))}
+
+
+@cache
+def properties(protocol_name: str) -> dict[str, Property]:
+    """What a protocol promises, by id, in the order of its `properties.md`; raises `ConfigurationError` without one."""
+    return {one.id: one for one in parse_properties(_text(protocol_name, "properties.md"))}
+
+
+@cache
+def decisions(protocol_name: str) -> dict[str, Decision]:
+    """The protocol's own decisions by id; raises `ConfigurationError` where it has no `decisions.md`."""
+    return {one.id: one for one in parse_decisions(_text(protocol_name, "decisions.md"))}
+
+
+@cache
+def terms(protocol_name: str) -> dict[str, Term]:
+    """The words that the protocol's clauses and properties define, by name."""
+    texts = (_text(protocol_name, ""), _text(protocol_name, "properties.md"))
+    return {one.name: one for text in texts for one in parse_terms(text)}
+
+
+def _text(protocol_name: str, beside: str) -> str:
+    return page(protocol_name, beside).read_text(encoding="utf-8")
 
 
 def page(protocol_name: str, beside: str = "") -> Path:
-    """The protocol's page of clauses, or what stands beside it (`properties.md`, `decisions.md`).
+    """The protocol's page of clauses, or what stands beside it (`properties.md`, `decisions.md`, `scenarios.md`).
 
     It is looked for in the package that the registration names and, where that is a checkout, in `spec/<protocol>/` at
     its root.  Raises `ConfigurationError` for a protocol without a page, and with the places where it was looked for.
@@ -123,30 +133,3 @@ def page(protocol_name: str, beside: str = "") -> Path:
             return place
     rule = f"its page {beside or inside.name} is missing: neither {places[0].parent} nor {places[1].parent} has it"
     raise ConfigurationError("protocol", one.name, rule)
-
-
-def parse_clauses(text: str) -> Iterator[Clause]:
-    """The items `- **SS-01** text (source)` of a page, each under the heading that it stands below."""
-    part = ""
-    item: list[str] = []
-    for line in [*text.splitlines(), ""]:
-        if item and line.startswith("  "):
-            item.append(line.strip())
-            continue
-        if item:
-            yield _clause(part, " ".join(item))
-            item = []
-        if line.startswith("#"):
-            part = line.lstrip("#").strip()
-        elif _ITEM.match(line):
-            item = [line]
-
-
-def _clause(part: str, item: str) -> Clause:
-    matched = _ITEM.match(item)
-    assert matched is not None
-    text = matched[2].strip()
-    source = _SOURCE.search(text)
-    if source is None:
-        return Clause(matched[1], part, text, "")
-    return Clause(matched[1], part, text[: source.start()].strip(), source[1])

@@ -15,8 +15,9 @@ from typing import Annotated, Final
 import typer
 
 from statemachines import __version__
-from statemachines.commands import analysis, check, demo, group, node, simulation
+from statemachines.commands import analysis, check, demo, node, simulation
 from statemachines.commands.exits import Exit
+from statemachines.commands.lazy import ProtocolCommands
 from statemachines.kernel import GaplessError, InvariantViolated
 
 EXTRAS: Final = {
@@ -43,6 +44,7 @@ EXTRAS: Final = {
 
 app = typer.Typer(
     name="gapless",
+    cls=ProtocolCommands,
     add_completion=False,
     no_args_is_help=True,
     rich_markup_mode="markdown",
@@ -180,11 +182,10 @@ def _progress(text: str) -> None:
         print(text, file=sys.stderr)
 
 
-app.command()(demo.demo)
+app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(demo.demo)
 app.command()(simulation.simulate)
 app.command()(simulation.replay)
 app.command()(simulation.campaign)
 app.command()(analysis.analyze)
 app.command()(check.check)
 app.add_typer(node.app, name="node")
-app.add_typer(group.app, name="group")

@@ -72,6 +72,8 @@ def broken() -> dict[str, ConfigurationError]:
             protocol(name)
         except ConfigurationError as error:
             found[name] = error
+        except ImportError as error:
+            found[name] = ConfigurationError("protocol", name, f"needs {error.name!r}, which is not installed")
     return found
 
 
@@ -112,8 +114,8 @@ def load(place: str, kind: type[T], what: str) -> T:
         if getattr(error, "name", None) != attribute:
             raise ConfigurationError(what, place, f"does not import: {error}") from error
         raise ConfigurationError(what, place, f"the module has no {attribute!r}") from error
-    except (ImportError, SyntaxError) as error:
-        raise ConfigurationError(what, place, f"does not import: {error}") from error
+    except Exception as error:  # whatever somebody's module does: it is not ours to fail for
+        raise ConfigurationError(what, place, f"does not import: {type(error).__name__}: {error}") from error
     if not isinstance(found, kind):
         raise ConfigurationError(what, place, f"is no {kind.__name__}, but a {type(found).__name__}")
     return found
@@ -139,7 +141,7 @@ def _entries() -> dict[str, tuple[EntryPoint, ...]]:
 
 @cache
 def _loaded(name: str) -> Protocol:
-    values = {one.value: one for one in _entries()[name]}
+    values = {one.value: one for one in sorted(_entries()[name], key=lambda one: one.value)}
     loaded = [load(value, Protocol, f"protocol {name!r}, by its entry point,") for value in values]
     if any(one != loaded[0] for one in loaded):
         of = " and ".join(f"{one.dist.name if one.dist else '?'} ({value})" for value, one in values.items())

@@ -1,7 +1,8 @@
 """Wire: packets as frames: four bytes of length (big endian), then MessagePack.
 
-The first frame of a connection, each way, is a hello that says who speaks.  Then packets: `[sender, to, msg, message]`,
-a message being `[name, fields...]`, checked against the types that the receiving role takes.  Input from the network is
+The first frame of a connection, each way, is a hello that says who speaks, and as what: a role of a protocol.  Then
+packets: `[sender, to, msg, message]`, a message being `[name, fields...]`, checked against the types that the receiving
+role takes.  Input from the network is
 hostile: a length is checked before anything is kept, and whatever is not exactly right is a `FrameError`.
 """
 
@@ -15,9 +16,12 @@ import msgspec
 
 from statemachines.kernel import ConfigurationError, GaplessError, Message, incarnation, name_of, node_of
 
-VERSION: Final = 1
+VERSION: Final = 2
 FRAME_MAX: Final = 2**20
 """Bytes of the largest frame, unless another limit is given."""
+
+ROLE_MAX: Final = 80
+"""Characters of a peer's role that are repeated."""
 
 SHOWN_MAX: Final = 200
 """Characters of a peer's words that are repeated in an error, and so in a log."""
@@ -45,8 +49,9 @@ class Packet(msgspec.Struct, Generic[M], frozen=True, gc=False):
 
 
 class Hello(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Who speaks: role "leader" or "consumer", and the life of the node.  `nonce`: it shares a secret, and wants a
-    proof over these bytes (empty: it does not); `mutual`: both sides of its TLS show certificates."""
+    """Who speaks: its role, `protocol/role`, and the life of the node.  `protocol` is that of the wire; `nonce`: it
+    shares a secret, and wants a proof over these bytes (empty: it does not); `mutual`: both sides of its TLS show
+    certificates."""
 
     protocol: str
     version: int
@@ -163,7 +168,7 @@ def decode_hello(body: bytes | memoryview, *roles: str) -> Hello:
     if hello.version != VERSION:
         raise FrameError(f"speaks version {hello.version} of the wire; this node speaks {VERSION}")
     if hello.role not in roles:
-        raise FrameError(f"is a {hello.role[:40]!r}; here only a {' or a '.join(roles)} connects")
+        raise FrameError(f"is a {hello.role[:ROLE_MAX]!r}; here only a {' or a '.join(roles)} connects")
     return hello
 
 

@@ -1,9 +1,9 @@
-"""Planted bugs: how soon each check finds each of them; a table in Markdown on stdout.
+"""Planted bugs: how soon each check finds each of a protocol's; a table in Markdown on stdout.
 
-    python tools/planted.py                     every bug, 60 seconds of processor time for each method
-    python tools/planted.py --seconds 5 late-timer one-expiry-timer
+    python tools/planted.py                     every bug of every protocol, 60 s of processor time for each method
+    python tools/planted.py --protocol shared_subscriptions --seconds 5 late-timer one-expiry-timer
     python tools/planted.py --nothing           the same with no bug: nothing may break
-    python tools/planted.py --write             the table of spec/README.md anew
+    python tools/planted.py --write             the table of planted_bugs.md anew, beside the clauses of the protocol
     python tools/planted.py --write --method exploration        only these cells; the others stay as they are
 
 Exit code 1 if a bug was found by no method, or if something broke where nothing was planted.
@@ -15,12 +15,20 @@ import argparse
 import sys
 from pathlib import Path
 
+from statemachines import catalogue
 from statemachines.kernel import ConfigurationError
 from statemachines.testing.finding import METHODS, Found, find
-from statemachines_spec.planted import BUGS, Bug, bug_named
+from statemachines_spec.bug import Bug, bug_named
+from statemachines_spec.protocol import all_parts, of_protocol
 
-README = Path(__file__).parents[1] / "spec" / "README.md"
 HEAD = ("bug", "what is wrong", "clause", *METHODS)
+LINES = (f"| {' | '.join(HEAD)} |", f"|{'---|' * len(HEAD)}")
+NAME = "planted_bugs.md"
+
+
+def page_of(protocol: str) -> Path:
+    """The page with the table of a protocol, beside its clauses; it need not be there yet."""
+    return catalogue.page(protocol).with_name(NAME)
 
 
 def cell(found: Found) -> str:
@@ -37,60 +45,80 @@ def line(bug: Bug, cells: dict[str, str]) -> str:
     return f"| {' | '.join((f'`{bug.name}`', bug.sentence, bug.clause, *(cells[method] for method in METHODS)))} |"
 
 
-def kept(bug: Bug) -> dict[str, str]:
+def kept(page: Path, bug: Bug) -> dict[str, str]:
     """Its cells as the page has them."""
-    for row in README.read_text().splitlines():
+    for row in page.read_text().splitlines() if page.is_file() else ():
         cells = [one.strip() for one in row.strip("|").split("|")]
         if cells[0] == f"`{bug.name}`" and len(cells) == len(HEAD):
             return dict(zip(METHODS, cells[3:], strict=True))
     return dict.fromkeys(METHODS, "-")
 
 
-def write(lines: list[str]) -> None:
-    """Put the table where the old one stands."""
-    text = README.read_text()
-    begin = text.index("| bug | what is wrong |")
+def write(page: Path, lines: list[str]) -> None:
+    """Put the table where the old one stands; a page that is not there yet is made of it alone."""
+    text = page.read_text() if page.is_file() else f"# Planted bugs\n\n{LINES[0]}\n\n"
+    begin = text.index(LINES[0])
     end = text.index("\n\n", begin)
-    README.write_text(text[:begin] + "\n".join(lines) + text[end:])
+    page.write_text(text[:begin] + "\n".join(lines) + text[end:])
 
 
-def nothing(methods: list[str], seconds: float) -> int:
+def nothing(protocol: str, methods: list[str], seconds: float) -> int:
     """The control: methods with no bug."""
     broke = 0
     for method in methods:
-        found = find(None, method, cpu_s=seconds)
-        print(f"{method}: {cell(found)} ({found.runs} runs, {found.cpu_s:.1f} s)", flush=True)
+        found = find(protocol, None, method, cpu_s=seconds)
+        print(f"{protocol}, {method}: {cell(found)} ({found.runs} runs, {found.cpu_s:.1f} s)", flush=True)
         broke += bool(found.what)
     return 1 if broke else 0
 
 
-def main() -> int:
-    """A line for each bug, as soon as it is known."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("bugs", nargs="*", help="names (default: all)")
-    parser.add_argument("--seconds", type=float, default=60.0, help="of processor time, each (default 60)")
-    parser.add_argument("--nothing", action="store_true", help="plant nothing: nothing may break")
-    parser.add_argument("--write", action="store_true", help="write the table into spec/README.md")
-    parser.add_argument("--method", action="append", choices=list(METHODS), help="only this one; may be repeated")
-    options = parser.parse_args()
-    methods = options.method or list(METHODS)
-    if options.nothing:
-        return nothing(methods, options.seconds)
-    try:
-        bugs = [bug_named(name) for name in options.bugs] or list(BUGS)
-    except ConfigurationError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    lines = [f"| {' | '.join(HEAD)} |", f"|{'---|' * len(HEAD)}"]
+def table(protocol: str, names: list[str], methods: list[str], seconds: float) -> tuple[list[str], int]:
+    """A line for each bug, printed as soon as it is known; how many no method found."""
+    page = page_of(protocol)
+    lines, missed = list(LINES), 0
     print("\n".join(lines), flush=True)
-    missed = 0
-    for bug in bugs:
-        cells = kept(bug) | {method: cell(find(bug, method, cpu_s=options.seconds)) for method in methods}
+    for bug in [bug_named(f"{protocol}/{name}") for name in names] or of_protocol(protocol).bugs:
+        cells = kept(page, bug) | {method: cell(find(protocol, bug, method, cpu_s=seconds)) for method in methods}
         lines.append(line(bug, cells))
         print(lines[-1], flush=True)
         missed += all(one == "-" for one in cells.values())
-    if options.write and not options.bugs:
-        write(lines)
+    return lines, missed
+
+
+def protocols_of(name: str) -> list[str]:
+    """The protocol that is meant, or all that have bugs."""
+    return [name] if name else [one for one, part in all_parts().items() if part.bugs]
+
+
+def arguments() -> argparse.Namespace:
+    """What was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("bugs", nargs="*", help="names (default: all)")
+    parser.add_argument("--protocol", default="", help="only its bugs (default: every protocol that has any)")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of processor time, each (default 60)")
+    parser.add_argument("--nothing", action="store_true", help="plant nothing: nothing may break")
+    parser.add_argument("--write", action="store_true", help="write the table into its page")
+    parser.add_argument("--method", action="append", choices=list(METHODS), help="only this one; may be repeated")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """The tables that were asked for."""
+    options = arguments()
+    methods = options.method or list(METHODS)
+    if options.nothing:
+        return max(nothing(name, methods, options.seconds) for name in protocols_of(options.protocol))
+    missed = 0
+    try:
+        protocols = protocols_of(options.protocol)
+        for protocol in protocols:
+            lines, more = table(protocol, options.bugs, methods, options.seconds)
+            missed += more
+            if options.write and not options.bugs:
+                write(page_of(protocol), lines)
+    except ConfigurationError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     return 1 if missed else 0
 
 

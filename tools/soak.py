@@ -25,8 +25,8 @@ from hypothesis import seed as hypothesis_seed
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from statemachines import catalogue
 from statemachines.demo.shared_subscriptions import account
+from statemachines.drivers.shared_subscriptions.roles import LEADER
 from statemachines.drivers.tcp import parse_address
 from statemachines.kernel import GaplessError
 from statemachines.shared_subscriptions.configuration import Configuration
@@ -35,16 +35,16 @@ from statemachines.testing.closed import PropertyBroken as SystemBroken
 from statemachines.testing.fault_proxy import FaultProxy, in_thread
 from statemachines.testing.fixed_draws import fixed_draws
 from statemachines.testing.frames import attack, fuzz
-from statemachines.testing.process_harness import ProcessHarness, free_port
+from statemachines.testing.process_harness import free_port
 from statemachines.testing.shared_subscriptions.group import GROUP, GroupTest, PropertyBroken
-from statemachines.trace import fault_row, fingerprint
+from statemachines.testing.shared_subscriptions.nodes import GroupHarness
+from statemachines.testing.shared_subscriptions.readers import READERS
+from statemachines.trace import fault_row
 from statemachines.trace.log import FORMAT, Head, TraceLog
 from statemachines_reports.pipeline import analyze
 from statemachines_sim.campaign import campaign
 from statemachines_sim.scenario import named, shipped
 from statemachines_spec.shared_subscriptions.systems import system
-
-MACHINES = catalogue.machines("shared_subscriptions")
 
 OUT = Path("out/soak")
 LOG = Path("out/soak.jsonl")
@@ -113,7 +113,7 @@ def simulate(totals: Totals, scenario: str, seeds: int) -> None:
 
 def fuzz_frames(totals: Totals, count: int) -> None:
     """Whatever is read, nothing but a FrameError may come of it."""
-    came = fuzz(totals.seed, count)
+    came = fuzz(READERS, totals.seed, count)
     totals.frames += came.inputs
     totals.frames_refused += came.refused
 
@@ -135,7 +135,7 @@ def drive(totals: Totals, examples: int) -> None:
 class RealRound:
     """A real group under faults, its files below OUT; consumer-1 and the leader host are behind the bad network."""
 
-    def __init__(self, totals: Totals, nodes: ProcessHarness, trace: TraceLog) -> None:
+    def __init__(self, totals: Totals, nodes: GroupHarness, trace: TraceLog) -> None:
         self.totals = totals
         self.nodes = nodes
         self.trace = trace
@@ -226,7 +226,7 @@ class RealRound:
 
     def attack(self) -> None:
         """Strangers with fuzzed frames; they end up nowhere."""
-        asyncio.run(attack(parse_address(self.listen), self.chance.getrandbits(32), ATTACK))
+        asyncio.run(attack(READERS, LEADER.full_name, parse_address(self.listen), self.chance.getrandbits(32), ATTACK))
         self.totals.hostile_connections += ATTACK
 
 
@@ -245,10 +245,10 @@ def play_real(totals: Totals) -> None:
         common = ("--secret-file", str(secret))
     trace = TraceLog(
         OUT / "trace",
-        Head(FORMAT, "nemesis", "nemesis~1", 1, fingerprint(MACHINES), {}),
+        Head(FORMAT, "nemesis", "nemesis~1", 1, {}, {}),
     )
     try:
-        with ProcessHarness(OUT / "nodes", config=config, trace=OUT / "trace", common=common) as nodes:
+        with GroupHarness(OUT / "nodes", config=config, trace=OUT / "trace", common=common) as nodes:
             real = RealRound(totals, nodes, trace)
             real.play()
     except GaplessError as error:

@@ -27,23 +27,23 @@ COLUMNS: Final = ("machine", "event", "source", "row", "dest")
 def legal_steps(machines: tuple[Fsm[Any], ...]) -> list[Legal]:
     """Every step that the tables allow."""
     steps: list[Legal] = []
-    for fsm in {fsm.name: fsm for machine in machines for fsm in machine.family()}.values():
+    for fsm in {fsm.full_name: fsm for machine in machines for fsm in machine.family()}.values():
         for line in fsm.lines:
             for state in line.sources if line.kind != "refuse" else ():
                 source = str(state.value)
                 dest = source if line.dest is None else str(line.dest.value)
-                steps.append((fsm.name, name_of(line.event), source, line.number, dest))
+                steps.append((fsm.full_name, name_of(line.event), source, line.number, dest))
         for event in fsm.alphabet:
             for state in fsm.states:
                 cell = fsm.cell(state, event)
                 if cell and all(line.when is not None for line in cell):
-                    steps.append((fsm.name, name_of(event), str(state.value), -1, str(state.value)))
+                    steps.append((fsm.full_name, name_of(event), str(state.value), -1, str(state.value)))
     return steps
 
 
 def initial_states(machines: tuple[Fsm[Any], ...]) -> dict[str, str]:
     """Machine -> its first state."""
-    return {fsm.name: str(fsm.initial.value) for machine in machines for fsm in machine.family()}
+    return {fsm.full_name: str(fsm.initial.value) for machine in machines for fsm in machine.family()}
 
 
 def _tables(machines: tuple[Fsm[Any], ...]) -> tuple[pa.Table, pa.Table]:
@@ -76,7 +76,7 @@ def polars_judge(
     told = (pl.col("kind") == "tell") & (pl.col("event") == "deliver")
     reader = ["run", "key", "instance"]
     owners = (
-        trace.filter(pl.col("machine") == "session", told | (pl.col("event") == "install"))
+        trace.filter(pl.col("machine") == "shared_subscriptions/session", told | (pl.col("event") == "install"))
         .with_columns(life=(pl.col("event") == "install").cum_sum().over(reader))
         .filter(pl.col("kind") == "tell")
         .group_by(*reader, "life")
@@ -123,7 +123,7 @@ QUERIES: Final = {
         WITH told AS (
             SELECT run, key, instance, seq, kind,
                    count(*) FILTER (event = 'install') OVER (PARTITION BY run, key, instance ORDER BY seq) AS life
-            FROM trace WHERE machine = 'session'
+            FROM trace WHERE machine = 'shared_subscriptions/session'
             AND (event = 'install' OR (kind = 'tell' AND event = 'deliver'))
         ), owner AS (
             SELECT run, key, min(seq) AS first, max(seq) AS last
@@ -151,11 +151,19 @@ def our_judge(files: list[Path], machines: tuple[Fsm[Any], ...]) -> Counts:
 
 
 def _judge_file(path: Path, lookup: Any) -> Counts:
-    from statemachines_reports.columns import JUDGED, read_columns
-    from statemachines_reports.judge import Steps, judge_file
+    from statemachines_reports.columns import JUDGED, Segment, read_columns
+    from statemachines_reports.judge import judge_continuity, judge_rows
+    from statemachines_reports.shared_subscriptions.assignments import judge_assignments
+    from statemachines_reports.shared_subscriptions.exclusivity import judge_exclusivity
 
+    judges = {
+        "rows": judge_rows,
+        "continuity": judge_continuity,
+        "assignments": judge_assignments,
+        "exclusivity": judge_exclusivity,
+    }
     wrong: Counter[str] = Counter()
     for columns in read_columns(path, JUDGED):
-        for verdict in judge_file(Steps(columns, lookup), lookup, {}):
-            wrong[verdict.check] += verdict.wrong
+        segment = Segment(columns, lookup, lambda run: {})
+        wrong.update({name: len(judge(segment).run) for name, judge in judges.items()})
     return wrong

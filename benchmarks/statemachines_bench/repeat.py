@@ -15,10 +15,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from statemachines.kernel import ConfigurationError
-from statemachines.trace.parquet import ROWS_PER_GROUP, SCHEMA, write_runs
+from statemachines.trace.parquet import DELTA, ROWS_PER_GROUP, SCHEMA, TEXTS, write_runs
 from statemachines_reports.trace_set import read_runs
-
-_DELTA = ("run", "seq", "t_ns", "row", "msg", "term", "grant", "first", "last")
 
 
 def repeat(directory: Path, out: Path, *, copies: int, files: int) -> int:
@@ -49,11 +47,7 @@ def repeat(directory: Path, out: Path, *, copies: int, files: int) -> int:
 def _write(table: pa.Table, path: Path, shifts: list[int]) -> int:
     """The table once for each shift of its run numbers."""
     partial = path.with_name(path.name + ".partial")
-    texts = [field.name for field in SCHEMA if pa.types.is_dictionary(field.type)]
-    encodings = dict.fromkeys(_DELTA, "DELTA_BINARY_PACKED")
-    with pq.ParquetWriter(
-        partial, SCHEMA, compression="zstd", use_dictionary=texts, column_encoding=encodings
-    ) as writer:
+    with pq.ParquetWriter(partial, SCHEMA, compression="zstd", use_dictionary=TEXTS, column_encoding=DELTA) as writer:
         for shift in shifts:
             run = pc.add(table.column("run"), pa.scalar(shift, pa.int64()))
             writer.write_table(table.set_column(0, SCHEMA.field("run"), run), row_group_size=ROWS_PER_GROUP)

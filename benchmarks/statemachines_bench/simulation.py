@@ -53,24 +53,18 @@ def run_until(env: Any, done: Callable[[], bool]) -> None:
 class Court:
     """Two players in the simulator's own network, processes and recorder, under network faults; the trace is on."""
 
-    seed = 1
-
     def __init__(self) -> None:
-        from statemachines_sim.clock import Clock
-        from statemachines_sim.fault import Fault, S
-        from statemachines_sim.network import Network
-        from statemachines_sim.recorder import Recorder
-        from statemachines_sim.scenario import Net
+        from statemachines_sim import Fault, Net, S, Scenario, World, machine_role
+        from statemachines_sim.protocol import NOTHING
 
-        self.env = Clock()
-        self.recorder = Recorder(None)
         net = Net(delay_ms=(1, 5), tail=0.01, tail_ms=10)
-        self.processes: dict[str, Any] = {}
-        self.network = Network(self.env, net, self.seed, self.recorder, self.processes)
-        for kind in ("duplicate", "loss"):
-            self.network.begin(Fault(kind, 0, S, rate=0.001))
-        for number, name in enumerate(("east", "west"), 1):
-            self.processes[name] = player(self, name, number)
+        schedule = tuple(Fault(kind, 0, 10_000 * S, rate=0.001) for kind in ("duplicate", "loss"))
+        world = World(Scenario("court", NOTHING, network=net), 1, schedule=schedule, monitors=False)
+        role = machine_role("player", PLAYER, PlayerRecord)
+        for name in ("east", "west"):
+            world.add(name, role)
+        world.run(until_ns=1)
+        self.env, self.network = world.env, world.network
 
     def play(self, messages: int) -> float:
         """Nanoseconds a message."""
@@ -78,31 +72,6 @@ class Court:
             self.network.send("east", "east~1", "west~1", Ball("east~1", "west~1", number), 0)
         network = self.network
         return ns_per_event(lambda: run_until(self.env, lambda: network.sent >= messages), messages)
-
-
-def player(court: Court, name: str, number: int) -> Any:
-    """A process with one player."""
-    from statemachines.kernel import Host, Node
-    from statemachines_sim.process import Process
-
-    class Player(Process):
-        def start(self) -> None:
-            """It plays when a ball comes."""
-
-        def handle(self, sender: str, to: str, message: Any, now_ns: int) -> Any:
-            return self.host.feed(to, message, now_ns)
-
-        def answered(self, party: str, answer: Any, now_ns: int) -> Any:
-            return []
-
-        def told(self, party: str, event: Any) -> None:
-            """Nothing is told."""
-
-    process = Player(court, name, 1)  # type: ignore[arg-type]
-    process.host = Host()
-    process.host.add(Node(PLAYER, PlayerRecord(process.life), name=process.life, now_ns=0, observe=court.recorder.step))
-    court.network.attach(name, number)
-    return process
 
 
 def naive(messages: int) -> float:

@@ -16,8 +16,8 @@ from statemachines.kernel import ConfigurationError
 from statemachines_bench.row import Row
 
 THEMES: Final = (
-    "dispatch", "simulation", "stormy", "tracing", "campaigns", "transport", "reassigning", "throughput", "failover", "judging",
-    "exploring", "obligations", "finding",
+    "dispatch", "simulation", "stormy", "tracing", "campaigns", "transport", "reassigning", "throughput", "failover",
+    "judging", "exploring", "obligations", "finding",
 )  # fmt: skip
 """The modules of this package that have rows, in the order in which they are measured."""
 

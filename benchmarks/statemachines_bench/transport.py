@@ -117,14 +117,15 @@ async def bare_ping_pong(count: int) -> float:
 
 async def ours(play: Callable[[Any, Any, asyncio.Event], Any]) -> float:
     """Two transports, connected; `play(leader, consumer, done)` sets what they receive and measures."""
+    from statemachines.drivers.shared_subscriptions.roles import CONSUMER, LEADER
     from statemachines.drivers.tcp import TcpTransport
 
     done = asyncio.Event()
     here, there = codecs()
-    leader = TcpTransport(life="leader-1~1", role="leader", codec=here, receive=print, listen=LOCAL)
+    leader = TcpTransport(life="leader-1~1", role=LEADER, codec=here, receive=print, listen=LOCAL)
     async with leader:
         consumer = TcpTransport(
-            life="consumer-1~1", role="consumer", codec=there, receive=print, dial={"leader": leader.address}
+            life="consumer-1~1", role=CONSUMER, codec=there, receive=print, dial={"leader": leader.address}
         )
         async with consumer:
             while not (consumer._peers and leader._peers):

@@ -38,10 +38,10 @@ def coverage_of(used: Records, pairs: Records, family: list[Fsm[Any]]) -> list[C
         possible = pairs_of(fsm)
         covered.append(
             Coverage(
-                fsm.name,
-                sum((fsm.name, line.number) in rows for line in takeable(fsm)),
+                fsm.full_name,
+                sum((fsm.full_name, line.number) in rows for line in takeable(fsm)),
                 len(takeable(fsm)),
-                len(possible & found.get(fsm.name, set())),
+                len(possible & found.get(fsm.full_name, set())),
                 len(possible),
             )
         )
@@ -52,10 +52,10 @@ def never_taken(used: Records, family: list[Fsm[Any]]) -> Records:
     """The rows that the trace never took, each with its clause."""
     rows = {(line["machine"], line["row"]) for line in used}
     return [
-        {"machine": fsm.name, "row": line.number, **described(line)}
+        {"machine": fsm.full_name, "row": line.number, **described(line)}
         for fsm in family
         for line in takeable(fsm)
-        if (fsm.name, line.number) not in rows
+        if (fsm.full_name, line.number) not in rows
     ]
 
 

@@ -4,47 +4,41 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from statemachines.kernel import ConfigurationError, Fsm
-from statemachines.trace import RUN_COLUMNS, fingerprint
+from statemachines import registry
+from statemachines.kernel import ConfigurationError, Protocol
+from statemachines.trace import RUN_COLUMNS
 from statemachines.trace.log import merge, read_logs
 from statemachines.trace.parquet import Run, TraceWriter
+from statemachines.trace.tables import check_tables, joined
 from statemachines_reports.columns import open_trace
 
-MS = 1_000_000
-"""Nanoseconds in a millisecond."""
-
-
-class Setting(msgspec.Struct, frozen=True):
-    """What the tables need to know of a run; `unit_ns`: its validity and one resend interval, None where unknown."""
-
-    run: int
-    scenario: str
-    held: bool
-    unit_ns: int | None
+if TYPE_CHECKING:
+    from statemachines_reports.judge import Judges
 
 
 class TraceSet:
-    """`files`: the trace files by name; `runs`: run -> its line of the table; `torn`: cut last lines of logs.
+    """`files`: the trace files by name; `runs`: run -> its line of the table; `torn`: cut last lines of logs;
+    `protocols` of its machines that are installed here, and the names of those that are not (`missing`).
 
     `directory` holds Parquet files as the simulator writes them, or the logs of one real run, which are merged into
     `out` first.  Raises `ConfigurationError` for whatever does not fit together.
     """
 
-    def __init__(self, directory: Path, out: Path, machines: tuple[Fsm[Any], ...]) -> None:
+    def __init__(self, directory: Path, out: Path) -> None:
         if not directory.is_dir():
             raise ConfigurationError("trace", str(directory), "is no directory")
         self.torn = 0
-        ours = fingerprint(machines)
         if not list(directory.glob("trace-*.parquet")) and list(directory.glob("*.ndjson")):
-            self.torn = merge_logs(directory, out / "merged", ours)
+            self.torn = merge_logs(directory, out / "merged")
             directory = out / "merged"
         self.files = sorted(directory.glob("trace-*.parquet"))
         if not self.files:
@@ -52,21 +46,21 @@ class TraceSet:
         for path in self.files:
             open_trace(path).close()
         self.runs = read_runs(directory)
-        for run in self.runs.values():
-            check_fingerprint(str(directory), run.fingerprint, ours)
+        self.protocols, self.missing = installed(
+            str(directory), joined(str(directory), map(fingerprints_of, self.runs.values()))
+        )
 
-    @property
-    def exclusive(self) -> dict[int, bool]:
-        """Run -> whether its hand-over is exclusive."""
-        return {number: bool(parameters(run).get("exclusive", True)) for number, run in self.runs.items()}
+    @cached_property
+    def parameters(self) -> dict[int, dict[str, Any]]:
+        """Run -> its parameters."""
+        return {number: parameters(run) for number, run in self.runs.items()}
 
-    @property
-    def settings(self) -> list[Setting]:
-        """A line for each run."""
-        return [
-            Setting(number, run.scenario, run.outcome == "held", unit_ns(parameters(run)))
-            for number, run in sorted(self.runs.items())
-        ]
+    def waived(self, judges: Judges) -> dict[str, frozenset[int]]:
+        """Check, as shown -> the runs that do not promise it."""
+        return {
+            shown: frozenset(number for number, facts in self.parameters.items() if not check.promised(facts))
+            for shown, _, check in judges.checks
+        }
 
     def check_runs(self, found: list[int]) -> None:
         """The runs of the files are those of the table, and each is in one file."""
@@ -91,20 +85,14 @@ def parameters(run: Run) -> dict[str, Any]:
         ) from error
 
 
-def unit_ns(facts: dict[str, Any]) -> int | None:
-    """Validity and one resend interval by the parameters of a run; None: they do not say."""
-    configuration = facts.get("settings", {}).get("configuration", {})
+def fingerprints_of(run: Run) -> dict[str, str]:
+    """Protocol -> fingerprint of the tables that the run was made with."""
     try:
-        return int(configuration["validity_ms"] + configuration["resend_interval_ms"]) * MS
-    except KeyError:
-        return None
-
-
-def check_fingerprint(where: str, theirs: str, ours: str) -> None:
-    """A trace can only be judged by the tables it was made with."""
-    if theirs != ours:
-        rule = f"was made with tables {theirs}, these are {ours}: judge it with the version that made it"
-        raise ConfigurationError("trace", where, rule)
+        return msgspec.json.decode(run.fingerprints, type=dict[str, str])
+    except msgspec.MsgspecError as error:
+        raise ConfigurationError(
+            "fingerprints", run.fingerprints[:80], f"of run {run.run} are no object of texts: {error}"
+        ) from error
 
 
 def read_runs(directory: Path) -> dict[int, Run]:
@@ -128,13 +116,23 @@ def read_runs(directory: Path) -> dict[int, Run]:
     return runs
 
 
-def merge_logs(directory: Path, out: Path, ours: str) -> int:
+def installed(where: str, tables: dict[str, str]) -> tuple[list[Protocol], list[str]]:
+    """The protocols that are installed here, their tables checked, and the names of those that are not."""
+    names = sorted(tables)
+    missing = [name for name in names if name not in registry.names()]
+    here = [name for name in names if name not in missing]
+    check_tables(where, {name: tables[name] for name in here})
+    return [registry.protocol(name) for name in here], missing
+
+
+def merge_logs(directory: Path, out: Path) -> int:
     """The logs of a real run as one run of a trace in `out`; how many lines were torn."""
     logs = read_logs(directory)
-    check_fingerprint(str(directory), logs[0].head.fingerprint, ours)
     torn = sum(log.torn for log in logs)
-    facts = {"nodes": [log.head.life for log in logs], "torn": torn, "exclusive": True}
+    facts = {"nodes": [log.head.life for log in logs], "torn": torn}
+    tables = joined(str(directory), (log.head.fingerprints for log in logs))
+    installed(str(directory), tables)
     versions = json.dumps({"gapless": version("gapless")})
     with TraceWriter(out, "real") as writer:
-        writer.add(Run(0, "real", 0, json.dumps(facts), "held", versions, ours), list(merge(logs)))
+        writer.add(Run(0, "real", 0, json.dumps(facts), "held", versions, json.dumps(tables)), list(merge(logs)))
     return torn

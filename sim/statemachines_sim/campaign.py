@@ -12,6 +12,7 @@ import msgspec
 
 from statemachines.trace.parquet import Run, TraceWriter
 from statemachines_sim.fault import draw
+from statemachines_sim.keys import settings as settings_of
 from statemachines_sim.runfile import tables
 from statemachines_sim.scenario import Scenario
 from statemachines_sim.swarm import drawn
@@ -79,13 +80,15 @@ def run_job(job: Job) -> list[Outcome]:
 
 def run_row(scenario: Scenario, outcome: Outcome, run: int, settings: tuple[str, ...] = ()) -> Run:
     """The line of a run in the table of runs: its parameters are what came out, and everything it follows from."""
+    sim = scenario.sim
     facts = msgspec.structs.asdict(outcome)
+    facts |= facts.pop("tally")
+    facts["protocol"] = sim.name
     facts["schedule"] = draw(scenario, outcome.seed)
-    facts["settings"] = msgspec.to_builtins(scenario)
+    facts["settings"] = settings_of(scenario)
     facts["set"] = settings
-    # Where a second owner is out of scope, judges of the trace must allow what they allow in the source's mode.
-    facts["exclusive"] = scenario.configuration.exclusive and not {"S5", "S13"} & set(scenario.out_of_scope)
     facts["swarm"] = drawn(scenario, outcome.seed)
+    facts |= sim.facts(scenario.own, scenario)
     return Run(
         run,
         scenario.name,
@@ -93,7 +96,7 @@ def run_row(scenario: Scenario, outcome: Outcome, run: int, settings: tuple[str,
         msgspec.json.encode(facts).decode(),
         "held" if outcome.held else f"{outcome.monitor}: {outcome.detail}",
         msgspec.json.encode({"gapless": version("gapless"), "simpy": version("simpy")}).decode(),
-        tables(),
+        msgspec.json.encode(tables(sim.name)).decode(),
     )
 
 

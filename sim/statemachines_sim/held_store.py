@@ -1,4 +1,4 @@
-"""Held store: a real store of one node on a stage: what reaches it, and when its answers come, the schedule decides."""
+"""Held store: a real store of one node on a stage: what reaches it, and when its answers come, the script decides."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from statemachines.kernel import Answer
-from statemachines_spec.conductor import Conductor
-from statemachines_spec.schedule import words_of
+from statemachines_spec.script.conductor import Conductor
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 """Something to be done on the loop of the stores, when no other loop runs."""
@@ -17,8 +16,8 @@ Work = Callable[[], Coroutine[Any, Any, None]]
 class HeldStore:
     """`store` as `node` sees it under `name`.
 
-    A request of a leader host that the schedule knows travels as a message, and so does its answer (`post` puts the
-    store's work off); one that the schedule leaves out waits for ever.  Everything else is answered at once.
+    Where the node `is_played`, a request that the script knows travels as a message, and so does its answer (`post`
+    puts the store's work off); one that the script leaves out waits for ever.  Everything else is answered at once.
     `carried_out(request, answers)` hears of all that is.
     """
 
@@ -27,6 +26,7 @@ class HeldStore:
         store: Any,
         name: str,
         node: str,
+        is_played: bool,
         conductor: Conductor,
         post: Callable[[Work], None],
         carried_out: Callable[[Any, tuple[Answer, ...]], None],
@@ -37,15 +37,16 @@ class HeldStore:
         self._conductor = conductor
         self._post = post
         self._carried_out = carried_out
-        known = (sent.to for step in conductor.schedule.steps for sent in step.sends)
-        self._is_led = node in conductor.schedule.hosts
-        self._travels = self._is_led and name in known
+        known = (sent.to for step in conductor.script.steps for sent in step.sends)
+        self._words_of = conductor.script.part.words_of
+        self._is_played = is_played
+        self._travels = is_played and name in known
 
     async def ask(self, request: Any) -> tuple[Answer, ...]:
         """The answers, or none."""
         if self._travels:
             return await self._travel(request)
-        if self._is_led and not self._conductor.answers(self._node, request):
+        if self._is_played and not self._conductor.answers(self._node, request):
             await asyncio.get_running_loop().create_future()
         return await self._carry_out(request)
 
@@ -67,9 +68,9 @@ class HeldStore:
 
         async def carry_out() -> None:
             answers = await self._carry_out(request)
-            back = words_of(answers[0], self._name, self._node)
+            back = self._words_of(answers[0], self._name, self._node)
             self._conductor.sent(back, lambda: answered.set_result(answers), lambda: None)
 
-        asked = words_of(request, self._node, self._name)
+        asked = self._words_of(request, self._node, self._name)
         self._conductor.sent(asked, lambda: self._post(carry_out), lambda: None)
         return await answered

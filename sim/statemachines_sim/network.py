@@ -7,7 +7,7 @@ disturbs the rest of the run as little as possible.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -16,20 +16,22 @@ import simpy
 from simpy.events import NORMAL
 
 from statemachines.kernel import Message, node_of
-from statemachines.shared_subscriptions.configuration import MS
 from statemachines_sim.clock import Clock
-from statemachines_sim.fault import Fault, S
+from statemachines_sim.fault import Fault
+from statemachines_sim.faults.network import OfNetwork
 from statemachines_sim.recorder import Recorder
+from statemachines_sim.rules import Rule
 from statemachines_sim.scenario import Net
+from statemachines_sim.units import MS
 
 if TYPE_CHECKING:
     from statemachines_sim.process import Process
 
+Route = Callable[[str], Sequence[str]]
+"""The nodes that a message to this party or key goes to."""
+
 Packet = tuple[str, str, str, Message, int]
 """destination node, sending party, receiving party, message, msg"""
-
-OVERTAKEN_NS = 400 * MS
-"""A message that is reordered is at most so much late."""
 
 UNIT = 2**20
 """A draw has three parts of 20 bits: for the delay, for the tail, for the faults."""
@@ -66,16 +68,20 @@ class Network:
     def __init__(self, env: Clock, net: Net, seed: int, recorder: Recorder, processes: dict[str, Process]) -> None:
         self._env = env
         self._recorder = recorder
-        self._rows = recorder.rows
-        self._makers = recorder.makers
+        self._keep = recorder.note
         self._processes = processes
         self._callbacks: list[Callable[[Any], None]] = [self._arrive]
         self._spent: list[Arrival] = []
         self._draws = chain.from_iterable(draws(net, seed))
         self._counts: dict[str, int] = {}
         self._nodes: dict[str, str] = {}
-        self._faults: list[Fault] = []
+        self._faults: list[tuple[Fault, OfNetwork]] = []
         self._reach = 0
+        self._rules: list[Rule] = []
+        self._route: Route | None = None
+        self._last: dict[tuple[str, str], int] | None = {} if net.fifo else None
+        if net.fifo:
+            self.send = self._send_by_rules  # type: ignore[method-assign]
         self.cuts: dict[tuple[str, str], int] = {}
         self.sent = 0
         self.dropped = 0
@@ -84,13 +90,24 @@ class Network:
         """A process starts: its messages are numbered from `number` << 40."""
         self._counts[node] = number << 40
 
-    def begin(self, fault: Fault) -> None:
+    def rule(self, rule: Rule) -> Rule:
+        """From now on this becomes of the messages that the rule hits; the first rule that hits one counts."""
+        self._rules.append(rule)
+        self.send = self._send_by_rules  # type: ignore[method-assign]
+        return rule
+
+    def route_by(self, route: Route) -> None:
+        """`route(to)` says which nodes a message to `to`, a party or a key, goes to; without it, the party's node."""
+        self._route = route
+        self.send = self._send_by_rules  # type: ignore[method-assign]
+
+    def begin(self, fault: Fault, kind: OfNetwork) -> None:
         """From now on a share `fault.rate` of the messages is hit."""
-        self._set([*self._faults, fault])
+        self._set([*self._faults, (fault, kind)])
 
     def end(self, fault: Fault) -> None:
         """No more."""
-        self._set([one for one in self._faults if one is not fault])
+        self._set([one for one in self._faults if one[0] is not fault])
 
     def heal(self) -> None:
         """No faults and no cuts."""
@@ -102,7 +119,7 @@ class Network:
         msg = self._counts[node]
         self._counts[node] = msg + 1
         self.sent += 1
-        self._rows.append(self._makers[type(message)](now_ns, node, "", party, "send", to, msg, message))
+        self._keep(("send", now_ns, node, party, to, msg, message))
         dest = self._nodes.get(to)
         if dest is None:
             dest = self._nodes[to] = node_of(to)
@@ -123,6 +140,41 @@ class Network:
             arrival.packet = packet
             arrival.callbacks = self._callbacks  # SimPy reads the list and lets go of it
 
+    def _send_by_rules(self, node: str, party: str, to: str, message: Message, now_ns: int) -> None:
+        """In place of `send`, which stays flat: by rules, along routes, first in first out."""
+        msg = self._counts[node]
+        self._counts[node] = msg + 1
+        self.sent += 1
+        self._keep(("send", now_ns, node, party, to, msg, message))
+        dests = (node_of(to),) if self._route is None else self._route(to)
+        rule = next((rule for rule in self._rules if rule.applies(party, to, message)), None)
+        for dest in dests:
+            self._carry(node, (dest, party, to, message, msg), rule)
+
+    def _carry(self, node: str, packet: Packet, rule: Rule | None) -> None:
+        """One packet on its way to one node."""
+        delay, share = next(self._draws)
+        if (node, packet[0]) in self.cuts:
+            self.drop(packet)
+            return
+        delays: tuple[int, ...] = (delay,)
+        if rule is not None:
+            delays = self._note_hit(packet, rule.delays(delay))
+        elif share < self._reach:
+            delays = self._hit(packet, delay, share / UNIT)
+        for delay in sorted(delays) if self._last is not None else delays:
+            arrival = Arrival(self._env, self._in_turn(node, packet[0], delay))
+            arrival.packet = packet
+            arrival.callbacks = self._callbacks
+
+    def _in_turn(self, node: str, dest: str, delay: int) -> int:
+        """After what was sent before on the same path, where paths are first in first out."""
+        if self._last is None:
+            return delay
+        at = max(self._env.now + delay, self._last.get((node, dest), 0))
+        self._last[node, dest] = at
+        return at - self._env.now
+
     def in_flight(self) -> set[tuple[str, str]]:
         """(sender, receiver) of all messages that are on their way: looked up in what is scheduled, so that sending
         need not keep count."""
@@ -134,26 +186,24 @@ class Network:
         self.dropped += 1
         self._note("drop", packet)
 
-    def _set(self, faults: list[Fault]) -> None:
+    def _set(self, faults: list[tuple[Fault, OfNetwork]]) -> None:
         self._faults = faults
-        self._reach = int(max((fault.rate for fault in faults), default=0.0) * UNIT)
+        self._reach = int(max((fault.rate for fault, _ in faults), default=0.0) * UNIT)
 
     def _hit(self, packet: Packet, delay: int, chance: float) -> tuple[int, ...]:
         """The first fault whose share the message falls into hits it: after what delays it arrives."""
-        for fault in self._faults:
-            if chance >= fault.rate:
-                continue
-            hit = chance / fault.rate
-            if fault.kind == "loss":
-                self.drop(packet)
-                return ()
-            if fault.kind == "duplicate":
-                self._note("duplicate", packet)
-                return (delay + int(hit * 3 * S), delay)
-            if fault.kind == "reorder":
-                return (delay + int(hit * OVERTAKEN_NS),)
-            return (delay + int(hit**3 * 10 * S),)
+        for fault, kind in self._faults:
+            if chance < fault.rate:
+                return self._note_hit(packet, kind.delays(delay, chance / fault.rate))
         return (delay,)
+
+    def _note_hit(self, packet: Packet, delays: tuple[int, ...]) -> tuple[int, ...]:
+        """A message that is lost, or arrives more than once, is in the trace."""
+        if not delays:
+            self.drop(packet)
+        for _ in delays[1:]:
+            self._note("duplicate", packet)
+        return delays
 
     def _arrive(self, arrival: Arrival) -> None:
         packet = arrival.packet

@@ -1,22 +1,20 @@
 """Override: some keys of a scenario set to other values, as the command line gives them: `KEY=VALUE`.
 
-A key is a path in the scenario file (`configuration.exclusive`, `faults.crash`); a value is written as in TOML. What is
-not TOML is text.
+A key is a path in the scenario file, with or without the section of the protocol (`configuration.exclusive`,
+`faults.crash`); a value is written as in TOML.  What is not TOML is text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any
 
 import msgspec
 
 from statemachines.kernel import ConfigurationError
+from statemachines_sim.keys import put, values
 from statemachines_sim.scenario import Scenario
-
-FIXED = ("name", "about")
-"""What says which scenario it is."""
 
 
 def override(scenario: Scenario, settings: Sequence[str]) -> Scenario:
@@ -39,34 +37,20 @@ def value_of(text: str) -> Any:
 
 def known_keys(scenario: Scenario) -> list[str]:
     """Every key that can be set."""
-    return [key for key, _ in _leaves(msgspec.to_builtins(scenario)) if key not in FIXED]
+    return list(values(scenario))
 
 
 def _set(scenario: Scenario, key: str, value: Any) -> Scenario:
     known = known_keys(scenario)
-    if key not in known:
+    if key.removeprefix(f"{scenario.sim.name}.") not in known:
         close = get_close_matches(key, known, n=1, cutoff=0.5) or [
             one for one in known if one.rpartition(".")[2] == key.rpartition(".")[2]
         ]
         hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(known)}"
         raise ConfigurationError("--set", key, f"is no key of a scenario; {hint}")
-    plain = msgspec.to_builtins(scenario)
-    *path, last = key.split(".")
-    section = plain
-    for name in path:
-        section = section[name]
-    section[last] = value
     try:
-        return msgspec.convert(plain, Scenario)
+        return put(scenario, {key: value})
     except msgspec.ValidationError as error:
         raise ConfigurationError(
             f"--set {key}", value, f"is not possible: {str(error).partition(' - at')[0]}"
         ) from error
-
-
-def _leaves(section: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in section.items():
-        if isinstance(value, dict):
-            yield from _leaves(value, f"{path}{name}.")
-        else:
-            yield f"{path}{name}", value

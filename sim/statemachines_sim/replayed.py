@@ -1,31 +1,26 @@
-"""Replayed: what came of following a schedule, in whichever runtime."""
+"""Replayed: what came of following a script, in whichever runtime."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from statemachines.kernel import InvariantViolated
-from statemachines_sim.monitor import Monitors
-from statemachines_spec.conductor import Conductor, Followed, Stage
+from statemachines.trace import TraceRow
 from statemachines_spec.explorer.property import NO_ERROR
-from statemachines_spec.planted import planted
-from statemachines_spec.schedule import Schedule
-from statemachines_spec.shared_subscriptions.variants import configuration, in_place
+from statemachines_spec.script.conductor import Conductor, Followed
+from statemachines_spec.script.script import Script
+from statemachines_spec.script.stage import Stage
 
 Refusals = Sequence[Exception]
-
-SERVES, SERVE_NS = 1_200, 250_000_000
-"""How often, and after what time each, applications deal with what there is, once a schedule is over."""
 
 RAISED, INVARIANT = "no-error", "invariants"
 
 
 class Replayed(msgspec.Struct, frozen=True):
-    """`followed` so far; `breaks`: the property that the schedule says, `name`: what it is called here; `broken`:
+    """`followed` so far; `breaks`: the property that the script says, `name`: what it is called here; `broken`:
     property -> what happened first, `name` among them where it is `reached`."""
 
     followed: Followed
@@ -35,61 +30,43 @@ class Replayed(msgspec.Struct, frozen=True):
     reached: bool
 
 
-@contextmanager
-def installed(schedule: Schedule, variant: str = "") -> Iterator[None]:
-    """The shipped machines have the rules of `variant`, or of the schedule (and its bug), until the block ends."""
-    with ExitStack() as stack:
-        stack.enter_context(in_place(variant or schedule.variant))
-        if schedule.bug and not variant:
-            stack.enter_context(planted(schedule.bug))
-        yield
+class Simulated(msgspec.Struct, frozen=True):
+    """What came of it in the simulator, the rows of its trace, and the run's `parameters` for the table of runs."""
 
-
-def ruled_by(schedule: Schedule, variant: str) -> Schedule:
-    """The schedule with the configuration of `variant` ("" = its own)."""
-    if not variant:
-        return schedule
-    exclusive = configuration(variant).exclusive
-    return replace(schedule, configuration=replace(schedule.configuration, exclusive=exclusive))
+    replayed: Replayed
+    rows: list[TraceRow]
+    parameters: dict[str, Any]
 
 
 def carry_out(
-    stage: Stage, conductor: Conductor, monitors: Monitors, check: Callable[[], None], refused: Refusals = ()
+    stage: Stage,
+    conductor: Conductor,
+    broken: Mapping[str, str],
+    check: Callable[[], None],
+    refused: Refusals = (),
 ) -> Replayed:
-    """The whole schedule, `check` after each step; then all applications take messages in turn; where nothing broke,
-    the network is whole from then on, and everything must be acknowledged.  What any step raises ends the run;
-    `refused`: what a table did not take, where nothing was raised for it."""
+    """The whole script, `check` after each step, then what the stage does at its end.  What any step raises ends the
+    run.  `broken`: what judges have noted; `refused`: what a table did not take, where nothing was raised for it."""
     error: Exception | None = None
     try:
         followed = conductor.follow(stage, check)
         if not followed.stopped:
-            stage.take_turns()
-            if not monitors.judge.first:
-                serve_all(stage, conductor, monitors)
+            stage.end(conductor.release)
             followed = conductor.followed("")
     except Exception as raised:  # that no step raises is a property, too
         error, followed = raised, conductor.followed(str(raised))
-    return verdict(conductor.schedule, followed, monitors, error or next(iter(refused), None))
+    return verdict(conductor.script, followed, broken, error or next(iter(refused), None))
 
 
-def serve_all(stage: Stage, conductor: Conductor, monitors: Monitors) -> None:
-    """L5, after the schedule: while somebody is left to deliver to, everything published is acknowledged in time."""
-    conductor.release()
-    for _ in range(SERVES):
-        if not stage.serve(SERVE_NS) or not monitors.unacknowledged():
-            return
-    monitors.judge.broken("L5", f"{monitors.unacknowledged()[0]}: published and never acknowledged")
-
-
-def verdict(schedule: Schedule, followed: Followed, monitors: Monitors, error: Exception | None) -> Replayed:
-    """What the monitors noted, and what a step raised."""
-    broken = dict(monitors.judge.first)
+def verdict(script: Script, followed: Followed, noted: Mapping[str, str], error: Exception | None) -> Replayed:
+    """What judges noted, and what a step raised."""
+    broken = dict(noted)
     if isinstance(error, InvariantViolated):
         broken[INVARIANT] = str(error)
     elif error is not None:
         broken[RAISED] = f"{type(error).__name__}: {error}"
-    name = named(schedule.breaks)
-    return Replayed(followed, schedule.breaks, name, broken, name in broken)
+    name = named(script.breaks)
+    return Replayed(followed, script.breaks, name, broken, name in broken)
 
 
 def named(breaks: str) -> str:
@@ -97,3 +74,13 @@ def named(breaks: str) -> str:
     if breaks.startswith(f"{INVARIANT} of "):
         return INVARIANT
     return RAISED if breaks == NO_ERROR else breaks
+
+
+def parameters_of(script: Script, replayed: Replayed, variant: str) -> dict[str, Any]:
+    """What the table of runs says of the run."""
+    return {
+        "followed": replayed.followed,
+        "broken": replayed.broken,
+        "script": script,
+        "variant": variant or script.variant,
+    }

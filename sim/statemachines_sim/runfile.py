@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from statemachines import catalogue
+from statemachines import registry
 from statemachines.kernel import ConfigurationError
-from statemachines.trace import fingerprint
+from statemachines.trace import fingerprints
 from statemachines_sim.fault import Fault
-from statemachines_sim.scenario import Scenario
+from statemachines_sim.scenario import Scenario, from_plain, to_plain
 
 
-class RunFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RunFile(msgspec.Struct, frozen=True):
     """A run: its scenario, seed and fault schedule, what came out, and the tables it was made with."""
 
     scenario: Scenario
@@ -21,27 +22,42 @@ class RunFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     schedule: tuple[Fault, ...]
     monitor: str = ""
     detail: str = ""
-    fingerprint: str = ""
+    fingerprints: dict[str, str] = {}
+
+
+class _Plain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The same as it stands in a file."""
+
+    scenario: dict[str, Any]
+    seed: int
+    schedule: tuple[Fault, ...]
+    monitor: str = ""
+    detail: str = ""
+    fingerprints: dict[str, str] = {}
 
 
 def write(path: Path, run: RunFile) -> None:
     """As indented JSON."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(run), indent=2) + b"\n")
+    fields = msgspec.structs.asdict(run) | {"scenario": to_plain(run.scenario)}
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(_Plain(**fields)), indent=2) + b"\n")
 
 
 def read(path: Path) -> RunFile:
     """The run in a file; raises `ConfigurationError` for anything else."""
     try:
-        run = msgspec.json.decode(path.read_bytes(), type=RunFile)
+        plain = msgspec.json.decode(path.read_bytes(), type=_Plain)
+        scenario = from_plain(plain.scenario).check()
     except OSError as error:
         raise ConfigurationError("run file", str(path), f"cannot be read: {error.strerror}") from error
     except msgspec.MsgspecError as error:
         raise ConfigurationError("run file", str(path), f"is not a run file: {error}") from error
-    run.scenario.check()
-    return run
+    for fault in plain.schedule:
+        if fault.kind not in scenario.kinds:
+            raise registry.unknown(f"{path.name}: fault", fault.kind, scenario.kinds)
+    return RunFile(**(msgspec.structs.asdict(plain) | {"scenario": scenario}))
 
 
-def tables() -> str:
-    """The fingerprint of the tables as they are."""
-    return fingerprint(catalogue.machines("shared_subscriptions"))
+def tables(protocol: str) -> dict[str, str]:
+    """The fingerprints of the tables of a protocol, and of those that it rests on, as they are."""
+    return fingerprints([protocol, *registry.protocol(protocol).rests_on])

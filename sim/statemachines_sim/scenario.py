@@ -1,5 +1,16 @@
 """Scenario: what a simulated run is made of, read from a TOML file.
 
+Some keys are the same for every protocol; one section, named after the protocol, is of a type of its own:
+
+    name = "storm"
+    protocol = "lock_service"        # or "mine:PROTOCOL"
+
+    [lock_service]
+    holders = 4
+
+    [faults]
+    crash = [2, 3]
+
 Times carry their unit in the name (`_ms`, `_s`).  A range `[low, high]` is drawn from the seed.  Everything that is not
 said has the default below; an unknown key, a value of another type or out of its bounds is a `ConfigurationError` that
 names the file, the key and the rule.
@@ -7,112 +18,43 @@ names the file, the key and the rule.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
-from typing import Final
+from random import Random
+from typing import Any, Final
 
 import msgspec
 
+from statemachines import registry
 from statemachines.kernel import ConfigurationError
-from statemachines.shared_subscriptions.configuration import Configuration
-from statemachines.shared_subscriptions.group import start_of
-from statemachines.shared_subscriptions.stream_store import matches, parse_filter
-
-_HERE = Path(__file__).parent
-FOLDERS = (_HERE / "scenarios", _HERE.parent / "scenarios")
-"""Where the scenarios of the package are: in the wheel, in the repository."""
+from statemachines_sim.faults import FaultKind, kinds_of
+from statemachines_sim.faults.pot import Pot
+from statemachines_sim.protocol import SimProtocol
 
 Range = tuple[int, int]
+Bounds = tuple[float, float]
 
-PROPERTIES: Final = tuple(f"S{number}" for number in range(1, 15)) + tuple(f"L{number}" for number in range(1, 11))
-"""The properties of the protocol, by the names of its page."""
-
-
-class Load(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is published, and how consumers deal with it."""
-
-    topics: int = 8
-    messages: int = 2_500
-    batch: int = 25
-    """Messages of one publish, all of one topic."""
-    take: int = 4
-    """Messages a consumer takes at a time."""
-    work_ms: Range = (10, 120)
-    """How long it takes to deal with them."""
-    start: str = "beginning"
-    """Where the group begins that the first subscribe declares: "now" or "beginning"."""
-    rotate_s: tuple[float, ...] = ()
-    """When the stream store begins a new generation."""
-    drop_s: tuple[float, ...] = ()
-    """When it drops all generations but the current one, read or not."""
-    stray: int = 0
-    """Messages on topics of two levels (`stray/t000`), which the subscription must not match: nobody is to get them."""
-
-
-class Members(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Who takes part: all from the start, each consumer beside one of the `leaders` (hosts), which it asks first;
-    `join_s` more consumers later; `leave_s`: one unsubscribes;
-    `resubscribe_s`: one unsubscribes and subscribes again, ten times in quick succession."""
-
-    consumers: int = 3
-    leaders: int = 1
-    join_s: tuple[float, ...] = ()
-    leave_s: tuple[float, ...] = ()
-    resubscribe_s: tuple[float, ...] = ()
+MOST: Final = 1_000_000
 
 
 class Net(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The network between faults.  A share `tail` of the messages is held back for up to `tail_ms`, others overtake."""
+    """The network between faults.  A share `tail` of the messages is held back for up to `tail_ms`, others overtake;
+    with `fifo` nothing overtakes between the same two nodes, as over a connection."""
 
     delay_ms: Range = (1, 5)
     tail: float = 0.02
     tail_ms: int = 600
-
-
-class Faults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How many faults of each kind a seed draws for the safety phase, `[low, high]`; what each does, and in which unit,
-    says the table at the head of `fault.py`."""
-
-    crash: Range = (0, 0)
-    lost_disk: Range = (0, 0)
-    leader_crash: Range = (0, 0)
-    pause: Range = (0, 0)
-    long_pause: Range = (0, 0)
-    slow_consumer: Range = (0, 0)
-    skew: Range = (0, 0)
-    drift: Range = (0, 0)
-    jump: Range = (0, 0)
-    far_jump: Range = (0, 0)
-    loss: Range = (0, 0)
-    duplicate: Range = (0, 0)
-    reorder: Range = (0, 0)
-    hold_back: Range = (0, 0)
-    partition: Range = (0, 0)
-    store: Range = (0, 0)
-    slow_store: Range = (0, 0)
-    store_crash: Range = (0, 0)
-    torn_write: Range = (0, 0)
-    power_loss: Range = (0, 0)
-    late_timer: Range = (0, 0)
-    halt: Range = (0, 0)
-    unsubscribe: Range = (0, 0)
+    fifo: bool = False
 
 
 class Swarm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What each seed draws for itself.  A range that is not given leaves the scenario's own value."""
+    """What each seed draws for itself: which kinds of faults take part, which of the rates, and the values of any keys
+    (`draw`: key -> the least and the most; of a key that is a range, how far it goes up)."""
 
     share: float = 0.5
-    """The chance of each kind of fault in `[faults]` to take part; of the rates, a random part is used."""
-    consumers: Range | None = None
-    messages: Range | None = None
-    topics: Range | None = None
-    batch: Range | None = None
-    take: Range | None = None
-    work_ms: Range | None = None
-    """How long a batch takes at most."""
-    delay_ms: Range | None = None
-    """How long a message takes at most, without faults."""
-    tail: tuple[float, float] | None = None
+    """The chance of each kind of fault in `[faults]` to take part."""
+    draw: dict[str, Bounds] = {}
 
 
 class Phases(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -122,99 +64,130 @@ class Phases(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     liveness_s: float = 120.0
 
 
-class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One scenario."""
+class Scenario(msgspec.Struct, frozen=True):
+    """One scenario.  `protocol`: its name, `module:ATTRIBUTE`, or what it says to the simulator itself; `own`: the
+    section of that protocol (None: as it is by default)."""
 
     name: str
+    protocol: Any
+    own: Any = None
     about: str = ""
-    subscription: str = "$shared/workers/#"
-    load: Load = Load()
-    members: Members = Members()
     network: Net = Net()
-    faults: Faults = Faults()
+    faults: dict[str, Range] = {}
+    """How many faults of each kind a seed draws for the safety phase."""
     rates: tuple[float, ...] = (0.05, 0.2, 0.5, 0.9)
     """The shares of messages or requests that a fault hits: each fault has one of these."""
     phases: Phases = Phases()
-    configuration: Configuration = Configuration()
     swarm: Swarm | None = None
     out_of_scope: tuple[str, ...] = ()
     """Properties that the faults of this scenario may break, being beyond what the protocol promises to bear: they are
     counted, and end no run."""
 
+    def __post_init__(self) -> None:
+        if self.own is None:
+            msgspec.structs.force_setattr(self, "own", self.sim.section())
+
+    @property
+    def sim(self) -> SimProtocol[Any]:
+        """What its protocol says to the simulator."""
+        return sim_of(self.protocol) if isinstance(self.protocol, str) else self.protocol
+
+    @property
+    def kinds(self) -> dict[str, FaultKind]:
+        """Every kind of fault that it may draw."""
+        return kinds_of(self.sim)
+
     def check(self) -> Scenario:
         """Itself; raises `ConfigurationError` where a value breaks a rule."""
-        parse_filter(self.subscription)
-        self.configuration.check()
-        for name, value, low, high in self._bounded():
-            if not low <= value <= high:
-                raise ConfigurationError(name, value, f"must lie between {low} and {high}")
-        for name, (low, high) in self._ranges():
-            if not 0 <= low <= high <= 1_000_000:
-                raise ConfigurationError(name, [low, high], "must be a range [low, high] with 0 <= low <= high")
-        start_of(self.load.start)
-        members = self.members
-        for name, times in (
-            ("load.rotate_s", self.load.rotate_s),
-            ("load.drop_s", self.load.drop_s),
-            ("members.join_s", members.join_s),
-            ("members.leave_s", members.leave_s),
-            ("members.resubscribe_s", members.resubscribe_s),
-        ):
-            if any(not 0 <= at < self.phases.safety_s for at in times):
-                raise ConfigurationError(name, list(times), "must lie in the safety phase")
-        if not self.rates or any(not 0 < rate <= 1 for rate in self.rates):
-            raise ConfigurationError("rates", list(self.rates), "must be shares above 0 and at most 1")
-        self._check_people()
-        return self
-
-    def _bounded(self) -> tuple[tuple[str, float, float, float], ...]:
-        tail = (0.0, 0.0) if self.swarm is None or self.swarm.tail is None else self.swarm.tail
-        return (
-            ("load.topics", self.load.topics, 1, 100_000),
-            ("load.messages", self.load.messages, 0, 10_000_000),
-            ("load.stray", self.load.stray, 0, 10_000_000),
-            ("load.batch", self.load.batch, 1, 10_000),
-            ("load.take", self.load.take, 1, 10_000),
-            ("members.consumers", self.members.consumers, 0, 1_000),
-            ("members.leaders", self.members.leaders, 1, 9),
+        swarm = self.swarm or Swarm()
+        check_bounds(
             ("network.tail", self.network.tail, 0, 1),
             ("network.tail_ms", self.network.tail_ms, 1, 3_600_000),
             ("phases.safety_s", self.phases.safety_s, 1, 86_400),
             ("phases.liveness_s", self.phases.liveness_s, 1, 86_400),
-            ("swarm.share", 0 if self.swarm is None else self.swarm.share, 0, 1),
-            ("swarm.tail", tail[0], 0, tail[1]),
-            ("swarm.tail", tail[1], tail[0], 1),
+            ("swarm.share", swarm.share, 0, 1),
         )
-
-    def _ranges(self) -> Iterator[tuple[str, Range]]:
-        yield "load.work_ms", self.load.work_ms
-        yield "network.delay_ms", self.network.delay_ms
-        for field in self.faults.__struct_fields__:
-            yield f"faults.{field}", getattr(self.faults, field)
-        for field in ("consumers", "messages", "topics", "batch", "take", "work_ms", "delay_ms"):
-            bounds = getattr(self.swarm, field, None)
-            if bounds is not None:
-                low, high = bounds
-                if field in ("topics", "batch", "take") and low < 1:
-                    raise ConfigurationError(f"swarm.{field}", [low, high], "must begin at 1 or more")
-                yield f"swarm.{field}", bounds
-
-    def _check_people(self) -> None:
-        """Faults need somebody to hit, strays somebody who does not want them, and properties a name that is known."""
-        fewest = self.members.consumers
-        if self.swarm is not None and self.swarm.consumers is not None:
-            fewest = self.swarm.consumers[0]
-        hitting = [name for name in self.faults.__struct_fields__ if getattr(self.faults, name)[1]]
-        if hitting and not fewest:
-            raise ConfigurationError("members.consumers", fewest, f"must be at least 1: {hitting[0]} needs one to hit")
-        _, topic_filter = parse_filter(self.subscription)
-        if self.load.stray and matches(topic_filter, "stray/t000"):
-            raise ConfigurationError(
-                "subscription", self.subscription, "must not match stray/t000 where load.stray > 0"
-            )
+        check_ranges(("network.delay_ms", self.network.delay_ms))
+        for kind, bounds in self.faults.items():
+            if kind not in self.kinds:
+                raise registry.unknown("faults", kind, self.kinds)
+            check_ranges((f"faults.{kind}", bounds))
+        if not self.rates or any(not 0 < rate <= 1 for rate in self.rates):
+            raise ConfigurationError("rates", list(self.rates), "must be shares above 0 and at most 1")
         for name in self.out_of_scope:
-            if name not in PROPERTIES:
-                raise ConfigurationError("out_of_scope", name, f"must be one of {', '.join(PROPERTIES)}")
+            if name not in self.sim.properties:
+                known = ", ".join(self.sim.properties)
+                raise ConfigurationError("out_of_scope", name, f"must be one of {known}")
+        self.sim.check(self.own, self)
+        self._check_targets()
+        if self.swarm is not None:
+            from statemachines_sim.swarm import check_swarm
+
+            check_swarm(self)
+        return self
+
+    def _check_targets(self) -> None:
+        """Faults need somebody to hit."""
+        for kind, (low, high) in self.faults.items():
+            if high and not self.kinds[kind].possible(Pot(self, kind, Random(0), high)):
+                rule = "hits nobody; take it out, or let somebody whom it hits take part from the beginning"
+                raise ConfigurationError(f"faults.{kind}", [low, high], rule)
+
+
+class Common(msgspec.Struct, frozen=True):
+    """What a scenario file says of every protocol, as it stands there."""
+
+    name: str
+    protocol: str
+    about: str = ""
+    network: Net = Net()
+    faults: dict[str, Range] = {}
+    rates: tuple[float, ...] = (0.05, 0.2, 0.5, 0.9)
+    phases: Phases = Phases()
+    swarm: Swarm | None = None
+    out_of_scope: tuple[str, ...] = ()
+
+
+KEYS: Final = Common.__struct_fields__
+
+
+def from_plain(plain: dict[str, Any]) -> Scenario:
+    """The scenario of what a file says; raises `ConfigurationError`, or `msgspec.ValidationError` for a wrong type."""
+    common = msgspec.convert({key: value for key, value in plain.items() if key in KEYS}, Common)
+    sim = sim_of(common.protocol)
+    for key in plain:
+        if key in KEYS or key == sim.name:
+            continue
+        if key in registry.names():
+            rule = f"is a section of another protocol: the scenario says protocol = {common.protocol!r}"
+            raise ConfigurationError(key, "...", rule)
+        raise registry.unknown("key", key, (*KEYS, sim.name), f"keys of the protocol stand in [{sim.name}]")
+    own = msgspec.convert(plain.get(sim.name, {}), sim.section)
+    return Scenario(own=own, **{key: getattr(common, key) for key in KEYS})
+
+
+def to_plain(scenario: Scenario) -> dict[str, Any]:
+    """What a file would say; `from_plain` is its inverse."""
+    sim = scenario.sim
+    plain: dict[str, Any] = {
+        key: msgspec.to_builtins(getattr(scenario, key)) for key in KEYS if key not in ("protocol", "swarm")
+    }
+    plain["protocol"] = scenario.protocol if isinstance(scenario.protocol, str) else sim.name
+    if scenario.swarm is not None:
+        plain["swarm"] = msgspec.to_builtins(scenario.swarm)
+    plain[sim.name] = msgspec.to_builtins(scenario.own)
+    return plain
+
+
+@cache
+def sim_of(protocol: str) -> SimProtocol[Any]:
+    """What a protocol, by its name or `module:ATTRIBUTE`, says to the simulator."""
+    name = registry.protocol(protocol).name
+    sim = registry.area(name, "sim")
+    if not isinstance(sim, SimProtocol) or sim.name != name:
+        called = getattr(sim, "name", type(sim).__name__)
+        raise ConfigurationError("protocol", name, f"its area sim must be a SimProtocol of that name, not {called!r}")
+    return sim
 
 
 def read(path: Path) -> Scenario:
@@ -224,7 +197,7 @@ def read(path: Path) -> Scenario:
     except OSError as error:
         raise ConfigurationError("scenario", str(path), f"cannot be read: {error.strerror}") from error
     try:
-        return msgspec.toml.decode(text, type=Scenario).check()
+        return from_plain(msgspec.toml.decode(text)).check()
     except msgspec.MsgspecError as error:
         raise ConfigurationError("scenario", str(path), f"is not a scenario: {error}") from error
     except ConfigurationError as error:
@@ -232,18 +205,63 @@ def read(path: Path) -> Scenario:
 
 
 def shipped() -> dict[str, Path]:
-    """Name -> file of the scenarios that come with the package."""
+    """`protocol/name` -> file of the scenarios that come with all protocols that can be loaded."""
     found: dict[str, Path] = {}
-    for folder in reversed(FOLDERS):
-        found.update((path.stem, path) for path in sorted(folder.glob("*.toml")))
+    for one in registry.protocols():
+        if "sim" in one.areas:
+            found |= {f"{one.name}/{name}": path for name, path in shipped_with(one.name).items()}
+    return found
+
+
+def shipped_with(protocol: str) -> dict[str, Path]:
+    """Name -> file of the scenarios that come with a protocol: in its package, or beside it in a checkout."""
+    place = sim_of(protocol).scenarios
+    if not place:
+        return {}
+    package, _, path = place.partition(":")
+    inside = Path(str(files(package)))
+    found: dict[str, Path] = {}
+    for folder in (inside.parent / path, inside / path):
+        found |= {one.stem: one for one in sorted(folder.glob("*.toml"))}
     return dict(sorted(found.items()))
 
 
 def named(name: str) -> Scenario:
-    """A shipped scenario by its name, or the one in the file of that name."""
-    if name.endswith(".toml") or "/" in name:
+    """A shipped scenario by its name (`storm`, `shared_subscriptions/storm`), or the one in a file.
+
+    Raises `ConfigurationError` for an unknown name, and for a short one that several protocols have.
+    """
+    if name.endswith(".toml") or Path(name).is_file():
         return read(Path(name))
     known = shipped()
-    if name not in known:
-        raise ConfigurationError("scenario", name, f"is unknown; known are {', '.join(known)}, or give a .toml file")
-    return read(known[name])
+    if name in known:
+        return read(known[name])
+    found = [one for one in known if one.partition("/")[2] == name]
+    if len(found) > 1:
+        raise ConfigurationError("scenario", name, f"several protocols have one: say {' or '.join(found)}")
+    if found:
+        return read(known[found[0]])
+    names = known if "/" in name else tuple(one.partition("/")[2] for one in known)
+    lost = "".join(f"; protocol {one} does not load" for one in registry.broken())
+    raise registry.unknown("scenario", name, names, f"or give a .toml file{lost}")
+
+
+def check_bounds(*bounded: tuple[str, float, float, float]) -> None:
+    """Each (key, value, least, most); raises `ConfigurationError`."""
+    for name, value, low, high in bounded:
+        if not low <= value <= high:
+            raise ConfigurationError(name, value, f"must lie between {low} and {high}")
+
+
+def check_ranges(*ranges: tuple[str, Range]) -> None:
+    """Each (key, range); raises `ConfigurationError`."""
+    for name, (low, high) in ranges:
+        if not 0 <= low <= high <= MOST:
+            raise ConfigurationError(name, [low, high], "must be a range [low, high] with 0 <= low <= high")
+
+
+def check_times(scenario: Scenario, *times: tuple[str, tuple[float, ...]]) -> None:
+    """Each (key, seconds) must lie in the safety phase; raises `ConfigurationError`."""
+    for name, some in times:
+        if any(not 0 <= at < scenario.phases.safety_s for at in some):
+            raise ConfigurationError(name, list(some), "must lie in the safety phase")

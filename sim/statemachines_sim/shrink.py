@@ -42,7 +42,7 @@ def shrink(
         return False
 
     schedule = leave_out(schedule, fails)
-    schedule = weaken(schedule, fails)
+    schedule = weaken(schedule, fails, frozenset(name for name, kind in scenario.kinds.items() if kind.from_start))
     return schedule, best
 
 
@@ -65,10 +65,16 @@ def leave_out(items: tuple[T, ...], fails: Callable[[tuple[T, ...]], bool]) -> t
         size = max(size // 2, 1)
 
 
-def weaken(schedule: tuple[Fault, ...], fails: Callable[[tuple[Fault, ...]], bool]) -> tuple[Fault, ...]:
-    """Each fault for half as long, and half as much, again and again, as long as the run still fails."""
+def weaken(
+    schedule: tuple[Fault, ...],
+    fails: Callable[[tuple[Fault, ...]], bool],
+    always: frozenset[str] = frozenset(),
+) -> tuple[Fault, ...]:
+    """Each fault for half as long, and half as much, again and again, as long as the run still fails; those of a kind
+    that is `always` there are never shorter."""
     for position in range(len(schedule)):
-        for half in (half_as_long, half_as_much):
+        halves = (half_as_much,) if schedule[position].kind in always else (half_as_long, half_as_much)
+        for half in halves:
             while (weaker := half(schedule[position])) is not None:
                 candidate = (*schedule[:position], weaker, *schedule[position + 1 :])
                 if not fails(candidate):
@@ -78,8 +84,8 @@ def weaken(schedule: tuple[Fault, ...], fails: Callable[[tuple[Fault, ...]], boo
 
 
 def half_as_long(fault: Fault) -> Fault | None:
-    """None: it lasts a millisecond at most, or always does, as a wrong clock."""
-    if fault.for_ns <= 1_000_000 or fault.kind == "skew":
+    """None: it lasts a millisecond at most."""
+    if fault.for_ns <= 1_000_000:
         return None
     return replace(fault, for_ns=fault.for_ns // 2)
 

@@ -4,37 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from statemachines.kernel import Event, Message, Node, Step
-from statemachines.trace import TraceRow
-from statemachines.trace.row import RowMaker, RowMakers
-from statemachines_sim.monitor import Monitors
-from statemachines_sim.recorder import Recorder
-
-
-class NoRows(list[TraceRow]):
-    """Stays empty: network and processes append rows themselves."""
-
-    def append(self, row: TraceRow) -> None:
-        """Let it go."""
-
-
-class NoMakers(RowMakers):
-    """Makers of nothing, for every type."""
-
-    def __missing__(self, kind: type[msgspec.Struct]) -> RowMaker:
-        maker = self[kind] = _make_nothing
-        return maker
+from statemachines_sim.protocol import Watch
+from statemachines_sim.recorder import Entry, Recorder
 
 
 class Silent(Recorder):
     """In place of `Recorder`: `rows` stays empty."""
 
-    def __init__(self, monitors: Monitors | None, data: bool = False) -> None:
+    def __init__(self, monitors: Watch | None, data: bool = False) -> None:
         super().__init__(monitors, data)
-        self.rows = NoRows()
-        self.makers = NoMakers("", data)
+        self.note = _let_go
 
     def step(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
         """Monitors only."""
@@ -58,5 +38,5 @@ class Silent(Recorder):
             self._monitors.fault(fault, node, now_ns)
 
 
-def _make_nothing(*columns: Any) -> TraceRow:
-    return ()
+def _let_go(entry: Entry) -> None:
+    """Nothing is kept."""

@@ -1,19 +1,21 @@
 """Swarm: a scenario of which every seed draws its own mixture, so that no kind of fault always hides another.
 
 A run with all kinds of faults at once is always much the same run; one with a few of them, at other rates and with
-another load, goes where that one never goes.  What a seed draws follows from the seed alone.
+another load, goes where that one never goes.  What a seed draws follows from the seed alone, and each thing is drawn
+from a stream of its own: one more leaves all others as they are.
 """
 
 from __future__ import annotations
 
 import random
+from typing import Any
 
 from msgspec.structs import replace
 
-from statemachines_sim.scenario import Load, Range, Scenario, Swarm
-
-LATER = ("late_timer", "halt", "unsubscribe")
-"""Kinds of faults that came later: each is drawn by itself, so that the seeds of old swarms stay what they were."""
+from statemachines import registry
+from statemachines.kernel import ConfigurationError
+from statemachines_sim.keys import put, values
+from statemachines_sim.scenario import Bounds, Scenario
 
 
 def settle(scenario: Scenario, seed: int) -> Scenario:
@@ -21,37 +23,24 @@ def settle(scenario: Scenario, seed: int) -> Scenario:
     swarm = scenario.swarm
     if swarm is None:
         return scenario
-    chance = random.Random(f"{seed}/swarm")
-    counts = {
-        kind: _count(
-            random.Random(f"{seed}/swarm/{kind}") if kind in LATER else chance, getattr(scenario.faults, kind), swarm
-        )
-        for kind in scenario.faults.__struct_fields__
+
+    def chance(key: str) -> random.Random:
+        return random.Random(f"{seed}/swarm/{key}")
+
+    faults = {
+        kind: bounds for kind, bounds in scenario.faults.items() if chance(f"faults.{kind}").random() < swarm.share
     }
-    delay_low, delay_high = scenario.network.delay_ms
+    rates = chance("rates")
     settled = replace(
         scenario,
         swarm=None,
-        faults=replace(scenario.faults, **counts),
-        rates=tuple(sorted(chance.sample(scenario.rates, chance.randint(1, len(scenario.rates))))),
-        members=replace(scenario.members, consumers=_pick(chance, swarm.consumers, scenario.members.consumers)),
-        load=_load(chance, scenario.load, swarm),
-        network=replace(
-            scenario.network,
-            delay_ms=(delay_low, max(delay_low, _pick(chance, swarm.delay_ms, delay_high))),
-            tail=round(chance.uniform(*swarm.tail), 3) if swarm.tail is not None else scenario.network.tail,
-        ),
+        faults=faults,
+        rates=tuple(sorted(rates.sample(scenario.rates, rates.randint(1, len(scenario.rates))))),
     )
-    most = affordable(settled)
-    return replace(settled, load=replace(settled.load, messages=min(settled.load.messages, most)))
-
-
-def affordable(scenario: Scenario) -> int:
-    """How many messages the consumers can deal with in half of the time of a run: more would break L5 without any
-    fault of the protocol."""
-    load = scenario.load
-    half_ms = 500 * (scenario.phases.safety_s + scenario.phases.liveness_s)
-    return int(half_ms * 2 / max(sum(load.work_ms), 1) * min(load.take, load.batch) * scenario.members.consumers)
+    known = values(settled)
+    drawn = {key: _draw(chance(key), bounds, known[key]) for key, bounds in swarm.draw.items()}
+    settled = put(settled, drawn) if drawn else settled
+    return replace(settled, own=settled.sim.settle(settled.own, settled))
 
 
 def drawn(scenario: Scenario, seed: int) -> dict[str, object]:
@@ -59,38 +48,48 @@ def drawn(scenario: Scenario, seed: int) -> dict[str, object]:
     if scenario.swarm is None:
         return {}
     settled = settle(scenario, seed)
-    kinds = [kind for kind in settled.faults.__struct_fields__ if getattr(settled.faults, kind)[1]]
-    return {
-        "kinds": kinds,
-        "rates": settled.rates,
-        "consumers": settled.members.consumers,
-        "messages": settled.load.messages,
-        "topics": settled.load.topics,
-        "batch": settled.load.batch,
-        "take": settled.load.take,
-        "work_ms": settled.load.work_ms,
-        "delay_ms": settled.network.delay_ms,
-        "tail": settled.network.tail,
-    }
+    kinds = [kind for kind, (_, most) in settled.faults.items() if most]
+    known = values(settled)
+    return {"kinds": kinds, "rates": settled.rates, **{key: known[key] for key in scenario.swarm.draw}}
 
 
-def _count(chance: random.Random, bounds: Range, swarm: Swarm) -> Range:
-    """How many faults of a kind this seed has: none, if the kind takes no part."""
-    takes_part = chance.random() < swarm.share
-    return bounds if takes_part else (0, 0)
+def check_swarm(scenario: Scenario) -> None:
+    """Whatever a seed draws is a scenario; raises `ConfigurationError`."""
+    swarm = scenario.swarm
+    assert swarm is not None
+    known = values(replace(scenario, swarm=None))
+    for key, (low, high) in swarm.draw.items():
+        if key not in known:
+            raise registry.unknown("swarm.draw", key, known)
+        if not _is_number(known[key]) and not _is_range(known[key]):
+            raise ConfigurationError(f"swarm.draw.{key}", [low, high], "is of a key that is no number and no range")
+        if low > high:
+            raise ConfigurationError(f"swarm.draw.{key}", [low, high], "must be a range [low, high] with low <= high")
+        for bound in (low, high):
+            _check_end(scenario, key, bound, known[key], [low, high])
 
 
-def _load(chance: random.Random, load: Load, swarm: Swarm) -> Load:
-    low, high = load.work_ms
-    return replace(
-        load,
-        messages=_pick(chance, swarm.messages, load.messages),
-        topics=_pick(chance, swarm.topics, load.topics),
-        batch=_pick(chance, swarm.batch, load.batch),
-        take=_pick(chance, swarm.take, load.take),
-        work_ms=(low, max(low, _pick(chance, swarm.work_ms, high))),
-    )
+def _check_end(scenario: Scenario, key: str, bound: float, now: Any, bounds: list[float]) -> None:
+    whole = bound if isinstance(now, float) else int(bound)
+    value: Any = [min(now[0], whole), whole] if _is_range(now) else whole
+    try:
+        put(replace(scenario, swarm=None), {key: value}).check()
+    except ConfigurationError as error:
+        raise ConfigurationError(f"swarm.draw.{key}", bounds, f"at {bound:g}: {error.key} {error.rule}") from error
 
 
-def _pick(chance: random.Random, bounds: Range | None, otherwise: int) -> int:
-    return otherwise if bounds is None else chance.randint(*bounds)
+def _draw(chance: random.Random, bounds: Bounds, now: Any) -> Any:
+    """A number between the bounds; for a range, how far it goes up."""
+    low, high = bounds
+    if isinstance(now, float):
+        return round(chance.uniform(low, high), 3)
+    drawn = chance.randint(int(low), int(high))
+    return [now[0], max(now[0], drawn)] if _is_range(now) else drawn
+
+
+def _is_range(value: Any) -> bool:
+    return isinstance(value, list | tuple) and len(value) == 2 and all(isinstance(one, int) for one in value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

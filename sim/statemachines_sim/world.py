@@ -1,70 +1,58 @@
-"""World: one simulated run: processes, network, stores, a nemesis, monitors; a safety phase, then a liveness phase.
+"""World: one simulated run: processes, devices, a network, a nemesis, a watch; a safety phase, then a liveness phase.
 
 Everything follows from the scenario, the seed and the fault schedule: the same three give the same run, byte for byte.
+
+    outcome = World(named("storm"), seed=7).run()        # a scenario: faults, healing, goals
+
+    world = World(seed=7)                                # or by hand, for a test
+    world.add_device(remote_store(Table(), failed=TableFailed))
+    server = world.add("server-1", machine_role("server", SERVER, ServerRecord))
+    world.network.rule(drop("ping", nth=3))
+    world.run(until_ns=5 * S)                            # a property that breaks raises `Violation`
+    world.pause("server-1")
 """
 
 from __future__ import annotations
 
 import random
 import traceback
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
-from statemachines.kernel import GaplessError
-from statemachines.shared_subscriptions import group_store, stream_store
-from statemachines.shared_subscriptions.group_store import GroupStore, StoreFailed
-from statemachines.shared_subscriptions.leader_record import LEADING, LeaderRecord
-from statemachines.shared_subscriptions.member import REGISTERED
-from statemachines.shared_subscriptions.session import Acknowledged, Deliver
-from statemachines.shared_subscriptions.stream_store import (
-    Append,
-    Appended,
-    Drop,
-    Dropped,
-    FetchFailed,
-    Published,
-    Rotate,
-    StreamStore,
-    matches,
-    parse_filter,
-)
+from statemachines.kernel import ConfigurationError, GaplessError
 from statemachines.trace import TraceRow
 from statemachines_sim.clock import Clock
-from statemachines_sim.consumer import Consumer
-from statemachines_sim.fault import Fault, S, draw
-from statemachines_sim.leader_host import LeaderHost
-from statemachines_sim.liveness import Liveness
-from statemachines_sim.monitor import Monitors, Violation, balanced
+from statemachines_sim.clocks import Clocks
+from statemachines_sim.fault import Fault, draw
+from statemachines_sim.judge import Judge, Violation
 from statemachines_sim.nemesis import Nemesis
 from statemachines_sim.network import Network
 from statemachines_sim.process import Process
+from statemachines_sim.protocol import NOTHING, Device, Fixture, Role, SimProtocol, Watch
 from statemachines_sim.recorder import Recorder
 from statemachines_sim.scenario import Scenario
 from statemachines_sim.silent import Silent
-from statemachines_sim.store import Store
 from statemachines_sim.swarm import settle
+from statemachines_sim.units import S
 
 TICK = S // 4
 """How often the liveness phase looks whether it is done."""
-
-RESUBSCRIBES, RESUBSCRIBE_NS = 10, S // 200
-"""A quick resubscribe is so many, so far apart."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
     """What a run came to.  `monitor` and `detail`: the property that broke ("" = everything held).
 
-    `delivered`, `acknowledged`, `duplicates` count messages; `sent`, `dropped` count packets; `faults` by kind;
-    `lasted_ns` of simulated time; `noted`: how often a property that the scenario puts out of scope was broken.
+    `tally`: what the watch counted; `sent`, `dropped` count packets; `faults` by kind; `lasted_ns` of simulated time;
+    `noted`: how often a property that the scenario puts out of scope was broken.
     """
 
     scenario: str
     seed: int
     monitor: str
     detail: str
-    delivered: int
-    acknowledged: int
-    duplicates: int
+    tally: dict[str, int]
     sent: int
     dropped: int
     faults: dict[str, int]
@@ -78,62 +66,75 @@ class Outcome(msgspec.Struct, frozen=True):
         return not self.monitor
 
 
-def is_quick(scenario: Scenario) -> bool:
-    """Whether applications and network are so quick that, without a fault, every revoke is finished in time."""
-    most_ms = scenario.load.work_ms[1] + scenario.network.delay_ms[1] + scenario.network.tail_ms
-    return 4 * most_ms < scenario.configuration.revoke_timeout_ms
-
-
 class World:
-    """`World(scenario, seed).run()`; `recorder.rows` is the trace (empty without `trace`).  `schedule`: another than
-    the seed draws."""
+    """`of`: a scenario, a protocol with its section `own`, or nothing: a world by hand.
+
+    `rows` is the trace (empty without `trace`).  `schedule`: another than the seed draws; `monitors`: whether what
+    breaks is looked for; `data`: fill the trace's data column.
+    """
 
     def __init__(
         self,
-        scenario: Scenario,
-        seed: int,
+        of: Scenario | SimProtocol[Any] | None = None,
+        seed: int = 0,
         *,
+        own: msgspec.Struct | None = None,
         schedule: tuple[Fault, ...] | None = None,
         monitors: bool = True,
         data: bool = False,
         trace: bool = True,
     ) -> None:
+        scenario = of if isinstance(of, Scenario) else Scenario("by hand", of or NOTHING, own)
         self.schedule = draw(scenario, seed) if schedule is None else schedule
         self.scenario = scenario = settle(scenario, seed)
         self.seed = seed
-        self.group, self.filter = parse_filter(scenario.subscription)
         self.env = Clock()
-        self.checks = monitors
-        self.monitors = Monitors(scenario.configuration, self.filter, scenario.out_of_scope)
-        self.monitors.assignments.calm = not self.schedule and is_quick(scenario)
-        self.recorder = (Recorder if trace else Silent)(self.monitors if monitors else None, data)
+        self.watching = monitors
+        self.watch: Watch = scenario.sim.watch(scenario.own, Judge(scenario.out_of_scope))
+        self.watch.judging = monitors
+        self.recorder = (Recorder if trace else Silent)(self.watch if monitors else None, data)
         self.processes: dict[str, Process] = {}
+        self.devices: dict[str, Device] = {}
+        self.fixtures: dict[str, Fixture] = {}
+        self.clocks = Clocks(self)
         self.network = Network(self.env, scenario.network, seed, self.recorder, self.processes)
-        self.stores = {
-            group_store.SERVICE: Store(
-                self.env, GroupStore(), seed, StoreFailed, self.monitors.commit if monitors else None
-            ),
-            stream_store.SERVICE: Store(self.env, StreamStore(), seed, FetchFailed),
-        }
+        self._roles: dict[str, Role] = {}
         self._lives: dict[str, int] = {}
         self._numbers = 0
         self._buried: list[str] = []
-        self.unpublished = 0
+        for fixture in scenario.sim.devices(scenario.own):
+            self.add_device(fixture)
         self.nemesis = Nemesis(self, self.schedule)
-        self.liveness = Liveness(self)
-        self._plan_members()
-        self._plan_load()
+        self.watch.begin(self)
+        self.populate()
+
+    def populate(self) -> None:
+        """Plan who takes part, and what they have to do."""
+        scenario = self.scenario
+        for role in scenario.sim.cast(scenario.own):
+            self.add_role(role)
+        scenario.sim.play(scenario.own, self, random.Random(f"{self.seed}/load"))
 
     # -- running ------------------------------------------------------------------------------------------------
 
-    def run(self) -> Outcome:
-        """Both phases; an error of a machine, or any other, is a violation too."""
+    @property
+    def now(self) -> int:
+        """Nanoseconds since the run began, by the true clock."""
+        return self.env.now
+
+    def run(self, until_ns: int | None = None) -> Outcome:
+        """Both phases, until every goal is reached; what breaks, or any error, is the outcome.
+
+        With `until_ns` time only passes until then, and what breaks is raised: for tests that go step by step.
+        """
+        if until_ns is not None:
+            self.env.run(until=until_ns)
+            return self._outcome("", "")
         monitor = detail = ""
         try:
             self.env.run(until=int(self.scenario.phases.safety_s * S))
             self.nemesis.heal()
-            self._live()
-            self._check_nodes()
+            self.finish()
         except Violation as violation:
             monitor, detail = violation.monitor, violation.detail
         except GaplessError as error:
@@ -143,19 +144,109 @@ class World:
             monitor, detail = type(error).__name__, f"{error} ({where.filename.rpartition('/')[2]}:{where.lineno})"
         return self._outcome(monitor, detail)
 
-    def delivered(self, consumer: Consumer, event: Deliver) -> None:
-        """An application got messages."""
-        if self.checks:
-            self.monitors.deliver(consumer, event, self.env.now)
+    def finish(self) -> None:
+        """Time passes until every goal of the watch is reached; raises `Violation` when the time is up."""
+        end = self.now + int(self.scenario.phases.liveness_s * S)
+        while (missing := self.watch.missing(self)) is not None:
+            if self.now >= end:
+                raise Violation(*missing)
+            self.env.run(until=self.now + TICK)
+        self.check()
 
-    def acknowledged(self, event: Acknowledged) -> None:
-        """An application has dealt with messages."""
-        self.monitors.acknowledge(event)
+    def check(self) -> None:
+        """Every invariant of every machine, in full."""
+        for _, process in sorted(self.processes.items()):
+            if process.alive:
+                for _, node in sorted(process.host.nodes.items()):
+                    node.check()
+
+    def after(self, delay_ns: int, run: Callable[..., object], *args: Any) -> None:
+        """Call `run(*args)` so much later."""
+        self.env.timeout(delay_ns).callbacks.append(lambda event: run(*args))
+
+    @property
+    def rows(self) -> list[TraceRow]:
+        """The trace so far."""
+        return self.recorder.rows
+
+    # -- who takes part -----------------------------------------------------------------------------------------
+
+    def add_device(self, fixture: Fixture) -> Any:
+        """Put a device up, which machines ask by its name; returns it."""
+        self.fixtures[fixture.name] = fixture
+        device = self.devices[fixture.name] = fixture.make(self)
+        return device
+
+    def add_role(self, role: Role) -> None:
+        """Its first nodes start now, the others join when it says."""
+        for node in role.nodes:
+            self._roles[node] = role
+        for node in role.nodes[: role.count]:
+            self._launch(node)
+        for node, at in zip(role.nodes[role.count :], role.joins_ns, strict=True):
+            self.after(at, self.join, node)
+
+    def add(self, node: str, role: Role) -> Any:
+        """One node of this role starts now, under any name; returns its process."""
+        self._roles[node] = role
+        self.join(node)
+        return self.processes[node]
+
+    def join(self, node: str) -> None:
+        """The node starts; `consumer-9` is of the role `consumer`, however many that had in the beginning."""
+        self.note("join", node)
+        self._launch(node)
+
+    def _launch(self, node: str) -> None:
+        self._lives[node] = self._lives.get(node, 0) + 1
+        self._numbers += 1
+        self.network.attach(node, self._numbers)
+        process = self.processes[node] = self.role_of(node).make(self, node, self._lives[node])
+        process.start()
+
+    def role_of(self, node: str) -> Role:
+        """By the name of the node; raises `ConfigurationError` for one of no role."""
+        role = self._roles.get(node)
+        if role is None:
+            cast = {one.name: one for one in self.scenario.sim.cast(self.scenario.own)}
+            name = max((name for name in cast if node.startswith(f"{name}-")), key=len, default="")
+            if not name:
+                raise ConfigurationError("node", node, f"must be ROLE-NUMBER; roles are: {', '.join(cast) or 'none'}")
+            role = self._roles[node] = cast[name]
+        return role
+
+    # -- what is done to them -----------------------------------------------------------------------------------
+
+    def living(self, node: str) -> Process | None:
+        """The process of the node, if it lives."""
+        process = self.processes.get(node)
+        return process if process is not None and process.alive else None
+
+    def crash(self, node: str, kind: str = "crash") -> None:
+        """The process dies with its memory; nothing happens to a dead one."""
+        process = self.living(node)
+        if process is not None:
+            self.note(kind, node, lost=["memory"])
+            process.crash()
 
     def restart(self, node: str) -> None:
-        """The node comes back under a new incarnation."""
-        self.recorder.fault(self.env.now, node, "restart")
+        """The node comes back as its next life."""
+        self.note("restart", node)
         self._launch(node)
+
+    def pause(self, node: str) -> None:
+        """The process stands still."""
+        process = self.living(node)
+        if process is not None and not process.paused:
+            self.note("pause", node)
+            process.pause()
+
+    def resume(self, node: str) -> None:
+        """The process goes on with what has waited."""
+        process = self.living(node)
+        if process is not None and process.paused:
+            self.note("resume", node)
+            process.resume()
 
     def bury(self, node: str) -> None:
         """Its disk is gone, and with it the number of its lives: nobody may come back under its name."""
@@ -166,7 +257,8 @@ class World:
         """If the node is dead it comes back; without a disk, a new node in its place."""
         if node in self._buried:
             self._buried.remove(node)
-            self._join(f"{node}-new")
+            self._roles[f"{node}-new"] = self.role_of(node)
+            self.join(f"{node}-new")
         elif node in self.processes and not self.processes[node].alive:
             self.restart(node)
 
@@ -175,187 +267,39 @@ class World:
         """The names of all nodes that are dead."""
         return sorted([*self._buried, *(node for node, process in self.processes.items() if not process.alive)])
 
-    # -- members and load ---------------------------------------------------------------------------------------
+    def cut(self, one: str, other: str) -> None:
+        """What `one` sends to `other` never arrives; either may be a node or a device.  Cuts add up."""
+        self.note("partition", one, other)
+        cuts = self.network.cuts
+        cuts[one, other] = cuts.get((one, other), 0) + 1
 
-    def _plan_members(self) -> None:
-        members = self.scenario.members
-        for number in range(members.leaders):
-            self._launch(f"leader-{number + 1}")
-        for number in range(members.consumers):
-            self._at(number * S // 50, self._join, f"consumer-{number + 1}")
-        for number, at in enumerate(members.join_s):
-            self._at(int(at * S), self._join, f"consumer-{members.consumers + number + 1}")
-        for number, at in enumerate(members.leave_s):
-            self._at(int(at * S), self._leave, f"consumer-{number + 1}")
-        for number, at in enumerate(members.resubscribe_s):
-            for turn in range(RESUBSCRIBES):
-                self._at(int(at * S) + turn * RESUBSCRIBE_NS, self._resubscribe, f"consumer-{number + 1}")
-
-    def _launch(self, node: str) -> None:
-        self._lives[node] = self._lives.get(node, 0) + 1
-        self._numbers += 1
-        self.network.attach(node, self._numbers)
-        kind = LeaderHost if node.startswith("leader") else Consumer
-        process = self.processes[node] = kind(self, node, self._lives[node])
-        process.clock = self.nemesis.clock_of(node)
-        process.start()
-
-    def _join(self, node: str) -> None:
-        self.recorder.fault(self.env.now, node, "join")
-        self._launch(node)
-
-    def _leave(self, node: str) -> None:
-        process = self.processes.get(node)
-        if isinstance(process, Consumer) and process.alive:
-            self.recorder.fault(self.env.now, node, "unsubscribe")
-            process.leave()
-
-    def _resubscribe(self, node: str) -> None:
-        process = self.processes.get(node)
-        if isinstance(process, Consumer) and process.alive and not process.host.ended:
-            self.recorder.fault(self.env.now, node, "unsubscribe")
-            process.resubscribe()
-
-    def _plan_load(self) -> None:
-        """Publishes are spread over most of the safety phase."""
-        load = self.scenario.load
-        chance = random.Random(f"{self.seed}/load")
-        end = int(self.scenario.phases.safety_s * 0.9 * S)
-        left = load.messages
-        while left > 0:
-            count = min(left, load.batch)
-            left -= count
-            topic = f"t{chance.randrange(load.topics):03}"
-            self._at(chance.randrange(end), self._publish, topic, count)
-        for _ in range(0, load.stray, load.batch):
-            topic = f"stray/t{chance.randrange(load.topics):03}"
-            self._at(chance.randrange(end), self._publish, topic, load.batch)
-
-        for at in load.rotate_s:
-            self._at(int(at * S), self.rotate)
-        for at in load.drop_s:
-            self._at(int(at * S), self.drop)
-
-    def rotate(self) -> None:
-        """A new generation begins: every stream so far has ended."""
-        self.stores[stream_store.SERVICE].apply(Rotate(0))
-        self.recorder.fault(self.env.now, stream_store.SERVICE, "rotate")
-
-    def drop(self) -> None:
-        """All generations but the current one are gone, read or not."""
-        store = self.stores[stream_store.SERVICE]
-        (dropped,) = store.apply(Drop(0, store.state.generation))
-        assert isinstance(dropped, Dropped)
-        self.monitors.progress.oldest = dropped.oldest
-        self.recorder.fault(self.env.now, stream_store.SERVICE, "drop")
-
-    def _publish(self, topic: str, count: int) -> None:
-        """A publisher tries again until the store is there; what it published once is there for good."""
-        store = self.stores[stream_store.SERVICE]
-        if store.down:
-            self.unpublished += 1
-            self._at(S // 10, self._publish_again, topic, count)
-            return
-        (answer,) = store.apply(Append(0, topic, count))
-        assert isinstance(answer, Appended)
-        if not matches(self.filter, topic):
-            return  # no business of the group's: whoever delivers it all the same delivers what nobody published
-        published = Published(answer.stream, answer.first, answer.last)
-        self.recorder.tell(self.env.now, "publisher-1", "publisher-1~1", "", published)
-        self.monitors.publish(answer.stream, answer.first, answer.last)
-
-    def _publish_again(self, topic: str, count: int) -> None:
-        self.unpublished -= 1
-        self._publish(topic, count)
-
-    def _at(self, when: int, run, *args) -> None:  # type: ignore[no-untyped-def]
-        self.env.timeout(when).callbacks.append(lambda event: run(*args))
-
-    # -- the liveness phase -------------------------------------------------------------------------------------
-
-    def _live(self) -> None:
-        """Until every liveness property is true, or the time is up."""
-        end = self.env.now + int(self.scenario.phases.liveness_s * S)
-        while (missing := self._missing()) is not None:
-            if self.env.now >= end:
-                raise Violation(*missing)
-            self.env.run(until=self.env.now + TICK)
-
-    def _missing(self) -> tuple[str, str] | None:
-        """The first liveness property that is not true yet."""
-        left = self.monitors.unacknowledged()
-        leaders = self.leaders()
-        if len(leaders) > 1:
-            return ("L6", f"{', '.join(one.id for one in leaders)} lead the group")
-        leader = leaders[0] if leaders else None
-        idle = not any(self.subscribed())
+    def mend(self, one: str, other: str) -> None:
+        """One such cut less."""
+        cuts = self.network.cuts
+        left = cuts[one, other] - 1
         if left:
-            if leader is None:
-                return ("L6", "nobody leads the group")
-            if idle:
-                return None
-            lost = [stream for stream in left if not self._is_served(leader, stream)]
-            if lost:
-                return ("L2", f"{', '.join(lost[:3])}: unread messages, and granted to no live member")
-            return ("L5", f"{', '.join(left[:3])}: published and never acknowledged")
-        if leader is not None and not balanced(leader.members):
-            return ("L4", "the members' numbers of streams differ by more than one")
-        return self.liveness.missing(leader) if self.checks else None
+            cuts[one, other] = left
+        else:
+            del cuts[one, other]
+        self.note("end_partition", one, other)
 
-    def subscribed(self) -> list[Consumer]:
-        """Everybody who lives and wants messages."""
-        return [
-            process
-            for _, process in sorted(self.processes.items())
-            if isinstance(process, Consumer) and process.alive and not process.host.ended
-        ]
+    def note(self, fault: str, node: str, peer: str = "", **details: object) -> None:
+        """Something is done to a node (or, "", to the network or all stores): for the trace and the watch."""
+        self.recorder.fault(self.now, node, fault, peer, **details)
 
-    def leaders(self) -> list[LeaderRecord]:
-        """Everybody who believes to lead; the last has the highest epoch."""
-        found = [
-            node.record
-            for process in self.processes.values()
-            if isinstance(process, LeaderHost) and process.alive
-            for node in process.host.nodes.values()
-            if node.record.status is LEADING
-        ]
-        return sorted(found, key=lambda record: record.epoch)
-
-    def _leader(self) -> LeaderRecord | None:
-        return next(reversed(self.leaders()), None)
-
-    def _is_served(self, leader: LeaderRecord, stream: str) -> bool:
-        assignment = leader.assignments.get(stream)
-        if assignment is None:
-            return False
-        member = leader.members.get(assignment.link.borrower)
-        return member is not None and member.status is REGISTERED
-
-    def _check_nodes(self) -> None:
-        for _, process in sorted(self.processes.items()):
-            if process.alive:
-                for _, node in sorted(process.host.nodes.items()):
-                    node.check()
+    # -- inside -------------------------------------------------------------------------------------------------
 
     def _outcome(self, monitor: str, detail: str) -> Outcome:
-        monitors = self.monitors
         return Outcome(
             self.scenario.name,
             self.seed,
             monitor,
             detail,
-            monitors.delivered,
-            monitors.acknowledged,
-            monitors.duplicates,
+            self.watch.tally(),
             self.network.sent,
             self.network.dropped,
             dict(sorted(self.nemesis.done.items())),
-            self.env.now,
-            len(self.recorder.rows),
-            dict(sorted(monitors.judge.noted.items())),
+            self.now,
+            self.recorder.count,
+            dict(sorted(self.watch.judge.noted.items())),
         )
-
-    @property
-    def rows(self) -> list[TraceRow]:
-        """The trace so far."""
-        return self.recorder.rows

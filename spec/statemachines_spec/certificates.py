@@ -1,4 +1,4 @@
-"""Certificates: what an exploration of the shipped machines came to, kept so that anybody can check it again."""
+"""Certificates: what an exploration came to, kept so that anybody can check it again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from statemachines.kernel import ConfigurationError
 from statemachines_spec.explorer.explore import Result
 from statemachines_spec.explorer.system import SYMMETRY, System
-from statemachines_spec.shared_subscriptions import systems
+from statemachines_spec.protocol import chosen, is_alone
 
 COMPARED = (
     "bounds", "states", "transitions", "cuts", "terminal", "levels", "edges", "entries", "locals", "messages", "always",
@@ -20,8 +20,10 @@ the order of discovery), entries and local states by component, verdicts."""
 
 
 class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The system and what was found; see `Result` for the fields.  With symmetry the bounds say so, states are orbits,
-    and `stand_for` counts the states that they stand for."""
+    """The system and what was found; see `Result` for the fields.  `protocol` is its name, or the `module:ATTRIBUTE`
+    that it was given by; of a system that stands there by itself `size` and `variant` are what its function was given
+    ("": nothing).  With symmetry the bounds say so, states are orbits, and `stand_for` counts the states that they
+    stand for."""
 
     protocol: str
     system: str
@@ -42,12 +44,13 @@ class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stand_for: int = 0
 
 
-def write(folder: Path, size: str, variant: str, result: Result, *, in_full: bool = False) -> Path:
+def write(folder: Path, protocol: str, size: str, variant: str, result: Result, *, in_full: bool = False) -> Path:
     """Keep `result` in `folder`; its file.  `in_full`: the symmetry of the system was not used."""
     fields = {field: getattr(result, field) for field in COMPARED}
-    kept = Certificate(protocol="shared_subscriptions", system=result.system, size=size, variant=variant, **fields)
+    kept = Certificate(protocol=protocol, system=result.system, size=size, variant=variant, **fields)
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{result.system}-{size}{'-in-full' if in_full else ''}.json"
+    name = "-".join(filter(None, (result.system.replace(" ", "-"), size, "in-full" if in_full else "")))
+    path = folder / f"{name}.json"
     path.write_bytes(msgspec.json.format(msgspec.json.encode(kept), indent=1) + b"\n")
     return path
 
@@ -62,10 +65,13 @@ def read(path: Path) -> Certificate:
 
 def system_of(kept: Certificate) -> System:
     """The system that the certificate is about, without its symmetry where that was not used."""
-    if kept.protocol != "shared_subscriptions":
-        raise ConfigurationError("protocol", kept.protocol, "must be shared_subscriptions")
-    made = systems.system(kept.system, kept.size, kept.variant)
+    (made,) = chosen(kept.protocol, _named(kept), kept.size, kept.variant).systems
     return made if SYMMETRY in kept.bounds else made.in_full()
+
+
+def _named(kept: Certificate) -> tuple[str, ...]:
+    """The system by its name, unless it stands by itself at `module:ATTRIBUTE`."""
+    return () if is_alone(kept.protocol) else (kept.system,)
 
 
 def differences(kept: Certificate, result: Result) -> list[str]:

@@ -7,18 +7,21 @@ refuses an event cannot be taken by a system that holds, and does not count eith
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
-from statemachines import catalogue, registry
-from statemachines.kernel import name_of
+from statemachines.kernel import Fsm, name_of
+from statemachines_spec.explorer.actor import Actor
+from statemachines_spec.explorer.system import System
 
 Cell = tuple[str, int, str]
-"""Machine, number of the row, state before."""
+"""Machine by its full name, number of the row, state before."""
 
 
 class Unreached(msgspec.Struct, frozen=True):
-    """A row that was not taken in `states`; `partly`: it was taken in another of its states."""
+    """A row of a machine (by its full name) that was not taken in `states`; `partly`: it was in another of its
+    states."""
 
     machine: str
     row: int
@@ -40,16 +43,28 @@ class Reached(msgspec.Struct, frozen=True):
     unreached: tuple[Unreached, ...]
 
 
-def reached(protocol: str, cells: Iterable[Cell]) -> tuple[Reached, ...]:
-    """What of each machine of the protocol these cells are; raises `ConfigurationError` for an unknown protocol."""
+def reached(machines: Iterable[Fsm[Any]], cells: Iterable[Cell]) -> tuple[Reached, ...]:
+    """What of each machine these cells are."""
     known = set(cells)
-    return tuple(_reached(name, known) for name in registry.protocol(protocol).machines)
+    return tuple(_reached(machine, known) for machine in machines)
 
 
-def _reached(machine: str, known: set[Cell]) -> Reached:
+def machines_in(systems: Iterable[System]) -> tuple[Fsm[Any], ...]:
+    """The machines of all components that say which they run, with their child machines."""
+    found = [machine for system in systems for actor in system.actors for machine in _machines_of(actor)]
+    return tuple(dict.fromkeys(found))
+
+
+def _machines_of(actor: Actor) -> tuple[Fsm[Any], ...]:
+    machine = getattr(actor, "fsm", None)
+    return machine.family() if isinstance(machine, Fsm) else ()
+
+
+def _reached(fsm: Fsm[Any], known: set[Cell]) -> Reached:
+    machine = fsm.full_name
     rows = taken = all_cells = cells_taken = 0
     unreached = []
-    for line in catalogue.machine(machine).lines:
+    for line in fsm.lines:
         if line.kind == "refuse":
             continue
         states = [str(state.value) for state in line.sources]
@@ -65,13 +80,18 @@ def _reached(machine: str, known: set[Cell]) -> Reached:
 
 def text(found: tuple[Reached, ...], *, cells: bool = False) -> str:
     """For people: what was never reached, by machine; with `cells` also rows that were reached in some states only."""
+    ends = [one.machine.rpartition("/")[2] for one in found]
+
+    def short(name: str) -> str:
+        return name if ends.count(name.rpartition("/")[2]) > 1 else name.rpartition("/")[2]
+
     lines = []
     for one in found:
         if not one.taken:
-            lines.append(f"  {one.machine}: in no system")
+            lines.append(f"  {short(one.machine)}: in no system")
             continue
         rows = f"{one.taken} of {one.rows} rows, {one.cells_taken} of {one.cells} cells"
-        lines.append(f"  {one.machine}: {rows}")
+        lines.append(f"  {short(one.machine)}: {rows}")
         for row in one.unreached:
             if cells or not row.partly:
                 where = f" in {', '.join(row.states)}" if row.partly else ""

@@ -9,21 +9,26 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import msgspec
 import typer
 
-from statemachines.commands import schedules
+from statemachines import catalogue, registry
+from statemachines.commands import scripts
 from statemachines.commands.exits import Exit
 from statemachines.kernel import ConfigurationError
 
 if TYPE_CHECKING:
+    from statemachines_spec.coverage import Reached
     from statemachines_spec.explorer.explore import Result, Walker
     from statemachines_spec.explorer.system import System
     from statemachines_spec.liveness.judge import Live
+    from statemachines_spec.protocol import Chosen
 
 
 def check(
-    protocol: Annotated[str, typer.Argument(metavar="PROTOCOL", help="shared_subscriptions, or `list`.")] = "",
+    protocol: Annotated[
+        str, typer.Argument(metavar="PROTOCOL", help="Its name, `list`, or module:ATTRIBUTE of one, or of a system.")
+    ] = "",
     system: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this system; may be repeated.")] = None,
-    size: Annotated[str, typer.Option(help="small (seconds), ci (mostly millions of states), large.")] = "small",
-    variant: Annotated[str, typer.Option(help="settled, as_written or at_once; see `list`.")] = "settled",
+    size: Annotated[str, typer.Option(help="How large; see `list` (default: the first, seconds).")] = "",
+    variant: Annotated[str, typer.Option(help="Other rules; see `list` (default: as it is shipped).")] = "",
     without: Annotated[
         list[str] | None, typer.Option(metavar="ORDER", help="Switch a deadline order off, by its name.")
     ] = None,
@@ -31,8 +36,11 @@ def check(
     states_max: Annotated[int, typer.Option(min=1000, help="Give up beyond so many states.")] = 400_000_000,
     mermaid: Annotated[bool, typer.Option("--mermaid", help="Show a counterexample as a sequence diagram.")] = False,
     test: Annotated[bool, typer.Option("--test", help="Show a counterexample as a pytest function.")] = False,
-    schedule: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a counterexample there, as a schedule for `replay`.")
+    script: Annotated[
+        Path | None,
+        typer.Option(
+            "--script", "--schedule", metavar="FILE", help="Write a counterexample there, as a script for `replay`."
+        ),
     ] = None,
     trace: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write a counterexample there, as a trace for `analyze`.")
@@ -54,6 +62,8 @@ def check(
 ) -> None:
     """Explore a protocol exhaustively: every interleaving, loss, copy and fault within bounds that are printed.
 
+    For PROTOCOL `module:ATTRIBUTE` serves too: of a protocol, of a System, or of a function that makes one.
+
     A run over all systems ends with the rows of the machines that none of them reached, and entries by component.
 
     Exit code 0: checked within these bounds, everything held. 1: a property breaks; a shortest run is shown. 3: stopped
@@ -68,32 +78,34 @@ def check(
     if protocol == "list":
         _list(json)
         return
+    picked = _picked(protocol, tuple(system or ()), size, variant, tuple(without or ()))
     results, met, judged = [], True, True
-    for one in _chosen(protocol, system or [], size, variant, tuple(without or ())):
+    for one in picked.systems:
         in_full = no_symmetry and bool(one.symmetries)
         one = one.in_full() if no_symmetry else one
         result = _explore(one, engine, states_max)
         results.append(result)
         if not json:
             _show(one, result, mermaid, test)
-        if result.path is not None and (schedule is not None or trace is not None):
-            schedules.keep(one, result.path, variant, schedule, trace)
-            schedule = trace = None  # the first counterexample
+        if result.path is not None and (script is not None or trace is not None):
+            scripts.keep(one, result.path, picked.owner, picked.variant, script, trace)
+            script = trace = None  # the first counterexample
         if live and result.held and result.ended == "complete":
-            verdicts = _live(one, engine, states_max, json)
+            verdicts = _live(picked, one, engine, states_max, json)
             met = all(verdict.held for verdict in verdicts or ()) and met
             judged = verdicts is not None and judged
         if certify is not None and result.held and result.ended == "complete":
-            path = certificates.write(certify, size, variant, result, in_full=in_full)
+            path = certificates.write(certify, picked.name, picked.size, picked.variant, result, in_full=in_full)
             print(f"certificate: {path}", file=sys.stderr)
         if result.ended == "interrupted":
             break
-    if schedule is not None or trace is not None:
-        print("nothing broke, so there is no schedule and no trace of it", file=sys.stderr)
+    if script is not None or trace is not None:
+        print("nothing broke, so there is no script and no trace of it", file=sys.stderr)
+    rows = () if system else _reached(picked, results)
     if json:
-        print(msgspec.json.encode([*map(_for_programs, results), *_reached(protocol, results, system)]).decode())
-    else:
-        _show_reached(protocol, results, system, cells)
+        print(msgspec.json.encode([*map(_for_programs, results), *_reached_for_programs(results, rows)]).decode())
+    elif rows:
+        _show_reached(results, rows, cells)
     _end(results, met, judged)
 
 
@@ -105,12 +117,15 @@ def _end(results: list[Result], met: bool, judged: bool) -> None:
         raise typer.Exit(Exit.INCONCLUSIVE)
 
 
-def _chosen(protocol: str, names: list[str], size: str, variant: str, without: tuple[str, ...]) -> list[System]:
-    from statemachines_spec.shared_subscriptions import systems
+def _picked(
+    protocol: str, names: tuple[str, ...], size: str, variant: str, without: tuple[str, ...]
+) -> Chosen:  # fmt: skip
+    from statemachines_spec.protocol import all_parts, chosen
 
-    if protocol != "shared_subscriptions":
-        raise ConfigurationError("protocol", protocol, "must be shared_subscriptions (or `list`)")
-    return [systems.system(name, size, variant, without) for name in names or systems.SYSTEMS]
+    if not protocol:
+        rule = f"must be one of: {', '.join(all_parts())}; or module:ATTRIBUTE, or `list`"
+        raise ConfigurationError("protocol", protocol, rule)
+    return chosen(protocol, names, size, variant, without)
 
 
 def _explore(system: System, engine: str, states_max: int) -> Result:
@@ -165,38 +180,37 @@ def _show(system: System, result: Result, mermaid: bool, test: bool) -> None:
         print(f"  PARTIAL ({why}): nothing broke so far, and the bounds were not reached: {names}")
 
 
-def _reached(protocol: str, results: list[Result], only: list[str] | None) -> list[dict[str, object]]:
-    """After all systems: the rows that none of them reached, and entries by component."""
-    from statemachines_spec.coverage import reached
+def _reached(picked: Chosen, results: list[Result]) -> tuple[Reached, ...]:
+    """After all systems: which rows of the machines they reached."""
+    from statemachines_spec.coverage import machines_in, reached
 
-    if only:
-        return []
-    rows = reached(protocol, (cell for result in results for cell in result.cells))
+    machines = catalogue.machines(picked.owner) if picked.owner else machines_in(picked.systems)
+    return reached(machines, (cell for result in results for cell in result.cells))
+
+
+def _reached_for_programs(results: list[Result], rows: tuple[Reached, ...]) -> list[dict[str, object]]:
+    """The same, and entries by component."""
     entries = {result.system: result.entries for result in results}
-    return [{"systems": [result.system for result in results], "reached": rows, "entries": entries}]
+    return [{"systems": [result.system for result in results], "reached": rows, "entries": entries}] if rows else []
 
 
-def _show_reached(protocol: str, results: list[Result], only: list[str] | None, cells: bool) -> None:
+def _show_reached(results: list[Result], rows: tuple[Reached, ...], cells: bool) -> None:
     """Print the same."""
     from statemachines_spec import coverage
 
-    if only:
-        return
     print("entries by component:")
     for result in results:
         by_component = ", ".join(f"{name} {number:,}" for name, number in result.entries.items())
         print(f"  {result.system}: {sum(result.entries.values()):,}: {by_component}")
     print(f"rows reached in these {len(results)} systems (those that refuse an event apart):")
-    rows = coverage.reached(protocol, (cell for result in results for cell in result.cells))
     print(coverage.text(rows, cells=cells))
 
 
-def _live(system: System, engine: str, states_max: int, json: bool) -> list[Live] | None:
+def _live(picked: Chosen, system: System, engine: str, states_max: int, json: bool) -> list[Live] | None:
     """Judge the obligations, and print what came of it (on stderr, where stdout is for programs).  None: the graph is
     too large, or Ctrl-C."""
     from statemachines_spec.liveness.fair_graph import TooLarge
     from statemachines_spec.liveness.judge import STATES_MAX, live
-    from statemachines_spec.shared_subscriptions.systems import obligations_of
 
     out = sys.stderr if json else sys.stdout
     seen = sys.stderr.isatty()
@@ -207,7 +221,7 @@ def _live(system: System, engine: str, states_max: int, json: bool) -> list[Live
     try:
         results = live(
             system,
-            obligations_of(system),
+            picked.obligations(system),
             min(states_max, STATES_MAX),
             engine=engine,
             progress=progress if seen else None,
@@ -250,30 +264,34 @@ def _for_programs(result: Result) -> dict[str, object]:
 
 
 def _list(json: bool) -> None:
-    from statemachines_spec.shared_subscriptions.orders import ORDERS
-    from statemachines_spec.shared_subscriptions.systems import SIZES, SYSTEMS
-    from statemachines_spec.shared_subscriptions.variants import VARIANTS
+    """Every protocol's systems, from its registration; on stderr those that do not load."""
+    from statemachines_spec.protocol import all_parts
 
+    for name, error in registry.broken().items():
+        print(f"{name} does not load: {error}", file=sys.stderr)
     if json:
         listed = {
-            "shared_subscriptions": {
-                "systems": {name: about for name, (about, _) in SYSTEMS.items()},
-                "variants": VARIANTS,
-                "sizes": SIZES,
-                "orders": {order.name: order.relation for order in ORDERS},
+            name: {
+                "systems": part.systems,
+                "variants": part.variants,
+                "sizes": part.sizes,
+                "orders": {order.name: order.relation for order in part.orders},
             }
+            for name, part in all_parts().items()
         }
         print(msgspec.json.encode(listed).decode())
         return
-    print("shared_subscriptions, systems:")
-    for name, (about, _) in SYSTEMS.items():
-        print(f"  {name:16} {about}")
-    print("variants:")
-    for name, about in VARIANTS.items():
-        print(f"  {name:16} {about}")
-    print("deadline orders:")
-    for order in ORDERS:
-        print(f"  {order.name!r}: {order.relation}")
+    for name, part in all_parts().items():
+        print(f"{name}, systems ({', '.join(part.sizes)}):")
+        for system, about in part.systems.items():
+            print(f"  {system:16} {about}")
+        print("variants:")
+        for variant, about in part.variants.items():
+            print(f"  {variant:16} {about}")
+        if part.orders:
+            print("deadline orders:")
+        for order in part.orders:
+            print(f"  {order.name!r}: {order.relation}")
 
 
 def _again(path: Path, engine: str, json: bool) -> None:
@@ -286,7 +304,8 @@ def _again(path: Path, engine: str, json: bool) -> None:
     if json:
         print(msgspec.json.encode({"compared": certificates.COMPARED, "differences": differences}).decode())
     else:
-        print(f"{kept.system} ({kept.size}, {kept.variant}): {kept.states:,} states, {kept.transitions:,} transitions")
+        of = ", ".join(filter(None, (kept.size, kept.variant))) or kept.protocol
+        print(f"{kept.system} ({of}): {kept.states:,} states, {kept.transitions:,} transitions")
         for key, value in kept.bounds.items():
             print(f"  {key}: {value}")
         print(f"  compared: {', '.join(certificates.COMPARED)}")

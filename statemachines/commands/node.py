@@ -1,295 +1,45 @@
-"""`gapless node`: a leader host, a consumer, a publisher, each as a process of its own."""
+"""`gapless node`: a role of a protocol as a process of its own; which roles there are, the registrations say."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import os
-import signal
-import sys
-from collections.abc import Callable, Coroutine
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
-import msgspec
 import typer
+from typer.core import TyperGroup
 
-from statemachines.kernel import ConfigurationError
-
-if TYPE_CHECKING:
-    from statemachines.demo.shared_subscriptions.account import ConsumerFile
-    from statemachines.drivers.shared_subscriptions.subscribe import Delivered
-
-SECRET_VARIABLE = "GAPLESS_SECRET"
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
-
-app = typer.Typer(no_args_is_help=True, help="Run a node as a process: leader, consumer or publisher.")
-
-Store = Annotated[
-    str,
-    typer.Option(
-        metavar="FILE|URL",
-        help="Database with the stores: a file (SQLite, made where missing), sqlite:///PATH, or "
-        "postgresql://USER@HOST:PORT/DATABASE (extra 'postgres'; the password from ~/.pgpass or PGPASSWORD).",
-    ),
-]
-State = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="DIR",
-        help="Where the number of each start is kept; default: beside the store's file, else the current directory.",
-    ),
-]
-Trace = Annotated[Path | None, typer.Option(metavar="DIR", help="Append a log of every step there.")]
-Config = Annotated[
-    Path | None,
-    typer.Option("--config", metavar="FILE", help="TOML with times of the group, in milliseconds; all must agree."),
-]
-Start = Annotated[
-    str,
-    typer.Option(metavar="now|beginning", help="Where the group begins to read what is stored, if this declares it."),
-]
-SecretFile = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="The secret that all nodes share, 16 bytes or more; or put it into the environment as GAPLESS_SECRET.",
-    ),
-]
-TlsCert = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Certificate of this node (PEM), for TLS; with --tls-key.")
-]
-TlsKey = Annotated[Path | None, typer.Option(metavar="FILE", help="Its private key (PEM, no passphrase).")]
-LeaderCa = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Ask each consumer for a certificate signed by these (PEM), for its own name."),
-]
-ConsumerCa = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Speak TLS; who signed the leader host's certificate (PEM).")
-]
-Number = Annotated[int | None, typer.Option(help="Numbers the messages in traces; default: from the name.", min=1)]
-
-PATIENCE_S = 30.0
-"""How long a publisher waits for a store that is busy or restarted."""
+from statemachines.commands.lazy import failing
+from statemachines.kernel import GaplessError
 
 
-@app.command()
-def leader(
-    store: Store,
-    listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where it listens; port 0: any that is free.")
-    ] = "127.0.0.1:7411",
-    peers: Annotated[
-        str, typer.Option(metavar="HOST:PORT,...", help="The other leader hosts over the same store, if there are any.")
-    ] = "",
-    name: Annotated[str, typer.Option(help="Name of this node.")] = "leader-1",
-    state: State = None,
-    trace: Trace = None,
-    config: Config = None,
-    secret_file: SecretFile = None,
-    tls_cert: TlsCert = None,
-    tls_key: TlsKey = None,
-    tls_ca: LeaderCa = None,
-    number: Number = None,
-) -> None:
-    """Lead consumer groups: share streams among their members and keep their progress.
+class RoleGroup(TyperGroup):
+    """The roles as commands; each is loaded when it is asked for."""
 
-    Prints `listening on HOST:PORT`, and stops in good order on SIGTERM or SIGINT.  Without a secret or TLS whoever
-    reaches the port may take part.
-    """
-    from statemachines.drivers.shared_subscriptions.lead import LeaderNode
-    from statemachines.drivers.tcp import parse_address
+    def list_commands(self, ctx: Any) -> list[str]:
+        """By the shortest name that is clear."""
+        from statemachines.drivers import protocol as drivers
 
-    configuration = read_configuration(config)
-    credentials = read_credentials(secret_file, tls_cert, tls_key, tls_ca)
+        return sorted(drivers.names())
 
-    async def work() -> None:
-        node = LeaderNode(
-            listen=parse_address(listen),
-            store=store,
-            node=name,
-            state=state,
-            trace=trace,
-            configuration=configuration,
-            number=number,
-            peers=[parse_address(peer.strip()) for peer in peers.split(",") if peer.strip()],
-            credentials=credentials,
-        )
-        async with node:
-            host, port = node.address
-            print(f"listening on {host}:{port}", flush=True)
-            await node.failed()
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The role; one that cannot be had says why when it is run."""
+        from statemachines.drivers import protocol as drivers
 
-    run_until_signal(work())
-
-
-@app.command()
-def consumer(
-    subscription: Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="$shared/GROUP/FILTER")],
-    store: Store,
-    leader: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="The leader host; several: with commas.")
-    ] = "127.0.0.1:7411",
-    name: Annotated[str, typer.Option(help="Name of this node.")] = "consumer-1",
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Append what was got and acknowledged; default: print it.")
-    ] = None,
-    start: Start = "now",
-    batch: Annotated[int, typer.Option(min=1, max=10_000, help="Messages taken at a time.")] = 20,
-    work_ms: Annotated[float, typer.Option(min=0, help="Time spent on each batch.")] = 0.0,
-    drain: Annotated[
-        bool, typer.Option("--drain", help="On SIGTERM first finish what is in hand; a second one ends it at once.")
-    ] = False,
-    state: State = None,
-    trace: Trace = None,
-    config: Config = None,
-    secret_file: SecretFile = None,
-    tls_cert: TlsCert = None,
-    tls_key: TlsKey = None,
-    tls_ca: ConsumerCa = None,
-    number: Number = None,
-) -> None:
-    """Take part in a group: get messages, print or note them, acknowledge them.
-
-    Leaves in good order on SIGTERM or SIGINT; killed, it loses nothing: others get what it had not acknowledged.
-    """
-    from statemachines.demo.shared_subscriptions.account import ConsumerFile
-    from statemachines.drivers.shared_subscriptions.subscribe import SharedSubscription
-
-    configuration = read_configuration(config)
-    credentials = read_credentials(secret_file, tls_cert, tls_key, tls_ca)
-    file = None if out is None else ConsumerFile(out)
-
-    async def work() -> None:
-        joined = SharedSubscription(
-            subscription,
-            leader=leader,
-            store=store,
-            node=name,
-            state=state,
-            trace=trace,
-            configuration=configuration,
-            start=start,
-            number=number,
-            credentials=credentials,
-        )
-        async with joined as messages:
-            if drain:
-                on_first_signal(lambda: asyncio.ensure_future(messages.unsubscribe()))
-            async for some in messages.batches(batch):
-                await deal_with(some, file, work_ms)
-
-    run_until_signal(work())
-
-
-@app.command()
-def publisher(
-    store: Store,
-    path: Annotated[
-        Path | None, typer.Option("--input", metavar="PATH", help="Text file or folder; default: our own source.")
-    ] = None,
-    name: Annotated[str, typer.Option(help="Name of this node.")] = "publisher-1",
-    rate: Annotated[int, typer.Option(min=1, help="Messages a second.")] = 2_000,
-    batch: Annotated[int, typer.Option(min=1, max=10_000, help="Messages in one append.")] = 50,
-    state: State = None,
-    trace: Trace = None,
-    number: Number = None,
-) -> None:
-    """Publish a text file or folder: each file a topic, each line a message; ends when all are stored."""
-    from statemachines.demo.shared_subscriptions import lines
-    from statemachines.drivers.shared_subscriptions.publish import Publisher
-
-    topics = lines.read(path)
-
-    async def work() -> None:
-        loop = asyncio.get_running_loop()
-        begin, done = loop.time(), 0
-        given: dict[str, Any] = {"node": name, "state": state, "trace": trace, "number": number}
-        async with Publisher(store, **given, patience_s=PATIENCE_S) as publishing:
-            for topic, part in lines.in_turn(topics, batch):
-                await publishing.publish(topic, part)
-                done += len(part)
-                await asyncio.sleep(max(0.0, begin + done / rate - loop.time()))
-        print(f"published {done} messages to {len(topics)} topics", flush=True)
-
-    run_until_signal(work())
-
-
-async def deal_with(messages: list[Delivered], file: ConsumerFile | None, work_ms: float) -> None:
-    """Note or print what came, work on it, acknowledge it."""
-    stream, grant = messages[0].stream, messages[0].grant
-    contents = [(message.offset, message.payload) for message in messages]
-    if file is None:
-        for message in messages:
-            print(f"{message.topic}\t{message.offset}\t{message.payload.decode(errors='replace')}", flush=True)
-    else:
-        file.got(stream, grant, contents, messages[0].owner)
-    if work_ms:
-        await asyncio.sleep(work_ms / 1000)
-    for message in messages:
-        await message.ack()
-    if file is not None:
-        file.acked(stream, grant, contents)
-
-
-def read_configuration(path: Path | None) -> Any:
-    """The configuration in a TOML file, checked; the defaults without one."""
-    from statemachines.shared_subscriptions.configuration import Configuration
-
-    if path is None:
-        return Configuration().check()
-    try:
-        return msgspec.toml.decode(path.read_bytes(), type=Configuration).check()
-    except OSError as error:
-        raise ConfigurationError("--config", str(path), f"cannot be read: {error.strerror}") from error
-    except msgspec.MsgspecError as error:
-        raise ConfigurationError("--config", str(path), f"is not a configuration: {error}") from error
-
-
-def read_credentials(secret_file: Path | None, tls_cert: Path | None, tls_key: Path | None, tls_ca: Path | None) -> Any:
-    """The credentials in these files, checked; the secret may also stand in the environment."""
-    from statemachines.drivers.credentials import Credentials
-
-    secret = os.environ.get(SECRET_VARIABLE)
-    if secret is not None and secret_file is not None:
-        rule = f"{SECRET_VARIABLE} is set in the environment as well; give one of the two"
-        raise ConfigurationError("--secret-file", str(secret_file), rule)
-    return Credentials(
-        secret_file=secret_file,
-        secret=None if secret is None else secret.encode(errors="surrogateescape"),
-        tls_cert=tls_cert,
-        tls_key=tls_key,
-        tls_ca=tls_ca,
-    )
-
-
-def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
-    """Run it to its end, or until SIGTERM or SIGINT asks it to stop in good order."""
-    logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(message)s", level=logging.WARNING)
-
-    async def supervised() -> None:
-        loop = asyncio.get_running_loop()
-        task = loop.create_task(work)
-        for number in SIGNALS:
-            loop.add_signal_handler(number, task.cancel)
         try:
-            await task
-        except asyncio.CancelledError:
-            return
+            role = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+            role.command(cmd_name)(drivers.command(cmd_name))
+            return typer.main.get_command(role)
+        except (GaplessError, ImportError) as error:
+            return failing(cmd_name, error)
 
-    asyncio.run(supervised())
+
+app = typer.Typer(
+    cls=RoleGroup,
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="Run a node as a process, in a role of some protocol: ROLE, or PROTOCOL/ROLE.",
+)
 
 
-def on_first_signal(act: Callable[[], object]) -> None:
-    """Have the next signal `act`, and the one after it cancel the task that calls this."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert task is not None
-    kept: list[object] = []
-
-    def acted() -> None:
-        for number in SIGNALS:
-            loop.add_signal_handler(number, task.cancel)
-        kept.append(act())  # the loop alone would not keep a task from being collected
-
-    for number in SIGNALS:
-        loop.add_signal_handler(number, acted)
+@app.callback()
+def _options() -> None:
+    """Roles come from the registrations."""

@@ -1,4 +1,4 @@
-"""`gapless simulate`, `replay` and `campaign`: runs of the shared subscriptions under failures."""
+"""`gapless simulate`, `replay` and `campaign`: runs of any protocol under failures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from statemachines.commands import schedules
+from statemachines.commands import scripts
 from statemachines.commands.exits import Exit
 from statemachines.commands.progress import bar
 
@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 JSON = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")]
 ScenarioName = Annotated[
-    str, typer.Argument(metavar="SCENARIO", help="Name of a shipped scenario, or a .toml file; `list` lists them.")
+    str,
+    typer.Argument(
+        metavar="SCENARIO",
+        help="Name of a shipped scenario (storm, or PROTOCOL/storm), or a .toml file; `list` lists them.",
+    ),
 ]
 TraceTo = Annotated[Path | None, typer.Option("--trace", metavar="DIR", help="Write the trace there, as Parquet.")]
 Set = Annotated[
@@ -48,11 +52,10 @@ def simulate(
     """
     from statemachines_sim.fault import draw
     from statemachines_sim.override import override
-    from statemachines_sim.scenario import named, shipped
+    from statemachines_sim.scenario import named
 
     if scenario == "list":
-        for name in shipped():
-            print(f"{name:12} {named(name).about}")
+        show_scenarios()
         return
     given = tuple(settings or ())
     chosen = override(named(scenario), given)
@@ -70,29 +73,29 @@ def simulate(
 def replay(
     path: Annotated[
         Path,
-        typer.Argument(metavar="FILE", help="A run file of `simulate` or `campaign`, or a schedule of `check`."),
+        typer.Argument(metavar="FILE", help="A run file of `simulate` or `campaign`, or a script of `check`."),
     ],
     variant: Annotated[
-        str, typer.Option(help="Follow a schedule by these rules instead of its own: settled, as_written, at_once.")
+        str, typer.Option(help="Follow a script by these rules instead of its own: a variant of its protocol.")
     ] = "",
     runtime: Annotated[
-        bool, typer.Option("--runtime", help="Follow a schedule on the asyncio runtime instead of the simulator.")
+        bool, typer.Option("--runtime", help="Follow a script on the asyncio runtime instead of the simulator.")
     ] = False,
     trace: TraceTo = None,
     data: Annotated[bool, typer.Option("--data", help="Fill the trace's data column with the events' fields.")] = False,
     json: JSON = False,
 ) -> None:
-    """Repeat a run from its file, byte for byte, or follow a schedule; exit code 1 if it fails again.
+    """Repeat a run from its file, byte for byte, or follow a script; exit code 1 if it fails again.
 
-    A schedule is a counterexample of `gapless check --schedule FILE`: which message arrives when, which timer fires.
-    On the asyncio runtime the trace is the nodes' logs.  Exit code 3: nothing broke, and the schedule cannot be
+    A script is a counterexample of `gapless check --script FILE`: which message arrives when, which timer fires.
+    On the asyncio runtime the trace is the nodes' logs.  Exit code 3: nothing broke, and the script cannot be
     followed to its end.
     """
-    if schedules.is_schedule(path):
-        schedules.replay(path, variant, runtime, trace, data, json)
+    if scripts.is_script(path):
+        scripts.replay(path, variant, runtime, trace, data, json)
         return
     if variant or runtime:
-        raise typer.BadParameter("--variant and --runtime are for schedules; a run file says itself how it runs")
+        raise typer.BadParameter("--variant and --runtime are for scripts; a run file says itself how it runs")
     from statemachines_sim import runfile
 
     run = runfile.read(path)
@@ -100,9 +103,12 @@ def replay(
         print(f"scenario {run.scenario.name}, seed {run.seed}, {len(run.schedule)} faults")
         show_swarm(run.scenario, run.seed)
         for fault in run.schedule:
-            print(f"  {describe(fault)}")
-    if run.fingerprint and run.fingerprint != runfile.tables():
-        print(f"note: kept with tables {run.fingerprint}; these are {runfile.tables()}", file=sys.stderr)
+            print(f"  {describe(run.scenario, fault)}")
+    tables = runfile.tables(run.scenario.sim.name)
+    if run.fingerprints and run.fingerprints != tables:
+        from statemachines.trace.tables import in_words
+
+        print(f"note: kept with tables {in_words(run.fingerprints)}; these are {in_words(tables)}", file=sys.stderr)
     outcome = run_one(run.scenario, run.seed, run.schedule, trace, data)
     show(outcome, json)
     if not outcome.held:
@@ -180,10 +186,8 @@ def show(outcome: Outcome, json: bool) -> None:
         print(msgspec.json.encode(outcome).decode())
         return
     faults = ", ".join(f"{count} {kind}" for kind, count in outcome.faults.items()) or "none"
-    print(
-        f"{outcome.delivered} messages delivered, {outcome.duplicates} of them again; "
-        f"{outcome.acknowledged} acknowledged"
-    )
+    if outcome.tally:
+        print(", ".join(f"{name} {count}" for name, count in outcome.tally.items()))
     print(f"{outcome.sent} packets sent, {outcome.dropped} dropped; faults: {faults}")
     print(f"{outcome.lasted_ns / 1e9:.1f} s simulated, {outcome.rows} rows of trace")
     for name, times in outcome.noted.items():
@@ -207,14 +211,17 @@ def totals(outcomes: list[Outcome]) -> str:
         for kind, count in outcome.faults.items():
             faults[kind] = faults.get(kind, 0) + count
     held = sum(outcome.held for outcome in outcomes)
-    delivered = [outcome.delivered for outcome in outcomes]
+    counted = [
+        f"{name} {sum(outcome.tally[name] for outcome in outcomes)} "
+        f"(at least {min(outcome.tally[name] for outcome in outcomes)} a run)"
+        for name in outcomes[0].tally
+    ]
     injected = [sum(outcome.faults.values()) for outcome in outcomes]
     listed = ", ".join(f"{count} {kind}" for kind, count in sorted(faults.items())) or "none"
     return "\n".join(
         (
             f"{held} of {len(outcomes)} runs held",
-            f"{sum(delivered)} messages delivered (at least {min(delivered)} a run), "
-            f"{sum(outcome.duplicates for outcome in outcomes)} of them again",
+            *([", ".join(counted)] if counted else []),
             f"{sum(injected)} faults (at least {min(injected)} a run): {listed}",
             f"{sum(outcome.lasted_ns for outcome in outcomes) / 3.6e12:.1f} h simulated, "
             f"{sum(outcome.rows for outcome in outcomes)} rows of trace",
@@ -231,20 +238,30 @@ def keep_failure(scenario: Scenario, failed: Outcome, schedule: tuple[Fault, ...
     with bar("shrinking") as advance:
         schedule, outcome = shrink(scenario, failed, schedule, lambda runs, left: advance(runs, RUNS_MAX))
     path = KEPT / f"{scenario.name}-{failed.seed}.json"
-    kept = runfile.RunFile(scenario, failed.seed, schedule, outcome.monitor, outcome.detail, runfile.tables())
+    tables = runfile.tables(scenario.sim.name)
+    kept = runfile.RunFile(scenario, failed.seed, schedule, outcome.monitor, outcome.detail, tables)
     runfile.write(path, kept)
     print(f"shrunk to {len(schedule)} faults: {outcome.monitor}: {outcome.detail}", file=sys.stderr)
     for fault in schedule:
-        print(f"  {describe(fault)}", file=sys.stderr)
+        print(f"  {describe(scenario, fault)}", file=sys.stderr)
     print(f"repeat it with: gapless replay {path}", file=sys.stderr)
 
 
-def describe(fault: Fault) -> str:
+def describe(scenario: Scenario, fault: Fault) -> str:
     """One fault as text."""
-    from statemachines_sim.fault import UNITS
-
     where = f" of {fault.target}" if fault.target else ""
     where += f" to {fault.peer}" if fault.peer else ""
     rate = f", rate {fault.rate}" if fault.rate else ""
-    rate += f", {fault.amount} {UNITS.get(fault.kind, '')}" if fault.amount else ""
+    rate += f", {fault.amount} {scenario.kinds[fault.kind].unit}" if fault.amount else ""
     return f"{fault.kind}{where} at {fault.at_ns / 1e9:.3f} s for {fault.for_ns / 1e9:.3f} s{rate}"
+
+
+def show_scenarios() -> None:
+    """What comes with each protocol, under the shortest name that serves."""
+    from statemachines_sim.scenario import read, shipped
+
+    known = shipped()
+    short = [name.partition("/")[2] for name in known]
+    for name, path in known.items():
+        own = name.partition("/")[2]
+        print(f"{own if short.count(own) == 1 else name:12} {read(path).about}")

@@ -11,4 +11,5 @@ PROTOCOL = Protocol(
     about="a queue in shared memory, whose cursors are recovered when a process dies at any step",
     machines={"writer": "statemachines.cursor_recovery.writer:WRITER"},
     page="statemachines.cursor_recovery:clauses.md",
+    areas={"testing": "statemachines.testing.cursor_recovery:TESTING"},
 )

@@ -16,7 +16,8 @@ import msgspec
 
 from statemachines.drivers.clock import Clock
 from statemachines.drivers.credentials import NONE, Credentials
-from statemachines.drivers.runtime import Transport
+from statemachines.drivers.port import Transport
+from statemachines.drivers.role import Role
 from statemachines.drivers.tcp import Address, TcpTransport
 from statemachines.kernel import RemoteProtocolError
 from statemachines.kernel.node import Observer
@@ -51,9 +52,9 @@ class TransportMaker(Protocol):
         self,
         *,
         life: str,
-        role: str,
-        codec: Codec[Any],
+        role: Role,
         receive: Callable[[Packet[Any]], None],
+        codec: Codec[Any] | None = None,
         listen: Address | None = None,
         dial: Mapping[str, Address] | None = None,
         credentials: Credentials = NONE,

@@ -9,9 +9,8 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from statemachines import catalogue
 from statemachines.kernel import ConfigurationError, incarnation
-from statemachines.trace import fingerprint
+from statemachines.trace import fingerprints
 from statemachines.trace.log import FORMAT, Head, TraceLog
 
 
@@ -55,8 +54,9 @@ class Life(NamedTuple):
     log: TraceLog | None
 
 
-def begin_life(node: str, state: Path, trace: Path | None, number: int | None) -> Life:
-    """The next life of `node`, counted in `state`, logged in `trace`; `number` instead of the one its name gives."""
+def begin_life(node: str, state: Path, trace: Path | None, number: int | None, protocol: str) -> Life:
+    """The next life of `node`, counted in `state`, logged in `trace` with the tables of `protocol`; `number` instead of
+    the one its name gives."""
     name = next_life(state, node)
     number = node_number(name) if number is None else number
     if trace is None:
@@ -64,5 +64,5 @@ def begin_life(node: str, state: Path, trace: Path | None, number: int | None) -
     return Life(
         name,
         number,
-        TraceLog(trace, Head(FORMAT, node, name, number, fingerprint(catalogue.machines("shared_subscriptions")), {})),
+        TraceLog(trace, Head(FORMAT, node, name, number, fingerprints([protocol]), {})),
     )

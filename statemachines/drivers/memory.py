@@ -18,7 +18,8 @@ from typing import Any
 
 from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.environment import Environment
-from statemachines.drivers.tcp import BUFFER_MAX, PEER_ROLES, Address
+from statemachines.drivers.role import Role
+from statemachines.drivers.tcp import BUFFER_MAX, Address
 from statemachines.kernel import ConfigurationError, node_of
 from statemachines.wire import LENGTH_SIZE, Codec, FrameError, Packet, shown
 
@@ -47,9 +48,9 @@ class MemoryNetwork:
         self,
         *,
         life: str,
-        role: str,
-        codec: Codec[Any],
+        role: Role,
         receive: Callable[[Packet[Any]], None],
+        codec: Codec[Any] | None = None,
         listen: Address | None = None,
         dial: Mapping[str, Address] | None = None,
         credentials: Credentials = NONE,
@@ -62,7 +63,7 @@ class MemoryNetwork:
             raise ConfigurationError(
                 "credentials", "given", "a network in memory takes none; leave them out, or use TCP"
             )
-        return MemoryTransport(self, life, role, codec, receive, listen, dict(dial or {}))
+        return MemoryTransport(self, life, role, codec or role.codec(), receive, listen, dict(dial or {}))
 
     def kill(self, node: str) -> None:
         """The node is gone without a word, as if its machine had no power: nobody notices until it comes back, and
@@ -115,7 +116,7 @@ class MemoryNetwork:
     def _dials(self, one: MemoryTransport, other: MemoryTransport) -> bool:
         if other.listen not in one.dial.values() or self._listening.get(other.listen) is not other:  # type: ignore[arg-type]
             return False
-        return other.role in PEER_ROLES[one.role, True] and one.role in PEER_ROLES[other.role, False]
+        return other.role.full_name in one.dials_roles and one.role.full_name in other.takes_roles
 
 
 class MemoryTransport:
@@ -125,7 +126,7 @@ class MemoryTransport:
         self,
         network: MemoryNetwork,
         life: str,
-        role: str,
+        role: Role,
         codec: Codec[Any],
         receive: Callable[[Packet[Any]], None],
         listen: Address | None,
@@ -134,6 +135,7 @@ class MemoryTransport:
         self.life = life
         self.node = node_of(life)
         self.role = role
+        self.dials_roles, self.takes_roles = role.peers(True), role.peers(False)
         self.codec = codec
         self.receive = receive
         self.listen = listen
@@ -167,7 +169,7 @@ class MemoryTransport:
     def is_peer_of(self, role: str, party: str) -> bool:
         """Whether the party lives on a node that is connected and has this role."""
         peer = self._network.peer(self, node_of(party))
-        return peer is not None and peer.role == role
+        return peer is not None and peer.role.full_name == self.role.full(role)
 
     def send(self, packet: Packet[Any]) -> None:
         """Send, or drop and count."""

@@ -1,7 +1,8 @@
 """Runtime: a host of machines on an asyncio loop.
 
-It feeds the host, writes the rows of what happened, and only then performs the effects: sends, requests to stores,
-tells.  Each answer of a store is an event.  Nothing re-enters: what comes up while effects are performed waits.
+It is the `Port` of the host's loop: a message leaves over the transport, a request goes to its service, what is told
+goes to the application.  The rows of a turn are written before any of its effects is performed.  Nothing re-enters:
+what comes up while effects are performed waits its turn.
 """
 
 from __future__ import annotations
@@ -10,20 +11,22 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
 from statemachines.drivers.clock import Clock
+from statemachines.drivers.port import Service, Transport
 from statemachines.kernel import (
     Answer,
     Ask,
     Event,
     Host,
+    HostLoop,
     Message,
     Node,
     Outgoing,
     RemoteProtocolError,
-    Request,
     Send,
     Step,
     Tell,
@@ -36,22 +39,12 @@ from statemachines.wire import Packet, shown
 
 logger = logging.getLogger("gapless")
 
-Service = Callable[[str, Any], Awaitable[tuple[Answer, ...]]]
-"""(party, request) -> the answers of a real store."""
-
-
-class Transport(Protocol):
-    """What carries packets; one for whom nobody is there is dropped."""
-
-    def send(self, packet: Packet[Any]) -> None:
-        """Send, or drop; never block, never raise."""
-        ...
-
 
 class Runtime:
-    """`life` is the incarnation, `number` what its messages are numbered from, `log` where rows go (None: nowhere),
-    `clock` the monotonic one, `offset_ns` what to add to it for the times of rows, `observe` sees every
-    step, `refused` every message that is dropped because the protocol does not take it.
+    """`life` is the incarnation, `number` what its messages are numbered from, `services` what carries requests out, by
+    the name in `Ask`; `log` where rows go (None: nowhere), `clock` the monotonic one, `offset_ns` what to add to it for
+    the times of rows, `observe` sees every step, `refused` every message that is dropped because the protocol does not
+    take it.
 
     `receive(packet)` is what a transport calls; `handle(sender, to, message, now_ns)` and `answered(party, answer,
     now_ns)` feed the host; `told(party, event)` is the application's side.
@@ -76,10 +69,10 @@ class Runtime:
         self.node = node_of(life)
         self.failed: BaseException | None = None
         self.on_failure: Callable[[], None] = lambda: None
+        self.told = told
         self._services = services
         self._handle = handle
         self._answered = answered
-        self._told = told
         self._log = log
         self._rows: list[TraceRow] = []
         self._clock = clock
@@ -87,54 +80,61 @@ class Runtime:
         self._observe = observe
         self._refused = refused
         self._msg = number << 40
+        self._numbers: deque[int] = deque()
         self._handled = -1
-        self._running = False
-        self._queue: deque[Callable[[int], list[Outgoing]]] = deque()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Future[None]] = set()
         self._wake: asyncio.TimerHandle | None = None
         self._wake_at = 0
-        self._host: Host | None = None
-        self._transport: Transport | None = None
 
     def attach(self, host: Host, transport: Transport) -> None:
         """The host whose observer is `self.observe`, and what carries its messages."""
         self._host = host
         self._transport = transport
+        self._loop = HostLoop(host, self, self._clock, before=self._write_rows)
 
     # -- what comes in ------------------------------------------------------------------------------------------
 
     def run(self, act: Callable[[int], list[Outgoing]]) -> None:
         """Let `act(now_ns)` feed the host, and perform what comes out; called from within, it waits its turn."""
-        if self._running:
-            self._queue.append(act)
-            return
-        self._running = True
         try:
-            self._perform(act(self._clock()))
-            while self._queue:
-                self._perform(self._queue.popleft()(self._clock()))
+            self._loop.run(act)
         finally:
-            self._running = False
-            self._flush()
-        self._rearm()
+            self._settle()
+
+    def act(self, act: Callable[[int], list[Outgoing]]) -> None:
+        """The same from the asyncio loop: an error that is nobody's fault but ours stops the node, and is raised where
+        it is used."""
+        try:
+            self._loop.run(act)
+        except Exception as error:
+            self._fail(error)
+        self._settle()
 
     def receive(self, packet: Packet[Any]) -> None:
         """A message from the network; one that the protocol does not take is logged and dropped."""
+        try:
+            self._loop.run(partial(self._hear, packet))
+        except Exception as error:
+            self._fail(error)
+        self._settle()
 
-        def act(now_ns: int) -> list[Outgoing]:
+    def feed(self, party: str, event: Event) -> None:
+        """An answer of a service."""
+        self.act(lambda now_ns: self._answered(party, event, now_ns))  # type: ignore[arg-type]
+
+    def _hear(self, packet: Packet[Any], now_ns: int) -> list[Outgoing]:
+        if self._log is not None:
             self._note_message("deliver", now_ns, packet.to, packet.message, packet.sender, packet.msg)
-            self._handled = packet.msg
-            try:
-                return self._handle(packet.sender, packet.to, packet.message, now_ns)
-            except RemoteProtocolError as error:
-                logger.warning("dropped a message of %s: %s", shown(packet.sender), shown(str(error)))
-                if self._refused is not None:
-                    self._refused(error)
-                return []
-            finally:
-                self._handled = -1
-
-        self._guarded(act)
+        self._handled = packet.msg
+        try:
+            return self._handle(packet.sender, packet.to, packet.message, now_ns)
+        except RemoteProtocolError as error:
+            logger.warning("dropped a message of %s: %s", shown(packet.sender), shown(str(error)))
+            if self._refused is not None:
+                self._refused(error)
+            return []
+        finally:
+            self._handled = -1
 
     def observe(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
         """The observer of every node of the host."""
@@ -153,57 +153,34 @@ class Runtime:
 
     # -- what goes out ------------------------------------------------------------------------------------------
 
-    def _perform(self, out: list[Outgoing]) -> None:
-        """Rows first, in one write; then the effects in their order."""
-        packets = [self._packet(party, effect) for party, effect in out]
-        self._flush()
-        for (party, effect), packet in zip(out, packets, strict=True):
-            if packet is not None:
-                assert self._transport is not None
-                self._transport.send(packet)
-            elif isinstance(effect, Ask):
-                self._ask(party, effect)
-            elif isinstance(effect, Tell):
-                self._told(party, effect.event)
-
-    def _packet(self, party: str, effect: Any) -> Packet[Any] | None:
-        """The packet of a `Send`; the row of anything."""
-        now_ns = self._clock()
-        if isinstance(effect, Send):
-            msg, self._msg = self._msg, self._msg + 1
-            self._note_message("send", now_ns, party, effect.message, effect.to, msg)
-            return Packet(party, effect.to, msg, effect.message)
-        if self._log is not None:
-            if isinstance(effect, Ask):
-                self._note(event_row(self._at(now_ns), self.node, party, "ask", effect.request, peer=effect.service))
-            elif isinstance(effect, Tell):
-                machine = self._machine(party)
-                self._note(event_row(self._at(now_ns), self.node, party, "tell", effect.event, machine=machine))
-        return None
-
-    def _machine(self, party: str) -> str:
-        node = None if self._host is None else self._host.nodes.get(party)
-        return "" if node is None else node.fsm.name
+    def perform(self, party: str, effect: Send | Ask, feed: object = None) -> None:
+        """A message leaves under its number; a service is asked, and what it answers is fed when it comes."""
+        if type(effect) is Send:
+            self._transport.send(Packet(party, effect.to, self._numbers.popleft(), effect.message))
+        else:
+            self._ask(party, effect)  # type: ignore[arg-type]
 
     def _ask(self, party: str, effect: Ask) -> None:
-        task = asyncio.get_running_loop().create_task(self._answer(party, effect.service, effect.request))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        """A service that takes its time is a task of its own; one that has answered when it returns is none."""
+        work = self._services[effect.service](party, effect.request, self.feed)
+        if work is not None:
+            task = asyncio.ensure_future(work)
+            self._tasks.add(task)
+            task.add_done_callback(self._answered_all)
 
-    async def _answer(self, party: str, service: str, request: Request) -> None:
-        try:
-            answers = await self._services[service](party, request)
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:
+    def _answered_all(self, task: asyncio.Future[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
             self._fail(error)
-            return
-        for answer in answers:
-            self._guarded(lambda now_ns, answer=answer: self._answered(party, answer, now_ns))  # type: ignore[misc]
+
+    def _settle(self) -> None:
+        """After a turn: rows that came up beside it, and the next timer."""
+        self._flush()
+        self._rearm()
 
     def _rearm(self) -> None:
         """One handle on the loop, for the earliest deadline."""
-        assert self._host is not None
         deadline = self._host.deadline()
         if deadline is None or (self._wake is not None and self._wake_at == deadline):
             return
@@ -215,16 +192,7 @@ class Runtime:
 
     def _fire(self) -> None:
         self._wake = None
-        host = self._host
-        assert host is not None
-        self._guarded(host.fire)
-
-    def _guarded(self, act: Callable[[int], list[Outgoing]]) -> None:
-        """From the loop: an error that is nobody's fault but ours stops the node, and is raised where it is used."""
-        try:
-            self.run(act)
-        except Exception as error:
-            self._fail(error)
+        self.act(self._host.fire)
 
     def _fail(self, error: BaseException) -> None:
         if self.failed is None:
@@ -236,18 +204,33 @@ class Runtime:
 
     def note(self, row: TraceRow) -> None:
         """A row of the application's own, written with the next ones."""
-        self._note(row)
-
-    def _at(self, now_ns: int) -> int:
-        return now_ns + self._offset
-
-    def _note(self, row: TraceRow) -> None:
         if self._log is not None:
             self._rows.append(row)
 
+    def _write_rows(self, out: list[Outgoing]) -> None:
+        """Number the messages of a turn, and write its rows in one go; its effects come after."""
+        self._numbers.clear()  # of a turn that an error broke off
+        for party, effect in out:
+            if type(effect) is Send:
+                self._numbers.append(self._msg)
+                if self._log is not None:
+                    self._note_message("send", self._clock(), party, effect.message, effect.to, self._msg)
+                self._msg += 1
+            elif self._log is not None:
+                self._note_other(party, effect)
+        self._flush()
+
+    def _note_other(self, party: str, effect: Any) -> None:
+        at_ns = self._clock() + self._offset
+        if isinstance(effect, Ask):
+            self._rows.append(event_row(at_ns, self.node, party, "ask", effect.request, peer=effect.service))
+        elif isinstance(effect, Tell):
+            node = self._host.nodes.get(party)
+            machine = "" if node is None else node.fsm.full_name
+            self._rows.append(event_row(at_ns, self.node, party, "tell", effect.event, machine=machine))
+
     def _note_message(self, kind: str, now_ns: int, party: str, message: Message, peer: str, msg: int) -> None:
-        if self._log is not None:
-            self._note(event_row(self._at(now_ns), self.node, party, kind, message, peer=peer, msg=msg))
+        self._rows.append(event_row(now_ns + self._offset, self.node, party, kind, message, peer=peer, msg=msg))
 
     def _flush(self) -> None:
         if self._rows and self._log is not None:

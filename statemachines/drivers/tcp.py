@@ -22,6 +22,7 @@ from typing import Any, cast
 
 from statemachines.drivers.credentials import NONE, Credentials, names_in, tls_reason
 from statemachines.drivers.greeting import GREETING_MAX, NONCE_SIZE, Greeting
+from statemachines.drivers.role import Role
 from statemachines.kernel import ConfigurationError, node_of
 from statemachines.wire import Codec, FrameError, Frames, Hello, Packet, hello_of, shown
 
@@ -55,14 +56,6 @@ REPEAT_S = 60.0
 COMPLAINTS_MAX = 1_000
 """Complaints that are remembered for that."""
 
-PEER_ROLES = {
-    ("leader", False): ("consumer", "leader"),
-    ("leader", True): ("leader",),
-    ("consumer", False): ("leader",),
-    ("consumer", True): ("leader",),
-}
-"""(our role, whether we dialled) -> whom we talk to.  Leader hosts dial each other, to pass borrowers on."""
-
 Address = tuple[str, int]
 
 
@@ -85,7 +78,8 @@ def _is_host(host: str) -> bool:
 
 
 class TcpTransport:
-    """`life`, `role`: who we are; `receive(packet)` is called for each packet that arrives.
+    """`life`, `role`: who we are; `receive(packet)` is called for each packet that arrives; `codec`: for other limits
+    than those of the role's own.
 
     `listen`: where to accept connections (port 0: any, see `address`); `dial`: name -> address of peers to keep
     connected to; a packet may be addressed to such a name or to the node that answered there.  `credentials`: what a
@@ -96,9 +90,9 @@ class TcpTransport:
         self,
         *,
         life: str,
-        role: str,
-        codec: Codec[Any],
+        role: Role,
         receive: Callable[[Packet[Any]], None],
+        codec: Codec[Any] | None = None,
         listen: Address | None = None,
         dial: Mapping[str, Address] | None = None,
         buffer_max: int = BUFFER_MAX,
@@ -106,7 +100,7 @@ class TcpTransport:
     ) -> None:
         self.life = life
         self.role = role
-        self.codec = codec
+        self.codec = codec or role.codec()
         self.receive = receive
         self.buffer_max = buffer_max
         self.dropped = 0
@@ -173,7 +167,7 @@ class TcpTransport:
     def opened(self, connection: Connection) -> bool:
         """A connection was made; whether it may stay."""
         if len(self._connections) >= CONNECTIONS_MAX:
-            most = "there are %d connections, which is the most; spread the consumers over more leader hosts"
+            most = "there are %d connections, which is the most; spread those who dial over more nodes"
             logger.warning("cut off %s: " + most, connection.peer, CONNECTIONS_MAX)
             return False
         self._connections.add(connection)
@@ -181,7 +175,7 @@ class TcpTransport:
 
     def greeted(self, connection: Connection, hello: Hello) -> None:
         """The peer said who it is; an older connection of the same node is replaced."""
-        if hello.role == self.role and not connection.dialled:
+        if hello.role == self.role.full_name and not connection.dialled:
             return  # it talks to us; what we have to say to it goes over the connection that we dial
         older = self._peers.get(hello.node)
         self._peers[hello.node] = connection
@@ -195,9 +189,9 @@ class TcpTransport:
 
     def is_peer_of(self, role: str, party: str) -> bool:
         """Whether the party lives on a node that is connected and said that it has this role."""
-        node = node_of(party)
+        node, wanted = node_of(party), self.role.full(role)
         return any(
-            one.hello is not None and one.hello.node == node and one.hello.role == role for one in self._connections
+            one.hello is not None and one.hello.node == node and one.hello.role == wanted for one in self._connections
         )
 
     def complain(self, connection: Connection, what: str) -> None:
@@ -391,8 +385,8 @@ class Connection(asyncio.Protocol):
         credentials = owner.credentials
         nonce = b"" if credentials.secret is None else secrets.token_bytes(NONCE_SIZE)
         self._greeting = Greeting(
-            hello_of(owner.role, owner.life, nonce=nonce, mutual=credentials.mutual),
-            *PEER_ROLES[owner.role, bool(self.dialled)],
+            hello_of(owner.role.full_name, owner.life, nonce=nonce, mutual=credentials.mutual),
+            *owner.role.peers(bool(self.dialled)),
             dialled=bool(self.dialled),
             secret=credentials.secret,
             names=names_in(self._wire.get_extra_info("peercert")) if credentials.mutual else None,

@@ -24,6 +24,7 @@ from statemachines.kernel.event import Call as Call
 from statemachines.kernel.event import Event as Event
 from statemachines.kernel.event import Message as Message
 from statemachines.kernel.event import TimerFired as TimerFired
+from statemachines.kernel.event import TraceColumns as TraceColumns
 from statemachines.kernel.event import name_of as name_of
 from statemachines.kernel.fsm import Fsm as Fsm
 from statemachines.kernel.fsm import Invariant as Invariant
@@ -36,6 +37,8 @@ from statemachines.kernel.identity import fresh as fresh
 from statemachines.kernel.identity import incarnation as incarnation
 from statemachines.kernel.identity import is_fresh as is_fresh
 from statemachines.kernel.identity import node_of as node_of
+from statemachines.kernel.loop import HostLoop as HostLoop
+from statemachines.kernel.loop import Port as Port
 from statemachines.kernel.node import Node as Node
 from statemachines.kernel.pmap import Fifo as Fifo
 from statemachines.kernel.pmap import Map as Map

@@ -6,13 +6,17 @@ something is durable waits for the answer in a state of its own.  Events that ar
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 
-from statemachines.kernel.event import Event, Message
+from statemachines.kernel.event import Event, Message, TraceColumns
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
     """What a machine asks of a service; `apply` of the service answers it."""
+
+    columns: ClassVar[TraceColumns] = TraceColumns()
 
 
 class Send(msgspec.Struct, frozen=True, gc=False):

@@ -5,16 +5,21 @@ the host application, an `Answer` from a service, a `TimerFired` from the driver
 stands in traces, diagrams and on the wire, is its class name in snake case (`LeaderWanted` -> `leader_wanted`).
 
 An event about numbered things (offsets, samples, positions) carries a contiguous range `first`..`last`, so that one
-step can stand for a batch.  Traces read the fields `stream` (or `subject`, `source`, `cursor`), `epoch`, `grant`,
-`first`, `last` (or `progress`) of an event by these names.
+step can stand for a batch.
+
+Traces have columns `key`, `term`, `grant`, `first` and `last`, which are filled from the fields of an event that are
+called so; where they are called otherwise, its class says which: `columns: ClassVar = TraceColumns(key="stream")`.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from types import UnionType
+from typing import Annotated, Any, ClassVar, Union, get_args, get_origin
 
 import msgspec
+
+from statemachines.kernel.errors import DeclarationError
 
 
 def snake(name: str) -> str:
@@ -22,8 +27,24 @@ def snake(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
+class TraceColumns(msgspec.Struct, frozen=True):
+    """The fields of an event that fill the columns of a trace; "": none does.
+
+    `key`: what it is about (a stream, a subject, a lock), a text; whole numbers are `term` (an epoch), `grant`, and the
+    range `first`..`last` (or a progress, in `first`).
+    """
+
+    key: str = "key"
+    term: str = "term"
+    grant: str = "grant"
+    first: str = "first"
+    last: str = "last"
+
+
 class Event(msgspec.Struct, frozen=True, gc=False):
     """Something that happened: the input of a step."""
+
+    columns: ClassVar[TraceColumns] = TraceColumns()
 
 
 class Message(Event, frozen=True, gc=False, tag=snake, array_like=True):
@@ -41,6 +62,8 @@ class Answer(Event, frozen=True, gc=False):
 class TimerFired(Event, frozen=True, gc=False):
     """A timer of ours is due.  `key` names the child instance it belongs to ("" for the machine itself)."""
 
+    columns: ClassVar[TraceColumns] = TraceColumns(key="")  # the instance is in a column of its own
+
     key: str = ""
 
 
@@ -53,3 +76,38 @@ def name_of(event: type[Any]) -> str:
 
 
 _NAMES: dict[type[Any], str] = {}
+
+
+def column_fields(kind: type[Any]) -> tuple[str, ...]:
+    """The fields of an event (or request) type that fill key, term, grant, first and last; "": none does.
+
+    Raises `DeclarationError` where its class names a field that is not there, or holds what the column cannot.
+    """
+    columns: TraceColumns = getattr(kind, "columns", TraceColumns())
+    usual, fields = TraceColumns(), _field_types(kind)
+    found = []
+    for column in TraceColumns.__struct_fields__:
+        name = getattr(columns, column)
+        wanted = str if column == "key" else int
+        fits = name in fields and _is_a(fields[name], wanted)
+        if name and not fits and name != getattr(usual, column):
+            what = f"which is no {wanted.__name__}" if name in fields else "which it has not"
+            raise DeclarationError(f"{name_of(kind)}: its column {column} is filled from {name!r}, {what}")
+        found.append(name if fits else "")
+    return tuple(found)
+
+
+def _field_types(kind: type[Any]) -> dict[str, Any]:
+    try:
+        return {field.name: field.type for field in msgspec.structs.fields(kind)}
+    except (NameError, TypeError):  # hints that cannot be resolved (a class within a function), or no struct
+        return dict.fromkeys(getattr(kind, "__struct_fields__", ()), Any)
+
+
+def _is_a(hint: Any, wanted: type) -> bool:
+    """Whether every value of this type is one of `wanted`, or None."""
+    if get_origin(hint) is Annotated:
+        return _is_a(get_args(hint)[0], wanted)
+    if get_origin(hint) in (Union, UnionType):
+        return all(one is type(None) or _is_a(one, wanted) for one in get_args(hint))
+    return hint is Any or (isinstance(hint, type) and issubclass(hint, wanted) and hint is not bool)

@@ -27,7 +27,7 @@ from transitions import Machine
 
 from statemachines.kernel.effect import CancelTimer, Effects, SetTimer
 from statemachines.kernel.errors import DeclarationError, LocalProtocolError, ProtocolError, RemoteProtocolError
-from statemachines.kernel.event import Event, Message, TimerFired, name_of
+from statemachines.kernel.event import Event, Message, TimerFired, column_fields, name_of
 from statemachines.kernel.row import ANY, STAY, AnyRow, ChildStep, Delegate, Ignore, R, Refuse, Row
 from statemachines.kernel.timer import Timer
 
@@ -263,7 +263,8 @@ class Fsm(Generic[R]):
         return source if isinstance(source, tuple) else (source,)
 
     def _check(self) -> None:
-        """Every cell is decided, every name is known, no final state is left, every row can be reached."""
+        """Every cell is decided, every name is known, no final state is left, every row can be reached; what fills
+        the columns of traces is there."""
         known = set(self.states)
         decided: set[tuple[Enum, type[Event]]] = set()
         for line in self.lines:
@@ -287,6 +288,8 @@ class Fsm(Generic[R]):
             raise DeclarationError(
                 f"{self.name}: undecided cells (a row, an Ignore or a Refuse?): {', '.join(missing)}"
             )
+        for event in self.alphabet:
+            column_fields(event)
         for timer in self.timers:
             if timer.event not in self.alphabet:
                 raise DeclarationError(f"{self.name}: nothing takes {name_of(timer.event)} of timer {timer.name!r}")

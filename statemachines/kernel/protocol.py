@@ -26,6 +26,7 @@ AREAS: Final = ("sim", "spec", "reports", "drivers", "testing", "demo")
 """Where a protocol may have a part of its own; each area says in its `protocol.py` what that part is."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}\Z")
+_COMMAND = re.compile(r"[a-z][a-z0-9-]{0,31}\Z")
 _PREFIX = re.compile(r"[A-Z]{2,8}\Z")
 _PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*\Z")
 _PAGE = re.compile(r"[A-Za-z_][\w.]*:[\w./-]+\.md\Z")
@@ -36,8 +37,10 @@ class Protocol(msgspec.Struct, frozen=True):
 
     `name` as in traces and on the command line; `prefix` of its clauses ("SS": SS-01); `about` in a line; `machines`:
     short name -> `module:ATTRIBUTE`, parents before children; `page`: its clauses, `package:path` of a Markdown file,
-    `properties.md` and `decisions.md` beside it ("": it has none); `areas`: area -> `module:ATTRIBUTE`; `rests_on`:
-    protocols whose machines it uses.  Raises `ConfigurationError` where a word is not of its form.
+    `properties.md` and `decisions.md` beside it ("": it has none); `areas`: area -> `module:ATTRIBUTE`; `commands`:
+    verbs of its own for the command line, name -> `module:ATTRIBUTE` of a typer app, whose module should import the
+    protocol only when one is run; `rests_on`: protocols whose machines it uses.  Raises `ConfigurationError` where a
+    word is not of its form.
     """
 
     name: str
@@ -46,6 +49,7 @@ class Protocol(msgspec.Struct, frozen=True):
     about: str = ""
     page: str = ""
     areas: dict[str, str] = {}
+    commands: dict[str, str] = {}
     rests_on: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -61,6 +65,9 @@ class Protocol(msgspec.Struct, frozen=True):
             if area not in AREAS:
                 raise ConfigurationError(f"{what}: area", area, f"unknown; there are: {', '.join(AREAS)}")
             _check(_PLACE, f"{what}: area {area}", place, "must be module:ATTRIBUTE")
+        for command, place in self.commands.items():
+            _check(_COMMAND, f"{what}: command", command, "must be a small letter, then small letters, digits and -")
+            _check(_PLACE, f"{what}: command {command}", place, "must be module:ATTRIBUTE")
 
     def full_name(self, machine: str) -> str:
         """The machine as traces name it."""

@@ -1,4 +1,4 @@
-"""Missed-samples recovery (source: seeds/missed-samples-recovery.md): what one Subscriber keeps of one source.
+"""Missed-samples recovery (source: missed-samples recovery): what one Subscriber keeps of one source.
 
 Publisher, cache and the Subscriber that holds many sources are still to come.
 """
@@ -11,4 +11,5 @@ PROTOCOL = Protocol(
     about="missed-samples recovery: a subscriber asks caches for the samples that it missed",
     machines={"source": "statemachines.missed_samples.source:SOURCE"},
     page="statemachines.missed_samples:clauses.md",
+    areas={"testing": "statemachines.testing.missed_samples:TESTING"},
 )

@@ -6,7 +6,9 @@ the driver: it keeps what has arrived until `Deliver` or `Missed` has passed its
 
 from __future__ import annotations
 
-from statemachines.kernel import Answer, Event, Message
+from typing import ClassVar
+
+from statemachines.kernel import Answer, Event, Message, TraceColumns
 
 
 class Sample(Message, frozen=True, gc=False):
@@ -15,6 +17,8 @@ class Sample(Message, frozen=True, gc=False):
     Raises ValueError where that is not a range of numbers (decoding a message then fails as for any malformed one):
     a range that ends before it begins would take the source back over numbers that are delivered.
     """
+
+    columns: ClassVar = TraceColumns(key="source")
 
     source: str
     first: int
@@ -28,6 +32,8 @@ class Sample(Message, frozen=True, gc=False):
 class Heartbeat(Message, frozen=True, gc=False):
     """The publisher has sent everything up to `last` (-1: nothing yet); raises ValueError below that."""
 
+    columns: ClassVar = TraceColumns(key="source")
+
     source: str
     last: int
 
@@ -38,6 +44,8 @@ class Heartbeat(Message, frozen=True, gc=False):
 
 class Query(Message, frozen=True, gc=False):
     """To the caches: samples of `source` from `first` on; number `n` of the subscriber's queries to it."""
+
+    columns: ClassVar = TraceColumns(key="source")
 
     source: str
     n: int
@@ -54,6 +62,8 @@ class QueryEnded(Answer, frozen=True, gc=False):
 class Deliver(Event, frozen=True, gc=False):
     """To the application: samples `first`..`last`, in order."""
 
+    columns: ClassVar = TraceColumns(key="source")
+
     source: str
     first: int
     last: int
@@ -61,6 +71,8 @@ class Deliver(Event, frozen=True, gc=False):
 
 class Missed(Event, frozen=True, gc=False):
     """To the application: samples `first`..`last` will not come."""
+
+    columns: ClassVar = TraceColumns(key="source")
 
     source: str
     first: int

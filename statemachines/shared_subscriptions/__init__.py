@@ -27,4 +27,5 @@ PROTOCOL = Protocol(
         "testing": "statemachines.testing.shared_subscriptions:TESTING",
         "demo": "statemachines.demo.shared_subscriptions:DEMO",
     },
+    commands={"group": "statemachines.drivers.shared_subscriptions.group_command:app"},
 )

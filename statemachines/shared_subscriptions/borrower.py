@@ -9,7 +9,7 @@ time of that ping + ping_interval + ping_timeout, by its own clock.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 from msgspec.structs import replace
@@ -35,6 +35,7 @@ from statemachines.kernel import (
     Tell,
     Timer,
     TimerFired,
+    TraceColumns,
     in_order,
     keys_in_order,
 )
@@ -98,6 +99,8 @@ class LeaseEnded(Event, frozen=True, gc=False):
 class Destroyed(Event, frozen=True, gc=False):
     """To the Agent: this borrower is gone.  `recreate`: the subscription goes on under a new id; `epoch`: the highest
     seen, which the new one starts from; `reports`: what it said last, for a leader that has not heard it."""
+
+    columns: ClassVar = TraceColumns(term="epoch")
 
     borrower: str
     recreate: bool

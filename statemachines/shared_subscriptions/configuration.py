@@ -1,4 +1,4 @@
-"""Configuration of a group, and the relations that its values must keep (settled page, "Configuration").
+"""Configuration of a group, and the relations that its values must keep (SS-210, SS-211).
 
 All times are integer milliseconds in the configuration and nanoseconds in records and effects.
 """

@@ -7,9 +7,11 @@ is no such record), or nothing of it happens.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 
-from statemachines.kernel import Answer, Map, Request, in_order
+from statemachines.kernel import Answer, Map, Request, TraceColumns, in_order
 
 SERVICE = "group_store"
 
@@ -104,6 +106,8 @@ class Committed(Answer, frozen=True, gc=False):
 
 class Refused(Answer, frozen=True, gc=False):
     """The precondition on `key` did not hold; nothing was written."""
+
+    columns: ClassVar = TraceColumns(key="")  # a key of the store is not what a trace is about
 
     n: int
     key: str

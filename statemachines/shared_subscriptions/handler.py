@@ -17,9 +17,19 @@ from statemachines.shared_subscriptions.agent import Agent, Shared
 from statemachines.shared_subscriptions.borrower import Destroyed, LeaseBegan, LeaseEnded, Start
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.private import NOW, PRIVATE, PrivateRecord
-from statemachines.shared_subscriptions.session import SESSION, Ack, Admit, Dismiss, Progressed, SessionRecord, Take
+from statemachines.shared_subscriptions.session import (
+    SESSION,
+    Ack,
+    Admit,
+    Dismiss,
+    Kept,
+    Progressed,
+    SessionRecord,
+    Take,
+    kept,
+)
 from statemachines.shared_subscriptions.stream import Finish, Install, StreamProgress, Uninstall
-from statemachines.shared_subscriptions.stream_store import check_filter
+from statemachines.shared_subscriptions.stream_store import Fetched, check_filter
 
 TO_SESSION = (Install, Finish, Uninstall, LeaseBegan, LeaseEnded)
 
@@ -89,6 +99,19 @@ class Handler(Agent):
     def take(self, limit: int, now_ns: int) -> list[Outgoing]:
         """Hand over at most `limit` messages of one stream: `Tell(Deliver)` comes out, or nothing."""
         return self.feed(self.session, Take(limit), now_ns)
+
+    def take_in(self, answer: Fetched, now_ns: int) -> tuple[list[Outgoing], tuple[Kept, ...]]:
+        """Messages were fetched: what to do, and what of them the session has counted (their payloads are the
+        driver's)."""
+        out = self.fire(now_ns)  # what is due comes first: it may end a lease
+        counted = kept(self.reads, answer)
+        return out + self.feed(self.session, answer, now_ns), counted
+
+    @property
+    def reads(self) -> SessionRecord:
+        """What the session knows."""
+        record: SessionRecord = self.nodes[self.session].record
+        return record
 
     def acknowledge(self, owner: str, stream: str, grant: int, first: int, last: int, now_ns: int) -> list[Outgoing]:
         """Messages `first`..`last`, delivered for `owner` under `grant`, are dealt with."""

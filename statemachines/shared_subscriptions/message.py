@@ -8,11 +8,11 @@ below it is acknowledged.  `finished` tells the final progress of a stream from 
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, ClassVar, Final
 
 import msgspec
 
-from statemachines.kernel import Message
+from statemachines.kernel import Message, TraceColumns
 
 END_OF_STREAM: Final = 2**63 - 1
 """A progress greater than all others: the stream has ended and is fully acknowledged."""
@@ -31,6 +31,12 @@ class Report(msgspec.Struct, frozen=True, gc=False, array_like=True):
     finished: bool
 
 
+OF_EPOCH: Final = TraceColumns(term="epoch")
+OF_STREAM: Final = TraceColumns(key="stream", term="epoch")
+OF_PROGRESS: Final = TraceColumns(key="stream", term="epoch", first="progress")
+"""What traces have of a message."""
+
+
 # -- borrower -> leader -------------------------------------------------------------------------------------------
 
 
@@ -45,6 +51,8 @@ class LeaderWanted(Message, frozen=True, gc=False):
 class Ping(Message, frozen=True, gc=False):
     """Number `n` keeps the connection alive and repeats the reports that no answered ping has confirmed."""
 
+    columns: ClassVar = OF_EPOCH
+
     borrower: str
     epoch: Number
     registration: Number
@@ -54,6 +62,8 @@ class Ping(Message, frozen=True, gc=False):
 
 class UpdateProgress(Message, frozen=True, gc=False):
     """The progress of one stream."""
+
+    columns: ClassVar = OF_PROGRESS
 
     borrower: str
     epoch: Number
@@ -67,6 +77,8 @@ class UpdateProgress(Message, frozen=True, gc=False):
 class RevokeFinished(Message, frozen=True, gc=False):
     """The borrower has deleted all that it kept of this grant."""
 
+    columns: ClassVar = OF_STREAM
+
     borrower: str
     epoch: Number
     registration: Number
@@ -76,6 +88,8 @@ class RevokeFinished(Message, frozen=True, gc=False):
 
 class Disconnect(Message, frozen=True, gc=False):
     """The borrower is gone; its last word on each stream it held."""
+
+    columns: ClassVar = OF_EPOCH
 
     borrower: str
     epoch: Number
@@ -88,6 +102,8 @@ class Disconnect(Message, frozen=True, gc=False):
 
 class LeaderConnectResponse(Message, frozen=True, gc=False):
     """`leader` answers a leader_wanted with the registration it made."""
+
+    columns: ClassVar = OF_EPOCH
 
     borrower: str
     leader: str
@@ -104,6 +120,8 @@ class Undeclared(Message, frozen=True, gc=False):
 class PingResponse(Message, frozen=True, gc=False):
     """Ping `n` arrived, and so did its reports."""
 
+    columns: ClassVar = OF_EPOCH
+
     borrower: str
     epoch: Number
     registration: Number
@@ -112,6 +130,8 @@ class PingResponse(Message, frozen=True, gc=False):
 
 class Grant(Message, frozen=True, gc=False):
     """Read `stream` from `progress`."""
+
+    columns: ClassVar = OF_PROGRESS
 
     borrower: str
     epoch: Number
@@ -124,6 +144,8 @@ class Grant(Message, frozen=True, gc=False):
 class Revoke(Message, frozen=True, gc=False):
     """Finish what is in hand of this grant and report the final progress."""
 
+    columns: ClassVar = OF_STREAM
+
     borrower: str
     epoch: Number
     registration: Number
@@ -134,6 +156,8 @@ class Revoke(Message, frozen=True, gc=False):
 class Revoked(Message, frozen=True, gc=False):
     """The final progress has arrived: forget this grant."""
 
+    columns: ClassVar = OF_STREAM
+
     borrower: str
     epoch: Number
     registration: Number
@@ -143,6 +167,8 @@ class Revoked(Message, frozen=True, gc=False):
 
 class Invalidate(Message, frozen=True, gc=False):
     """The leader does not know this borrower (any more)."""
+
+    columns: ClassVar = OF_EPOCH
 
     borrower: str
     epoch: Number

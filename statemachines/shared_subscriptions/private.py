@@ -13,6 +13,8 @@ generations of its shard has been read to the end.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 from msgspec.structs import replace
 
@@ -31,6 +33,7 @@ from statemachines.kernel import (
     Tell,
     Timer,
     TimerFired,
+    TraceColumns,
     in_order,
     keys_in_order,
 )
@@ -50,6 +53,8 @@ NOW = 2**63 - 1
 
 class ReadTo(Event, frozen=True, gc=False):
     """To the application, which keeps it: of `stream` all below `progress` is acknowledged, or was there before."""
+
+    columns: ClassVar = TraceColumns(key="stream", first="progress")
 
     subscription: str
     stream: str

@@ -8,8 +8,8 @@ fetch is open at a time.
 
 An owner is whoever has the session read a stream: a borrower, or a private subscription, by its id.  What is read for
 one is kept apart from what is read for another, of the same stream too; nothing is fetched or delivered for an owner
-without a lease.  Per owner and stream there is a `Reading`: offsets only; payloads are the driver's, which keeps them
-by (owner, stream, grant, offset).
+without a lease.  Per owner and stream there is a `Reading`: offsets only; payloads are the driver's, which keeps those
+that `kept` names until they are delivered.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ from statemachines.shared_subscriptions.session_record import Admit as Admit
 from statemachines.shared_subscriptions.session_record import Deliver as Deliver
 from statemachines.shared_subscriptions.session_record import Dismiss as Dismiss
 from statemachines.shared_subscriptions.session_record import Ended as Ended
+from statemachines.shared_subscriptions.session_record import Kept as Kept
 from statemachines.shared_subscriptions.session_record import PollTimer as PollTimer
 from statemachines.shared_subscriptions.session_record import Progressed as Progressed
 from statemachines.shared_subscriptions.session_record import Ready as Ready
@@ -313,6 +314,18 @@ def continues(record: SessionRecord, reading: Reading, batch: Batch) -> bool:
         and reading.fetched == batch.first
         and not reading.finishing
         and record.leases[reading.owner].held
+    )
+
+
+def kept(record: SessionRecord, event: Fetched) -> tuple[Kept, ...]:
+    """What the step on this answer will count, for whoever has the payloads."""
+    if record.status is not FETCHING or not is_answer(record, event):
+        return ()
+    parts = zip(record.asked, event.batches, strict=True)
+    return tuple(
+        Kept(part, key, batch.grant, batch.first, batch.last)
+        for part, (key, batch) in enumerate(parts)
+        if key in record.readings and continues(record, record.readings[key], batch) and batch.last >= batch.first
     )
 
 

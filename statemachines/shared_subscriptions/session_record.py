@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import Call, Event, Fifo, Map, Status, TimerFired
+from statemachines.kernel import Call, Event, Fifo, Map, Status, TimerFired, TraceColumns
 from statemachines.shared_subscriptions.configuration import MS
 from statemachines.shared_subscriptions.stream import Finish, Install, Uninstall
 
@@ -38,6 +40,8 @@ class Take(Call, frozen=True, gc=False):
 class Ack(Call, frozen=True, gc=False):
     """From the application: messages `first`..`last` of this owner and grant are dealt with."""
 
+    columns: ClassVar = TraceColumns(key="stream")
+
     owner: str
     stream: str
     grant: int
@@ -48,6 +52,8 @@ class Ack(Call, frozen=True, gc=False):
 class Deliver(Event, frozen=True, gc=False):
     """To the application: messages `first`..`last`, read for `owner` (grant 0: a private subscription)."""
 
+    columns: ClassVar = TraceColumns(key="stream")
+
     owner: str
     stream: str
     grant: int
@@ -55,8 +61,21 @@ class Deliver(Event, frozen=True, gc=False):
     last: int
 
 
+class Kept(msgspec.Struct, frozen=True, gc=False):
+    """For the driver: of an answer the batch number `part` is counted, as messages `first`..`last` of the reading `key`
+    under `grant`; its payloads are wanted until they are delivered."""
+
+    part: int
+    key: str
+    grant: int
+    first: int
+    last: int
+
+
 class Acknowledged(Event, frozen=True, gc=False):
     """To whoever keeps account: `first`..`last` are acknowledged under the grant that delivered them."""
+
+    columns: ClassVar = TraceColumns(key="stream")
 
     owner: str
     stream: str
@@ -67,6 +86,8 @@ class Acknowledged(Event, frozen=True, gc=False):
 
 class Progressed(Event, frozen=True, gc=False):
     """To the owner: all below `progress` is acknowledged; `finished`: and nothing more will come."""
+
+    columns: ClassVar = TraceColumns(key="stream", first="progress")
 
     owner: str
     stream: str

@@ -9,6 +9,7 @@ one begins, so no instance ever goes back.
 from __future__ import annotations
 
 from operator import attrgetter
+from typing import ClassVar
 
 import msgspec
 from msgspec.structs import replace
@@ -24,6 +25,7 @@ from statemachines.kernel import (
     Send,
     Status,
     Tell,
+    TraceColumns,
 )
 from statemachines.shared_subscriptions.message import (
     END_OF_STREAM,
@@ -51,6 +53,8 @@ class Link(msgspec.Struct, frozen=True, gc=False):
 class Install(Event, frozen=True, gc=False):
     """To the session: read `stream` from `progress`, under this grant."""
 
+    columns: ClassVar = TraceColumns(key="stream", first="progress")
+
     owner: str
     stream: str
     grant: int
@@ -60,6 +64,8 @@ class Install(Event, frozen=True, gc=False):
 class Finish(Event, frozen=True, gc=False):
     """To the session: deliver nothing new of `stream`; report the final progress when all is acknowledged."""
 
+    columns: ClassVar = TraceColumns(key="stream")
+
     owner: str
     stream: str
     grant: int
@@ -68,6 +74,8 @@ class Finish(Event, frozen=True, gc=False):
 class Uninstall(Event, frozen=True, gc=False):
     """To the session: drop `stream` at once; acknowledgements under this grant count no more."""
 
+    columns: ClassVar = TraceColumns(key="stream")
+
     owner: str
     stream: str
     grant: int
@@ -75,6 +83,8 @@ class Uninstall(Event, frozen=True, gc=False):
 
 class StreamProgress(Call, frozen=True, gc=False):
     """From the session: all below `progress` is acknowledged; `finished`: and nothing more will come."""
+
+    columns: ClassVar = TraceColumns(key="stream", first="progress")
 
     stream: str
     grant: int

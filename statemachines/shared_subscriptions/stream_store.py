@@ -8,10 +8,12 @@ payloads that came with `Fetched` and hands them out when a session delivers the
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import Answer, ConfigurationError, Event, Map, Request, in_order
+from statemachines.kernel import Answer, ConfigurationError, Event, Map, Request, TraceColumns, in_order
 
 SERVICE = "stream_store"
 
@@ -100,6 +102,8 @@ class Append(Request, frozen=True, gc=False):
 class Appended(Answer, frozen=True, gc=False):
     """The messages are durable as `first`..`last` of `stream`."""
 
+    columns: ClassVar = TraceColumns(key="stream")
+
     n: int
     stream: str
     first: int
@@ -135,6 +139,8 @@ class Dropped(Answer, frozen=True, gc=False):
 
 class Published(Event, frozen=True, gc=False):
     """To whoever keeps account: messages `first`..`last` of `stream` are in the store."""
+
+    columns: ClassVar = TraceColumns(key="stream")
 
     stream: str
     first: int

@@ -1,6 +1,9 @@
 """Frames: hostile input for whoever reads frames, made from a seed: the same seed, the same bytes.
 
-`fuzz(seed, count)` gives every input to what reads it in a node (frames, hello, proof, packets) in pieces of any size.
+    fuzz(testing_of("lock_service").readers, seed=1, count=20_000)
+
+`readers` are the roles of a protocol.  `fuzz` gives every input to what reads it in a node (frames, hello, proof,
+packets) in pieces of any size.
 Each is taken or refused with a `FrameError`; whatever else is raised comes out as `Escaped`, with what repeats it.
 `attack` says the same things to a node that lives.
 """
@@ -10,42 +13,33 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, get_args
 
 import msgspec
 
 from statemachines.drivers.greeting import GREETING_MAX, NONCE_SIZE, Greeting
 from statemachines.kernel import GaplessError
-from statemachines.shared_subscriptions.message import (
-    BorrowerMessage,
-    Disconnect,
-    Grant,
-    Invalidate,
-    LeaderConnectResponse,
-    LeaderMessage,
-    LeaderWanted,
-    Ping,
-    PingResponse,
-    Report,
-    Revoke,
-    Revoked,
-    RevokeFinished,
-    Undeclared,
-    UpdateProgress,
+from statemachines.testing.drawing import example
+from statemachines.testing.protocol import Reader
+from statemachines.wire import (
+    FRAME_MAX,
+    VERSION,
+    Codec,
+    FrameError,
+    Frames,
+    Hello,
+    Packet,
+    encode_hello,
+    frame,
+    hello_of,
 )
-from statemachines.wire import FRAME_MAX, Codec, FrameError, Frames, Hello, Packet, encode_hello, frame, hello_of
 
-ROLES: Final = {"leader": "consumer", "consumer": "leader"}
-"""Who reads -> who speaks to it."""
-
-CODECS: Final[dict[str, Codec[Any]]] = {"leader": Codec(BorrowerMessage), "consumer": Codec(LeaderMessage)}
-"""By who reads."""
-
-LIVES: Final = {"leader": "leader-1~1", "consumer": "fuzz~1"}
 SECRET: Final = b"the secret of the fuzzer"
 PIECES_MAX: Final = 4
 SHOWN_BYTES: Final = 100
+
+Readers = Mapping[str, Reader]
 
 
 class Escaped(GaplessError):
@@ -81,55 +75,49 @@ class Input(msgspec.Struct, frozen=True):
 # -- making ---------------------------------------------------------------------------------------------------------
 
 
-def inputs(seed: int, count: int) -> Iterator[Input]:
+class Side:
+    """The reader of a role, and what its peer might say to it."""
+
+    def __init__(self, readers: Readers, role: str) -> None:
+        one = self.reader = readers[role]
+        self.role = role
+        self.roles = tuple(sorted(readers))
+        self.codec: Codec[Any] = Codec(one.takes)
+        self.speaker = one.speaker
+        self.speaker_life = readers[one.speaker].life if one.speaker in readers else f"{one.speaker}~1"
+        self._kinds = get_args(one.takes) or (one.takes,)
+
+    @property
+    def life(self) -> str:
+        """One that it might have."""
+        return self.reader.life
+
+    def packet(self, chance: random.Random) -> bytes:
+        """A whole frame that it takes."""
+        sender = f"{self.speaker_life}/{chance.randrange(4)}"
+        to = chance.choice((*self.reader.names, self.life, f"{self.life}/{chance.randrange(4)}"))
+        about = to if self.reader.dials else sender
+        makers = self.reader.messages
+        message = chance.choice(makers)(chance, about) if makers else example(chance.choice(self._kinds), chance)
+        return self.codec.encode(Packet(sender, to, chance.getrandbits(chance.choice((1, 62))), message))
+
+
+Sides = Mapping[str, Side]
+
+
+def sides_of(readers: Readers) -> dict[str, Side]:
+    """By role."""
+    return {role: Side(readers, role) for role in readers}
+
+
+def inputs(readers: Readers, seed: int, count: int) -> Iterator[Input]:
     """`count` inputs, all kinds in turn."""
     chance = random.Random(seed)
+    sides = sides_of(readers)
     for number in range(count):
         kind, make = KINDS[number % len(KINDS)]
-        reader = chance.choice(sorted(ROLES))
-        yield Input(kind, reader, *make(chance, reader))
-
-
-def a_packet(chance: random.Random, reader: str) -> bytes:
-    """A whole frame that `reader` takes."""
-    sender = f"{LIVES[ROLES[reader]]}/{chance.randrange(4)}"
-    to = chance.choice(("leader", LIVES[reader], f"{LIVES[reader]}/{chance.randrange(4)}"))
-    borrower = sender if reader == "leader" else to
-    message = chance.choice(MESSAGES[reader])(chance, borrower)
-    return CODECS[reader].encode(Packet(sender, to, chance.getrandbits(chance.choice((1, 62))), message))
-
-
-def a_number(chance: random.Random) -> int:
-    """Small, or any that a message can carry."""
-    return chance.getrandbits(chance.choice((2, 8, 63)))
-
-
-def some_reports(chance: random.Random) -> tuple[Report, ...]:
-    streams = [f"0.0/t{number}" for number in range(chance.randrange(4))]
-    return tuple(Report(stream, a_number(chance), a_number(chance), chance.random() < 0.5) for stream in streams)
-
-
-Make = Callable[[random.Random, str], Any]
-
-MESSAGES: Final[dict[str, tuple[Make, ...]]] = {
-    "leader": (
-        lambda c, b: LeaderWanted(b, "g", "#"),
-        lambda c, b: Ping(b, a_number(c), a_number(c), a_number(c), some_reports(c)),
-        lambda c, b: UpdateProgress(b, a_number(c), a_number(c), "0.0/t", a_number(c), a_number(c), c.random() < 0.5),
-        lambda c, b: RevokeFinished(b, a_number(c), a_number(c), "0.0/t", a_number(c)),
-        lambda c, b: Disconnect(b, a_number(c), a_number(c), some_reports(c)),
-    ),
-    "consumer": (
-        lambda c, b: LeaderConnectResponse(b, "leader-1~1/1", a_number(c), a_number(c)),
-        lambda c, b: Undeclared(b),
-        lambda c, b: PingResponse(b, a_number(c), a_number(c), a_number(c)),
-        lambda c, b: Grant(b, a_number(c), a_number(c), "0.0/t", a_number(c), a_number(c)),
-        lambda c, b: Revoke(b, a_number(c), a_number(c), "0.0/t", a_number(c)),
-        lambda c, b: Revoked(b, a_number(c), a_number(c), "0.0/t", a_number(c)),
-        lambda c, b: Invalidate(b, a_number(c), a_number(c)),
-    ),
-}
-"""By who reads: messages that it takes."""
+        side = sides[chance.choice(sorted(sides))]
+        yield Input(kind, side.role, *make(chance, side, sides))
 
 
 def mutated(chance: random.Random, data: bytes) -> bytes:
@@ -149,30 +137,30 @@ def mutated(chance: random.Random, data: bytes) -> bytes:
     return bytes(body)
 
 
-def random_bytes(chance: random.Random, reader: str) -> tuple[bytes, bool]:
+def random_bytes(chance: random.Random, side: Side, sides: Sides) -> tuple[bytes, bool]:
     return chance.randbytes(chance.randint(1, 200)), chance.random() < 0.5
 
 
-def random_body(chance: random.Random, reader: str) -> tuple[bytes, bool]:
+def random_body(chance: random.Random, side: Side, sides: Sides) -> tuple[bytes, bool]:
     """A frame, and rubbish in it."""
     return frame(chance.randbytes(chance.randint(0, 60))), chance.random() < 0.5
 
 
-def mutated_packet(chance: random.Random, reader: str) -> tuple[bytes, bool]:
-    return mutated(chance, a_packet(chance, reader)), True
+def mutated_packet(chance: random.Random, side: Side, sides: Sides) -> tuple[bytes, bool]:
+    return mutated(chance, side.packet(chance)), True
 
 
-def mutated_body(chance: random.Random, reader: str) -> tuple[bytes, bool]:
+def mutated_body(chance: random.Random, side: Side, sides: Sides) -> tuple[bytes, bool]:
     """Whose length is right: it reaches the decoder."""
-    return frame(mutated(chance, a_packet(chance, reader)[4:])), True
+    return frame(mutated(chance, side.packet(chance)[4:])), True
 
 
-def truncated(chance: random.Random, reader: str) -> tuple[bytes, bool]:
-    whole = a_packet(chance, reader)
+def truncated(chance: random.Random, side: Side, sides: Sides) -> tuple[bytes, bool]:
+    whole = side.packet(chance)
     return whole[: chance.randrange(len(whole))], True
 
 
-def oversize(chance: random.Random, reader: str) -> tuple[bytes, bool]:
+def oversize(chance: random.Random, side: Side, sides: Sides) -> tuple[bytes, bool]:
     """A length that nobody allows, or that a stranger is not allowed."""
     known = chance.random() < 0.5
     most = FRAME_MAX if known else GREETING_MAX
@@ -180,41 +168,39 @@ def oversize(chance: random.Random, reader: str) -> tuple[bytes, bool]:
     return size.to_bytes(4, "big") + chance.randbytes(20), known
 
 
-def wrong_role(chance: random.Random, reader: str) -> tuple[bytes, bool]:
+def wrong_role(chance: random.Random, side: Side, sides: Sides) -> tuple[bytes, bool]:
     """What the reader itself might say."""
-    return a_packet(chance, ROLES[reader]), True
+    return sides[side.speaker].packet(chance) if side.speaker in sides else side.packet(chance)[1:], True
 
 
-def wrong_hello(chance: random.Random, reader: str) -> tuple[bytes, bool]:
+def wrong_hello(chance: random.Random, side: Side, sides: Sides) -> tuple[bytes, bool]:
     """A hello of another role, life, version or length of nonce."""
-    life = chance.choice(("fuzz~1", "fuzz", "fuzz~-1", "~1", "a b~1", "fuzz~" + "9" * 5_000, LIVES[reader]))
-    role = chance.choice(("leader", "consumer", "", "x" * 300))
+    life = chance.choice(("fuzz~1", "fuzz", "fuzz~-1", "~1", "a b~1", "fuzz~" + "9" * 5_000, side.life))
+    role = chance.choice((*side.roles, "", "x" * 300))
     nonce = chance.randbytes(chance.choice((0, 1, NONCE_SIZE, 600)))
     hello = Hello(
-        chance.choice(("gapless", "http")), chance.choice((1, 2, -1)), role, life, nonce, chance.random() < 0.5
+        chance.choice(("gapless", "http")), chance.choice((VERSION, 1, -1)), role, life, nonce, chance.random() < 0.5
     )
     return frame(msgspec.msgpack.encode(hello)), False
 
 
-def mutated_hello(chance: random.Random, reader: str) -> tuple[bytes, bool]:
-    role = ROLES[reader]
-    return mutated(chance, encode_hello(role, LIVES[role], nonce=chance.randbytes(NONCE_SIZE))), False
+def mutated_hello(chance: random.Random, side: Side, sides: Sides) -> tuple[bytes, bool]:
+    return mutated(chance, encode_hello(side.speaker, side.speaker_life, nonce=chance.randbytes(NONCE_SIZE))), False
 
 
-def wrong_proof(chance: random.Random, reader: str) -> tuple[bytes, bool]:
+def wrong_proof(chance: random.Random, side: Side, sides: Sides) -> tuple[bytes, bool]:
     """A good hello, then what is no proof, and a packet at once."""
-    role = ROLES[reader]
-    hello = encode_hello(role, LIVES[role], nonce=chance.randbytes(NONCE_SIZE))
+    hello = encode_hello(side.speaker, side.speaker_life, nonce=chance.randbytes(NONCE_SIZE))
     proof = frame(msgspec.msgpack.encode(chance.choice((chance.randbytes(32), b"", "proof", 7, None, [1]))))
-    return hello + proof + a_packet(chance, reader), False
+    return hello + proof + side.packet(chance), False
 
 
-def whole(chance: random.Random, reader: str) -> tuple[bytes, bool]:
+def whole(chance: random.Random, side: Side, sides: Sides) -> tuple[bytes, bool]:
     """Nothing wrong with it: so that what is refused is refused for its fault."""
-    return a_packet(chance, reader), True
+    return side.packet(chance), True
 
 
-KINDS: Final[tuple[tuple[str, Callable[[random.Random, str], tuple[bytes, bool]]], ...]] = (
+KINDS: Final[tuple[tuple[str, Callable[[random.Random, Side, Sides], tuple[bytes, bool]]], ...]] = (
     ("random", random_bytes),
     ("random body", random_body),
     ("mutated", mutated_packet),
@@ -232,16 +218,17 @@ KINDS: Final[tuple[tuple[str, Callable[[random.Random, str], tuple[bytes, bool]]
 # -- giving ---------------------------------------------------------------------------------------------------------
 
 
-def fuzz(seed: int, count: int) -> Fuzzed:
+def fuzz(readers: Readers, seed: int, count: int) -> Fuzzed:
     """Give `count` inputs to what reads them in a node; raises `Escaped`."""
+    sides = sides_of(readers)
     pieces = random.Random(-1 - seed)
     kinds: Counter[str] = Counter()
     came = Fuzzed()
-    for number, one in enumerate(inputs(seed, count)):
+    for number, one in enumerate(inputs(readers, seed, count)):
         kinds[one.kind] += 1
         came.inputs += 1
         try:
-            came.taken += read(one, pieces)
+            came.taken += read(sides[one.reader], one, pieces)
         except FrameError:
             came.refused += 1
         except Exception as error:
@@ -250,16 +237,16 @@ def fuzz(seed: int, count: int) -> Fuzzed:
     return came
 
 
-def read(one: Input, chance: random.Random) -> int:
+def read(side: Side, one: Input, chance: random.Random) -> int:
     """As a connection reads it, cut at any places; how many frames it took."""
-    codec, taken = CODECS[one.reader], 0
-    greeting = None if one.after_hello else greeting_of(one.reader)
+    taken = 0
+    greeting = None if one.after_hello else greeting_of(side)
     frames = Frames(FRAME_MAX if greeting is None else GREETING_MAX)
     cuts = sorted(chance.randint(0, len(one.data)) for _ in range(chance.randrange(PIECES_MAX)))
     for begin, end in zip([0, *cuts], [*cuts, len(one.data)], strict=True):
         for body in frames.feed(one.data[begin:end]):
             if greeting is None:
-                codec.decode(body)
+                side.codec.decode(body)
             else:
                 greeting.feed(body)
                 if greeting.done:
@@ -268,18 +255,20 @@ def read(one: Input, chance: random.Random) -> int:
     return taken
 
 
-def greeting_of(reader: str) -> Greeting:
+def greeting_of(side: Side) -> Greeting:
     """A node that shares a secret, and waits for a hello."""
-    mine = hello_of(reader, LIVES[reader], nonce=bytes(NONCE_SIZE))
-    return Greeting(mine, ROLES[reader], dialled=reader == "consumer", secret=SECRET, names=None)
+    mine = hello_of(side.role, side.life, nonce=bytes(NONCE_SIZE))
+    return Greeting(mine, side.speaker, dialled=side.reader.dials, secret=SECRET, names=None)
 
 
-async def attack(address: tuple[str, int], seed: int, count: int) -> int:
-    """Say `count` inputs to a leader host that lives, each on a connection of its own; how many of them it ended by
-    itself within the time that a well-behaved peer would get.  Raises `OSError` when nobody listens there any more."""
+async def attack(readers: Readers, role: str, address: tuple[str, int], seed: int, count: int) -> int:
+    """Say `count` inputs to a node of this role that lives and listens, each on a connection of its own; how many of
+    them it ended by itself within the time that a well-behaved peer would get.  Raises `OSError` when nobody listens
+    there any more."""
     ended = 0
-    hello = encode_hello("consumer", LIVES["consumer"])
-    for one in inputs(seed, count):
+    side = Side(readers, role)
+    hello = encode_hello(side.speaker, side.speaker_life)
+    for one in inputs(readers, seed, count):
         reader, writer = await asyncio.open_connection(*address)
         try:
             writer.write(hello + one.data if one.after_hello else one.data)

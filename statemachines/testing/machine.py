@@ -13,10 +13,11 @@ any order, fail, and do what others ask of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict, Unpack
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec.structs import replace
 
 from statemachines.kernel import (
     Answer,
@@ -36,6 +37,7 @@ from statemachines.kernel import (
 )
 from statemachines.testing import strategies
 from statemachines.testing.pool import Pool
+from statemachines.testing.protocol import Environment, Legal, Move, Values, environment_of
 
 SHIFT_NS = 10**18
 """How far the twin's clock is ahead: some thirty years."""
@@ -51,72 +53,54 @@ KEPT = 8
 SOME = st.integers(1, 4)
 ONE_IN_FIVE = st.integers(0, 4)
 
-Legal = Callable[[Any, Event], bool]
-Move = Callable[[Any], Event]
-Stir = Callable[[Any], st.SearchStrategy[Request]]
 
+class Around(TypedDict, total=False):
+    """Fields of `Environment`, by their names."""
 
-def anything(record: Any, event: Event) -> bool:
-    """The environment promises nothing."""
-    return True
+    start: st.SearchStrategy[Any]
+    services: Mapping[str, Service[Any]]
+    failed: Mapping[str, Callable[[int], Answer]]
+    others: Mapping[str, Callable[[Any], st.SearchStrategy[Request]]]
+    legal: Legal
+    opening: tuple[Move, ...]
 
 
 class MachineTest(RuleBasedStateMachine):
     """One machine under test; make a class of it with `MachineTest.of`."""
 
     fsm: ClassVar[Fsm[Any]]
-    start: ClassVar[st.SearchStrategy[Any]]
-    services: ClassVar[Mapping[str, Service[Any]]] = {}
-    failed: ClassVar[Mapping[str, Callable[[int], Answer]]] = {}
-    others: ClassVar[Mapping[str, Stir]] = {}
-    legal: Legal = staticmethod(anything)
-    opening: ClassVar[tuple[Move, ...]] = ()
+    around: ClassVar[Environment]
+    values: ClassVar[Values | None] = None
     watch: ClassVar[list[Callable[[Node[Any], Event, Step[Any]], None]]] = []
     """Called with every step, for those who count or compare."""
 
     @classmethod
-    def of(
-        cls,
-        fsm: Fsm[Any],
-        *,
-        start: st.SearchStrategy[Any] | None = None,
-        services: Mapping[str, Service[Any]] | None = None,
-        failed: Mapping[str, Callable[[int], Answer]] | None = None,
-        others: Mapping[str, Stir] | None = None,
-        legal: Legal = anything,
-        opening: tuple[Move, ...] = (),
-    ) -> type[MachineTest]:
-        """A test of `fsm`.
+    def of(cls, fsm: Fsm[Any], *, values: Values | None = None, **around: Unpack[Around]) -> type[MachineTest]:
+        """A test of `fsm`, registered or not, in the environment that its protocol gives for it, if it gives one.
 
-        `start`: records to begin with (default: what has no default is drawn).  `services`: what it asks, by name;
-        answers then come from them alone; `failed[name](n)` is the answer to a request `n` that was not carried out, or
-        nobody knows; `others[name](record)` draws what others ask of that service meanwhile.  `legal(record, event)`:
-        what the environment promises about events of ours (calls, answers); messages need no promise.  `opening`: how a
-        run usually begins, each move an event made from the record; a run plays a drawn part of it, with every request
-        answered, so that states deep in the table are as near as the first one.
+        `around`: fields of `Environment` in place of what the protocol says; `values`: what is drawn for fields, in
+        place of what it says.
         """
         return type(
             f"{fsm.name.title()}Test",
             (cls,),
             {
                 "fsm": fsm,
-                "start": strategies.starting(fsm.record_type) if start is None else start,
-                "services": services or {},
-                "failed": failed or {},
-                "others": others or {},
-                "legal": staticmethod(legal),
-                "opening": opening,
-                "__doc__": f"The machine {fsm.name} under any events.",
+                "around": replace(environment_of(fsm), **around),
+                "values": values,
+                "__doc__": f"The machine {fsm.full_name} under any events.",
             },
         )
 
     @initialize(data=st.data())
     def begin(self, data: st.DataObject) -> None:
         """A fresh record, and its twin; and the events that this run goes without."""
-        kinds = [kind for kind in self.fsm.alphabet if not (self.services and issubclass(kind, Answer))]
+        around = self.around
+        kinds = [kind for kind in self.fsm.alphabet if not (around.services and issubclass(kind, Answer))]
         without = data.draw(st.sets(st.sampled_from(kinds), max_size=len(kinds) - 1), label="without")
         self.kinds = [kind for kind in kinds if kind not in without]
-        record = data.draw(self.start, label="record")
+        start = strategies.starting(self.fsm.record_type, self.values) if around.start is None else around.start
+        record = data.draw(start, label="record")
         name = getattr(record, "id", "node-1~1/1")
         self.now = 0
         self.before = record
@@ -124,10 +108,10 @@ class MachineTest(RuleBasedStateMachine):
         self.twin_steps: list[Step[Any]] = []
         self.pending: list[Ask] = []
         self.heard: list[Any] = []
-        self.stores = {key: service.initial() for key, service in self.services.items()}
+        self.stores = {key: service.initial() for key, service in around.services.items()}
         self.node = Node(self.fsm, record, name=name, now_ns=0, observe=self._observe, check=True)
         self.twin = Node(self.fsm, record, name=name, now_ns=SHIFT_NS, observe=self._observe_twin)
-        for move in self.opening[: data.draw(st.integers(0, len(self.opening)), label="moves of the opening")]:
+        for move in around.opening[: data.draw(st.integers(0, len(around.opening)), label="moves of the opening")]:
             if not self.node.stopped:
                 self._feed(move(self.node.record))
             while self.pending:
@@ -143,8 +127,9 @@ class MachineTest(RuleBasedStateMachine):
         for _ in range(data.draw(SOME)):
             kind = data.draw(st.sampled_from(self.kinds))
             hostile = issubclass(kind, Message) and data.draw(ONE_IN_FIVE) == 4
-            event = data.draw(strategies.of(kind, Pool(self.node.record, *self.heard), hostile=hostile), label="event")
-            if self.legal(self.node.record, event):
+            pool = Pool(self.node.record, *self.heard)
+            event = data.draw(strategies.of(kind, pool, hostile=hostile, values=self.values), label="event")
+            if self.around.legal(self.node.record, event):
                 self._feed(event)
 
     @precondition(lambda self: not self.node.stopped)
@@ -170,22 +155,22 @@ class MachineTest(RuleBasedStateMachine):
 
     def _carry_out(self, data: st.DataObject) -> None:
         ask = self.pending.pop(data.draw(st.integers(0, len(self.pending) - 1), label="request"))
-        outcomes = ("done", "done", "done", "failed", "in doubt") if ask.service in self.failed else ("done",)
+        outcomes = ("done", "done", "done", "failed", "in doubt") if ask.service in self.around.failed else ("done",)
         outcome = data.draw(st.sampled_from(outcomes))
         answers: tuple[Answer, ...] = ()
         if outcome != "failed":
             answers = self._apply(ask.service, ask.request)
         if outcome != "done":
-            answers = (self.failed[ask.service](ask.request.n),)  # type: ignore[attr-defined]
+            answers = (self.around.failed[ask.service](ask.request.n),)  # type: ignore[attr-defined]
         for answer in answers:
             self._feed(answer)
 
-    @precondition(lambda self: self.others)
+    @precondition(lambda self: self.around.others)
     @rule(data=st.data())
     def stir(self, data: st.DataObject) -> None:
         """Somebody else asks something of a service."""
-        name = data.draw(st.sampled_from(sorted(self.others)))
-        self._apply(name, data.draw(self.others[name](self.node.record), label="request of another"))
+        name = data.draw(st.sampled_from(sorted(self.around.others)))
+        self._apply(name, data.draw(self.around.others[name](self.node.record), label="request of another"))
 
     @precondition(lambda self: not self.node.stopped)
     @rule()
@@ -283,14 +268,14 @@ class MachineTest(RuleBasedStateMachine):
     def _perform(self, effects: list[Any], twins: list[Any]) -> None:
         assert effects == twins
         for effect in effects:
-            if isinstance(effect, Ask) and effect.service in self.services:
+            if isinstance(effect, Ask) and effect.service in self.around.services:
                 self.pending.append(effect)
             match effect:
                 case Ask(request=said) | Send(message=said) | Tell(event=said):
                     self.heard = [*self.heard[1 - KEPT :], said]
 
     def _apply(self, name: str, request: Request) -> tuple[Answer, ...]:
-        self.stores[name], answers = self.services[name].apply(self.stores[name], request, self.now + STORE_NS)
+        self.stores[name], answers = self.around.services[name].apply(self.stores[name], request, self.now + STORE_NS)
         return answers
 
 

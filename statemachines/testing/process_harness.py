@@ -1,9 +1,9 @@
 """ProcessHarness: real `gapless node` processes that are started, waited for, killed, stopped, and always reaped.
 
-    with ProcessHarness(folder) as nodes:
-        leader = nodes.leader()
-        nodes.consumer("consumer-1", "$shared/g/#", leader.address)
-        nodes.kill("consumer-1")
+    with ProcessHarness(folder, common=("--store", "locks.db")) as nodes:
+        server = nodes.start("server", "server-1", "--listen", "127.0.0.1:0", says="listening on ")
+        nodes.start("holder", "holder-1", "--server", server.address)
+        nodes.kill("holder-1")
 
 What a process says is kept in `NAME.out` and `NAME.err` below the folder; a second process of a name appends to them.
 """
@@ -21,8 +21,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from statemachines.kernel import ConfigurationError, GaplessError
+
+NODE = (sys.executable, "-m", "statemachines", "node")
 
 PATIENCE_S = 60.0
 """Nothing that is waited for takes so long, even on a busy machine."""
@@ -44,11 +47,14 @@ class HarnessError(GaplessError):
 
 
 class NodeProcess:
-    """One process: `name`, `pid`; `address` where a leader listens (HOST:PORT)."""
+    """One process: `role`, `name`, `pid`; `ends`: that it ends by itself, well, is expected."""
 
-    def __init__(self, name: str, command: list[str], folder: Path) -> None:
+    def __init__(self, role: str, name: str, command: list[str], folder: Path, *, ends: bool = False) -> None:
+        self.role = role
         self.name = name
+        self.ends = ends
         self.address = ""
+        """The word that followed what it was waited for to say: where it listens."""
         self.stopped = False
         self.expected = False
         """It was killed, or told to end: that it is gone is no error."""
@@ -138,32 +144,26 @@ class NodeProcess:
 
 
 class ProcessHarness:
-    """The processes of one group, their stores and logs below `folder`.
+    """Processes of `gapless node`, or of another `program` that takes the same arguments; what they keep and say is
+    below `folder`.
 
-    `store`: path or URL of another store; `config`: TOML with the times of the group; `trace`: directory for logs of
-    every step (None: no logs); `common`: arguments that every leader host and consumer gets.  On leaving, everything is
-    ended; what did not end well is in `wrong`.
+    `trace`: directory for logs of every step (None: no logs); `common`: arguments that every process gets.  On leaving,
+    everything is ended; what did not end well is in `wrong`.
     """
 
     def __init__(
-        self,
-        folder: Path,
-        *,
-        store: str = "",
-        config: Path | None = None,
-        trace: Path | None = None,
-        common: tuple[str, ...] = (),
+        self, folder: Path, *, trace: Path | None = None, common: tuple[str, ...] = (), program: tuple[str, ...] = NODE
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
-        self.store = store or str(folder / "messages.db")
         self.trace = trace
         self.nodes: dict[str, NodeProcess] = {}
         self.wrong: list[str] = []
-        self._common = (*common, *(() if config is None else ("--config", str(config))))
+        self._common = common
+        self._program = program
         self._all: list[NodeProcess] = []
 
-    def __enter__(self) -> ProcessHarness:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -172,8 +172,11 @@ class ProcessHarness:
         self.close()
 
     def close(self) -> list[str]:
-        """End all that runs, consumers before leader hosts; what did not end well."""
-        for node in sorted(self._all, key=lambda node: node.name):
+        """End all that runs, those first whose role came last: whom others rely on is there until they have ended.
+
+        Gives back what did not end well."""
+        roles = list(dict.fromkeys(node.role for node in self._all))
+        for node in sorted(self._all, key=lambda node: -roles.index(node.role)):
             wrong = node.reap()
             if wrong:
                 self.wrong.append(wrong)
@@ -182,32 +185,20 @@ class ProcessHarness:
 
     # -- starting -----------------------------------------------------------------------------------------------
 
-    def leader(self, name: str = "leader-1", *more: str, listen: str = "127.0.0.1:0") -> NodeProcess:
-        """A leader host that listens already."""
-        node = self.start(name, "leader", "--listen", listen, *self._common, *more)
-        self.until(lambda: "listening on " in node.said(), f"{name} to listen")
-        node.address = node.said().partition("listening on ")[2].split()[0]
-        return node
-
-    def consumer(self, name: str, subscription: str, leader: str, *more: str) -> NodeProcess:
-        """A consumer that looks for `leader` (HOST:PORT); a group that it declares begins with all that is stored."""
-        begin = ("--start", "beginning")
-        return self.start(name, "consumer", subscription, "--leader", leader, *begin, *self._common, *more)
-
-    def publisher(self, name: str = "publisher-1", *more: str) -> NodeProcess:
-        """A publisher; that it ends by itself, well, is expected."""
-        return self.start(name, "publisher", *more)
-
-    def start(self, name: str, *arguments: str) -> NodeProcess:
-        """`gapless node ARGUMENTS`, under this name, over the store of this harness."""
+    def start(self, role: str, name: str, *arguments: str, says: str = "", ends: bool = False) -> NodeProcess:
+        """`gapless node ROLE ARGUMENTS`, under this name; with `says` it has said so when this returns, and the word
+        after it is its `address`.  `ends`: that it ends by itself, well, is expected."""
         if name in self.nodes and self.nodes[name].ended is None:
             raise ConfigurationError("name", name, "a process of this name runs; kill it first, or take another name")
-        command = [sys.executable, "-m", "statemachines", "node", *arguments, "--name", name]
-        command += ["--store", self.store, "--state", str(self.folder)]
+        command = [*self._program, role, *arguments, *self._common]
+        command += ["--name", name, "--state", str(self.folder)]
         if self.trace is not None:
             command += ["--trace", str(self.trace)]
-        node = self.nodes[name] = NodeProcess(name, command, self.folder)
+        node = self.nodes[name] = NodeProcess(role, name, command, self.folder, ends=ends)
         self._all.append(node)
+        if says:
+            self.until(lambda: said_whole(node, says), f"{name} to say {says.strip()!r}")
+            node.address = node.said().partition(says)[2].split()[0]
         return node
 
     # -- watching -----------------------------------------------------------------------------------------------
@@ -220,7 +211,7 @@ class ProcessHarness:
     def check_alive(self) -> None:
         """Raises `HarnessError` if somebody has ended whom nobody killed."""
         for name, node in self.nodes.items():
-            if node.ended is not None and not node.expected and not (name.startswith("publisher") and node.ended == 0):
+            if node.ended is not None and not node.expected and not (node.ends and node.ended == 0):
                 raise HarnessError(f"{name} ended with {node.ended}; it said: {node.tail()}")
 
     def until(self, holds: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
@@ -232,6 +223,11 @@ class ProcessHarness:
                 tails = "; ".join(f"{name} said: {node.tail()}" for name, node in sorted(self.nodes.items()))
                 raise HarnessError(f"waited {patience_s:g} s for {what}; {tails}")
             time.sleep(POLL_S)
+
+
+def said_whole(node: NodeProcess, text: str) -> bool:
+    """Whether it has said the line in which `text` stands, to its end."""
+    return "\n" in node.said().partition(text)[2]
 
 
 def free_port(host: str = "127.0.0.1") -> int:

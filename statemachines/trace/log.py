@@ -14,53 +14,50 @@ import time
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from statemachines.kernel import ConfigurationError
-from statemachines.trace.row import COLUMNS, TraceRow
+from statemachines.trace.row import COLUMNS, ROW, Column, TraceRow
+from statemachines.trace.tables import joined
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 LINE_MAX: Final = 16 * 2**20
 """A line longer than this is not a row."""
 
 
 class Head(msgspec.Struct, frozen=True):
-    """The first line: `number` is what the node's messages are numbered from (`number` << 40)."""
+    """The first line: `number` is what the node's messages are numbered from (`number` << 40); `fingerprints`: protocol
+    -> fingerprint of the tables of its machines, of every protocol that the node runs."""
 
     gapless_log: int
     node: str
     life: str
     number: int
-    fingerprint: str
+    fingerprints: dict[str, str]
     versions: dict[str, str]
 
 
-class LogRow(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A line: the columns of the trace without run and seq; what has its default is left out."""
+class _Format(msgspec.Struct, frozen=True):
+    """What the head of every format has."""
 
-    t_ns: int
-    node: str
-    kind: str
-    event: str
-    machine: str = ""
-    instance: str = ""
-    source: str = ""
-    dest: str = ""
-    row: int = -1
-    peer: str = ""
-    msg: int = -1
-    key: str | None = None
-    term: int | None = None
-    grant: int | None = None
-    first: int | None = None
-    last: int | None = None
-    data: str | None = None
+    gapless_log: int
 
 
-_POSITIONS: Final = tuple(COLUMNS[2:].index(field) for field in LogRow.__struct_fields__)
-_FIELDS: Final = tuple(LogRow.__struct_fields__.index(column) for column in COLUMNS[2:])
+_ORDER: Final = sorted(range(len(ROW)), key=lambda place: ROW[place].default is not msgspec.NODEFAULT)
+"""A struct has the fields that need not be given after those that must be."""
+
+
+def _field(column: Column) -> tuple[str, Any, Any]:
+    kind = int if "int" in column.kind else str
+    return column.name, kind | None if column.default is None else kind, column.default
+
+
+LogRow: Final = msgspec.defstruct("LogRow", [_field(ROW[place]) for place in _ORDER], frozen=True, omit_defaults=True)
+"""A line: the columns of the trace without run and seq; what has its default is left out."""
+
+_FIELDS: Final = tuple(_ORDER.index(place) for place in range(len(ROW)))
 
 
 class TraceLog:
@@ -81,7 +78,7 @@ class TraceLog:
 
     def write(self, rows: list[TraceRow]) -> None:
         """Append rows; they are the operating system's when this returns."""
-        lines = [LogRow(*(row[position] for position in _POSITIONS)) for row in rows]
+        lines = [LogRow(*(row[place] for place in _ORDER)) for row in rows]
         self._write(self._encoder.encode_lines(lines))
 
     def close(self) -> None:
@@ -129,32 +126,24 @@ def read_log(path: Path) -> Log:
 
 def _head(path: Path, line: bytes) -> Head:
     try:
-        head = msgspec.json.decode(line, type=Head)
+        number = msgspec.json.decode(line, type=_Format).gapless_log
+        if number == FORMAT:
+            return msgspec.json.decode(line, type=Head)
     except msgspec.MsgspecError as error:
         rule = "does not begin with the head line of a log: is it one?"
         raise ConfigurationError("trace log", str(path), rule) from error
-    if head.gapless_log != FORMAT:
-        raise ConfigurationError(
-            "trace log", str(path), f"is of format {head.gapless_log}; this version reads {FORMAT}"
-        )
-    return head
+    raise ConfigurationError("trace log", str(path), f"is of format {number}; this version reads {FORMAT}")
 
 
 def read_logs(directory: Path) -> list[Log]:
-    """Every log in a directory, by name; all must be of the same tables."""
+    """Every log in a directory, by name; all must be of the same tables of a protocol."""
     paths = sorted(directory.glob("*.ndjson"))
     if not paths:
         raise ConfigurationError("trace", str(directory), "holds no logs (*.ndjson)")
     logs = [read_log(path) for path in paths]
+    joined(str(directory), (log.head.fingerprints for log in logs))
     numbers: dict[int, str] = {}
     for log in logs:
-        if log.head.fingerprint != logs[0].head.fingerprint:
-            raise ConfigurationError(
-                "trace log",
-                log.path,
-                f"was made with tables {log.head.fingerprint}, {logs[0].path} with {logs[0].head.fingerprint};"
-                " the logs of a run must be of one version",
-            )
         other = numbers.setdefault(log.head.number, log.head.life)
         if other != log.head.life:
             rule = f"is used by {other} and {log.head.life}; give one of them another --number"

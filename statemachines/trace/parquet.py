@@ -1,4 +1,4 @@
-"""Parquet files of a trace: whole runs in one file, sorted by (run, seq), and a table of the runs.
+"""Parquet: files of a trace: whole runs in one file, sorted by (run, seq), and a table of the runs.
 
 `trace-*.parquet` hold the rows, `runs-*.parquet` one row per run.  Strings are dictionary encoded, integers delta
 encoded, everything is compressed with zstd: some ten bytes a row.  A file is written under another name and renamed
@@ -16,61 +16,25 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from statemachines.trace.row import TraceRow
+from statemachines.trace.row import ROW, TRACE, Run, TraceRow
 
-_DICTIONARY = pa.dictionary(pa.int32(), pa.string())
+_KINDS: Final = {
+    "int64": pa.int64(),
+    "int32": pa.int32(),
+    "text": pa.dictionary(pa.int32(), pa.string()),
+    "json": pa.string(),
+}
 
-SCHEMA: Final = pa.schema(
-    [
-        ("run", pa.int64()),
-        ("seq", pa.int64()),
-        ("t_ns", pa.int64()),
-        ("node", _DICTIONARY),
-        ("machine", _DICTIONARY),
-        ("instance", _DICTIONARY),
-        ("kind", _DICTIONARY),
-        ("event", _DICTIONARY),
-        ("source", _DICTIONARY),
-        ("dest", _DICTIONARY),
-        ("row", pa.int32()),
-        ("peer", _DICTIONARY),
-        ("msg", pa.int64()),
-        ("key", _DICTIONARY),
-        ("term", pa.int64()),
-        ("grant", pa.int64()),
-        ("first", pa.int64()),
-        ("last", pa.int64()),
-        ("data", pa.string()),
-    ]
-)
+SCHEMA: Final = pa.schema([(column.name, _KINDS[column.kind]) for column in TRACE])
 
 RUN_SCHEMA: Final = pa.schema(
-    [
-        ("run", pa.int64()),
-        ("scenario", pa.string()),
-        ("seed", pa.int64()),
-        ("parameters", pa.string()),
-        ("outcome", pa.string()),
-        ("versions", pa.string()),
-        ("fingerprint", pa.string()),
-    ]
+    [(field.name, pa.int64() if field.type is int else pa.string()) for field in msgspec.structs.fields(Run)]
 )
 
 ROWS_PER_GROUP = 131_072
-_DELTA = ("run", "seq", "t_ns", "row", "msg", "term", "grant", "first", "last")
-
-
-class Run(msgspec.Struct, frozen=True):
-    """One line of the table of runs; `parameters` and `versions` are JSON objects, `outcome` is "held" or what was
-    violated."""
-
-    run: int
-    scenario: str
-    seed: int
-    parameters: str
-    outcome: str
-    versions: str
-    fingerprint: str
+TEXTS: Final = [column.name for column in TRACE if column.kind == "text"]
+DELTA: Final = dict.fromkeys((column.name for column in TRACE if "int" in column.kind), "DELTA_BINARY_PACKED")
+"""How columns are encoded: texts by a dictionary, whole numbers by their differences."""
 
 
 class TraceWriter:
@@ -90,8 +54,8 @@ class TraceWriter:
             _partial(self._path),
             SCHEMA,
             compression="zstd",
-            use_dictionary=[field.name for field in SCHEMA if pa.types.is_dictionary(field.type)],
-            column_encoding=dict.fromkeys(_DELTA, "DELTA_BINARY_PACKED"),
+            use_dictionary=TEXTS,
+            column_encoding=DELTA,
         )
         return self
 
@@ -104,7 +68,7 @@ class TraceWriter:
                 pa.array([run.run] * len(part), pa.int64()),
                 pa.array(range(begin, begin + len(part)), pa.int64()),
             ]
-            body = [_array(column, field) for column, field in zip(columns, list(SCHEMA)[2:], strict=True)]
+            body = [_array(cells, column.kind) for cells, column in zip(columns, ROW, strict=True)]
             self._writer.write_batch(pa.record_batch([*head, *body], schema=SCHEMA))
         self._runs.append(run)
         self.rows += len(rows)
@@ -127,10 +91,10 @@ def write_runs(path: Path, runs: list[Run]) -> None:
     os.replace(_partial(path), path)
 
 
-def _array(column: tuple[Any, ...], field: Any) -> Any:
-    if pa.types.is_dictionary(field.type):
-        return pa.array(column, pa.string()).dictionary_encode()
-    return pa.array(column, field.type)
+def _array(cells: tuple[Any, ...], kind: str) -> Any:
+    if kind == "text":
+        return pa.array(cells, pa.string()).dictionary_encode()
+    return pa.array(cells, _KINDS[kind])
 
 
 def _partial(path: Path) -> Path:

@@ -1,64 +1,119 @@
 """Trace: one row per thing that happened, the contract between drivers, simulator, reports and foreign systems.
 
-Columns, in order (`COLUMNS`):
+`TRACE` declares the columns, once and in order; files, logs and rows are made from it.
 
-    run      int64    the run
-    seq      int64    total order in the run, from 0
-    t_ns     int64    time of the run in nanoseconds (simulated, or the node's clock)
-    node     string   the process: "consumer-1"
-    machine  string   the declared machine: "borrower", "stream"; "" for rows that are of no machine
-    instance string   the party, and for a child machine party:instance: "consumer-1~1/1:orders#3"
-    kind     string   step send deliver drop duplicate timer fault tell ask answer
-    event    string   name of the event, message, request or fault
-    source   string   state before (steps)
-    dest     string   state after (steps)
-    row      int32    row of the table that was taken; -1 none
-    peer     string   the other party (send, deliver, drop), the service (ask, answer)
-    msg      int64    node number << 40 | counter, carried on the wire: joins send and deliver; -1 none
-    key      string?  stream, subject, source or cursor
-    term     int64?   epoch
-    grant    int64?   number of the grant
-    first    int64?   first of a range of offsets, numbers or positions; a progress
-    last     int64?   last of the range
-    data     string?  the event's fields as JSON, where asked for; of a fault, how much of it, always
+    run      the run
+    seq      total order in the run, from 0
+    t_ns     time of the run in nanoseconds (simulated, or the node's clock)
+    node     the process: "consumer-1"
+    machine  the declared machine, protocol/machine: "shared_subscriptions/borrower"; "" for rows that are of no machine
+    instance the party, and for a child machine party:instance: "consumer-1~1/1:orders#3"
+    kind     step send deliver drop duplicate timer fault tell ask answer
+    event    name of the event, message, request or fault
+    source   state before (steps)
+    dest     state after (steps)
+    row      row of the table that was taken; -1 none
+    peer     the other party (send, deliver, drop), the service (ask, answer)
+    msg      node number << 40 | counter, carried on the wire: joins send and deliver; -1 none
+    key      what it is about: a stream, a subject, a lock (null: nothing)
+    term     an epoch (null: none)
+    grant    number of a grant (null: none)
+    first    first of a range of offsets, numbers or positions; a progress (null: none)
+    last     last of the range (null: none)
+    data     the event's fields as JSON, where asked for; of a fault, how much of it, always (null: nothing)
 
-A step whose event is a timer of the machine has kind `timer`; `step` and `timer` are the rows that judges look up
-in the tables.  A step of a child machine follows the step of its parent.
+An event says which of its fields fill key, term, grant, first and last (`kernel.TraceColumns`).  A step whose event
+is a timer of the machine has kind `timer`; `step` and `timer` are the rows that judges look up in the tables.  A step
+of a child machine follows that of its parent.  A run may hold machines of several protocols.
 
-The second table, `runs`, has a row per run: `RUN_COLUMNS`.  Its fingerprint names the tables that the trace was made
-with; a trace of other tables is refused with both fingerprints.
+The second table, `runs`, has a row per run (`Run`).  Its fingerprints name the tables that the run was made with; a
+trace of other tables is refused with both fingerprints.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from statemachines.kernel import Event, Fsm, Node, Step, TimerFired, name_of, node_of
+from statemachines.kernel import ChildStep, Event, Node, Step, TimerFired, name_of, node_of
+from statemachines.kernel.event import column_fields
 from statemachines.kernel.pmap import enc_hook
 
-COLUMNS: Final = (
-    "run", "seq", "t_ns", "node", "machine", "instance", "kind", "event", "source", "dest", "row", "peer", "msg",
-    "key", "term", "grant", "first", "last", "data",
-)  # fmt: skip
 
-RUN_COLUMNS: Final = ("run", "scenario", "seed", "parameters", "outcome", "versions", "fingerprint")
+class Column(NamedTuple):
+    """A column of the trace: int64, int32, text (few different ones) or json.  `default`: what a row has that says
+    nothing of it, and a line of a log may leave out; NODEFAULT: every row says it."""
+
+    name: str
+    kind: str
+    default: Any = msgspec.NODEFAULT
+
+
+TRACE: Final = (
+    Column("run", "int64"),
+    Column("seq", "int64"),
+    Column("t_ns", "int64"),
+    Column("node", "text"),
+    Column("machine", "text", ""),
+    Column("instance", "text", ""),
+    Column("kind", "text"),
+    Column("event", "text"),
+    Column("source", "text", ""),
+    Column("dest", "text", ""),
+    Column("row", "int32", -1),
+    Column("peer", "text", ""),
+    Column("msg", "int64", -1),
+    Column("key", "text", None),
+    Column("term", "int64", None),
+    Column("grant", "int64", None),
+    Column("first", "int64", None),
+    Column("last", "int64", None),
+    Column("data", "json", None),
+)
+
+COLUMNS: Final = tuple(column.name for column in TRACE)
+
+ROW: Final = TRACE[2:]
+"""The columns of a row: `run` and `seq` are the writer's."""
 
 KINDS: Final = ("step", "send", "deliver", "drop", "duplicate", "timer", "fault", "tell", "ask", "answer")
 
 TraceRow = tuple[Any, ...]
-"""The columns from `t_ns` on, in order; `run` and `seq` are the writer's."""
+"""The columns of `ROW`, in order."""
 
 RowMaker = Callable[..., TraceRow]
 """Puts the row of one type of event together: see `event_makers` and `step_makers` for what it takes."""
 
-_CELLS: Final = (("stream", "subject", "source", "cursor"), ("epoch",), ("grant",), ("first", "progress"), ("last",))
-"""The fields that key, term, grant, first and last are read from: the first name that an event has."""
+_FILLED: Final = ("key", "term", "grant", "first", "last")
+"""The columns that the fields of an event fill."""
 
-_NO_CELLS: Final = (None, None, None, None, None)
+
+class Run(msgspec.Struct, frozen=True):
+    """One line of the table of runs.
+
+    `parameters` and `versions` are JSON objects, `outcome` is "held" or what was violated; `fingerprints`: protocol ->
+    fingerprint of its tables, as a JSON object.
+    """
+
+    run: int
+    scenario: str
+    seed: int
+    parameters: str
+    outcome: str
+    versions: str
+    fingerprints: str
+
+
+RUN_COLUMNS: Final = Run.__struct_fields__
+
+
+def _maker(parameters: str, cells: dict[str, str], names: dict[str, Any] | None = None) -> RowMaker:
+    """A function of `parameters` that puts a row together: column -> expression, of the rest the default."""
+    row = ", ".join(cells.get(column.name, repr(column.default)) for column in ROW)
+    maker: RowMaker = eval(f"lambda {parameters}: ({row})", names or {})  # names of our own types and fields, no input
+    return maker
 
 
 class RowMakers(dict[type[msgspec.Struct], RowMaker]):
@@ -67,23 +122,39 @@ class RowMakers(dict[type[msgspec.Struct], RowMaker]):
     A look at the names of fields, or at what a type is, for every row would cost more than the step it is about.
     """
 
-    def __init__(self, source: str, data: bool) -> None:
+    def __init__(self, parameters: str, cells: dict[str, str], data: bool) -> None:
         super().__init__()
-        self._source = source
-        self._data = "data_of(event)" if data else "None"
+        self._parameters = parameters
+        self._cells = cells | ({"data": "data_of(event)"} if data else {})
 
     def __missing__(self, kind: type[msgspec.Struct]) -> RowMaker:
-        fields: tuple[str, ...] = getattr(kind, "__struct_fields__", ())
-        picks = (next((name for name in names if name in fields), None) for names in _CELLS)
-        cells = ["None" if name is None else f"event.{name}" for name in picks]
-        source = self._source.format(
-            name=name_of(kind),
-            step="timer" if issubclass(kind, TimerFired) else "step",
-            tail=", ".join([*cells, self._data]),
-        )
-        maker: RowMaker = eval(source, {"data_of": data_of})  # names of our own types and fields, never input
-        self[kind] = maker
+        fields = dict(zip(_FILLED, column_fields(kind), strict=True))
+        filled = {column: f"event.{field}" for column, field in fields.items() if field}
+        own = {"event": repr(name_of(kind))}
+        if "kind" not in self._cells:
+            own["kind"] = "'timer'" if issubclass(kind, TimerFired) else "'step'"
+        maker = self[kind] = _maker(self._parameters, {**self._cells, **own, **filled}, {"data_of": data_of})
         return maker
+
+
+def _same(*names: str) -> dict[str, str]:
+    return {name: name for name in names}
+
+
+_OF_EVENT = (
+    "now_ns, node, machine, instance, kind, peer, msg, event",
+    {"t_ns": "now_ns", **_same("node", "machine", "instance", "kind", "peer", "msg")},
+)
+_OF_STEP = (
+    "now_ns, node, machine, instance, source, dest, row, msg, event",
+    {"t_ns": "now_ns", **_same("node", "machine", "instance", "source", "dest", "row", "msg")},
+)
+_EVENT, _EVENT_DATA = RowMakers(*_OF_EVENT, False), RowMakers(*_OF_EVENT, True)
+_STEP, _STEP_DATA = RowMakers(*_OF_STEP, False), RowMakers(*_OF_STEP, True)
+_FAULT = _maker(
+    "now_ns, node, fault, peer, data",
+    {"t_ns": "now_ns", "kind": "'fault'", "event": "fault", **_same("node", "peer", "data")},
+)
 
 
 def event_makers(data: bool) -> RowMakers:
@@ -101,23 +172,6 @@ def data_of(value: Any) -> str:
     return msgspec.json.encode(msgspec.structs.asdict(value), enc_hook=enc_hook).decode()
 
 
-def fingerprint(machines: tuple[Fsm[Any], ...]) -> str:
-    """What identifies the tables: 16 hex digits over every line of every machine, child machines included."""
-    digest = hashlib.sha256()
-    seen: set[str] = set()
-    for machine in machines:
-        for fsm in machine.family():
-            if fsm.name in seen:
-                continue
-            seen.add(fsm.name)
-            for line in fsm.lines:
-                sources = ",".join(str(state.value) for state in line.sources)
-                dest = "" if line.dest is None else str(line.dest.value)
-                row = (fsm.name, str(line.number), name_of(line.event), sources, dest, line.kind, line.clause)
-                digest.update(("|".join((*row, line.guard_name, line.action_name)) + "\n").encode())
-    return digest.hexdigest()[:16]
-
-
 def event_row(
     now_ns: int,
     node: str,
@@ -129,13 +183,14 @@ def event_row(
     machine: str = "",
     data: bool = False,
 ) -> TraceRow:
-    """The row of something that is no step: send, deliver, drop, duplicate, tell, ask, answer."""
+    """The row of something that is no step: send, deliver, drop, duplicate, tell, ask, answer; `machine`: its full
+    name."""
     return event_makers(data)[type(event)](now_ns, node, machine, instance, kind, peer, msg, event)
 
 
 def fault_row(now_ns: int, node: str, fault: str, peer: str = "", data: str | None = None) -> TraceRow:
     """The row of a fault that somebody injected, or of something done to a process (kill, restart, join)."""
-    return (now_ns, node, "", "", "fault", fault, "", "", -1, peer, -1, *_NO_CELLS, data)
+    return _FAULT(now_ns, node, fault, peer, data)
 
 
 def step_rows(
@@ -143,22 +198,14 @@ def step_rows(
 ) -> list[TraceRow]:
     """The rows of one step and of the child steps in it."""
     name = node.name
-    host = node_of(name)
-    makers = step_makers(data)
-    make, dest = makers[type(event)], step.record.status._value_
-    rows = [make(now_ns, host, node.fsm.name, name, before._value_, dest, step.row, msg, event)]
-    for child in step.children:
-        instance, source, dest = f"{name}:{child.instance}", child.source._value_, child.dest._value_
-        make = makers[type(child.event)]
-        rows.append(make(now_ns, host, child.machine, instance, source, dest, child.row, -1, child.event))
-    return rows
+    host, dest = node_of(name), step.record.status._value_
+    make = step_makers(data)[type(event)]
+    row = make(now_ns, host, node.fsm.full_name, name, before._value_, dest, step.row, msg, event)
+    return [row, *(child_row(now_ns, host, name, child, data) for child in step.children)]
 
 
-_EVENT_SOURCE = """lambda now_ns, node, machine, instance, kind, peer, msg, event: (
-    now_ns, node, machine, instance, kind, {name!r}, "", "", -1, peer, msg, {tail}
-)"""
-_STEP_SOURCE = """lambda now_ns, node, machine, instance, source, dest, row, msg, event: (
-    now_ns, node, machine, instance, {step!r}, {name!r}, source, dest, row, "", msg, {tail}
-)"""
-_EVENT, _EVENT_DATA = RowMakers(_EVENT_SOURCE, False), RowMakers(_EVENT_SOURCE, True)
-_STEP, _STEP_DATA = RowMakers(_STEP_SOURCE, False), RowMakers(_STEP_SOURCE, True)
+def child_row(now_ns: int, host: str, party: str, child: ChildStep, data: bool = False) -> TraceRow:
+    """The row of a step of a child machine of `party` on the node `host`."""
+    instance, source, dest = f"{party}:{child.instance}", child.source._value_, child.dest._value_
+    make = step_makers(data)[type(child.event)]
+    return make(now_ns, host, child.full_machine, instance, source, dest, child.row, -1, child.event)

@@ -108,11 +108,16 @@ def test_what_is_no_run_file(capsys, tmp_path):
     assert "is not a run file" in refused(capsys, tmp_path, "replay", path)
 
 
+LOG_HEAD = (
+    '{"gapless_log":2,"node":"a","life":"a~1","number":1,"fingerprints":{"shared_subscriptions":"0000"},"versions":{}}'
+    "\n"
+)
+
+
 def test_logs_with_a_broken_line(capsys, tmp_path):
     logs = tmp_path / "logs"
     logs.mkdir()
-    head = '{"gapless_log":1,"node":"a","life":"a~1","number":1,"fingerprint":"0000","versions":{}}\n'
-    (logs / "a~1.ndjson").write_text(head + "rubbish\n" + "more rubbish\n")
+    (logs / "a~1.ndjson").write_text(LOG_HEAD + "rubbish\n" + "more rubbish\n")
     said = refused(capsys, tmp_path, "analyze", logs, "--out", tmp_path / "out")
     assert "a~1.ndjson" in said
     assert "line 2" in said
@@ -121,8 +126,7 @@ def test_logs_with_a_broken_line(capsys, tmp_path):
 def test_logs_of_another_version(capsys, tmp_path):
     logs = tmp_path / "logs"
     logs.mkdir()
-    head = '{"gapless_log":1,"node":"a","life":"a~1","number":1,"fingerprint":"0000","versions":{}}\n'
-    (logs / "a~1.ndjson").write_text(head)
+    (logs / "a~1.ndjson").write_text(LOG_HEAD)
     assert "tables 0000" in refused(capsys, tmp_path, "analyze", logs, "--out", tmp_path / "out")
 
 

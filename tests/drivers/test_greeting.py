@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statemachines.drivers.greeting import NONCE_SIZE, Greeting
-from statemachines.wire import FrameError, encode_hello, frame, hello_of
+from statemachines.wire import VERSION, FrameError, encode_hello, frame, hello_of
 
 SECRET = b"x" * 16
 NONCES = (b"n" * NONCE_SIZE, b"m" * NONCE_SIZE)
@@ -114,7 +114,7 @@ def test_a_proof_of_another_connection_node_or_side_is_worth_nothing(other):
         **other,
     }
     mine = (1, said["role"], said["life"], said["nonce"], False)
-    yours = (1, "leader", said["to"], said["answers"], False)
+    yours = (VERSION, "leader", said["to"], said["answers"], False)
     body = msgspec.msgpack.encode(("gapless proof", said["dialled"], *mine, *yours))
     proof = frame(msgspec.msgpack.encode(hmac.digest(SECRET, body, "sha256")))
     here = leader()
@@ -129,7 +129,7 @@ def by_hand(dialled, speaker, listener):
 
 def test_the_same_proofs_made_by_hand_are_accepted():
     """So that the refusals above are for the one thing that each changes."""
-    dialler, listener = (1, "consumer", "c~1", NONCES[0], False), (1, "leader", "l~1", NONCES[1], False)
+    dialler, listener = (VERSION, "consumer", "c~1", NONCES[0], False), (VERSION, "leader", "l~1", NONCES[1], False)
     here = leader()
     here.feed(consumer().begin()[4:])
     assert here.feed(by_hand(True, dialler, listener)[4:]) == by_hand(False, listener, dialler)

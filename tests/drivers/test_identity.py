@@ -14,10 +14,11 @@ from statemachines.drivers import tcp
 from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.shared_subscriptions.lead import LeaderNode
 from statemachines.drivers.shared_subscriptions.publish import Publisher
+from statemachines.drivers.shared_subscriptions.roles import CONSUMER, LEADER
 from statemachines.drivers.shared_subscriptions.subscribe import SharedSubscription
 from statemachines.drivers.tcp import TcpTransport
 from statemachines.shared_subscriptions.configuration import Configuration
-from statemachines.shared_subscriptions.message import BorrowerMessage, LeaderMessage, LeaderWanted, Undeclared
+from statemachines.shared_subscriptions.message import BorrowerMessage, LeaderWanted, Undeclared
 from statemachines.testing.fault_proxy import FaultProxy
 from statemachines.wire import Codec, Packet, encode_hello, frame
 
@@ -49,7 +50,7 @@ class End:
     def __init__(self, life, role, **options):
         self.received = []
         self.decoded = 0
-        self.codec = Codec(BorrowerMessage if role == "leader" else LeaderMessage)
+        self.codec = role.codec()
         decode = self.codec.decode
         self.codec.decode = lambda body: self.count() or decode(body)
         self.transport = TcpTransport(life=life, role=role, codec=self.codec, receive=self.received.append, **options)
@@ -61,9 +62,9 @@ class End:
 @asynccontextmanager
 async def pair(ours, theirs, life="c1~1"):
     """A leader host with credentials `ours`, a consumer with `theirs` that dials it."""
-    here = End("leader-1~1", "leader", listen=LOCAL, credentials=ours)
+    here = End("leader-1~1", LEADER, listen=LOCAL, credentials=ours)
     async with here.transport:
-        there = End(life, "consumer", dial={"leader": here.transport.address}, credentials=theirs)
+        there = End(life, CONSUMER, dial={"leader": here.transport.address}, credentials=theirs)
         async with there.transport:
             yield here, there
 
@@ -218,13 +219,15 @@ def test_a_stranger_is_refused_before_anything_it_says_is_decoded_and_learns_not
             address, decoded = here.transport.address, here.decoded
             for data in (
                 packet,
-                encode_hello("consumer", "c1~1") + packet,
-                encode_hello("consumer", "c1~1", nonce=nonce) + packet,
-                encode_hello("consumer", "c1~1", nonce=nonce) + frame(b"\xc4\x20" + bytes(32)) + packet,
-                encode_hello("consumer", "c1~1", nonce=nonce) + frame(b"x" * 2_000),
+                encode_hello(CONSUMER.full_name, "c1~1") + packet,
+                encode_hello(CONSUMER.full_name, "c1~1", nonce=nonce) + packet,
+                encode_hello(CONSUMER.full_name, "c1~1", nonce=nonce) + frame(b"\xc4\x20" + bytes(32)) + packet,
+                encode_hello(CONSUMER.full_name, "c1~1", nonce=nonce) + frame(b"x" * 2_000),
             ):
                 told = await whole_answer(address, data)
-                assert len(told) <= len(encode_hello("leader", "leader-1~1", nonce=nonce)), "a hello, and no proof"
+                assert len(told) <= len(encode_hello(LEADER.full_name, "leader-1~1", nonce=nonce)), (
+                    "a hello, and no proof"
+                )
             assert here.decoded == decoded
             there.transport.send(Packet("c1~1/1", "leader", 2, WANTED))
             await until(lambda: len(here.received) == 2)
@@ -236,13 +239,13 @@ def test_who_says_nothing_inside_or_before_tls_is_cut_off(monkeypatch, caplog, a
     monkeypatch.setattr(tcp, "HELLO_S", 1.0)  # time enough for TLS, on any machine
 
     async def test():
-        here = End("leader-1~1", "leader", listen=LOCAL, credentials=authority.server())
+        here = End("leader-1~1", LEADER, listen=LOCAL, credentials=authority.server())
         async with here.transport:
             assert await whole_answer(here.transport.address, b"") == b""
             context = Credentials(tls_ca=authority.ca).dialling()
             reader, writer = await asyncio.open_connection(*here.transport.address, ssl=context)
             async with asyncio.timeout(WAIT_S):
-                assert await reader.read() == encode_hello("leader", "leader-1~1")
+                assert await reader.read() == encode_hello(LEADER.full_name, "leader-1~1")
             writer.close()
             await until(lambda: not here.transport._connections)
 
@@ -252,7 +255,7 @@ def test_who_says_nothing_inside_or_before_tls_is_cut_off(monkeypatch, caplog, a
 
 def test_a_transport_that_stops_in_the_middle_of_setting_up_tls_leaves_nothing_behind(authority):
     async def test():
-        here = End("leader-1~1", "leader", listen=LOCAL, credentials=authority.server())
+        here = End("leader-1~1", LEADER, listen=LOCAL, credentials=authority.server())
         async with here.transport:
             _, writer = await asyncio.open_connection(*here.transport.address)
             await until(lambda: here.transport._connections)
@@ -277,7 +280,7 @@ def test_whoever_speaks_for_another_node_or_to_one_is_cut_off(caplog, packet, sa
     async def test():
         async with pair(NONE, NONE) as (here, there):
             await exchange(here, there)
-            stranger = encode_hello("consumer", "c1~1") + Codec(BorrowerMessage).encode(packet)
+            stranger = encode_hello(CONSUMER.full_name, "c1~1") + Codec(BorrowerMessage).encode(packet)
             await whole_answer(here.transport.address, stranger)
             assert len(here.received) == 1
 
@@ -293,7 +296,7 @@ def test_a_consumer_that_speaks_for_another_s_borrower_is_not_heard(tmp_path, ca
         async with LeaderNode(listen=LOCAL, store=tmp_path / "m.db") as node:
             _, writer = await asyncio.open_connection(*node.address)
             packet = Packet("evil~1/1", "leader", 1, LeaderWanted("c1~1/1", "g", "#"))
-            writer.write(encode_hello("consumer", "evil~1") + wire.encode(packet))
+            writer.write(encode_hello(CONSUMER.full_name, "evil~1") + wire.encode(packet))
             await until(lambda: "about another borrower, c1~1/1" in caplog.text)
             assert not node._host.leaders
             writer.close()

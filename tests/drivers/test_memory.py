@@ -10,9 +10,10 @@ import pytest
 from statemachines.drivers import Credentials
 from statemachines.drivers.memory import MemoryNetwork
 from statemachines.drivers.shared_subscriptions import LeaderNode, Publisher, SharedSubscription
+from statemachines.drivers.shared_subscriptions.roles import CONSUMER, LEADER
 from statemachines.kernel import ConfigurationError
-from statemachines.shared_subscriptions.message import BorrowerMessage, LeaderMessage, LeaderWanted, Undeclared
-from statemachines.wire import Codec, Packet
+from statemachines.shared_subscriptions.message import LeaderWanted, Undeclared
+from statemachines.wire import Packet
 
 PLACE = ("memory", 7411)
 WANTED = Packet("consumer-1~1/1", "leader", 5, LeaderWanted("consumer-1~1/1", "g", "#"))
@@ -24,13 +25,10 @@ class Pair:
 
     def __init__(self, network):
         self.at_leader, self.at_consumer = [], []
-        self.leader = network.transport(
-            life="leader-1~1", role="leader", codec=Codec(BorrowerMessage), receive=self.at_leader.append, listen=PLACE
-        )
+        self.leader = network.transport(life="leader-1~1", role=LEADER, receive=self.at_leader.append, listen=PLACE)
         self.consumer = network.transport(
             life="consumer-1~1",
-            role="consumer",
-            codec=Codec(LeaderMessage),
+            role=CONSUMER,
             receive=self.at_consumer.append,
             dial={"leader": PLACE},
         )
@@ -71,9 +69,7 @@ def test_who_is_not_connected_gets_nothing_and_it_is_counted():
     async def test(pair):
         pair.leader.send(Packet("leader-1~1/1", "consumer-2~1/1", 1, Undeclared("consumer-2~1/1")))
         assert pair.leader.dropped == 1
-        async with MemoryNetwork().transport(
-            life="leader-2~1", role="leader", codec=Codec(BorrowerMessage), receive=print, listen=PLACE
-        ) as stranger:
+        async with MemoryNetwork().transport(life="leader-2~1", role=LEADER, receive=print, listen=PLACE) as stranger:
             stranger.send(ANSWER)
             assert stranger.dropped == 1
 
@@ -146,9 +142,7 @@ def test_a_killed_node_hears_and_says_nothing_and_its_next_life_does(caplog):
         await turn()
         assert pair.at_leader == pair.at_consumer == []
         assert (pair.consumer.dropped, pair.leader.dropped) == (1, 1)
-        async with network.transport(
-            life="leader-1~2", role="leader", codec=Codec(BorrowerMessage), receive=pair.at_leader.append, listen=PLACE
-        ):
+        async with network.transport(life="leader-1~2", role=LEADER, receive=pair.at_leader.append, listen=PLACE):
             pair.consumer.send(WANTED)
             await turn()
         assert pair.at_leader == [WANTED]
@@ -161,7 +155,7 @@ def test_two_lives_at_once_are_told():
     network = MemoryNetwork()
 
     async def test(pair):
-        again = network.transport(life="consumer-1~2", role="consumer", codec=Codec(LeaderMessage), receive=print)
+        again = network.transport(life="consumer-1~2", role=CONSUMER, receive=print)
         async with again:
             pass
 
@@ -176,7 +170,7 @@ def test_an_address_that_is_in_use_and_credentials_are_refused():
     network = MemoryNetwork()
 
     async def test(pair):
-        options = {"role": "leader", "codec": Codec(BorrowerMessage), "receive": print}
+        options = {"role": LEADER, "receive": print}
         with pytest.raises(ConfigurationError, match=r"memory:7411.*in use"):
             async with network.transport(life="leader-2~1", listen=PLACE, **options):
                 pass

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from statemachines.drivers import tcp
+from statemachines.drivers.shared_subscriptions.roles import CONSUMER, LEADER
 from statemachines.drivers.tcp import TcpTransport, parse_address
 from statemachines.kernel import ConfigurationError
 from statemachines.shared_subscriptions.message import (
@@ -32,8 +33,7 @@ class End:
     def __init__(self, life, role, **options):
         self.received = []
         self.arrived = asyncio.Event()
-        codec = Codec(BorrowerMessage if role == "leader" else LeaderMessage)
-        self.transport = TcpTransport(life=life, role=role, codec=codec, receive=self.receive, **options)
+        self.transport = TcpTransport(life=life, role=role, receive=self.receive, **options)
 
     def receive(self, packet):
         self.received.append(packet)
@@ -47,14 +47,14 @@ class End:
 
 @asynccontextmanager
 async def leader(listen=LOCAL, **options):
-    end = End("leader-1~1", "leader", listen=listen, **options)
+    end = End("leader-1~1", LEADER, listen=listen, **options)
     async with end.transport:
         yield end
 
 
 @asynccontextmanager
 async def consumer(address, life="c1~1", **options):
-    end = End(life, "consumer", dial={"leader": address}, **options)
+    end = End(life, CONSUMER, dial={"leader": address}, **options)
     async with end.transport:
         yield end
 
@@ -157,9 +157,12 @@ GRANT = Codec(LeaderMessage).encode(Packet("x", "leader-1~1", 1, Grant("b", 1, 1
         (b"\xff" * 8, "bytes; at most"),
         (frame(b"\xc1"), "not a hello"),
         (frame(b"x" * 2_000), "a frame of 2000 bytes; at most 1024 are allowed"),
-        (encode_hello("broker", "x~1"), "here only a consumer or a leader connects"),
-        (encode_hello("consumer", "x~1") + frame(b"\xc1"), "not MessagePack"),
-        (encode_hello("consumer", "x~1") + GRANT, "not taken here"),
+        (
+            encode_hello("lock_service/holder", "x~1"),
+            "is a 'lock_service/holder'; here only a shared_subscriptions/consumer or a ",
+        ),
+        (encode_hello(CONSUMER.full_name, "x~1") + frame(b"\xc1"), "not MessagePack"),
+        (encode_hello(CONSUMER.full_name, "x~1") + GRANT, "not taken here"),
     ],
 )
 def test_a_bad_peer_is_cut_off_and_nobody_else_notices(caplog, data, says):
@@ -213,7 +216,7 @@ def test_more_connections_than_allowed_are_refused(monkeypatch, caplog):
     async def test():
         async with leader() as end, consumer(end.transport.address) as c:
             await until(lambda: c.transport._peers)
-            await talk(end.transport.address, encode_hello("consumer", "x~1"))
+            await talk(end.transport.address, encode_hello(CONSUMER.full_name, "x~1"))
             assert len(end.transport._connections) == 1
 
     run(test)
@@ -224,7 +227,7 @@ def test_what_a_slow_reader_does_not_take_is_dropped_not_kept():
     async def test():
         async with leader(buffer_max=100_000) as end:
             _, writer = await asyncio.open_connection(*end.transport.address)
-            writer.write(encode_hello("consumer", "slow~1"))
+            writer.write(encode_hello(CONSUMER.full_name, "slow~1"))
             await until(lambda: end.transport._peers)
             packet = Packet("leader-1~1", "slow~1/1", 1, Undeclared("x" * 10_000))
             for _ in range(3_000):
@@ -256,11 +259,11 @@ def test_a_second_connection_of_a_node_replaces_the_first(caplog):
     async def test():
         async with leader() as end:
             first_reader, first = await asyncio.open_connection(*end.transport.address)
-            first.write(encode_hello("consumer", "c1~1"))
+            first.write(encode_hello(CONSUMER.full_name, "c1~1"))
             await until(lambda: "c1" in end.transport._peers)
             reader, second = await asyncio.open_connection(*end.transport.address)
-            second.write(encode_hello("consumer", "c1~2"))
-            hello = encode_hello("leader", "leader-1~1")
+            second.write(encode_hello(CONSUMER.full_name, "c1~2"))
+            hello = encode_hello(LEADER.full_name, "leader-1~1")
             assert await asyncio.wait_for(first_reader.read(), 20) == hello  # and then the end
             packet = Packet("leader-1~1", "c1~2/1", 1, Undeclared("c1~2/1"))
             end.transport.send(packet)
@@ -377,7 +380,7 @@ def test_closing_twice_is_closing_once():
 def test_fuzzed_connections_harm_nobody():
     """Whatever strangers say, a good peer's packets come through, and nothing but warnings is raised."""
     chance = random.Random(7)
-    good = encode_hello("consumer", "x~1") + Codec(BorrowerMessage).encode(Packet("x~1", "leader", 0, WANTED))
+    good = encode_hello(CONSUMER.full_name, "x~1") + Codec(BorrowerMessage).encode(Packet("x~1", "leader", 0, WANTED))
 
     def spoilt():
         data = bytearray(good)

@@ -31,7 +31,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from statemachines.kernel import Ask, Message, Outgoing, Send, incarnation, name_of, node_of
+from statemachines.kernel import Ask, Event, HostLoop, Message, Send, incarnation, name_of, node_of
+from statemachines.kernel.loop import Act, Feed
 from statemachines.shared_subscriptions import group_store, message, stream_store
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.group_store import GroupStore
@@ -56,6 +57,28 @@ class Way(NamedTuple):
     message: Message
 
 
+class Place:
+    """Where a host of the script lives: the port of its effects."""
+
+    def __init__(self, stage: Stage, node: str, host: Registry | Subscription) -> None:
+        self._stage = stage
+        self._node = node
+        self.host: Any = host
+        self.loop = HostLoop(host, self, lambda: stage.now_ns)
+
+    def perform(self, party: str, effect: Send | Ask, feed: Feed) -> None:
+        """Messages wait for the script; stores answer at once."""
+        if isinstance(effect, Send):
+            self._stage.send(Way(party, effect.to, effect.message))
+        else:
+            for answer in self._stage.ask(effect.service, effect.request):
+                feed(party, answer)
+
+    def told(self, party: str, event: Event) -> None:
+        """Something for the application."""
+        self._stage.tell(self._node, event)
+
+
 class Stage:
     """`play(line)` does what an input says and gives the lines of what came of it."""
 
@@ -69,7 +92,7 @@ class Stage:
         self._services: dict[str, Any] = {group_store.SERVICE: GroupStore(), stream_store.SERVICE: StreamStore()}
         self._states = {name: service.initial() for name, service in self._services.items()}
         registry = Registry(incarnation(LEADER_HOST, 1), Configuration(), observe=self._see, check=True)
-        self._hosts: dict[str, Registry | Subscription] = {LEADER_HOST: registry}
+        self._places = {LEADER_HOST: Place(self, LEADER_HOST, registry)}
 
     def play(self, line: str) -> list[str]:
         """Raises `ValueError` for an input that does not exist or does not fit."""
@@ -107,8 +130,8 @@ class Stage:
             observe=self._see,
             check=True,
         )
-        self._hosts[node] = consumer
-        self._perform(node, consumer.start(self.now_ns))
+        self._places[node] = Place(self, node, consumer)
+        self._run_at(node, consumer.start)
 
     def _deliver(self, *numbers: str) -> None:
         if numbers != ("all",):
@@ -144,19 +167,20 @@ class Stage:
         self.now_ns = end
 
     def _publish(self, topic: str, count: str) -> None:
-        (answer,) = self._ask(stream_store.SERVICE, Append(0, topic, int(count)))
+        (answer,) = self.ask(stream_store.SERVICE, Append(0, topic, int(count)))
         self._lines.append(f"{answer.stream} has messages {answer.first} to {answer.last}")
 
     def _take(self, node: str, count: str) -> None:
-        self._perform(node, self._hosts[node].take(int(count), self.now_ns))  # type: ignore[union-attr]
+        self._run_at(node, lambda now_ns: self._places[node].host.take(int(count), now_ns))
 
     def _ack(self, node: str) -> None:
+        host = self._places[node].host
         for done in self._taken.pop(node):
-            host: Any = self._hosts[node]
-            self._perform(node, host.acknowledge(*msgspec.structs.astuple(done), self.now_ns))
+            held = msgspec.structs.astuple(done)
+            self._run_at(node, lambda now_ns, held=held: host.acknowledge(*held, now_ns))  # type: ignore[misc]
 
     def _unsubscribe(self, node: str) -> None:
-        self._perform(node, self._hosts[node].unsubscribe(self.now_ns))  # type: ignore[union-attr]
+        self._run_at(node, self._places[node].host.unsubscribe)
 
     def _say(self, sender: str, to: str, name: str, *fields: str) -> None:
         kind = MESSAGES[name]
@@ -171,43 +195,34 @@ class Stage:
         self._arrive(Way(sender, to, kind(**values)))
 
     def _late(self, party: str, timer: str) -> None:
-        host = self._hosts[node_of(party)]
-        event = host.nodes[party].fsm.timer_registry()[timer]()
-        self._perform(node_of(party), host.feed(party, event, self.now_ns))
+        place = self._places[node_of(party)]
+        place.loop.feed(party, place.host.nodes[party].fsm.timer_registry()[timer]())
 
     # -- what happens -------------------------------------------------------------------------------------------
 
     def _arrive(self, way: Way) -> None:
         node = node_of(way.to)
-        host = self._hosts[node]
-        if isinstance(host, Registry):
-            assert isinstance(way.message, BorrowerMessage)
-            out = host.receive(way.to, way.message, self.now_ns)
-        else:
-            assert isinstance(way.message, LeaderMessage)
-            out = host.receive(way.sender, way.message, self.now_ns)
-        self._perform(node, out)
+        is_registry = isinstance(self._places[node].host, Registry)
+        assert isinstance(way.message, BorrowerMessage if is_registry else LeaderMessage)
+        party = way.to if is_registry else way.sender
+        self._run_at(node, lambda now_ns: self._places[node].host.receive(party, way.message, now_ns))
 
-    def _perform(self, node: str, out: list[Outgoing]) -> None:
-        for party, effect in out:
-            if type(effect) is Send:
-                self._send(Way(party, effect.to, effect.message))
-            elif type(effect) is Ask:
-                for answer in self._ask(effect.service, effect.request):
-                    self._perform(node, self._hosts[node].feed(party, answer, self.now_ns))
-            else:
-                self._tell(node, effect.event)  # type: ignore[union-attr]
+    def _run_at(self, node: str, act: Act) -> None:
+        self._places[node].loop.run(act)
 
-    def _send(self, way: Way) -> None:
+    def send(self, way: Way) -> None:
+        """A message is under way."""
         number = len(self._sent) + 1
         self._sent[number] = self._waiting[number] = way
         self._lines.append(f"#{number} {way.sender} -> {way.to}: {show(way.message)}")
 
-    def _ask(self, service: str, request: Any) -> Any:
+    def ask(self, service: str, request: Any) -> Any:
+        """A store carries a request out."""
         self._states[service], answers = self._services[service].apply(self._states[service], request, self.now_ns)
         return answers
 
-    def _tell(self, node: str, event: Any) -> None:
+    def tell(self, node: str, event: Any) -> None:
+        """An application is told something."""
         if isinstance(event, Deliver):
             self._taken.setdefault(node, []).append(event)
             self._lines.append(f"{node} gets {event.first} to {event.last} of {event.stream}")
@@ -215,15 +230,15 @@ class Stage:
             self._lines.append(f"{node} has dealt with {event.first} to {event.last} of {event.stream}")
 
     def _deadline(self) -> int | None:
-        deadlines = [host.deadline() for host in self._hosts.values()]
+        deadlines = [place.loop.deadline() for place in self._places.values()]
         return min((one for one in deadlines if one is not None), default=None)
 
     def _fire(self, deadline: int) -> None:
         self.now_ns = max(self.now_ns, deadline)
-        for node, host in sorted(self._hosts.items()):
-            due = host.deadline()
+        for _, place in sorted(self._places.items()):
+            due = place.loop.deadline()
             if due is not None and due <= self.now_ns:
-                self._perform(node, host.fire(self.now_ns))
+                place.loop.fire()
 
     def _see(self, node: Any, event: Any, before: Any, step: Any, now_ns: int) -> None:
         machine, after = node.fsm.name, step.record.status

@@ -11,18 +11,16 @@ import time
 from collections import Counter
 from itertools import pairwise
 
-from statemachines import catalogue
 from statemachines.demo.shared_subscriptions import account
 from statemachines.drivers.shared_subscriptions.publish import Publisher
 from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group_store import Scan
-from statemachines.testing.process_harness import ProcessHarness, free_port
-from statemachines.trace import fault_row, fingerprint
+from statemachines.testing.process_harness import free_port
+from statemachines.testing.shared_subscriptions.nodes import GroupHarness
+from statemachines.trace import fault_row
 from statemachines.trace.log import FORMAT, Head, TraceLog, read_logs
 from statemachines_reports.pipeline import analyze
-
-MACHINES = catalogue.machines("shared_subscriptions")
 
 SUBSCRIPTION = "$shared/g/#"
 TENTH = {
@@ -41,10 +39,10 @@ class Stage:
         config = folder / "group.toml"
         config.write_text("".join(f"{key} = {value}\n" for key, value in {**TENTH, **times}.items()))
         self.trace = folder / "trace"
-        self.nodes = ProcessHarness(folder / "nodes", config=config, trace=self.trace)
+        self.nodes = GroupHarness(folder / "nodes", config=config, trace=self.trace)
         self.nemesis = TraceLog(
             self.trace,
-            Head(FORMAT, "nemesis", "nemesis~1", 1, fingerprint(MACHINES), {}),
+            Head(FORMAT, "nemesis", "nemesis~1", 1, {}, {}),
         )
         self.publishers = 1
         self.folder = folder

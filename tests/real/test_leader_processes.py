@@ -23,7 +23,7 @@ def lead(stage, count):
 def elected(stage):
     """The nodes of all leaders that took the claim, in order."""
     rows = merge(read_logs(stage.trace))
-    return [row[1] for row in rows if row[2] == "leader" and (row[6], row[7]) == ("candidate", "loading")]
+    return [row[1] for row in rows if row[2].endswith("/leader") and (row[6], row[7]) == ("candidate", "loading")]
 
 
 def test_2_a_group_declared_with_start_0_gets_everything_stored(tmp_path):

@@ -24,7 +24,7 @@ def corrupt(tmp_path_factory):
     path = sorted(directory.glob("trace-*"))[0]
     table = pq.read_table(path)
     rows = table.to_pylist()
-    pings = [row for row in rows if row["machine"] == "borrower" and row["event"] == "ping_response"]
+    pings = [row for row in rows if row["machine"].endswith("/borrower") and row["event"] == "ping_response"]
     for ping in pings[:7]:
         ping["row"] += 1
     for ping in pings[10:13]:

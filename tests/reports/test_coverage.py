@@ -39,22 +39,26 @@ def test_nothing_taken_is_nothing_covered():
 
 
 def test_a_pair_that_the_table_does_not_allow_does_not_count():
-    wrong = [{"machine": "assignment", "first": ASSIGN, "second": ASSIGN, "count": 1}]
-    right = [{"machine": "assignment", "first": ASSIGN, "second": ANSWERED, "count": 1}]
+    wrong = [{"machine": "shared_subscriptions/assignment", "first": ASSIGN, "second": ASSIGN, "count": 1}]
+    right = [{"machine": "shared_subscriptions/assignment", "first": ASSIGN, "second": ANSWERED, "count": 1}]
     assert coverage_of([], wrong, [ASSIGNMENT])[0].pairs_taken == 0
     assert coverage_of([], wrong + right, [ASSIGNMENT])[0].pairs_taken == 1
 
 
 def test_a_trace_takes_pairs_of_the_tables_only(quiet):
-    found = {(line["first"], line["second"]) for line in quiet.tables["pairs"] if line["machine"] == "assignment"}
+    found = {
+        (line["first"], line["second"]) for line in quiet.tables["pairs"] if line["machine"].endswith("/assignment")
+    }
     assert (ASSIGN, ANSWERED) in found
     assert found <= pairs_of(ASSIGNMENT)
-    covered = {one.machine: one for one in quiet.coverage}["assignment"]
+    covered = {one.machine: one for one in quiet.coverage}["shared_subscriptions/assignment"]
     assert covered.pairs_taken == len(found)
-    assert covered.taken + sum(line["machine"] == "assignment" for line in quiet.tables["never"]) == covered.rows
+    assert (
+        covered.taken + sum(line["machine"].endswith("/assignment") for line in quiet.tables["never"]) == covered.rows
+    )
 
 
 def test_what_was_never_taken_has_its_clause(quiet):
     never = {(line["machine"], line["event"], line["source"]): line for line in quiet.tables["never"]}
-    assert never["assignment", "resend_timer", "revoked"]["clause"] == "SS-81"
-    assert ("assignment", "assign", "none") not in never
+    assert never["shared_subscriptions/assignment", "resend_timer", "revoked"]["clause"] == "SS-81"
+    assert ("shared_subscriptions/assignment", "assign", "none") not in never

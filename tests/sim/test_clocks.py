@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from statemachines.shared_subscriptions.configuration import MS, Configuration
-from statemachines_sim.fault import Fault, S
+from statemachines_sim.fault import Fault
 from statemachines_sim.local_clock import PPM, LocalClock
-from statemachines_sim.scenario import Load, Members, Net, Phases, Scenario, named
+from statemachines_sim.scenario import Net, Phases, named
+from statemachines_sim.shared_subscriptions import Load, Members, scenario
+from statemachines_sim.units import S
 from statemachines_sim.world import World
 
 D_PPM = round(Configuration().clock_drift * PPM)
@@ -81,7 +83,7 @@ def test_a_shift_of_all_clocks_of_a_node_changes_nothing_but_times_it_tells_nobo
 
 # -- exclusive hand-over --------------------------------------------------------------------------------------------
 
-KICKED = Scenario(
+KICKED = scenario(
     "kicked",
     load=Load(topics=3, messages=1_200, batch=10),
     members=Members(consumers=1, join_s=(5.0,)),
@@ -129,10 +131,10 @@ def test_two_at_a_time_when_clocks_are_wrong_by_far_more_than_the_drift(leader_p
 
 def test_the_rule_of_the_source_lets_two_deliver_at_a_time_though_no_clock_is_wrong():
     """Hand-over at once: the kicked consumer may go on until its lease ends."""
-    source = replace(KICKED, configuration=Configuration(exclusive=False))
+    source = replace(KICKED, own=replace(KICKED.own, configuration=Configuration(exclusive=False)))
     found = set()
     for seed in (1, 4, 5):
         world = World(source, seed, schedule=kick(0, 0))
-        world.monitors.deliveries._exclusive = True  # judged by the rule that it does not follow
+        world.watch.deliveries._exclusive = True  # judged by the rule that it does not follow
         found.add(world.run().monitor)
     assert "S5" in found

@@ -9,7 +9,8 @@ import sys
 from statemachines_sim.campaign import run_row
 from statemachines_sim.fault import draw
 from statemachines_sim.scenario import named
-from statemachines_sim.swarm import affordable, drawn, settle
+from statemachines_sim.shared_subscriptions.section import affordable
+from statemachines_sim.swarm import drawn, settle
 from statemachines_sim.world import World
 
 SEEDS = range(60)
@@ -30,7 +31,7 @@ def test_what_is_settled_draws_nothing_more():
 
 def test_each_kind_takes_part_in_some_runs_and_in_none_of_others():
     swarm = named("swarm")
-    kinds = {kind for kind in swarm.faults.__struct_fields__ if getattr(swarm.faults, kind)[1]}
+    kinds = {kind for kind, (_, most) in swarm.faults.items() if most}
     assert len(kinds) == 18
     seen = [set(drawn(swarm, seed)["kinds"]) for seed in SEEDS]
     assert set.union(*seen) == kinds
@@ -40,12 +41,12 @@ def test_each_kind_takes_part_in_some_runs_and_in_none_of_others():
 
 def test_what_is_drawn_stays_in_its_bounds_and_moves():
     settled = [settle(named("swarm"), seed) for seed in SEEDS]
-    assert {one.members.consumers for one in settled} == set(range(1, 7))
-    messages = [one.load.messages for one in settled]
+    assert {one.own.members.consumers for one in settled} == set(range(1, 7))
+    messages = [one.own.load.messages for one in settled]
     assert 100 < min(messages) < 1_500 < 3_000 < max(messages) <= 4_000
-    assert all(one.load.messages <= affordable(one) for one in settled)
+    assert all(one.own.load.messages <= affordable(one.own, one) for one in settled)
     assert all(0 <= one.network.tail <= 0.1 for one in settled)
-    assert all(one.load.work_ms[0] == 10 and 20 <= one.load.work_ms[1] <= 200 for one in settled)
+    assert all(one.own.load.work_ms[0] == 10 and 20 <= one.own.load.work_ms[1] <= 200 for one in settled)
     assert len({one.rates for one in settled}) > 5
 
 
@@ -62,7 +63,7 @@ def test_the_run_has_on_record_what_was_drawn():
     swarm = named("swarm")
     parameters = json.loads(run_row(swarm, World(swarm, 5).run(), 0).parameters)
     assert parameters["swarm"] == json.loads(json.dumps(drawn(swarm, 5)))
-    assert parameters["swarm"]["consumers"] == settle(swarm, 5).members.consumers
+    assert parameters["swarm"]["members.consumers"] == settle(swarm, 5).own.members.consumers
 
 
 def test_simulate_prints_what_was_drawn():
@@ -70,4 +71,4 @@ def test_simulate_prints_what_was_drawn():
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     found = drawn(named("swarm"), 5)
     assert f"  kinds: {', '.join(found['kinds'])}\n" in done.stdout
-    assert f"  consumers: {found['consumers']}\n" in done.stdout
+    assert f"  members.consumers: {found['members.consumers']}\n" in done.stdout

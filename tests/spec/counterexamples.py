@@ -1,4 +1,4 @@
-"""Counterexamples of the explorer as schedules, for tests that follow them."""
+"""Counterexamples of the explorer as scripts, for tests that follow them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from functools import cache
 
 from msgspec.structs import replace
 
+from statemachines_spec.bug import planted
 from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.explore import explore
 from statemachines_spec.explorer.moves import Moves
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.path import along
-from statemachines_spec.planted import planted
-from statemachines_spec.scheduling import schedule_of
+from statemachines_spec.script.path_to_script import script_of
 from statemachines_spec.shared_subscriptions.systems import SYSTEMS, Setting, build, system
 
 NETWORKS = ("late-copies", "without-copies", "reordering")
@@ -37,21 +37,21 @@ def stale_grant(network):
         )
     else:
         one = system(network, "small", "as_written")
-    return scheduled(one, variant="as_written")
+    return scripted(one, variant="as_written")
 
 
 @cache
 def of_bug(bug):
     """The shortest run to what a planted bug breaks."""
     with planted(bug):
-        return scheduled(system(PLANTED[bug][0], "small"), bug=bug)
+        return scripted(system(PLANTED[bug][0], "small"), bug=bug)
 
 
-def scheduled(one, *, variant="settled", bug=""):
+def scripted(one, *, variant="settled", bug=""):
     """The counterexample of a system that has one."""
     path = explore(replace(one, origin=None), engine="plain", hashing=False).path
     assert path is not None
-    return schedule_of(one, path, variant=variant, bug=bug)
+    return script_of(one, path, protocol="shared_subscriptions", variant=variant, bug=bug)
 
 
 def random_walk(one, seed, steps):

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from projected_states import projected
 
 from statemachines.kernel import Event, Fifo, Message
 from statemachines_spec.explorer.actor import Actor, Envelope, Reaction
 from statemachines_spec.explorer.direct import search
-from statemachines_spec.explorer.entries import Entries, Nondeterministic, encoded
+from statemachines_spec.explorer.entries import Entries, Nondeterministic
 from statemachines_spec.explorer.explore import explore
-from statemachines_spec.explorer.moves import Moves
 from statemachines_spec.explorer.naming import by_first_use, rebased
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.system import System
-from statemachines_spec.shared_subscriptions.leader_host import LeaderHost
-from statemachines_spec.shared_subscriptions.systems import system
 
 PLAIN = {"engine": "plain"}
 
@@ -93,31 +91,7 @@ def of(counter):
     return System("tickets", "", (counter, Sink()), Network(1, duplicating=False))
 
 
-def projected(entries):
-    """All states that can be reached, their local states under the canonical names of `ByFirstUse` and `LeaderHost`."""
-    moves = Moves(entries)
-    seen = {moves.first()}
-    queue = list(seen)
-    for state in queue:
-        for move in moves.of(state):
-            if move.target is not None and move.target not in seen:
-                seen.add(move.target)
-                queue.append(move.target)
-    return seen, {_projected(entries, state) for state in seen}
-
-
-def _projected(entries, state):
-    names = {Counter: ByFirstUse.canonical, LeaderHost: HOST_NAMES}
-    locals_named = []
-    for component, local in zip(entries.components, state, strict=False):
-        value = component.locals[local]
-        rename = names.get(type(component.actor))
-        locals_named.append(encoded(value if rename is None else rename(component.actor, value)))
-    rest = state[len(entries.components) :]
-    return (*locals_named, *sorted(str(entries.envelopes[one]) for one in rest if one))
-
-
-HOST_NAMES = LeaderHost.canonical
+NAMES = {Counter: ByFirstUse.canonical}
 
 
 def test_what_grows_only_in_names_becomes_finite_and_small():
@@ -134,17 +108,8 @@ def test_the_plainest_search_uses_the_same_names():
 
 
 def test_nothing_is_lost_and_nothing_is_added():
-    named, counted = (projected(Entries(of(one)))[1] for one in (ByFirstUse(), Counter()))
+    named, counted = (projected(Entries(of(one)), NAMES)[1] for one in (ByFirstUse(), Counter()))
     assert named == counted
-
-
-def test_nothing_is_lost_of_the_shipped_leader_either(monkeypatch):
-    """The leader of a small system with all its numbers: more states, which are the same ones under canonical names."""
-    kept, named = projected(Entries(system("unsubscribe", "small")))
-    monkeypatch.setattr(LeaderHost, "canonical", Actor.canonical)
-    more, renamed = projected(Entries(system("unsubscribe", "small")))
-    assert named == renamed
-    assert len(more) > len(kept) == len(named)
 
 
 def test_names_that_change_when_given_twice_are_refused():

@@ -8,7 +8,7 @@ from impure_system import forgetting, iterating
 from statemachines_spec.explorer.entries import Entries, Nondeterministic
 from statemachines_spec.explorer.explore import explore
 from statemachines_spec.explorer.purity import recheck
-from statemachines_spec.shared_subscriptions.systems import system
+from statemachines_spec.protocol import system_at
 
 
 def test_a_step_that_counts_its_calls_is_refused():
@@ -21,8 +21,8 @@ def test_a_step_that_iterates_a_set_is_refused_by_another_hash_seed():
         explore(iterating(), engine="plain")
 
 
-def test_the_shipped_machines_come_out_alike_under_another_hash_seed():
-    entries = Entries(system("leader-crash", "small"))
+def test_declared_machines_come_out_alike_under_another_hash_seed():
+    entries = Entries(system_at("lock_toy:lock_system", asks=1, crashes=1))
     result = explore(entries.system, engine="plain", entries=entries)
     assert result.rechecked == sum(result.entries.values())
     assert recheck(entries, 10) == 10

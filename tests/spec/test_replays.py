@@ -12,17 +12,17 @@ from counterexamples import NETWORKS, PLANTED, of_bug, random_walk, stale_grant
 from msgspec.structs import replace
 
 from statemachines import cli
-from statemachines_sim.live import run_live
-from statemachines_sim.scheduled import simulate
-from statemachines_spec import schedule as schedules
-from statemachines_spec.scheduling import Unschedulable, schedule_of
+from statemachines_sim.shared_subscriptions.asyncio_stage import run_live
+from statemachines_sim.shared_subscriptions.script_world import simulate
+from statemachines_spec.script import script as scripts
+from statemachines_spec.script.path_to_script import Unscriptable, script_of
 from statemachines_spec.shared_subscriptions.systems import SYSTEMS, system
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "stale-grant.schedule.json"
 SETTLED = "settled"
 
 
-RUNTIMES = {"simulator": lambda made, variant="": simulate(made, variant)[0], "asyncio": run_live}
+RUNTIMES = {"simulator": lambda made, variant="": simulate(made, variant).replayed, "asyncio": run_live}
 
 
 @pytest.fixture(params=RUNTIMES)
@@ -62,7 +62,7 @@ def test_the_settled_rules_do_not_break_under_the_same_schedule(network, follow)
 
 
 def test_the_run_that_was_kept_still_leads_there(follow):
-    made = schedules.read(GOLDEN)
+    made = scripts.read(GOLDEN)
     assert len(made.steps) == 23
     assert follow(made).reached
     assert follow(made, SETTLED).broken == {}
@@ -71,7 +71,7 @@ def test_the_run_that_was_kept_still_leads_there(follow):
 def test_the_same_schedule_is_the_same_run_byte_for_byte(tmp_path):
     """On the asyncio runtime too, in processes whose strings hash otherwise."""
     made = stale_grant("late-copies")
-    assert simulate(made)[1] == simulate(made)[1]
+    assert simulate(made).rows == simulate(made).rows
     logs = []
     for seed in ("1", "2"):
         command = [sys.executable, "-m", "statemachines", "replay", GOLDEN, "--runtime", "--trace", tmp_path / seed]
@@ -120,8 +120,8 @@ def test_every_system_is_followed_or_refused():
     sessions = {name for name in SYSTEMS if "account" in [one.name for one in system(name, "small").actors]}
     assert {*FOLLOWED, *REFUSED, *BARELY, *sessions} == set(SYSTEMS)
     for name in sorted(sessions):
-        with pytest.raises(Unschedulable, match=f"{name}: what whole sessions do has no steps"):
-            schedule_of(one := system(name, "small"), random_walk(one, 0, 3))
+        with pytest.raises(Unscriptable, match=f"{name}: what whole sessions do has no steps"):
+            script_of(one := system(name, "small"), random_walk(one, 0, 3), protocol="shared_subscriptions")
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -129,8 +129,8 @@ def test_what_no_runtime_can_be_told_to_do_is_named(name):
     one, reasons = system(name, "small"), set()
     for seed in range(WALKS):
         try:
-            schedule_of(one, random_walk(one, seed, 20))
-        except Unschedulable as error:
+            script_of(one, random_walk(one, seed, 20), protocol="shared_subscriptions")
+        except Unscriptable as error:
             reasons.add(str(error))
     assert any(f"nobody can be told to do {REFUSED[name]}" in reason for reason in reasons)
 
@@ -140,7 +140,7 @@ def test_what_the_explorer_walks_real_hosts_walk_too(name):
     """Random runs with crashes, pauses, claims that age, requests that travel: wherever real timers allow them."""
     made = [one for seed in range(WALKS) if (one := walked(system(name, "small"), seed)) is not None]
     assert len(made) >= 2
-    followed = [(simulate(one)[0], run_live(one)) for one in made]
+    followed = [(simulate(one).replayed, run_live(one)) for one in made]
     assert all(not one.broken for pair in followed for one in pair)
     stops = [pair[0].followed.stopped for pair in followed]
     assert stops == [pair[1].followed.stopped for pair in followed]
@@ -150,7 +150,7 @@ def test_what_the_explorer_walks_real_hosts_walk_too(name):
 
 def test_a_grant_that_is_lost_and_never_repeated_shows_after_the_schedule(follow):
     """What a schedule leaves in flight is lost; who repeats nothing leaves a stream unread for ever."""
-    made = schedules.read(GOLDEN)
+    made = scripts.read(GOLDEN)
     begun = replace(made, variant=SETTLED, steps=tuple(step for step in made.steps if step.n <= 3)).check()
     assert [sent.what for sent in begun.steps[-1].sends] == ["leader_connect_response", "grant"]
     assert follow(replace(begun, bug="grant-never-repeated")).broken == {
@@ -163,8 +163,8 @@ def walked(one, seed):
     """The schedule of a random run; None: no real timers allow it."""
     path = random_walk(one, seed, 20)
     try:
-        return schedule_of(one, path)
-    except Unschedulable:
+        return script_of(one, path, protocol="shared_subscriptions")
+    except Unscriptable:
         return None
 
 
@@ -196,8 +196,8 @@ def test_who_is_gone_does_nothing(do, follow):
     made = stale_grant("late-copies")
     at_ns = made.steps[-1].at_ns
     gone = (
-        schedules.Step(98, at_ns, "crash", "consumer-1"),
-        schedules.Step(99, at_ns, do, "consumer-1", about="0.0/a"),
+        scripts.Step(98, at_ns, "crash", "consumer-1"),
+        scripts.Step(99, at_ns, do, "consumer-1", about="0.0/a"),
     )
     replayed = follow(replace(made, steps=(*made.steps, *gone)).check())
     assert replayed.followed.stopped.endswith("consumer-1 is not running")
@@ -208,8 +208,8 @@ def test_nobody_unsubscribes_twice(follow):
     made = stale_grant("late-copies")
     at_ns = made.steps[-1].at_ns
     twice = (
-        schedules.Step(98, at_ns, "unsubscribe", "consumer-1"),
-        schedules.Step(99, at_ns + 1, "unsubscribe", "consumer-1"),
+        scripts.Step(98, at_ns, "unsubscribe", "consumer-1"),
+        scripts.Step(99, at_ns + 1, "unsubscribe", "consumer-1"),
     )
     replayed = follow(replace(made, steps=(*made.steps, *twice)).check())
     assert "step 99" in replayed.followed.stopped
@@ -220,9 +220,9 @@ def test_a_crashed_leader_host_comes_back_and_a_paused_one_fires_late(follow):
     made = stale_grant("late-copies")
     at_ns = made.steps[-1].at_ns
     more = (
-        schedules.Step(97, at_ns, "pause", "leader-1"),
-        schedules.Step(98, at_ns + 3_000_000_000, "wake", "leader-1"),
-        schedules.Step(99, at_ns + 3_000_000_001, "crash", "leader-1"),
+        scripts.Step(97, at_ns, "pause", "leader-1"),
+        scripts.Step(98, at_ns + 3_000_000_000, "wake", "leader-1"),
+        scripts.Step(99, at_ns + 3_000_000_001, "crash", "leader-1"),
     )
     replayed = follow(replace(made, steps=(*made.steps, *more)).check())
     assert replayed.followed.stopped == ""
@@ -271,7 +271,7 @@ def test_a_run_file_takes_no_rules(gapless, tmp_path):
     path = tmp_path / "run.json"
     path.write_text('{"scenario": {"name": "quiet"}, "seed": 0, "schedule": []}')
     code, _, err = gapless("replay", path, "--runtime")
-    assert (code, "--variant and --runtime are for schedules" in err) == (2, True)
+    assert (code, "--variant and --runtime are for scripts" in err) == (2, True)
 
 
 @pytest.mark.parametrize("where", [(), ("--runtime",)])
@@ -290,7 +290,7 @@ def test_where_nothing_breaks_there_is_nothing_to_write(gapless, tmp_path):
         "check", "shared_subscriptions", "--system", "revoke-timeout", "--schedule", tmp_path / "none.json"
     )
     assert code == 0
-    assert "nothing broke, so there is no schedule" in err
+    assert "nothing broke, so there is no script" in err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -300,7 +300,7 @@ def test_what_real_timers_do_not_allow_is_said_and_not_written(gapless, tmp_path
         "--schedule", tmp_path / "never.json",
     )  # fmt: skip
     assert code == 1
-    assert err.startswith("no schedule and no trace: no real run takes these steps, timers contradict each other")
+    assert err.startswith("no script and no trace: no real run takes these steps, timers contradict each other")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -308,7 +308,7 @@ def test_bad_input_is_named(gapless, tmp_path):
     bad = tmp_path / "bad.json"
     bad.write_text('{"format": "gapless schedule 1", "steps": 3}')
     code, _, err = gapless("replay", bad)
-    assert (code, "bad.json" in err, "is not a schedule" in err) == (2, True, True)
+    assert (code, "bad.json" in err, "is not a script" in err) == (2, True, True)
     code, _, err = gapless("replay", GOLDEN, "--variant", "wishful")
     assert (code, "wishful" in err, "there are: settled" in err) == (2, True, True)
     code, _, err = gapless("replay", tmp_path / "missing.json")
@@ -318,7 +318,7 @@ def test_bad_input_is_named(gapless, tmp_path):
 def test_a_schedule_that_stops_early_decides_nothing(gapless, tmp_path):
     made = stale_grant("late-copies")
     steps = tuple(replace(step, at_ns=step.at_ns - 500_000_000 * (step.n > 0)) for step in made.steps)
-    schedules.write(tmp_path / "early.json", replace(made, steps=steps))
+    scripts.write(tmp_path / "early.json", replace(made, steps=steps))
     code, out, _ = gapless("replay", tmp_path / "early.json")
     assert code == 3
     assert "followed 2 of 23 steps; step 1 (fire" in out

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from lock_toy import lock_system
 from toy_system import backwards, quiet_before_note, toy
 
 from statemachines.kernel import GaplessError
 from statemachines_spec.explorer import promela
 from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.explore import explore
-from statemachines_spec.shared_subscriptions.systems import system
 
 SYSTEMS = {
-    "revoke-timeout": lambda: system("revoke-timeout", "small"),
-    "reordering": lambda: system("reordering", "small"),
+    "declared machines": lambda: lock_system(asks=1, crashes=1),
     "ordered": lambda: toy({"in_flight": 3, "ordered": True}, last=3, each=2),
     "orders and budgets": lambda: toy({"in_flight": 2}, last=3, hushes=1, orders=(quiet_before_note(),)),
     "an observer": lambda: toy({"in_flight": 3, "duplicating": False}, last=3, observed=True),

@@ -14,10 +14,10 @@ from statemachines.kernel import ConfigurationError
 from statemachines.testing.closed import CLOSED, PropertyBroken, SystemTest
 from statemachines.testing.closed_run import Closed, ClosedRun, Fate, replayed, shorten
 from statemachines.testing.entry_count import EntryCount, counted, printed
+from statemachines_spec.bug import planted
 from statemachines_spec.explorer.explore import explore
 from statemachines_spec.explorer.path import follow
 from statemachines_spec.explorer.property import NO_ERROR
-from statemachines_spec.planted import planted
 from statemachines_spec.shared_subscriptions.systems import system
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "spec"))

@@ -7,18 +7,17 @@ import os
 import subprocess
 import sys
 from itertools import count
-from pathlib import Path
 
 import msgspec
 import pytest
-from environments import ENVIRONMENTS, test_of
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 from msgspec.structs import replace
 
-from statemachines import catalogue
+from statemachines import catalogue, registry
 from statemachines.kernel import (
     STAY,
+    Ask,
     Call,
     Fsm,
     Ignore,
@@ -32,6 +31,7 @@ from statemachines.kernel import (
     TimerFired,
 )
 from statemachines.testing.machine import MachineTest
+from statemachines.testing.protocol import environment_of, part_of
 
 BOUNDS = settings(max_examples=60, stateful_step_count=30, suppress_health_check=list(HealthCheck))
 
@@ -42,11 +42,23 @@ def run(kind, examples=60):
 
 @pytest.mark.parametrize("name", catalogue.names())
 def test_every_machine_keeps_its_promises(name):
-    run(test_of(name))
+    run(MachineTest.of(catalogue.machine(name)))
 
 
-def test_every_machine_has_an_environment():
-    assert set(ENVIRONMENTS) == {name.partition("/")[2] for name in catalogue.names()}
+@pytest.mark.parametrize("protocol", registry.protocols(), ids=lambda one: one.name)
+def test_environments_are_those_of_machines_that_there_are(protocol):
+    assert set(part_of(protocol).environments) <= set(protocol.machines)
+
+
+@pytest.mark.parametrize("name", catalogue.names())
+def test_whatever_a_machine_asks_is_there(name):
+    """Else its tests would wait for answers that nobody gives, and say nothing about what follows."""
+    fsm = catalogue.machine(name)
+    kind = MachineTest.of(fsm)
+    asked = set()
+    kind.watch = [lambda node, event, step: asked.update(one.service for one in step.effects if isinstance(one, Ask))]
+    run(kind, examples=20)
+    assert asked <= set(environment_of(fsm).services)
 
 
 # -- what such a test finds -----------------------------------------------------------------------------------------
@@ -142,10 +154,11 @@ DIGEST = """
 import hashlib
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
-from environments import test_of
+from statemachines import catalogue
+from statemachines.testing.machine import MachineTest
 digest = hashlib.sha256()
 for name in {names!r}:
-    kind = test_of(name)
+    kind = MachineTest.of(catalogue.machine(name))
     kind.watch = [lambda node, event, step: digest.update(repr((step.row, event, step.effects)).encode())]
     run_state_machine_as_test(kind, settings=settings(
         max_examples=8, stateful_step_count=30, derandomize=True, database=None, deadline=None,
@@ -159,7 +172,7 @@ def test_no_step_depends_on_the_order_of_a_map():
     """The same examples under two hash seeds take the same rows with the same effects."""
     digests = set()
     for hash_seed in ("1", "4242"):
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(Path(__file__).parent)}
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
         program = DIGEST.format(names=catalogue.names())
         done = subprocess.run(
             [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True

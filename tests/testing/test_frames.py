@@ -1,26 +1,50 @@
-"""Fuzzed frames: nothing but FrameErrors comes of them, and a node that lives goes on living."""
+"""Fuzzed frames: nothing but FrameErrors comes of them, whichever protocol's roles read them."""
 
 from __future__ import annotations
 
-import asyncio
-import itertools
+from collections import Counter
 
 import pytest
 
-from statemachines.drivers import tcp
-from statemachines.drivers.shared_subscriptions.lead import LeaderNode
-from statemachines.drivers.shared_subscriptions.publish import Publisher
-from statemachines.drivers.shared_subscriptions.subscribe import SharedSubscription
+from statemachines import registry
+from statemachines.kernel import Message
 from statemachines.testing import frames
-from statemachines.testing.frames import CODECS, KINDS, LIVES, Escaped, attack, fuzz, inputs
-from statemachines.wire import encode_hello
+from statemachines.testing.frames import KINDS, Escaped, fuzz, inputs, sides_of
+from statemachines.testing.protocol import Reader, part_of
+from statemachines.wire import Codec
 
-FUZZED = 20_000
-ATTACKS = 330
+FUZZED = 5_000
 
 
-def test_twenty_thousand_inputs_are_taken_or_refused():
-    came = fuzz(1, FUZZED)
+class Order(Message, frozen=True):
+    dish: str
+    guests: int
+    extras: tuple[str, ...] = ()
+
+
+class Pay(Message, frozen=True):
+    amount: float
+
+
+class Serve(Message, frozen=True):
+    dish: str
+    first: int
+    last: int
+    prices: tuple[int, ...] = ()
+
+
+PUB = {
+    "kitchen": Reader("guest", Order | Pay, "kitchen-1~1"),
+    "guest": Reader("kitchen", Serve, "guest-1~1", dials=True),
+}
+SPOKEN_TO = {"kitchen": Reader("guest", Order | Pay, "kitchen-1~1")}
+PROTOCOLS = [PUB, *(part_of(one).readers for one in registry.protocols() if part_of(one).readers)]
+BY_NAME = pytest.mark.parametrize("readers", PROTOCOLS, ids=lambda readers: " and ".join(readers))
+
+
+@BY_NAME
+def test_thousands_of_inputs_are_taken_or_refused(readers):
+    came = fuzz(readers, 1, FUZZED)
     assert came.inputs == FUZZED
     assert set(came.kinds) == {kind for kind, _ in KINDS}
     assert min(came.kinds.values()) >= FUZZED // len(KINDS)
@@ -28,115 +52,45 @@ def test_twenty_thousand_inputs_are_taken_or_refused():
     assert came.taken > FUZZED / 20
 
 
-def test_the_same_seed_is_the_same_input():
-    assert list(inputs(3, 500)) == list(inputs(3, 500))
-    assert list(inputs(3, 500)) != list(inputs(4, 500))
+@BY_NAME
+def test_the_same_seed_is_the_same_input(readers):
+    assert list(inputs(readers, 3, 500)) == list(inputs(readers, 3, 500))
+    assert list(inputs(readers, 3, 500)) != list(inputs(readers, 4, 500))
+
+
+def test_messages_that_nobody_makes_by_hand_are_drawn_by_their_types():
+    sides = sides_of(PUB)
+    whole = [one for one in inputs(PUB, 1, 400 * len(KINDS)) if one.kind == "whole"]
+    taken = Counter(
+        type(sides[one.reader].codec.decode(body).message) for one in whole for body in frames.Frames().feed(one.data)
+    )
+    assert set(taken) == {Order, Pay, Serve}
+    assert min(taken.values()) > 50
+
+
+def test_a_role_that_alone_reads_is_fuzzed_too():
+    came = fuzz(SPOKEN_TO, 1, 1_000)
+    assert came.refused > 500
+    assert came.taken > 50
 
 
 @pytest.mark.parametrize("kind", ["whole", "wrong role", "oversize", "wrong proof"])
-def test_each_kind_is_what_its_name_says(kind):
+@BY_NAME
+def test_each_kind_is_what_its_name_says(readers, kind):
     """All that is whole is taken, nothing of the others is."""
-    for one in inputs(5, 40 * len(KINDS)):
+    sides = sides_of(readers)
+    for one in inputs(readers, 5, 40 * len(KINDS)):
         if one.kind == kind == "whole":
-            assert frames.read(one, frames.random.Random(0)) == 1
+            assert frames.read(sides[one.reader], one, frames.random.Random(0)) == 1
         elif one.kind == kind:
             with pytest.raises(frames.FrameError):
-                frames.read(one, frames.random.Random(0))
+                frames.read(sides[one.reader], one, frames.random.Random(0))
 
 
 def test_what_escapes_is_shown_with_what_repeats_it(monkeypatch):
-    def broken(body):
+    def broken(codec, body):
         raise ZeroDivisionError("planted")
 
-    monkeypatch.setattr(CODECS["leader"], "decode", broken)
-    monkeypatch.setattr(CODECS["consumer"], "decode", broken)
+    monkeypatch.setattr(Codec, "decode", broken)
     with pytest.raises(Escaped, match=r"ZeroDivisionError: planted, by input \d+ of fuzz\(seed=9\), a .* bytes: "):
-        fuzz(9, 1_000)
-
-
-def test_a_leader_host_that_lives_goes_on_living(tmp_path):
-    """A consumer is served all the while, and everything it is owed arrives."""
-    store = tmp_path / "messages.db"
-
-    async def test():
-        failures = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
-        async with LeaderNode(listen=("127.0.0.1", 0), store=store) as node:
-            address = "{}:{}".format(*node.address)
-            async with (
-                Publisher(store) as publisher,
-                SharedSubscription("$shared/g/#", leader=address, store=store, start="beginning") as messages,
-                asyncio.timeout(60),
-            ):
-                throwing = asyncio.create_task(attack(node.address, 2, ATTACKS))
-                got = []
-                for number in range(10):
-                    await publisher.publish("orders", [b"%d" % number] * 10)
-                    async for message in messages:
-                        got.append(message.payload)
-                        await message.ack()
-                        if len(got) == 10 * (number + 1):
-                            break
-                assert await throwing == ATTACKS
-                assert got == [b"%d" % number for number in range(10) for _ in range(10)]
-                assert node._runtime.failed is None
-        assert failures == []
-
-    asyncio.run(test())
-
-
-def test_a_consumer_that_lives_goes_on_living(tmp_path, monkeypatch):
-    """Its leader host says whatever there is, then a good one takes its place and everything arrives."""
-    monkeypatch.setattr(tcp, "BACKOFF_S", (0.001, 0.001))
-    store = tmp_path / "messages.db"
-    says = (one for one in inputs(6, 40 * ATTACKS) if one.reader == "consumer" and one.after_hello)
-    hostile = itertools.islice(says, ATTACKS)
-
-    async def test():
-        failures = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
-        done = asyncio.Event()
-
-        async def lie(reader, writer):
-            one = next(hostile, None)
-            if one is None:
-                done.set()
-            else:
-                writer.write(encode_hello("leader", "leader-1~1") + one.data)
-                await writer.drain()
-                await asyncio.sleep(0.002)  # so that it is read before the end is
-            writer.close()
-
-        async with Publisher(store) as publisher:
-            await publisher.publish("t", [b"one", b"two"])
-        server = await asyncio.start_server(lie, "127.0.0.1", 0)
-        address = server.sockets[0].getsockname()[:2]
-        async with (
-            SharedSubscription(
-                "$shared/g/#",
-                leader="{}:{}".format(*address),
-                store=store,
-                node=LIVES["consumer"].partition("~")[0],
-                start="beginning",
-            ) as messages,
-            asyncio.timeout(60),
-        ):
-            await done.wait()
-            server.close()
-            await server.wait_closed()
-            async with LeaderNode(listen=address, store=store) as node:
-                got = [message.payload async for message in first(messages, 2)]
-            assert got == [b"one", b"two"]
-            assert messages._runtime.failed is None
-            assert node._runtime.failed is None
-        assert failures == []
-
-    async def first(messages, count):
-        async for message in messages:
-            yield message
-            await message.ack()
-            count -= 1
-            if not count:
-                return
-
-    asyncio.run(test())
+        fuzz(PUB, 9, 1_000)

@@ -1,11 +1,10 @@
-"""The process harness: processes start, are waited for, killed, stopped, and none outlives it."""
+"""The process harness: processes of any program start, are waited for, killed, stopped, and none outlives it."""
 
 from __future__ import annotations
 
 import os
-import re
 import socket
-from pathlib import Path
+import sys
 
 import pytest
 
@@ -13,66 +12,96 @@ from statemachines.kernel import ConfigurationError
 from statemachines.testing import process_harness
 from statemachines.testing.process_harness import HarnessError, ProcessHarness, free_port
 
-README = Path(process_harness.__file__).with_name("README.md")
+PROGRAM = """
+import pathlib, signal, sys
+role, *more = sys.argv[1:]
+name, state = (more[more.index(option) + 1] for option in ("--name", "--state"))
+if "--broken" in more:
+    sys.exit("no such thing as --broken")
+signal.signal(signal.SIGTERM, lambda *_: (print("goodbye", flush=True), sys.exit(0)))
+pathlib.Path(state, f"{name}.life").open("a").write("1")
+print(f"{role}: here at {name}:7", flush=True)
+while "--once" not in more:
+    signal.pause()
+"""
 
 
-def lives(pid):
-    """Whether there is such a process (a zombie, too)."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+@pytest.fixture
+def nodes(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    with ProcessHarness(tmp_path / "nodes", program=(sys.executable, str(program)), common=("--x", "1")) as harness:
+        yield harness
 
 
-def test_nodes_start_are_killed_come_back_and_none_is_left(tmp_path):
-    port = free_port()
-    with ProcessHarness(tmp_path) as nodes:
-        leader = nodes.leader(listen=f"127.0.0.1:{port}")
-        assert leader.address == f"127.0.0.1:{port}"
-        assert nodes.kill("leader-1") is leader
-        assert leader.ended == -9
-        assert not lives(leader.pid)
-        nodes.check_alive()  # it was we who killed it
-        again = nodes.leader(listen=leader.address)
-        assert again.address == leader.address
-        assert again.said() == f"listening on {again.address}\n", "of its own part of the file"
-        with pytest.raises(ConfigurationError, match="a process of this name runs"):
-            nodes.leader()
-        consumer = nodes.consumer("consumer-1", "$shared/g/#", again.address)
-        consumer.stop()  # before it could say what is to be done on SIGTERM
-        ready = nodes.consumer("consumer-2", "$shared/g/#", again.address)
-        nodes.until(lambda: ready.began, "consumer-2 to begin")
-        ready.stop()
+def test_a_process_is_waited_for_until_it_has_said_its_line(nodes):
+    node = nodes.start("server", "server-1", says="here at ")
+    assert (node.role, node.name, node.address) == ("server", "server-1", "server-1:7")
+    assert node.said() == "server: here at server-1:7\n"
+    with pytest.raises(ConfigurationError, match="a process of this name runs"):
+        nodes.start("server", "server-1")
+
+
+def test_whoever_is_killed_may_come_back_under_its_name(nodes):
+    first = nodes.start("server", "server-1", says="here at ")
+    assert nodes.kill("server-1") is first
+    assert first.ended == -9
+    assert not lives(first.pid)
+    nodes.check_alive()  # it was we who killed it
+    again = nodes.start("server", "server-1", says="here at ")
+    assert again.said() == "server: here at server-1:7\n", "of its own part of the file"
+    nodes.close()
     assert nodes.wrong == []
-    assert ready.ended == 0
-    assert not any(lives(node.pid) for node in (leader, again, consumer, ready))
+    assert (again.ended, lives(again.pid)) == (0, False)
 
 
-def test_who_ends_by_itself_is_named_with_what_it_said(tmp_path):
-    with ProcessHarness(tmp_path) as nodes:
-        bad = nodes.start("consumer-1", "consumer", "orders/#")
-        assert bad.wait() == 2
-        with pytest.raises(HarnessError, match=r"consumer-1 ended with 2; it said: .*must begin with \$shared"):
-            nodes.until(lambda: False, "nothing")
-    assert len(nodes.wrong) == 1
+def test_roles_end_in_the_opposite_order_in_which_they_came(nodes, monkeypatch):
+    ended = []
+    reap = process_harness.NodeProcess.reap
+    monkeypatch.setattr(process_harness.NodeProcess, "reap", lambda node: (ended.append(node.name), reap(node))[1])
+    for role, name in (("server", "server-1"), ("client", "client-1"), ("server", "server-2"), ("client", "client-2")):
+        nodes.start(role, name, says="here at ")
+    nodes.close()
+    assert ended == ["client-1", "client-2", "server-1", "server-2"]
 
 
-def test_what_never_comes_is_named(tmp_path):
-    with ProcessHarness(tmp_path) as nodes:
-        nodes.leader()
-        with pytest.raises(HarnessError, match=r"waited 0\.05 s for a miracle; leader-1 said: nothing"):
-            nodes.until(lambda: False, "a miracle", patience_s=0.05)
+def test_whoever_stands_still_is_woken_to_end(nodes):
+    node = nodes.start("server", "server-1", says="here at ")
+    node.stop()
+    nodes.close()
+    assert nodes.wrong == []
+    assert node.said().endswith("goodbye\n")
 
 
-def test_who_does_not_stop_is_killed_and_named(tmp_path, monkeypatch):
+def test_who_ends_by_itself_is_named_with_what_it_said(nodes):
+    bad = nodes.start("server", "server-1", "--broken")
+    assert bad.wait() == 1
+    with pytest.raises(HarnessError, match="server-1 ended with 1; it said: no such thing as --broken"):
+        nodes.until(lambda: False, "nothing")
+    assert len(nodes.close()) == 1
+
+
+def test_who_is_to_end_by_itself_may(nodes):
+    assert nodes.start("job", "job-1", "--once", ends=True).wait() == 0
+    nodes.check_alive()
+    assert nodes.start("job", "job-2", "--once").wait() == 0
+    with pytest.raises(HarnessError, match="job-2 ended with 0"):
+        nodes.check_alive()
+
+
+def test_what_never_comes_is_named(nodes):
+    nodes.start("server", "server-1", says="here at ")
+    with pytest.raises(HarnessError, match=r"waited 0\.05 s for a miracle; server-1 said: nothing"):
+        nodes.until(lambda: False, "a miracle", patience_s=0.05)
+
+
+def test_who_does_not_stop_is_killed_and_named(nodes, monkeypatch):
     monkeypatch.setattr(process_harness, "STOP_S", 0.2)
-    with ProcessHarness(tmp_path) as nodes:
-        leader = nodes.leader()
-        monkeypatch.setattr(leader, "resume", lambda: None)
-        leader.stop()
-    assert nodes.wrong == ["leader-1 did not stop on SIGTERM"]
-    assert not lives(leader.pid)
+    node = nodes.start("server", "server-1", says="here at ")
+    monkeypatch.setattr(node, "resume", lambda: None)
+    node.stop()
+    assert nodes.close() == ["server-1 did not stop on SIGTERM"]
+    assert not lives(node.pid)
 
 
 def test_a_free_port_is_not_one_that_the_system_gives_away():
@@ -82,9 +111,10 @@ def test_a_free_port_is_not_one_that_the_system_gives_away():
         pass
 
 
-def test_the_example_of_the_readme_runs(tmp_path, monkeypatch):
-    (code,) = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    (tmp_path / "README.md").write_text("one line\nanother\n")
-    monkeypatch.chdir(tmp_path)
-    exec(compile(code, str(README), "exec"), {})
-    assert "published 2 messages" in (tmp_path / "out" / "nodes" / "publisher-1.out").read_text()
+def lives(pid):
+    """Whether there is such a process (a zombie, too)."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,4 +1,4 @@
-"""Strategies by type: valid by construction, colliding, aimed, hostile; and known to Hypothesis without any import."""
+"""Strategies by type: valid by construction, aimed, hostile; known to Hypothesis, which loads no protocol."""
 
 from __future__ import annotations
 
@@ -6,32 +6,43 @@ import subprocess
 import sys
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Annotated
+from random import Random
+from typing import Annotated, Literal
 
 import msgspec
 import pytest
 from hypothesis import find, given, settings
 from hypothesis import strategies as st
-from hypothesis.errors import NoSuchExample
+from hypothesis.errors import NoSuchExample, Unsatisfiable
 
 from statemachines import registry
 from statemachines.catalogue import machine, names
-from statemachines.kernel import Fifo, Map, Message, Node, TimerFired
+from statemachines.kernel import Call, ConfigurationError, Fifo, Map, Message, Node, TimerFired
 from statemachines.kernel.pmap import dec_hook, enc_hook
-from statemachines.missed_samples.message import Sample
-from statemachines.shared_subscriptions.borrower import BORROWER, BorrowerRecord
-from statemachines.shared_subscriptions.configuration import Configuration
-from statemachines.shared_subscriptions.message import END_OF_STREAM, Grant, Ping, UpdateProgress
-from statemachines.shared_subscriptions.session import Ack
-from statemachines.shared_subscriptions.stream import Link
+from statemachines.testing.drawing import HIGHEST, Refused, example
 from statemachines.testing.pool import Pool
-from statemachines.testing.strategies import events, of, register, shipped, starting
+from statemachines.testing.protocol import Values, home_of
+from statemachines.testing.strategies import BASES, events, of, register, starting
 
 FEW = settings(max_examples=15)
 
 
-@pytest.mark.parametrize("kind", shipped(), ids=lambda kind: f"{kind.__module__.rpartition('.')[2]}.{kind.__name__}")
-def test_every_type_has_a_strategy_whose_values_survive_being_written_down(kind):
+def declared(protocol):
+    """The Struct types that the modules beside a protocol's machines declare."""
+    packages = {place.partition(":")[0].rpartition(".")[0] for place in protocol.machines.values()}
+    for package in sorted(packages):
+        for found in iter_modules(import_module(package).__path__, f"{package}."):
+            for value in vars(import_module(found.name)).values():
+                if isinstance(value, type) and issubclass(value, msgspec.Struct) and value.__module__ == found.name:
+                    yield value
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [kind for protocol in registry.protocols() for kind in declared(protocol)],
+    ids=lambda kind: f"{kind.__module__.rpartition('.')[2]}.{kind.__name__}",
+)
+def test_every_type_of_a_protocol_has_a_strategy_whose_values_survive_being_written_down(kind):
     @FEW
     @given(st.from_type(kind))
     def check(value):
@@ -42,95 +53,174 @@ def test_every_type_has_a_strategy_whose_values_survive_being_written_down(kind)
     check()
 
 
-PROGRAM = """
-from hypothesis import find, settings, strategies as st
-settings.register_profile("repeatable", derandomize=True, database=None, deadline=None)
-settings.load_profile("repeatable")
-from statemachines.shared_subscriptions.message import Grant, Ping, Report
-print(find(st.from_type(Grant), lambda grant: grant.progress > 100).progress)
-print(find(st.builds(Ping, n=st.just(7)), lambda ping: len(ping.reports) == 0).n)
-print(type(find(st.builds(list, st.lists(st.from_type(Report), min_size=1)), bool)[0]).__name__)
+@pytest.mark.parametrize("protocol", registry.protocols(), ids=lambda one: one.name)
+def test_a_type_belongs_to_the_protocol_beside_whose_machines_it_stands(protocol):
+    assert {home_of(kind).name for kind in declared(protocol)} == {protocol.name}
+
+
+# -- what Hypothesis loads ------------------------------------------------------------------------------------------
+
+LOADED = """
+import sys
+{first}
+import hypothesis
+print(sorted(name for name in sys.modules if name.startswith({homes!r})))
 """
 
 
-def test_hypothesis_knows_the_types_of_an_installed_package():
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == [str(END_OF_STREAM), "7", "Report"]
-
-
-@pytest.mark.parametrize("module", ["strategies", "machine", "shared_subscriptions.group", "closed"])
-def test_any_module_may_be_the_first_that_is_imported(module):
-    program = f"import statemachines.testing.{module}, hypothesis.strategies as st\n" + PROGRAM
+@pytest.mark.parametrize("first", ["", "import statemachines.testing.machine"])
+def test_hypothesis_and_what_tests_machines_load_no_protocol(first):
+    places = [place for one in registry.protocols() for place in one.machines.values()]
+    homes = tuple(sorted({place.partition(":")[0].rpartition(".")[0] for place in places}))
+    program = LOADED.format(first=first, homes=homes)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == [str(END_OF_STREAM), "7", "Report"]
+    assert len(homes) >= 3
+    assert done.stdout.strip() == "[]"
 
 
-def test_nothing_that_a_protocol_declares_is_left_out():
-    """Every message, request and record, also of modules that no table imports."""
-    known = set(shipped())
-    for protocol in registry.protocols():
-        package = import_module(f"statemachines.{protocol.name}")
-        for found in iter_modules(package.__path__):
-            module = import_module(f"{package.__name__}.{found.name}")
-            declared = {
-                value
-                for value in vars(module).values()
-                if isinstance(value, type) and issubclass(value, msgspec.Struct) and value.__module__ == module.__name__
-            }
-            assert declared <= known, module.__name__
-    for name in names():
-        assert {machine(name).record_type, *machine(name).alphabet} <= known, name
+STRANGER = """
+import msgspec
+from statemachines.kernel import Call, ConfigurationError, Fsm, Message, Protocol, Row, STAY, Status
+from statemachines.testing.protocol import TestProtocol, Values
+
+class On(Status):
+    YES = "yes"
+
+class Knock(Message, frozen=True):
+    door: str
+    knocks: int
+    by: "Guest"
+
+class Guest(msgspec.Struct, frozen=True):
+    name: str
+    umbrellas: tuple[int, ...] = ()
+
+class Record(msgspec.Struct, frozen=True):
+    status: On = On.YES
+
+DOOR = Fsm("door", protocol="house", record=Record, states=On, initial=On.YES,
+           rows=(Row(Knock, On.YES, STAY, None, None, "HO-01"),))
+TESTING = TestProtocol(values=Values(ints={"knock": (7, 11)}, names={"door": ("front", "back")}))
+HOUSE = Protocol("house", "HO", {"door": "house_machines:DOOR"}, areas={"testing": "house_machines:TESTING"})
+"""
+
+DRAWS = """
+import random
+from hypothesis import HealthCheck, given, settings, strategies as st
+{first}
+from statemachines import registry
+registry.protocol("house_machines:HOUSE")
+import house_machines
+from statemachines.testing.drawing import example
+drawn = [example(kind, random.Random(n)) for n in range(50) for kind in (house_machines.Knock, house_machines.Guest)]
+assert {{knock.knocks for knock in drawn[::2]}} == {{7, 11}}, drawn
+assert {{knock.door for knock in drawn[::2]}} == {{"front", "back"}}, drawn
+
+@settings(max_examples=20, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.from_type(house_machines.Knock), st.from_type(house_machines.Guest))
+def look(knock, guest):
+    assert knock.knocks in (7, 11) and knock.door in ("front", "back"), knock
+    assert guest.name in ("a", "b", "c"), guest
+
+look()
+print(drawn)
+"""
 
 
-@given(of(Ack), of(Sample))
-def test_a_range_begins_before_it_ends(ack, sample):
-    assert 0 <= ack.first <= ack.last
-    assert 0 <= sample.first <= sample.last
+@pytest.mark.parametrize("number", range(1 + len(registry.protocols())))
+def test_what_is_drawn_is_a_function_of_the_type_whatever_else_is_loaded(tmp_path, number):
+    (tmp_path / "house_machines.py").write_text(STRANGER)
+    loads = ["", *("; ".join(f"import {place.partition(':')[0]}" for place in one.machines.values())
+                   for one in registry.protocols())]  # fmt: skip
+    said = [
+        subprocess.run([sys.executable, "-c", DRAWS.format(first=first)], cwd=tmp_path, capture_output=True, text=True)
+        for first in {"", loads[number]}
+    ]
+    assert [one.returncode for one in said] == [0] * len(said), said[-1].stderr
+    assert len({one.stdout for one in said}) == 1
 
 
-@given(st.from_type(Configuration))
-def test_a_configuration_keeps_its_relations(configuration):
-    assert configuration.check() is configuration
+def test_the_words_of_the_vocabulary_have_no_values():
+    """Which there are would depend on what is loaded."""
+    for base in BASES:
+        with pytest.raises(ConfigurationError, match=f"'{base.__name__}': has no values of its own: say which"):
+            find(st.from_type(base), bool)
 
 
-def test_numbers_collide_and_streams_end_now_and_then():
-    both = st.tuples(of(UpdateProgress), of(UpdateProgress))
-    find(both, lambda two: two[0].grant == two[1].grant and two[0].stream == two[1].stream != "0.0/a")
-    find(of(UpdateProgress), lambda one: one.progress == END_OF_STREAM)
+# -- types of one's own ---------------------------------------------------------------------------------------------
+
+
+class Parcel(Message, frozen=True):
+    owner: str
+    shelf: int
+    first: int
+    last: int
+    fragile: bool = False
+
+
+class Box(msgspec.Struct, frozen=True):
+    """Beside no machine of a protocol."""
+
+    size: Annotated[int, msgspec.Meta(ge=1_000, lt=1_010)]
+    queue: Fifo
+    mark: Literal["up", "down"] = "up"
+    table: Map[int, str] = Map()
+
+
+class Picky(Call, frozen=True):
+    shelf: int
+
+    def __post_init__(self):
+        if self.shelf >= 0:
+            raise ValueError("never")
+
+
+VALUES = Values(ints={"shelf": (3, 5)}, names={"owner": ("me", "you")})
+
+
+def test_an_event_needs_no_registration():
+    parcel = find(st.from_type(Parcel), lambda parcel: parcel.fragile and parcel.shelf == 5)
+    assert parcel.owner == "a"
+
+
+def test_another_struct_is_registered():
+    register(Box)
+    box = find(st.from_type(Box), lambda box: len(box.queue) == 2 and len(box.table) == 1 and box.mark == "down")
+    assert 1_000 <= box.size < 1_010
+    assert list(box.queue) == ["a", "a"]
+
+
+@given(of(Parcel, values=VALUES))
+def test_values_are_those_that_are_given(parcel):
+    assert parcel.owner in ("me", "you")
+    assert parcel.shelf in (3, 5)
+    assert 0 <= parcel.first <= parcel.last
+
+
+def test_numbers_collide_and_stay_small():
+    find(
+        st.tuples(of(Parcel), of(Parcel)), lambda two: two[0].shelf == two[1].shelf > 0 and two[0].owner == two[1].owner
+    )
     with pytest.raises(NoSuchExample):
-        find(of(UpdateProgress), lambda one: one.grant < 0 or one.grant > 100, settings=settings(max_examples=500))
+        find(of(Parcel), lambda one: one.shelf < 0 or one.shelf > 100, settings=settings(max_examples=500))
 
 
 def test_what_belongs_together_is_aimed_at_together():
-    record = BorrowerRecord("me", "g", "#", "leader-1", Configuration(), link=Link("me", "boss", 4711, 815))
+    pool = Pool(Parcel("boss", 4711, 815, 816))
     hits = []
 
     @settings(max_examples=100)
-    @given(of(Grant, Pool(record)))
-    def count_hits(grant):
-        hits.append((grant.borrower, grant.epoch, grant.registration) == ("me", 4711, 815))
+    @given(of(Parcel, pool))
+    def count_hits(parcel):
+        hits.append((parcel.owner, parcel.shelf) == ("boss", 4711))
 
     count_hits()
     assert sum(hits) > 10
 
 
 def test_a_hostile_value_is_wrong_in_every_way_that_its_type_allows():
-    find(of(Ack, hostile=True), lambda ack: ack.first > ack.last)
-    find(of(Grant, hostile=True), lambda grant: grant.epoch == END_OF_STREAM and grant.stream == "")
-    find(of(Ping, hostile=True), lambda ping: any(report.progress == END_OF_STREAM for report in ping.reports))
-
-
-class Odd(msgspec.Struct, frozen=True):
-    size: Annotated[int, msgspec.Meta(ge=1_000, lt=1_010)]
-    queue: Fifo
-    table: Map[int, str] = Map()
-
-
-def test_a_type_of_ones_own():
-    register(Odd)
-    odd = find(st.from_type(Odd), lambda odd: len(odd.queue) == 2 and len(odd.table) == 1)
-    assert 1_000 <= odd.size < 1_010
-    assert list(odd.queue) == ["0.0/a", "0.0/a"]
+    find(of(Parcel, hostile=True), lambda one: one.first > one.last)
+    find(of(Parcel, hostile=True), lambda one: one.shelf == HIGHEST and one.owner == "")
 
 
 class Strange(Message, frozen=True):
@@ -142,20 +232,54 @@ def test_a_field_without_a_strategy_is_named():
         find(of(Strange), bool)
 
 
-@given(st.data())
-def test_events_are_those_of_the_alphabet(data):
-    event = data.draw(events(BORROWER, leave_out=(TimerFired,)))
-    assert type(event) in BORROWER.alphabet
-    assert not isinstance(event, TimerFired)
+def test_a_type_that_refuses_everything_is_never_drawn():
+    with pytest.raises(Unsatisfiable):
+        find(of(Picky), bool, settings=settings(max_examples=20))
+    with pytest.raises(Refused, match="Picky refused 5 values"):
+        example(Picky, Random(1))
 
 
-@given(starting(BorrowerRecord))
-def test_a_record_to_begin_with_has_its_defaults(record):
-    assert (record.status, record.link, record.streams) == (BORROWER.initial, None, Map())
+def test_the_same_seed_is_the_same_value_without_hypothesis():
+    assert [example(Parcel, Random(5)) for _ in range(3)] == 3 * [example(Parcel, Random(5))]
+    assert len({example(Parcel, Random(seed)) for seed in range(30)}) > 20
 
 
-@settings(max_examples=50)
-@given(of(BorrowerRecord))
-def test_any_record_can_be_kept_and_restored(record):
-    node = Node(BORROWER, record, name="n", now_ns=0)
-    assert Node.restore(BORROWER, node.snapshot()).record == record
+# -- machines -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", names())
+def test_events_are_those_of_the_alphabet(name):
+    fsm = machine(name)
+
+    @FEW
+    @given(events(fsm, leave_out=(TimerFired,)))
+    def check(event):
+        assert type(event) in fsm.alphabet
+        assert not isinstance(event, TimerFired)
+
+    check()
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_record_to_begin_with_has_its_defaults(name):
+    fsm = machine(name)
+
+    @FEW
+    @given(starting(fsm.record_type))
+    def check(record):
+        assert record.status == fsm.initial
+
+    check()
+
+
+@pytest.mark.parametrize("name", names())
+def test_any_record_can_be_kept_and_restored(name):
+    fsm = machine(name)
+
+    @FEW
+    @given(of(fsm.record_type))
+    def check(record):
+        node = Node(fsm, record, name="n", now_ns=0)
+        assert Node.restore(fsm, node.snapshot()).record == record
+
+    check()

@@ -14,7 +14,7 @@ from statemachines.shared_subscriptions.message import PingResponse
 from statemachines.trace import event_row, fault_row
 from statemachines.trace.log import Head, TraceLog, merge, read_log, read_logs
 
-HEAD = Head(1, "a", "a~1", 1, "f" * 16, {})
+HEAD = Head(2, "a", "a~1", 1, {"p": "f" * 16}, {})
 
 
 def message(kind, t, node, msg):
@@ -22,8 +22,8 @@ def message(kind, t, node, msg):
     return event_row(t, node, f"{node}~1", kind, PingResponse("x", 1, 1, msg), peer=peer, msg=msg)
 
 
-def log(tmp_path, node, number, rows, fingerprint="f" * 16):
-    written = TraceLog(tmp_path, Head(1, node, f"{node}~1", number, fingerprint, {}))
+def log(tmp_path, node, number, rows, tables=None):
+    written = TraceLog(tmp_path, Head(2, node, f"{node}~1", number, {"p": "f" * 16} if tables is None else tables, {}))
     written.write(rows)
     written.close()
 
@@ -51,7 +51,7 @@ def test_a_broken_line_in_the_middle_is_an_error_that_names_it(tmp_path):
         read_log(path)
 
 
-@pytest.mark.parametrize("head", [b"", b"{}\n", b"hello\n", b'{"gapless_log":1}\n'])
+@pytest.mark.parametrize("head", [b"", b"{}\n", b"hello\n", b'{"gapless_log":2}\n'])
 def test_another_file_is_not_a_log(tmp_path, head):
     path = tmp_path / "x.ndjson"
     path.write_bytes(head)
@@ -61,15 +61,15 @@ def test_another_file_is_not_a_log(tmp_path, head):
 
 def test_another_format_is_named(tmp_path):
     path = tmp_path / "x.ndjson"
-    path.write_bytes(b'{"gapless_log":9,"node":"a","life":"a~1","number":1,"fingerprint":"f","versions":{}}\n')
-    with pytest.raises(ConfigurationError, match="format 9; this version reads 1"):
+    path.write_bytes(b'{"gapless_log":1,"node":"a","life":"a~1","number":1,"fingerprint":"f","versions":{}}\n')
+    with pytest.raises(ConfigurationError, match="format 1; this version reads 2"):
         read_log(path)
 
 
 def test_logs_of_two_versions_are_refused_with_both_fingerprints(tmp_path):
     log(tmp_path, "a", 1, [])
-    log(tmp_path, "b", 2, [], fingerprint="0" * 16)
-    with pytest.raises(ConfigurationError, match=r"0{16}.*f{16}"):
+    log(tmp_path, "b", 2, [], tables={"p": "0" * 16})
+    with pytest.raises(ConfigurationError, match=r"p of tables f{16} and of tables 0{16}"):
         read_logs(tmp_path)
 
 
@@ -115,7 +115,7 @@ import sys
 from pathlib import Path
 from statemachines.trace import fault_row
 from statemachines.trace.log import Head, TraceLog
-log = TraceLog(Path(sys.argv[1]), Head(1, "a", "a~1", 1, "f", {}))
+log = TraceLog(Path(sys.argv[1]), Head(2, "a", "a~1", 1, {"p": "f"}, {}))
 number = 0
 while True:
     log.write([fault_row(number, "a", "tick"), fault_row(number, "a", "tock")])

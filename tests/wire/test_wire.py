@@ -115,28 +115,31 @@ def test_bytes_after_a_packet_are_refused():
 
 
 def test_a_hello_says_who_speaks():
-    hello = decode_hello(encode_hello("consumer", "c1~3")[4:], "consumer")
+    hello = decode_hello(encode_hello("locks/consumer", "c1~3")[4:], "locks/consumer")
     assert (hello.node, hello.life) == ("c1", "c1~3")
 
 
 @pytest.mark.parametrize(
     ("hello", "says"),
     [
-        (Hello("gapless", 1, "leader", "l~1"), "here only a consumer connects"),
-        (Hello("gapless", 2, "consumer", "c~1"), "version 2 of the wire; this node speaks 1"),
-        (Hello("http", 1, "consumer", "c~1"), "not a gapless node"),
-        (Hello("gapless", 1, "consumer", "c"), "not a hello"),
-        (Hello("gapless", 1, "consumer", "a b~1"), "not a hello"),
-        (Hello("gapless", 1, "consumer", "c~-1"), "not the life of a node"),
-        (Hello("gapless", 1, "consumer", "c~ 1"), "not the life of a node"),
-        (Hello("gapless", 1, "consumer", "c~1_0"), "not the life of a node"),
-        (Hello("gapless", 1, "consumer", "c~1~2"), "not a hello"),
+        (
+            Hello("gapless", 2, "locks/leader", "l~1"),
+            "is a 'locks/leader'; here only a locks/consumer connects",
+        ),
+        (Hello("gapless", 1, "consumer", "c~1"), "version 1 of the wire; this node speaks 2"),
+        (Hello("http", 2, "consumer", "c~1"), "not a gapless node"),
+        (Hello("gapless", 2, "locks/consumer", "c"), "not a hello"),
+        (Hello("gapless", 2, "locks/consumer", "a b~1"), "not a hello"),
+        (Hello("gapless", 2, "locks/consumer", "c~-1"), "not the life of a node"),
+        (Hello("gapless", 2, "locks/consumer", "c~ 1"), "not the life of a node"),
+        (Hello("gapless", 2, "locks/consumer", "c~1_0"), "not the life of a node"),
+        (Hello("gapless", 2, "locks/consumer", "c~1~2"), "not a hello"),
         ("GET / HTTP/1.1", "not a hello"),
     ],
 )
 def test_another_hello_is_refused(hello, says):
     with pytest.raises(FrameError, match=says):
-        decode_hello(msgspec.msgpack.encode(hello), "consumer")
+        decode_hello(msgspec.msgpack.encode(hello), "locks/consumer")
 
 
 def mutated(chance, body):
@@ -159,14 +162,14 @@ def test_fuzzed_frames_raise_nothing_but_frame_errors():
     good = [
         BORROWERS.encode(Packet("c1~1/1", "l~1/1", 7, Ping("c1~1/1", 1, 2, 3, (Report("s", 1, 2, True),)))),
         BORROWERS.encode(Packet("c1~1/1", "leader", 8, LeaderWanted("c1~1/1", "g", "#"))),
-        encode_hello("consumer", "c1~1"),
+        encode_hello("locks/consumer", "c1~1"),
     ]
     refused = 0
     for number in range(FUZZED):
         data = mutated(chance, good[number % 3])
         try:
             for body in Frames().feed(data):
-                decode_hello(body, "consumer") if number % 3 == 2 else BORROWERS.decode(body)
+                decode_hello(body, "locks/consumer") if number % 3 == 2 else BORROWERS.decode(body)
         except FrameError:
             refused += 1
     assert refused > FUZZED / 4

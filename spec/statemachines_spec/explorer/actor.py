@@ -2,7 +2,8 @@
 
 What an actor does depends on its local state and one event only, never on time: `react` is called once for each
 distinct pair, and the result is kept in tables.  A local state is any frozen msgspec Struct; two that encode to equal
-bytes are one.  Absolute times do not exist (`now_ns` is always 0): of a timer only "set" or "not set" is known.
+bytes are one.  Absolute times do not exist (`now_ns` is always 0, unless the system has a `Clock`): of a timer only
+"set" or "not set" is known.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
 class Seen(msgspec.Struct, frozen=True, gc=False):
     """One step of a machine inside a reaction: the row it took (-1: none), and its clause.
 
-    `fsm`, `fed`, `before`, `after` are the machine, the event, and its record around the step (None for a child).
+    `fsm`, `fed`, `before`, `after` are the machine, the event, and its record around the step (None for a child);
+    `full_machine`: its name as traces have it; `now_ns`: the time that it was told.
     """
 
     party: str
@@ -41,10 +43,16 @@ class Seen(msgspec.Struct, frozen=True, gc=False):
     fed: Any = None
     before: Any = None
     after: Any = None
+    full_machine: str = ""
+    now_ns: int = 0
 
 
 Watch = list[Seen]
 """Where a reaction writes down the steps it is made of, when somebody wants to read them."""
+
+
+EVERYBODY = "*"
+"""As the receiver of a call: every component that keeps time."""
 
 
 class Reaction(msgspec.Struct, frozen=True, gc=False):
@@ -68,8 +76,18 @@ class Pause(Event, frozen=True, gc=False):
     """The process stands still; what was sent to it waits."""
 
 
+class LoseDisk(Event, frozen=True, gc=False):
+    """The process is gone, and its disk as well."""
+
+
+class At(Event, frozen=True, gc=False):
+    """It is so late now: one of the instants of a `Clock`."""
+
+    now_ns: int
+
+
 class PassLease(Event, frozen=True, gc=False):
-    """Time passes, beyond the end of the paused process's lease or claim."""
+    """Time passes, beyond the deadline of the paused process that others count on."""
 
 
 class PassAll(Event, frozen=True, gc=False):
@@ -85,6 +103,9 @@ class Actor(ABC):
 
     `silent` timers never fire in this system (a bound, and printed as one).
     """
+
+    keeps_time = False
+    """It is told what time it is, as an event `At`."""
 
     def __init__(self, name: str, *, silent: tuple[str, ...] = ()) -> None:
         self.name = name
@@ -120,6 +141,10 @@ class Actor(ABC):
     def describe(self, local: Any) -> str:
         """`local` in a few words, for people."""
         return str(local)
+
+    def bounds(self) -> dict[str, str]:
+        """What bounds it besides, as it is printed beside every verdict."""
+        return {}
 
 
 class Observer(Actor):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from statemachines.kernel import TimerFired, name_of
 from statemachines_spec.explorer.actor import Envelope
 from statemachines_spec.explorer.moves import Kind
 from statemachines_spec.explorer.path import Leg, Path, Turn, node_of
+from statemachines_spec.explorer.service_actor import Asked
 from statemachines_spec.explorer.system import System
 
 _KINDS = {Kind.INPUT: "", Kind.DELIVER: "takes", Kind.COPY: "takes a copy of", Kind.DROP: "is lost:"}
@@ -33,15 +32,13 @@ def mermaid(system: System, path: Path) -> str:
     for number, leg in enumerate(path.legs, 1):
         envelope = leg.envelope
         if leg.kind is Kind.DROP:
-            lines.append(f"    {_id(node_of(envelope))}-x{_id(_to(envelope))}: {number}. {said(envelope.event)}")
+            lines.append(f"    {_id(node_of(envelope))}-x{_id(_to(envelope))}: {number}. {said(envelope)}")
             continue
         if leg.kind is Kind.INPUT:
-            lines.append(f"    Note over {_id(leg.turns[0].actor)}: {number}. {said(envelope.event)}")
+            lines.append(f"    Note over {_id(leg.turns[0].actor)}: {number}. {said(envelope)}")
         else:
             arrow = "->>" if leg.kind is Kind.DELIVER else "-->>"
-            lines.append(
-                f"    {_id(node_of(envelope))}{arrow}{_id(leg.turns[0].actor)}: {number}. {said(envelope.event)}"
-            )
+            lines.append(f"    {_id(node_of(envelope))}{arrow}{_id(leg.turns[0].actor)}: {number}. {said(envelope)}")
         for turn in leg.turns:
             if turn.before != turn.after:
                 lines.append(f"    Note right of {_id(turn.actor)}: {turn.after.replace(';', ',')}")
@@ -79,16 +76,22 @@ def pytest_function(system: System, path: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def said(event: Any) -> str:
-    """An event and its fields, in one line."""
+def said(envelope: Envelope) -> str:
+    """An event and its fields, in one line; who sends it and who takes it is said elsewhere."""
+    event = envelope.event
     if isinstance(event, TimerFired):
         return f"{name_of(type(event))} fires" + (f" for {event.key}" if event.key else "")
+    if isinstance(event, Asked):
+        event = event.request
     fields = {
         field: value
         for field in event.__struct_fields__
         if not isinstance(value := getattr(event, field), msgspec.Struct)
     }
-    shown = ", ".join(f"{field}={value}" for field, value in fields.items() if field != "borrower")
+    known = {envelope.sender, envelope.to} - {""}
+    shown = ", ".join(
+        f"{field}={value}" for field, value in fields.items() if not (isinstance(value, str) and value in known)
+    )
     return name_of(type(event)) + (f"({shown})" if shown else "")
 
 
@@ -96,13 +99,13 @@ def _leg_lines(number: int, leg: Leg) -> list[str]:
     lines = [f"{number:3}. {_headline(leg)}"]
     for place, turn in enumerate(leg.turns):
         lines += _turn_lines(turn, place > 0)
-    lines += [f"       no room for {said(one.event)} to {one.to}" for one in leg.left_out]
+    lines += [f"       no room for {said(one)} to {one.to}" for one in leg.left_out]
     return lines
 
 
 def _headline(leg: Leg) -> str:
     envelope = leg.envelope
-    event = said(envelope.event)
+    event = said(envelope)
     if leg.kind is Kind.INPUT:
         return f"{envelope.to}: {event}"
     if leg.kind is Kind.DROP:
@@ -116,7 +119,7 @@ def _turn_lines(turn: Turn, called: bool) -> list[str]:
     if called:
         if not turn.steps and turn.before == turn.after:
             return []
-        lines.append(f"       then {turn.actor}: {said(turn.envelope.event)}")
+        lines.append(f"       then {turn.actor}: {said(turn.envelope)}")
     for step in turn.steps:
         where = f"{step.machine} {step.instance}".strip()
         row = f"row {step.row} [{step.clause}]" if step.row >= 0 else "no row"
@@ -124,7 +127,7 @@ def _turn_lines(turn: Turn, called: bool) -> list[str]:
     if turn.before != turn.after:
         lines.append(f"       {turn.actor} was: {turn.before}")
         lines.append(f"       {turn.actor} is:  {turn.after}")
-    lines += [f"       sends {said(one.event)} to {one.to}" for one in turn.sends]
+    lines += [f"       sends {said(one)} to {one.to}" for one in turn.sends]
     return lines
 
 

@@ -107,11 +107,7 @@ def _handled(system: System, world: World, envelope: Envelope) -> Iterator[World
         if not system.actors[number].within(local):
             return
         sends += reaction.sends
-        queue += reaction.calls
-        for observer in system.observers:
-            seen = observer.sees(names[number], before, one.event, local)
-            if seen is not None and observer is not system.actors[number]:
-                queue.append(Envelope("", observer.name, seen))
+        queue += system.calls_after(system.actors[number], before, one.event, reaction, local)
     for messages in _filled(system, world.messages, sends):
         yield World(tuple(after), world.budgets, messages)
 

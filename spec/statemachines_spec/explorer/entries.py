@@ -252,7 +252,7 @@ class Entries:
                 f"first {reaction!r}, then {again!r}; a step may depend on nothing but its record and event"
             )
         if reaction is not None and actor.within(reaction.local):
-            self.cells.update((seen.machine, seen.row, seen.source) for seen in watch if seen.row >= 0)
+            self.cells.update((seen.full_machine, seen.row, seen.source) for seen in watch if seen.row >= 0)
         return reaction
 
     def _interned(self, component: int, before: Any, envelope: Envelope, reaction: Reaction | None) -> Entry:
@@ -271,11 +271,7 @@ class Entries:
             ),
             0,
         )
-        calls = reaction.calls + tuple(
-            Envelope("", observer.name, seen)
-            for observer in system.observers
-            if observer is not actor and (seen := observer.sees(actor.name, before, envelope.event, after)) is not None
-        )
+        calls = system.calls_after(actor, before, envelope.event, reaction, after)
         return Entry(
             self.local(component, after),
             tuple(self.envelope(one) for one in reaction.sends),

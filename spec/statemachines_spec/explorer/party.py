@@ -49,9 +49,9 @@ class LateFiring(Event, frozen=True, gc=False):
     key: str
 
 
-def begin(fsm: Fsm[Any], record: Any, late: bool = False) -> Party:
+def begin(fsm: Fsm[Any], record: Any, late: bool = False, now_ns: int = 0) -> Party:
     """A node that has just been made: the timers of its first state are set."""
-    timers = _timers((), fsm.start(record, 0))
+    timers = _timers((), fsm.start(record, now_ns))
     return LateParty(record, timers) if late else Party(record, timers)
 
 
@@ -82,14 +82,15 @@ def advance(
 
 
 def stepped(
-    fsm: Fsm[Any], party: Party, event: Event, name: str, watch: Watch | None = None
-) -> tuple[Party, Effects]:  # fmt: skip
+    fsm: Fsm[Any], party: Party, event: Event, name: str, watch: Watch | None = None, now_ns: int = 0
+) -> tuple[Party, Effects]:
     """One step of the shipped machine: the node afterwards, and all its effects."""
     armed = party.timers
     if isinstance(event, TimerFired):
-        fired = (_timer_of(fsm, event), event.key)
+        fired = (timer_of(fsm, event), event.key)
         armed = tuple(timer for timer in armed if timer != fired)
-    step = fsm.step(party.record, event, 0) if watch is None else _watched(fsm, name, party.record, event, watch)
+    record = party.record
+    step = fsm.step(record, event, now_ns) if watch is None else _watched(fsm, name, record, event, now_ns, watch)
     timers = () if step.record.status in fsm.final else _timers(armed, step.effects)
     if isinstance(party, LateParty):
         return LateParty(step.record, timers, _late(party.late, armed, timers, step.effects)), step.effects
@@ -114,30 +115,30 @@ def _timers(timers: tuple[Timer, ...], effects: Effects) -> tuple[Timer, ...]:
     return tuple(sorted(kept))
 
 
-def _timer_of(fsm: Fsm[Any], event: TimerFired) -> str:
+def timer_of(fsm: Fsm[Any], event: TimerFired) -> str:
+    """The name of the timer that fires so; raises `KeyError` where there is none."""
     for name, kind in fsm.timer_registry().items():
         if kind is type(event):
             return name
     raise KeyError(f"{fsm.name} has no timer that fires {name_of(type(event))}")
 
 
-def _watched(fsm: Fsm[Any], name: str, before: Any, event: Event, watch: Watch) -> Any:
+def _watched(fsm: Fsm[Any], name: str, before: Any, event: Event, now_ns: int, watch: Watch) -> Any:
     """The step, written down; one that raises leaves a line without a record after it."""
-    status = str(before.status.value)
+    took = name_of(type(event))
+    status, full = str(before.status.value), fsm.full_name
+    seen = Seen(name, fsm.name, "", took, status, "", -1, "", fsm, event, before, None, full, now_ns)
     try:
-        step = fsm.step(before, event, 0)
+        step = fsm.step(before, event, now_ns)
     except Exception:
-        watch.append(Seen(name, fsm.name, "", name_of(type(event)), status, "", -1, "", fsm, event, before))
+        watch.append(seen)
         raise
     dest = str(step.record.status.value)
     clause = fsm.lines[step.row].clause if step.row >= 0 else ""
-    watch.append(
-        Seen(name, fsm.name, "", name_of(type(event)), status, dest, step.row, clause, fsm, event, before, step.record)
-    )
+    watch.append(replace(seen, dest=dest, row=step.row, clause=clause, after=step.record))
     for child in step.children:
         clause = cast(Fsm[Any], child.fsm).lines[child.row].clause if child.row >= 0 else ""
-        came, went = str(child.source.value), str(child.dest.value)
-        watch.append(
-            Seen(name, child.machine, child.instance, name_of(type(child.event)), came, went, child.row, clause)
-        )
+        came, went, fed = str(child.source.value), str(child.dest.value), name_of(type(child.event))
+        full = child.full_machine
+        watch.append(Seen(name, child.machine, child.instance, fed, came, went, child.row, clause, full_machine=full))
     return step

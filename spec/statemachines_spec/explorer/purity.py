@@ -48,7 +48,7 @@ def _made(system: System, items: list[Any]) -> list[int]:
 def _elsewhere(system: System, items: list[Any]) -> list[int]:
     seed = next(seed for seed in SEEDS if seed != os.environ.get("PYTHONHASHSEED"))
     done = subprocess.run(
-        [sys.executable, "-m", __name__],
+        [sys.executable, "-c", f"from {__name__} import main; main()"],
         input=pickle.dumps((system.origin, items)),
         env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
         stdout=subprocess.PIPE,
@@ -64,7 +64,3 @@ def main() -> None:
     module, _, name = path.partition(":")
     system = getattr(import_module(module), name)(**arguments)
     sys.stdout.buffer.write(pickle.dumps(_made(system, items)))
-
-
-if __name__ == "__main__":
-    main()

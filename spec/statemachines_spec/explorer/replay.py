@@ -38,15 +38,15 @@ def replay(system: System, path: Path) -> Replayed:
                 if step.fsm is None:
                     continue
                 node = nodes.get(step.party)
-                if node is None:
-                    node = nodes[step.party] = Node(step.fsm, step.before, name=step.party, now_ns=0)
+                if node is None or node.stopped:  # one that has stopped began another life
+                    node = nodes[step.party] = Node(step.fsm, step.before, name=step.party, now_ns=step.now_ns)
                 elif known[step.party] != step.before:
                     # The explorer renumbers what grows; the node follows, or it would count on for ever.
                     node.record = step.before
                 events += 1
                 if step.after is None:
                     return Replayed(nodes, events, _raised(node, step))
-                node.take(step.fed, 0)
+                node.take(step.fed, step.now_ns)
                 if node.record != step.after:
                     raise GaplessError(f"step {number}: {step.party} came to {node.record!r}, not {step.after!r}")
                 known[step.party] = step.after
@@ -55,7 +55,7 @@ def replay(system: System, path: Path) -> Replayed:
 
 def _raised(node: Node[Any], step: Seen) -> str:
     try:
-        node.take(step.fed, 0)
+        node.take(step.fed, step.now_ns)
     except Exception:
         return NO_ERROR
     return ""
@@ -86,6 +86,7 @@ def _broken_by_step(system: System, path: Path, nodes: dict[str, Node[Any]]) -> 
 
 def _with_record(local: Any, nodes: dict[str, Node[Any]]) -> Any:
     party = getattr(local, "party", None)
-    if party is None or party.record.id not in nodes:
+    name = getattr(local, "id", None) or getattr(getattr(party, "record", None), "id", "")
+    if party is None or name not in nodes:
         return local
-    return replace(local, party=replace(party, record=nodes[party.record.id].record))
+    return replace(local, party=replace(party, record=nodes[name].record))

@@ -6,13 +6,14 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from statemachines.kernel import ConfigurationError
 from statemachines_spec.explorer import symmetry
-from statemachines_spec.explorer.actor import Actor, Envelope, Observer
+from statemachines_spec.explorer.actor import EVERYBODY, Actor, Envelope, Observer, Reaction
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.order import Order
-from statemachines_spec.explorer.property import COMBINATIONS_MAX, Always, Property, Sometimes, Stepwise
+from statemachines_spec.explorer.property import COMBINATIONS_MAX, Always, Eventually, Property, Sometimes, Stepwise
 from statemachines_spec.explorer.symmetry import Symmetry
 
 SYMMETRY = "symmetry"
@@ -27,11 +28,11 @@ def nothing(envelope: Envelope) -> Iterable[Hashable]:
 class Due(msgspec.Struct, frozen=True):
     """When an event with a budget is no fault: as long as nobody speaks for whom it is `about`.
 
-    `about(actor, local, event)`: the subject, such as the borrower whose expiry it is (None: it stays a fault);
-    `kept(actor, local)`: the subjects that a component speaks for in a local state, such as the borrower of a consumer
-    that runs; `carried(envelope)`: those that what is on its way between components speaks for.  It matters to
-    `liveness` alone: once faults have stopped, an event that is due happens sooner or later, whatever is left of the
-    budget, and one that is not due never does.
+    `about(actor, local, event)`: the subject, such as the client whose expiry it is (None: it stays a fault);
+    `kept(actor, local)`: the subjects that a component speaks for in a local state, such as the client that runs there;
+    `carried(envelope)`: those that what is on its way between components speaks for.  It matters to `liveness` alone:
+    once faults have stopped, an event that is due happens sooner or later, whatever is left of the budget, and one that
+    is not due never does.
     """
 
     about: Callable[[str, Any, Any], Hashable | None]
@@ -48,10 +49,16 @@ class Budget(msgspec.Struct, frozen=True):
     due: Due | None = None
 
 
+def at_most(name: str, limit: int, *kinds: type[Any], actors: tuple[str, ...] = ()) -> Budget:
+    """Events of these kinds happen at most `limit` times in a run, all together; `actors`: to these (none: to any)."""
+    return Budget(name, limit, lambda actor, event: isinstance(event, kinds) and (not actors or actor in actors))
+
+
 class System(msgspec.Struct, frozen=True):
     """`bounds`: what else is bounded, as it is printed.  `origin`: how another process makes the same system: a
     function as `module:name` and its keyword arguments; None: it cannot.  `symmetries`: components that may change
-    places, so that of the states that differ only in who is who one is explored; none stands in two of them."""
+    places, so that of the states that differ only in who is who one is explored; none stands in two of them.
+    `obligations`: what must be met sooner or later once faults stop (`liveness`)."""
 
     name: str
     about: str
@@ -63,6 +70,7 @@ class System(msgspec.Struct, frozen=True):
     bounds: dict[str, str] = {}
     origin: tuple[str, dict[str, Any]] | None = None
     symmetries: tuple[Symmetry, ...] = ()
+    obligations: tuple[Eventually, ...] = ()
 
     def check(self) -> System:
         """Itself; raises `ConfigurationError` where names clash or a property reads what is not there."""
@@ -110,6 +118,22 @@ class System(msgspec.Struct, frozen=True):
         """The components that are properties with memory."""
         return tuple(actor for actor in self.actors if isinstance(actor, Observer))
 
+    def calls_after(
+        self, actor: Actor, before: Any, event: Any, reaction: Reaction, after: Any
+    ) -> tuple[Envelope, ...]:
+        """What other components take within the transition in which `actor` went from `before` to `after`: those that
+        the reaction calls, then the observers that are interested."""
+        calls = []
+        for one in reaction.calls:
+            if one.to == EVERYBODY:
+                calls += [replace(one, to=other.name) for other in self.actors if other.keeps_time]
+            else:
+                calls.append(one)
+        for observer in self.observers:
+            if observer is not actor and (seen := observer.sees(actor.name, before, event, after)) is not None:
+                calls.append(Envelope("", observer.name, seen))
+        return tuple(calls)
+
     def described(self) -> dict[str, str]:
         """The bounds, one line each, as they are printed beside every verdict."""
         lines = {"actors": ", ".join(actor.name for actor in self.actors), "network": str(self.network)}
@@ -119,6 +143,8 @@ class System(msgspec.Struct, frozen=True):
         for actor in self.actors:
             if actor.silent:
                 lines[f"{actor.name}: timers that never fire"] = ", ".join(sorted(actor.silent))
+            for key, value in actor.bounds().items():
+                lines[f"{actor.name}: {key}"] = value
         for order in self.orders:
             lines[f"deadline order: {order.name}"] = order.relation
         if self.symmetries:
@@ -127,4 +153,4 @@ class System(msgspec.Struct, frozen=True):
 
     def in_full(self) -> System:
         """The same system, to be explored without symmetry."""
-        return msgspec.structs.replace(self, symmetries=())
+        return replace(self, symmetries=())

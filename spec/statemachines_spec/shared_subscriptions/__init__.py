@@ -1,1 +1,21 @@
 """Shared subscriptions as closed systems: the host glue around the shipped machines, properties, deadline orders."""
+
+from statemachines_spec.protocol import CheckProtocol
+from statemachines_spec.shared_subscriptions.bugs import BUGS
+from statemachines_spec.shared_subscriptions.hunts import HUNTS
+from statemachines_spec.shared_subscriptions.orders import ORDERS
+from statemachines_spec.shared_subscriptions.script import SCRIPT
+from statemachines_spec.shared_subscriptions.systems import SIZES, SYSTEMS, obligations_of, system
+from statemachines_spec.shared_subscriptions.variants import VARIANTS
+
+SPEC = CheckProtocol(
+    systems={name: about for name, (about, _) in SYSTEMS.items()},
+    build=system,
+    sizes=SIZES,
+    variants=VARIANTS,
+    orders=ORDERS,
+    bugs=BUGS,
+    obligations_of=obligations_of,
+    hunted=HUNTS,
+    script=SCRIPT,
+)

@@ -1,4 +1,4 @@
-"""Deliveries: properties of what applications get (S5, S6, S8, S12, S13, S14 and L5 of the settled page)."""
+"""Deliveries: properties of what applications get (S5, S6, S8, S12, S13, S14 and L5 of its properties.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Properties of shared subscriptions (S1 to S7 of the settled page), over local states of the components."""
+"""Properties of shared subscriptions (S1 to S7 of its properties.md), over local states of the components."""
 
 from __future__ import annotations
 

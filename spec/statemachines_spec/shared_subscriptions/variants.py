@@ -13,8 +13,8 @@ from statemachines.kernel import ConfigurationError, Delegate, Event, Fsm, Map, 
 from statemachines.shared_subscriptions.borrower import BORROWER
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.stream import ABSENT
+from statemachines_spec.bug import redeclare
 from statemachines_spec.explorer.variant import substituted
-from statemachines_spec.planted import redeclare
 
 VARIANTS = {
     "settled": "the protocol as it is shipped",

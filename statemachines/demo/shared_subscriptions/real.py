@@ -8,11 +8,13 @@ from pathlib import Path
 
 import msgspec
 
-from statemachines.commands.node import read_configuration
+from statemachines.demo.protocol import Say
 from statemachines.demo.shared_subscriptions import account, lines
 from statemachines.drivers.lives import node_number
-from statemachines.testing.process_harness import ProcessHarness, free_port
-from statemachines.trace import fault_row, fingerprint
+from statemachines.drivers.shared_subscriptions.node_commands import read_configuration
+from statemachines.testing.process_harness import free_port
+from statemachines.testing.shared_subscriptions.nodes import GroupHarness
+from statemachines.trace import fault_row
 from statemachines.trace.log import FORMAT, Head, TraceLog
 
 SUBSCRIPTION = "$shared/readers/#"
@@ -31,8 +33,6 @@ AWAKE_S = 1.0
 
 PATIENCE_S = 240.0
 """No run on this input takes longer; a longer one has lost something."""
-
-Say = Callable[[str], None]
 
 
 class Real(msgspec.Struct, frozen=True):
@@ -55,12 +55,12 @@ class Stage:
 
     def __init__(self, out: Path, path: Path | None, config: Path | None, store: str) -> None:
         self.trace = out / "trace"
-        self.nodes = ProcessHarness(out, store=store, config=config, trace=self.trace)
+        self.nodes = GroupHarness(out, store=store, config=config, trace=self.trace)
         self.path = path
         self.files = {f"consumer-{number}": out / f"consumer-{number}.jsonl" for number in (1, 2, 3, 4)}
         self.listen = [f"127.0.0.1:{free_port()}" for _ in range(2)]
         self.blows: list[account.Blow] = []
-        self.log = TraceLog(self.trace, Head(FORMAT, "nemesis", "nemesis~1", node_number("nemesis~1"), _tables(), {}))
+        self.log = TraceLog(self.trace, Head(FORMAT, "nemesis", "nemesis~1", node_number("nemesis~1"), {}, {}))
 
     def leaders(self) -> None:
         """Start both hosts, and wait until they listen; each knows the other."""
@@ -222,9 +222,3 @@ def _acknowledged(stage: Stage, total: int, begin: float) -> Iterator[int]:
         time.sleep(0.25)
         done = account.acknowledged(stage.files)
         yield done
-
-
-def _tables() -> str:
-    from statemachines import catalogue
-
-    return fingerprint(catalogue.machines("shared_subscriptions"))

@@ -1,12 +1,46 @@
 """Durable shared subscriptions in an application: a consumer, a leader host, a publisher, over real stores.
 
-from statemachines.drivers.shared_subscriptions import SharedSubscription
+    from statemachines.drivers.shared_subscriptions import SharedSubscription
+
+A name is imported when it is used first: who lists the roles of `gapless node` needs no machine.
 """
 
-from statemachines.drivers.shared_subscriptions.groups import declare as declare
-from statemachines.drivers.shared_subscriptions.groups import destroy as destroy
-from statemachines.drivers.shared_subscriptions.lead import LeaderNode as LeaderNode
-from statemachines.drivers.shared_subscriptions.publish import Publisher as Publisher
-from statemachines.drivers.shared_subscriptions.subscribe import Delivered as Delivered
-from statemachines.drivers.shared_subscriptions.subscribe import SharedSession as SharedSession
-from statemachines.drivers.shared_subscriptions.subscribe import SharedSubscription as SharedSubscription
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from statemachines.drivers.protocol import DriverProtocol
+
+if TYPE_CHECKING:
+    from statemachines.drivers.shared_subscriptions.groups import declare as declare
+    from statemachines.drivers.shared_subscriptions.groups import destroy as destroy
+    from statemachines.drivers.shared_subscriptions.lead import LeaderNode as LeaderNode
+    from statemachines.drivers.shared_subscriptions.publish import Publisher as Publisher
+    from statemachines.drivers.shared_subscriptions.subscribe import Delivered as Delivered
+    from statemachines.drivers.shared_subscriptions.subscribe import SharedSession as SharedSession
+    from statemachines.drivers.shared_subscriptions.subscribe import SharedSubscription as SharedSubscription
+
+_COMMANDS: Final = f"{__name__}.node_commands"
+
+DRIVERS: Final = DriverProtocol(
+    roles={
+        "leader": f"{_COMMANDS}:leader",
+        "consumer": f"{_COMMANDS}:consumer",
+        "publisher": f"{_COMMANDS}:publisher",
+    }
+)
+
+_PLACES: Final = {
+    "declare": "groups",
+    "destroy": "groups",
+    "LeaderNode": "lead",
+    "Publisher": "publish",
+    "Delivered": "subscribe",
+    "SharedSession": "subscribe",
+    "SharedSubscription": "subscribe",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)

@@ -12,20 +12,20 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.environment import REAL, Environment
 from statemachines.drivers.lives import begin_life
+from statemachines.drivers.port import replies
 from statemachines.drivers.runtime import Runtime
 from statemachines.drivers.shared_subscriptions.open_stores import Stores, directory_of, open_stores
+from statemachines.drivers.shared_subscriptions.roles import LEADER, PROTOCOL
 from statemachines.drivers.tcp import Address
-from statemachines.kernel import Answer, Event, Outgoing, RemoteProtocolError, name_of
+from statemachines.kernel import Event, Outgoing, RemoteProtocolError, name_of
 from statemachines.shared_subscriptions import group_store, stream_store
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.message import BorrowerMessage, LeaderWanted
 from statemachines.shared_subscriptions.registry import Registry
-from statemachines.wire import Codec
 
 HALT_S = 5.0
 """Leaders that have not given their claim up by then keep it until it expires."""
@@ -72,12 +72,12 @@ class LeaderNode:
         environment = self._environment
         stores: Stores = await asyncio.to_thread(environment.open_stores or open_stores, self._where)
         self._groups, self._streams = stores
-        life = begin_life(self.node, self._state, self._trace, self._number)
+        life = begin_life(self.node, self._state, self._trace, self._number, PROTOCOL)
         self._log = life.log
         self._runtime = Runtime(
             life.name,
             life.number,
-            {group_store.SERVICE: self._ask_groups, stream_store.SERVICE: self._ask_streams},
+            {group_store.SERVICE: replies(self._groups.ask), stream_store.SERVICE: replies(self._streams.ask)},
             handle=self._handle,
             answered=lambda party, answer, now: self._host.answer(party, answer, now),
             told=self._told,
@@ -91,8 +91,7 @@ class LeaderNode:
         self._host = Registry(life.name, self.configuration, observe=self._runtime.observe)
         self._transport = environment.transport(
             life=life.name,
-            role="leader",
-            codec=Codec(BorrowerMessage),
+            role=LEADER,
             receive=self._runtime.receive,
             listen=self._listen,
             dial=self._peers,
@@ -139,17 +138,11 @@ class LeaderNode:
     def _handle(self, sender: str, to: str, message: BorrowerMessage, now_ns: int) -> list[Outgoing]:
         """A borrower speaks for itself, and a leader host that follows passes on who looks for the leader.  The
         transport knows whose party the sender is, and nothing of messages."""
-        passed_on = isinstance(message, LeaderWanted) and self._transport.is_peer_of("leader", sender)
+        passed_on = isinstance(message, LeaderWanted) and self._transport.is_peer_of(LEADER.name, sender)
         if message.borrower != sender and not passed_on:
             name = name_of(type(message))
             raise RemoteProtocolError("registry", "-", name, "", f"it is about another borrower, {message.borrower}")
         return self._host.receive(to, message, now_ns)
-
-    async def _ask_groups(self, party: str, request: Any) -> tuple[Answer, ...]:
-        return await self._groups.ask(request)
-
-    async def _ask_streams(self, party: str, request: Any) -> tuple[Answer, ...]:
-        return await self._streams.ask(request)
 
     def _told(self, party: str, event: Event) -> None:
         """A leader resigned; the next `leader_wanted` starts another."""

@@ -14,6 +14,7 @@ from types import TracebackType
 
 from statemachines.drivers.lives import begin_life
 from statemachines.drivers.shared_subscriptions.open_stores import directory_of, open_stream_store
+from statemachines.drivers.shared_subscriptions.roles import PROTOCOL
 from statemachines.drivers.sql.failure import OutcomeOpen, StoreUnavailable
 from statemachines.shared_subscriptions.stream_store import Appended, Published
 from statemachines.trace import event_row
@@ -46,7 +47,7 @@ class Publisher:
 
     async def __aenter__(self) -> Publisher:
         self._store = await asyncio.to_thread(open_stream_store, self._where)
-        life = begin_life(self.node, self._state, self._trace, self._number)
+        life = begin_life(self.node, self._state, self._trace, self._number, PROTOCOL)
         self._life, self._log = life.name, life.log
         self._offset = wall_offset_ns()
         return self

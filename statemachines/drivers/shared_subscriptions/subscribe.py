@@ -18,7 +18,6 @@ nothing is handed over until the leader has answered again.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -28,28 +27,29 @@ from typing import Any, Final, Literal, Self
 from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.environment import REAL, Environment
 from statemachines.drivers.lives import begin_life
+from statemachines.drivers.locker import Locker
+from statemachines.drivers.port import Feed, replies
 from statemachines.drivers.runtime import Runtime
 from statemachines.drivers.shared_subscriptions.open_stores import Stores, directory_of, open_stores
+from statemachines.drivers.shared_subscriptions.roles import CONSUMER, PROTOCOL
+from statemachines.drivers.shared_subscriptions.store import Payloads
 from statemachines.drivers.tcp import Address, parse_address
-from statemachines.kernel import Answer, ConfigurationError, Event, LocalProtocolError, Map
+from statemachines.kernel import Answer, ConfigurationError, Event, LocalProtocolError, Map, Outgoing
 from statemachines.shared_subscriptions import group_store, stream_store
 from statemachines.shared_subscriptions.agent import Shared
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group import DeclarationRefused, differing, start_of
 from statemachines.shared_subscriptions.handler import Handler, Private
-from statemachines.shared_subscriptions.message import LeaderMessage
 from statemachines.shared_subscriptions.private import NOW, ReadTo
-from statemachines.shared_subscriptions.session import Deliver, Ended, Ready, SessionRecord
-from statemachines.shared_subscriptions.session_record import FETCHING, Reading, reading_key
+from statemachines.shared_subscriptions.session import Deliver, Ended, Ready
+from statemachines.shared_subscriptions.session_record import reading_key
 from statemachines.shared_subscriptions.stream_store import (
-    Batch,
     Fetch,
     Fetched,
     ListStreams,
     check_filter,
     parse_filter,
 )
-from statemachines.wire import Codec
 
 TURN_NS = 5_000_000
 """An application that takes messages without ever waiting yields to the loop this often, so that pings go out."""
@@ -138,7 +138,7 @@ class SharedSession:
         self._ids: dict[str, str] = {}
         self._names: dict[str, str] = {}
         self._progress: dict[str, dict[str, int]] = {}
-        self._payloads: dict[str, Payloads] = {}
+        self._locker: Locker[bytes] = Locker()
         self._acks: dict[tuple[str, str, int], list[list[int]]] = {}
         self._ready = asyncio.Event()
         self._answer_came = asyncio.Event()
@@ -151,12 +151,12 @@ class SharedSession:
         environment = self._environment
         stores: Stores = await asyncio.to_thread(environment.open_stores or open_stores, self._where)
         self._groups, self._store = stores
-        life = begin_life(self.node, self._state, self._trace, self._number)
+        life = begin_life(self.node, self._state, self._trace, self._number, PROTOCOL)
         self._log = life.log
         self._runtime = Runtime(
             life.name,
             life.number,
-            {stream_store.SERVICE: self._ask, group_store.SERVICE: self._ask_groups},
+            {stream_store.SERVICE: self._read, group_store.SERVICE: replies(self._groups.ask)},
             handle=lambda sender, to, message, now: self._host.receive(sender, message, now),
             answered=self._answered,
             told=self._told,
@@ -172,8 +172,7 @@ class SharedSession:
         self._host = Handler(life.name, registries, self.configuration, buffer=self._buffer, observe=observe)
         self._transport = environment.transport(
             life=life.name,
-            role="consumer",
-            codec=Codec(LeaderMessage),
+            role=CONSUMER,
             receive=self._runtime.receive,
             dial=self._leaders,
             credentials=self.credentials,
@@ -310,7 +309,8 @@ class SharedSession:
         taken = self._taken
         if taken is None:
             return Deliveries()
-        payloads = self._payloads[reading_key(taken.owner, taken.stream)].take(taken.grant, taken.first, taken.last)
+        key = reading_key(taken.owner, taken.stream)
+        payloads = self._locker.take(key, taken.grant, taken.first, taken.last)
         subscription = self._names[self._host.subscription_of(taken.owner)]
         return Deliveries(
             Delivered(self, taken, subscription, offset, payload)
@@ -356,51 +356,32 @@ class SharedSession:
             case Ready():
                 self._ready.set()
 
-    async def _ask_groups(self, party: str, request: Any) -> tuple[Answer, ...]:
-        return await self._groups.ask(request)
-
-    async def _ask(self, party: str, request: Any) -> tuple[Answer, ...]:
-        if isinstance(request, ListStreams):
-            return await self._store.ask(request)
-        if not isinstance(request, Fetch):
+    async def _read(self, party: str, request: ListStreams | Fetch, feed: Feed) -> None:
+        """The stream store, as the service of the session and of private subscriptions."""
+        if isinstance(request, Fetch):
+            answer, payloads = await self._store.fetch(request)
+            if isinstance(answer, Fetched):
+                self._runtime.act(partial(self._take_in, answer, payloads))
+            else:
+                feed(party, answer)
+            return
+        if not isinstance(request, ListStreams):
             raise LocalProtocolError("session", "-", type(request).__name__, "", "a consumer only lists and fetches")
-        answer, payloads = await self._store.fetch(request)
-        self._fetched = payloads
-        return (answer,)
+        for listed in await self._store.ask(request):
+            feed(party, listed)
 
-    def _answered(self, party: str, answer: Answer, now_ns: int) -> list[Any]:
-        """The payloads of an answer to the open fetch are kept, if the session has counted them."""
-        before = self._session
-        out = self._host.answer(party, answer, now_ns)
-        self._answer_came.set()
-        if isinstance(answer, Fetched):
-            if before.status is FETCHING and before.fetch_n == answer.n:
-                for key, batch, payloads in zip(before.asked, answer.batches, self._fetched, strict=True):
-                    self._keep(key, batch, payloads)
-            self._fetched = []
-            self._forget_uninstalled()
+    def _take_in(self, answer: Fetched, payloads: Payloads, now_ns: int) -> list[Outgoing]:
+        """What the session says it has counted is kept until it is delivered."""
+        out, counted = self._host.take_in(answer, now_ns)
+        for one in counted:
+            self._locker.put(one.key, one.grant, one.first, payloads[one.part])
+        self._locker.forget(self._host.reads.readings)
         return out
 
-    @property
-    def _session(self) -> SessionRecord:
-        record: SessionRecord = self._host.nodes[self._host.session].record
-        return record
-
-    def _keep(self, key: str, batch: Batch, payloads: list[bytes]) -> None:
-        """The payloads of what the session has taken in."""
-        reading = self._session.readings.get(key)
-        if reading is None or reading.grant != batch.grant or reading.fetched != batch.last + 1 or not payloads:
-            return
-        kept = self._payloads.get(key)
-        if kept is None or not kept.is_of(reading, batch.first):
-            kept = self._payloads[key] = Payloads(batch.grant, batch.first)
-        kept.add(batch.first, payloads)
-
-    def _forget_uninstalled(self) -> None:
-        readings = self._session.readings
-        if len(self._payloads) > len(readings):
-            for key in [key for key in self._payloads if key not in readings]:
-                del self._payloads[key]
+    def _answered(self, party: str, answer: Answer, now_ns: int) -> list[Outgoing]:
+        out = self._host.answer(party, answer, now_ns)
+        self._answer_came.set()
+        return out
 
 
 class SharedSubscription(SharedSession):
@@ -467,29 +448,3 @@ def parse_leaders(leader: str | Sequence[str]) -> dict[str, Address]:
     if not 1 <= len(addresses) <= LEADERS_MAX:
         raise ConfigurationError("leader", leader, f"must be 1 to {LEADERS_MAX} addresses HOST:PORT")
     return {"leader" if number == 1 else f"leader:{number}": one for number, one in enumerate(addresses, 1)}
-
-
-class Payloads:
-    """What was fetched of a stream under a grant and is not handed over yet."""
-
-    __slots__ = ("_first", "_kept", "grant")
-
-    def __init__(self, grant: int, first: int) -> None:
-        self.grant = grant
-        self._first = first
-        self._kept: deque[bytes] = deque()
-
-    def is_of(self, reading: Reading, end: int) -> bool:
-        """Whether this is what the reading has up to `end`, or was left by an earlier one of the same number."""
-        return (self.grant, self._first, self._first + len(self._kept)) == (reading.grant, reading.delivered, end)
-
-    def add(self, first: int, payloads: list[bytes]) -> None:
-        """Keep the payloads from offset `first` on."""
-        assert first == self._first + len(self._kept)
-        self._kept += payloads
-
-    def take(self, grant: int, first: int, last: int) -> list[bytes]:
-        """Hand out `first`..`last`."""
-        assert (grant, first) == (self.grant, self._first)
-        self._first = last + 1
-        return [self._kept.popleft() for _ in range(first, last + 1)]

@@ -1,1 +1,16 @@
-"""What shared subscriptions give to tests: whole groups under Hypothesis."""
+"""What shared subscriptions give to tests: values, environments, frames; `group` drives whole groups under Hypothesis,
+`nodes` starts their processes."""
+
+from __future__ import annotations
+
+from statemachines.testing.protocol import TestProtocol
+from statemachines.testing.shared_subscriptions.environments import ENVIRONMENTS
+from statemachines.testing.shared_subscriptions.readers import READERS
+from statemachines.testing.shared_subscriptions.values import VALUES
+
+TESTING = TestProtocol(
+    values=VALUES,
+    environments=ENVIRONMENTS,
+    readers=READERS,
+    searches="statemachines.testing.shared_subscriptions.searches:SEARCHES",
+)

@@ -85,7 +85,7 @@ def test_CR_36_CR_37_CR_38_after_any_access_of_a_killed_writer_the_queue_goes_on
 
 
 @pytest.mark.parametrize(("start", "cursors", "payload"), CASES)
-def test_CR_38_every_cursor_of_a_dead_writer_becomes_free(start, cursors, payload):
+def test_CR_38_STALE_every_cursor_of_a_dead_writer_becomes_free(start, cursors, payload):
     for k in range(accesses(start, cursors, payload) + 1):
         world = start(write_cursors=cursors)
         world.begin(0, payload)

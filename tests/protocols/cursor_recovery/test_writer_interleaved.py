@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from queue_world import World
@@ -85,7 +86,7 @@ def test_CR_38_by_age_alone_a_slow_writer_is_fenced_and_the_queue_still_goes_on(
 
 @settings(deadline=None, max_examples=100)
 @given(st.lists(st.integers(0, 1), min_size=1, max_size=200), st.integers(0, 20), st.integers(0, 20))
-def test_CR_38_two_living_writers_in_an_empty_queue_both_publish(turns, one, two):
+def test_CR_38_WRITE_two_living_writers_in_an_empty_queue_both_publish(turns, one, two):
     world = World(write_cursors=2)
     payloads = {0: bytes(one), 1: bytes(two)}
     for slot, payload in payloads.items():
@@ -98,3 +99,35 @@ def test_CR_38_two_living_writers_in_an_empty_queue_both_publish(turns, one, two
     assert sorted(payload for _, payload in world.published) == sorted(payloads.values())
     world.check_published()
     assert world.word(WRITE_HEAD) == sum(length_of(len(payload)) for payload in payloads.values())
+
+
+def side_by_side(world, first, ahead):
+    """The writer of slot `first` makes `ahead` accesses, then both go on in turn to their ends."""
+    for _ in range(ahead):
+        if first in world.living:
+            world.access(first)
+    while world.living:
+        for slot in sorted(world.living):
+            world.access(slot)
+
+
+@pytest.mark.parametrize("cursors", [1, 2])
+@pytest.mark.parametrize("ahead", range(6))
+def test_CR_34_two_writers_side_by_side_never_own_one_cursor(cursors, ahead):
+    world = World(write_cursors=cursors)
+    writers = [world.begin(slot, b"AAAA") for slot in (0, 1)]
+    side_by_side(world, 0, ahead)
+    ends = [writer.outcome for writer in writers]
+    assert ends.count(Outcome.WRITTEN) >= min(cursors, 2)
+    assert set(ends) <= {Outcome.WRITTEN, Outcome.NO_CURSOR}
+
+
+@pytest.mark.parametrize("ahead", range(12))
+def test_CR_33_two_writers_side_by_side_never_go_beyond_a_full_queue(ahead):
+    world = World(write_cursors=2)
+    for _ in range(5):
+        assert world.write(0, b"AAAA").outcome is Outcome.WRITTEN
+    writers = [world.begin(slot, b"AAAA") for slot in (0, 1)]  # room for one of them
+    side_by_side(world, 0, ahead)
+    assert sorted(writer.outcome.value for writer in writers) == ["full", "written"]
+    assert world.word(WRITE_HEAD) == 120

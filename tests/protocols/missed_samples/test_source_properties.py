@@ -1,4 +1,4 @@
-"""The properties of one source under any loss, repetition, order, cut and timing (spec/missed_samples.md).
+"""The properties of one source under any loss, repetition, order, cut and timing (spec/missed_samples/clauses.md).
 
 A world of pure parts: what was published, a cache that holds some of it, and queries that are answered in full, in
 part, with nothing, or never.  Hypothesis chooses every move, so a failing run shrinks to the shortest one.

@@ -15,6 +15,7 @@ from statemachines.shared_subscriptions.assignment import (
     ResendTimer,
     RevokeTimeout,
     TakeBack,
+    Vanish,
 )
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.member import (
@@ -71,6 +72,11 @@ def test_ss80_assign_sends_the_grant_and_arms_the_resend():
     assert done.record.status is GRANTING
 
 
+@pytest.mark.parametrize("status", [GRANTING, GRANTED, REVOKING, REVOKED])
+def test_ss80_a_second_assign_changes_nothing(status):
+    assert step(status, Assign()) == (status, [])
+
+
 @pytest.mark.parametrize(("status", "message"), [(GRANTING, GRANT), (REVOKING, REVOKE), (REVOKED, TAKEN)])
 def test_ss81_what_is_not_answered_is_sent_again(status, message):
     assert step(status, ResendTimer("s")) == (status, [message])
@@ -102,6 +108,8 @@ def test_ss84_the_final_progress_ends_the_revoke():
 
 def test_ss85_other_progress_never_leaves_revoking_nor_restarts_its_timeout():
     assert step(REVOKING, progress(120)) == (REVOKING, [])
+    for status in (REVOKING, REVOKED):
+        assert ASSIGNMENT.step(assignment(status), progress(120), 0).record.progress == 120
     assert ASSIGNMENT.step(assignment(REVOKING), progress(120), 50).effects == ()
 
 
@@ -121,6 +129,25 @@ def test_ss87_the_timeout_runs_on_from_revoking_to_revoked():
         getattr(effect, "timer", "") for effect in ASSIGNMENT.step(assignment(REVOKING), progress(1, True), 0).effects
     ]
     assert "revoke_timeout" not in names
+
+
+@pytest.mark.parametrize(
+    ("status", "event"),
+    [
+        *((NONE, event) for event in (progress(120), progress(120, True), RevokeFinished(*PAIR, "s", 7), Release())),
+        *((status, ResendTimer("s")) for status in (NONE, GRANTED)),
+        *((status, RevokeTimeout("s")) for status in (NONE, GRANTING, GRANTED)),
+    ],
+)
+def test_ss89_what_comes_after_the_end_and_late_timers_change_nothing(status, event):
+    done = ASSIGNMENT.step(assignment(status), event, 0)
+    assert (done.record, done.effects) == (assignment(status), ())
+
+
+@pytest.mark.parametrize("status", [GRANTING, GRANTED, REVOKING])
+def test_ss90_what_the_store_has_dropped_is_revoked_whatever_its_status(status):
+    assert step(status, Vanish()) == (REVOKED, [TAKEN])
+    assert step(REVOKED, Vanish()) == (REVOKED, [])
 
 
 # -- member ---------------------------------------------------------------------------------------------------------
@@ -195,3 +222,8 @@ def test_ss68_a_late_leader_wanted_does_not_bring_a_lapsed_borrower_back():
     lapsed = member(**HELD, status=MemberStatus.LAPSED)
     done = MEMBER.step(lapsed, LeaderWanted(B, "g", "t/#"), 0)
     assert (done.record, done.effects) == (lapsed, ())
+
+
+def test_ss68_a_late_hand_over_timer_changes_nothing():
+    done = MEMBER.step(member(**HELD), HandOverTimer(B), 0)
+    assert (done.record, done.effects) == (member(**HELD), ())

@@ -1,4 +1,4 @@
-"""The Borrower, clause by clause (spec/shared_subscriptions.md SS-01 to SS-42)."""
+"""The Borrower, clause by clause (spec/shared_subscriptions/clauses.md SS-01 to SS-42)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,14 @@ from statemachines.shared_subscriptions.borrower import (
     Destroyed,
     FindLeaderTimer,
     LeaseBegan,
+    LeaseEnd,
     LeaseEnded,
     OnDisconnect,
     OnUnsubscribe,
+    PingTimeout,
+    PingTimer,
     Start,
+    UnsubscribeTimer,
 )
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.message import (
@@ -34,7 +38,19 @@ from statemachines.shared_subscriptions.message import (
     Undeclared,
     UpdateProgress,
 )
-from statemachines.shared_subscriptions.stream import Finish, Install, StreamProgress, Uninstall
+from statemachines.shared_subscriptions.stream import (
+    STREAM,
+    Dropped,
+    Finish,
+    Finishing,
+    Install,
+    Link,
+    Replaced,
+    StreamProgress,
+    StreamRecord,
+    StreamStatus,
+    Uninstall,
+)
 
 B, L = "c1~1/1", "leader~1/1"
 PAIR = (B, 5, 1)
@@ -97,6 +113,13 @@ def finished(grant):
 
 def test_ss01_start_asks_for_the_leader():
     assert Bench().feed(Start()) == [Send("leader~1", LeaderWanted(B, "g", "t/#"))]
+
+
+def test_ss01_a_second_start_changes_nothing(connected):
+    assert connected.feed(Start(), 40) == []
+    connected.feed(Grant(*PAIR, "s", 3, 100), 50)
+    connected.feed(OnUnsubscribe(), 60)
+    assert connected.feed(Start(), 70) == []
 
 
 def test_ss02_asks_again_every_find_leader(new):
@@ -178,6 +201,14 @@ def test_ss24_an_answer_to_no_outstanding_ping_changes_nothing(connected):
     assert connected.node.armed()["lease", ""] == 3010 * MS
 
 
+def test_ss08_pings_go_on_while_it_unsubscribes(holding):
+    holding.fire(1020)
+    holding.feed(OnUnsubscribe(), 1025)
+    holding.feed(PingResponse(*PAIR, 2), 1030)
+    assert [one.message.n for one in holding.fire(2030) if isinstance(one, Send)] == [3]
+    assert holding.status == "unsubscribing"
+
+
 def test_ss09_no_answer_ends_it(holding):
     holding.fire(1020)
     assert holding.fire(3020)[-2:] == [Tell(Destroyed(B, True, 5)), Stop()]
@@ -204,7 +235,7 @@ def test_ss24_a_message_of_a_lower_pair_changes_nothing(holding, event):
     assert holding.status == "connected"
 
 
-def test_ss16_invalidate_hands_the_streams_back_and_asks_for_a_new_borrower(holding):
+def test_ss16_ss40_invalidate_hands_the_streams_back_and_asks_for_a_new_borrower(holding):
     assert holding.feed(Invalidate(*PAIR), 40) == [Tell(Uninstall(B, "s", 3)), Tell(Destroyed(B, True, 5)), Stop()]
 
 
@@ -216,7 +247,7 @@ def test_ss13_unsubscribe_with_nothing_unfinished(connected):
     assert connected.feed(OnUnsubscribe(), 40) == [Send(L, Disconnect(*PAIR)), Tell(Destroyed(B, False, 5)), Stop()]
 
 
-def test_ss14_ss19_unsubscribe_finishes_and_leaves_with_the_final_progress(holding):
+def test_ss14_ss19_ss39_unsubscribe_finishes_and_leaves_with_the_final_progress(holding):
     assert holding.feed(OnUnsubscribe(), 40) == [Tell(Finish(B, "s", 3))]
     assert holding.status == "unsubscribing"
     assert holding.feed(StreamProgress("s", 3, 105), 50) == [progress(3, 105)]
@@ -269,6 +300,32 @@ def test_ss23_a_late_find_leader_timer_changes_nothing(connected):
     assert connected.feed(FindLeaderTimer(), 1005) == []
 
 
+@pytest.mark.parametrize("event", [PingTimer(), PingTimeout(), LeaseEnd(), UnsubscribeTimer()])
+def test_ss23_late_timers_of_later_statuses_change_nothing_while_connecting(new, event):
+    assert new.feed(event, 20) == []
+    assert new.status == "connecting"
+
+
+@pytest.mark.parametrize("event", [FindLeaderTimer(), LeaseEnd()])
+def test_ss23_late_timers_change_nothing_while_unsubscribing(holding, event):
+    holding.feed(OnUnsubscribe(), 40)
+    assert holding.feed(event, 50) == []
+    assert holding.status == "unsubscribing"
+
+
+def test_ss12_progress_is_passed_on_while_unsubscribing(holding):
+    holding.feed(OnUnsubscribe(), 40)
+    assert holding.feed(StreamProgress("s", 3, 105), 50) == [progress(3, 105)]
+
+
+def test_ss19_revoked_of_the_last_stream_ends_it_too(holding):
+    holding.feed(OnUnsubscribe(), 40)
+    out = holding.feed(Revoked(*PAIR, "s", 3), 50)
+    assert finished(3) in out
+    assert any(isinstance(one, Send) and isinstance(one.message, Disconnect) for one in out)
+    assert holding.status == "destroyed"
+
+
 def test_ss25_grants_and_revokes_change_nothing_while_unsubscribing(holding):
     holding.feed(OnUnsubscribe(), 40)
     assert holding.feed(Grant(*PAIR, "t", 9, 0), 50) == []
@@ -278,7 +335,7 @@ def test_ss25_grants_and_revokes_change_nothing_while_unsubscribing(holding):
 # -- the stream -----------------------------------------------------------------------------------------------------
 
 
-def test_ss30_a_grant_installs_and_is_answered(connected):
+def test_ss11_ss30_a_grant_installs_and_is_answered(connected):
     assert connected.feed(Grant(*PAIR, "s", 3, 100), 30) == [Tell(Install(B, "s", 3, 100)), progress(3, 100)]
 
 
@@ -295,7 +352,32 @@ def test_ss32_a_higher_grant_replaces(holding):
     ]
 
 
-def test_ss33_ss34_revoke_finishes_and_is_answered_each_time(holding):
+def test_ss31_also_while_it_is_being_revoked(holding):
+    holding.feed(Revoke(*PAIR, "s", 3), 40)
+    assert holding.feed(Grant(*PAIR, "s", 3, 100), 50) == [progress(3, 100)]
+
+
+def test_ss32_also_while_the_old_one_is_being_revoked(holding):
+    holding.feed(Revoke(*PAIR, "s", 3), 40)
+    out = holding.feed(Grant(*PAIR, "s", 4, 200), 50)
+    assert out == [Tell(Uninstall(B, "s", 3)), Tell(Install(B, "s", 4, 200)), progress(4, 200)]
+
+
+@pytest.mark.parametrize(
+    ("status", "event"),
+    [
+        (StreamStatus.ABSENT, Finishing()),
+        (StreamStatus.REVOKING, Finishing()),
+        (StreamStatus.ABSENT, Dropped()),
+        (StreamStatus.ABSENT, Replaced()),
+    ],
+)
+def test_ss39_ss40_what_is_not_held_or_is_finishing_already_stays_as_it_is(status, event):
+    record = StreamRecord(Link(B, L, 5, 1), "s", status, grant=3)
+    assert (STREAM.step(record, event, 0).record, STREAM.step(record, event, 0).effects) == (record, ())
+
+
+def test_ss11_ss33_ss34_revoke_finishes_and_is_answered_each_time(holding):
     assert holding.feed(Revoke(*PAIR, "s", 3), 40) == [Tell(Finish(B, "s", 3)), progress(3, 100)]
     assert holding.feed(Revoke(*PAIR, "s", 3), 50) == [progress(3, 100)]
 
@@ -319,14 +401,21 @@ def test_ss36_ss41_a_slow_copy_of_an_old_grant_never_installs(connected, kind):
     assert connected.node.record.unfinished == 0
 
 
-def test_ss37_revoked_removes_and_is_answered(holding):
+def test_ss11_ss37_revoked_removes_and_is_answered(holding):
     holding.feed(Revoke(*PAIR, "s", 3), 40)
     holding.feed(StreamProgress("s", 3, 110, True), 50)
     assert holding.feed(Revoked(*PAIR, "s", 3), 60) == [Tell(Uninstall(B, "s", 3)), finished(3)]
     assert holding.feed(Revoked(*PAIR, "s", 3), 70) == [finished(3)]
 
 
-def test_ss38_the_end_of_the_stream_is_final(holding):
+def test_ss36_ss37_what_was_asked_for_and_what_was_not_take_rows_of_their_own():
+    """Both end the same way; a trace tells them apart."""
+    held = StreamRecord(Link(B, L, 5, 1), "s", StreamStatus.REVOKING, grant=3)
+    for number, clause in ((3, "SS-37"), (4, "SS-36")):
+        assert STREAM.lines[STREAM.step(held, Revoked(*PAIR, "s", number), 0).row].clause == clause
+
+
+def test_ss12_ss38_the_end_of_the_stream_is_final(holding):
     assert holding.feed(StreamProgress("s", 3, END_OF_STREAM), 40) == [progress(3, END_OF_STREAM, True)]
     assert holding.node.record.unfinished == 0
 

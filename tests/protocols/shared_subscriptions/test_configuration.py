@@ -28,12 +28,12 @@ def test_the_defaults_hold():
         ({"clock_drift": 0.5}, r"clock_drift = 0.5: must lie in \[0, 0.5\)"),
     ],
 )
-def test_a_broken_relation_is_named(change, message):
+def test_SS_210_a_broken_relation_is_named(change, message):
     with pytest.raises(ConfigurationError, match=message):
         Configuration(**change).check()
 
 
-def test_margins_are_rounded_to_the_safe_side():
+def test_SS_211_margins_are_rounded_to_the_safe_side():
     assert Configuration(clock_drift=0.0).lease_by_other_clock_ns() == 3_000_000_000
     assert Configuration().lease_by_other_clock_ns() == 3_060_606_061
     assert Configuration().claim_by_own_clock_ns() == 14_702_970_297

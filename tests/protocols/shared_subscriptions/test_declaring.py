@@ -1,4 +1,4 @@
-"""The Group machine, clause by clause (spec/shared_subscriptions.md SS-200 to SS-208), over the pure store."""
+"""The Group machine, clause by clause (spec/shared_subscriptions/clauses.md SS-200 to SS-208), over the pure store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generations at the Leader (spec/shared_subscriptions.md SS-154 to SS-156): turns, ends, and what was dropped."""
+"""Generations at the Leader (clauses SS-154 to SS-156): turns, ends, and what was dropped."""
 
 from __future__ import annotations
 

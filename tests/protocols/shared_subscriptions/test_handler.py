@@ -1,4 +1,4 @@
-"""Agent and Handler, clause by clause (spec/shared_subscriptions.md SS-170 to SS-182)."""
+"""Agent and Handler, clause by clause (spec/shared_subscriptions/clauses.md SS-170 to SS-182)."""
 
 from __future__ import annotations
 

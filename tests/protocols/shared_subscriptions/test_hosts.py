@@ -114,7 +114,7 @@ def asked(out):
     return [effect.request for _, effect in out if isinstance(effect, Ask)]
 
 
-def test_a_registry_starts_one_leader_a_group_and_filter():
+def test_SS_220_a_registry_starts_one_leader_a_group_and_filter():
     host = Registry("leader-1~1", C)
     first = host.receive("leader-1", LeaderWanted("a~1/1", "g", "#"), 0)
     assert len(asked(first)) == 1
@@ -129,7 +129,7 @@ def test_a_registry_starts_one_leader_a_group_and_filter():
     assert sorted(host.nodes) == ["leader-1~1/3"], "a leader that resigned is followed by one with another id"
 
 
-def test_whoever_talks_to_a_leader_that_is_gone_is_told():
+def test_SS_221_whoever_talks_to_a_leader_that_is_gone_is_told():
     host = Registry("leader-1~2", C)
     out = host.receive("leader-1~1/1", Ping("a~1/1", 4, 2, 7), 0)
     assert sends(out) == [("a~1/1", Invalidate("a~1/1", 4, 2))]
@@ -138,14 +138,20 @@ def test_whoever_talks_to_a_leader_that_is_gone_is_told():
     assert host.receive("leader-1~1/1", RevokeFinished("a~1/1", 4, 2, "s", 1), 0) == []
 
 
-def test_a_malformed_filter_is_the_peer_s_error_and_creates_nothing():
+def test_SS_222_who_was_passed_on_to_a_leader_that_is_gone_is_not_passed_on_again():
+    host = Registry("leader-1~2", C)
+    assert host.receive("leader-1~1/1", LeaderWanted("a~1/1", "g", "#"), 0) == []
+    assert host.nodes == {}
+
+
+def test_SS_223_a_malformed_filter_is_the_peer_s_error_and_creates_nothing():
     host = Registry("leader-1~1", C)
     with pytest.raises(RemoteProtocolError, match="whole last level"):
         host.receive("leader-1", LeaderWanted("a~1/1", "g", "x#"), 0)
     assert host.nodes == {}
 
 
-def test_the_number_of_leaders_is_bounded(monkeypatch):
+def test_SS_223_the_number_of_leaders_is_bounded(monkeypatch):
     monkeypatch.setattr(registry_module, "LEADERS_MAX", 1)
     host = Registry("leader-1~1", C)
     host.receive("leader-1", LeaderWanted("a~1/1", "g", "#"), 0)

@@ -1,4 +1,4 @@
-"""The Leader, clause by clause (spec/shared_subscriptions.md SS-120 to SS-162), over the pure stores."""
+"""The Leader, clause by clause (spec/shared_subscriptions/clauses.md SS-120 to SS-162), over the pure stores."""
 
 from __future__ import annotations
 
@@ -623,6 +623,7 @@ def test_SS_144_an_ended_stream_is_never_granted_again():
     one, two = only(Grant, bench.join("c1"))
     (revoked,) = only(Revoked, bench.progress(one, END_OF_STREAM))
     assert bench.record.live == 1
+    assert bench.record.members["c1~1/1"].share == 1, "shares are reckoned anew at once"
     bench.feed(RevokeFinished(revoked.borrower, 1, 1, one.stream, one.grant))
     assert set(bench.owners()) == {two.stream}
     bench.feed(Disconnect("c1~1/1", 1, 1, (Report(two.stream, two.grant, 3, False),)))
@@ -646,6 +647,14 @@ def test_SS_145_what_is_said_of_an_old_grant_only_shows_life():
     assert bench.feed(UpdateProgress("c1~1/1", 1, 1, grant.stream, 99, 9, False)) == []
     assert bench.feed(RevokeFinished("c1~1/1", 1, 1, grant.stream, 99)) == []
     assert bench.record == before
+
+
+def test_SS_145_a_confirmation_of_an_old_grant_shows_life_too():
+    bench = Bench().start()
+    (grant, _) = only(Grant, bench.join("c1"))
+    bench.feed(RevokeFinished("c1~1/1", 1, 1, grant.stream, 99), at_ms=3_000)
+    bench.at(7_000)
+    assert "c1~1/1" in bench.record.members, "its validity counts from what was heard last"
 
 
 def test_SS_146_a_finished_revoke_frees_the_stream_for_who_is_below_its_share():

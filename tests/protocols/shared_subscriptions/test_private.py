@@ -1,4 +1,4 @@
-"""The Private subscription, clause by clause (spec/shared_subscriptions.md SS-190 to SS-194)."""
+"""The Private subscription, clause by clause (spec/shared_subscriptions/clauses.md SS-190 to SS-194)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Session, clause by clause (spec/shared_subscriptions.md SS-100 to SS-112)."""
+"""The Session, clause by clause (spec/shared_subscriptions/clauses.md SS-100 to SS-112)."""
 
 from __future__ import annotations
 

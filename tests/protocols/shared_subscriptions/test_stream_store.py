@@ -30,13 +30,13 @@ def filled(*topics):
     return state
 
 
-def test_offsets_of_a_stream_have_no_holes():
+def test_SS_217_offsets_of_a_stream_have_no_holes():
     state = filled("a")
     state, (answer,) = STORE.apply(state, Append(9, "a", 2), 5)
     assert answer == Appended(9, stream_id("a", 4, 0), 3, 4)
 
 
-def test_a_listing_comes_in_pages_by_id_and_from_the_start_time():
+def test_SS_218_a_listing_comes_in_pages_by_id_and_from_the_start_time():
     state = filled("a", "b", "c")
     ids = sorted(stream_id(topic, 4, 0) for topic in "abc")
     _, (first,) = STORE.apply(state, ListStreams(1, "#", 0, "", 2), 9)
@@ -47,7 +47,7 @@ def test_a_listing_comes_in_pages_by_id_and_from_the_start_time():
     assert late.streams == (StreamInfo(stream_id("a", 4, 0), shard_of("a", 4), 0, 3),)
 
 
-def test_a_fetch_gives_what_is_there():
+def test_SS_217_a_fetch_gives_what_is_there():
     state = filled("a")
     a = stream_id("a", 4, 0)
     _, (answer,) = STORE.apply(state, Fetch(1, (Slice(a, 7, 1, 10), Slice(a, 7, 3, 10), Slice("?", 1, 0, 1))), 9)
@@ -76,7 +76,7 @@ def test_filters_match_as_in_mqtt(topic_filter, topic, expected):
     ("subscription", "expected"),
     [("$shared/g/a/#", ("g", "a/#")), ("$share/g/+", ("g", "+")), ("$queue/a", ("$queue", "a"))],
 )
-def test_subscriptions_name_a_group_and_a_filter(subscription, expected):
+def test_SS_212_subscriptions_name_a_group_and_a_filter(subscription, expected):
     assert parse_filter(subscription) == expected
 
 
@@ -95,6 +95,6 @@ def test_subscriptions_name_a_group_and_a_filter(subscription, expected):
         "$share/g/a+",
     ],
 )
-def test_a_malformed_subscription_is_refused_with_the_rule(subscription):
+def test_SS_212_a_malformed_subscription_is_refused_with_the_rule(subscription):
     with pytest.raises(ConfigurationError, match="subscription = "):
         parse_filter(subscription)

@@ -10,10 +10,10 @@ import pytest
 from statemachines.kernel import CancelTimer, SetTimer
 from statemachines.shared_subscriptions import assignment, member
 from statemachines.shared_subscriptions.borrower import BORROWER
+from statemachines_spec.bug import called, planted, row_changed
 from statemachines_spec.explorer.explore import explore
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.replay import replay
-from statemachines_spec.planted import called, planted, row_changed
 from statemachines_spec.shared_subscriptions.consumer import Consumer
 from statemachines_spec.shared_subscriptions.systems import SYSTEMS, Setting, build, system
 from statemachines_spec.shared_subscriptions.variants import borrower

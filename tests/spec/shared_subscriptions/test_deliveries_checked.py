@@ -5,11 +5,11 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from statemachines.shared_subscriptions import session, stream_store
+from statemachines_spec.bug import planted
 from statemachines_spec.explorer import counterexample
 from statemachines_spec.explorer.explore import explore
 from statemachines_spec.explorer.replay import replay
 from statemachines_spec.liveness.judge import live
-from statemachines_spec.planted import planted
 from statemachines_spec.shared_subscriptions.account import bits, prefix
 from statemachines_spec.shared_subscriptions.deliveries import coded, decoded
 from statemachines_spec.shared_subscriptions.delivering import acknowledging

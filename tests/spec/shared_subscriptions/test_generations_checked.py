@@ -12,9 +12,9 @@ from statemachines.shared_subscriptions import claim, listing
 from statemachines.shared_subscriptions.assignment import ASSIGNMENT, Vanish
 from statemachines.shared_subscriptions.leader import LEADER
 from statemachines.shared_subscriptions.message import END_OF_STREAM
+from statemachines_spec.bug import called, planted, redeclare, row_changed, wrapped
 from statemachines_spec.explorer.explore import explore
 from statemachines_spec.explorer.replay import replay
-from statemachines_spec.planted import called, planted, redeclare, row_changed, wrapped
 from statemachines_spec.shared_subscriptions import generations
 from statemachines_spec.shared_subscriptions.systems import SYSTEMS, Setting, build
 

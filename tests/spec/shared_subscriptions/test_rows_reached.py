@@ -5,11 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from statemachines import catalogue, cli, registry
+from statemachines import catalogue, cli
 from statemachines_spec.coverage import reached, text
 from statemachines_spec.explorer.explore import explore
-from statemachines_spec.shared_subscriptions import systems
+from statemachines_spec.shared_subscriptions import SPEC
 from statemachines_spec.shared_subscriptions.systems import system
+
+MACHINES = catalogue.machines("shared_subscriptions")
 
 
 @pytest.fixture(scope="module")
@@ -18,13 +20,13 @@ def cells():
 
 
 def by_name(found, name):
-    return next(one for one in found if one.machine == name)
+    return next(one for one in found if one.machine == f"shared_subscriptions/{name}")
 
 
 def test_a_row_counts_in_the_states_it_was_taken_in(cells):
-    stream = by_name(reached("shared_subscriptions", cells), "stream")
+    stream = by_name(reached(MACHINES, cells), "stream")
     assert (stream.rows, stream.taken) == (22, 22 - sum(not row.partly for row in stream.unreached))
-    assert ("stream", 0, "absent") in cells
+    assert ("shared_subscriptions/stream", 0, "absent") in cells
     assert 0 not in {row.row for row in stream.unreached}
     ignored = next(row for row in stream.unreached if row.row == 17)
     assert ignored.partly is (len(ignored.states) < 3)
@@ -33,9 +35,9 @@ def test_a_row_counts_in_the_states_it_was_taken_in(cells):
 
 def test_every_cell_that_was_taken_is_one_of_the_table(cells):
     known = {
-        (name, line.number, str(state.value))
-        for name in registry.protocol("shared_subscriptions").machines
-        for line in catalogue.machine(name).lines
+        (machine.full_name, line.number, str(state.value))
+        for machine in MACHINES
+        for line in machine.lines
         for state in line.sources
     }
     assert set(cells) <= known
@@ -46,22 +48,23 @@ def test_what_only_a_step_beyond_the_bounds_takes_does_not_count():
     leader = next(actor for actor in one.actors if actor.name == "leader-1")
     leader.within = lambda local: local.party is None
     cells = explore(msgspec.structs.replace(one, origin=None), engine="plain").cells
-    assert not [cell for cell in cells if cell[0] == "leader"]
-    assert [cell for cell in cells if cell[0] == "borrower"]
+    assert not [cell for cell in cells if cell[0] == "shared_subscriptions/leader"]
+    assert [cell for cell in cells if cell[0] == "shared_subscriptions/borrower"]
 
 
 def test_rows_that_were_not_reached_are_named_with_their_clause(cells):
-    lines = text(reached("shared_subscriptions", cells)).splitlines()
+    lines = text(reached(MACHINES, cells)).splitlines()
     assert "  group: in no system" in lines
     assert "    never 10 leader_wanted: ignore [SS-68]" in lines
-    longer = text(reached("shared_subscriptions", cells), cells=True).splitlines()
+    longer = text(reached(MACHINES, cells), cells=True).splitlines()
     more = [line for line in longer if line not in lines]
     assert set(lines) < set(longer)
     assert all(" in " in line for line in more)
 
 
 def test_a_run_over_all_systems_ends_with_them(capsys, monkeypatch):
-    monkeypatch.setattr(systems, "SYSTEMS", {name: systems.SYSTEMS[name] for name in ("reordering", "revoke-timeout")})
+    two = {name: SPEC.systems[name] for name in ("reordering", "revoke-timeout")}
+    monkeypatch.setattr("statemachines_spec.shared_subscriptions.SPEC", msgspec.structs.replace(SPEC, systems=two))
     assert cli.run(("check", "shared_subscriptions", "--engine", "plain")) == 0
     out = capsys.readouterr().out
     end = out[out.index("entries by component:") :]
@@ -71,7 +74,7 @@ def test_a_run_over_all_systems_ends_with_them(capsys, monkeypatch):
     *results, last = msgspec.json.decode(capsys.readouterr().out)
     assert last["systems"] == [result["system"] for result in results] == ["reordering", "revoke-timeout"]
     assert last["entries"]["reordering"] == results[0]["entries"]
-    assert by_machine(last)["member"]["unreached"][-1]["clause"] == "SS-68"
+    assert by_machine(last)["shared_subscriptions/member"]["unreached"][-1]["clause"] == "SS-68"
 
 
 def by_machine(last):

@@ -13,10 +13,10 @@ from statemachines.shared_subscriptions.leader import LEADER
 from statemachines.shared_subscriptions.member import MEMBER
 from statemachines.shared_subscriptions.membership import forget, register
 from statemachines.shared_subscriptions.plan import Draft
+from statemachines_spec.bug import called, planted, row_changed
 from statemachines_spec.explorer.explore import explore
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.liveness.judge import live
-from statemachines_spec.planted import called, planted, row_changed
 from statemachines_spec.shared_subscriptions.quiescent_properties import number_of
 from statemachines_spec.shared_subscriptions.systems import SYSTEMS, Setting, build, obligations_of
 

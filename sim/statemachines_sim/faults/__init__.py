@@ -1,0 +1,35 @@
+"""The kinds of faults that any protocol can be hit by: `NEUTRAL`; a protocol adds kinds of its own (`SimProtocol`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from statemachines_sim.faults.clocks import Drift, FarJump, Jump, Skew
+from statemachines_sim.faults.kind import FaultKind as FaultKind
+from statemachines_sim.faults.network import Duplicate, HoldBack, Loss, Partition, Reorder
+from statemachines_sim.faults.processes import Crash as Crash
+from statemachines_sim.faults.processes import LateTimer, LongPause, LostDisk
+from statemachines_sim.faults.processes import Pause as Pause
+from statemachines_sim.faults.stores import PowerLoss, SlowStore, StoreCrash, StoreFails, TornWrite
+
+if TYPE_CHECKING:
+    from statemachines_sim.protocol import SimProtocol
+
+NEUTRAL: Final[tuple[FaultKind, ...]] = (
+    Crash(), LostDisk(), Pause(), LongPause(), LateTimer(),
+    Loss(), Duplicate(), Reorder(), HoldBack(), Partition(),
+    Skew(), Drift(), Jump(), FarJump(),
+    StoreFails(), SlowStore(), StoreCrash(), TornWrite(), PowerLoss(),
+)  # fmt: skip
+
+
+def kinds_of(sim: SimProtocol[Any]) -> dict[str, FaultKind]:
+    """Name -> kind, of every kind that a scenario of the protocol may draw."""
+    return {kind.name: kind for kind in (*NEUTRAL, *sim.faults)}
+
+
+def table(kinds: tuple[FaultKind, ...]) -> str:
+    """The kinds for people, as a table in Markdown."""
+    lines = ["| kind | hits | what happens | amount |", "|---|---|---|---|"]
+    lines += [f"| `{kind.name}` | {kind.hits} | {kind.about} | {kind.unit} |" for kind in kinds]
+    return "\n".join(lines)

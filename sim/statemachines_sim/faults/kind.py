@@ -1,0 +1,41 @@
+"""FaultKind: everything about one kind of fault: its words, how it is drawn, what it does and how that is undone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from statemachines_sim.fault import Fault
+
+if TYPE_CHECKING:
+    from statemachines_sim.faults.pot import Pot
+    from statemachines_sim.world import World
+
+
+class FaultKind:
+    """Base of the kinds.  `name` as in scenarios, schedules and traces; `hits`: whom, in words; `about`: what happens;
+    `unit` of `Fault.amount` ("" = it has none); `from_start`: it lasts from the beginning on.
+    """
+
+    name: str = ""
+    hits: str = "a process"
+    about: str = ""
+    unit: str = ""
+    from_start: bool = False
+
+    def possible(self, pot: Pot) -> bool:
+        """Whether there is somebody to hit."""
+        return bool(pot.targets())
+
+    def draw(self, pot: Pot) -> Fault:
+        """One fault of this kind."""
+        return Fault(self.name, pot.at_ns, pot.for_ns, pot.target())
+
+    def prepare(self, world: World, fault: Fault) -> None:
+        """The fault is in the schedule of this world, which has not begun."""
+
+    def begin(self, world: World, fault: Fault) -> bool:
+        """Do it; whether it took effect."""
+        raise NotImplementedError
+
+    def end(self, world: World, fault: Fault) -> None:
+        """Undo it, unless everything has healed before."""

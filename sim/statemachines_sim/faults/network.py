@@ -1,0 +1,104 @@
+"""Faults of the network: a share of all messages is hit, or one direction between two nodes is cut."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from statemachines_sim.fault import Fault
+from statemachines_sim.faults.kind import FaultKind
+from statemachines_sim.units import MS, S
+
+if TYPE_CHECKING:
+    from statemachines_sim.faults.pot import Pot
+    from statemachines_sim.world import World
+
+OVERTAKEN_NS = 400 * MS
+COPY_NS = 3 * S
+HELD_BACK_NS = 10 * S
+
+
+class OfNetwork(FaultKind):
+    """Base of these: of the faults that go on, the first whose share a message falls into hits it."""
+
+    hits = "the network"
+
+    def possible(self, pot: Pot) -> bool:
+        return True
+
+    def draw(self, pot: Pot) -> Fault:
+        return Fault(self.name, pot.at_ns, pot.for_ns, rate=pot.rate())
+
+    def begin(self, world: World, fault: Fault) -> bool:
+        world.note(self.name, "", rate=fault.rate)
+        world.network.begin(fault, self)
+        return True
+
+    def end(self, world: World, fault: Fault) -> None:
+        world.network.end(fault)
+        world.note(f"end_{self.name}", "")
+
+    def delays(self, delay: int, hit: float) -> tuple[int, ...]:
+        """After what delays a message arrives that would take `delay`; none: never.  `hit`: where in the share of the
+        fault it lies, from 0 to 1."""
+        raise NotImplementedError
+
+
+class Loss(OfNetwork):
+    """Never arrives."""
+
+    name = "loss"
+    about = "a share of all messages is lost"
+
+    def delays(self, delay: int, hit: float) -> tuple[int, ...]:
+        return ()
+
+
+class Duplicate(OfNetwork):
+    """Arrives twice."""
+
+    name = "duplicate"
+    about = "a share arrives twice, the copy up to 3 s late"
+
+    def delays(self, delay: int, hit: float) -> tuple[int, ...]:
+        return (delay + int(hit * COPY_NS), delay)
+
+
+class Reorder(OfNetwork):
+    """Is overtaken."""
+
+    name = "reorder"
+    about = "a share is overtaken, being up to 400 ms late"
+
+    def delays(self, delay: int, hit: float) -> tuple[int, ...]:
+        return (delay + int(hit * OVERTAKEN_NS),)
+
+
+class HoldBack(OfNetwork):
+    """Heavy-tailed delay."""
+
+    name = "hold_back"
+    about = "heavy-tailed delay: a share is held back up to 10 s, most of it for less than 1 s"
+
+    def delays(self, delay: int, hit: float) -> tuple[int, ...]:
+        return (delay + int(hit**3 * HELD_BACK_NS),)
+
+
+class Partition(FaultKind):
+    """Cuts of the same direction add up."""
+
+    name = "partition"
+    hits = "one direction"
+    about = "what one node sends to another never arrives; the other direction is whole"
+
+    def possible(self, pot: Pot) -> bool:
+        return bool(pot.sides())
+
+    def draw(self, pot: Pot) -> Fault:
+        return Fault(self.name, pot.at_ns, pot.for_ns, *pot.ends())
+
+    def begin(self, world: World, fault: Fault) -> bool:
+        world.cut(fault.target, fault.peer)
+        return True
+
+    def end(self, world: World, fault: Fault) -> None:
+        world.mend(fault.target, fault.peer)

@@ -1,0 +1,82 @@
+"""Pot: what the faults of one kind are drawn from: their times, and who may be hit."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, TypeVar
+
+from statemachines_sim.units import S
+
+if TYPE_CHECKING:
+    from statemachines_sim.protocol import Tolerance
+    from statemachines_sim.scenario import Scenario
+
+T = TypeVar("T")
+
+BEGIN_NS = S
+"""Faults begin after the first second."""
+
+
+class Pot:
+    """For the kind `kind`, of which a seed draws `count`.  `at_ns`, `for_ns`: of the fault that is drawn now."""
+
+    def __init__(self, scenario: Scenario, kind: str, chance: random.Random, count: int) -> None:
+        self.scenario = scenario
+        self.kind = kind
+        self.chance = chance
+        self.count = count
+        self.end_ns = int(scenario.phases.safety_s * S)
+        self.at_ns = self.for_ns = 0
+        self._cast = scenario.sim.cast(scenario.own)
+        self._fixtures = scenario.sim.devices(scenario.own)
+
+    def stir(self) -> Pot:
+        """Another fault: when it begins, and how long it lasts, from a blink to longer than most timeouts, each order
+        of magnitude as likely."""
+        self.at_ns = self.chance.randrange(BEGIN_NS, self.end_ns)
+        self.for_ns = int(S * 0.05 * 10 ** (self.chance.random() * 2.5))
+        return self
+
+    def targets(self) -> list[str]:
+        """Every node and every device that says that this kind hits it."""
+        nodes = [node for role in self._cast if self.kind in role.faults for node in role.exposed]
+        return nodes + [fixture.name for fixture in self._fixtures if self.kind in fixture.faults]
+
+    def target(self) -> str:
+        """One of them."""
+        return self.chance.choice(self.targets())
+
+    def rate(self) -> float:
+        """The share that is hit."""
+        return self.chance.choice(self.scenario.rates)
+
+    def sides(self) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+        """The nodes of each two roles (or of a role, and a device) of which one says that it talks to the other; where
+        no role says so, everybody talks to everybody."""
+        cast = {role.name: role for role in self._cast if self.kind in role.faults}
+        names = {fixture.name: (fixture.name,) for fixture in self._fixtures}
+        names |= {name: role.exposed for name, role in cast.items()}
+        sides = [(role.exposed, names.get(other, ())) for role in cast.values() for other in role.talks_to]
+        if not any(role.talks_to for role in cast.values()):
+            sides = [(tuple(self.targets()), tuple(self.targets()))]
+        return [(one, other) for one, other in sides if one and other and len({*one, *other}) > 1]
+
+    def ends(self) -> tuple[str, str]:
+        """Two nodes that talk to each other, in either order."""
+        sides = self.sides()
+        one, other = sides[0] if len(sides) == 1 else self.chance.choice(sides)
+        first = self.chance.choice(one)
+        ends = [first, self.chance.choice([node for node in other if node != first] or [one[0]])]
+        self.chance.shuffle(ends)
+        return ends[0], ends[1]
+
+    def tolerance(self, target: str) -> Tolerance:
+        """How wrong the clock of `target` may be."""
+        for fixture in self._fixtures:
+            if fixture.name == target:
+                return fixture.clock
+        return next(role.clock for role in self._cast if target in role.exposed)
+
+    def longest_ns(self) -> int:
+        """The longest timeout of the protocol."""
+        return self.scenario.sim.longest_ns(self.scenario.own)

@@ -1,0 +1,29 @@
+"""Judge: what becomes of a property that does not hold."""
+
+from __future__ import annotations
+
+
+class Violation(Exception):
+    """`monitor` (a property of the protocol) does not hold; `detail` says what happened."""
+
+    def __init__(self, monitor: str, detail: str) -> None:
+        self.monitor = monitor
+        self.detail = detail
+        super().__init__(f"{monitor}: {detail}")
+
+
+class Judge:
+    """A property that breaks ends the run, unless the scenario puts it out of scope: then `noted` counts it, and
+    `first` keeps what happened the first time."""
+
+    def __init__(self, out_of_scope: tuple[str, ...] = ()) -> None:
+        self.noted: dict[str, int] = {}
+        self.first: dict[str, str] = {}
+        self._out_of_scope = out_of_scope
+
+    def broken(self, monitor: str, detail: str) -> None:
+        """Raises `Violation` unless it is out of scope."""
+        if monitor not in self._out_of_scope:
+            raise Violation(monitor, detail)
+        self.noted[monitor] = self.noted.get(monitor, 0) + 1
+        self.first.setdefault(monitor, detail)

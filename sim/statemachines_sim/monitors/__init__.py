@@ -1,1 +1,0 @@
-"""The monitors, by subject; `statemachines_sim.monitor` puts them together."""

@@ -1,0 +1,111 @@
+"""Consumer: a simulated process with one subscription and an application that takes, works and acknowledges."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from statemachines.kernel import Event, Message, Outgoing
+from statemachines.shared_subscriptions.group import start_of
+from statemachines.shared_subscriptions.session import SESSION, Acknowledged, Deliver, Ready
+from statemachines.shared_subscriptions.subscription import Subscription
+from statemachines_sim.process import Process
+from statemachines_sim.shared_subscriptions.section import Section
+from statemachines_sim.units import MS
+
+if TYPE_CHECKING:
+    from statemachines_sim.world import World
+
+
+class Consumer(Process):
+    """One consumer; it deals with one batch at a time, `slow` times as slowly as it should."""
+
+    host: Subscription
+
+    def __init__(self, world: World, node: str, number: int, own: Section) -> None:
+        super().__init__(world, node, number)
+        group, topic_filter = own.group_and_filter
+        self.host = Subscription(
+            self.life,
+            group,
+            topic_filter,
+            registries(node, own.members.leaders),
+            own.configuration,
+            start_ns=start_of(own.load.start),
+            observe=world.recorder.step,
+            check=world.watching,
+        )
+        self._take = own.load.take
+        self._work_ms = own.load.work_ms
+        self._chance = random.Random(f"{world.seed}/{self.life}")
+        self._busy = False
+        self.slow = 1
+        self.left = False
+        self.left_for_a_while = False
+
+    def start(self) -> None:
+        self.perform(self.host.start(self.local_now()), self._env.now)
+
+    def handle(self, sender: str, to: str, message: Message, now_ns: int) -> list[Outgoing]:
+        return self.host.receive(sender, message, now_ns)  # type: ignore[arg-type]
+
+    def answered(self, party: str, answer: object, now_ns: int) -> list[Outgoing]:
+        return self.host.feed(party, answer, now_ns)  # type: ignore[arg-type]
+
+    def told(self, party: str, event: Event) -> None:
+        now = self._env.now
+        if isinstance(event, Ready):
+            self._go_on()
+        elif isinstance(event, Deliver):
+            self.world.recorder.tell(now, self.node, party, SESSION.full_name, event)
+            self.world.watch.tell(self, party, event, self._env.now)
+            self._busy = True
+            self.after(self._chance.randint(*self._work_ms) * MS * self.slow, lambda: self._finish(event))
+        elif isinstance(event, Acknowledged):
+            self.world.recorder.tell(now, self.node, party, SESSION.full_name, event)
+            self.world.watch.tell(self, party, event, self._env.now)
+
+    def leave(self) -> None:
+        """Unsubscribe."""
+        self.left = True
+        self._run(self._unsubscribe)
+
+    def leave_for_a_while(self) -> None:
+        """Unsubscribe; `come_back` will follow."""
+        self.left_for_a_while = True
+        self.leave()
+
+    def come_back(self) -> None:
+        """Subscribe again, whether or not the old borrower has ended."""
+        self.left = self.left_for_a_while = False
+        self._run(self.start)
+
+    def resubscribe(self) -> None:
+        """Unsubscribe, and subscribe again at once: the old borrower finishes while the new one connects."""
+        self._run(self._unsubscribe)
+        self._run(self.start)
+
+    def heal(self) -> None:
+        self.slow = 1
+        super().heal()
+        if self.left_for_a_while:
+            self.come_back()
+
+    def _unsubscribe(self) -> None:
+        self.perform(self.host.unsubscribe(self.local_now()), self._env.now)
+
+    def _go_on(self) -> None:
+        if not self._busy:
+            self.perform(self.host.take(self._take, self.local_now()), self._env.now)
+
+    def _finish(self, done: Deliver) -> None:
+        self._busy = False
+        held = (done.owner, done.stream, done.grant, done.first, done.last)
+        self.perform(self.host.acknowledge(*held, self.local_now()), self._env.now)
+        self._go_on()
+
+
+def registries(node: str, leaders: int) -> tuple[str, ...]:
+    """The leader hosts in the order in which `node` asks them: its own first, the others in turn."""
+    first = int(node.split("-")[1]) - 1
+    return tuple(f"leader-{(first + turn) % leaders + 1}" for turn in range(leaders))

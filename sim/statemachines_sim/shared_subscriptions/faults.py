@@ -1,0 +1,91 @@
+"""Kinds of faults that only shared subscriptions have: of leader hosts, and of consumers' applications."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from statemachines_sim.fault import Fault
+from statemachines_sim.faults import Crash, FaultKind
+from statemachines_sim.shared_subscriptions.consumer import Consumer
+from statemachines_sim.shared_subscriptions.leader_host import LeaderHost
+
+if TYPE_CHECKING:
+    from statemachines_sim.faults.pot import Pot
+    from statemachines_sim.world import World
+
+
+class LeaderCrash(Crash):
+    """The same as a crash, counted by itself."""
+
+    name = "leader_crash"
+    hits = "a leader host"
+
+
+class SlowConsumer(FaultKind):
+    """An application works slower."""
+
+    name = "slow_consumer"
+    hits = "a consumer"
+    about = "its application works slower"
+    unit = "times"
+
+    def draw(self, pot: Pot) -> Fault:
+        return Fault(self.name, pot.at_ns, pot.for_ns, pot.target(), amount=pot.chance.choice((3, 10, 30)))
+
+    def begin(self, world: World, fault: Fault) -> bool:
+        process = world.living(fault.target)
+        if not isinstance(process, Consumer) or process.slow > 1:
+            return False
+        world.note(self.name, fault.target, times=fault.amount)
+        process.slow = fault.amount
+        return True
+
+    def end(self, world: World, fault: Fault) -> None:
+        process = world.processes.get(fault.target)
+        if isinstance(process, Consumer):
+            process.slow = 1
+        world.note(f"end_{self.name}", fault.target)
+
+
+class Halt(FaultKind):
+    """Leaders stop in good order."""
+
+    name = "halt"
+    hits = "a leader host"
+    about = "its leaders are told to stop in good order; who is asked next starts another"
+
+    def draw(self, pot: Pot) -> Fault:
+        return Fault(self.name, pot.at_ns, 0, pot.target())
+
+    def begin(self, world: World, fault: Fault) -> bool:
+        process = world.living(fault.target)
+        if not isinstance(process, LeaderHost) or process.paused or not process.host.nodes:
+            return False
+        world.note(self.name, fault.target)
+        process.halt()
+        return True
+
+
+class Unsubscribe(FaultKind):
+    """A client goes, and comes back."""
+
+    name = "unsubscribe"
+    hits = "a consumer"
+    about = "its client unsubscribes, and subscribes again when the fault ends"
+
+    def begin(self, world: World, fault: Fault) -> bool:
+        process = world.living(fault.target)
+        if not isinstance(process, Consumer) or process.left:
+            return False
+        world.note(self.name, fault.target)
+        process.leave_for_a_while()
+        return True
+
+    def end(self, world: World, fault: Fault) -> None:
+        process = world.living(fault.target)
+        if isinstance(process, Consumer) and process.left_for_a_while:
+            world.note("subscribe", fault.target)
+            process.come_back()
+
+
+FAULTS = (LeaderCrash(), SlowConsumer(), Halt(), Unsubscribe())

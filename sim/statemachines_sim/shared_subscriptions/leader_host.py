@@ -1,0 +1,39 @@
+"""LeaderHost: a simulated process with a registry."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from statemachines.kernel import Event, Message, Outgoing
+from statemachines.shared_subscriptions.configuration import Configuration
+from statemachines.shared_subscriptions.registry import Registry
+from statemachines_sim.process import Process
+
+if TYPE_CHECKING:
+    from statemachines_sim.world import World
+
+
+class LeaderHost(Process):
+    """One leader host."""
+
+    host: Registry
+
+    def __init__(self, world: World, node: str, number: int, configuration: Configuration) -> None:
+        super().__init__(world, node, number)
+        self.host = Registry(self.life, configuration, observe=world.recorder.step, check=world.watching)
+
+    def start(self) -> None:
+        """It waits for borrowers."""
+
+    def handle(self, sender: str, to: str, message: Message, now_ns: int) -> list[Outgoing]:
+        return self.host.receive(to, message, now_ns)  # type: ignore[arg-type]
+
+    def answered(self, party: str, answer: object, now_ns: int) -> list[Outgoing]:
+        return self.host.feed(party, answer, now_ns)  # type: ignore[arg-type]
+
+    def halt(self) -> None:
+        """Every leader stops in good order, as if an operator had asked for it."""
+        self._run(lambda: self.perform(self.host.halt(self.local_now()), self._env.now))
+
+    def told(self, party: str, event: Event) -> None:
+        """A leader resigned; the next `leader_wanted` starts another."""

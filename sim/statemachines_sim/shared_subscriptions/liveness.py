@@ -1,0 +1,198 @@
+"""Liveness: what must come true once everything has healed: L1 to L10, and S10 when it is quiet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from statemachines.kernel import Map, Node, in_order
+from statemachines.shared_subscriptions.assignment import GRANTED, GRANTING, REVOKED, REVOKING
+from statemachines.shared_subscriptions.borrower import CONNECTED, CONNECTING
+from statemachines.shared_subscriptions.configuration import MS, Configuration
+from statemachines.shared_subscriptions.leader_record import LEADING, LeaderRecord
+from statemachines.shared_subscriptions.member import REGISTERED
+from statemachines.shared_subscriptions.registry import Registry
+from statemachines.shared_subscriptions.stream import ABSENT
+from statemachines.shared_subscriptions.subscription import Subscription
+from statemachines_sim.protocol import Missing
+
+if TYPE_CHECKING:
+    from statemachines_sim.shared_subscriptions.watch import Watch
+
+View = dict[str, tuple[int, str, int]]
+"""Stream -> grant, status, progress."""
+
+TIMERS_OF_LEADER = 8
+TIMERS_PER_MEMBER = 2
+TIMERS_PER_ASSIGNMENT = 2
+TIMERS_OF_OTHERS = 5
+"""L10: how many timers may be armed: of a leader, more for each member and each assignment that waits for an answer."""
+
+
+def subscribed(processes: Mapping[str, Any]) -> list[Any]:
+    """Every process that lives and wants messages."""
+    return [
+        process
+        for _, process in sorted(processes.items())
+        if process.alive and isinstance(process.host, Subscription) and not process.host.ended
+    ]
+
+
+def leaders(processes: Mapping[str, Any]) -> list[LeaderRecord]:
+    """Everybody who believes to lead; the last has the highest epoch."""
+    found = [
+        node.record
+        for process in processes.values()
+        if process.alive and isinstance(process.host, Registry)
+        for node in process.host.nodes.values()
+        if node.record.status is LEADING
+    ]
+    return sorted(found, key=lambda record: record.epoch)
+
+
+def balanced(members: Map[str, Any]) -> bool:
+    """L4: the numbers of streams of registered members differ by at most one."""
+    counts = [member.count for _, member in sorted(members.items()) if member.status is REGISTERED]
+    return not counts or max(counts) - min(counts) <= 1
+
+
+def is_served(leader: LeaderRecord, stream: str) -> bool:
+    """L2: it is granted to a member that is registered."""
+    assignment = leader.assignments.get(stream)
+    if assignment is None:
+        return False
+    member = leader.members.get(assignment.link.borrower)
+    return member is not None and member.status is REGISTERED
+
+
+class Liveness:
+    """Looks at a world from outside, between two events."""
+
+    def __init__(self, watch: Watch, configuration: Configuration) -> None:
+        self._watch = watch
+        self._agreed: set[tuple[str, str]] = set()
+        self._lease_ns = configuration.lease_ms * MS
+
+    def missing(self, world: Any) -> Missing | None:
+        """The first that is not true yet; raises `Violation` for what must not be at any time."""
+        watch = self._watch
+        leading = leaders(world.processes)
+        if len(leading) > 1:
+            return ("L6", f"{', '.join(one.id for one in leading)} lead the group")
+        leader = leading[0] if leading else None
+        left = watch.unacknowledged()
+        if left:
+            return self._unread(world, leader, left)
+        if leader is not None and not balanced(leader.members):
+            return ("L4", "the members' numbers of streams differ by more than one")
+        return self._quiet(world, leader) if watch.judging else None
+
+    def _unread(self, world: Any, leader: LeaderRecord | None, left: list[str]) -> Missing | None:
+        if leader is None:
+            return ("L6", "nobody leads the group")
+        if not subscribed(world.processes):
+            return None
+        lost = [stream for stream in left if not is_served(leader, stream)]
+        if lost:
+            return ("L2", f"{', '.join(lost[:3])}: unread messages, and granted to no live member")
+        return ("L5", f"{', '.join(left[:3])}: published and never acknowledged")
+
+    def _quiet(self, world: Any, leader: LeaderRecord | None) -> Missing | None:
+        """Everything is read."""
+        self._watch.lives.check_leaving(world.now)
+        self._check_timers(world)
+        if leader is None and subscribed(world.processes):
+            return ("L6", "nobody leads the group")
+        if self._watch.waiting:
+            return ("L5", "a publisher still tries to reach the stream store")
+        return (
+            self._unconnected(world)
+            or self._dead(world, leader)
+            or self._taken_back(leader)
+            or self._resets(world)
+            or (None if leader is None else self._disagreement(world, leader))
+        )
+
+    def _unconnected(self, world: Any) -> Missing | None:
+        for consumer in subscribed(world.processes):
+            borrower = consumer.host.nodes.get(consumer.host.borrower)
+            if borrower is None or borrower.record.status is CONNECTING:
+                return ("L1", f"{consumer.life} has no leader")
+        return None
+
+    def _dead(self, world: Any, leader: LeaderRecord | None) -> Missing | None:
+        """L9; that a dead member is gone in time is also part of S11."""
+        if leader is None:
+            return None
+        lives = self._watch.lives
+        dead = [borrower for borrower, _ in in_order(leader.members) if borrower in lives.ended]
+        for borrower in dead:
+            if leader.members[borrower].status is REGISTERED:
+                lives.check_gone(leader.id, borrower, world.now)
+        return ("L9", f"{dead[0]} is dead, and still a member") if dead else None
+
+    def _taken_back(self, leader: LeaderRecord | None) -> Missing | None:
+        assignments = () if leader is None else in_order(leader.assignments)
+        for stream, assignment in assignments:
+            if assignment.status in (REVOKING, REVOKED):
+                return ("L3", f"{stream} is being taken back from {assignment.link.borrower}")
+        return None
+
+    def _resets(self, world: Any) -> Missing | None:
+        """L8: for the length of a lease nobody had to end itself."""
+        if world.now < self._watch.lives.reset_ns + self._lease_ns:
+            return ("L8", "borrowers end themselves again and again")
+        return None
+
+    # -- S10 ----------------------------------------------------------------------------------------------------
+
+    def _disagreement(self, world: Any, leader: LeaderRecord) -> Missing | None:
+        """Every pair of leader and borrower agrees, at some moment at which nothing is on its way between them."""
+        flying = world.network.in_flight()
+        for consumer in subscribed(world.processes):
+            borrower = consumer.host.borrower
+            pair = (leader.id, borrower)
+            if pair in self._agreed:
+                continue
+            quiet = pair not in flying and (borrower, leader.id) not in flying
+            if not quiet or not self._agree(leader, consumer):
+                return ("S10", f"{leader.id} and {borrower} never come to rest")
+            self._agreed.add(pair)
+        return None
+
+    def _agree(self, leader: LeaderRecord, consumer: Any) -> bool:
+        """Both know each other, and nothing is to be told or repeated; then they must see the same."""
+        record = consumer.host.nodes[consumer.host.borrower].record
+        member = leader.members.get(record.id)
+        if member is None or member.status is not REGISTERED or record.link != member.link:
+            return False
+        held = {name: one for name, one in in_order(leader.assignments) if one.link.borrower == record.id}
+        waiting = any(one.status in (GRANTING, REVOKED) for one in held.values())
+        if waiting or record.status is not CONNECTED or record.changed or record.carried:
+            return False
+        theirs: View = {name: (one.grant, one.status.value, one.progress) for name, one in held.items()}
+        ours: View = {
+            name: (one.grant, one.status.value, one.progress)
+            for name, one in in_order(record.streams)
+            if one.status is not ABSENT
+        }
+        if ours != theirs:
+            self._watch.judge.broken("S10", f"{record.id} sees {ours}, {leader.id} sees {theirs}")
+        return True
+
+    # -- L10 ----------------------------------------------------------------------------------------------------
+
+    def _check_timers(self, world: Any) -> None:
+        for _, process in sorted(world.processes.items()):
+            if process.alive:
+                for _, node in sorted(process.host.nodes.items()):
+                    self._check_timers_of(node)
+
+    def _check_timers_of(self, node: Node[Any]) -> None:
+        allowed = TIMERS_OF_OTHERS
+        if isinstance(node.record, LeaderRecord):
+            waiting = sum(one.status is not GRANTED for _, one in in_order(node.record.assignments))
+            allowed = TIMERS_OF_LEADER + TIMERS_PER_MEMBER * len(node.record.members) + TIMERS_PER_ASSIGNMENT * waiting
+        armed = len(node.armed())
+        if armed > allowed:
+            self._watch.judge.broken("L10", f"{node.name} has {armed} timers armed, and needs {allowed}")

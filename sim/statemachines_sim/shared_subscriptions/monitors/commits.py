@@ -1,0 +1,104 @@
+"""Commits: what the group store takes in.  S3, S6, S7 and S8 over the durable state of every group."""
+
+from __future__ import annotations
+
+from statemachines.kernel import Answer, Request
+from statemachines.shared_subscriptions.configuration import MS, Configuration
+from statemachines.shared_subscriptions.group_store import Claim, Commit, Committed, Properties, Stored, Value
+from statemachines.shared_subscriptions.message import END_OF_STREAM
+from statemachines_sim.judge import Judge
+from statemachines_sim.shared_subscriptions.monitors.progress import Progress
+
+
+class Held:
+    """What was committed last of one group: its claim with the store's time, and its root."""
+
+    __slots__ = ("claim", "epoch", "leader", "root")
+
+    def __init__(self) -> None:
+        self.claim: Stored | None = None
+        self.leader = ""
+        self.epoch = 0
+        self.root = 0
+
+
+class Commits:
+    """S3: only the holder of the claim commits, on the last root, and a claim is taken only when nobody holds it.
+
+    `durable`: the durable progress of every stream, by the books of this monitor.
+    """
+
+    def __init__(self, judge: Judge, configuration: Configuration, progress: Progress) -> None:
+        self.durable: dict[str, int] = {}
+        self._judge = judge
+        self._ttl_ns = configuration.claim_ttl_ms * MS
+        self._progress = progress
+        self._held: dict[str, Held] = {}
+
+    def commit(self, party: str, request: Request, answers: tuple[Answer, ...], now_ns: int) -> None:
+        """The store carried `request` of `party` out at `now_ns` by its own clock."""
+        if not isinstance(request, Commit) or not isinstance(answers[0], Committed):
+            return
+        put = dict(request.put)
+        key = next((key for key in put if key.endswith(":claim")), "")
+        if not key:
+            self._declare(party, put, dict(request.expect))
+            return
+        self._claim(party, key, put[key], dict(request.expect), put.get(f"{key[:-6]}:root"), now_ns)
+        for name, value in request.put:
+            _, found, stream = name.partition(":progress:")
+            if found and isinstance(value, int):
+                self._durable(stream, value)
+            elif found:
+                self.durable.pop(stream, None)
+
+    def _declare(self, party: str, put: dict[str, Value | None], expect: dict[str, Stored | None]) -> None:
+        """Without the claim a group is declared or marked, and what is left of a marked one removed; nothing else."""
+        for name, value in put.items():
+            group, found, stream = name.partition(":progress:")
+            mark = expect.get(f"{group}:properties")
+            marked = mark is not None and isinstance(mark.value, Properties) and mark.value.destroyed
+            if found and value is None and marked:
+                self.durable.pop(stream, None)
+            elif not name.endswith(":properties"):
+                self._judge.broken("S3", f"{party} commits {name} without the claim")
+
+    def _claim(
+        self, party: str, key: str, claim: object, expect: dict[str, Stored | None], root: object, now_ns: int
+    ) -> None:
+        held = self._held.setdefault(key, Held())
+        assert isinstance(claim, Claim)
+        if key in expect and expect[key] != held.claim:
+            self._judge.broken("S3", f"{party} finds the claim {expect[key]}, and {held.claim} was committed last")
+        if root is None:
+            self._take(party, held, claim, now_ns)
+        else:
+            self._renew(party, held, claim, root)
+        held.claim, held.leader, held.epoch = Stored(claim, now_ns), claim.leader, claim.epoch
+
+    def _take(self, party: str, held: Held, claim: Claim, now_ns: int) -> None:
+        if claim.leader != party or claim.epoch <= held.epoch:
+            self._judge.broken(
+                "S3", f"{party} claims for {claim.leader} under epoch {claim.epoch}, after epoch {held.epoch}"
+            )
+        if held.leader and held.claim is not None and now_ns <= held.claim.time_ns + self._ttl_ns:
+            self._judge.broken("S3", f"{party} takes the claim of {held.leader} before it has ended")
+
+    def _renew(self, party: str, held: Held, claim: Claim, root: object) -> None:
+        if held.leader != party or claim.leader not in (party, "") or claim.epoch != held.epoch:
+            self._judge.broken(
+                "S3",
+                f"{party} commits under epoch {claim.epoch}; {held.leader or 'nobody'} holds epoch {held.epoch}",
+            )
+        if root != held.root + 1:
+            self._judge.broken("S3", f"{party} commits root {root} on root {held.root}")
+        held.root = root if isinstance(root, int) else held.root
+
+    def _durable(self, stream: str, progress: int) -> None:
+        known = self.durable.get(stream, 0)
+        if known == END_OF_STREAM != progress:
+            self._judge.broken("S8", f"{stream} has ended, and its durable progress becomes {progress}")
+        elif progress < known:
+            self._judge.broken("S7", f"{stream}: durable progress falls from {known} to {progress}")
+        self.durable[stream] = progress
+        self._progress.check(stream, progress, "durable")

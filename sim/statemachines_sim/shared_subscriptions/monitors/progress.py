@@ -1,0 +1,46 @@
+"""Progress: what was published and acknowledged.  S6: no progress beyond what is acknowledged; L5: all of it is."""
+
+from __future__ import annotations
+
+from statemachines.shared_subscriptions.message import END_OF_STREAM
+from statemachines.shared_subscriptions.stream_store import rank_of
+from statemachines_sim.judge import Judge
+from statemachines_sim.shared_subscriptions.monitors.coverage import Covered
+
+
+class Progress:
+    """`published`: messages of each stream; `acked`: what applications have dealt with; `oldest`: all generations
+    before it were dropped, read or not."""
+
+    def __init__(self, judge: Judge) -> None:
+        self.published: dict[str, int] = {}
+        self.acked: dict[str, Covered] = {}
+        self.oldest = 0
+        self._judge = judge
+
+    def acknowledge(self, stream: str, first: int, last: int) -> None:
+        """An application has dealt with messages."""
+        self.acked.setdefault(stream, Covered()).add(first, last)
+
+    def check(self, stream: str, progress: int, what: str) -> None:
+        """S6 for one progress that somebody relies on."""
+        prefix = self.acked[stream].prefix if stream in self.acked else 0
+        whole = progress == END_OF_STREAM and prefix == self.published.get(stream, 0)
+        if progress > prefix and not whole:
+            self._judge.broken("S6", f"{stream}: {what} progress {progress}, acknowledged only below {prefix}")
+
+    def unacknowledged(self) -> list[str]:
+        """L5: streams of which something published is not acknowledged."""
+        return [
+            stream
+            for stream, count in sorted(self.published.items())
+            if rank_of(stream)[1] >= self.oldest and (stream not in self.acked or self.acked[stream].prefix < count)
+        ]
+
+    def before(self, stream: str) -> list[str]:
+        """Streams that were published to in earlier generations of the same shard, and are there still."""
+        shard, generation = rank_of(stream)
+        if generation <= self.oldest:
+            return []
+        ranks = ((other, rank_of(other)) for other in sorted(self.published))
+        return [other for other, rank in ranks if rank[0] == shard and self.oldest <= rank[1] < generation]

@@ -1,0 +1,134 @@
+"""What shared subscriptions say to the simulator: who takes part, what they ask, what may go wrong, who judges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from statemachines.kernel import Answer
+from statemachines.shared_subscriptions.group_store import Commit, Committed, GroupStore, StoreFailed
+from statemachines.shared_subscriptions.stream_store import FetchFailed, StreamStore
+from statemachines_sim.judge import Judge
+from statemachines_sim.local_clock import PPM
+from statemachines_sim.process import Process
+from statemachines_sim.protocol import OF_PROCESSES, OF_STORES, Fixture, Role, SimProtocol, Tolerance
+from statemachines_sim.remote_store import Batches, remote_store
+from statemachines_sim.scenario import Scenario
+from statemachines_sim.shared_subscriptions.consumer import Consumer
+from statemachines_sim.shared_subscriptions.faults import FAULTS
+from statemachines_sim.shared_subscriptions.leader_host import LeaderHost
+from statemachines_sim.shared_subscriptions.load import play
+from statemachines_sim.shared_subscriptions.section import Section, affordable, check
+from statemachines_sim.shared_subscriptions.watch import PROPERTIES, Watch
+from statemachines_sim.units import MS, S
+
+if TYPE_CHECKING:
+    from statemachines_sim.world import World
+
+APART_NS = S // 50
+"""Consumers of the beginning start one after the other, so far apart."""
+
+CLOCKS = ("skew", "drift", "jump")
+OF_CONSUMERS = (*OF_PROCESSES, "lost_disk", "slow_consumer", "unsubscribe")
+OF_LEADERS = (*(kind for kind in OF_PROCESSES if kind != "crash"), "leader_crash", "halt", "far_jump")
+OF_GROUP_STORE = (*OF_STORES, "torn_write", "power_loss", *CLOCKS, "far_jump")
+
+
+class Batch(Batches):
+    """A commit of the group store is written record by record."""
+
+    def size(self, request: Any, answers: tuple[Answer, ...]) -> int:
+        if not isinstance(request, Commit) or not isinstance(answers[0], Committed):
+            return 0
+        return len(request.put)
+
+    def first(self, request: Any, count: int) -> Any:
+        return replace(request, put=request.put[:count])
+
+
+class SubscriptionsSim(SimProtocol[Section]):
+    """The value of the registration."""
+
+    name = "shared_subscriptions"
+    section = Section
+    properties = PROPERTIES
+    faults = FAULTS
+    scenarios = "statemachines_sim:scenarios/shared_subscriptions"
+
+    def check(self, own: Section, scenario: Scenario) -> None:
+        check(own, scenario)
+
+    def settle(self, own: Section, scenario: Scenario) -> Section:
+        most = affordable(own, scenario)
+        return replace(own, load=replace(own.load, messages=min(own.load.messages, most)))
+
+    def cast(self, own: Section) -> tuple[Role, ...]:
+        """Leader hosts first: they are there when the first consumer comes.  Of a consumer's clock any leap is
+        tolerated, its lease only ends sooner; of a leader's all leaps together are an error of the rate over a lease,
+        within half of `clock_drift`."""
+
+        def leader(world: World, node: str, number: int) -> Process:
+            return LeaderHost(world, node, number, own.configuration)
+
+        def consumer(world: World, node: str, number: int) -> Process:
+            return Consumer(world, node, number, own)
+
+        members = own.members
+        joins = [number * APART_NS for number in range(members.consumers)] + [int(at * S) for at in members.join_s]
+        return (
+            Role(
+                "leader", leader, members.leaders, faults=OF_LEADERS, clock=self._clock(own, own.configuration.lease_ms)
+            ),
+            Role(
+                "consumer",
+                consumer,
+                joins_ns=tuple(joins),
+                faults=OF_CONSUMERS,
+                talks_to=("leader",),
+                clock=replace(self._clock(own, 0), jump_ns=60 * S),
+            ),
+        )
+
+    def devices(self, own: Section) -> tuple[Fixture, ...]:
+        """The group store's clock times claims; its leaps are an error over a claim."""
+        clock = self._clock(own, own.configuration.claim_ttl_ms)
+        return (
+            remote_store(GroupStore(), failed=failed, batches=Batch(), faults=OF_GROUP_STORE, clock=clock),
+            remote_store(StreamStore(), failed=not_fetched),
+        )
+
+    def longest_ns(self, own: Section) -> int:
+        """Every timeout but the idle stop, at which a leader only goes when nobody needs it."""
+        times = [one for one in own.configuration.__struct_fields__ if one.endswith("_ms") and one != "idle_stop_ms"]
+        longest: int = max(getattr(own.configuration, one) for one in times)
+        return longest * MS
+
+    def play(self, own: Section, world: World, chance: Random) -> None:
+        play(own, world, chance)
+
+    def watch(self, own: Section, judge: Judge) -> Watch:
+        return Watch(own.configuration, own.group_and_filter[1], judge, own)
+
+    def facts(self, own: Section, scenario: Scenario) -> Mapping[str, object]:
+        # Where a second owner is out of scope, judges of the trace must allow what they allow in the source's mode.
+        return {"exclusive": own.configuration.exclusive and not {"S5", "S13"} & set(scenario.out_of_scope)}
+
+    def _clock(self, own: Section, span_ms: int) -> Tolerance:
+        drift = own.configuration.clock_drift
+        return Tolerance(round(drift * PPM), jumps_ns=int(span_ms * MS * drift / 2))
+
+
+def failed(request: Any) -> Answer:
+    """What the group store answers when it cannot."""
+    return StoreFailed(request.n)
+
+
+def not_fetched(request: Any) -> Answer:
+    """What the stream store answers when it cannot."""
+    return FetchFailed(request.n)
+
+
+SIM = SubscriptionsSim()

@@ -1,0 +1,171 @@
+"""Watch: every S and L property of shared subscriptions, judged while a run goes on, from what every node did.
+
+Each part keeps its own books, apart from the records of the machines; by subject they stand in `monitors/`.  What must
+come true in the end stands in `liveness`.  The simulator, scripted runs and tests with Hypothesis use this one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from statemachines.kernel import Answer, Event, Node, Request, Step
+from statemachines.shared_subscriptions import group_store
+from statemachines.shared_subscriptions.assignment import Assign
+from statemachines.shared_subscriptions.borrower import DESTROYED, Start
+from statemachines.shared_subscriptions.configuration import Configuration
+from statemachines.shared_subscriptions.leader_record import RESIGNED
+from statemachines.shared_subscriptions.member import REGISTERED
+from statemachines.shared_subscriptions.message import Disconnect
+from statemachines.shared_subscriptions.session import Acknowledged, Deliver
+from statemachines_sim import protocol
+from statemachines_sim.judge import Judge
+from statemachines_sim.protocol import Missing
+from statemachines_sim.shared_subscriptions.liveness import Liveness
+from statemachines_sim.shared_subscriptions.monitors.assignments import Assignments
+from statemachines_sim.shared_subscriptions.monitors.commits import Commits
+from statemachines_sim.shared_subscriptions.monitors.deliveries import Deliveries
+from statemachines_sim.shared_subscriptions.monitors.lives import Lives
+from statemachines_sim.shared_subscriptions.monitors.progress import Progress
+from statemachines_sim.shared_subscriptions.monitors.statuses import Statuses
+from statemachines_sim.shared_subscriptions.section import Section, is_quick
+
+PROPERTIES: Final = tuple(f"S{number}" for number in range(1, 15)) + tuple(f"L{number}" for number in range(1, 11))
+"""By the names of the protocol's page."""
+
+EXCUSES: Final = ("crash", "lost_disk", "leader_crash", "unsubscribe")
+"""What may be done that leads to a second delivery."""
+
+CLAIM_LOST: Final = ("SS-130", "SS-132")
+"""The clauses by which a leader resigns because it has lost its claim."""
+
+
+class Watch(protocol.Watch):
+    """Of one run.  `steady`: nothing is wrong and nothing may go wrong any more; `waiting`: publishers that wait for
+    their store."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        topic_filter: str = "#",
+        judge: Judge | None = None,
+        own: Section | None = None,
+    ) -> None:
+        super().__init__(judge)
+        self.progress = Progress(self.judge)
+        self.commits = Commits(self.judge, configuration, self.progress)
+        self.assignments = Assignments(self.judge, self.commits, self.progress)
+        self.deliveries = Deliveries(self.judge, self.assignments, topic_filter, configuration.exclusive)
+        self.statuses = Statuses(self.judge)
+        self.lives = Lives(self.judge, configuration)
+        self.liveness = Liveness(self, configuration)
+        self.steady = False
+        self.waiting = 0
+        self._own = own
+        self._number = 0
+        self._left: set[str] = set()
+
+    def begin(self, world: Any) -> None:
+        if self._own is not None:
+            self.assignments.calm = not world.schedule and is_quick(self._own, world.scenario)
+
+    def settle(self, steady: bool = True) -> None:
+        """From now on nothing may go wrong (or, with False, it may again): nobody is kicked over a revoke (L3), and no
+        leader loses its claim (L6)."""
+        self.steady = self.assignments.calm = steady
+
+    def left(self, life: str) -> None:
+        """L7: the client of this life has unsubscribed for good; no borrower of it may begin any more."""
+        self._left.add(life)
+
+    def step(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
+        self._number += 1
+        status = step.record.status
+        if status is not before:
+            self._moved(node, event, before, step, now_ns)
+        for child in step.children:
+            if child.source is not child.record.status:
+                self.statuses.child_moved(node.name, child)
+            machine = child.fsm.name
+            if machine == "assignment":
+                self.assignments.step(node.name, child)
+                if type(child.event) is Assign:
+                    self.lives.assigned(node.name, child, now_ns)
+            elif machine == "member":
+                if type(child.event) is Disconnect:
+                    self.assignments.farewell(node.name, child.event)
+                if self.lives.ended:
+                    self.lives.member_step(node.name, child, now_ns)
+                if child.source is REGISTERED and child.record.status is not REGISTERED:
+                    self.deliveries.excuse = self._number
+
+    def tell(self, process: Any, party: str, event: Event, now_ns: int) -> None:
+        if type(event) is Deliver:
+            if self.judging:
+                self.deliver(process, event, now_ns)
+        elif type(event) is Acknowledged:
+            self.acknowledge(event)
+
+    def carried_out(self, service: str, party: str, request: Request, answers: tuple[Answer, ...], now_ns: int) -> None:
+        if service == group_store.SERVICE:
+            self.commits.commit(party, request, answers, now_ns)
+
+    def fault(self, kind: str, node: str, now_ns: int) -> None:
+        self._number += 1
+        if kind in EXCUSES:
+            self.deliveries.excuse = self._number
+        elif kind == "resume":
+            self.lives.resumed(node, now_ns)
+
+    def died(self, process: Any, now_ns: int) -> None:
+        for party in process.host.nodes:
+            self.lives.died(party, now_ns)
+
+    def missing(self, world: Any) -> Missing | None:
+        return self.liveness.missing(world)
+
+    def tally(self) -> dict[str, int]:
+        return {"delivered": self.delivered, "duplicates": self.duplicates, "acknowledged": self.acknowledged}
+
+    def deliver(self, consumer: Any, event: Deliver, now_ns: int) -> None:
+        """The application of a process gets messages."""
+        self._number += 1
+        self.deliveries.deliver(consumer, event, now_ns, self._number)
+
+    def acknowledge(self, event: Acknowledged) -> None:
+        """An application has dealt with messages."""
+        self.progress.acknowledge(event.stream, event.first, event.last)
+
+    def publish(self, stream: str, first: int, last: int) -> None:
+        """Messages are in the stream store."""
+        self.progress.published[stream] = last + 1
+
+    @property
+    def delivered(self) -> int:
+        """Messages that applications got, again and again included."""
+        return self.deliveries.delivered
+
+    @property
+    def duplicates(self) -> int:
+        """Messages that applications got again."""
+        return self.deliveries.duplicates
+
+    @property
+    def acknowledged(self) -> int:
+        """Messages that are dealt with."""
+        return sum(covered.prefix for covered in self.progress.acked.values())
+
+    def unacknowledged(self) -> list[str]:
+        """L5: streams of which something published is not acknowledged."""
+        return self.progress.unacknowledged()
+
+    def _moved(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
+        self.statuses.moved(node, before, step)
+        status = step.record.status
+        if status is DESTROYED or status is RESIGNED:
+            self.deliveries.excuse = self._number
+        if self.steady and status is RESIGNED and node.fsm.lines[step.row].clause in CLAIM_LOST:
+            self.judge.broken("L6", f"{node.name} loses its claim, and nothing is wrong")
+        if node.fsm.name == "borrower":
+            self.lives.moved(node, step, now_ns)
+            if type(event) is Start and node.name.partition("/")[0] in self._left:
+                self.judge.broken("L7", f"{node.name} begins after its client unsubscribed")

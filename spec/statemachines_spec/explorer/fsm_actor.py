@@ -1,0 +1,331 @@
+"""FsmActor: a declared machine as a component of a closed system, with no glue.
+
+    holder = FsmActor("holder-1", HOLDER, HolderRecord("holder-1"), faults=(Crash, Pause), lives=2,
+                      calls=lambda record: (Acquire(),) if record.status is IDLE else ())
+
+It is one process with one machine.  What the machine sends goes into the network, to the nodes that `route` names; what
+it asks goes to the component that is called like the service; what it tells goes to the components that `tells` names,
+within the same step.  Every timer that is set may fire at any moment (`silent` ones never do).
+
+A process that stands still (`Pause`) takes nothing: messages wait.  Deadlines may pass meanwhile (`Pass`), in any
+order; when it goes on (`Wake`), the timers whose deadlines have passed fire before anything else, in that order.  One
+that has crashed (`Crash`) hears nothing, and comes back (`Restart`) with a new record under the next number of life, up
+to `lives`; answers to what an earlier life asked are lost.  One whose machine has stopped hears nothing either.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import Enum
+from typing import Any, cast
+
+import msgspec
+from msgspec.structs import replace
+
+from statemachines.kernel import (
+    Ask,
+    CancelTimer,
+    Effect,
+    Event,
+    Fsm,
+    Map,
+    Send,
+    SetTimer,
+    Status,
+    Stop,
+    Tell,
+    incarnation,
+    name_of,
+)
+from statemachines_spec.explorer.actor import (
+    Actor,
+    At,
+    Crash,
+    Envelope,
+    LoseDisk,
+    Pause,
+    Reaction,
+    Restart,
+    Wake,
+    Watch,
+)
+from statemachines_spec.explorer.party import LateFiring, Party, Timer, begin, fired_late, firings, stepped
+from statemachines_spec.explorer.property import View
+
+
+class Pass(Event, frozen=True, gc=False):
+    """Time passes, beyond the deadline of a timer of the paused process."""
+
+    timer: str
+    key: str
+
+
+class Mode(Status):
+    """How the process is: going on, standing still, crashed (or not begun yet), at its end."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    DOWN = "down"
+    ENDED = "ended"
+
+
+RUNNING, PAUSED, DOWN, ENDED = Mode
+
+
+class FsmLocal(msgspec.Struct, frozen=True, gc=False):
+    """`life` of the process, from 1 on; `party` (None: there is no process); its `id`; `passed`: timers whose deadlines
+    passed while it stood still, in that order; `kept`: the record that the next life begins with, where a disk
+    survived; `now_ns`: the instant."""
+
+    mode: Mode
+    life: int
+    party: Party | None
+    id: str = ""
+    passed: tuple[Timer, ...] = ()
+    kept: Any = None
+    now_ns: int = 0
+
+
+def _to_the_node(to: str) -> Iterable[str]:
+    return (to,)
+
+
+class FsmActor(Actor):
+    """`record`: the record that it begins with, or a function of the number of its life.  All else has a default:
+
+    `lives`: how often it may live; `faults` that may happen (`Crash`, `LoseDisk`, `Pause`; bound them by a budget);
+    `disk(crashed, fresh)`: the record of the next life where its disk survives (without it nothing does); `start`: the
+    event that every life begins with; `calls(record)`: what the environment may call in this state; `route(to)`: the
+    nodes, or ids of parties, that a `Send` to `to` goes to; `tells`: event told -> the component that takes it;
+    `silent` timers never fire; `late`: timers that were taken back may still fire; `bound(record)`: what lies within
+    the bounds; `canonical(record)`: see `Actor.canonical`; `words(record)`: for people.
+    """
+
+    keeps_time = True
+
+    def __init__(
+        self,
+        name: str,
+        fsm: Fsm[Any],
+        record: Any,
+        *,
+        lives: int = 1,
+        faults: tuple[type[Event], ...] = (),
+        disk: Callable[[Any, Any], Any] | None = None,
+        start: Event | None = None,
+        calls: Callable[[Any], Iterable[Event]] | None = None,
+        route: Callable[[str], Iterable[str]] = _to_the_node,
+        tells: Mapping[type[Event], str] | None = None,
+        silent: tuple[str, ...] = (),
+        late: bool = False,
+        bound: Callable[[Any], bool] | None = None,
+        canonical: Callable[[Any], Any] | None = None,
+        words: Callable[[Any], str] | None = None,
+    ) -> None:
+        super().__init__(name, silent=silent)
+        self.fsm = fsm
+        self.lives = lives
+        self.faults = faults
+        self.late = late
+        self._record = record
+        self._disk = disk
+        self._start = start
+        self._calls = calls
+        self._route = route
+        self._tells = dict(tells or {})
+        self._bound = bound
+        self._canonical = canonical
+        self._words = words or fields_of
+
+    # -- the component ------------------------------------------------------------------------------------------
+
+    def initial(self) -> FsmLocal:
+        """Just begun; where a life begins with an event, about to."""
+        if self._start is not None:
+            return FsmLocal(DOWN, 0, None)
+        return self._begun(1, None, 0)
+
+    def inputs(self, local: FsmLocal) -> tuple[Any, ...]:
+        if local.mode is DOWN:
+            return (Restart(),) if local.life < self.lives else ()
+        if local.party is None or local.mode is ENDED:
+            return ()
+        gone = tuple(fault() for fault in self.faults if fault is not Pause)
+        if local.mode is PAUSED:
+            return (Wake(), *self._passing(local), *gone)
+        calls = () if self._calls is None else self._calls(local.party.record)
+        pauses = (Pause(),) if Pause in self.faults else ()
+        return (*firings(self.fsm, local.party, self.silent), *calls, *gone, *pauses)
+
+    def react(self, local: FsmLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+        event = envelope.event
+        match event:
+            case At():
+                return Reaction(replace(local, now_ns=event.now_ns))
+            case Crash() | LoseDisk():
+                return Reaction(self._crashed(local, event))
+            case Restart():
+                begun = self._begun(local.life + 1, local.kept, local.now_ns)
+                return Reaction(begun) if self._start is None else self._step(begun, [self._start], watch)
+            case Pause():
+                return Reaction(replace(local, mode=PAUSED))
+            case Pass():
+                return Reaction(replace(local, passed=(*local.passed, (event.timer, event.key))))
+            case Wake():
+                return self._wake(local, watch)
+        if local.mode is PAUSED:
+            return None
+        if local.party is None or local.mode is ENDED or envelope.to not in self._names(local):
+            return Reaction(local)  # who is gone takes nothing
+        if isinstance(event, LateFiring):
+            party, event = fired_late(self.fsm, local.party, event)
+            local = replace(local, party=party)
+        return self._step(local, [event], watch)
+
+    def within(self, local: FsmLocal) -> bool:
+        return self._bound is None or local.party is None or bool(self._bound(local.party.record))
+
+    def canonical(self, local: FsmLocal) -> FsmLocal:
+        if self._canonical is None or local.party is None:
+            return local
+        return replace(local, party=replace(local.party, record=self._canonical(local.party.record)))
+
+    def describe(self, local: FsmLocal) -> str:
+        words = [] if local.party is None else [self._words(local.party.record)]
+        if local.party is not None and local.party.timers:
+            words.append(f"timers {', '.join(f'{name} {key}'.strip() for name, key in local.party.timers)}")
+        words += [f"{name} {key}".strip() + " is due" for name, key in local.passed]
+        if local.mode is not RUNNING:
+            words.append(str(local.mode.value))
+        if local.life > 1:
+            words.append(f"life {local.life}")
+        if local.now_ns:
+            words.append(f"at {local.now_ns}")
+        return "; ".join(words)
+
+    def bounds(self) -> dict[str, str]:
+        return {"lives": str(self.lives)} if self.lives > 1 else {}
+
+    # -- reading it ---------------------------------------------------------------------------------------------
+
+    def view(self, of: Callable[[Any], int], size: int = 2, gone: int = 0, *, awake: bool = False) -> View:
+        """What a property reads of its record: `of(record)` in range(`size`); `gone` where there is none, and with
+        `awake` also while the process stands still."""
+
+        def read(local: FsmLocal) -> int:
+            if local.party is None or (awake and local.mode is PAUSED):
+                return gone
+            return int(of(local.party.record))
+
+        return View(self.name, size, read)
+
+    def is_in(self, *states: Enum, awake: bool = False) -> View:
+        """Whether its machine is in one of these states (with `awake`: and goes on): 1, else 0."""
+        return self.view(lambda record: record.status in states, awake=awake)
+
+    # -- reactions ----------------------------------------------------------------------------------------------
+
+    def _begun(self, life: int, kept: Any, now_ns: int) -> FsmLocal:
+        record = self._fresh(life) if kept is None else kept
+        party = begin(self.fsm, record, self.late, now_ns)
+        return FsmLocal(RUNNING, life, party, getattr(record, "id", "") or self.name, now_ns=now_ns)
+
+    def _fresh(self, life: int) -> Any:
+        return self._record(life) if callable(self._record) else self._record
+
+    def _crashed(self, local: FsmLocal, event: Event) -> FsmLocal:
+        kept = None
+        if self._disk is not None and isinstance(event, Crash) and local.party is not None and local.life < self.lives:
+            kept = self._disk(local.party.record, self._fresh(local.life + 1))
+        return FsmLocal(DOWN, local.life, None, kept=kept, now_ns=local.now_ns)
+
+    def _names(self, local: FsmLocal) -> tuple[str, ...]:
+        return (self.name, local.id, incarnation(self.name, local.life))
+
+    def _wake(self, local: FsmLocal, watch: Watch | None) -> Reaction:
+        """What is due fires first; a timer that one of them sets anew, or takes back, is not due any more."""
+        due = deque(local.passed)
+        local = replace(local, mode=RUNNING, passed=())
+        out = _Out()
+        registry = self.fsm.timer_registry()
+        while due and local.party is not None and local.mode is RUNNING:
+            timer = due.popleft()
+            if timer in local.party.timers:
+                local, effects = self._take(local, registry[timer[0]](timer[1]), out, watch)
+                anew = {(one.timer, one.key) for one in effects if isinstance(one, SetTimer | CancelTimer)}
+                due = deque(one for one in due if one not in anew)
+        return out.reaction(local)
+
+    def _step(self, local: FsmLocal, events: list[Event], watch: Watch | None) -> Reaction:
+        out = _Out()
+        for event in events:
+            if local.mode is RUNNING:
+                local, _ = self._take(local, event, out, watch)
+        return out.reaction(local)
+
+    def _take(
+        self, local: FsmLocal, event: Event, out: _Out, watch: Watch | None
+    ) -> tuple[FsmLocal, tuple[Effect, ...]]:
+        """One step of the machine, and what becomes of its effects."""
+        assert local.party is not None
+        party, effects = stepped(self.fsm, local.party, event, local.id, watch, 0)
+        stops = party.record.status in self.fsm.final
+        for effect in effects:
+            match effect:
+                case Send(to, message):
+                    out.sends += [Envelope(local.id, node, message) for node in self._route(to)]
+                case Ask(service, request):
+                    out.calls.append(Envelope(self._asker(local), service, request))
+                case Tell(told):
+                    if type(told) in self._tells:
+                        out.calls.append(Envelope(local.id, self._tells[type(told)], told))
+                case Stop():
+                    stops = True
+        if stops:
+            party = replace(party, timers=())
+        return replace(local, party=party, mode=ENDED if stops else local.mode), effects
+
+    def _asker(self, local: FsmLocal) -> str:
+        """Whom the answer is for: this life, and no later one."""
+        return local.id if self.lives == 1 else incarnation(self.name, local.life)
+
+    def _passing(self, local: FsmLocal) -> Iterator[Event]:
+        assert local.party is not None
+        for name, key in local.party.timers:
+            if name not in self.silent and (name, key) not in local.passed:
+                yield Pass(name, key)
+
+
+class _Out:
+    """What goes out of a component within one transition."""
+
+    def __init__(self) -> None:
+        self.sends: list[Envelope] = []
+        self.calls: list[Envelope] = []
+
+    def reaction(self, local: FsmLocal) -> Reaction:
+        return Reaction(local, tuple(self.sends), tuple(self.calls))
+
+
+def fields_of(record: Any) -> str:
+    """A record in a few words: its status, and what it holds, as far as that is short."""
+    words = [] if getattr(record, "status", None) is None else [str(record.status.value)]
+    for field in record.__struct_fields__:
+        value = getattr(record, field)
+        if field not in ("status", "id") and value not in ("", None, ()) and isinstance(value, _SHORT):
+            words.append(f"{field}={_shown(value)}")
+    return " ".join(words)
+
+
+_SHORT = (str, int, bool, tuple, Map, Enum)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Map):
+        return "{" + ", ".join(f"{key}: {_shown(one)}" for key, one in sorted(value.items())) + "}"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_shown, value))})"
+    if isinstance(value, msgspec.Struct):
+        return f"{name_of(type(value))}({fields_of(value)})"
+    return str(cast(Any, value).value if isinstance(value, Enum) else value)

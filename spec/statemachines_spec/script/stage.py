@@ -1,0 +1,48 @@
+"""Stage: what the parties of a scripted run run on: a simulator, or an asyncio loop whose time is given to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from statemachines.kernel import GaplessError
+from statemachines_spec.script.script import Step
+
+
+class CannotFollow(GaplessError):
+    """What the script says cannot happen here."""
+
+
+class Stage(Protocol):
+    """Does what a conductor says, to real parties; each method raises `CannotFollow` where it cannot be done."""
+
+    def advance(self, at_ns: int) -> None:
+        """It is `at_ns` now; everything that was due before has happened."""
+
+    def settle(self) -> None:
+        """Everything that is due now happens, until nothing is."""
+
+    def start(self, node: str) -> None:
+        """The process begins."""
+
+    def crash(self, node: str) -> None:
+        """The process is gone."""
+
+    def lose_disk(self, node: str) -> None:
+        """The process is gone, and its disk as well."""
+
+    def restart(self, node: str) -> None:
+        """The process comes back, in its next life."""
+
+    def pause(self, node: str) -> None:
+        """The process stands still."""
+
+    def wake(self, node: str) -> None:
+        """The process goes on."""
+
+    def do(self, step: Step) -> None:
+        """A call of an application, or a word of the protocol's own."""
+
+    def end(self, release: Callable[[], None]) -> None:
+        """The script is over, and nothing has kept it from its end.  Whatever shows what it came to happens now;
+        `release()`: from then on every message arrives."""

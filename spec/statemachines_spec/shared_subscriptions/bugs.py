@@ -1,0 +1,330 @@
+"""Bugs: mistakes of existing systems, and some of our own, each a patch of the shipped machines (`bug`)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from statemachines.kernel import (
+    CancelTimer,
+    Delegate,
+    Effects,
+    Event,
+    Map,
+    Row,
+    SetTimer,
+)
+from statemachines.kernel.row import AnyRow
+from statemachines.shared_subscriptions import (
+    assignment,
+    borrower,
+    claim,
+    leader,
+    listing,
+    member,
+    membership,
+    plan,
+    session,
+    stream,
+    subscription,
+)
+from statemachines.shared_subscriptions.configuration import MS, Configuration
+from statemachines.shared_subscriptions.member import REGISTERED
+from statemachines.shared_subscriptions.message import END_OF_STREAM, LeaderConnectResponse, LeaderWanted
+from statemachines_spec.bug import Bug, action_of, both, called, redeclare, refused, row_changed, wrapped
+
+# -- the mistakes ---------------------------------------------------------------------------------------------------
+
+
+def name_new_owner_first(take_back: Any) -> Any:
+    """The assignment has its next owner's name already when the revoke is sent."""
+
+    def wrong(draft: plan.Draft, loser: str) -> None:
+        below = [one for one in draft.record.members.values() if one.status is REGISTERED and one.count < one.share]
+        heir = min(below, key=lambda one: one.link.borrower, default=None)
+        if heir is not None:
+            for name, one in sorted(draft.record.assignments.items()):
+                if one.link.borrower == loser and one.status is assignment.GRANTED:
+                    moved = draft.record.assignments.set(name, replace(one, link=heir.link))
+                    draft.record = replace(draft.record, assignments=moved)
+                    break
+        take_back(draft, loser)
+
+    return wrong
+
+
+def answer_only(record: stream.StreamRecord, event: Event, now_ns: int) -> tuple[stream.StreamRecord, Effects]:
+    return record, (stream.answer(record),)
+
+
+def keep_old_claim(keep: Any) -> Any:
+    """What was renewed is thrown away: the next renewal expects the claim as it was taken."""
+
+    def wrong(record: Any, claim_ns: int, root_ns: int, now_ns: int) -> Any:
+        renewed, effects = keep(record, claim_ns, root_ns, now_ns)
+        return replace(renewed, claim=record.claim), effects
+
+    return wrong
+
+
+def free_again(draft: plan.Draft, name: str) -> None:
+    known = draft.record.streams.get(name)
+    live = known is not None and known.progress == END_OF_STREAM
+    draft.record = replace(draft.record, free=draft.record.free.push(name), live=draft.record.live + live)
+
+
+def expect_nothing(release: Any) -> Any:
+    """The claim is given up whoever holds it by now."""
+
+    def wrong(record: Any, now_ns: int) -> Any:
+        record, (ask,) = release(record, now_ns)
+        return record, (replace(ask, request=replace(ask.request, expect=())),)
+
+    return wrong
+
+
+def one_resend_timer(step: Any) -> Any:
+    """Arming the timer of one stream takes that of every other back."""
+
+    def wrong(draft: plan.Draft, name: str, event: Event) -> None:
+        at = len(draft.effects)
+        step(draft, name, event)
+        armed = any(isinstance(one, SetTimer) and one.timer == "resend" for one in draft.effects[at:])
+        if armed:
+            others = [other for other in sorted(draft.record.assignments) if other != name]
+            draft.effects[at:at] = [CancelTimer("resend", other) for other in others]
+
+    return wrong
+
+
+def one_expiry_timer(step: Any) -> Any:
+    """Whoever is heard, everybody's expiry is put off."""
+
+    def wrong(draft: plan.Draft, name: str, event: Event) -> Any:
+        after = step(draft, name, event)
+        if any(isinstance(one, SetTimer) and one.timer == "expiry" for one in draft.effects):
+            for _, other in sorted(draft.record.members.items()):
+                if other.status is REGISTERED:
+                    draft.effects.append(member.heard_until(other, draft.now_ns))
+        return after
+
+    return wrong
+
+
+def keep_whatever(record: Any, event: Any, now_ns: int) -> Any:
+    return replace(record, progress=event.progress), ()
+
+
+def keep_whatever_and_send_revoked(record: Any, event: Any, now_ns: int) -> Any:
+    record = replace(record, progress=event.progress)
+    return record, (assignment.revoked(record),)
+
+
+def rearm_only(record: Any, event: Any, now_ns: int) -> Any:
+    return record, (assignment.again(record, now_ns),)
+
+
+def expire_early(record: Any, now_ns: int) -> SetTimer:
+    configuration = record.configuration
+    early = configuration.ping_interval_ms * MS * 3 // 2
+    return SetTimer("expiry", now_ns + early, record.link.borrower)
+
+
+def is_registered(record: Any, event: LeaderWanted) -> bool:
+    known = record.members.get(event.borrower)
+    return known is not None and known.status is REGISTERED
+
+
+def report_nothing(record: Any) -> Any:
+    return [], Map(), Map()
+
+
+def keep_told(told: Any) -> Any:
+    """The end of a lease does not reach the session."""
+
+    def wrong(self: Any, party: str, event: Event, now_ns: int) -> Any:
+        return () if isinstance(event, borrower.LeaseEnded) else told(self, party, event, now_ns)
+
+    return wrong
+
+
+def skip_one(reading: Any, first: int, last: int) -> Any:
+    return replace(reading, progress=last + 2)
+
+
+def load_nothing(keep_page: Any) -> Any:
+    return lambda record, event: replace(keep_page(record, event), loaded=Map())
+
+
+BUGS: Final = (
+    Bug(
+        "duplicate-connect-response",
+        "a second connect response of the same registration is an error",
+        "SS-24",
+        "the ignore of leader_connect_response in connected",
+        refused(borrower.BORROWER, LeaderConnectResponse, borrower.CONNECTED),
+    ),
+    Bug(
+        "late-timer",
+        "a find-leader timer that fires after the connection was made is an error",
+        "SS-23",
+        "the ignore of find_leader_timer in connected",
+        refused(borrower.BORROWER, borrower.FindLeaderTimer, borrower.CONNECTED),
+    ),
+    Bug(
+        "revoke-to-new-owner",
+        "a stream that is taken back is revoked from its next owner, not from the one that has it",
+        "SS-83",
+        "plan.take_back",
+        wrapped(plan, "take_back", name_new_owner_first),
+    ),
+    Bug(
+        "revoked-not-finishing",
+        "the session is not told to finish a revoked stream, so its final progress never comes",
+        "SS-33",
+        "the action of revoke in granted",
+        row_changed(stream.STREAM, "finish_and_answer", do=answer_only),
+    ),
+    Bug(
+        "renewed-claim-lost",
+        "the renewed claim is thrown away, so the next renewal expects the old one",
+        "SS-129",
+        "claim.keep",
+        wrapped(claim, "keep", keep_old_claim),
+    ),
+    Bug(
+        "ended-stream-granted",
+        "a stream that has ended is free again when its owner lets go",
+        "SS-144",
+        "plan.Draft.release",
+        called(plan.Draft, "release", free_again),
+    ),
+    Bug(
+        "unconditional-release",
+        "the claim is given up without a look at who holds it",
+        "SS-133",
+        "the precondition of the releasing commit",
+        wrapped(claim, "release", expect_nothing),
+    ),
+    Bug(
+        "one-resend-timer",
+        "all streams share one resend timer: arming it for one takes it from the others",
+        "SS-81",
+        "the resend timers of plan.Draft.step_assignment",
+        wrapped(plan.Draft, "step_assignment", one_resend_timer),
+    ),
+    Bug(
+        "one-expiry-timer",
+        "whatever arrives from anybody puts off everybody's expiry",
+        "SS-62",
+        "the expiry timers of plan.Draft.step_member",
+        wrapped(plan.Draft, "step_member", one_expiry_timer),
+    ),
+    Bug(
+        "revoking-to-granted",
+        "an ordinary progress makes a stream that is being revoked granted again",
+        "SS-85",
+        "the destination of update_progress in revoking",
+        lambda stack: redeclare(stack, assignment.ASSIGNMENT, _revoking_to_granted),
+    ),
+    Bug(
+        "recreated-while-unsubscribing",
+        "a borrower that is invalidated while unsubscribing asks for a new one",
+        "SS-22",
+        "the action of invalidate in unsubscribing",
+        row_changed(borrower.BORROWER, "end_unsubscribed", do=Delegate(borrower.invalidate_itself)),
+    ),
+    Bug(
+        "progress-not-compared",
+        "a progress that arrives late takes the place of a higher one",
+        "SS-82",
+        "the actions of update_progress in an assignment",
+        both(
+            row_changed(assignment.ASSIGNMENT, "keep", do=keep_whatever),
+            row_changed(assignment.ASSIGNMENT, "keep_and_send_revoked", do=keep_whatever_and_send_revoked),
+        ),
+    ),
+    Bug(
+        "grant-never-repeated",
+        "a grant that is not answered is not sent again",
+        "SS-81",
+        "the action of resend_timer in granting",
+        row_changed(assignment.ASSIGNMENT, "resend_grant", do=rearm_only),
+    ),
+    Bug(
+        "short-validity",
+        "a silent borrower is given up before its lease ends, and nobody waits for that end",
+        "SS-64",
+        "member.heard_until and Configuration.lease_by_other_clock_ns",
+        both(
+            called(Configuration, "lease_by_other_clock_ns", lambda self: 0),
+            called(member, "heard_until", expire_early),
+        ),
+    ),
+    Bug(
+        "late-grant-installs",
+        "a late copy of an old grant installs a stream that was taken back",
+        "SS-41",
+        "the guard of grant in absent",
+        row_changed(stream.STREAM, "install", when=None),
+    ),
+    Bug(
+        "lapsed-registered-again",
+        "a late leader_wanted registers a borrower again that was just thrown out",
+        "SS-68",
+        "the guard of leader_wanted from a known borrower",
+        row_changed(leader.LEADER, "answer_again", when=is_registered),
+    ),
+    Bug(
+        "unlisted-assignments-kept",
+        "a disconnect ends only the assignments that it lists",
+        "SS-147",
+        "membership.let_go",
+        called(membership, "let_go", lambda draft, name: None),
+    ),
+    Bug(
+        "last-report-lost",
+        "a progress report is sent once, and pings do not repeat it",
+        "SS-07",
+        "borrower.next_reports",
+        called(borrower, "next_reports", report_nothing),
+    ),
+    Bug(
+        "lease-end-not-passed-on",
+        "the session is not told that the lease has ended",
+        "SS-101",
+        "Subscription.told",
+        wrapped(subscription.Subscription, "told", keep_told),
+    ),
+    Bug(
+        "gap-acknowledged",
+        "an acknowledgement covers one message more than it should",
+        "SS-107",
+        "session.join",
+        called(session, "join", skip_one),
+    ),
+    Bug(
+        "nothing-taken-back",
+        "who has too many streams keeps them when others join",
+        "SS-162",
+        "plan.take_back",
+        called(plan, "take_back", lambda draft, name: None),
+    ),
+    Bug(
+        "progress-not-loaded",
+        "a new leader begins without the progress that earlier ones committed",
+        "SS-124",
+        "listing.keep_page",
+        wrapped(listing, "keep_page", load_nothing),
+    ),
+)
+"""The first eighteen are those of the protocol's page, in its order; the others were made up for the simulator."""
+
+OF_THE_PAGE: Final = BUGS[:18]
+
+
+def _revoking_to_granted(row: AnyRow) -> list[AnyRow]:
+    if isinstance(row, Row) and row.source is assignment.REVOKING and action_of(row) == "keep":
+        return [Row(row.on, row.source, assignment.GRANTED, row.do, row.when, row.clause)]
+    return [row]

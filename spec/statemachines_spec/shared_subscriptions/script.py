@@ -1,0 +1,235 @@
+"""Scripts of shared subscriptions: who takes part, what applications do, which times may be longer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from statemachines.kernel import ConfigurationError, Event, node_of
+from statemachines.shared_subscriptions.borrower import OnUnsubscribe
+from statemachines.shared_subscriptions.configuration import MS, Configuration
+from statemachines.shared_subscriptions.group_store import Claim, Commit, Read
+from statemachines.shared_subscriptions.stream import StreamProgress
+from statemachines_spec.bug import planted
+from statemachines_spec.explorer.actor import Actor, Envelope
+from statemachines_spec.explorer.system import System
+from statemachines_spec.script.path_to_script import PathToScript, Told, Wait
+from statemachines_spec.script.protocol import ScriptProtocol
+from statemachines_spec.script.script import Script, Sent
+from statemachines_spec.script.symbolic_clock import Armed, Slot
+from statemachines_spec.script.words import Node
+from statemachines_spec.shared_subscriptions.consumer import GROUP, Consumer
+from statemachines_spec.shared_subscriptions.leader_host import LeaderHost
+from statemachines_spec.shared_subscriptions.session_consumer import SessionConsumer
+from statemachines_spec.shared_subscriptions.slow_timers import unhurried
+from statemachines_spec.shared_subscriptions.stores import Age, Store
+from statemachines_spec.shared_subscriptions.variants import configuration, in_place
+
+NodeNumber = r"[1-9][0-9]{0,3}$"
+ConsumerNode = Annotated[str, msgspec.Meta(pattern=rf"^consumer-{NodeNumber}")]
+HostNode = Annotated[str, msgspec.Meta(pattern=rf"^leader-{NodeNumber}")]
+Topic = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.\-]{1,64}$")]
+OwnTime = Literal["find_leader_ms", "resend_interval_ms"]
+Milliseconds = Annotated[int, msgspec.Meta(ge=1, le=2**40)]
+
+CONSUMER, LEADER_HOST, STORE = "consumer", "leader host", "store"
+
+FREE_TIMES: Final = {"find_leader": "find_leader_ms", "resend": "resend_interval_ms"}
+"""Timer -> its time in the configuration: each node may have its own, since no other relies on it."""
+
+MESSAGES: Final = 8
+"""Messages in each stream, if the system does not need more: applications take some at the end."""
+
+SETTLED: Final = "settled"
+AGE: Final = "age of the claim"
+
+
+class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`consumers`: node -> the leader host it asks; `messages` are in the stream of each of `topics` from the start,
+    the group is read from the beginning.  `times`: node -> times of its own, where it has others than `configuration`,
+    so that no timer is due where the run has it open."""
+
+    group: Topic
+    configuration: Configuration
+    times: Annotated[dict[Node, dict[OwnTime, Milliseconds]], msgspec.Meta(max_length=100)]
+    consumers: Annotated[dict[ConsumerNode, HostNode], msgspec.Meta(max_length=100)]
+    hosts: Annotated[tuple[HostNode, ...], msgspec.Meta(min_length=1, max_length=9)]
+    topics: Annotated[tuple[Topic, ...], msgspec.Meta(min_length=1, max_length=100)]
+    messages: Annotated[int, msgspec.Meta(ge=1, le=10_000)]
+
+    def nodes(self) -> Mapping[str, str]:
+        """Consumers, leader hosts, and the two stores."""
+        stores = {"group_store": STORE, "stream_store": STORE}
+        return {**dict.fromkeys(self.consumers, CONSUMER), **dict.fromkeys(self.hosts, LEADER_HOST), **stores}
+
+    def check(self) -> Group:
+        """Itself; raises `ConfigurationError`."""
+        self.configuration.check()
+        for consumer, host in self.consumers.items():
+            if host not in self.hosts:
+                raise ConfigurationError(f"consumers.{consumer}", host, f"must be one of {', '.join(self.hosts)}")
+        for node in self.times:
+            if node not in self.consumers and node not in self.hosts:
+                raise ConfigurationError("times", node, "is neither a consumer nor a leader host of this script")
+        return self
+
+    def configuration_of(self, node: str) -> Configuration:
+        """With the node's own times."""
+        return replace(self.configuration, **self.times.get(node, {})).check()
+
+
+class GroupPath(PathToScript):
+    """Consumers begin when they are needed; claims grow old by the group store's time."""
+
+    free_timers = tuple(FREE_TIMES)
+
+    @classmethod
+    def slower(cls, system: System) -> Iterator[System]:
+        yield system
+        yield unhurried(system, pings=False)
+        yield unhurried(system, pings=True)
+
+    def refusal(self) -> str:
+        sessions = any(isinstance(one, SessionConsumer) for one in self.actors.values())
+        return "what whole sessions do has no steps that a runtime can be told" if sessions else ""
+
+    def started(self, actor: Actor) -> tuple[Sent, ...] | None:
+        """The first leader_wanted of a consumer is lost, as in the explorer."""
+        if not isinstance(actor, Consumer):
+            return None
+        return (Sent("leader_wanted", actor.name, actor.registry, lost=True),)
+
+    def own(self) -> Group:
+        hosts = tuple(one.name for one in self.actors.values() if isinstance(one, LeaderHost))
+        consumers = {name: one for name, one in self.actors.items() if isinstance(one, Consumer)}
+        streams = next(one for one in self.actors.values() if isinstance(one, Store) and one.name == "stream_store")
+        return Group(
+            GROUP,
+            self._configuration,
+            self._own_times(),
+            {name: one.registry for name, one in consumers.items() if name in self.locals},
+            hosts,
+            tuple(sorted(stored.topic for stored in streams.state.by_id.values())),
+            MESSAGES + max((one.offsets for one in consumers.values()), default=0),
+        )
+
+    def may_last(self, timer: str, times: int) -> bool:
+        """Whether the configuration keeps every relation."""
+        ours, field = self._configuration, FREE_TIMES[timer]
+        try:
+            replace(ours, **{field: times * getattr(ours, field)}).check()
+        except ConfigurationError:
+            return False
+        return True
+
+    def told(self, event: Any) -> Told | None:
+        if isinstance(event, StreamProgress):
+            return Told("finish" if event.finished else "acknowledge", about=event.stream)
+        if isinstance(event, OnUnsubscribe):
+            return Told("unsubscribe")
+        return Told("pass") if isinstance(event, Age) else None
+
+    def stand(self, node: str, event: Any) -> None:
+        """The claim is old: it has not been when somebody read it last."""
+        if isinstance(event, Age):
+            slot, age = next((slot, armed) for slot, armed in self.clock.armed.items() if slot.timer == AGE)
+            del self.clock.armed[slot]
+            self.bind_open(slot, age, self._read_at)
+            self.bind(Wait(slot, age, self.clock.moment, True, False))
+
+    def taken(self, envelope: Envelope) -> None:
+        """A claim that was committed grows old, by the store's time; who reads it before is told that it is not."""
+        event = envelope.event
+        if isinstance(event, Read):
+            self._read_at = self.clock.moment
+        if isinstance(event, Commit) and any(isinstance(value, Claim) for _, value in event.put):
+            slot = Slot(envelope.to, AGE, "")
+            self.clock.drop(slot)
+            store, host = self.actors[envelope.to], self.actors[node_of(envelope.sender)]
+            assert isinstance(store, Store)
+            assert isinstance(host, LeaderHost)
+            self.clock.armed[slot] = Armed(self.clock.moment, host.configuration.claim_ttl_ms * MS, not store.ages)
+
+    def keeps(self, slot: Slot) -> bool:
+        return slot.timer == AGE
+
+    _read_at = 0
+
+    @property
+    def _configuration(self) -> Configuration:
+        return next(one.configuration for one in self.actors.values() if isinstance(one, LeaderHost))
+
+    def _own_times(self) -> dict[str, dict[Any, int]]:
+        times: dict[str, dict[Any, int]] = {}
+        for (node, timer), longer in sorted(self.longer.items()):
+            field = FREE_TIMES[timer]
+            times.setdefault(node, {})[field] = longer * getattr(self._configuration, field)
+        return times
+
+
+# -- the words ------------------------------------------------------------------------------------------------------
+
+
+def about(event: Any) -> str:
+    """The stream that a message is about."""
+    return getattr(event, "stream", "")
+
+
+def is_final(event: Any) -> bool:
+    """It is the last word on the stream."""
+    return bool(getattr(event, "finished", False))
+
+
+def said(event: Event) -> str | None:
+    """A session has finished a stream."""
+    return event.stream if isinstance(event, StreamProgress) and event.finished else None
+
+
+@contextmanager
+def rules(script: Script, variant: str) -> Iterator[None]:
+    """The shipped machines have the rules of `variant`, or of the script (and its bug), until the block ends."""
+    with ExitStack() as stack:
+        stack.enter_context(in_place(variant or script.variant or SETTLED))
+        if script.bug and not variant:
+            stack.enter_context(planted(script.bug))
+        yield
+
+
+def ruled_by(script: Script, variant: str) -> Script:
+    """The script with the configuration of `variant` ("" = its own)."""
+    if not variant:
+        return script
+    own: Group = script.own
+    ours = replace(own.configuration, exclusive=configuration(variant).exclusive)
+    return replace(script, own=replace(own, configuration=ours))
+
+
+SCRIPT = ScriptProtocol(
+    own=Group,
+    words={
+        "acknowledge": "the application takes one message of the stream `about` and acknowledges it",
+        "finish": "the session has finished the stream",
+        "unsubscribe": "the application unsubscribes",
+    },
+    who={
+        "start": (CONSUMER,),
+        "acknowledge": (CONSUMER,),
+        "finish": (CONSUMER,),
+        "unsubscribe": (CONSUMER,),
+    },
+    services=(STORE,),
+    started=(CONSUMER,),
+    about=about,
+    is_final=is_final,
+    by_itself=("finish",),
+    said=said,
+    players=("borrower", "leader"),
+    path="statemachines_spec.shared_subscriptions.script:GroupPath",
+    simulator="statemachines_sim.shared_subscriptions.script_world:simulate",
+    asyncio="statemachines_sim.shared_subscriptions.asyncio_stage:run_live",
+    rules=rules,
+)

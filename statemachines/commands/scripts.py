@@ -1,0 +1,129 @@
+"""Counterexamples as scripts: `gapless check --schedule FILE --trace DIR` writes, `gapless replay FILE` follows."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import typer
+
+from statemachines import registry
+from statemachines.commands.exits import Exit
+from statemachines.kernel import ConfigurationError
+
+if TYPE_CHECKING:
+    from statemachines_sim.replayed import Replayed
+    from statemachines_spec.explorer.path import Path as Run
+    from statemachines_spec.explorer.system import System
+    from statemachines_spec.script.script import Script
+
+LISTED = 10
+"""Deviations of each sort that are printed; `--json` has more."""
+
+
+def is_script(path: Path) -> bool:
+    """Whether the file says that it is a script; a file that cannot be read is none."""
+    from statemachines_spec.script.script import looks_like_one
+
+    try:
+        with path.open("rb") as file:
+            return looks_like_one(file.read(200))
+    except OSError:
+        return False
+
+
+def keep(
+    system: System, run: Run, protocol: str, variant: str, script_to: Path | None, trace_to: Path | None
+) -> None:  # fmt: skip
+    """Write the counterexample `run` as a script, and as the trace that the simulator makes of it."""
+    from statemachines_spec.script import script as scripts
+    from statemachines_spec.script.path_to_script import Unscriptable, script_of
+
+    try:
+        made = script_of(system, run, protocol=protocol, variant=variant)
+    except Unscriptable as error:
+        print(f"no script and no trace: {error}", file=sys.stderr)
+        return
+    if script_to is not None:
+        scripts.write(script_to, made)
+        print(f"script: {script_to}; repeat it with: gapless replay {script_to}", file=sys.stderr)
+    if trace_to is not None:
+        replayed = simulated(made, "", trace_to, data=False)
+        broke = replayed.broken.get(replayed.name, "it does not break there")
+        print(f"trace: {trace_to}; {replayed.breaks}: {broke}", file=sys.stderr)
+
+
+def replay(path: Path, variant: str, runtime: bool, trace: Path | None, data: bool, json: bool) -> None:
+    """Follow a script, and print what came of it."""
+    from statemachines_spec.script import script as scripts
+
+    made = scripts.read(path)
+    _check_variant(made, variant)
+    if not json:
+        bug = f", with the bug {made.bug}" if made.bug and not variant else ""
+        rules = f"as {variant}" if variant else made.variant
+        rules = f" ({rules}{bug})" if rules or bug else ""
+        print(f"script of {made.system}{rules}, {len(made.steps)} steps, breaks {made.breaks}: {made.why}")
+    replayed = on_asyncio(made, variant, trace) if runtime else simulated(made, variant, trace, data=data)
+    if json:
+        print(msgspec.json.encode(replayed).decode())
+    else:
+        show(replayed)
+    if replayed.broken:
+        raise typer.Exit(Exit.VIOLATED)
+    if replayed.followed.stopped:
+        raise typer.Exit(Exit.INCONCLUSIVE)
+
+
+def simulated(made: Script, variant: str, trace: Path | None, *, data: bool) -> Replayed:
+    """In the simulator; its trace goes to the directory `trace`."""
+    follow = registry.load(made.part.simulator, object, "scripts in the simulator")
+    run = follow(made, variant, data=data)  # type: ignore[operator]
+    if trace is not None:
+        from statemachines_sim.script_trace import write_trace
+
+        write_trace(trace, made, run)
+    replayed: Replayed = run.replayed
+    return replayed
+
+
+def on_asyncio(made: Script, variant: str, trace: Path | None) -> Replayed:
+    """On the asyncio runtime; the logs of its nodes go to the directory `trace`."""
+    if not made.part.asyncio:
+        rule = "its scripts are followed in the simulator alone; leave --runtime out"
+        raise ConfigurationError("protocol", made.protocol or "(none)", rule)
+    follow = registry.load(made.part.asyncio, object, "scripts on the asyncio runtime")
+    replayed: Replayed = follow(made, variant, trace)  # type: ignore[operator]
+    return replayed
+
+
+def _check_variant(made: Script, variant: str) -> None:
+    if not variant or not made.protocol:
+        return
+    known = getattr(registry.area(made.protocol, "spec"), "variants", {})
+    if variant not in known:
+        raise registry.unknown("variant", variant, known)
+
+
+def show(replayed: Replayed) -> None:
+    """What came of a script, for people."""
+    followed = replayed.followed
+    print(f"followed {followed.steps} of {followed.of} steps" + (f"; {followed.stopped}" if followed.stopped else ""))
+    for title, lines in (
+        ("unknown to the script, and lost", followed.unknown),
+        ("expected, and never sent", followed.missing),
+        ("sooner than the script has it", followed.early),
+    ):
+        for line in lines[:LISTED]:
+            print(f"  {title}: {line}")
+        if len(lines) > LISTED:
+            print(f"  {title}: {len(lines) - LISTED} more")
+    for name, detail in replayed.broken.items():
+        if name != replayed.name:
+            print(f"also broken: {name}: {detail}")
+    if replayed.reached:
+        print(f"VIOLATED {replayed.breaks}: {replayed.broken[replayed.name]}")
+    else:
+        print(f"{replayed.breaks} does not break here" + ("" if replayed.broken else ", nor does anything else"))

@@ -1,0 +1,58 @@
+"""Options: what the commands of nodes have in common, as parameters of typer."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from statemachines.drivers.credentials import Credentials
+from statemachines.kernel import ConfigurationError
+
+SECRET_VARIABLE: Final = "GAPLESS_SECRET"
+
+Name = Annotated[str, typer.Option(help="Name of this node.")]
+Listen = Annotated[str, typer.Option(metavar="HOST:PORT", help="Where it listens; port 0: any that is free.")]
+Dial = Annotated[str, typer.Option(metavar="HOST:PORT", help="Where that node listens.")]
+State = Annotated[
+    Path, typer.Option(metavar="DIR", help="Where the number of each start is kept, and what the node keeps in files.")
+]
+Trace = Annotated[Path | None, typer.Option(metavar="DIR", help="Append a log of every step there.")]
+Number = Annotated[int | None, typer.Option(help="Numbers the messages in traces; default: from the name.", min=1)]
+SecretFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="The secret that all nodes share, 16 bytes or more; or put it into the environment as GAPLESS_SECRET.",
+    ),
+]
+TlsCert = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Certificate of this node (PEM), for TLS; with --tls-key.")
+]
+TlsKey = Annotated[Path | None, typer.Option(metavar="FILE", help="Its private key (PEM, no passphrase).")]
+ListeningCa = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Ask each peer for a certificate signed by these (PEM), for its own name."),
+]
+DiallingCa = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Speak TLS; who signed the certificate of the other side (PEM).")
+]
+
+
+def read_credentials(
+    secret_file: Path | None, tls_cert: Path | None, tls_key: Path | None, tls_ca: Path | None
+) -> Credentials:
+    """The credentials in these files, checked; the secret may also stand in the environment."""
+    secret = os.environ.get(SECRET_VARIABLE)
+    if secret is not None and secret_file is not None:
+        rule = f"{SECRET_VARIABLE} is set in the environment as well; give one of the two"
+        raise ConfigurationError("--secret-file", str(secret_file), rule)
+    return Credentials(
+        secret_file=secret_file,
+        secret=None if secret is None else secret.encode(errors="surrogateescape"),
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        tls_ca=tls_ca,
+    )

@@ -1,0 +1,42 @@
+"""`gapless group`: declare a group of consumers, or destroy it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from statemachines.drivers.shared_subscriptions.node_commands import Config, Start, read_configuration
+
+app = typer.Typer(no_args_is_help=True, help="Declare a group of consumers, or destroy it.")
+
+Subscription = Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="$shared/GROUP/FILTER")]
+Store = Annotated[Path, typer.Option(metavar="FILE", help="SQLite database with the stores; made where missing.")]
+
+
+@app.command()
+def declare(subscription: Subscription, store: Store, start: Start = "now", config: Config = None) -> None:
+    """Declare a group before anybody subscribes: what is stored from its start on is kept for its members.
+
+    To subscribe declares a group as well, from now on; a group that is declared already is left as it is.
+    """
+    from statemachines.drivers.shared_subscriptions.groups import declare as declare_group
+
+    told = asyncio.run(declare_group(subscription, store=store, start=start, configuration=read_configuration(config)))
+    begins = "the beginning" if told.start_ns == 0 else f"{told.start_ns} ns of store time"
+    print(f"{subscription}: {'was declared already' if told.found else 'declared'}, from {begins} on")
+
+
+@app.command()
+def destroy(subscription: Subscription, store: Store, config: Config = None) -> None:
+    """Destroy a group: its members stop, its progress is removed; only a new subscribe, or declare, begins it again.
+
+    Returns when nothing is delivered any more: when its leader has noticed (within claim_heartbeat), or lost its claim,
+    and the last lease has ended.
+    """
+    from statemachines.drivers.shared_subscriptions.groups import destroy as destroy_group
+
+    told = asyncio.run(destroy_group(subscription, store=store, configuration=read_configuration(config)))
+    print(f"{subscription}: {'destroyed' if told.found else 'there is no such group'}")

@@ -1,0 +1,224 @@
+"""The roles of `gapless node`: a leader host, a consumer, a publisher, each as a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from statemachines.drivers.options import (
+    DiallingCa,
+    Listen,
+    ListeningCa,
+    Name,
+    Number,
+    SecretFile,
+    TlsCert,
+    TlsKey,
+    Trace,
+    read_credentials,
+)
+from statemachines.drivers.signals import on_first_signal, run_until_signal
+from statemachines.kernel import ConfigurationError
+
+if TYPE_CHECKING:
+    from statemachines.demo.shared_subscriptions.account import ConsumerFile
+    from statemachines.drivers.shared_subscriptions.subscribe import Delivered
+
+Store = Annotated[
+    str,
+    typer.Option(
+        metavar="FILE|URL",
+        help="Database with the stores: a file (SQLite, made where missing), sqlite:///PATH, or "
+        "postgresql://USER@HOST:PORT/DATABASE (extra 'postgres'; the password from ~/.pgpass or PGPASSWORD).",
+    ),
+]
+State = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Where the number of each start is kept; default: beside the store's file, else the current directory.",
+    ),
+]
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="TOML with times of the group, in milliseconds; all must agree."),
+]
+Start = Annotated[
+    str,
+    typer.Option(metavar="now|beginning", help="Where the group begins to read what is stored, if this declares it."),
+]
+
+PATIENCE_S = 30.0
+"""How long a publisher waits for a store that is busy or restarted."""
+
+
+def leader(
+    store: Store,
+    listen: Listen = "127.0.0.1:7411",
+    peers: Annotated[
+        str, typer.Option(metavar="HOST:PORT,...", help="The other leader hosts over the same store, if there are any.")
+    ] = "",
+    name: Name = "leader-1",
+    state: State = None,
+    trace: Trace = None,
+    config: Config = None,
+    secret_file: SecretFile = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    tls_ca: ListeningCa = None,
+    number: Number = None,
+) -> None:
+    """Lead consumer groups: share streams among their members and keep their progress.
+
+    Prints `listening on HOST:PORT`, and stops in good order on SIGTERM or SIGINT.  Without a secret or TLS whoever
+    reaches the port may take part.
+    """
+    from statemachines.drivers.shared_subscriptions.lead import LeaderNode
+    from statemachines.drivers.tcp import parse_address
+
+    configuration = read_configuration(config)
+    credentials = read_credentials(secret_file, tls_cert, tls_key, tls_ca)
+
+    async def work() -> None:
+        node = LeaderNode(
+            listen=parse_address(listen),
+            store=store,
+            node=name,
+            state=state,
+            trace=trace,
+            configuration=configuration,
+            number=number,
+            peers=[parse_address(peer.strip()) for peer in peers.split(",") if peer.strip()],
+            credentials=credentials,
+        )
+        async with node:
+            host, port = node.address
+            print(f"listening on {host}:{port}", flush=True)
+            await node.failed()
+
+    run_until_signal(work())
+
+
+def consumer(
+    subscription: Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="$shared/GROUP/FILTER")],
+    store: Store,
+    leader: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="The leader host; several: with commas.")
+    ] = "127.0.0.1:7411",
+    name: Name = "consumer-1",
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Append what was got and acknowledged; default: print it.")
+    ] = None,
+    start: Start = "now",
+    batch: Annotated[int, typer.Option(min=1, max=10_000, help="Messages taken at a time.")] = 20,
+    work_ms: Annotated[float, typer.Option(min=0, help="Time spent on each batch.")] = 0.0,
+    drain: Annotated[
+        bool, typer.Option("--drain", help="On SIGTERM first finish what is in hand; a second one ends it at once.")
+    ] = False,
+    state: State = None,
+    trace: Trace = None,
+    config: Config = None,
+    secret_file: SecretFile = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    tls_ca: DiallingCa = None,
+    number: Number = None,
+) -> None:
+    """Take part in a group: get messages, print or note them, acknowledge them.
+
+    Leaves in good order on SIGTERM or SIGINT; killed, it loses nothing: others get what it had not acknowledged.
+    """
+    from statemachines.demo.shared_subscriptions.account import ConsumerFile
+    from statemachines.drivers.shared_subscriptions.subscribe import SharedSubscription
+
+    configuration = read_configuration(config)
+    credentials = read_credentials(secret_file, tls_cert, tls_key, tls_ca)
+    file = None if out is None else ConsumerFile(out)
+
+    async def work() -> None:
+        joined = SharedSubscription(
+            subscription,
+            leader=leader,
+            store=store,
+            node=name,
+            state=state,
+            trace=trace,
+            configuration=configuration,
+            start=start,
+            number=number,
+            credentials=credentials,
+        )
+        async with joined as messages:
+            if drain:
+                on_first_signal(lambda: asyncio.ensure_future(messages.unsubscribe()))
+            async for some in messages.batches(batch):
+                await deal_with(some, file, work_ms)
+
+    run_until_signal(work())
+
+
+def publisher(
+    store: Store,
+    path: Annotated[
+        Path | None, typer.Option("--input", metavar="PATH", help="Text file or folder; default: our own source.")
+    ] = None,
+    name: Name = "publisher-1",
+    rate: Annotated[int, typer.Option(min=1, help="Messages a second.")] = 2_000,
+    batch: Annotated[int, typer.Option(min=1, max=10_000, help="Messages in one append.")] = 50,
+    state: State = None,
+    trace: Trace = None,
+    number: Number = None,
+) -> None:
+    """Publish a text file or folder: each file a topic, each line a message; ends when all are stored."""
+    from statemachines.demo.shared_subscriptions import lines
+    from statemachines.drivers.shared_subscriptions.publish import Publisher
+
+    topics = lines.read(path)
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        begin, done = loop.time(), 0
+        given: dict[str, Any] = {"node": name, "state": state, "trace": trace, "number": number}
+        async with Publisher(store, **given, patience_s=PATIENCE_S) as publishing:
+            for topic, part in lines.in_turn(topics, batch):
+                await publishing.publish(topic, part)
+                done += len(part)
+                await asyncio.sleep(max(0.0, begin + done / rate - loop.time()))
+        print(f"published {done} messages to {len(topics)} topics", flush=True)
+
+    run_until_signal(work())
+
+
+async def deal_with(messages: list[Delivered], file: ConsumerFile | None, work_ms: float) -> None:
+    """Note or print what came, work on it, acknowledge it."""
+    stream, grant = messages[0].stream, messages[0].grant
+    contents = [(message.offset, message.payload) for message in messages]
+    if file is None:
+        for message in messages:
+            print(f"{message.topic}\t{message.offset}\t{message.payload.decode(errors='replace')}", flush=True)
+    else:
+        file.got(stream, grant, contents, messages[0].owner)
+    if work_ms:
+        await asyncio.sleep(work_ms / 1000)
+    for message in messages:
+        await message.ack()
+    if file is not None:
+        file.acked(stream, grant, contents)
+
+
+def read_configuration(path: Path | None) -> Any:
+    """The configuration in a TOML file, checked; the defaults without one."""
+    from statemachines.shared_subscriptions.configuration import Configuration
+
+    if path is None:
+        return Configuration().check()
+    try:
+        return msgspec.toml.decode(path.read_bytes(), type=Configuration).check()
+    except OSError as error:
+        raise ConfigurationError("--config", str(path), f"cannot be read: {error.strerror}") from error
+    except msgspec.MsgspecError as error:
+        raise ConfigurationError("--config", str(path), f"is not a configuration: {error}") from error

@@ -1,0 +1,107 @@
+"""Documents: every relative link leads somewhere, every command that is shown is one, every page can be reached."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from functools import cache
+from pathlib import Path
+
+import pytest
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from statemachines.cli import app
+
+ROOT = Path(__file__).parents[2]
+SKIPPED = {".venv", "out", "build", "dist", "node_modules"}
+PAGES = sorted(
+    path
+    for path in ROOT.rglob("*.md")
+    if not any(part in SKIPPED or part.startswith(".") for part in path.relative_to(ROOT).parts)
+)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@cache
+def text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def links(path: Path) -> list[str]:
+    """Relative links outside of code."""
+    found = LINK.findall(re.sub(r"`[^`\n]*`", "", FENCED.sub("", text(path))))
+    return [link for link in found if not re.match(r"[a-z]+:", link)]
+
+
+def anchors(path: Path) -> set[str]:
+    """What a heading may be called in a link, as the usual hosts make it."""
+    headings = re.findall(r"^#+ (.*)$", FENCED.sub("", text(path)), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def commands(path: Path) -> list[str]:
+    """The lines of `gapless` that a page shows, in indented or fenced blocks, without what is said beside them."""
+    lines = re.findall(r"^(?:    |\$ )?(?:\S*/bin/)?gapless .*$", text(path), re.MULTILINE)
+    return [re.split(r" {2,}", re.sub(r"^(?:    |\$ )?\S*gapless ", "", line))[0] for line in lines]
+
+
+SHOWN = sorted({(name(path), line) for path in PAGES for line in commands(path)})
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name)
+def test_every_relative_link_leads_somewhere(path):
+    for link in links(path):
+        where, _, anchor = link.partition("#")
+        target = (path.parent / where).resolve() if where else path
+        assert target.exists(), f"{name(path)} links to {link}"
+        assert not anchor or anchor in anchors(target), f"{name(path)} links to {link}, and no heading is called so"
+
+
+def test_every_page_is_reached_from_the_readme():
+    """Or from whoever is reached; what nobody links to nobody reads."""
+    reached = {ROOT / "README.md"}
+    left = list(reached)
+    while left:
+        path = left.pop()
+        for link in links(path):
+            target = (path.parent / link.partition("#")[0]).resolve()
+            if target.suffix == ".md" and target.exists() and target not in reached:
+                reached.add(target)
+                left.append(target)
+    missing = [name(path) for path in PAGES if path not in reached and path.name != "CHANGELOG.md"]
+    assert missing == []
+
+
+@pytest.mark.parametrize(("page", "line"), SHOWN, ids=[f"{page}: {line[:60]}" for page, line in SHOWN])
+def test_every_command_that_is_shown_is_one_with_these_options(page, line):
+    words = shlex.split(line.replace("...", ""), comments=True)
+    command = get_command(app)
+    while isinstance(command, TyperGroup) and words:
+        context = typer.Context(command)
+        assert words[0] in command.list_commands(context), f"{page}: no command gapless {line}"
+        command = command.get_command(context, words.pop(0))
+    known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    used = {word.partition("=")[0] for word in words if word.startswith("--")}
+    assert used <= known | {"--help"}, f"{page}: gapless {line}"
+
+
+def test_enough_is_looked_at():
+    """The patterns still find what they are for."""
+    assert len(PAGES) > 20
+    assert len(SHOWN) > 30
+    assert ("README.md", "show borrower --markdown") not in SHOWN
+    assert any(page == "README.md" and line.startswith("simulate storm") for page, line in SHOWN)
+
+
+def test_every_target_that_the_readme_names_is_in_the_makefile():
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    for path in PAGES:
+        shown = set(re.findall(r"(?:^    |`)make ([a-z]+)", text(path), re.MULTILINE))
+        assert shown <= targets, name(path)

@@ -1,0 +1,32 @@
+"""How each promise of the Writer is broken (tools/clauses.py): a rule that it rests on is not kept."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+from mutants import swap, without, wrap
+
+from statemachines.cursor_recovery import writer
+from statemachines.cursor_recovery.memory import CELL, CompareAndSwap, Memory
+from statemachines.cursor_recovery.writer import WRITER
+from statemachines.cursor_recovery.writer_record import WriterRecord
+
+
+def swaps_anything(apply):
+    """A compare-and-swap does not compare."""
+
+    def careless(self, state, request, now_ns):
+        if isinstance(request, CompareAndSwap):
+            request = replace(request, expected=state.get(request.address, 0))
+        return apply(self, state, request, now_ns)
+
+    return careless
+
+
+BREAKS = {
+    "CR-33": without(WRITER, "CR-10"),  # no look whether there is room
+    "CR-34": wrap(Memory, "apply", swaps_anything),
+    "CR-35": wrap(WriterRecord, "address", lambda address: lambda self, offset: address(self, offset + CELL)),
+    "CR-36": swap(writer, "checksum", lambda position, payload: 0),
+    "CR-37": swap(writer, "commit_word", lambda position: (1, 1)),
+    "CR-38": without(WRITER, "CR-07"),  # what is stale is never freed
+}

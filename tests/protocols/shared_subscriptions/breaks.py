@@ -1,0 +1,141 @@
+"""How the clauses of shared subscriptions that are no rows are broken (tools/clauses.py)."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+from mutants import swap, wrap
+
+from statemachines.kernel import in_order, keys_in_order
+from statemachines.shared_subscriptions import (
+    agent,
+    configuration,
+    handler,
+    listing,
+    plan,
+    registry,
+    stream_store,
+)
+from statemachines.shared_subscriptions.agent import Agent
+from statemachines.shared_subscriptions.borrower import Destroyed
+from statemachines.shared_subscriptions.configuration import Configuration
+from statemachines.shared_subscriptions.group_store import Commit, GroupStore, Scan
+from statemachines.shared_subscriptions.handler import Handler
+from statemachines.shared_subscriptions.message import END_OF_STREAM, LeaderWanted
+from statemachines.shared_subscriptions.registry import Registry
+from statemachines.shared_subscriptions.session import Admit
+from statemachines.shared_subscriptions.stream_store import Batch, StreamStore
+
+# -- the leader -----------------------------------------------------------------------------------------------------
+
+
+def open_all(record):
+    """Every generation has its turn at once."""
+    for key, rank in in_order(record.ranks):
+        if not rank.open:
+            record = replace(
+                record, ranks=record.ranks.set(key, replace(rank, open=True)), live=record.live + rank.live
+            )
+            for stream in keys_in_order(rank.streams):
+                record = replace(record, free=record.free.push(stream))
+    return record
+
+
+def end_not_staged(stage):
+    """The end of a stream is not durable."""
+    return lambda record, stream, progress, now_ns: (
+        (record, ()) if progress == END_OF_STREAM else stage(record, stream, progress, now_ns)
+    )
+
+
+# -- agent, handler, registry ---------------------------------------------------------------------------------------
+
+
+def first_registry_only(begin):
+    def init(self, host, registries, *rest, **more):
+        begin(self, host, registries if isinstance(registries, str) else registries[:1], *rest, **more)
+
+    return init
+
+
+def epoch_forgotten(borrow):
+    return lambda self, subscription, borrower, epoch, now_ns: borrow(self, subscription, borrower, 0, now_ns)
+
+
+def nobody_dismissed(told):
+    return lambda self, party, event, now_ns: (
+        Agent.told(self, party, event, now_ns) if isinstance(event, Destroyed) else told(self, party, event, now_ns)
+    )
+
+
+def always_another(want):
+    """Each leader_wanted starts a leader."""
+
+    def wanted(self, message, now_ns):
+        self.leaders.pop((message.group, message.filter), None)
+        return want(self, message, now_ns)
+
+    return wanted
+
+
+def says_nothing(receive):
+    """Who talks to a leader that is gone is not told."""
+    return lambda self, to, message, now_ns: (
+        receive(self, to, message, now_ns)
+        if to in self.nodes or isinstance(message, LeaderWanted)
+        else self.fire(now_ns)
+    )
+
+
+def passed_on_for_ever(receive):
+    return lambda self, to, message, now_ns: (
+        self._want(message, now_ns) if isinstance(message, LeaderWanted) else receive(self, to, message, now_ns)
+    )
+
+
+# -- stores ---------------------------------------------------------------------------------------------------------
+
+
+def expects_nothing(apply):
+    return lambda self, state, request, now_ns: apply(
+        self, state, replace(request, expect=()) if isinstance(request, Commit) else request, now_ns
+    )
+
+
+def one_page(apply):
+    return lambda self, state, request, now_ns: apply(
+        self, state, replace(request, limit=2**31) if isinstance(request, Scan) else request, now_ns
+    )
+
+
+def everything_is_there(state, one):
+    """A fetch that gives what was asked for, and not what there is."""
+    return Batch(one.stream, one.grant, one.first, one.first + one.limit - 1, False)
+
+
+BREAKS = {
+    "SS-154": swap(listing, "open_ranks", open_all),
+    "SS-155": swap(listing, "vanish", lambda draft, rank: None),
+    "SS-156": wrap(plan, "stage", end_not_staged),
+    "SS-162": swap(plan, "take_back", lambda draft, borrower: None),
+    "SS-170": swap(Agent, "_begin", lambda self, one, now_ns: self._borrow(one, one, 0, now_ns)),
+    "SS-171": swap(Agent, "on_disconnect", lambda self, now_ns: self.fire(now_ns)),
+    "SS-172": swap(Agent, "_fresh", lambda self: agent.fresh(self.host, 1)),
+    "SS-173": wrap(Agent, "_borrow", epoch_forgotten),
+    "SS-174": swap(Agent, "_check_room", lambda self: None),
+    "SS-175": swap(Agent, "_remember", lambda self, borrower, reports: None),
+    "SS-176": wrap(Agent, "__init__", first_registry_only),
+    "SS-180": swap(handler, "TO_SESSION", ()),
+    "SS-181": wrap(Handler, "told", nobody_dismissed),
+    "SS-182": swap(handler, "Admit", lambda owner, alone, at_delivery: Admit(owner, False, at_delivery)),
+    "SS-210": swap(Configuration, "_less", lambda self, *relation: None),
+    "SS-211": swap(configuration, "_stretch", lambda duration_ns, drift: duration_ns),
+    "SS-212": swap(stream_store, "check_filter", lambda topic_filter, subscription: None),
+    "SS-215": wrap(GroupStore, "apply", expects_nothing),
+    "SS-216": wrap(GroupStore, "apply", one_page),
+    "SS-217": swap(StreamStore, "_batch", staticmethod(everything_is_there)),
+    "SS-218": wrap(StreamStore, "_list", lambda pages: staticmethod(lambda *asked: replace(pages(*asked), more=False))),
+    "SS-220": wrap(Registry, "_want", always_another),
+    "SS-221": wrap(Registry, "receive", says_nothing),
+    "SS-222": wrap(Registry, "receive", passed_on_for_ever),
+    "SS-223": swap(registry, "check_filter", lambda topic_filter, subscription: None),
+}

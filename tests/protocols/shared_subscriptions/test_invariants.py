@@ -1,0 +1,108 @@
+"""The invariants of the machines tell records that break them from records that do not."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from statemachines.kernel import Map
+from statemachines.shared_subscriptions.assignment import AssignmentRecord, AssignmentStatus
+from statemachines.shared_subscriptions.borrower import BORROWER, BorrowerRecord, BorrowerStatus
+from statemachines.shared_subscriptions.configuration import Configuration
+from statemachines.shared_subscriptions.leader import LEADER
+from statemachines.shared_subscriptions.leader_record import Known, LeaderRecord, Rank
+from statemachines.shared_subscriptions.member import MemberRecord
+from statemachines.shared_subscriptions.private import PRIVATE, PrivateRecord
+from statemachines.shared_subscriptions.session import SESSION
+from statemachines.shared_subscriptions.session_record import Lease, Reading, SessionRecord, reading_key
+from statemachines.shared_subscriptions.stream import Link, StreamRecord, StreamStatus
+
+C = Configuration()
+LINK = Link("c1~1/1", "leader~1/1", 5, 2)
+
+
+def holds(fsm, clause):
+    """Looked up when it is needed: where the invariant is gone, nothing tells the two apart."""
+    (found,) = [one.holds for one in fsm.invariants if one.clause == clause]
+    return found
+
+
+HELD = StreamRecord(LINK, "s", StreamStatus.GRANTED, grant=3)
+BORROWING = BorrowerRecord(
+    "c1~1/1", "g", "#", ("leader-1",), C, status=BorrowerStatus.CONNECTED, streams=Map({"s": HELD}), unfinished=1
+)
+
+
+def test_SS_19_what_is_unfinished_is_counted():
+    assert holds(BORROWER, "SS-19")(BORROWING)
+    assert not holds(BORROWER, "SS-19")(replace(BORROWING, unfinished=0))
+
+
+@pytest.mark.parametrize("change", [{"leased": True}, {"streams": Map({"s": HELD})}])
+def test_SS_03_who_never_connected_has_no_lease_and_holds_nothing(change):
+    new = BorrowerRecord("c1~1/1", "g", "#", ("leader-1",), C)
+    assert holds(BORROWER, "SS-03")(new)
+    assert not holds(BORROWER, "SS-03")(replace(new, **change))
+
+
+READING = Reading("c1~1/1", "s", 3, progress=4, delivered=6, fetched=9)
+KEY = reading_key("c1~1/1", "s")
+SESSION_RECORD = SessionRecord(
+    "c1~1/0",
+    buffer=8,
+    leases=Map({"c1~1/1": Lease(streams=Map({"s": True}))}),
+    readings=Map({KEY: READING}),
+)
+
+
+@pytest.mark.parametrize("change", [{"delivered": 3}, {"fetched": 5}, {"fetched": 13}])
+def test_SS_106_progress_delivered_and_fetched_are_in_order_and_within_the_buffer(change):
+    assert holds(SESSION, "SS-106")(SESSION_RECORD)
+    assert not holds(SESSION, "SS-106")(replace(SESSION_RECORD, readings=Map({KEY: replace(READING, **change)})))
+
+
+@pytest.mark.parametrize("change", [{"leases": Map()}, {"readings": Map()}])
+def test_SS_112_what_is_read_is_what_owners_have(change):
+    assert holds(SESSION, "SS-112")(SESSION_RECORD)
+    assert not holds(SESSION, "SS-112")(replace(SESSION_RECORD, **change))
+
+
+@pytest.mark.parametrize("change", [{"installed": Map({"t": True})}, {"seen": Map({"t": (0, 0)})}])
+def test_SS_191_of_all_that_is_read_or_was_found_a_progress_is_known(change):
+    good = PrivateRecord("c1~1/1", "#", 0, progress=Map({"s": 4}), installed=Map({"s": True}))
+    assert holds(PRIVATE, "SS-191")(good)
+    assert not holds(PRIVATE, "SS-191")(replace(good, **change))
+
+
+ASSIGNED = AssignmentRecord(LINK, "0.0/s", 7, 0, 1, 1, AssignmentStatus.GRANTED)
+MEMBER = MemberRecord(LINK, C, grants=Map({7: "0.0/s"}), count=1)
+LEADING = replace(
+    LeaderRecord("leader~1/1", "g", "#", C),
+    members=Map({"c1~1/1": MEMBER}),
+    assignments=Map({"0.0/s": ASSIGNED}),
+    streams=Map({"0.0/s": Known(0, 0, 0)}),
+    ranks=Map({(0, 0): Rank(streams=Map({"0.0/s": True}), live=1, open=True)}),
+    live=1,
+)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"members": Map()},
+        {"members": Map({"c1~1/1": replace(MEMBER, grants=Map({6: "0.0/s"}))})},
+        {"members": Map({"c1~1/1": replace(MEMBER, grants=Map({7: "0.0/t"}))})},
+    ],
+)
+def test_SS_160_an_assignment_is_one_of_the_grants_of_its_borrower(change):
+    assert holds(LEADER, "SS-160")(LEADING)
+    assert not holds(LEADER, "SS-160")(replace(LEADING, **change))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"members": Map({"c1~1/1": replace(MEMBER, count=0)})}, {"live": 0}, {"assignments": Map()}, {"ranks": Map()}],
+)
+def test_SS_161_what_members_count_is_assigned_and_every_live_stream_is_somewhere(change):
+    assert holds(LEADER, "SS-161")(LEADING)
+    assert not holds(LEADER, "SS-161")(replace(LEADING, **change))

@@ -1,0 +1,256 @@
+"""A world put together by hand: nodes, devices, rules of the network, pauses and cuts, without any scenario."""
+
+from __future__ import annotations
+
+import pytest
+from counting import CLIENT, SERVER, SIM, Add, ClientRecord, Count, Counted, PutFailed, Section, ServerRecord, Table
+
+from statemachines.kernel import ConfigurationError
+from statemachines_sim import (
+    MS,
+    Fault,
+    Net,
+    S,
+    Scenario,
+    World,
+    delay,
+    drop,
+    duplicate,
+    machine_role,
+    query_fabric,
+    remote_store,
+    shared_memory,
+)
+from statemachines_sim.protocol import NOTHING
+
+STEADY = Net(delay_ms=(5, 5), tail=0.0)
+
+
+def by_hand(device=None, seed=1, net=STEADY):
+    """A server, a client and a table."""
+    world = World(Scenario("by hand", NOTHING, network=net), seed)
+    world.add_device(device or remote_store(Table(), failed=lambda request: PutFailed()))
+    server = world.add("server-1", machine_role("server", SERVER, ServerRecord))
+    client = world.add("client-1", machine_role("client", CLIENT, ClientRecord))
+    return world, server, client
+
+
+def sent(world, event):
+    return [row for row in world.rows if row[4] == "send" and row[5] == event]
+
+
+def test_a_machine_becomes_a_process_without_glue():
+    world, server, client = by_hand()
+    client.feed(Count())
+    world.run(until_ns=S)
+    assert client.heard == [Counted(1, 1)]
+    assert client.record.n == 1
+    assert world.devices["table"].state == {"client-1~1": 1}
+    assert {row[2] for row in world.rows} == {"", "counting/client", "counting/server"}
+    assert server.record == ServerRecord("server-1~1")
+
+
+def test_an_application_drives_its_machine():
+    def once_more(process, event):
+        if event.n < 4:
+            process.after(10 * MS, lambda: process.feed(Count()))
+
+    world, _, _ = by_hand()
+    role = machine_role("client", CLIENT, ClientRecord, start=Count(), application=once_more)
+    client = world.add("client-2", role)
+    world.run(until_ns=S)
+    assert [event.n for event in client.heard] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(("nth", "adds"), [(1, 2), (2, 1), (0, 3)])
+def test_a_rule_drops_the_nth_message_or_all_of_them(nth, adds):
+    world, _, client = by_hand()
+    rule = world.network.rule(drop("add", nth=nth))
+    client.feed(Count())
+    world.run(until_ns=1_400 * MS)
+    assert len(sent(world, "add")) == adds
+    assert rule.hit == (nth == 1) + 3 * (nth == 0)
+    assert world.network.dropped == rule.hit
+
+
+def test_a_rule_counts_only_the_messages_that_it_is_about():
+    world, _, client = by_hand()
+    other = world.add("client-2", machine_role("client", CLIENT, ClientRecord))
+    rule = world.network.rule(drop("added", nth=1, to="client-2"))
+    client.feed(Count())
+    other.feed(Count())
+    world.run(until_ns=400 * MS)
+    assert (rule.seen, rule.hit) == (1, 1)
+    assert (len(client.heard), len(other.heard)) == (1, 0)
+
+
+def test_one_message_is_delayed_and_one_doubled():
+    world, _, client = by_hand()
+    world.network.rule(delay("added", by_ns=100 * MS, nth=0))
+    copies = world.network.rule(duplicate("add", late_ns=30 * MS))
+    client.feed(Count())
+    world.run(until_ns=80 * MS)
+    assert not client.heard
+    world.run(until_ns=200 * MS)
+    assert client.heard == [Counted(1, 1)]
+    assert copies.hit == len([row for row in world.rows if row[4] == "duplicate"]) == 1
+    assert world.devices["table"].state == {"client-1~1": 1}
+
+
+def test_a_process_that_stands_still_hears_everything_when_it_goes_on():
+    world, server, client = by_hand()
+    world.pause("server-1")
+    client.feed(Count())
+    world.run(until_ns=1_200 * MS)
+    assert (client.heard, server.paused) == ([], True)
+    world.resume("server-1")
+    world.run(until_ns=1_300 * MS)
+    assert client.heard == [Counted(1, 1)]
+    assert [row[5] for row in world.rows if row[4] == "fault"] == ["join", "join", "pause", "resume"]
+
+
+def test_what_is_said_to_one_that_stands_still_waits():
+    world, _, client = by_hand()
+    world.pause("client-1")
+    client.feed(Count())
+    world.run(until_ns=S)
+    assert client.record.n == 0
+    world.resume("client-1")
+    assert client.record.n == 1
+
+
+def test_a_crash_takes_the_memory_and_the_next_life_has_another_id():
+    world, _, client = by_hand()
+    client.feed(Count())
+    world.run(until_ns=6 * MS)
+    world.crash("client-1")
+    world.run(until_ns=S)
+    assert client.heard == []
+    world.restart("client-1")
+    again = world.processes["client-1"]
+    assert (again.life, again.record) == ("client-1~2", ClientRecord("client-1~2"))
+
+
+@pytest.mark.parametrize(("ends", "kept"), [(("server-1", "table"), {}), (("table", "server-1"), {"client-1~1": 1})])
+def test_a_cut_between_a_node_and_a_store_loses_requests_or_answers(ends, kept):
+    world, _, client = by_hand()
+    world.cut(*ends)
+    client.feed(Count())
+    world.run(until_ns=400 * MS)
+    assert (client.heard, world.devices["table"].state) == ([], kept)
+    assert [row[5] for row in world.rows if row[2] == "counting/server"] == ["add", "put_failed"]
+    world.mend(*ends)
+    world.run(until_ns=S)
+    assert client.heard == [Counted(1, 1)]
+
+
+def test_a_store_without_a_failure_of_its_own_does_not_answer():
+    world, _, client = by_hand(remote_store(Table()))
+    world.devices["table"].crash()
+    client.feed(Count())
+    world.run(until_ns=400 * MS)
+    assert [row[5] for row in world.rows if row[2] == "counting/server"] == ["add"]
+
+
+def test_a_remote_store_answers_whoever_has_died_and_shared_memory_does_not():
+    """The server dies right after it has asked."""
+    for device, kept in ((remote_store(Table()), {"client-1~1": 1}), (shared_memory(Table()), {})):
+        world, _, client = by_hand(device)
+        client.feed(Count())
+        while not any(row[4] == "ask" for row in world.rows):
+            world.env.step()
+        world.crash("server-1")
+        world.run(until_ns=400 * MS)
+        assert world.devices["table"].state == kept
+
+
+def test_an_access_of_memory_waits_for_a_process_that_stands_still():
+    world, _, client = by_hand(shared_memory(Table()))
+    client.feed(Count())
+    while not any(row[4] == "ask" for row in world.rows):
+        world.env.step()
+    world.pause("server-1")
+    world.run(until_ns=300 * MS)
+    assert world.devices["table"].state == {}
+    world.resume("server-1")
+    world.run(until_ns=400 * MS)
+    assert client.heard == [Counted(1, 1)]
+
+
+def test_a_query_has_many_answers_and_an_end_that_nobody_holds_up():
+    asked = []
+
+    def respond(process, request):
+        return [Counted(number, process.life) for number in (1, 2)]
+
+    device = query_fabric(
+        "caches",
+        asked=lambda request: ("cache-1", "cache-2", "cache-3"),
+        answers=respond,
+        end=lambda request: "end",
+        timeout_ns=200 * MS,
+    )
+    world, _, client = by_hand(device)
+    for number in (1, 2, 3):
+        world.add(f"cache-{number}", machine_role("cache", SERVER, ServerRecord))
+    world.devices["caches"].ask(client, client.life, "which", asked.append)
+    world.run(until_ns=100 * MS)
+    assert (len(asked), asked[-1]) == (7, "end")
+    assert {one.total for one in asked[:-1]} == {f"cache-{number}~1" for number in (1, 2, 3)}
+    asked.clear()
+    world.crash("cache-2")
+    world.devices["caches"].ask(client, client.life, "which", asked.append)
+    world.run(until_ns=250 * MS)
+    assert len(asked) == 4
+    world.run(until_ns=400 * MS)
+    assert (len(asked), asked[-1]) == (5, "end")
+
+
+def overtaken(fifo):
+    """How many messages between two nodes arrive before one that was sent earlier."""
+    world, _, client = by_hand(net=Net(delay_ms=(1, 90), tail=0.2, tail_ms=300, fifo=fifo))
+    for number in range(200):
+        world.after(number * MS, world.network.send, "client-1", client.life, "server-1", Add(client.life, number), 0)
+    world.run(until_ns=2 * S)
+    arrived = [row[10] for row in world.rows if row[4] == "deliver" and row[1] == "server-1"]
+    assert len(arrived) == 200
+    return sum(one < max(arrived[:at]) for at, one in enumerate(arrived) if at)
+
+
+def test_paths_are_first_in_first_out_if_the_network_says_so():
+    assert overtaken(fifo=False) > 50
+    assert overtaken(fifo=True) == 0
+
+
+def test_a_key_is_routed_to_the_nodes_that_match():
+    world, _, client = by_hand()
+    for number in (2, 3):
+        world.add(f"server-{number}", machine_role("server", SERVER, ServerRecord))
+    world.network.route_by(lambda to: ("server-2", "server-3") if to == "server-1" else (to.partition("~")[0],))
+    client.feed(Count())
+    world.run(until_ns=100 * MS)
+    got = {row[1] for row in world.rows if row[4] == "deliver" and row[5] == "add"}
+    assert got == {"server-2", "server-3"}
+    assert len(sent(world, "add")) == 1
+
+
+def test_faults_of_a_schedule_hit_a_world_by_hand():
+    world = World(Scenario("by hand", NOTHING), 1, schedule=(Fault("crash", S, 2 * S, "client-1"),))
+    world.add("client-1", machine_role("client", CLIENT, ClientRecord))
+    outcome = world.run(until_ns=4 * S)
+    assert (outcome.faults, world.processes["client-1"].life) == ({"crash": 1}, "client-1~2")
+
+
+def test_a_service_that_nobody_gave_is_named():
+    world = World()
+    world.add("server-1", machine_role("server", SERVER, ServerRecord))
+    client = world.add("client-1", machine_role("client", CLIENT, ClientRecord))
+    client.feed(Count())
+    with pytest.raises(ConfigurationError, match="service = 'table': server-1~1 asks it"):
+        world.run(until_ns=S)
+
+
+def test_a_protocol_is_run_without_a_scenario_file():
+    outcome = World(SIM, 3, own=Section(clients=3, counts=5)).run()
+    assert outcome.held, outcome
+    assert outcome.tally == {"counted": 15}

@@ -1,0 +1,320 @@
+"""Declared machines as components without glue: what they can do, against the same system written by hand."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from lock_by_hand import lock_by_hand
+from lock_toy import HOLDER, IDLE, Granted, HolderRecord, LeaseEnd, Store, Want, Wrote, lock_system, wrote_system
+from msgspec.structs import replace
+from small_machines import OVER, STAMPER, TWO_TIMERS, End, Stamp, StampRecord, Two, TwoRecord
+
+from statemachines.kernel import ConfigurationError, GaplessError
+from statemachines_spec import (
+    Always,
+    Clock,
+    Crash,
+    FsmActor,
+    LoseDisk,
+    Network,
+    Pause,
+    Reaction,
+    Sometimes,
+    System,
+    View,
+    explore,
+    replay,
+)
+from statemachines_spec.explorer import counterexample
+from statemachines_spec.explorer.actor import Envelope, Restart, Wake
+from statemachines_spec.explorer.direct import search
+from statemachines_spec.explorer.fsm_actor import DOWN, ENDED, PAUSED, RUNNING, Pass
+from statemachines_spec.explorer.path import follow
+from statemachines_spec.protocol import system_at
+
+PLAIN = {"engine": "plain", "hashing": False}
+
+KINDS = {
+    "a pause": {"asks": 1},
+    "a pause and a crash": {"asks": 1, "crashes": 1},
+    "a crash without a disk": {"asks": 1, "crashes": 1, "disk": False, "pauses": 0},
+    "a store that is reached by messages": {"asks": 1, "crashes": 1, "pauses": 0, "remote": True},
+    "a store that ignores tokens": {"asks": 1, "honours": False, "remote": True},
+    "no deadline order": {"asks": 1, "order": False},
+}
+
+
+def outcome(system):
+    result = explore(system, **PLAIN)
+    broken = [name for name, held in result.always.items() if not held]
+    return result.ended, result.states, result.transitions, result.cuts, result.levels, broken
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_does_what_the_same_system_written_by_hand_does(kind):
+    assert outcome(lock_system(**KINDS[kind])) == outcome(lock_by_hand(**KINDS[kind]))
+
+
+@pytest.mark.parametrize("kind", ["a pause", "a crash without a disk"])
+def test_it_does_what_a_naive_search_finds(kind):
+    system = lock_system(**KINDS[kind])
+    result, counts = explore(system, **PLAIN), search(system, 100_000)
+    broken = "" if result.path is None else result.path.broken
+    assert (counts.states, counts.depth, counts.broken) == (result.states, len(result.levels) - 1, broken)
+
+
+def test_the_compiled_walker_counts_the_same():
+    plain, compiled = (explore(lock_system(asks=1, crashes=1), engine=engine) for engine in ("plain", "compiled"))
+    assert (plain.states, plain.transitions, plain.levels, plain.edges, plain.sometimes) == (
+        compiled.states, compiled.transitions, compiled.levels, compiled.edges, compiled.sometimes,
+    )  # fmt: skip
+
+
+# -- counterexamples ------------------------------------------------------------------------------------------------
+
+BREAKS = {
+    "no deadline order": ("one holder", 7),
+    "a crash without a disk": ("one holder", 10),
+    "a store that ignores tokens": ("fenced", 12),
+}
+
+
+@pytest.mark.parametrize("kind", BREAKS)
+def test_what_breaks_is_shown_by_a_shortest_run_that_fresh_nodes_follow(kind):
+    system = lock_system(**KINDS[kind])
+    path = explore(system, **PLAIN).path
+    assert (path.broken, len(path.legs)) == BREAKS[kind]
+    assert replay(system, path).broken == path.broken
+    assert follow(system, path.script).last == path.last
+    text = counterexample.text(path)
+    assert "lock takes acquire(n=1) from holder-1" in text
+    assert "       lock: free -> held by acquire, row 0 [LK-01]\n" in text
+    assert f"broken: {path.broken}: {path.why}" in text
+    assert counterexample.mermaid(system, path).startswith("sequenceDiagram\n    participant lock")
+
+
+def test_a_counterexample_is_a_test_to_paste():
+    system = system_at("lock_toy:lock_system", honours=False, remote=True, asks=1)
+    path = explore(system, **PLAIN).path
+    source = counterexample.pytest_function(system, path)
+    assert "from lock_toy import lock_system" in source
+    names = {}
+    exec(source, names)
+    names["test_lock_fenced"]()
+
+
+def test_entries_are_made_again_in_another_process():
+    assert explore(system_at("lock_toy:lock_system", asks=1, crashes=1), **PLAIN).rechecked > 100
+
+
+def test_a_node_that_comes_to_another_record_is_no_replay():
+    system = lock_system(**KINDS["no deadline order"])
+    path = explore(system, **PLAIN).path
+    turn = path.legs[-1].turns[0]
+    step = replace(turn.steps[0], after=replace(turn.steps[0].after, token=9))
+    leg = replace(path.legs[-1], turns=(replace(turn, steps=(step,)),))
+    with pytest.raises(GaplessError, match="came to"):
+        replay(system, replace(path, legs=(*path.legs[:-1], leg)))
+
+
+# -- one component --------------------------------------------------------------------------------------------------
+
+
+def holder(**more):
+    return FsmActor("holder-1", HOLDER, HolderRecord("holder-1"), **more)
+
+
+def took(actor, local, *events, sender=""):
+    """The local state after these events."""
+    for event in events:
+        reaction = actor.react(local, Envelope(sender, "holder-1", event))
+        local = reaction.local
+    return local
+
+
+def held(actor):
+    return took(actor, actor.initial(), Want(), Granted(1, 5))
+
+
+def test_a_process_that_stands_still_takes_nothing_and_wakes_to_what_is_due():
+    actor = holder(faults=(Pause,), calls=lambda record: ())
+    paused = took(actor, held(actor), Pause())
+    assert paused.mode is PAUSED
+    assert actor.react(paused, Envelope("lock", "holder-1", Granted(1, 6))) is None
+    assert actor.inputs(paused) == (Wake(), Pass("lease", ""))
+    assert took(actor, paused, Wake()) == held(actor)
+    late = took(actor, paused, Pass("lease", ""))
+    assert actor.inputs(late) == (Wake(),)
+    assert took(actor, late, Wake()) == took(actor, held(actor), LeaseEnd())
+
+
+def test_timers_whose_deadlines_passed_fire_in_that_order_and_not_when_one_takes_another_back():
+    two = FsmActor("a", TWO_TIMERS, TwoRecord(), faults=(Pause,))
+    paused = two.react(two.initial(), Envelope("", "a", Pause())).local
+    for order, fired in ((("one", "two"), "12"), (("two", "one"), "2")):
+        local = paused
+        for timer in order:
+            local = two.react(local, Envelope("", "a", Pass(timer, ""))).local
+        after = two.react(local, Envelope("", "a", Wake())).local
+        assert after.party.record.fired == fired, "two takes one back"
+        assert (after.mode, after.passed) == (RUNNING, ())
+
+
+def test_who_has_crashed_hears_nothing_and_comes_back_with_what_survives():
+    actor = holder(lives=2, faults=(Crash, LoseDisk), disk=lambda crashed, fresh: replace(fresh, n=crashed.n))
+    down = took(actor, held(actor), Crash())
+    assert (down.mode, down.party) == (DOWN, None)
+    assert took(actor, down, Granted(1, 7), sender="lock") == down
+    assert actor.inputs(down) == (Restart(),)
+    again = took(actor, down, Restart())
+    assert (again.life, again.party.record) == (2, HolderRecord("holder-1", n=1))
+    last = took(actor, again, Crash())
+    assert (actor.inputs(last), last.kept) == ((), None), "it has no life left, and nothing is kept for one"
+    lost = took(actor, took(actor, held(actor), LoseDisk()), Restart())
+    assert lost.party.record == HolderRecord("holder-1")
+
+
+def test_an_answer_to_an_earlier_life_is_lost():
+    actor = holder(lives=2, faults=(Crash,))
+    again = took(actor, actor.initial(), Crash(), Restart(), Want())
+    assert again.party.record.n == 1
+    for to, token in (("holder-1~1", 0), ("holder-1~2", 5), ("holder-1", 5)):
+        after = actor.react(again, Envelope("lock", to, Granted(1, 5))).local
+        assert after.party.record.token == token
+
+
+def test_what_a_life_asks_is_answered_to_that_life():
+    actor = holder(lives=2, faults=(Crash,))
+    again = took(actor, held(actor), Crash(), Restart(), Want(), Granted(1, 6))
+    for local, asker in ((held(actor), "holder-1~1"), (again, "holder-1~2")):
+        (call,) = actor.react(local, Envelope("", "holder-1", Store())).calls
+        assert (call.sender, call.to) == (asker, "store")
+
+
+def test_a_timer_that_is_set_anew_on_waking_is_not_due():
+    actor = FsmActor("a", TWO_TIMERS, TwoRecord(fired="again"), faults=(Pause,))
+    local = actor.initial()
+    for event in (Pause(), Pass("two", ""), Pass("one", ""), Wake()):
+        local = actor.react(local, Envelope("", "a", event)).local
+    assert local.party.record.fired == "again2"
+    assert local.party.timers == (("one", ""), ("two", "")), "one is set, for later"
+
+
+def test_each_life_may_have_a_record_and_an_id_of_its_own():
+    actor = FsmActor("b", TWO_TIMERS, lambda life: TwoRecord(id=f"b~{life}/1"), lives=2, faults=(Crash,))
+    first = actor.initial()
+    assert first.id == "b~1/1"
+    down = actor.react(first, Envelope("", "b", Crash())).local
+    assert actor.react(down, Envelope("", "b", Restart())).local.id == "b~2/1"
+
+
+def test_a_life_may_begin_with_an_event():
+    actor = holder(start=Want(), lives=2, faults=(Crash,))
+    first = actor.initial()
+    assert (first.mode, first.life, actor.inputs(first)) == (DOWN, 0, (Restart(),))
+    reaction = actor.react(first, Envelope("", "holder-1", Restart()))
+    assert (reaction.local.life, len(reaction.sends)) == (1, 1)
+
+
+def test_a_machine_that_has_stopped_keeps_its_record_and_hears_nothing():
+    actor = FsmActor("a", TWO_TIMERS, TwoRecord())
+    after = actor.react(actor.initial(), Envelope("", "a", End())).local
+    assert (after.mode, after.party.record.status, actor.inputs(after)) == (ENDED, OVER, ())
+    assert actor.is_in(OVER).of(after) == 1
+    assert actor.react(after, Envelope("x", "a", End())) == Reaction(after)
+
+
+def test_timers_that_were_taken_back_may_fire_all_the_same():
+    actor = holder(late=True)
+    local = took(actor, held(actor), LeaseEnd(), Want())
+    assert local.party.late == ()
+    two = FsmActor("a", TWO_TIMERS, TwoRecord(), late=True)
+    taken = two.react(two.initial(), Envelope("", "a", Two())).local
+    assert taken.party.late == (("one", ""),)
+
+
+def test_a_send_goes_where_the_route_says():
+    actor = FsmActor("holder-1", HOLDER, HolderRecord("holder-1"), route=lambda to: (f"{to}-a", f"{to}-b"))
+    sends = actor.react(actor.initial(), Envelope("", "holder-1", Want())).sends
+    assert [one.to for one in sends] == ["lock-a", "lock-b"]
+    with pytest.raises(ConfigurationError, match="no component is called 'lock-a'"):
+        explore(System("s", "", (replace_calls(actor),), Network(2)), **PLAIN)
+
+
+def replace_calls(actor):
+    actor._calls = lambda record: (Want(),) if record.status is IDLE else ()
+    return actor
+
+
+def test_silent_timers_never_fire_and_the_bounds_say_so():
+    actor = holder(silent=("lease",), faults=(Pause,), lives=3)
+    assert actor.inputs(held(actor)) == (Pause(),)
+    assert actor.inputs(took(actor, held(actor), Pause())) == (Wake(),)
+    lines = System("s", "", (actor,), Network(1)).described()
+    assert lines["holder-1: timers that never fire"] == "lease"
+    assert lines["holder-1: lives"] == "3"
+
+
+def test_what_is_told_is_a_call_of_the_component_that_is_named():
+    result = explore(wrote_system(), **PLAIN)
+    assert (result.ended, result.always, result.sometimes["wrote"] > 0) == (
+        "complete", {"no-error": True, "few": True}, True,
+    )  # fmt: skip
+    unheard = explore(wrote_system(tells={}), **PLAIN)
+    assert unheard.sometimes["wrote"] == 0
+    broken = explore(wrote_system(highest=1), **PLAIN)
+    assert broken.path.broken == "few"
+    assert Wrote in {type(turn.envelope.event) for leg in broken.path.legs for turn in leg.turns}
+
+
+# -- instants -------------------------------------------------------------------------------------------------------
+
+
+def test_without_a_clock_it_is_always_0_and_with_one_every_instant_comes_in_its_order():
+    never = explore(stamped(), **PLAIN)
+    assert (never.states, never.sometimes["stamped later"]) == (1, 0)
+    system = stamped(Clock(0, 5, 9))
+    result = explore(system, **PLAIN)
+    assert result.ended == "complete"
+    assert result.sometimes["stamped later"] > 0
+    assert result.always["no clock goes back"]
+    assert result.bounds["clock: instants"] == "0, 5, 9 ns"
+    counts = search(system, 10_000)
+    assert (counts.states, counts.transitions) == (result.states, result.transitions)
+
+
+def test_two_clocks_are_those_of_two_nodes():
+    apart = (Clock(0, 5, of=("a",), name="clock-a"), Clock(0, 5, of=("b",), name="clock-b"))
+    result = explore(stamped(*apart, names=("a", "b")), **PLAIN)
+    one = explore(stamped(Clock(0, 5), names=("a", "b")), **PLAIN)
+    assert result.sometimes["at odds"] > 0
+    assert one.sometimes["at odds"] == 0
+
+
+def test_a_replay_is_told_the_same_instants():
+    early = Always("early", "", (View("a", 10, lambda local: local.party.record.at),), lambda at: at < 9)
+    system = msgspec.structs.replace(stamped(Clock(0, 9)), properties=(early,))
+    path = explore(system, **PLAIN).path
+    assert path.broken == "early"
+    assert replay(system, path).broken == "early"
+
+
+@pytest.mark.parametrize("instants", [(), (0,), (1, 2), (0, 5, 5), tuple(range(17))])
+def test_instants_that_are_none_are_refused(instants):
+    with pytest.raises(ConfigurationError, match="instants of clock"):
+        Clock(*instants)
+
+
+def stamped(*clocks, names=("a",)):
+    """Machines that stamp whenever they are called."""
+    actors = [FsmActor(name, STAMPER, StampRecord(), calls=lambda record: (Stamp(),)) for name in names]
+    views = tuple(one.view(lambda record: record.at, 10) for one in actors)
+    now = tuple(View(one.name, 10, lambda local: local.now_ns) for one in actors)
+    return System(
+        "stamped", "", (*actors, *clocks), Network(1),
+        (
+            Always("no clock goes back", "", (views[0], now[0]), lambda at, now: at <= now),
+            Sometimes("stamped later", "", views, lambda *at: max(at) > 0),
+            Sometimes("at odds", "", now, lambda *each: len(set(each)) > 1),
+        ),
+    )  # fmt: skip
