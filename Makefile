@@ -1,8 +1,9 @@
 # Every target sets the project up first, in .venv: python3 and make are all that must be there.
 BIN := .venv/bin
 MINUTES ?= 10
+LOAD ?= 0
 
-.PHONY: help setup demo test lint clauses bench soak lock clean
+.PHONY: help setup demo test orders lint clauses bench soak lock clean
 
 help:  ## what there is
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/'
@@ -14,7 +15,10 @@ demo: setup  ## show what it does (INPUT=file: on that file; STORE=postgres: on 
 	$(BIN)/gapless demo $(if $(INPUT),--input '$(INPUT)') $(if $(STORE),--store '$(STORE)')
 
 test: setup  ## prove it
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+orders: setup  ## the tests in three orders and numbers of workers, verdicts compared (LOAD=4: on a busy machine)
+	$(BIN)/python tools/orders.py --load $(LOAD)
 
 lint: setup  ## ruff, mypy strict, import contracts
 	$(BIN)/ruff check .

@@ -182,7 +182,7 @@ def _progress(text: str) -> None:
         print(text, file=sys.stderr)
 
 
-app.command()(demo.demo)
+app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(demo.demo)
 app.command()(simulation.simulate)
 app.command()(simulation.replay)
 app.command()(simulation.campaign)

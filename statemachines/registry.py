@@ -141,7 +141,7 @@ def _entries() -> dict[str, tuple[EntryPoint, ...]]:
 
 @cache
 def _loaded(name: str) -> Protocol:
-    values = {one.value: one for one in _entries()[name]}
+    values = {one.value: one for one in sorted(_entries()[name], key=lambda one: one.value)}
     loaded = [load(value, Protocol, f"protocol {name!r}, by its entry point,") for value in values]
     if any(one != loaded[0] for one in loaded):
         of = " and ".join(f"{one.dist.name if one.dist else '?'} ({value})" for value, one in values.items())

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import os
+import random
 import sys
 
 import pytest
@@ -85,6 +86,9 @@ def pytest_addoption(parser):
     parser.addoption(
         "--rewrite", action="store_true", help="write what tests/interaction/*.txt expects anew, from what happens now"
     )
+    parser.addoption(
+        "--order", default="given", help="tests in another order: reverse, or seed:N; tools/orders.py compares them"
+    )
 
 
 def pytest_configure(config):
@@ -110,6 +114,18 @@ def pytest_sessionfinish(session):
             )
             for name, count in counts().items()
         ]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config, items):
+    """The order that was asked for; every worker comes to the same."""
+    how, _, number = config.getoption("--order").partition(":")
+    if how == "reverse" and not number:
+        items.reverse()
+    elif how == "seed" and number.isdecimal():
+        random.Random(int(number)).shuffle(items)
+    elif (how, number) != ("given", ""):
+        raise pytest.UsageError(f"--order = {config.getoption('--order')!r}: must be given, reverse or seed:N")
 
 
 @pytest.hookimpl(wrapper=True)

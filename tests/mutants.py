@@ -40,17 +40,16 @@ def wrap(owner: Any, name: str, around: Callable[[Any], Any]) -> Break:
 
 def without(fsm: Fsm[Any], clause: str) -> Break:
     """The machine has no row of the clause."""
-    return lambda stack: without_rows(stack, fsm, clause)
+    return lambda stack: without_rows(stack, fsm, tuple(row for row in fsm.declared if row.clause == clause))
 
 
-def without_rows(stack: ExitStack, fsm: Fsm[Any], clause: str) -> None:
-    """The machine has no row of the clause until the stack closes."""
-    kept = tuple(row for row in fsm.declared if row.clause != clause)
-    gone = [line for line in fsm.lines if line.clause == clause]
-    declare(stack, fsm, (*kept, *neutral(fsm, kept, gone)))
+def without_rows(stack: ExitStack, fsm: Fsm[Any], gone: tuple[AnyRow, ...]) -> None:
+    """The machine does not have these of its rows until the stack closes."""
+    kept = tuple(row for row in fsm.declared if not any(row is one for one in gone))
+    declare(stack, fsm, (*kept, *neutral(fsm, kept, tuple(fsm._number(gone)))))
 
 
-def neutral(fsm: Fsm[Any], kept: tuple[AnyRow, ...], gone: list[Line]) -> Iterator[AnyRow]:
+def neutral(fsm: Fsm[Any], kept: tuple[AnyRow, ...], gone: tuple[Line, ...]) -> Iterator[AnyRow]:
     """A line for each cell of `gone` that no unguarded row of `kept` decides: what was ignored is refused, all else is
     ignored."""
     closed = {

@@ -4,6 +4,7 @@
     python tools/clauses.py --protocol missed_samples
     python tools/clauses.py SS-80 SS-81              these alone, with the tests that fail
     python tools/clauses.py --protocol lock_service --tests examples/lock_service/tests
+    python tools/clauses.py --by-row                 finer: each row alone; a row may share its test with others
     python tools/clauses.py --slice 3/20             every twentieth clause, beginning with the third
 
 What is taken away: of a clause with rows, its rows (a cell that nothing decides any more ignores its event; one that
@@ -37,10 +38,11 @@ TESTS = ROOT / "tests"
 sys.path.insert(0, str(TESTS))
 
 from clauses import tests_of  # noqa: E402
-from mutants import Break, without_invariants, without_rows  # noqa: E402
+from mutants import Break, without, without_invariants, without_rows  # noqa: E402
 
 from statemachines import catalogue, registry  # noqa: E402
-from statemachines.kernel import ConfigurationError, DeclarationError, Fsm  # noqa: E402
+from statemachines.kernel import ConfigurationError, DeclarationError, Fsm, Ignore, Row  # noqa: E402
+from statemachines.kernel.row import AnyRow  # noqa: E402
 
 SECONDS_MAX = 30.0
 """A test that takes longer has failed."""
@@ -72,12 +74,34 @@ def mutants_of(clause: str, machines: tuple[Fsm[Any], ...], breaks: dict[str, Br
     tests = tuple(f"{folder / one.file}::{one.name}" for one in tests_of(clause, folder))
     with_rows = [fsm for fsm in machines if any(line.clause == clause for line in fsm.lines)]
     if with_rows:
-        yield Mutant(clause, "rows", partial(each, without_rows, with_rows, clause), tests)
+        yield Mutant(clause, "rows", partial(each, without_clause, with_rows, clause), tests)
     with_invariants = [fsm for fsm in machines if any(one.clause == clause for one in fsm.invariants)]
     if with_invariants:
         yield Mutant(clause, "invariant", partial(each, without_invariants, with_invariants, clause), tests)
     if clause in breaks:
         yield Mutant(clause, "code", breaks[clause], tests)
+
+
+def single_rows(clause: str, machines: tuple[Fsm[Any], ...], folder: Path) -> Iterator[Mutant]:
+    """Each row of the clause alone, where it has several."""
+    tests = tuple(f"{folder / one.file}::{one.name}" for one in tests_of(clause, folder))
+    rows = [(fsm, row) for fsm in machines for row in fsm.declared if row.clause == clause]
+    for fsm, row in rows if len(rows) > 1 else ():
+        (first, *_) = fsm._number((row,))
+        states = "|".join(state.value for state in first.sources)
+        kind = first.action_name if isinstance(row, Row) else first.kind
+        events = "|".join(event.__name__ for event in (row.on if isinstance(row, Ignore) else (row.on,)))
+        yield Mutant(clause, f"{fsm.name}: {events} in {states}: {kind}", partial(without_one, fsm, row), tests)
+
+
+def without_one(fsm: Fsm[Any], row: AnyRow, stack: ExitStack) -> None:
+    """The machine does not have the row until the stack closes."""
+    without_rows(stack, fsm, (row,))
+
+
+def without_clause(stack: ExitStack, fsm: Fsm[Any], clause: str) -> None:
+    """The machine has no row of the clause until the stack closes."""
+    without(fsm, clause)(stack)
 
 
 def each(change: Callable[[ExitStack, Fsm[Any], str], None], of: list[Fsm[Any]], clause: str, stack: ExitStack) -> None:
@@ -181,7 +205,7 @@ def run(mutants: list[Mutant], say: Callable[[Verdict], None]) -> list[Verdict]:
 
 
 def chosen(
-    protocols: list[str], clauses: list[str], part: tuple[int, int], folder: Path
+    protocols: list[str], clauses: list[str], part: tuple[int, int], folder: Path, by_row: bool
 ) -> tuple[list[Mutant], list[tuple[str, str]]]:
     """The mutants of the clauses asked for, and the clauses that cannot be asked, each with the reason."""
     mutants: list[Mutant] = []
@@ -190,6 +214,9 @@ def chosen(
         machines, breaks = catalogue.machines(protocol), breaks_of(protocol, folder)
         for clause in catalogue.clauses(protocol).values():
             if (clauses and clause.id not in clauses) or not clause.modelled:
+                continue
+            if by_row:
+                mutants += single_rows(clause.id, machines, folder)
                 continue
             found = list(mutants_of(clause.id, machines, breaks, folder))
             mutants += found
@@ -220,6 +247,7 @@ def main() -> int:
     parser.add_argument("clauses", nargs="*", help="ids (default: all)")
     parser.add_argument("--protocol", action="append", help="only this one; may be repeated")
     parser.add_argument("--tests", type=Path, default=TESTS, metavar="DIR", help="where tests are (default: ours)")
+    parser.add_argument("--by-row", action="store_true", help="each row of a clause alone, where it has several")
     parser.add_argument("--slice", type=slice_of, default=(0, 1), metavar="FIRST/OF", help="a part of them")
     parser.add_argument("--verbose", action="store_true", help="every clause, with the test that failed and its time")
     options = parser.parse_args()
@@ -234,7 +262,7 @@ def main() -> int:
         print(f"error: {strange[0]}: no clause of {', '.join(protocols)}", file=sys.stderr)
         return 2
     protocols = [name for name in protocols if registry.protocol(name).page]
-    mutants, without = chosen(protocols, options.clauses, options.slice, options.tests.resolve())
+    mutants, without = chosen(protocols, options.clauses, options.slice, options.tests.resolve(), options.by_row)
 
     def say(verdict: Verdict) -> None:
         if options.verbose or options.clauses or not verdict.failed:

@@ -62,12 +62,12 @@ def write(page: Path, lines: list[str]) -> None:
     page.write_text(text[:begin] + "\n".join(lines) + text[end:])
 
 
-def nothing(methods: list[str], seconds: float) -> int:
+def nothing(protocol: str, methods: list[str], seconds: float) -> int:
     """The control: methods with no bug."""
     broke = 0
     for method in methods:
-        found = find(None, method, cpu_s=seconds)
-        print(f"{method}: {cell(found)} ({found.runs} runs, {found.cpu_s:.1f} s)", flush=True)
+        found = find(protocol, None, method, cpu_s=seconds)
+        print(f"{protocol}, {method}: {cell(found)} ({found.runs} runs, {found.cpu_s:.1f} s)", flush=True)
         broke += bool(found.what)
     return 1 if broke else 0
 
@@ -78,11 +78,16 @@ def table(protocol: str, names: list[str], methods: list[str], seconds: float) -
     lines, missed = list(LINES), 0
     print("\n".join(lines), flush=True)
     for bug in [bug_named(f"{protocol}/{name}") for name in names] or of_protocol(protocol).bugs:
-        cells = kept(page, bug) | {method: cell(find(bug, method, cpu_s=seconds)) for method in methods}
+        cells = kept(page, bug) | {method: cell(find(protocol, bug, method, cpu_s=seconds)) for method in methods}
         lines.append(line(bug, cells))
         print(lines[-1], flush=True)
         missed += all(one == "-" for one in cells.values())
     return lines, missed
+
+
+def protocols_of(name: str) -> list[str]:
+    """The protocol that is meant, or all that have bugs."""
+    return [name] if name else [one for one, part in all_parts().items() if part.bugs]
 
 
 def arguments() -> argparse.Namespace:
@@ -102,10 +107,10 @@ def main() -> int:
     options = arguments()
     methods = options.method or list(METHODS)
     if options.nothing:
-        return nothing(methods, options.seconds)
+        return max(nothing(name, methods, options.seconds) for name in protocols_of(options.protocol))
     missed = 0
     try:
-        protocols = [options.protocol] if options.protocol else [name for name, one in all_parts().items() if one.bugs]
+        protocols = protocols_of(options.protocol)
         for protocol in protocols:
             lines, more = table(protocol, options.bugs, methods, options.seconds)
             missed += more

@@ -26,11 +26,15 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from statemachines.demo.shared_subscriptions import account
+from statemachines.drivers.shared_subscriptions import consumer_file
 from statemachines.drivers.shared_subscriptions.roles import LEADER
 from statemachines.drivers.tcp import parse_address
 from statemachines.kernel import GaplessError
 from statemachines.shared_subscriptions.configuration import Configuration
+from statemachines.testing.closed import CLOSED, SystemTest
+from statemachines.testing.closed import PropertyBroken as SystemBroken
 from statemachines.testing.fault_proxy import FaultProxy, in_thread
+from statemachines.testing.fixed_draws import fixed_draws
 from statemachines.testing.frames import attack, fuzz
 from statemachines.testing.process_harness import free_port
 from statemachines.testing.shared_subscriptions.group import GROUP, GroupTest, PropertyBroken
@@ -41,12 +45,16 @@ from statemachines.trace.log import FORMAT, Head, TraceLog
 from statemachines_reports.pipeline import analyze
 from statemachines_sim.campaign import campaign
 from statemachines_sim.scenario import named, shipped
+from statemachines_spec.shared_subscriptions.systems import system
 
 OUT = Path("out/soak")
 LOG = Path("out/soak.jsonl")
 SEEDS = 40
 FRAMES = 50_000
 EXAMPLES = 200
+SYSTEMS = ("late-copies", "borrower-crash", "unsubscribe", "revoke-timeout", "reordering", "false-timeouts")
+"""Closed systems that Hypothesis drives, one in a round."""
+
 TOPICS, LINES, RATE = 12, 150, 600
 """Of a real round: topics, messages in each, messages published a second."""
 
@@ -111,15 +119,18 @@ def fuzz_frames(totals: Totals, count: int) -> None:
     totals.frames_refused += came.refused
 
 
-def drive(totals: Totals) -> None:
-    """Whole groups under other examples than in any earlier round."""
-    kind = hypothesis_seed(totals.seed)(type("SoakedGroup", (GroupTest,), {}))
+def drive(totals: Totals, examples: int) -> None:
+    """Whole groups and a closed system under other examples than in any earlier round; a seed repeats them anywhere."""
+    group = hypothesis_seed(totals.seed)(type("SoakedGroup", (GroupTest,), {}))
+    closed = hypothesis_seed(totals.seed)(SystemTest.of(system(SYSTEMS[totals.seed % len(SYSTEMS)], "small")))
     before = GroupTest.moves
     try:
-        run_state_machine_as_test(kind, settings=settings(GROUP, derandomize=False, max_examples=EXAMPLES))
-    except PropertyBroken as broken:
+        with fixed_draws():
+            run_state_machine_as_test(group, settings=settings(GROUP, derandomize=False, max_examples=examples))
+            run_state_machine_as_test(closed, settings=settings(CLOSED, derandomize=False, max_examples=examples))
+    except (PropertyBroken, SystemBroken) as broken:
         totals.violated(str(broken))
-    totals.moves += GroupTest.moves - before
+    totals.moves += GroupTest.moves - before + closed.moves
 
 
 class RealRound:
@@ -253,7 +264,9 @@ def judge(totals: Totals, real: RealRound) -> None:
     """Nobody ended badly; every message was acknowledged with its own content; every step and delivery was legal."""
     wrong = list(real.nodes.wrong)
     content = account.Account()
-    got = [line for path in real.files.values() for line in account.read_file(path) if line.what == account.GOT]
+    got = [
+        line for path in real.files.values() for line in consumer_file.read_file(path) if line.what == consumer_file.GOT
+    ]
     for line in got:
         account.check_content(content, real.topics, line)
     analysis = analyze(OUT / "trace", OUT / "report", spark=False)
@@ -267,14 +280,14 @@ def judge(totals: Totals, real: RealRound) -> None:
         totals.violated(f"real round {totals.seed}: {what}; its files are in {OUT}")
 
 
-def one_round(seed: int, seeds: int, frames: int) -> Totals:
+def one_round(seed: int, seeds: int, frames: int, examples: int) -> Totals:
     """A round; whatever goes wrong in it is a violation."""
     done = Totals(seed=seed, rounds=1)
     scenarios = [name for name in shipped() if name not in ("quiet", "joins")]
     try:
         simulate(done, scenarios[seed % len(scenarios)], seeds)
         fuzz_frames(done, frames)
-        drive(done)
+        drive(done, examples)
         play_real(done)
     except GaplessError as error:
         done.violated(f"round {seed}: {error}")
@@ -290,7 +303,7 @@ def summary(totals: Totals) -> str:
             f"{t.real_rounds} real rounds: {t.lines:,} messages, {t.duplicates:,} of them twice; {t.kills} SIGKILLs "
             f"({t.leader_kills} of leader hosts), {t.stops} SIGSTOPs, {t.cuts} cuts, {t.partitions} partitions, "
             f"{t.hostile_connections:,} hostile connections; {t.steps_judged:,} steps judged",
-            f"{t.frames:,} fuzzed inputs, {t.frames_refused:,} refused; {t.moves:,} moves of groups under Hypothesis",
+            f"{t.frames:,} fuzzed inputs, {t.frames_refused:,} refused; {t.moves:,} moves under Hypothesis",
             f"{t.violations} violations",
         )
     )
@@ -303,12 +316,15 @@ def main() -> int:
     parser.add_argument("--log", type=Path, default=LOG, help=f"where a line is appended per round (default {LOG})")
     parser.add_argument("--seeds", type=int, default=SEEDS, help=f"simulated runs in a round (default {SEEDS})")
     parser.add_argument("--frames", type=int, default=FRAMES, help=f"fuzzed inputs in a round (default {FRAMES})")
+    parser.add_argument(
+        "--examples", type=int, default=EXAMPLES, help=f"groups, and runs of a closed system, in a round ({EXAMPLES})"
+    )
     given = parser.parse_args()
     end = time.monotonic() + 60 * given.minutes
     given.log.parent.mkdir(parents=True, exist_ok=True)
     totals, seed = Totals(), len(given.log.read_bytes().splitlines()) if given.log.exists() else 0
     while not totals.violations and (totals.rounds == 0 or time.monotonic() < end):
-        done = one_round(seed + totals.rounds, given.seeds, given.frames)
+        done = one_round(seed + totals.rounds, given.seeds, given.frames, given.examples)
         totals.add(done)
         with given.log.open("ab") as file:
             file.write(msgspec.json.encode(done) + b"\n")

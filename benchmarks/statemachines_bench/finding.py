@@ -12,6 +12,8 @@ from statemachines_bench.row import Pair, Ratio, Row, Size
 EXAMPLES: Final = 20
 MOVES: Final = 20_000
 
+PROTOCOL: Final = "shared_subscriptions"
+
 BUGS: Final = (
     "duplicate-connect-response",
     "renewed-claim-lost",
@@ -50,7 +52,7 @@ def seconds_to_find(method: str, bugs: tuple[str, ...]) -> float:
     from statemachines.testing.finding import find
     from statemachines_spec.bug import bug_named
 
-    return mean(find(bug_named(name), method, cpu_s=CPU_S_MAX).cpu_s for name in bugs)
+    return mean(find(PROTOCOL, bug_named(name), method, cpu_s=CPU_S_MAX).cpu_s for name in bugs)
 
 
 def prepare_steps(size: Size) -> Pair:

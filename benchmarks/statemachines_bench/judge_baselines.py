@@ -151,11 +151,19 @@ def our_judge(files: list[Path], machines: tuple[Fsm[Any], ...]) -> Counts:
 
 
 def _judge_file(path: Path, lookup: Any) -> Counts:
-    from statemachines_reports.columns import JUDGED, read_columns
-    from statemachines_reports.judge import Steps, judge_file
+    from statemachines_reports.columns import JUDGED, Segment, read_columns
+    from statemachines_reports.judge import judge_continuity, judge_rows
+    from statemachines_reports.shared_subscriptions.assignments import judge_assignments
+    from statemachines_reports.shared_subscriptions.exclusivity import judge_exclusivity
 
+    judges = {
+        "rows": judge_rows,
+        "continuity": judge_continuity,
+        "assignments": judge_assignments,
+        "exclusivity": judge_exclusivity,
+    }
     wrong: Counter[str] = Counter()
     for columns in read_columns(path, JUDGED):
-        for verdict in judge_file(Steps(columns, lookup), lookup, {}):
-            wrong[verdict.check] += verdict.wrong
+        segment = Segment(columns, lookup, lambda run: {})
+        wrong.update({name: len(judge(segment).run) for name, judge in judges.items()})
     return wrong

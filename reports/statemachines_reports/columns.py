@@ -1,8 +1,8 @@
-"""Columns: a trace file in memory, its strings as integers."""
+"""Columns: a trace file in memory, its strings as integers; a segment of it is what checks and measures look at."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +12,17 @@ import pyarrow.parquet as pq
 
 from statemachines.kernel import ConfigurationError
 from statemachines.trace import COLUMNS
-from statemachines.trace.parquet import ROWS_PER_GROUP
+from statemachines.trace.parquet import ROWS_PER_GROUP, TEXTS
+from statemachines_reports.lookup import Lookup, code_column
 
-TEXT = ("node", "machine", "instance", "kind", "event", "source", "dest", "peer", "key")
+STEPS = ("step", "timer")
+"""The kinds of rows that are steps."""
+
 JUDGED = tuple(column for column in COLUMNS if column not in ("data", "msg", "term", "peer", "grant"))
-"""What judging reads."""
+"""What judging steps reads."""
 
-NEEDED = (*JUDGED, "peer", "grant")
-"""What an analysis reads: who was given a stream besides; the rest stays on disk."""
+NEEDED = (*JUDGED, "peer", "term", "grant")
+"""What an analysis reads; the rest stays on disk."""
 
 SEGMENT = 4 * ROWS_PER_GROUP
 
@@ -37,6 +40,11 @@ class Columns:
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self._arrays[name]
+
+    def text(self, name: str, row: int) -> str:
+        """The text of a column in a row; "" where there is none."""
+        code, texts = self._arrays[name][row], self.texts[name]
+        return texts[code] if code < len(texts) else ""
 
     def runs(self) -> list[tuple[int, int]]:
         """The runs, in order, and how many rows each has."""
@@ -59,11 +67,70 @@ class Columns:
         return np.asarray(wanted[codes if rows is None else codes[rows]])
 
     def _read(self, name: str, column: Any) -> np.ndarray:
-        if name not in TEXT:
+        if name not in TEXTS:
             return _numbers(column.chunks, column.type.to_pandas_dtype(), -1)
         chunks = column.unify_dictionaries().chunks
         self.texts[name] = chunks[0].dictionary.to_pylist() if chunks else []
         return _numbers([chunk.indices for chunk in chunks], np.int32, len(self.texts[name]))
+
+
+class Steps:
+    """The steps of a segment that can be judged, coded for the lookup; `index`: their rows.  `unjudged`: protocol that
+    is not installed -> how many steps of its machines there are besides."""
+
+    def __init__(self, columns: Columns, lookup: Lookup) -> None:
+        self.columns = columns
+        self.index = columns.rows_of(*STEPS)
+        self.unjudged = self._leave_out(lookup.missing)
+        self.run = columns["run"][self.index]
+        self.seq = columns["seq"][self.index]
+        self.instance = columns["instance"][self.index]
+        self.row = columns["row"][self.index]
+        self.machine = self._coded("machine", lookup.machines)
+        self.event = self._coded("event", lookup.events)
+        self.source = self._coded("source", lookup.states)
+        self.dest = self._coded("dest", lookup.states)
+        # Continuity is judged per instance of a run; the file is in the order of (run, seq), and the sort is stable.
+        self.order = stable_order(self.instance, len(columns.texts["instance"]) + 1)
+        instance, run = self.instance[self.order], self.run[self.order]
+        self.first = np.ones(len(instance), bool)
+        self.first[1:] = (instance[1:] != instance[:-1]) | (run[1:] != run[:-1])
+
+    def _leave_out(self, protocols: tuple[str, ...]) -> dict[str, int]:
+        found = {}
+        for protocol in protocols:
+            machines = tuple(text for text in self.columns.texts["machine"] if text.partition("/")[0] == protocol)
+            theirs = self.columns.is_one_of("machine", machines, self.index)
+            found[protocol] = int(theirs.sum())
+            self.index = self.index[~theirs]
+        return found
+
+    def _coded(self, name: str, codes: dict[str, int]) -> np.ndarray:
+        values = code_column([*self.columns.texts[name], ""], codes)
+        return np.asarray(values[self.columns[name][self.index]])
+
+    def text(self, name: str, position: int) -> str:
+        """The text of a column of the step at `position`."""
+        return self.columns.text(name, self.index[position])
+
+
+def stable_order(codes: np.ndarray, limit: int) -> np.ndarray:
+    """Positions sorted by code (0 to `limit`), equal ones in their order; NumPy sorts 16 bits at a time by radix."""
+    order = np.argsort(codes.astype(np.uint16), kind="stable")
+    return order if limit <= 2**16 else order[np.argsort((codes[order] >> 16).astype(np.uint16), kind="stable")]
+
+
+class Segment:
+    """Some whole runs, to be judged and measured: `columns`, their `steps`, and the tables as arrays (`lookup`).
+
+    `parameters(run)`: those of the run, as the table of runs has them.
+    """
+
+    def __init__(self, columns: Columns, lookup: Lookup, parameters: Callable[[int], Mapping[str, Any]]) -> None:
+        self.columns = columns
+        self.lookup = lookup
+        self.steps = Steps(columns, lookup)
+        self.parameters = parameters
 
 
 def _numbers(chunks: list[Any], kind: Any, null: int) -> np.ndarray:
@@ -81,7 +148,7 @@ def _numbers(chunks: list[Any], kind: Any, null: int) -> np.ndarray:
 def open_trace(path: Path) -> Any:
     """The Parquet file, its columns and their types checked; raises `ConfigurationError` for any other."""
     try:
-        file = pq.ParquetFile(path, read_dictionary=[name for name in NEEDED if name in TEXT])
+        file = pq.ParquetFile(path, read_dictionary=[name for name in NEEDED if name in TEXTS])
     except (pa.ArrowInvalid, OSError) as error:
         raise ConfigurationError("trace", str(path), f"is not a Parquet file: {error}") from error
     schema = file.schema_arrow
@@ -104,7 +171,7 @@ def _fits(name: str, kind: Any) -> bool:
     """Texts are strings, with or without a dictionary; everything else is whole numbers."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
-    if name in TEXT:
+    if name in TEXTS:
         return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
     return bool(pa.types.is_integer(kind))
 
@@ -145,7 +212,7 @@ def _whole_runs(file: Any, wanted: tuple[str, ...]) -> Iterator[pa.Table]:
 def _with_dictionaries(table: pa.Table) -> pa.Table:
     """Texts of a file that was written without dictionaries get them here."""
     for place, name in enumerate(table.column_names):
-        if name in TEXT and not pa.types.is_dictionary(table.column(name).type):
+        if name in TEXTS and not pa.types.is_dictionary(table.column(name).type):
             table = table.set_column(place, name, table.column(name).cast(pa.string()).dictionary_encode())
     return table
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from statemachines.kernel import ConfigurationError
 from statemachines_reports.pipeline import Analysis, write_tables
-from statemachines_reports.queries import ALL
+from statemachines_reports.protocol import Ratio
+from statemachines_reports.tables import ALL, amounts_of
 from statemachines_reports.trace_set import TraceSet, parameters
-
-COUNTED: Final = ("runs", "published", "delivered", "duplicates", "acknowledged", "grants", "faults")
 
 
 class Comparison(msgspec.Struct, frozen=True):
@@ -81,20 +80,20 @@ def write_comparison(out: Path, comparison: Comparison) -> None:
 
 def _line(name: str, analysis: Analysis) -> dict[str, Any]:
     """A side in numbers; None where nothing was measured."""
-    scenarios = analysis.tables["scenarios"]
-    sums = {name: sum(line[name] for line in scenarios) for name in COUNTED}
-    checks = {check.name: check for check in analysis.checks}
-    overlaps = checks["exclusivity"].wrong + checks["exclusivity"].waived
-    line: dict[str, Any] = {
-        "side": name,
-        **sums,
-        "held": analysis.held,
-        "duplicates_per_1000": 1000 * sums["duplicates"] / sums["delivered"] if sums["delivered"] else None,
-        "exclusivity": overlaps,
-        "exclusivity_verdict": checks["exclusivity"].verdict,
-    }
+    scenarios, judges = analysis.tables["scenarios"], analysis.judges
+    amounts = [shown for shown, _, amount in amounts_of(judges) if amount.scenarios]
+    line: dict[str, Any] = {"side": name, "held": analysis.held}
+    line |= {one: sum(counted[one] for counted in scenarios) for one in ("runs", "faults", *amounts)}
+    line |= {ratio.name: _ratio(ratio, line) for report in judges.reports.values() for ratio in report.ratios}
+    for check in analysis.checks:
+        line |= {check.name: check.wrong + check.waived, f"{check.name}_verdict": check.verdict}
     spreads = {one["measure"]: one for one in analysis.tables["latencies"] if one["scenario"] == ALL}
-    for measure in ("failover", "grant", "revoke"):
-        for name in ("p50", "p90", "p99", "max"):
-            line[f"{measure}_{name}_ns"] = spreads[measure][f"{name}_ns"] if measure in spreads else None
+    for measure in judges.names(lambda report: (one.name for one in report.measures)).values():
+        for percentile in ("p50", "p90", "p99", "max"):
+            found = spreads[measure][f"{percentile}_ns"] if measure in spreads else None
+            line[f"{measure}_{percentile}_ns"] = found
     return line
+
+
+def _ratio(ratio: Ratio, line: dict[str, Any]) -> float | None:
+    return sum(line[name] for name in ratio.above) / line[ratio.below] if line[ratio.below] else None

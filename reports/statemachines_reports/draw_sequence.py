@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,10 @@ import pyarrow.parquet as pq
 from markupsafe import Markup, escape
 
 from statemachines_reports.draw_histogram import duration
-from statemachines_reports.names import BORROWER, LEADER, MEMBER
+from statemachines_reports.protocol import Story
 
 ARROWS = 60
 """At most so many messages are drawn."""
-
-QUIET = ("ping", "ping_response", "update_progress")
-"""Left out: they would fill the picture."""
 
 BEFORE, AFTER = 40, 12
 """So many rows before a counterexample the picture begins, and after it it ends."""
@@ -51,60 +49,57 @@ class Picture(msgspec.Struct):
     caption: str
 
 
-def draw(path: Path, run: int, seq: int | None = None) -> Picture | None:
-    """The run around its first death, else lapse, else fault, else its beginning; None without messages.
+def draw(path: Path, run: int, story: Story, seq: int | None = None) -> Picture | None:
+    """The run around its first death, else where its story begins, else its first fault, else its beginning; None
+    without messages.
 
-    `seq`: around that row instead, with what concerns its stream: who was given it, and who delivered what.
+    `seq`: around that row instead, with what concerns its key: messages about it, and what applications were told.
     """
     rows = pq.read_table(path, columns=list(READ), filters=[("run", "=", run)]).to_pylist()
     key = next((row["key"] for row in rows if row["seq"] == seq), None)
-    shown = [row for row in rows if (_is_shown(row) if key is None else _concerns(row, key))]
+    shown = [row for row in rows if (_is_shown(row, story) if key is None else _concerns(row, key, story))]
     if not shown:
         return None
     if key is None:
-        begin, title = _begin(shown)
-        left = "pings and progress are left out"
+        begin, title = _begin(shown, story)
+        left = f"without {', '.join(story.quiet)}" if story.quiet else "all messages"
     else:
-        place = next(number for number, row in enumerate(shown) if row["seq"] == seq)
+        place = next((number for number, row in enumerate(shown) if row["seq"] >= (seq or 0)), len(shown) - 1)
         begin, shown = max(0, place - BEFORE), shown[: place + AFTER]
-        title, left = f"Two deliver {key} at a time", f"only what concerns {key}, and faults"
-    marks, nodes, end = _marks(shown, begin, seq)
+        title, left = story.title.format(key=key), f"only what concerns {key}, and faults"
+    marks, nodes, end = _marks(shown, begin, seq, story)
     first, last = shown[begin]["t_ns"], shown[end - 1]["t_ns"]
     start = rows[0]["t_ns"]
     caption = f"run {run}, {duration(max(first - start, 0))} to {duration(last - start)} after its beginning; {left}"
     return Picture(_svg(marks, sorted(nodes)), title, caption)
 
 
-def _is_shown(row: dict[str, Any]) -> bool:
+def _is_shown(row: dict[str, Any], story: Story) -> bool:
     if row["kind"] in ("send", "deliver", "drop"):
-        return row["event"] not in QUIET
+        return row["event"] not in story.quiet
     if row["kind"] == "fault":
         return True
     changed = row["kind"] in ("step", "timer") and row["source"] != row["dest"]
-    return changed and row["machine"] in (
-        BORROWER,
-        LEADER,
-        MEMBER,
-    )
+    if story.machines is None:
+        return changed and ":" not in row["instance"]
+    return changed and row["machine"] in story.machines
 
 
-def _concerns(row: dict[str, Any], key: str) -> bool:
-    """What has to do with one stream, besides what happened to processes."""
+def _concerns(row: dict[str, Any], key: str, story: Story) -> bool:
+    """What has to do with one key, besides what happened to processes."""
     if row["kind"] in ("send", "deliver", "drop"):
-        return row["key"] == key and row["event"] not in QUIET
-    return (row["kind"] == "tell" and row["event"] == "deliver" and row["key"] == key) or _is_shown(row)
+        return row["key"] == key and row["event"] not in story.quiet
+    told = row["kind"] == "tell" and row["key"] == key and (not story.told or row["event"] in story.told)
+    return told or _is_shown(row, story)
 
 
-def _begin(rows: list[dict[str, Any]]) -> tuple[int, str]:
-    """A little before the first death (or lapse, or fault), where the story begins; and what it is called."""
-    wanted: tuple[tuple[str, Callable[[dict[str, Any]], bool]], ...] = (
+def _begin(rows: list[dict[str, Any]], story: Story) -> tuple[int, str]:
+    """A little before the first death (or what else begins a story, or fault); and what it is called."""
+    wanted: list[tuple[str, Callable[[dict[str, Any]], bool]]] = [
         ("its first death", lambda row: row["kind"] == "fault" and row["event"] in DEATHS),
-        (
-            "the first member that lapsed",
-            lambda row: row["machine"] == MEMBER and row["dest"] == "lapsed",
-        ),
+        *((words, partial(_enters, machine=machine, state=state)) for words, machine, state in story.begins),
         ("its first fault", lambda row: row["kind"] == "fault"),
-    )
+    ]
     for name, is_it in wanted:
         for number, row in enumerate(rows):
             if is_it(row):
@@ -112,9 +107,13 @@ def _begin(rows: list[dict[str, Any]]) -> tuple[int, str]:
     return 0, "One run, from its beginning"
 
 
-def _marks(rows: list[dict[str, Any]], begin: int, seq: int | None) -> tuple[list[Mark], set[str], int]:
+def _enters(row: dict[str, Any], *, machine: str, state: str) -> bool:
+    return bool(row["machine"] == machine and row["dest"] == state)
+
+
+def _marks(rows: list[dict[str, Any]], begin: int, seq: int | None, story: Story) -> tuple[list[Mark], set[str], int]:
     """The marks from row `begin` on, the nodes they are on, and where the picture ends."""
-    window = Window(seq)
+    window = Window(seq, story)
     number = begin
     for number in range(begin, len(rows)):
         if not window.add(rows[number]):
@@ -127,8 +126,9 @@ class Window:
     which ends where the first of them arrives; a copy made by the network is an arrow of its own.  `seq`: the row that
     is a counterexample."""
 
-    def __init__(self, seq: int | None) -> None:
+    def __init__(self, seq: int | None, story: Story) -> None:
         self._seq = seq
+        self._story = story
         self.marks: list[Mark] = []
         self.nodes: set[str] = set()
         self._line = self._arrows = 0
@@ -191,7 +191,7 @@ class Window:
             self.marks.append(Mark(self._line - 1, "arrow", text, first.node, first.peer, self._line))
 
     def _tell(self, row: dict[str, Any]) -> bool:
-        """A delivery to the application; those that go on where the last one ended are one."""
+        """Something for the application; ranges that go on where the last one ended are one."""
         last = self.marks[-1] if self.marks else None
         amid = row["seq"] == self._seq
         kind = "fault" if amid else "told"
@@ -199,12 +199,16 @@ class Window:
             if self._arrows >= ARROWS:
                 return False
             self._line += 1
-            last = Mark(self._line, kind, "", row["node"], row["instance"], first=row["first"])
+            last = Mark(
+                self._line, kind, "", row["node"], row["instance"], first=-1 if row["first"] is None else row["first"]
+            )
             self.marks.append(last)
             self._arrows += 1
             self.nodes.add(row["node"])
         life = row["instance"].partition("~")[2].partition("/")[0]
-        last.text = f"life {life} delivers {last.first} to {row['last']}{', amid another' if amid else ''}"
+        words = self._story.told.get(row["event"], row["event"])
+        range_ = "" if row["last"] is None else f" {last.first} to {row['last']}"
+        last.text = f"life {life} {words}{range_}{', amid another' if amid else ''}"
         return True
 
     def _note(self, row: dict[str, Any]) -> None:

@@ -1,101 +1,108 @@
-"""Judge: level `rows` (every step is legal and continuous) and exclusivity, over whole columns.
+"""Judge: everything that can be found out about whole runs by themselves, file by file.
 
-Nothing here looks at single rows in Python except those that are wrong.
+Every step against the tables of its machine, whatever protocol it is of (level `rows`); then the checks and measures of
+the protocols.  Nothing here looks at single rows in Python except those that are wrong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Final
 
 import msgspec
 import numpy as np
 
-from statemachines_reports.columns import Columns
-from statemachines_reports.lookup import Lookup, code_column
-from statemachines_reports.names import ASSIGNMENT, SESSION
+from statemachines import catalogue, registry
+from statemachines.kernel import Protocol, name_of
+from statemachines_reports.columns import STEPS, Columns, Segment, Steps, read_columns
+from statemachines_reports.lookup import Lookup
+from statemachines_reports.protocol import Check, Finding, ReportProtocol, Verdict, reports_of
+from statemachines_reports.trace_set import parameters, read_runs
 
 SHOWN = 20
-"""Of each kind of violation, so many are described; all are counted."""
-
-STEPS = ("step", "timer")
+"""Of each kind of violation, so many are described in a segment; all are counted."""
 
 
-class Finding(msgspec.Struct, frozen=True):
-    """Something that is not as it must be; `check` is a name of `CHECKS`.  Not `promised`: the configuration of the run
-    does not promise otherwise, so it is a counterexample and no violation."""
+class RunRows(msgspec.Struct, frozen=True):
+    """How many rows a run has."""
 
-    check: str
     run: int
-    seq: int
-    detail: str
-    promised: bool = True
+    rows: int
 
 
-class Verdict(msgspec.Struct):
-    """One check over a file: how much was looked at, how much was wrong, some of it described; `waived`: what would be
-    wrong, had the configuration of the run promised it."""
+class Found(msgspec.Struct, frozen=True):
+    """What a check came to in a segment: `waived` counts what would be wrong, had the configuration of its run promised
+    it."""
 
     check: str
     checked: int
     wrong: int
-    findings: list[Finding]
-    waived: int = 0
+    waived: int
 
 
-class Steps:
-    """The step rows of a file, coded for the lookup."""
+class Unjudged(msgspec.Struct, frozen=True):
+    """Steps of machines of a protocol that is not installed here."""
 
-    def __init__(self, columns: Columns, lookup: Lookup) -> None:
-        self.columns = columns
-        self.index = columns.rows_of(*STEPS)
-        self.run = columns["run"][self.index]
-        self.seq = columns["seq"][self.index]
-        self.instance = columns["instance"][self.index]
-        self.row = columns["row"][self.index]
-        self.machine = self._coded("machine", lookup.machines)
-        self.event = self._coded("event", lookup.events)
-        self.source = self._coded("source", lookup.states)
-        self.dest = self._coded("dest", lookup.states)
-        # Continuity is judged per instance of a run; the file is in the order of (run, seq), and the sort is stable.
-        self.order = stable_order(self.instance, len(columns.texts["instance"]) + 1)
-        instance, run = self.instance[self.order], self.run[self.order]
-        self.first = np.ones(len(instance), bool)
-        self.first[1:] = (instance[1:] != instance[:-1]) | (run[1:] != run[:-1])
-
-    def _coded(self, name: str, codes: dict[str, int]) -> np.ndarray:
-        values = code_column([*self.columns.texts[name], ""], codes)
-        return np.asarray(values[self.columns[name][self.index]])
-
-    def text(self, name: str, position: int) -> str:
-        """The text of a column of the step at `position`."""
-        code = self.columns[name][self.index[position]]
-        texts = self.columns.texts[name]
-        return texts[code] if code < len(texts) else ""
+    missing: str
+    count: int
 
 
-def stable_order(codes: np.ndarray, limit: int) -> np.ndarray:
-    """Positions sorted by code (0 to `limit`), equal ones in their order; NumPy sorts 16 bits at a time by radix."""
-    order = np.argsort(codes.astype(np.uint16), kind="stable")
-    return order if limit <= 2**16 else order[np.argsort((codes[order] >> 16).astype(np.uint16), kind="stable")]
+class Used(msgspec.Struct, frozen=True):
+    """How often a row of a machine was taken (`row` -1: none was), leading from `source` to `dest`."""
+
+    machine: str
+    row: int
+    source: str
+    dest: str
+    count: int
 
 
-def judge_rows(steps: Steps, lookup: Lookup) -> Verdict:
+class Pair(msgspec.Struct, frozen=True):
+    """How often an instance of a machine took row `second` next after row `first`."""
+
+    machine: str
+    first: int
+    second: int
+    count: int
+
+
+class Count(msgspec.Struct, frozen=True):
+    """Rows of a kind and event in a run: packets sent, faults, messages delivered."""
+
+    run: int
+    kind: str
+    event: str
+    count: int
+
+
+NEUTRAL: Final = (RunRows, Found, Finding, Unjudged, Used, Pair, Count)
+"""What is found in a trace of any protocol."""
+
+Result = tuple[str, msgspec.Struct]
+"""The protocol that it is of ("": of none), and what was found."""
+
+
+def judge_rows(segment: Segment) -> Verdict:
     """Every step takes a row of the table that is there for its state and event, and ends where the row leads."""
+    steps, lookup = segment.steps, segment.lookup
     legal = lookup.legal(steps.machine, steps.event, steps.source, steps.row, steps.dest)
     wrong = np.flatnonzero(~legal)
 
     def describe(position: int) -> str:
         text = steps.text
         return (
-            f"{text('machine', position)} {text('instance', position)}: {text('event', position)} in "
+            f"{_machine(steps, position)} {text('instance', position)}: {text('event', position)} in "
             f"{text('source', position)} to {text('dest', position)} by row {steps.row[position]}: no such step"
         )
 
-    return _verdict("rows", steps, len(legal), wrong, describe)
+    return _of_steps(steps, len(legal), wrong, describe)
 
 
-def judge_continuity(steps: Steps, lookup: Lookup) -> Verdict:
+def judge_continuity(segment: Segment) -> Verdict:
     """Every step begins where the one before of its instance ended; the first in the machine's first state."""
+    steps, lookup = segment.steps, segment.lookup
     order, first = steps.order, steps.first
     source = steps.source[order]
     before = np.empty_like(source)
@@ -107,118 +114,143 @@ def judge_continuity(steps: Steps, lookup: Lookup) -> Verdict:
     def describe(position: int) -> str:
         place = int(np.flatnonzero(order == position)[0])
         return (
-            f"{steps.text('machine', position)} {steps.text('instance', position)}: {steps.text('event', position)} "
+            f"{_machine(steps, position)} {steps.text('instance', position)}: {steps.text('event', position)} "
             f"begins in {steps.text('source', position)}, but it was in {states[before[place]]}"
         )
 
-    return _verdict("continuity", steps, len(source), order[broken], describe)
+    return _of_steps(steps, len(source), order[broken], describe)
 
 
-def judge_assignments(steps: Steps) -> Verdict:
-    """S2: of the assignments of a stream by a leader, one ends before the next begins."""
-    columns = steps.columns
-    texts = columns.texts["instance"]
-    streams = [text.rpartition("#")[0] for text in texts]
-    names = {name: code for code, name in enumerate(dict.fromkeys(streams))}
-    stream_of = np.array([names[name] for name in streams] + [-1], np.int64)
-    is_assignment = columns.is_one_of("machine", (ASSIGNMENT,), steps.index)
-    order = steps.order[is_assignment[steps.order]]
-    if not len(order):
-        return Verdict("assignments", 0, 0, [])
-    begins = np.flatnonzero(steps.first[is_assignment[steps.order]])
-    ends = np.concatenate((begins[1:] - 1, [len(order) - 1]))
-    begin, end = steps.index[order[begins]], steps.index[order[ends]]
-    end = np.where(columns.is_one_of("dest", ("none",), end), end, columns.rows)
-    owner = steps.run[order[begins]] * (len(names) + 1) + stream_of[steps.instance[order[begins]]]
-    overlapping = _overlaps(owner, begin, end)
-    positions = order[begins][overlapping]
-
-    def describe(position: int) -> str:
-        return f"{steps.text('instance', position)} begins while another assignment of the stream stands"
-
-    return _verdict("assignments", steps, len(begins), positions, describe)
+def _machine(steps: Steps, position: int) -> str:
+    """The machine as people call it."""
+    return steps.text("machine", position).rpartition("/")[2]
 
 
-def judge_exclusivity(columns: Columns, exclusive: dict[int, bool]) -> Verdict:
-    """S5: the deliveries of a stream by one owner lie before or after those by another.
+def _of_steps(steps: Steps, checked: int, wrong: np.ndarray, describe: Callable[[int], str]) -> Verdict:
+    return Verdict(checked, steps.run[wrong], steps.seq[wrong], lambda place: describe(int(wrong[place])))
 
-    An owner is a session from one install of the stream to the next.  In runs whose hand-over is not exclusive (the
-    source's mode) nothing promises it: there it is counted apart.
+
+ROWS: Final = Check("rows", "every step takes a row of its table", judge_rows, "rows")
+CONTINUITY: Final = Check("continuity", "every step begins where the one before ended", judge_continuity, "rows")
+MONITORS: Final = "nothing was violated while the run was made"
+
+
+class Judges:
+    """All that judges a trace: the protocols that are installed here, by name, and the names of those that are not.
+
+    `checks`: (name as shown, protocol, check), neutral ones first.  A name that two protocols use is shown as
+    PROTOCOL/NAME.
     """
-    told = columns.rows_of("tell", event=("deliver",))
-    installed = columns.rows_of(*STEPS, event=("install",))
-    index = np.concatenate((told, installed))
-    index = index[columns.is_one_of("machine", (SESSION,), index)]
-    keys = len(columns.texts["key"]) + 1
-    stream = columns["run"][index] * keys + columns["key"][index]
-    instance = columns["instance"][index]
-    order = np.lexsort((index, instance, stream))
-    index, stream, instance = index[order], stream[order], instance[order]
-    deliveries = columns.is_one_of("kind", ("tell",), index)
-    changed = np.concatenate(([True], (stream[1:] != stream[:-1]) | (instance[1:] != instance[:-1])))[: len(index)]
-    owner = np.cumsum(changed | ~deliveries)[deliveries]
-    index, stream = index[deliveries], stream[deliveries]
-    if not len(index):
-        return Verdict("exclusivity", 0, 0, [])
-    begins = np.flatnonzero(np.concatenate(([True], owner[1:] != owner[:-1])))
-    stream, first, last = stream[begins], index[begins], index[np.concatenate((begins[1:] - 1, [len(index) - 1]))]
-    amid = _overlaps(stream, first, last)
-    promised = is_exclusive(columns["run"][first[amid]], exclusive)
-    findings = [
-        Finding(
-            "exclusivity",
-            int(columns["run"][first[place]]),
-            int(columns["seq"][first[place]]),
-            _describe_overlap(columns, stream, first, last, int(place)),
-            kept,
+
+    def __init__(self, protocols: Iterable[Protocol], missing: Iterable[str] = ()) -> None:
+        self.protocols = {protocol.name: registry.register(protocol) for protocol in protocols}
+        self.missing = tuple(missing)
+        self.reports = {name: reports_of(protocol) for name, protocol in self.protocols.items()}
+        machines = (machine for name in self.protocols for machine in catalogue.machines(name))
+        self.lookup = Lookup(tuple(machines), self.missing)
+        self.checks = [("rows", "", ROWS), ("continuity", "", CONTINUITY)]
+        shown = self.names(lambda report: (one.name for one in report.checks), taken=("rows", "continuity", "monitors"))
+        self.checks += [
+            (shown[name, one.name], name, one) for name, report in self.reports.items() for one in report.checks
+        ]
+
+    def names(
+        self, of: Callable[[ReportProtocol], Iterable[str]], taken: tuple[str, ...] = ()
+    ) -> dict[tuple[str, str], str]:
+        """(protocol, name) -> the name as shown, of something that each protocol names."""
+        own = [(protocol, name) for protocol, report in self.reports.items() for name in of(report)]
+        used = [*taken, *(name for _, name in own)]
+        return {(protocol, name): name if used.count(name) == 1 else f"{protocol}/{name}" for protocol, name in own}
+
+    def judge(self, segment: Segment, waived: Mapping[str, frozenset[int]]) -> Iterator[Result]:
+        """All results of a segment; `waived`: check as shown -> runs that do not promise it."""
+        columns, steps = segment.columns, segment.steps
+        for shown, _, check in self.checks:
+            yield from (("", one) for one in _split(shown, check.judge(segment), waived.get(shown, frozenset())))
+        yield from (("", RunRows(run, rows)) for run, rows in columns.runs())
+        yield from (("", Unjudged(missing, count)) for missing, count in steps.unjudged.items() if count)
+        yield from (("", one) for one in used_rows(steps, segment.lookup))
+        yield from (("", one) for one in used_pairs(steps, segment.lookup))
+        yield from (("", one) for one in counts(columns))
+        for name, report in self.reports.items():
+            yield from ((name, one) for one in report.find(segment))
+
+    def judge_path(self, path: Path, waived: Mapping[str, frozenset[int]]) -> Iterator[Result]:
+        """All results of one file."""
+        runs = cache(lambda: {number: parameters(run) for number, run in read_runs(path.parent).items()})
+        for columns in read_columns(path):
+            yield from self.judge(Segment(columns, self.lookup, lambda run: runs()[run]), waived)
+
+
+def _split(check: str, verdict: Verdict, waived: frozenset[int]) -> Iterator[msgspec.Struct]:
+    """A verdict, and findings: some of those that are wrong, and some of those that nobody promised."""
+    promised = ~np.isin(verdict.run, list(waived)) if waived else np.ones(len(verdict.run), bool)
+    yield Found(check, verdict.checked, int(promised.sum()), int((~promised).sum()))
+    for kept in (True, False):
+        for place in np.flatnonzero(promised == kept)[:SHOWN].tolist():
+            yield Finding(check, int(verdict.run[place]), int(verdict.seq[place]), verdict.describe(place), kept)
+
+
+def used_rows(steps: Steps, lookup: Lookup) -> list[Used]:
+    """Every (machine, row, source, dest) that occurs."""
+    states = len(lookup.states) + 1
+    code = ((steps.machine * 1_024 + steps.row + 1) * states + steps.source) * states + steps.dest
+    codes, counts = np.unique(code, return_counts=True)
+    machines, names = [*lookup.machines, "?"], [*lookup.states, "?"]
+    return [
+        Used(
+            machines[value // states // states // 1_024],
+            value // states // states % 1_024 - 1,
+            names[value // states % states],
+            names[value % states],
+            int(count),
         )
-        for kept in (True, False)
-        for place in amid[promised == kept][:SHOWN]
+        for value, count in zip(codes.tolist(), counts, strict=True)
     ]
-    return Verdict("exclusivity", len(index), int(promised.sum()), findings, int((~promised).sum()))
 
 
-def _describe_overlap(columns: Columns, stream: np.ndarray, first: np.ndarray, last: np.ndarray, place: int) -> str:
-    """Who delivers, and who else still does."""
-    texts, row = columns.texts, first[place]
-    others = np.flatnonzero((stream == stream[place]) & (first < row) & (last >= row))
-    end = last[others[np.argmax(last[others])]]
-    names = [texts["instance"][columns["instance"][one]] for one in (row, end)]
-    return (
-        f"{names[0]} delivers {columns['first'][row]} to {columns['last'][row]} of {texts['key'][columns['key'][row]]}"
-        f" amid {names[1]}, which goes on to deliver {columns['first'][end]} at seq {columns['seq'][end]}"
+def used_pairs(steps: Steps, lookup: Lookup) -> list[Pair]:
+    """Every pair of consecutive rows of an instance that occurs; steps that took no row change nothing and are
+    skipped."""
+    order = steps.order[steps.row[steps.order] >= 0]
+    if len(order) < 2:
+        return []
+    same = (steps.instance[order][1:] == steps.instance[order][:-1]) & (steps.run[order][1:] == steps.run[order][:-1])
+    machine, row = steps.machine[order].astype(np.int64), np.minimum(steps.row[order], lookup.width - 1)
+    code = (machine[:-1] * lookup.width + row[:-1]) * lookup.width + row[1:]
+    found = np.bincount(code[same])
+    machines = [*lookup.machines, "?"]
+    return [
+        Pair(
+            machines[place // lookup.width // lookup.width],
+            place // lookup.width % lookup.width,
+            place % lookup.width,
+            int(found[place]),
+        )
+        for place in np.flatnonzero(found).tolist()
+    ]
+
+
+def counts(columns: Columns) -> Iterator[Count]:
+    """How many rows of each kind and event each run has, steps and questions to stores left out."""
+    events = [*columns.texts["event"], ""]
+    others = np.flatnonzero(~columns.is_one_of("kind", (*STEPS, "ask")))
+    yield from count_of(
+        columns["run"][others],
+        columns["kind"][others] * len(events) + columns["event"][others],
+        [(kind, event) for kind in [*columns.texts["kind"], ""] for event in events],
     )
 
 
-def is_exclusive(run: np.ndarray, exclusive: dict[int, bool]) -> np.ndarray:
-    """Which rows are of runs whose hand-over is exclusive (a run that nobody knows is)."""
-    numbers, where = np.unique(run, return_inverse=True)
-    return np.array([exclusive.get(int(number), True) for number in numbers], bool)[where]
+def count_of(run: np.ndarray, code: np.ndarray, names: list[tuple[str, str]]) -> Iterator[Count]:
+    """How often each code occurs in each run; `names` of the codes: (kind, event)."""
+    numbers, place = np.unique(run, return_inverse=True)
+    found = np.bincount(place * len(names) + code)
+    for value in np.flatnonzero(found).tolist():
+        kind, event = names[value % len(names)]
+        yield Count(int(numbers[value // len(names)]), kind, event, int(found[value]))
 
 
-def _overlaps(group: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """Positions of intervals of rows that begin before an earlier one of their group has ended."""
-    order = np.lexsort((begin, group))
-    group, begin, end = group[order], begin[order], end[order]
-    new = np.concatenate(([True], group[1:] != group[:-1]))
-    # The latest end so far within the group: ends are lifted by group, so that one running maximum serves all.
-    lift = (np.cumsum(new) - 1) * (int(end.max()) + 1)
-    latest = np.maximum.accumulate(lift + end) - lift
-    before = np.concatenate(([-1], latest[:-1]))
-    return np.asarray(order[~new & (begin <= before)])
-
-
-def _verdict(check: str, steps: Steps, checked: int, wrong: np.ndarray, describe) -> Verdict:  # type: ignore[no-untyped-def]
-    findings = [
-        Finding(check, int(steps.run[position]), int(steps.seq[position]), describe(int(position)))
-        for position in wrong[:SHOWN]
-    ]
-    return Verdict(check, checked, len(wrong), findings)
-
-
-def judge_file(steps: Steps, lookup: Lookup, exclusive: dict[int, bool]) -> Iterator[Verdict]:
-    """Every check of level `rows` and the exclusivity properties over one file."""
-    yield judge_rows(steps, lookup)
-    yield judge_continuity(steps, lookup)
-    yield judge_assignments(steps)
-    yield judge_exclusivity(steps.columns, exclusive)
+def view_name(kind: type[msgspec.Struct]) -> str:
+    """The view that values of this type stand in."""
+    return name_of(kind)

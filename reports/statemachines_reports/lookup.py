@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from statemachines.kernel import Delegate, Fsm, name_of
+from statemachines.kernel import Fsm, name_of
 
 Codes = dict[str, int]
 
@@ -15,18 +15,19 @@ class Lookup:
     """Made from machines (child machines included).  A line stands at `machine * width + row`.
 
     `events`, `states`, `machines`: text -> code; what is not in a table has the code `len(...)`, which matches nothing.
+    `missing`: protocols that are not installed here; steps of their machines cannot be judged.
     """
 
-    def __init__(self, machines: tuple[Fsm[Any], ...]) -> None:
+    def __init__(self, machines: tuple[Fsm[Any], ...], missing: tuple[str, ...] = ()) -> None:
+        self.missing = missing
         family = list({fsm.full_name: fsm for machine in machines for fsm in machine.family()}.values())
         self.family = family
         self.machines: Codes = {fsm.full_name: code for code, fsm in enumerate(family)}
         self.events = _codes(name_of(line.event) for fsm in family for line in fsm.lines)
         self.states = _codes(str(state.value) for fsm in family for state in fsm.states)
-        self.width = max(len(fsm.lines) for fsm in family) + 1
+        self.width = max((len(fsm.lines) for fsm in family), default=0) + 1
         """A machine's part of the tables; its last line stands for every row that it does not have."""
         self.initial = np.array([self.states[str(fsm.initial.value)] for fsm in family] + [-1], np.int32)
-        self.resends = np.zeros((len(family) + 1) * self.width, bool)
         self._outcome = np.full(((len(family) + 1) * self.width, len(self.states) + 1), -1, np.int32)
         self._guarded = np.zeros((len(family) + 1, len(self.events) + 1, len(self.states) + 1), bool)
         for fsm in family:
@@ -36,9 +37,6 @@ class Lookup:
         machine = self.machines[fsm.full_name]
         for line in fsm.lines:
             place, event = machine * self.width + line.number, self.events[name_of(line.event)]
-            # A parent that only hands the timer on to its child sends nothing itself.
-            sends = line.kind == "row" and not isinstance(line.do, Delegate)
-            self.resends[place] = sends and "resend" in name_of(line.event)
             for state in line.sources if line.kind != "refuse" else ():
                 source = self.states[str(state.value)]
                 dest = source if line.dest is None else self.states[str(line.dest.value)]

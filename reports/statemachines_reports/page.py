@@ -15,16 +15,10 @@ from statemachines_reports import draw_bars, draw_histogram, draw_machine, draw_
 from statemachines_reports.comparison import Comparison
 from statemachines_reports.coverage import Coverage, coverage_of, described, takeable
 from statemachines_reports.draw_histogram import duration
-from statemachines_reports.pipeline import NOT_PROMISED, VIOLATED, Analysis
-from statemachines_reports.queries import ALL
-from statemachines_reports.runs import machines_of
-from statemachines_reports.trace_set import parameters
-
-MEASURES = {
-    "grant": ("Grant", "from assigning a stream until its borrower answered"),
-    "revoke": ("Revoke", "from taking a stream back until it is free"),
-    "failover": ("Fail-over", "from the fault of a consumer until another was granted a stream of its"),
-}
+from statemachines_reports.judge import Judges
+from statemachines_reports.pipeline import NOT_JUDGED, NOT_PROMISED, VIOLATED, Analysis, own_tables
+from statemachines_reports.protocol import FaultColumns, Measure, Section, Story
+from statemachines_reports.tables import ALL, amounts_of
 
 PERCENTILES = ("p50", "p90", "p99", "max")
 NOTHING = "\N{EN DASH}"
@@ -39,7 +33,8 @@ class Part(msgspec.Struct):
     totals: list[tuple[str, str]]
     measures: list[dict[str, Any]]
     histograms: list[tuple[str, str, Any]]
-    faults: list[dict[str, Any]]
+    unit: str
+    sections: list[Section]
     picture: Any
 
 
@@ -53,13 +48,18 @@ class Beside(msgspec.Struct):
 
 def part_of(name: str, analysis: Analysis) -> Part:
     """Make ready what the page shows of an analysis."""
+    reports = analysis.judges.reports
     return Part(
         name,
         analysis,
         _totals(analysis),
         _measures(analysis),
         _histograms(analysis),
-        _faults(analysis),
+        "; ".join(f"{report.unit}" for report in reports.values() if report.unit),
+        [
+            *(section for name, report in reports.items() for section in report.sections(own_tables(analysis, name))),
+            _faults(analysis),
+        ],
         _picture(analysis),
     )
 
@@ -69,21 +69,24 @@ def write_page(
     title: str,
     lead: str,
     parts: list[Part],
-    protocol: str = "shared_subscriptions",
     beside: Beside | None = None,
 ) -> None:
     """Write the page; it appears whole.  `beside`: the parts compared."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("statemachines_reports", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    family = {fsm.full_name: fsm for machine in machines_of(protocol) for fsm in machine.family()}
+    family = {fsm.full_name: fsm for part in parts for fsm in part.analysis.judges.lookup.family}
+    short = [fsm.name for fsm in family.values()]
     text = environment.get_template("page.html.j2").render(
         title=title,
         lead=lead,
         parts=parts,
         beside=beside,
-        machines=[_machine(fsm, parts) for fsm in family.values()],
-        verdict_class={VIOLATED: "broken", NOT_PROMISED: "waived"},
+        machines=[
+            {"name": fsm.name if short.count(fsm.name) == 1 else fsm.full_name, **_machine(fsm, parts)}
+            for fsm in family.values()
+        ],
+        verdict_class=_verdict_class,
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
@@ -91,54 +94,58 @@ def write_page(
     os.replace(partial, path)
 
 
-def _totals(analysis: Analysis) -> list[tuple[str, str]]:
-    accounts, totals = analysis.tables["accounts"], analysis.tables["totals"]
+def _verdict_class(verdict: str) -> str:
+    if verdict == VIOLATED:
+        return "broken"
+    return "waived" if verdict == NOT_PROMISED or verdict.startswith(NOT_JUDGED) else "held"
 
-    def summed(column: str) -> str:
-        return f"{sum(line[column] for line in accounts):,}"
+
+def _totals(analysis: Analysis) -> list[tuple[str, str]]:
+    scenarios, totals = analysis.tables["scenarios"], analysis.tables["totals"]
 
     def counted(kind: str) -> str:
         return f"{sum(line['count'] for line in totals if line['kind'] == kind):,}"
 
+    cards = [
+        (amount.card, f"{sum(line[name] for line in scenarios):,}")
+        for name, _, amount in amounts_of(analysis.judges)
+        if amount.card and amount.scenarios
+    ]
+    unjudged = [(f"steps of {name}, not judged", f"{count:,}") for name, count in analysis.unjudged.items()]
     return [
         ("runs", f"{analysis.runs:,}"),
         ("rows of trace", f"{analysis.rows:,}"),
-        ("messages published", summed("published")),
-        ("delivered", summed("delivered")),
-        ("delivered again", summed("duplicates")),
+        *cards,
         ("packets sent", counted("send")),
         ("packets dropped", counted("drop")),
         ("torn lines", f"{analysis.torn:,}"),
+        *unjudged,
     ]
 
 
-def beside_of(comparison: Comparison) -> Beside:
-    """Make ready what the page shows of a comparison."""
+def _measures_of(judges: Judges) -> dict[str, Measure]:
+    """Measure as shown -> what it is."""
+    shown = judges.names(lambda report: (one.name for one in report.measures))
+    return {shown[protocol, one.name]: one for protocol, report in judges.reports.items() for one in report.measures}
+
+
+def beside_of(comparison: Comparison, judges: Judges) -> Beside:
+    """Make ready what the page shows of a comparison; `judges`: those of a side."""
     lines = comparison.lines
-    plain = (
-        ("runs", "runs"),
-        ("messages published", "published"),
-        ("acknowledged", "acknowledged"),
-        ("delivered again", "duplicates"),
-        ("faults", "faults"),
-        ("deliveries amid another's (S5)", "exclusivity"),
-    )
+    counted = [(amount.compared, name) for name, _, amount in amounts_of(judges) if amount.compared]
+    checks = [shown for shown, _, check in judges.checks if check.level == "properties"]
+    plain = (("runs", "runs"), *counted, ("faults", "faults"), *((f"found by {name}", name) for name in checks))
     shown = [(what, [f"{line[name]:,}" for line in lines]) for what, name in plain]
-    shown.append(("verdict of exclusivity", [line["exclusivity_verdict"] for line in lines]))
+    shown += [(f"verdict of {name}", [line[f"{name}_verdict"] for line in lines]) for name in checks]
     shown += [(f"{key}", values) for key, values in comparison.differences.items()]
-    for measure in ("failover", "grant", "revoke"):
-        for name in PERCENTILES:
-            values = [line[f"{measure}_{name}_ns"] for line in lines]
-            shown.append((f"{MEASURES[measure][0].lower()}, {name}", [_time(value) for value in values]))
-    charts = [
-        ("Delivered again, of 1000 deliveries", "duplicates_per_1000", lambda value: f"{value:.1f}"),
-        ("Deliveries amid another's (S5)", "exclusivity", lambda value: f"{value:,.0f}"),
-        ("Fail-over, p50", "failover_p50_ns", duration),
-        ("Fail-over, p99", "failover_p99_ns", duration),
-    ]
+    for name, measure in _measures_of(judges).items():
+        for percentile in PERCENTILES:
+            values = [line[f"{name}_{percentile}_ns"] for line in lines]
+            shown.append((f"{measure.title.lower()}, {percentile}", [_time(value) for value in values]))
+    charts = [chart for report in judges.reports.values() for chart in report.charts]
     drawn = [
-        (name, draw_bars.draw(name, [(line["side"], line[key]) for line in lines], shown_as))
-        for name, key, shown_as in charts
+        (one.title, draw_bars.draw(one.title, [(line["side"], line[one.key]) for line in lines], one.shown_as))
+        for one in charts
     ]
     return Beside(comparison, shown, drawn)
 
@@ -159,12 +166,12 @@ def _spread(line: dict[str, Any]) -> dict[str, str]:
 
 def _measures(analysis: Analysis) -> list[dict[str, Any]]:
     """A line for each scenario and measure; for all scenarios together only where there are several."""
-    lines = analysis.tables["latencies"]
+    lines, known = analysis.tables["latencies"], _measures_of(analysis.judges)
     several = len({line["scenario"] for line in lines}) > 2
     return [
         {
             "scenario": "all" if line["scenario"] == ALL else line["scenario"],
-            "measure": MEASURES[line["measure"]][0],
+            "measure": known[line["measure"]].title,
             "measured": f"{line['measured']:,}",
             **_spread(line),
         }
@@ -178,27 +185,34 @@ def _histograms(analysis: Analysis) -> list[tuple[str, str, Any]]:
     for line in analysis.tables["latencies"]:
         if line["scenario"] != ALL:
             continue
-        name, caption = MEASURES[line["measure"]]
+        measure = _measures_of(analysis.judges)[line["measure"]]
         bins = {
             one["bin"]: one["measured"] for one in analysis.tables["histograms"] if one["measure"] == line["measure"]
         }
         marks = {percentile: line[f"{percentile}_ns"] for percentile in ("p50", "p90", "p99")}
-        caption = f"{caption}; {line['measured']:,} measured, the longest {duration(line['max_ns'])}"
-        shown.append((name, caption, draw_histogram.draw(name, bins, marks)))
+        caption = f"{measure.about}; {line['measured']:,} measured, the longest {duration(line['max_ns'])}"
+        shown.append((measure.title, caption, draw_histogram.draw(measure.title, bins, marks)))
     return shown
 
 
-def _faults(analysis: Analysis) -> list[dict[str, Any]]:
-    """The table of faults: of the runs that had one how many held, what else happened in them, and recovery."""
-    recoveries = {line["fault"]: line for line in analysis.tables["recoveries"]}
+def _faults(analysis: Analysis) -> Section:
+    """The table of faults: of the runs that had one how many held, what else happened in them, and what each protocol
+    says of it."""
+    amounts = [(name, amount.faults) for name, _, amount in amounts_of(analysis.judges) if amount.faults]
+    amounts.append(("dropped", "packets dropped, a run"))
+    reports = analysis.judges.reports
+    found = (report.fault_columns(own_tables(analysis, name)) for name, report in reports.items())
+    more: list[FaultColumns] = [columns for columns in found if columns is not None]
+    heads = ("fault", "runs with it", "of them held", "injected", *(words for _, words in amounts))
     lines = []
     for line in analysis.tables["faults"]:
-        per_run = {name: f"{line[name] / line['runs']:,.1f}" for name in ("duplicates", "dropped", "resent")}
-        recovery = recoveries.get(line["fault"])
-        spread = dict.fromkeys(PERCENTILES, NOTHING) if recovery is None else _spread(recovery)
-        counted = {name: NOTHING if recovery is None else f"{recovery[name]:,}" for name in ("disturbed", "recovered")}
-        lines.append({**line, **per_run, **counted, **spread})
-    return lines
+        cells = [line["fault"], *(f"{line[name]:,}" for name in ("runs", "held", "injected"))]
+        cells += [f"{line[name] / line['runs']:,.1f}" for name, _ in amounts]
+        for columns in more:
+            cells += columns.cells.get(line["fault"], (NOTHING,) * len(columns.heads))
+        lines.append(tuple(cells))
+    captions = " ".join(columns.caption for columns in more)
+    return Section("Faults against outcomes", (*heads, *(head for one in more for head in one.heads)), lines, captions)
 
 
 def _picture(analysis: Analysis) -> Any:
@@ -207,17 +221,28 @@ def _picture(analysis: Analysis) -> Any:
     findings = analysis.tables["findings"]
     failing = {line["run"] for line in findings if line["promised"]}
     failing |= {number for number, run in trace.runs.items() if run.outcome != "held"}
-    number = min(failing, key=lambda run: parameters(trace.runs[run]).get("rows", 0)) if failing else min(trace.runs)
-    seq = None
-    counter = [line for line in findings if line["check"] == "exclusivity"]
+    number = min(failing, key=lambda run: trace.parameters[run].get("rows", 0)) if failing else min(trace.runs)
+    owners = {shown: protocol for shown, protocol, _ in analysis.judges.checks}
+    counter = [line for line in findings if owners[line["check"]] and line["seq"] >= 0]
+    # What a protocol's own check finds is what its story is told of; the first check, where several find something.
+    counter = [line for line in counter if line["check"] == counter[0]["check"]]
     if counter and not failing:
         number = counter[0]["run"]
-    if counter and number in {line["run"] for line in counter}:
-        seq = next(line["seq"] for line in counter if line["run"] == number)
+    found = next((line for line in counter if line["run"] == number), None)
+    seq = None if found is None else found["seq"]
+    story = _story(analysis, "" if found is None else owners[found["check"]])
     for path in trace.files:
         if pq.read_table(path, columns=["run"], filters=[("run", "=", number)]).num_rows:
-            return draw_sequence.draw(path, number, seq)
+            return draw_sequence.draw(path, number, story, seq)
     return None
+
+
+def _story(analysis: Analysis, protocol: str) -> Story:
+    """Of the protocol whose finding is told, or of the only one there is; several tell everything."""
+    reports = analysis.judges.reports
+    if protocol:
+        return reports[protocol].story
+    return next(iter(reports.values())).story if len(reports) == 1 else Story()
 
 
 def _covered(fsm: Fsm[Any], parts: list[Part]) -> Coverage:
@@ -239,7 +264,6 @@ def _machine(fsm: Fsm[Any], parts: list[Part]) -> dict[str, Any]:
                 taken[line["row"]] = taken.get(line["row"], 0) + line["count"]
     rows = [{"number": line.number, **described(line), "count": taken.get(line.number, 0)} for line in takeable(fsm)]
     return {
-        "name": fsm.full_name,
         "rows": rows,
         "covered": _covered(fsm, parts),
         "never": [row for row in rows if not row["count"]],

@@ -11,50 +11,28 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from statemachines_reports.coverage import Coverage, coverage_of, never_taken
-from statemachines_reports.plain import plain_tables
-from statemachines_reports.runs import lookup_of
-from statemachines_reports.session import Session, Tables
+from statemachines_reports.judge import MONITORS, Judges
+from statemachines_reports.protocol import Tables
+from statemachines_reports.session import Session
+from statemachines_reports.tables import amounts_of, duckdb_tables, shown_tables
 from statemachines_reports.trace_set import TraceSet
-
-LEVELS: Final = {
-    "rows": "rows",
-    "continuity": "rows",
-    "assignments": "properties",
-    "exclusivity": "properties",
-    "duplicates": "properties",
-    "acknowledged": "properties",
-    "monitors": "properties",
-}
-
-PROMISED_BY_EXCLUSIVE: Final = ("exclusivity", "duplicates")
-"""What holds only where hand-over is exclusive."""
 
 HELD: Final = "held"
 VIOLATED: Final = "VIOLATED"
 NOT_PROMISED: Final = "not promised by this configuration"
+NOT_JUDGED: Final = "not judged: not installed here: "
 
-CLAIMS: Final = {
-    "rows": "every step takes a row of its table",
-    "continuity": "every step begins where the one before ended",
-    "assignments": "a leader gives a stream to one borrower at a time (S2)",
-    "exclusivity": "a stream is delivered by one session at a time (S5)",
-    "duplicates": "nothing is delivered twice without a reason (S13)",
-    "acknowledged": "every published message is acknowledged, and no other (L5)",
-    "monitors": "nothing was violated while the run was made",
-}
-
-
-SHORT: Final = (
-    "findings", "scenarios", "latencies", "fail_overs", "recoveries", "faults", "never", "totals",
-)  # fmt: skip
-"""The tables that are in `summary.json` too."""
+SHORT: Final = ("findings", "scenarios", "latencies", "faults", "never", "totals", "unjudged")
+"""The tables that are in `summary.json` too, besides those that a protocol names."""
 
 
 class Check(msgspec.Struct, frozen=True):
-    """A verdict over everything: `level` rows or properties; `checked` in what the check looks at.
+    """A verdict over everything: `level` rows or properties; `checked` in what the check looks at; `protocol` whose
+    check it is ("": of any).
 
-    `verdict` is `HELD`, `VIOLATED`, or `NOT_PROMISED` where no run promises it; `waived` counts what would be wrong,
-    had the configuration of its run promised it.  Only what is violated is not `held`.
+    `verdict` is `HELD`, `VIOLATED`, `NOT_PROMISED` where no run promises it, or `NOT_JUDGED` with the protocols whose
+    tables are not here.  `waived` counts what would be wrong, had the configuration of its run promised it.  Only what
+    is violated is not `held`.
     """
 
     name: str
@@ -65,12 +43,14 @@ class Check(msgspec.Struct, frozen=True):
     wrong: int
     waived: int
     verdict: str
+    protocol: str = ""
 
 
 class Analysis(msgspec.Struct):
     """What `analyze` found: the checks, and the tables as lists of records (also in `out/tables`)."""
 
     trace: TraceSet
+    judges: Judges
     runs: int
     rows: int
     torn: int
@@ -83,63 +63,58 @@ class Analysis(msgspec.Struct):
         """Every check held."""
         return all(check.held for check in self.checks)
 
+    @property
+    def unjudged(self) -> dict[str, int]:
+        """Protocol that is not installed here -> steps of its machines, which nobody could judge."""
+        return {line["missing"]: line["count"] for line in self.tables["unjudged"]}
 
-Judge = Callable[[TraceSet, str], Tables]
-"""What makes the tables of a trace of a protocol: `Session.tables`, or `plain_tables`."""
+
+Judge = Callable[[TraceSet, Judges], Tables]
+"""What makes the tables of a trace: `Session.tables`, or `duckdb_tables`."""
 
 Say = Callable[[str], None]
 
 
-def analyze(
-    directory: Path,
-    out: Path,
-    protocol: str = "shared_subscriptions",
-    progress: Say | None = None,
-    *,
-    spark: bool = True,
-) -> Analysis:
-    """Judge the trace in `directory`; tables and `summary.json` go to `out`.
+def analyze(directory: Path, out: Path, progress: Say | None = None, *, spark: bool = True) -> Analysis:
+    """Judge the trace in `directory`, whatever protocols it is of; tables and `summary.json` go to `out`.
 
     Without Spark everything is done in this process, with the same results: sooner where there are less than some
     million steps.  `progress` is called with what begins.
     """
-    (analysis,) = analyze_all([(directory, out)], protocol, progress, spark=spark)
+    (analysis,) = analyze_all([(directory, out)], progress, spark=spark)
     return analysis
 
 
 def analyze_all(
-    traces: Sequence[tuple[Path, Path]],
-    protocol: str = "shared_subscriptions",
-    progress: Say | None = None,
-    *,
-    spark: bool = True,
+    traces: Sequence[tuple[Path, Path]], progress: Say | None = None, *, spark: bool = True
 ) -> list[Analysis]:
     """Judge several traces, each (directory, out) as `analyze` does it; Spark is started once."""
     say = progress or (lambda text: None)
     opened = [TraceSet(directory, out) for directory, out in traces]
+    outs = [out for _, out in traces]
     if not spark:
-        return [judge(trace, out, protocol, plain_tables, say) for trace, (_, out) in zip(opened, traces, strict=True)]
+        return [judge(trace, out, duckdb_tables, say) for trace, out in zip(opened, outs, strict=True)]
     say("starting Spark")
     with Session() as session:
-        return [
-            judge(trace, out, protocol, session.tables, say) for trace, (_, out) in zip(opened, traces, strict=True)
-        ]
+        return [judge(trace, out, session.tables, say) for trace, out in zip(opened, outs, strict=True)]
 
 
-def judge(trace: TraceSet, out: Path, protocol: str, tables_of: Judge, say: Say) -> Analysis:
+def judge(trace: TraceSet, out: Path, tables_of: Judge, say: Say) -> Analysis:
     """One trace."""
     say(f"judging {len(trace.files)} files")
-    tables = tables_of(trace, protocol)
+    judges = Judges(trace.protocols, trace.missing)
+    tables = tables_of(trace, judges)
     trace.check_runs([line["run"] for line in tables["runs"]])
     say("writing tables")
-    family = lookup_of(protocol).family
+    family = judges.lookup.family
     tables["never"] = never_taken(tables["coverage"], family)
     analysis = Analysis(
         trace,
+        judges,
         len(trace.runs),
         sum(line["rows"] for line in tables["runs"]),
         trace.torn,
-        checks_of(tables["verdicts"], trace),
+        checks_of(tables, judges, trace),
         coverage_of(tables["coverage"], tables["pairs"], family),
         tables,
     )
@@ -148,27 +123,31 @@ def judge(trace: TraceSet, out: Path, protocol: str, tables_of: Judge, say: Say)
     return analysis
 
 
-def checks_of(verdicts: list[dict[str, Any]], trace: TraceSet) -> list[Check]:
-    """The checks in the order of `CLAIMS`."""
-    by_name = {line["check"]: (line["checked"], line["wrong"], line["waived"]) for line in verdicts}
-    by_name["monitors"] = len(trace.runs), sum(run.outcome != "held" for run in trace.runs.values()), 0
-    promised = any(trace.exclusive.values())
+def checks_of(tables: Tables, judges: Judges, trace: TraceSet) -> list[Check]:
+    """The checks in the order of the judges, then what the monitors said while the runs were made."""
+    by_name = {line["check"]: line for line in tables["verdicts"]}
+    waived = trace.waived(judges)
+    unjudged = [line["missing"] for line in tables["unjudged"]]
     checks = []
-    for name, claim in CLAIMS.items():
-        if name in by_name:
-            checked, wrong, waived = by_name[name]
-            verdict = VIOLATED if wrong else HELD
-            if name in PROMISED_BY_EXCLUSIVE and not promised:
-                verdict = NOT_PROMISED
-            checks.append(Check(name, LEVELS[name], claim, not wrong, checked, wrong, waived, verdict))
-    return checks
+    for shown, protocol, check in judges.checks:
+        line = by_name.get(shown, {"checked": 0, "wrong": 0, "waived": 0})
+        verdict = VIOLATED if line["wrong"] else HELD
+        if len(waived[shown]) == len(trace.runs_of(protocol)):
+            verdict = NOT_PROMISED
+        elif unjudged and check.level == "rows" and not line["wrong"]:
+            verdict = NOT_JUDGED + ", ".join(unjudged)
+        counts = line["checked"], line["wrong"], line["waived"]
+        checks.append(Check(shown, check.level, check.claim, not line["wrong"], *counts, verdict, protocol))
+    wrong = sum(run.outcome != "held" for run in trace.runs.values())
+    verdict = VIOLATED if wrong else HELD
+    return [*checks, Check("monitors", "properties", MONITORS, not wrong, len(trace.runs), wrong, 0, verdict)]
 
 
 def write_tables(out: Path, tables: Tables) -> None:
     """Each table as a Parquet file; one that an earlier analysis left and this one has not is removed."""
     out.mkdir(parents=True, exist_ok=True)
     for name, lines in tables.items():
-        path = out / f"{name}.parquet"
+        path = out / f"{name.replace('/', '.')}.parquet"
         if lines:
             pq.write_table(pa.Table.from_pylist(lines), path, compression="zstd")
         else:
@@ -177,13 +156,37 @@ def write_tables(out: Path, tables: Tables) -> None:
 
 def write_summary(path: Path, analysis: Analysis) -> None:
     """What a program wants to know: everything but the long tables."""
-    summary = {
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(summary_of(analysis)), indent=2))
+
+
+def summary_of(analysis: Analysis) -> dict[str, Any]:
+    """What stands in `summary.json`."""
+    return {
         "held": analysis.held,
         "runs": analysis.runs,
         "rows": analysis.rows,
         "torn": analysis.torn,
         "checks": analysis.checks,
         "coverage": analysis.coverage,
-        **{name: analysis.tables[name] for name in SHORT},
+        **{name: analysis.tables[name] for name in (*SHORT, *short_of(analysis.judges))},
     }
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(summary), indent=2))
+
+
+def short_of(judges: Judges) -> list[str]:
+    """The tables of protocols that are short, as shown."""
+    shown = shown_tables(judges)
+    return [shown[protocol, name] for protocol, report in judges.reports.items() for name in report.short]
+
+
+def own_tables(analysis: Analysis, protocol: str) -> Tables:
+    """The tables under the names that the protocol itself gives to its tables and amounts."""
+    judges, report = analysis.judges, analysis.judges.reports[protocol]
+    shown = shown_tables(judges)
+    tables = analysis.tables | {name: analysis.tables[shown[protocol, name]] for name in report.tables}
+    amounts = {
+        amount.name: name for name, owner, amount in amounts_of(judges) if owner == protocol and amount.scenarios
+    }
+    tables["scenarios"] = [
+        line | {name: line[shown_as] for name, shown_as in amounts.items()} for line in tables["scenarios"]
+    ]
+    return tables

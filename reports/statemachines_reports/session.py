@@ -7,37 +7,18 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 
 from statemachines.kernel import GaplessError
-from statemachines_reports.queries import FIELDS, SETTING, SHAPES, TABLES
-from statemachines_reports.runs import Result, judge_path, lookup_of
+from statemachines_reports.judge import Judges
+from statemachines_reports.protocol import Records, Tables
+from statemachines_reports.tables import Results, make_tables, settings_of
 from statemachines_reports.trace_set import TraceSet
-
-Tables = dict[str, list[dict[str, Any]]]
-
-
-def register(results: Any) -> None:
-    """A view per kind of result."""
-    results.createOrReplaceTempView("result")
-    for what, shape in SHAPES.items():
-        fields = [field.split()[0] for field in shape.split(", ")]
-        results.filter(results.what == what).select(*fields).createOrReplaceTempView(what)
-
-
-def in_columns(results: Iterable[Result]) -> pa.RecordBatch:
-    """Results as a wide table."""
-    rows = [{"what": what, **msgspec.to_builtins(result, enc_hook=int)} for what, result in results]
-    types = {"bigint": pa.int64(), "int": pa.int32(), "string": pa.string(), "boolean": pa.bool_()}
-    fields = {"what": pa.string()} | {name: types[kind] for name, kind in FIELDS.items()}
-    columns = [pa.array([row.get(name) for row in rows], kind) for name, kind in fields.items()]
-    return pa.record_batch(columns, names=list(fields))
 
 
 @contextmanager
@@ -78,16 +59,14 @@ class Session:
         self._spark.stop()
         shutil.rmtree(self._directory, ignore_errors=True)
 
-    def tables(self, trace: TraceSet, protocol: str) -> Tables:
+    def tables(self, trace: TraceSet, judges: Judges) -> Tables:
         """Judge the trace; every table as a list of records."""
         from pyspark.errors import PySparkException
 
-        results = self.judge(trace, protocol).cache()
-        register(results)
-        settings = [msgspec.structs.astuple(setting) for setting in trace.settings]
-        self._spark.createDataFrame(settings, SETTING).createOrReplaceTempView("setting")
         try:
-            return {name: self.sql(query) for name, query in TABLES.items()}
+            self.judge(trace, judges).cache().createOrReplaceTempView("result")
+            self._spark.createDataFrame(settings_of(trace, judges)).createOrReplaceTempView("settings")
+            return make_tables(self.sql, judges)
         except PySparkException as error:
             # What a task raises on purpose arrives as text, behind a traceback of its process.
             said = re.findall(r"ConfigurationError: (.*)", str(error))
@@ -95,23 +74,26 @@ class Session:
                 raise
             raise GaplessError(said[-1]) from error
 
-    def judge(self, trace: TraceSet, protocol: str) -> Any:
-        """A DataFrame of results, a task a file."""
-        exclusive = trace.exclusive
+    def judge(self, trace: TraceSet, judges: Judges) -> Any:
+        """A DataFrame of results, a task a file.  A task may run where nothing of a protocol is registered: it is given
+        what registers it."""
+        waived, protocols, missing = trace.waived(judges), list(judges.protocols.values()), judges.missing
 
         def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            lookup = lookup_of(protocol)
+            here = Judges(protocols, missing)
+            results = Results(here)
             for batch in batches:
                 for path in batch.column(0).to_pylist():
-                    yield in_columns(judge_path(Path(path), lookup, exclusive))
+                    yield results.batch(here.judge_path(Path(path), waived))
 
-        shape = ", ".join(f"{name} {kind}" for name, kind in {"what": "string", **FIELDS}.items())
+        types = {pa.int64(): "bigint", pa.string(): "string", pa.bool_(): "boolean"}
+        shape = ", ".join(f"`{field.name}` {types[field.type]}" for field in Results(judges).schema)
         # The largest first, each in a partition of its own: the tasks end at about the same time.
         paths = sorted(trace.files, key=lambda path: -path.stat().st_size)
         names = self._spark.sparkContext.parallelize([(str(path.resolve()),) for path in paths], len(paths))
         return self._spark.createDataFrame(names, "path string").mapInArrow(task, shape)
 
-    def sql(self, query: str) -> list[dict[str, Any]]:
+    def sql(self, query: str) -> Records:
         """The lines of a query."""
         return [line.asDict() for line in self._spark.sql(query).collect()]
 
@@ -128,6 +110,9 @@ class Session:
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.session.timeZone": "UTC",
+            # Names in double quotes, as everywhere but in Spark.
+            "spark.sql.ansi.enabled": "true",
+            "spark.sql.ansi.doubleQuotedIdentifiers": "true",
             "spark.ui.showConsoleProgress": "false",
             "spark.sql.execution.arrow.pyspark.enabled": "true",
         }

@@ -4,36 +4,30 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from statemachines.kernel import ConfigurationError
+from statemachines import registry
+from statemachines.kernel import ConfigurationError, Protocol
 from statemachines.trace import RUN_COLUMNS
 from statemachines.trace.log import merge, read_logs
 from statemachines.trace.parquet import Run, TraceWriter
 from statemachines.trace.tables import check_tables, joined
 from statemachines_reports.columns import open_trace
 
-MS = 1_000_000
-"""Nanoseconds in a millisecond."""
-
-
-class Setting(msgspec.Struct, frozen=True):
-    """What the tables need to know of a run; `unit_ns`: its validity and one resend interval, None where unknown."""
-
-    run: int
-    scenario: str
-    held: bool
-    unit_ns: int | None
+if TYPE_CHECKING:
+    from statemachines_reports.judge import Judges
 
 
 class TraceSet:
-    """`files`: the trace files by name; `runs`: run -> its line of the table; `torn`: cut last lines of logs.
+    """`files`: the trace files by name; `runs`: run -> its line of the table; `torn`: cut last lines of logs;
+    `protocols` of its machines that are installed here, and the names of those that are not (`missing`).
 
     `directory` holds Parquet files as the simulator writes them, or the logs of one real run, which are merged into
     `out` first.  Raises `ConfigurationError` for whatever does not fit together.
@@ -52,21 +46,24 @@ class TraceSet:
         for path in self.files:
             open_trace(path).close()
         self.runs = read_runs(directory)
-        self.tables = joined(str(directory), (fingerprints_of(run) for run in self.runs.values()))
-        check_tables(str(directory), self.tables)
+        self._protocols = {number: fingerprints_of(run) for number, run in self.runs.items()}
+        self.protocols, self.missing = installed(str(directory), joined(str(directory), self._protocols.values()))
 
-    @property
-    def exclusive(self) -> dict[int, bool]:
-        """Run -> whether its hand-over is exclusive."""
-        return {number: bool(parameters(run).get("exclusive", True)) for number, run in self.runs.items()}
+    @cached_property
+    def parameters(self) -> dict[int, dict[str, Any]]:
+        """Run -> its parameters."""
+        return {number: parameters(run) for number, run in self.runs.items()}
 
-    @property
-    def settings(self) -> list[Setting]:
-        """A line for each run."""
-        return [
-            Setting(number, run.scenario, run.outcome == "held", unit_ns(parameters(run)))
-            for number, run in sorted(self.runs.items())
-        ]
+    def waived(self, judges: Judges) -> dict[str, frozenset[int]]:
+        """Check, as shown -> the runs of its protocol that do not promise it."""
+        return {
+            shown: frozenset(run for run in self.runs_of(protocol) if not check.promised(self.parameters[run]))
+            for shown, protocol, check in judges.checks
+        }
+
+    def runs_of(self, protocol: str) -> list[int]:
+        """The runs that hold machines of the protocol ("": all): nobody else knows their parameters."""
+        return sorted(run for run in self.runs if not protocol or protocol in self._protocols[run])
 
     def check_runs(self, found: list[int]) -> None:
         """The runs of the files are those of the table, and each is in one file."""
@@ -89,15 +86,6 @@ def parameters(run: Run) -> dict[str, Any]:
         raise ConfigurationError(
             "parameters", run.parameters[:80], f"of run {run.run} are no object: {error}"
         ) from error
-
-
-def unit_ns(facts: dict[str, Any]) -> int | None:
-    """Validity and one resend interval by the parameters of a run; None: they do not say."""
-    configuration = facts.get("settings", {}).get("configuration", {})
-    try:
-        return int(configuration["validity_ms"] + configuration["resend_interval_ms"]) * MS
-    except KeyError:
-        return None
 
 
 def fingerprints_of(run: Run) -> dict[str, str]:
@@ -131,12 +119,22 @@ def read_runs(directory: Path) -> dict[int, Run]:
     return runs
 
 
+def installed(where: str, tables: dict[str, str]) -> tuple[list[Protocol], list[str]]:
+    """The protocols that are installed here, their tables checked, and the names of those that are not."""
+    names = sorted(tables)
+    missing = [name for name in names if name not in registry.names()]
+    here = [name for name in names if name not in missing]
+    check_tables(where, {name: tables[name] for name in here})
+    return [registry.protocol(name) for name in here], missing
+
+
 def merge_logs(directory: Path, out: Path) -> int:
     """The logs of a real run as one run of a trace in `out`; how many lines were torn."""
     logs = read_logs(directory)
     torn = sum(log.torn for log in logs)
     facts = {"nodes": [log.head.life for log in logs], "torn": torn}
     tables = joined(str(directory), (log.head.fingerprints for log in logs))
+    installed(str(directory), tables)
     versions = json.dumps({"gapless": version("gapless")})
     with TraceWriter(out, "real") as writer:
         writer.add(Run(0, "real", 0, json.dumps(facts), "held", versions, json.dumps(tables)), list(merge(logs)))

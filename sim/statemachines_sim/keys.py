@@ -1,7 +1,7 @@
 """Keys: the values of a scenario by their paths, as settings and swarms name them.
 
 A key is looked for in what is the same for every protocol (`faults.crash`, `network.tail`), then in the section of its
-protocol (`holders`, or in full `lock_service.holders`).
+protocol (`configuration.exclusive`, or in full `PROTOCOL.configuration.exclusive`).
 """
 
 from __future__ import annotations

@@ -40,6 +40,7 @@ class Process(ABC):
         self._keep = world.recorder.note
         self._network = world.network
         self._waiting: list[Callable[[], None]] | None = None
+        self._out: list[Outgoing] | None = None
         self._wake_at: int | None = None
         self._late_rate = 0.0
         self._late = random.Random(f"{world.seed}/{self.life}/late")
@@ -81,14 +82,25 @@ class Process(ABC):
         self.perform(out, now_ns)
 
     def perform(self, out: list[Outgoing], now_ns: int) -> None:
-        """Send, ask, tell; and see to the next wake-up.  `now_ns` is true time."""
-        for party, effect in out:
-            if type(effect) is Send:
-                self._network.send(self.node, party, effect.to, effect.message, now_ns)
-            elif type(effect) is Ask:
-                self._ask(party, effect, now_ns)
-            else:
-                self.told(party, effect.event)  # type: ignore[union-attr]
+        """Send, ask, tell; and see to the next wake-up.  `now_ns` is true time.
+
+        As `kernel.HostLoop` has it: what comes of a tell is performed after the effects before it.  The loop itself is
+        not used here: a closure an event and a frame an effect cost an eighth of all that a message does.
+        """
+        if self._out is not None:
+            self._out.extend(out)  # the loop below goes on with them
+            return
+        self._out = out
+        try:
+            for party, effect in out:
+                if type(effect) is Send:
+                    self._network.send(self.node, party, effect.to, effect.message, now_ns)
+                elif type(effect) is Ask:
+                    self._ask(party, effect, now_ns)
+                else:
+                    self.told(party, effect.event)  # type: ignore[union-attr]
+        finally:
+            self._out = None
         if self._late_rate:
             self._fire_late()
         if self.host.moved:

@@ -227,7 +227,7 @@ def shipped_with(protocol: str) -> dict[str, Path]:
 
 
 def named(name: str) -> Scenario:
-    """A shipped scenario by its name (`storm`, `lock_service/storm`), or the one in a file.
+    """A shipped scenario by its name (`storm`, `PROTOCOL/storm`), or the one in a file.
 
     Raises `ConfigurationError` for an unknown name, and for a short one that several protocols have.
     """

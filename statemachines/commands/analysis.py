@@ -13,6 +13,7 @@ from statemachines.commands.exits import Exit
 
 if TYPE_CHECKING:
     from statemachines_reports.comparison import Comparison
+    from statemachines_reports.judge import Judges
     from statemachines_reports.pipeline import Analysis
 
 SHOWN = 20
@@ -32,13 +33,17 @@ def analyze(
         bool,
         typer.Option("--spark/--no-spark", help="On Spark; or in this process: sooner below some ten million rows."),
     ] = True,
+    protocol: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A protocol that no installed package registers, as module:ATTRIBUTE."),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")] = False,
 ) -> None:
     """Judge every step of a trace; measure it, and write tables (Parquet), summary.json and a page (index.html).
 
-    Checked: every step is in the tables of its machine, nobody delivers beside another, nothing is lost, nothing comes
-    twice without a reason.  Measured: grants, revokes, fail-overs, recovery from faults, what was sent again, which
-    rows were taken.
+    Checked: every step is in the tables of its machine, whatever protocol it is of, and what each protocol adds: that
+    nothing is lost, say, and nothing comes twice without a reason.  Measured: latencies, what faults did, which rows
+    were taken.
 
     Several directories are analyzed one by one and put side by side, say the same seeds with and without exclusive
     hand-over:
@@ -47,12 +52,16 @@ def analyze(
         gapless campaign storm --set configuration.exclusive=false --trace out/off
         gapless analyze out/on out/off
 
-    Exit code 1 if anything does not hold; what a configuration does not promise is shown, and is no failure.
+    Exit code 1 if anything does not hold; what a configuration does not promise is shown, and is no failure.  Exit code
+    3 if all else holds and the trace has machines of a protocol that is not installed: their steps cannot be judged.
     """
+    from statemachines import registry
     from statemachines_reports.comparison import compare, side_names, write_comparison
     from statemachines_reports.page import beside_of, part_of, write_page
     from statemachines_reports.pipeline import analyze_all
 
+    for name in protocol or ():
+        registry.protocol(name)
     names = side_names(traces)
     single = len(traces) == 1
     places = [out] if single else [out / name.replace("/", "_") for name in names]
@@ -66,11 +75,13 @@ def analyze(
     lead = ", ".join(str(trace) for trace in traces)
     title = f"Trace {names[0]}" if single else f"{len(names)} traces side by side"
     page = out / "index.html"
-    write_page(page, title, lead, parts, beside=None if comparison is None else beside_of(comparison))
+    write_page(
+        page, title, lead, parts, beside=None if comparison is None else beside_of(comparison, analyses[0].judges)
+    )
     if json:
         print(msgspec.json.encode(_as_json(sides, comparison)).decode())
     else:
-        _print(sides, comparison)
+        _print(sides, comparison, analyses[0].judges)
         print(f"tables: {', '.join(str(place / 'tables') for place in places)}; page: {page}")
     _exit(analyses)
 
@@ -84,18 +95,21 @@ def _progress(text: str) -> None:
 def _as_json(sides: dict[str, Analysis], comparison: Comparison | None) -> dict[str, Any]:
     """What a program wants: of one trace its checks, of several those of each and the comparison."""
     found = [
-        {"checks": one.checks, "runs": one.runs, "rows": one.rows, "coverage": one.coverage} for one in sides.values()
+        {"checks": one.checks, "runs": one.runs, "rows": one.rows, "coverage": one.coverage, "unjudged": one.unjudged}
+        for one in sides.values()
     ]
     if comparison is None:
         return found[0]
     return {"sides": dict(zip(sides, found, strict=True)), "comparison": comparison}
 
 
-def _print(sides: dict[str, Analysis], comparison: Comparison | None) -> None:
+def _print(sides: dict[str, Analysis], comparison: Comparison | None, judges: Judges) -> None:
     for name, analysis in sides.items():
         if comparison is not None:
             print(f"\n{name}")
         print(f"{analysis.runs} runs, {analysis.rows} rows, {analysis.torn} torn lines dropped")
+        for name, count in analysis.unjudged.items():
+            print(f"protocol {name} is not installed here: {count:,} steps of its machines cannot be judged")
         for check in analysis.checks:
             found = f"{check.checked:>12,} looked at {check.wrong:>8,} wrong"
             if check.waived:
@@ -106,17 +120,17 @@ def _print(sides: dict[str, Analysis], comparison: Comparison | None) -> None:
             kind = "" if finding["promised"] else "not promised: "
             print(f"  run {finding['run']} seq {finding['seq']}: {kind}{finding['detail']}")
     if comparison is not None:
-        _print_comparison(comparison)
+        _print_comparison(comparison, judges)
 
 
 def _not_promised(check: Any) -> str:
-    return f": {check.verdict}" if check.verdict.startswith("not promised") else ""
+    return f": {check.verdict}" if check.verdict.startswith("not ") else ""
 
 
-def _print_comparison(comparison: Comparison) -> None:
+def _print_comparison(comparison: Comparison, judges: Judges) -> None:
     from statemachines_reports.page import beside_of
 
-    lines = beside_of(comparison).lines
+    lines = beside_of(comparison, judges).lines
     width = max(len(what) for what, _ in lines)
     print(f"\nside by side: {comparison.common} of {comparison.seeds} seeds are on every side")
     heads = [line["side"] for line in comparison.lines]
@@ -129,6 +143,11 @@ def _print_comparison(comparison: Comparison) -> None:
 def _exit(analyses: list[Analysis]) -> None:
     if not all(analysis.held for analysis in analyses):
         raise typer.Exit(Exit.VIOLATED)
+    missing = sorted({name for analysis in analyses for name in analysis.unjudged})
+    if missing:
+        said = f"inconclusive: {', '.join(missing)} is not installed here, so its steps cannot be judged"
+        print(f"{said}; install it, or name it with --protocol module:ATTRIBUTE", file=sys.stderr)
+        raise typer.Exit(Exit.INCONCLUSIVE)
     if any(check.level == "rows" and not check.checked for analysis in analyses for check in analysis.checks):
         print("inconclusive: there is no step in this trace", file=sys.stderr)
         raise typer.Exit(Exit.INCONCLUSIVE)

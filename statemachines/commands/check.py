@@ -36,8 +36,11 @@ def check(
     states_max: Annotated[int, typer.Option(min=1000, help="Give up beyond so many states.")] = 400_000_000,
     mermaid: Annotated[bool, typer.Option("--mermaid", help="Show a counterexample as a sequence diagram.")] = False,
     test: Annotated[bool, typer.Option("--test", help="Show a counterexample as a pytest function.")] = False,
-    schedule: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a counterexample there, as a schedule for `replay`.")
+    script: Annotated[
+        Path | None,
+        typer.Option(
+            "--script", "--schedule", metavar="FILE", help="Write a counterexample there, as a script for `replay`."
+        ),
     ] = None,
     trace: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write a counterexample there, as a trace for `analyze`.")
@@ -84,9 +87,9 @@ def check(
         results.append(result)
         if not json:
             _show(one, result, mermaid, test)
-        if result.path is not None and (schedule is not None or trace is not None):
-            scripts.keep(one, result.path, picked.owner, picked.variant, schedule, trace)
-            schedule = trace = None  # the first counterexample
+        if result.path is not None and (script is not None or trace is not None):
+            scripts.keep(one, result.path, picked.owner, picked.variant, script, trace)
+            script = trace = None  # the first counterexample
         if live and result.held and result.ended == "complete":
             verdicts = _live(picked, one, engine, states_max, json)
             met = all(verdict.held for verdict in verdicts or ()) and met
@@ -96,8 +99,8 @@ def check(
             print(f"certificate: {path}", file=sys.stderr)
         if result.ended == "interrupted":
             break
-    if schedule is not None or trace is not None:
-        print("nothing broke, so there is no schedule and no trace of it", file=sys.stderr)
+    if script is not None or trace is not None:
+        print("nothing broke, so there is no script and no trace of it", file=sys.stderr)
     rows = () if system else _reached(picked, results)
     if json:
         print(msgspec.json.encode([*map(_for_programs, results), *_reached_for_programs(results, rows)]).decode())

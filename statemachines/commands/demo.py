@@ -1,4 +1,4 @@
-"""`gapless demo`: the main job, end to end."""
+"""`gapless demo`: what protocols do, end to end."""
 
 from __future__ import annotations
 
@@ -11,36 +11,42 @@ import typer
 
 from statemachines.commands.exits import Exit
 from statemachines.commands.progress import bar
+from statemachines.kernel import ConfigurationError
+
+LIST = "list"
 
 
 def demo(
-    path: Annotated[
-        Path | None,
-        typer.Option("--input", metavar="PATH", help="A text file or folder: each file a topic, each line a message."),
-    ] = None,
+    context: typer.Context,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where its files go.")] = Path("out/demo"),
     seeds: Annotated[int, typer.Option(min=1, max=100_000, help="Simulated runs.")] = 200,
-    store: Annotated[
-        str,
-        typer.Option(
-            metavar="sqlite|postgres", help="postgres: a second, shorter real run on a private PostgreSQL server."
-        ),
-    ] = "sqlite",
     json: Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")] = False,
 ) -> None:
-    """Watch a real consumer group lose a consumer to SIGKILL and no message; then simulate, judge and draw.
+    """Watch a protocol do its main job in real processes; then simulate, judge and draw.
 
-    A leader host, three consumers and a publisher run as processes over TCP and SQLite, and with --store postgres once
-    more over PostgreSQL.  Exit code 0 only if every verdict held; without --input it reads its own source, repeated up
-    to some 20 000 lines.
+    `gapless demo PROTOCOL` plays one, without it all play that have a demo.  A protocol may have options of its own:
+    `gapless demo list` names them.  Exit code 0 only if every verdict held.
     """
-    from statemachines.demo.shared_subscriptions import show
+    from statemachines.demo import show
+    from statemachines.demo.protocol import Given
+
+    protocol, words = read_words(context.args)
+    if protocol == LIST:
+        write_list()
+        return
+    protocols = (protocol,) if protocol else show.having_demo()
+    known = {name: show.options_of(name) for name in protocols}
+    for word in words:
+        if not any(word in options for options in known.values()):
+            listed = ", ".join(sorted({*OWN, *(option for options in known.values() for option in options)}))
+            raise ConfigurationError("option", word, f"unknown; there are: {listed}")
+    given = {name: Given(seeds, show.read_options(name, words)) for name in protocols}
 
     def say(text: str) -> None:
         print(text, file=sys.stderr if json else sys.stdout, flush=True)
 
     with bar("demo") as advance:
-        came = show.run(out, path, seeds, say, advance, store)
+        came = show.run(protocols, out, given, say, advance)
     if json:
         print(msgspec.json.encode(came).decode())
     else:
@@ -49,13 +55,47 @@ def demo(
         raise typer.Exit(Exit.VIOLATED)
 
 
+OWN = ("--out", "--seeds", "--json")
+
+
+def read_words(given: list[str]) -> tuple[str, dict[str, str]]:
+    """The protocol that is named ("": none), and what the command itself does not know: `--name` -> value.
+
+    Raises `ConfigurationError` for an option without a value, and for a second name.
+    """
+    protocol, words, left = "", dict[str, str](), list(given)
+    while left:
+        name, equals, value = left.pop(0).partition("=")
+        if not name.startswith("-"):
+            if protocol:
+                raise ConfigurationError("protocol", name, f"one at a time, and {protocol!r} is named already")
+            protocol = name
+            continue
+        if not equals:
+            if not left:
+                raise ConfigurationError("option", name, "wants a value")
+            value = left.pop(0)
+        words[name] = value
+    return protocol, words
+
+
+def write_list() -> None:
+    """The protocols that have a demo, and its options."""
+    from statemachines.demo import show
+
+    for name in show.having_demo():
+        print(f"{name}: {show.demo_of(name).title}")
+        for option, about in show.options_of(name).items():
+            print(f"  {option}  {about}")
+
+
 def write(came) -> None:  # type: ignore[no-untyped-def]
     """The verdicts as a table, and where the page is."""
-    width = max(len(line.check) for line in came.verdicts)
-    print()
-    for line in came.verdicts:
-        print(f"{line.part:9}  {line.check:{width}}  {'held' if line.held else 'VIOLATED':8}  {line.figure}")
-    on_postgres = [] if came.postgres is None else came.postgres.wrong
-    for wrong in (came.real.wrong + on_postgres + came.simulated.wrong)[:20]:
-        print(f"  {wrong}")
+    width = max((len(line.check) for one in came.played for line in one.verdicts), default=0)
+    for one in came.played:
+        print(f"\n{one.protocol}\n" if len(came.played) > 1 else "")
+        for line in one.verdicts:
+            print(f"{line.part:9}  {line.check:{width}}  {'held' if line.held else 'VIOLATED':8}  {line.figure}")
+        for wrong in one.wrong[:20]:
+            print(f"  {wrong}")
     print(f"\n{'everything held' if came.held else 'NOT everything held'}; {came.seconds:.0f} s; page: {came.page}")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from statemachines.kernel import ConfigurationError, GaplessError
+
+COMPLETION: Final = ("install_completion", "show_completion")
+"""What typer gives an app of its own, and not a part of one."""
 
 
 class ProtocolCommands(TyperGroup):
@@ -51,10 +54,10 @@ def load(name: str, places: dict[str, str]) -> Any:
         raise ConfigurationError("command", name, f"is of several protocols: {', '.join(places)}; remove all but one")
     protocol, place = next(iter(places.items()))
     app = registry.load(place, typer.Typer, f"{protocol}, command {name}")
-    around = typer.Typer(add_completion=False)
-    around.add_typer(app, name=name)
-    around.callback()(lambda: None)
-    return typer.main.get_group(around).commands[name]
+    command = typer.main.get_command(app)
+    command.name = name
+    command.params = [one for one in command.params if one.name not in COMPLETION]
+    return command
 
 
 def failing(name: str, error: Exception) -> Any:

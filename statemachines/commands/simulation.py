@@ -73,29 +73,29 @@ def simulate(
 def replay(
     path: Annotated[
         Path,
-        typer.Argument(metavar="FILE", help="A run file of `simulate` or `campaign`, or a schedule of `check`."),
+        typer.Argument(metavar="FILE", help="A run file of `simulate` or `campaign`, or a script of `check`."),
     ],
     variant: Annotated[
-        str, typer.Option(help="Follow a schedule by these rules instead of its own: settled, as_written, at_once.")
+        str, typer.Option(help="Follow a script by these rules instead of its own: a variant of its protocol.")
     ] = "",
     runtime: Annotated[
-        bool, typer.Option("--runtime", help="Follow a schedule on the asyncio runtime instead of the simulator.")
+        bool, typer.Option("--runtime", help="Follow a script on the asyncio runtime instead of the simulator.")
     ] = False,
     trace: TraceTo = None,
     data: Annotated[bool, typer.Option("--data", help="Fill the trace's data column with the events' fields.")] = False,
     json: JSON = False,
 ) -> None:
-    """Repeat a run from its file, byte for byte, or follow a schedule; exit code 1 if it fails again.
+    """Repeat a run from its file, byte for byte, or follow a script; exit code 1 if it fails again.
 
-    A schedule is a counterexample of `gapless check --schedule FILE`: which message arrives when, which timer fires.
-    On the asyncio runtime the trace is the nodes' logs.  Exit code 3: nothing broke, and the schedule cannot be
+    A script is a counterexample of `gapless check --script FILE`: which message arrives when, which timer fires.
+    On the asyncio runtime the trace is the nodes' logs.  Exit code 3: nothing broke, and the script cannot be
     followed to its end.
     """
     if scripts.is_script(path):
         scripts.replay(path, variant, runtime, trace, data, json)
         return
     if variant or runtime:
-        raise typer.BadParameter("--variant and --runtime are for schedules; a run file says itself how it runs")
+        raise typer.BadParameter("--variant and --runtime are for scripts; a run file says itself how it runs")
     from statemachines_sim import runfile
 
     run = runfile.read(path)

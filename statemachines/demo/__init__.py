@@ -1,1 +1,1 @@
-"""The demo: the main job end to end, on a text file or folder of the user's, with a verdict at the end."""
+"""The demo: the main job of a protocol end to end, with a verdict at the end."""

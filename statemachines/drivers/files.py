@@ -84,7 +84,7 @@ class FileService(Generic[S]):
             kept = msgspec.json.decode(self._path.read_bytes())
             if kept["service"] != self._service.name:
                 raise FileDamaged(
-                    f"{self._path}: is of the service {kept['service']!r}; give {self._service.name} another"
+                    f"{self._path}: is of the service {kept['service']!r}; give {self._service.name} another file"
                 )
             state: S = msgspec.convert(kept["state"], type(empty), dec_hook=dec_hook)
         except (msgspec.MsgspecError, KeyError, TypeError) as error:

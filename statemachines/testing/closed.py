@@ -14,7 +14,6 @@ explorer, with a test to paste.  Properties that must happen sometimes are colle
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any, ClassVar
 
 from hypothesis import HealthCheck, Phase, Verbosity, settings
@@ -22,6 +21,8 @@ from hypothesis import strategies as st
 from hypothesis.control import current_build_context
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from statemachines.testing.broken import PropertyBroken as PropertyBroken
+from statemachines.testing.broken import broken_type
 from statemachines.testing.closed_run import (
     CALL,
     CRASH,
@@ -60,19 +61,6 @@ BITS = st.integers(0, 2**KINDS - 1)
 
 
 Rule = Callable[..., Any]
-
-
-class PropertyBroken(AssertionError):
-    """A property of a closed system does not hold; each property has a type of its own, so that none is shrunk to
-    another.  `what` names it."""
-
-    what: ClassVar[str] = ""
-
-
-@cache
-def broken_type(name: str) -> type[PropertyBroken]:
-    """The error for one property."""
-    return type("PropertyBroken", (PropertyBroken,), {"what": name, "__module__": PropertyBroken.__module__})
 
 
 def can(*sorts: str) -> Callable[[Rule], Rule]:

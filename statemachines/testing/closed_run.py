@@ -7,7 +7,7 @@ bounds, budgets and deadline orders.  So whatever a run comes to, an exploration
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -17,6 +17,7 @@ from statemachines_sim.shrink import leave_out
 from statemachines_spec.explorer import counterexample
 from statemachines_spec.explorer.actor import Crash, PassAll, PassLease, Pause, Restart, Wake
 from statemachines_spec.explorer.entries import FREE, WAITS, Entries, digest
+from statemachines_spec.explorer.fsm_actor import Pass
 from statemachines_spec.explorer.moves import Kind, Moves, State, mixed
 from statemachines_spec.explorer.path import Path, ScriptLine, follow
 from statemachines_spec.explorer.property import NO_ERROR, Always
@@ -34,7 +35,9 @@ KINDS: Final = 16
 DELIVER, DUPLICATE, DROP = "deliver", "duplicate", "drop"
 FIRE, CALL, CRASH, RESTART, PAUSE, WAKE = "fire", "call", "crash", "restart", "pause", "wake"
 OF_NETWORK: Final = {Kind.DELIVER: DELIVER, Kind.COPY: DUPLICATE, Kind.DROP: DROP}
-OF_PROCESS: Final = {Crash: CRASH, Restart: RESTART, Pause: PAUSE, Wake: WAKE, PassLease: WAKE, PassAll: WAKE}
+OF_PROCESS: Final = {
+    Crash: CRASH, Restart: RESTART, Pause: PAUSE, Wake: WAKE, Pass: WAKE, PassLease: WAKE, PassAll: WAKE
+}  # fmt: skip
 
 
 class Fate(NamedTuple):
@@ -188,9 +191,17 @@ class ClosedRun:
     """
 
     def __init__(
-        self, closed: Closed, fates: Mapping[int, Fate] | None = None, *, rare: int = 0, never: int = 0, order: int = 0
+        self,
+        closed: Closed,
+        fates: Mapping[int, Fate] | None = None,
+        *,
+        rare: int = 0,
+        never: int = 0,
+        order: int = 0,
+        fate_of: Callable[[int], Fate | None] = lambda message: None,
     ) -> None:
-        """`fates`: what becomes in calm of the messages sent, by number from 0 (others: at once).  `rare`: sorts of
+        """`fates`: what becomes in calm of the messages sent, by number from 0 (others: at once), unless
+        `fate_of(number of the envelope)` says what becomes of a message.  `rare`: sorts of
         events, as bits, that calm puts off until nothing else can happen; `never`: those it does not know; `order`: any
         number, for the order of what is equally due."""
         self.closed = closed
@@ -201,6 +212,7 @@ class ClosedRun:
         self.pairs: set[Pair] = set()
         self.held: dict[int, int] = {}
         self._fates = fates or {}
+        self._fate_of = fate_of
         self._rare = rare
         self._never = never
         self._order = order
@@ -280,7 +292,7 @@ class ClosedRun:
         digests = self.closed.entries.digests
         for message in sorted(there - since.keys(), key=digests.__getitem__):
             since[message] = now
-            fate = self._fates.get(self._sent, PROMPT)
+            fate = self._fate_of(message) or self._fates.get(self._sent, PROMPT)
             if fate.what == DELIVER and fate.moves:
                 self.hold_back(message, fate.moves)
             elif fate.what != DELIVER:

@@ -1,7 +1,8 @@
-"""Finding: how long it takes until a check finds a planted bug.
+"""Finding: how long it takes until a check finds a planted bug of a protocol.
 
-Three methods, none of which knows which bug it looks for: exploration of small systems, one after the other, the same
-for every bug; simulation of scenarios under one seed after the other; Hypothesis over whole groups.
+Three methods, none of which knows which bug it looks for: exploration of the protocol's small systems, one after the
+other, the same for every bug; simulation of its scenarios under one seed after the other; Hypothesis over whole groups,
+or over the closed systems where the protocol has no groups.
 """
 
 from __future__ import annotations
@@ -10,28 +11,45 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from itertools import count
 from time import process_time
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from hypothesis import seed, settings
-from hypothesis.stateful import run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
+from statemachines import registry
+from statemachines.kernel import ConfigurationError
+from statemachines.testing.broken import PropertyBroken
+from statemachines.testing.closed import CLOSED, SystemTest
 from statemachines.testing.fixed_draws import fixed_draws
-from statemachines.testing.shared_subscriptions.group import GROUP, GroupTest, PropertyBroken
-from statemachines_sim.scenario import named
+from statemachines.testing.protocol import testing_of
+from statemachines_sim.scenario import named, shipped_with
 from statemachines_sim.world import World
 from statemachines_spec.bug import Bug, planted
 from statemachines_spec.hunt import look
-from statemachines_spec.shared_subscriptions.hunts import HUNTS
-
-SCENARIOS: Final = (
-    "quiet", "joins", "network", "kills", "pauses", "partitions", "storm", "generations", "queues", "leaving", "halts",
-    "kicks", "lossy",
-)  # fmt: skip
-"""Simulated in turn, each with seed 0, then each with seed 1, and so on."""
+from statemachines_spec.protocol import of_protocol
 
 EXAMPLES: Final = 10
-"""Runs of a group under one seed of Hypothesis."""
+"""Runs under one seed of Hypothesis."""
+
+
+class Driven(msgspec.Struct, frozen=True):
+    """What Hypothesis drives: `name`, and `make()` gives a test of it, anew where a bug may be planted."""
+
+    name: str
+    make: Callable[[], type[RuleBasedStateMachine]]
+    bounds: Any = CLOSED
+
+
+class Searches(msgspec.Struct, frozen=True):
+    """Where planted bugs of a protocol are looked for, beside the hunts that the explorer knows.
+
+    `scenarios`, simulated in turn: each with seed 0, then each with seed 1, and so on (none: all that come with the
+    protocol); `driven` by Hypothesis in the same way (none: every closed system at its first size).
+    """
+
+    scenarios: tuple[str, ...] = ()
+    driven: tuple[Driven, ...] = ()
 
 
 class Try(msgspec.Struct, frozen=True):
@@ -57,60 +75,89 @@ Tries = Iterator[Try]
 """Runs, one after the other; those of simulation and Hypothesis have no end."""
 
 
-def explored() -> Tries:
+def searches_of(protocol: str) -> Searches:
+    """What the protocol says, or the defaults.  Raises `ConfigurationError` for an unknown protocol."""
+    place = testing_of(registry.protocol(protocol).name).searches
+    said = registry.load(place, Searches, f"{protocol}, searches") if place else Searches()
+    return Searches(said.scenarios or tuple(shipped_with(protocol)), said.driven or _systems(protocol))
+
+
+def _systems(protocol: str) -> tuple[Driven, ...]:
+    part = of_protocol(protocol)
+
+    def driven(name: str) -> Driven:
+        return Driven(name, lambda: SystemTest.of(part.system(name)))
+
+    return tuple(driven(name) for name in part.systems)
+
+
+# -- the methods ----------------------------------------------------------------------------------------------------
+
+
+def explored(protocol: str) -> Tries:
     """Small systems, explored exhaustively."""
-    for hunt in HUNTS:
+    for hunt in of_protocol(protocol).hunts():
         catch = look(hunt)
         yield Try(catch.what, hunt.name, catch.steps, catch.states)
 
 
-def simulated() -> Tries:
+def simulated(protocol: str) -> Tries:
     """Runs of the simulator."""
-    for number in count():
-        for name in SCENARIOS:
-            yield simulation_run(f"{name}, seed {number}")
+    scenarios = searches_of(protocol).scenarios
+    for number in count() if scenarios else ():
+        for name in scenarios:
+            yield simulation_run(protocol, f"{name}, seed {number}")
 
 
-def simulation_run(where: str) -> Try:
+def simulation_run(protocol: str, where: str) -> Try:
     """One of them."""
     name, _, number = where.partition(", seed ")
-    return Try(World(named(name), int(number), trace=False).run().monitor, where)
+    return Try(World(named(f"{protocol}/{name}"), int(number), trace=False).run().monitor, where)
 
 
-def grouped() -> Tries:
-    """Runs of whole groups, `EXAMPLES` at a time."""
-    for number in count():
-        yield group_run(f"groups, seed {number}")
+def driven(protocol: str) -> Tries:
+    """Runs under Hypothesis, `EXAMPLES` at a time."""
+    kinds = searches_of(protocol).driven
+    for number in count() if kinds else ():
+        for one in kinds:
+            yield driven_run(protocol, f"{one.name}, seed {number}")
 
 
-def group_run(where: str) -> Try:
+def driven_run(protocol: str, where: str) -> Try:
     """One such batch; the same in every process."""
-    number = int(where.partition(", seed ")[2])
-    kind = seed(number)(type("Seeded", (GroupTest,), {"explain": False}))
+    name, _, number = where.partition(", seed ")
+    for one in searches_of(protocol).driven:
+        if one.name == name:
+            return Try(_batch(one, int(number)), where)
+    raise ConfigurationError("search", name, "is none of what Hypothesis drives for this protocol")
+
+
+def _batch(one: Driven, number: int) -> str:
+    """What broke in it."""
+    kind = seed(number)(type("Seeded", (one.make(),), {"explain": False}))
+    bounds = settings(one.bounds, derandomize=False, max_examples=EXAMPLES, stateful_step_count=40)
     try:
         with fixed_draws():
-            run_state_machine_as_test(kind, settings=ONE_BATCH)
+            run_state_machine_as_test(kind, settings=bounds)
     except PropertyBroken as broken:
-        return Try(broken.what, where)
-    return Try("", where)
+        return broken.what
+    return ""
 
 
-ONE_BATCH = settings(GROUP, derandomize=False, max_examples=EXAMPLES, stateful_step_count=40)
-
-METHODS: Final[dict[str, Callable[[], Tries]]] = {
+METHODS: Final[dict[str, Callable[[str], Tries]]] = {
     "exploration": explored,
     "simulation": simulated,
-    "hypothesis": grouped,
+    "hypothesis": driven,
 }
 
 
-def find(bug: Bug | None, method: str, *, cpu_s: float = 60.0, tries: int = 10**9) -> Found:
-    """Plant the bug (None: none, to see that nothing breaks) and try until something breaks, the processor time is used
-    up, there were so many tries, or there are no more."""
+def find(protocol: str, bug: Bug | None, method: str, *, cpu_s: float = 60.0, tries: int = 10**9) -> Found:
+    """Plant a bug of the protocol (None: none, to see that nothing breaks) and try until something breaks, the
+    processor time is used up, there were so many tries, or there are no more."""
     began = process_time()
     number, last = 0, Try("", "nothing")
-    with planted(bug.name) if bug is not None else nullcontext():
-        for last in METHODS[method]():
+    with planted(f"{protocol}/{bug.name}") if bug is not None else nullcontext():
+        for last in METHODS[method](protocol):
             number += 1
             if last.what or process_time() - began > cpu_s or number >= tries:
                 break

@@ -119,7 +119,7 @@ def environment_of(fsm: Fsm[Any]) -> Environment:
 
 def values_of(kind: type[Any]) -> Values:
     """What is drawn for the fields of this type: the values of the protocol beside whose machines it is declared."""
-    return _values_of(kind, registry.names())
+    return _values_of(kind, registry.names())  # type: ignore[arg-type]
 
 
 @cache

@@ -3,33 +3,69 @@
 Hypothesis finds a failing run among many; its own shrinking changes draws, and a run that fails after a thousand moves
 has too many of those.  A script is shortened by its own meaning instead: moves are left out, untroubled stretches are
 put together, numbers are made smaller, while the same property still breaks.
+
+What the moves are made on is anything that has them as methods: a `Stage`, made anew for each repetition.
 """
 
 from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from statemachines.kernel import GaplessError
-from statemachines.testing.shared_subscriptions.finish import finish
-from statemachines.testing.shared_subscriptions.system import System
+from statemachines.testing.story import Story
 from statemachines_sim.shrink import leave_out
 
 REPLAYS_MAX = 600
 """Shortening ends after so many repetitions."""
 
 
+class Broken(Protocol):
+    """A property that broke, and how."""
+
+    @property
+    def monitor(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def detail(self) -> str:
+        """What happened."""
+        ...
+
+
+class Stage(Protocol):
+    """Where a script is played: a method for each move.  A move that cannot be made does nothing, so that a list of
+    moves stays one when some are left out."""
+
+    @property
+    def broken(self) -> Broken | None:
+        """The first property that broke."""
+        ...
+
+    def run(self, moves: int) -> None:
+        """So many untroubled moves."""
+        ...
+
+    @property
+    def tale(self) -> Story:
+        """What happened, for a person."""
+        ...
+
+
+NewStage = Callable[[], Any]
+"""Gives a `Stage` on which nothing has happened yet."""
+
+
 class Move(NamedTuple):
-    """A method of `System` and its arguments; "finish" is the function of that name."""
+    """A method of the stage, and its arguments."""
 
     name: str
     args: tuple[int | str | bool, ...] = ()
 
     def __str__(self) -> str:
-        if self.name == "finish":
-            return "finish(system)"
-        return f"system.{self.name}({', '.join(map(repr, self.args))})"
+        return f"stage.{self.name}({', '.join(map(repr, self.args))})"
 
 
 Script = tuple[Move, ...]
@@ -42,33 +78,30 @@ class Failure(NamedTuple):
     detail: str
 
 
-def make(system: System, move: Move) -> Failure | None:
+def make(stage: Any, move: Move) -> Failure | None:
     """Make one move; what broke by it."""
     try:
-        if move.name == "finish":
-            finish(system)
-        else:
-            getattr(system, move.name)(*move.args)
+        getattr(stage, move.name)(*move.args)
     except GaplessError as error:
         return Failure(type(error).__name__, str(error))
     except Exception as error:  # a bug of a machine is a result, with its place
         where = traceback.extract_tb(error.__traceback__)[-1]
         return Failure(type(error).__name__, f"{error} ({where.filename.rpartition('/')[2]}:{where.lineno})")
-    broken = system.broken
+    broken = stage.broken
     return None if broken is None else Failure(broken.monitor, broken.detail)
 
 
-def replay(script: Script) -> tuple[System, Failure | None]:
-    """A system after these moves, and what broke."""
-    system = System()
+def replay(new_stage: NewStage, script: Script) -> tuple[Any, Failure | None]:
+    """A stage after these moves, and what broke."""
+    stage = new_stage()
     for move in script:
-        failure = make(system, move)
+        failure = make(stage, move)
         if failure is not None:
-            return system, failure
-    return system, None
+            return stage, failure
+    return stage, None
 
 
-def shorten(script: Script, failure: Failure) -> Script:
+def shorten(new_stage: NewStage, script: Script, failure: Failure) -> Script:
     """A script as short as can be found with which the same property breaks."""
     left = REPLAYS_MAX
 
@@ -77,7 +110,7 @@ def shorten(script: Script, failure: Failure) -> Script:
         left -= 1
         if left < 0:
             return False
-        _, found = replay(tuple(moves))
+        _, found = replay(new_stage, tuple(moves))
         return found is not None and found.what == failure.what
 
     shorter = script
@@ -123,12 +156,12 @@ def _smaller(script: Script, fails: Callable[[Script], bool]) -> Script:
     return script
 
 
-def told(script: Script) -> str:
+def told(new_stage: NewStage, script: Script) -> str:
     """What breaks by the script: the property, the moves as Python, the story."""
-    system, failure = replay(script)
+    stage, failure = replay(new_stage, script)
     assert failure is not None
     moves = "\n".join(f"    {move}" for move in script)
     return (
-        f"{failure.what}: {failure.detail}\n\nThe moves:\n\n    system = System()\n{moves}\n\n"
-        f"What happened:\n\n{system.tale.text()}\n\n{failure.what}: {failure.detail}"
+        f"{failure.what}: {failure.detail}\n\nThe moves:\n\n    stage = {new_stage.__name__}()\n{moves}\n\n"
+        f"What happened:\n\n{stage.tale.text()}\n\n{failure.what}: {failure.detail}"
     )

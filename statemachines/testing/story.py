@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from statemachines.kernel import Event, Node, Step, name_of
-from statemachines.shared_subscriptions.session import PollTimer
-from statemachines.shared_subscriptions.stream_store import Fetched
 
 FIRST, LAST = 200, 60
 """A long story tells its first and its last so many parts."""
@@ -15,22 +14,23 @@ MS = 1_000_000
 
 
 class Story:
-    """Lines are made when somebody reads them: a run that holds costs nothing but references."""
+    """Lines are made when somebody reads them: a run that holds costs nothing but references.
 
-    def __init__(self) -> None:
+    `dull(event)`: steps on it bring no news, and are left out.
+    """
+
+    def __init__(self, dull: Callable[[Event], bool] = lambda event: False) -> None:
         self._parts: list[Any] = []
+        self._dull = dull
 
     def say(self, text: str) -> None:
         """A line."""
         self._parts.append(text)
 
     def step(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
-        """A step of a machine, and those of its child machines; looks that bring no news are left out."""
-        if isinstance(event, PollTimer) or (
-            isinstance(event, Fetched) and all(batch.last < batch.first for batch in event.batches)
-        ):
-            return
-        self._parts.append((node, event, before, step, now_ns))
+        """A step of a machine, and those of its child machines."""
+        if not self._dull(event):
+            self._parts.append((node, event, before, step, now_ns))
 
     def text(self) -> str:
         """All of it, or its beginning and its end."""

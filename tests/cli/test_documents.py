@@ -8,6 +8,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import typer
+from typer.core import TyperGroup
 from typer.main import get_command
 
 from statemachines.cli import app
@@ -81,9 +83,10 @@ def test_every_page_is_reached_from_the_readme():
 def test_every_command_that_is_shown_is_one_with_these_options(page, line):
     words = shlex.split(line.replace("...", ""), comments=True)
     command = get_command(app)
-    while words and words[0] in getattr(command, "commands", {}):
-        command = command.commands[words.pop(0)]
-    assert not getattr(command, "commands", {}) or not words, f"{page}: no command gapless {line}"
+    while isinstance(command, TyperGroup) and words:
+        context = typer.Context(command)
+        assert words[0] in command.list_commands(context), f"{page}: no command gapless {line}"
+        command = command.get_command(context, words.pop(0))
     known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
     used = {word.partition("=")[0] for word in words if word.startswith("--")}
     assert used <= known | {"--help"}, f"{page}: gapless {line}"

@@ -11,7 +11,6 @@ import pytest
 
 from statemachines import catalogue, registry
 from statemachines.pages import Property, parse_decisions, parse_properties, parse_terms
-from statemachines_reports.pipeline import CLAIMS
 
 ROOT = Path(__file__).parents[2]
 PROTOCOLS = tuple(name for name in registry.names() if (ROOT / "spec" / name).is_dir())
@@ -168,16 +167,36 @@ def test_a_number_of_a_decision_is_given_once():
 
 
 def test_every_property_that_code_names_is_on_the_page_and_the_other_way_round():
-    properties = catalogue.properties("shared_subscriptions")
-    known = {*properties, *(name for one in properties.values() for name in one.names)}
     named = named_in_code("shared_subscriptions")
-    assert {one for one in named if not says(one, known)} == set()
-    assert set(properties) - {one.split()[0] for one in named} == set()
+    assert {one for one in named if not says(one, names_of("shared_subscriptions"))} == set()
+    assert set(catalogue.properties("shared_subscriptions")) - {one.split()[0] for one in named} == set()
 
 
-def test_every_check_of_the_reports_is_what_some_property_is_also_called():
-    called_so = {name for one in catalogue.properties("shared_subscriptions").values() for name in one.names}
-    assert set(CLAIMS) - called_so == {"monitors"}, "what was judged while the run was made has its names already"
+@pytest.mark.parametrize("protocol", [name for name in PROTOCOLS if "sim" in registry.protocol(name).areas])
+def test_what_the_simulator_judges_is_on_the_page(protocol):
+    assert set(registry.area(protocol, "sim").properties) <= names_of(protocol)
+
+
+@pytest.mark.parametrize("protocol", [name for name in PROTOCOLS if "spec" in registry.protocol(name).areas])
+def test_what_the_explorer_judges_is_on_the_page(protocol):
+    part = registry.area(protocol, "spec")
+    for system in map(part.system, part.systems):
+        judged = [one.name for one in system.properties if type(one).__name__ != EVIDENCE]
+        judged += [one.name for one in part.obligations(system)]
+        assert [name for name in judged if not says(name, names_of(protocol))] == [], system.name
+
+
+def names_of(protocol: str) -> set[str]:
+    """The ids of a protocol's properties, and what else tools call them."""
+    properties = catalogue.properties(protocol)
+    return {*properties, *(name for one in properties.values() for name in one.names)}
+
+
+@pytest.mark.parametrize("protocol", [name for name in PROTOCOLS if "reports" in registry.protocol(name).areas])
+def test_every_check_of_the_reports_is_what_some_property_is_also_called(protocol):
+    checks = {check.name for check in registry.area(protocol, "reports").checks}
+    assert checks
+    assert checks <= names_of(protocol)
 
 
 def says(name: str, known: set[str]) -> bool:

@@ -12,6 +12,7 @@ from collections import Counter
 from itertools import pairwise
 
 from statemachines.demo.shared_subscriptions import account
+from statemachines.drivers.shared_subscriptions import consumer_file
 from statemachines.drivers.shared_subscriptions.publish import Publisher
 from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore
 from statemachines.shared_subscriptions.configuration import Configuration
@@ -160,7 +161,7 @@ class Stage:
 
     def got(self, name):
         """The messages it was handed, in order."""
-        return [line for line in account.read_file(self.files[name]) if line.what == account.GOT]
+        return [line for line in consumer_file.read_file(self.files[name]) if line.what == consumer_file.GOT]
 
     def owners(self, since):
         """Topic -> who got messages of it since; `since`: name -> how many it had got before."""

@@ -10,16 +10,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from statemachines import catalogue
+from statemachines import catalogue, registry
 from statemachines.kernel import ConfigurationError
 from statemachines.trace import COLUMNS, fingerprint
 from statemachines.trace.parquet import TraceWriter
 from statemachines_reports import columns as columns_module
-from statemachines_reports.account import account_for, judge_acknowledged, judge_duplicates
-from statemachines_reports.columns import read_columns
-from statemachines_reports.judge import Steps, judge_file
-from statemachines_reports.lookup import Lookup
-from statemachines_reports.measure import counts, latencies, used_rows
+from statemachines_reports.columns import Segment, read_columns
+from statemachines_reports.judge import Judges, counts, used_rows
+from statemachines_reports.shared_subscriptions.account import account_for
+from statemachines_reports.shared_subscriptions.latencies import latencies
+from statemachines_reports.shared_subscriptions.resends import count_resends
 from statemachines_reports.trace_set import TraceSet
 from statemachines_sim.campaign import run_row
 from statemachines_sim.scenario import named
@@ -27,7 +27,8 @@ from statemachines_sim.world import World
 
 SS = "shared_subscriptions"
 MACHINES = catalogue.machines(SS)
-LOOKUP = Lookup(MACHINES)
+JUDGES = Judges([registry.protocol(SS)])
+LOOKUP = JUDGES.lookup
 
 
 @pytest.fixture(scope="module")
@@ -43,18 +44,16 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def judged(path):
+    return {name: check.judge(segment_of(path)) for name, _, check in JUDGES.checks}
+
+
+def segment_of(path):
     (columns,) = read_columns(path)
-    streams = account_for(columns)
-    verdicts = [
-        *judge_file(Steps(columns, LOOKUP), LOOKUP, {}),
-        judge_acknowledged(streams),
-        judge_duplicates(columns, {}),
-    ]
-    return {verdict.check: verdict for verdict in verdicts}
+    return Segment(columns, LOOKUP, lambda run: {})
 
 
 def wrong(path):
-    return {check for check, verdict in judged(path).items() if verdict.wrong}
+    return {check for check, verdict in judged(path).items() if len(verdict.run)}
 
 
 def changed(trace, tmp_path, change):
@@ -75,7 +74,7 @@ def find(rows, **wanted):
 
 def test_simulated_runs_hold(trace):
     verdicts = judged(trace / "trace-storm.parquet")
-    assert {check for check, verdict in verdicts.items() if verdict.wrong} == set()
+    assert {check for check, verdict in verdicts.items() if len(verdict.run)} == set()
     assert all(verdict.checked > 0 for verdict in verdicts.values())
     assert verdicts["acknowledged"].checked == 5_000
 
@@ -160,11 +159,14 @@ def test_the_account_names_what_is_missing_and_what_nobody_published(trace, tmp_
         lost = next(row for row in found if row["first"] == row["last"] > 0)
         lost["first"] = lost["last"] = 1_000_000
 
-    (columns,) = read_columns(changed(trace, tmp_path, corrupt))
+    path = changed(trace, tmp_path, corrupt)
+    (columns,) = read_columns(path)
     streams = account_for(columns)
     assert sum(stream.acknowledged for stream in streams) == sum(stream.published for stream in streams)
     assert [(stream.missing, stream.unknown) for stream in streams if stream.missing or stream.unknown] == [(1, 1)]
-    assert judge_acknowledged(streams).wrong == 1
+    found = judged(path)["acknowledged"]
+    assert (found.run.tolist(), found.seq.tolist()) == ([0], [-1])
+    assert "1 missing, 1 that nobody published" in found.describe(0)
 
 
 def test_a_duplicate_without_a_reason_is_found(trace, tmp_path):
@@ -190,22 +192,22 @@ def test_whole_runs_are_judged_some_at_a_time(trace, tmp_path, monkeypatch):
     table = pq.read_table(path)
     pq.write_table(table, path, row_group_size=1_000)
     (whole,) = read_columns(path)
-    expected = {check: verdict.wrong for check, verdict in judged(path).items()}
+    expected = {check: len(verdict.run) for check, verdict in judged(path).items()}
     monkeypatch.setattr(columns_module, "SEGMENT", 2_000)
     parts = list(read_columns(path))
     assert [part.runs() for part in parts] == [[one] for one in whole.runs()]
     found = Counter()
     for part in parts:
-        for verdict in judge_file(Steps(part, LOOKUP), LOOKUP, {}):
-            found[verdict.check] += verdict.wrong
+        segment = Segment(part, LOOKUP, lambda run: {})
+        found.update({name: len(check.judge(segment).run) for name, _, check in JUDGES.checks})
     assert found["continuity"] == expected["continuity"] == 1
     assert found["rows"] == 0
 
 
 def test_measures(trace):
-    (columns,) = read_columns(trace / "trace-storm.parquet")
-    steps = Steps(columns, LOOKUP)
-    found = latencies(columns, steps, LOOKUP)
+    segment = segment_of(trace / "trace-storm.parquet")
+    steps = segment.steps
+    found = latencies(segment)
     assert {latency.measure for latency in found} == {"grant", "revoke"}
     assert all(latency.value_ns >= 0 for latency in found)
     used = used_rows(steps, LOOKUP)
@@ -213,8 +215,11 @@ def test_measures(trace):
     assert {one.machine for one in used} == set(LOOKUP.machines) - {f"{SS}/private"}, (
         "the runs have no private subscription"
     )
-    sent = sum(one.count for one in counts(columns, steps, LOOKUP) if one.kind == "send")
+    sent = sum(one.count for one in counts(segment.columns) if one.kind == "send")
     assert sent == sum(World(named("storm"), number).run().sent for number in range(2))
+    again = Counter(one.kind for one in count_resends(segment))
+    assert again["assign"] == 2
+    assert again["resend"] > 2
 
 
 def test_the_lookup_says_what_the_tables_say():
@@ -223,7 +228,7 @@ def test_the_lookup_says_what_the_tables_say():
             for source in line.sources:
                 dest = source if line.dest is None else line.dest
                 codes = (
-                    LOOKUP.machines[fsm.name],
+                    LOOKUP.machines[fsm.full_name],
                     LOOKUP.events[_name(line.event)],
                     LOOKUP.states[str(source.value)],
                     line.number,
@@ -256,7 +261,9 @@ def opened(directory, tmp_path):
 def test_a_trace_is_opened(trace, tmp_path):
     opened_set = opened(trace, tmp_path)
     opened_set.check_runs([0, 1])
-    assert opened_set.exclusive == {0: True, 1: True}
+    assert [protocol.name for protocol in opened_set.protocols] == [SS]
+    assert opened_set.missing == []
+    assert opened_set.waived(JUDGES) == dict.fromkeys((name for name, _, _ in JUDGES.checks), frozenset())
 
 
 def test_rows_out_of_order_are_named(trace, tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import STAY, Call, CancelTimer, Fsm, Row, Status, Timer, TimerFired
+from statemachines.kernel import STAY, Call, CancelTimer, Fsm, Row, SetTimer, Status, Timer, TimerFired
 
 
 class One(TimerFired, frozen=True):
@@ -48,7 +48,8 @@ def note_one(record, event, now_ns):
 
 
 def note_two(record, event, now_ns):
-    return replace(record, fired=record.fired + "2"), (CancelTimer("one"),)
+    one = SetTimer("one", now_ns + 1) if record.fired.startswith("again") else CancelTimer("one")
+    return replace(record, fired=record.fired + "2"), (one, SetTimer("two", now_ns + 2))
 
 
 def stamp(record, event, now_ns):

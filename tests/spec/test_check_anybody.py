@@ -176,7 +176,6 @@ def test_obligations_may_stand_in_the_system(mine):
         (("{mine}:SPEC", "--size", "huge"), "there are: small, ci"),
         (("{mine}:SPEC", "--variant", "x"), "settled, no_tokens"),
         (("{mine}:SPEC", "--without", "x"), "lease before expiry"),
-        (("{mine}:SPEC", "--schedule", "x.json"), "CheckProtocol.script"),
         (("no_such_module:SYSTEM",), "there is no module"),
         (("cursor_recovery",), "has no part for 'spec'"),
         (("cursor_recovery",), "shared_subscriptions"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from lock_by_hand import lock_by_hand
-from lock_toy import HOLDER, IDLE, Granted, HolderRecord, LeaseEnd, Want, Wrote, lock_system, wrote_system
+from lock_toy import HOLDER, IDLE, Granted, HolderRecord, LeaseEnd, Store, Want, Wrote, lock_system, wrote_system
 from msgspec.structs import replace
 from small_machines import OVER, STAMPER, TWO_TIMERS, End, Stamp, StampRecord, Two, TwoRecord
 
@@ -168,7 +168,8 @@ def test_who_has_crashed_hears_nothing_and_comes_back_with_what_survives():
     assert actor.inputs(down) == (Restart(),)
     again = took(actor, down, Restart())
     assert (again.life, again.party.record) == (2, HolderRecord("holder-1", n=1))
-    assert actor.inputs(took(actor, again, Crash())) == (), "it has no life left"
+    last = took(actor, again, Crash())
+    assert (actor.inputs(last), last.kept) == ((), None), "it has no life left, and nothing is kept for one"
     lost = took(actor, took(actor, held(actor), LoseDisk()), Restart())
     assert lost.party.record == HolderRecord("holder-1")
 
@@ -180,6 +181,23 @@ def test_an_answer_to_an_earlier_life_is_lost():
     for to, token in (("holder-1~1", 0), ("holder-1~2", 5), ("holder-1", 5)):
         after = actor.react(again, Envelope("lock", to, Granted(1, 5))).local
         assert after.party.record.token == token
+
+
+def test_what_a_life_asks_is_answered_to_that_life():
+    actor = holder(lives=2, faults=(Crash,))
+    again = took(actor, held(actor), Crash(), Restart(), Want(), Granted(1, 6))
+    for local, asker in ((held(actor), "holder-1~1"), (again, "holder-1~2")):
+        (call,) = actor.react(local, Envelope("", "holder-1", Store())).calls
+        assert (call.sender, call.to) == (asker, "store")
+
+
+def test_a_timer_that_is_set_anew_on_waking_is_not_due():
+    actor = FsmActor("a", TWO_TIMERS, TwoRecord(fired="again"), faults=(Pause,))
+    local = actor.initial()
+    for event in (Pause(), Pass("two", ""), Pass("one", ""), Wake()):
+        local = actor.react(local, Envelope("", "a", event)).local
+    assert local.party.record.fired == "again2"
+    assert local.party.timers == (("one", ""), ("two", "")), "one is set, for later"
 
 
 def test_each_life_may_have_a_record_and_an_id_of_its_own():

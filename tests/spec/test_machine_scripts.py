@@ -27,6 +27,7 @@ HERE = __name__
 
 KINDS = {
     "forgetful": {"asks": 1, "crashes": 1, "disk": False, "pauses": 0},
+    "durable": {"asks": 1, "crashes": 1, "pauses": 0},
     "unfenced": {"asks": 1, "honours": False, "remote": True},
     "fenced": {"asks": 1, "honours": True, "remote": True},
     "unordered": {"asks": 1, "order": False},
@@ -73,9 +74,10 @@ def test_a_counterexample_breaks_the_same_property_with_real_timers(kind, breaks
     assert run.rows == simulate(made).rows
 
 
-def test_by_other_rules_the_same_script_breaks_nothing():
-    made = counterexample("unfenced")
-    assert simulate(made, "fenced").replayed.broken == {}
+@pytest.mark.parametrize(("kind", "mended"), [("unfenced", "fenced"), ("forgetful", "durable")])
+def test_by_other_rules_the_same_script_breaks_nothing(kind, mended):
+    """A store that looks at tokens; a disk that keeps the number of the last attempt over a crash."""
+    assert simulate(counterexample(kind), mended).replayed.broken == {}
 
 
 def test_every_timer_that_fires_is_due_just_then():
@@ -132,7 +134,7 @@ def test_what_the_explorer_walks_real_nodes_walk_too(kind):
 
 def test_check_writes_it_and_replay_follows_it(gapless, tmp_path):
     path, trace = tmp_path / "one.json", tmp_path / "trace"
-    code, _, err = gapless("check", f"{HERE}:locks", "--variant", "unfenced", "--schedule", path, "--trace", trace)
+    code, _, err = gapless("check", f"{HERE}:locks", "--variant", "unfenced", "--script", path, "--trace", trace)
     assert code == 1
     assert f"repeat it with: gapless replay {path}" in err
     assert "fenced: no write is taken after a later one (store: 1)" in err

@@ -14,11 +14,8 @@ HOME = Path(__file__).parents[2]
 SPEC = HOME / "spec" / "statemachines_spec"
 PROTOCOLS = tuple(one.name for one in registry.protocols())
 MACHINES = {machine for one in registry.protocols() for machine in one.machines}
-RUNS = ("conductor", "schedule", "scheduling", "symbolic", "times", "unhurried")
 FILES = sorted(
-    file
-    for file in SPEC.rglob("*.py")
-    if not {*file.relative_to(SPEC).parts, file.stem}.intersection((*PROTOCOLS, *RUNS))
+    file for file in SPEC.rglob("*.py") if not {*file.relative_to(SPEC).parts, file.stem}.intersection(PROTOCOLS)
 )
 COMMAND = HOME / "statemachines" / "commands" / "check.py"
 

@@ -271,7 +271,7 @@ def test_a_run_file_takes_no_rules(gapless, tmp_path):
     path = tmp_path / "run.json"
     path.write_text('{"scenario": {"name": "quiet"}, "seed": 0, "schedule": []}')
     code, _, err = gapless("replay", path, "--runtime")
-    assert (code, "--variant and --runtime are for schedules" in err) == (2, True)
+    assert (code, "--variant and --runtime are for scripts" in err) == (2, True)
 
 
 @pytest.mark.parametrize("where", [(), ("--runtime",)])
@@ -290,7 +290,7 @@ def test_where_nothing_breaks_there_is_nothing_to_write(gapless, tmp_path):
         "check", "shared_subscriptions", "--system", "revoke-timeout", "--schedule", tmp_path / "none.json"
     )
     assert code == 0
-    assert "nothing broke, so there is no schedule" in err
+    assert "nothing broke, so there is no script" in err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -7,18 +7,16 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import Phase, seed, settings
+from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from statemachines.kernel import ConfigurationError
 from statemachines.testing.closed import CLOSED, PropertyBroken, SystemTest
 from statemachines.testing.closed_run import Closed, ClosedRun, Fate, replayed, shorten
-from statemachines.testing.entry_count import EntryCount, counted, printed
-from statemachines_spec.bug import planted
+from statemachines.testing.entry_count import EntryCount, printed
 from statemachines_spec.explorer.explore import explore
 from statemachines_spec.explorer.path import follow
 from statemachines_spec.explorer.property import NO_ERROR
-from statemachines_spec.shared_subscriptions.systems import system
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "spec"))
 from toy_system import backwards, never_takes, taken, toy
@@ -114,56 +112,6 @@ def test_a_script_is_shortened_by_its_meaning():
     assert replayed(closed, long, "in order") == path.script
     assert shorten(closed, long, "in order") == path.script
     assert replayed(closed, path.script[:-1], "in order") is None
-
-
-# -- the shipped machines -------------------------------------------------------------------------------------------
-
-COUNTED = ("late-copies", "borrower-crash", "unsubscribe", "revoke-timeout", "reordering", "false-timeouts")
-
-
-@pytest.mark.parametrize("name", COUNTED)
-def test_a_small_system_holds_and_its_entries_are_counted(name):
-    one = system(name, "small")
-    count = counted(f"{name} small", one)
-    kind = SystemTest.of(one, count=count)
-    run(kind, examples=150)
-    assert count.unknown == 0
-    assert min(map(len, count.taken[:3])) >= 20
-
-
-@pytest.mark.parametrize("name", ["pause", "leader-crash", "two-leaders"])
-def test_a_large_system_holds(name):
-    kind = SystemTest.of(system(name, "large"))
-    run(kind, examples=40)
-    assert kind.moves > 1_000
-
-
-def test_what_the_source_hands_over_too_early_is_found_and_told():
-    one = system("false-timeouts", "small", "at_once")
-    with pytest.raises(PropertyBroken) as caught:
-        run(seed(17)(SystemTest.of(one)), examples=10_000)  # one run in a few thousand: this seed comes to it soon
-    broken = caught.value
-    assert broken.what == "S5"
-    text = str(broken)
-    assert "broken: S5: no two consumers hold one stream under leases that have not ended" in text
-    space = {}
-    exec(compile(text.partition("To paste into a file of tests:")[2], "pasted", "exec"), space)
-    space["test_false_timeouts_s5"]()
-
-
-BUGS = {
-    "duplicate-connect-response": ("late-copies", NO_ERROR),
-    "revoke-to-new-owner": ("unsubscribe", "invariants of leader-1"),
-}
-
-
-@pytest.mark.parametrize("name", BUGS)
-def test_a_planted_bug_is_found(name):
-    where, what = BUGS[name]
-    with planted(name):
-        broken = broken_by(system(where, "small"), examples=500)
-    assert broken.what == what
-    assert f"broken: {what}" in str(broken)
 
 
 # -- counting -------------------------------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ print(sorted(name for name in sys.modules if name.startswith({homes!r})))
 """
 
 
-@pytest.mark.parametrize("first", ["", "import statemachines.testing.machine"])
+@pytest.mark.parametrize("first", ["", "import statemachines.testing.machine", "import statemachines.testing.by_hand"])
 def test_hypothesis_and_what_tests_machines_load_no_protocol(first):
     places = [place for one in registry.protocols() for place in one.machines.values()]
     homes = tuple(sorted({place.partition(":")[0].rpartition(".")[0] for place in places}))

@@ -2,7 +2,7 @@
 
 The stage runs real parties and asks the conductor about every message they send.  One that the script knows waits until
 it is delivered, copied or lost.  One that it does not know is lost, and listed: whatever a real host does beyond the
-explored system (the next borrower of an agent, a ping that the bounds leave out) has the least effect so.  What the
+explored system (another life, a timer that the bounds leave out) has the least effect so.  What the
 script expects and nobody sends is listed, too; a step that cannot be carried out ends the run, and says why.
 """
 

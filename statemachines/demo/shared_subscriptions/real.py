@@ -8,8 +8,10 @@ from pathlib import Path
 
 import msgspec
 
-from statemachines.demo.shared_subscriptions import account, lines
+from statemachines.demo.protocol import Say
+from statemachines.demo.shared_subscriptions import account
 from statemachines.drivers.lives import node_number
+from statemachines.drivers.shared_subscriptions import text_lines as lines
 from statemachines.drivers.shared_subscriptions.node_commands import read_configuration
 from statemachines.testing.process_harness import free_port
 from statemachines.testing.shared_subscriptions.nodes import GroupHarness
@@ -32,8 +34,6 @@ AWAKE_S = 1.0
 
 PATIENCE_S = 240.0
 """No run on this input takes longer; a longer one has lost something."""
-
-Say = Callable[[str], None]
 
 
 class Real(msgspec.Struct, frozen=True):

@@ -25,7 +25,7 @@ from statemachines.drivers.signals import on_first_signal, run_until_signal
 from statemachines.kernel import ConfigurationError
 
 if TYPE_CHECKING:
-    from statemachines.demo.shared_subscriptions.account import ConsumerFile
+    from statemachines.drivers.shared_subscriptions.consumer_file import ConsumerFile
     from statemachines.drivers.shared_subscriptions.subscribe import Delivered
 
 Store = Annotated[
@@ -132,7 +132,7 @@ def consumer(
 
     Leaves in good order on SIGTERM or SIGINT; killed, it loses nothing: others get what it had not acknowledged.
     """
-    from statemachines.demo.shared_subscriptions.account import ConsumerFile
+    from statemachines.drivers.shared_subscriptions.consumer_file import ConsumerFile
     from statemachines.drivers.shared_subscriptions.subscribe import SharedSubscription
 
     configuration = read_configuration(config)
@@ -174,7 +174,7 @@ def publisher(
     number: Number = None,
 ) -> None:
     """Publish a text file or folder: each file a topic, each line a message; ends when all are stored."""
-    from statemachines.demo.shared_subscriptions import lines
+    from statemachines.drivers.shared_subscriptions import text_lines as lines
     from statemachines.drivers.shared_subscriptions.publish import Publisher
 
     topics = lines.read(path)

@@ -8,4 +8,9 @@ from statemachines.testing.shared_subscriptions.environments import ENVIRONMENTS
 from statemachines.testing.shared_subscriptions.readers import READERS
 from statemachines.testing.shared_subscriptions.values import VALUES
 
-TESTING = TestProtocol(values=VALUES, environments=ENVIRONMENTS, readers=READERS)
+TESTING = TestProtocol(
+    values=VALUES,
+    environments=ENVIRONMENTS,
+    readers=READERS,
+    searches="statemachines.testing.shared_subscriptions.searches:SEARCHES",
+)

@@ -53,7 +53,7 @@ READS: Final = Environment(
 
 def other_leaders(record: Any) -> st.SearchStrategy[Commit]:
     """Somebody else commits: takes the claim, gives it up, moves the root, declares the group with other times."""
-    put = (
+    put: tuple[tuple[str, Claim | Properties | int | None], ...] = (
         ("claim", Claim("leader-9~1/1", record.epoch + 1)),
         ("claim", Claim("", record.epoch + 1, clean=True)),
         ("claim", Claim("", record.epoch + 1)),
@@ -69,7 +69,7 @@ def other_leaders(record: Any) -> st.SearchStrategy[Commit]:
 
 def other_nodes(record: Any) -> st.SearchStrategy[Commit]:
     """Somebody else declares, marks or removes the group, or leads it."""
-    put = (
+    put: tuple[tuple[str, Claim | Properties | int | None], ...] = (
         ("claim", Claim("leader-9~1/1", 1)),
         ("claim", Claim("", 1, clean=True)),
         ("progress:0.0/a", 3),

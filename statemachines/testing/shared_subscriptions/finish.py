@@ -7,10 +7,8 @@ that steady time nobody may be kicked and no claim be lost.
 from __future__ import annotations
 
 from statemachines.shared_subscriptions import group_store
-from statemachines.shared_subscriptions.borrower import CONNECTED
 from statemachines.testing.shared_subscriptions.system import System
 from statemachines_sim.judge import Violation
-from statemachines_sim.shared_subscriptions.liveness import balanced
 
 S = 1_000_000_000
 SETTLE_NS = 60 * S
@@ -31,7 +29,7 @@ def finish(system: System) -> None:
     settle(system)
     rest(system)
     if system.broken is None:
-        system.promises.settle()
+        system.monitors.settle()
         system.tale.say("one more joins, and more is published; nothing is wrong")
         for stream in sorted(system.published):
             system.publish(stream.partition("/")[2], 2)
@@ -60,25 +58,22 @@ def settle(system: System) -> None:
 def unsettled(system: System) -> tuple[str, str] | None:
     """The first property that is not true yet, and why."""
     for process in system.consumers():
-        borrower = process.host.nodes.get(process.host.borrower)
         if process.left and not process.host.ended:
             return "L7", f"{process.life} unsubscribed, and has not ended"
-        if not process.left and (borrower is None or borrower.record.status is not CONNECTED):
-            return "L1", f"{process.host.borrower} is not connected"
     if all(process.left for process in system.consumers()):
         return None
+    if not system.monitors.unacknowledged() and (stream := uncommitted(system)):
+        return "L5", f"{stream}: acknowledged, and no leader has committed it"
+    return system.missing()
+
+
+def uncommitted(system: System) -> str:
+    """A stream whose progress the leader has still to commit ("": none)."""
     leader = system.leader()
     if leader is None:
-        return "L6", "nobody leads the group"
-    left = system.monitors.unacknowledged()
-    if left:
-        return "L5" if left[0] in leader.assignments else "L2", f"{', '.join(left)}: published, never acknowledged"
+        return ""
     for stream, count in sorted(system.published.items()):
         stored = system.states[group_store.SERVICE].get(leader.key(f"progress:{stream}"))
         if stored is None or stored.value < count:
-            return "L5", f"{stream}: acknowledged, and no leader has committed it"
-    living = {process.host.borrower for process in system.consumers()}
-    dead = sorted(set(leader.members) - living)
-    if dead:
-        return "L9", f"{', '.join(dead)}: gone, and still a member"
-    return None if balanced(leader.members) else ("L4", "the numbers of streams differ by more than one")
+            return stream
+    return ""

@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from statemachines import catalogue
+from statemachines.testing.broken import PropertyBroken as PropertyBroken
+from statemachines.testing.broken import broken_type
 from statemachines.testing.fixed_draws import fixed_draws
 from statemachines.testing.script import Failure, Move, make, shorten, told
 from statemachines.testing.shared_subscriptions.system import System
@@ -71,14 +73,6 @@ TRANSIT_MS = (0, 0, 0, 20)
 """How long a message takes: within what the configuration reckons with."""
 
 
-class PropertyBroken(AssertionError):
-    """A property of the page does not hold; `what` names it, the text is the whole story."""
-
-    def __init__(self, what: str, text: str) -> None:
-        self.what = what
-        super().__init__(text)
-
-
 class GroupTest(RuleBasedStateMachine):
     """One leader host, up to three consumers, both stores.
 
@@ -118,8 +112,9 @@ class GroupTest(RuleBasedStateMachine):
         if failure is not None:
             script = tuple(self.script)
             if self.explain:
-                script = shorten(script, failure)
-            raise PropertyBroken(failure.what, told(script) if self.explain else f"{failure.what}: {failure.detail}")
+                script = shorten(System, script, failure)
+            text = told(System, script) if self.explain else f"{failure.what}: {failure.detail}"
+            raise broken_type(failure.what)(text)
 
     def teardown(self) -> None:
         """Everything heals, and L1 to L9 come true."""

@@ -4,7 +4,7 @@ Nothing happens by itself: no clock runs, no message arrives and no store answer
 its way stands in `packets`, `held` and `questions`; `run(n)` makes the `n` moves that an untroubled world would make.
 All of it is pure parts (`Host`, `Node`, the services): the same moves give the same story, event by event.
 
-The monitors of the simulator keep the books; the first property that breaks is in `broken`.  `story()` tells what
+The watch of the simulator keeps the books; the first property that breaks is in `broken`.  `story()` tells what
 happened: who said what to whom, and each step with the state before and after, its row and its clause.
 """
 
@@ -34,10 +34,9 @@ from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group_store import GroupStore, StoreFailed
 from statemachines.shared_subscriptions.leader_record import LEADING, LeaderRecord
 from statemachines.shared_subscriptions.registry import Registry
-from statemachines.shared_subscriptions.session import Acknowledged, Deliver, Ready
-from statemachines.shared_subscriptions.stream_store import Append, Appended, FetchFailed, StreamStore
+from statemachines.shared_subscriptions.session import Acknowledged, Deliver, PollTimer, Ready
+from statemachines.shared_subscriptions.stream_store import Append, Appended, Fetched, FetchFailed, StreamStore
 from statemachines.shared_subscriptions.subscription import Subscription
-from statemachines.testing.shared_subscriptions.promises import Promises
 from statemachines.testing.story import Story
 from statemachines_sim.judge import Violation
 from statemachines_sim.shared_subscriptions.watch import Watch
@@ -144,11 +143,12 @@ class System:
         self.failures = {group_store.SERVICE: StoreFailed, stream_store.SERVICE: FetchFailed}
         self.published: dict[str, int] = {}
         self.monitors = Watch(configuration)
-        self.promises = Promises()
-        self.tale = Story()
+        self.tale = Story(dull)
         self.broken: Violation | None = None
         self.moves = 0
         self.transit_ns = 0
+        self.network = self
+        """As the watch asks it what is on its way."""
         self._arrival: int | None = None
         self._lives: dict[str, int] = {}
         self.restart("leader-1")
@@ -212,7 +212,7 @@ class System:
             self._fault("unsubscribe", node)
             end = process.host.disconnect if at_once else process.host.unsubscribe
             out = end(self.now)
-            self.promises.left(process.life)
+            self.monitors.left(process.life)
             self._do(process, out)
 
     def halt(self) -> None:
@@ -387,7 +387,7 @@ class System:
             elif process.paused:
                 self.resume(node)
         self.tale.say("everything has healed")
-        self.promises.heal()
+        self.monitors.settle(False)
 
     def leader(self) -> LeaderRecord | None:
         """The record of the leader that leads, if one does."""
@@ -471,7 +471,7 @@ class System:
         if isinstance(event, Deliver):
             self.tale.say(f"{process.life} gets {told(event)}")
             process.in_hand.append(event)
-            self._judge(lambda: self.monitors.deliver(process, event, self.now))  # type: ignore[arg-type]
+            self._judge(lambda: self.monitors.deliver(process, event, self.now))
         elif isinstance(event, Acknowledged):
             self.monitors.acknowledge(event)
         elif isinstance(event, Ready):
@@ -483,14 +483,22 @@ class System:
         self.states[name] = state
         if name == group_store.SERVICE:
             self.tale.say(f"{name}: {told(request)}: {', '.join(map(told, answers))}")
-            self._judge(lambda: self.promises.commit(request, answers))
             self._judge(lambda: self.monitors.carried_out(name, party, request, answers, self.now + STORE_NS))
         return answers
 
     def _observe(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
         self.tale.step(node, event, before, step, now_ns)
-        self._judge(lambda: self.promises.step(node, event, step))
         self._judge(lambda: self.monitors.step(node, event, before, step, now_ns))
+
+    def in_flight(self) -> set[tuple[str, str]]:
+        """Who has said something to whom that has not arrived."""
+        return {(packet.sender, packet.to) for packet in (*self.packets, *self.held)}
+
+    def missing(self) -> tuple[str, str] | None:
+        """The first property that is not true yet, and why; for a system that has healed."""
+        found: list[tuple[str, str] | None] = [None]
+        self._judge(lambda: found.append(self.monitors.missing(self)))
+        return found[-1]
 
     def _fault(self, fault: str, node: str) -> None:
         self.tale.say(f"{fault} {node}".rstrip())
@@ -504,10 +512,23 @@ class System:
             if self.broken is None:
                 self.broken = violation
 
+    def finish(self) -> None:
+        """Everything heals, and what must come true does; a property that does not is `broken`."""
+        from statemachines.testing.shared_subscriptions.finish import finish
+
+        finish(self)
+
     def story(self) -> str:
         """What happened, and what broke."""
         end = "" if self.broken is None else f"\n\n{self.broken}"
         return self.tale.text() + end
+
+
+def dull(event: Event) -> bool:
+    """A look that brings no news."""
+    return isinstance(event, PollTimer) or (
+        isinstance(event, Fetched) and all(batch.last < batch.first for batch in event.batches)
+    )
 
 
 def next_fate(fates: Fates, usual: str) -> tuple[str, Fates]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from statemachines.demo.shared_subscriptions.account import Blow, ConsumerFile, acknowledged, check
-from statemachines.demo.shared_subscriptions.lines import read, repeated, topic_of
+from statemachines.demo.shared_subscriptions.account import Blow, acknowledged, check
+from statemachines.drivers.shared_subscriptions.consumer_file import ConsumerFile
+from statemachines.drivers.shared_subscriptions.text_lines import read, repeated, topic_of
 from statemachines.kernel import ConfigurationError
 
 LINES = [f"line {number}".encode() for number in range(10)]

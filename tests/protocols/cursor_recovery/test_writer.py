@@ -103,7 +103,7 @@ def test_CR_02_the_next_cursor_where_one_is_anothers():
     assert (writer.outcome, writer.node.record.own) == (Outcome.WRITTEN, 1)
 
 
-def test_CR_02_the_next_cursor_where_another_was_faster():
+def test_CR_02_CR_08_the_next_cursor_where_another_was_faster():
     world = world_at()
     world.begin(0, b"AAAA")
     world.begin(1, b"BBBB")
@@ -156,7 +156,7 @@ def test_CR_04_a_stamp_is_rounded_so_that_no_cursor_looks_older_than_it_is():
     ("alive", "incarnation", "expected"),
     [(True, 1, Outcome.NO_CURSOR), (False, 1, Outcome.WRITTEN), (True, 2, Outcome.WRITTEN)],
 )
-def test_CR_05_stale_is_aged_and_the_owner_dead(alive, incarnation, expected):
+def test_CR_02_CR_05_CR_08_stale_is_aged_and_the_owner_dead(alive, incarnation, expected):
     world = world_at(write_cursors=1)
     occupy(world, "write", 0, age=2 * THRESHOLD, alive=alive, incarnation=incarnation)
     assert outcome(world) is expected
@@ -227,7 +227,7 @@ def test_CR_10_exactly_full_is_full_and_then_ok():
 
 
 @pytest.mark.parametrize(("position", "expected"), [(NONE, "written"), (20, "written"), (4, "written"), (0, "full")])
-def test_CR_11_CR_12_a_read_cursor_is_in_the_way_less_than_a_capacity_behind_the_end(position, expected):
+def test_CR_11_CR_12_CR_15_a_read_cursor_is_in_the_way_less_than_a_capacity_behind_the_end(position, expected):
     world = world_at(capacity=36)
     fill(world, 20)
     occupy(world, "read", 0, slot=8, position=NONE)
@@ -245,7 +245,7 @@ def test_CR_11_CR_12_a_read_cursor_is_in_the_way_less_than_a_capacity_behind_the
         (2 * THRESHOLD, True, 2, Outcome.WRITTEN),
     ],
 )
-def test_CR_12_CR_13_a_read_cursor_in_the_way_is_freed_only_when_stale(age, alive, incarnation, expected):
+def test_CR_11_CR_12_CR_13_a_read_cursor_in_the_way_is_freed_only_when_stale(age, alive, incarnation, expected):
     world = world_at(capacity=32)
     fill(world, 20)
     occupy(world, "read", 0, age=age, alive=alive, incarnation=incarnation, position=0)
@@ -363,9 +363,10 @@ def test_CR_17_CR_18_position_then_head():
     assert world.word(position_of("write", 0)) == 40
 
 
-def test_CR_22_released_with_the_word_that_was_put_there():
+@pytest.mark.parametrize("payload", [b"AAAA", b""])
+def test_CR_22_released_with_the_word_that_was_put_there(payload):
     world = world_at()
-    writer = world.begin(0, b"AAAA")
+    writer = world.begin(0, payload)
     while writer.status is not WriterStatus.RELEASE:
         world.access(0)
     assert writer.asked == CompareAndSwap(state_of("write", 0), token(0, 1, NOW), FREE)

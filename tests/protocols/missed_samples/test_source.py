@@ -135,6 +135,16 @@ def test_MS_05_what_has_become_contiguous_is_delivered():
     assert bench.sample(7) == []
 
 
+def test_MS_05_also_while_it_rests():
+    bench = Bench(reliable=False)
+    bench.sample(0)
+    bench.sample(4)
+    bench.feed(QueryEnded(1, False))
+    assert bench.status is SourceStatus.RESTING
+    assert bench.sample(1, 2) == [Deliver("p", 1, 2)]
+    assert bench.status is SourceStatus.RESTING
+
+
 def test_MS_06_with_nothing_missing_it_is_live_and_an_open_query_does_not_matter():
     bench = Bench()
     bench.sample(0)
@@ -407,6 +417,18 @@ def test_MS_18_nor_where_the_first_sample_ends_the_waiting():
     bench.feed(Appeared(True))
     assert bench.sample(3, 9) == []
     assert (bench.status, bench.asked) == (SourceStatus.RECOVERING, [Query("p", 1, 0)])
+
+
+def test_MS_18_a_source_is_known_to_live_from_its_token_until_that_goes():
+    bench = Bench(retention_ms=1_000)
+    bench.sample(0)
+    bench.feed(Appeared(False))
+    for _ in range(3):
+        bench.tick()
+    assert bench.status is SourceStatus.LIVE, "silent, and known to live"
+    bench.feed(Disappeared())
+    bench.tick()
+    assert bench.status is SourceStatus.GONE
 
 
 @pytest.mark.parametrize(("first", "last"), [(5, 1), (5, 4), (-1, 3), (-5, -2)])

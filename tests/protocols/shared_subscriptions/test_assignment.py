@@ -72,6 +72,11 @@ def test_ss80_assign_sends_the_grant_and_arms_the_resend():
     assert done.record.status is GRANTING
 
 
+@pytest.mark.parametrize("status", [GRANTING, GRANTED, REVOKING, REVOKED])
+def test_ss80_a_second_assign_changes_nothing(status):
+    assert step(status, Assign()) == (status, [])
+
+
 @pytest.mark.parametrize(("status", "message"), [(GRANTING, GRANT), (REVOKING, REVOKE), (REVOKED, TAKEN)])
 def test_ss81_what_is_not_answered_is_sent_again(status, message):
     assert step(status, ResendTimer("s")) == (status, [message])
@@ -217,3 +222,8 @@ def test_ss68_a_late_leader_wanted_does_not_bring_a_lapsed_borrower_back():
     lapsed = member(**HELD, status=MemberStatus.LAPSED)
     done = MEMBER.step(lapsed, LeaderWanted(B, "g", "t/#"), 0)
     assert (done.record, done.effects) == (lapsed, ())
+
+
+def test_ss68_a_late_hand_over_timer_changes_nothing():
+    done = MEMBER.step(member(**HELD), HandOverTimer(B), 0)
+    assert (done.record, done.effects) == (member(**HELD), ())

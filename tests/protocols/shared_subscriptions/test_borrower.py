@@ -12,10 +12,14 @@ from statemachines.shared_subscriptions.borrower import (
     Destroyed,
     FindLeaderTimer,
     LeaseBegan,
+    LeaseEnd,
     LeaseEnded,
     OnDisconnect,
     OnUnsubscribe,
+    PingTimeout,
+    PingTimer,
     Start,
+    UnsubscribeTimer,
 )
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.message import (
@@ -36,9 +40,12 @@ from statemachines.shared_subscriptions.message import (
 )
 from statemachines.shared_subscriptions.stream import (
     STREAM,
+    Dropped,
     Finish,
+    Finishing,
     Install,
     Link,
+    Replaced,
     StreamProgress,
     StreamRecord,
     StreamStatus,
@@ -106,6 +113,13 @@ def finished(grant):
 
 def test_ss01_start_asks_for_the_leader():
     assert Bench().feed(Start()) == [Send("leader~1", LeaderWanted(B, "g", "t/#"))]
+
+
+def test_ss01_a_second_start_changes_nothing(connected):
+    assert connected.feed(Start(), 40) == []
+    connected.feed(Grant(*PAIR, "s", 3, 100), 50)
+    connected.feed(OnUnsubscribe(), 60)
+    assert connected.feed(Start(), 70) == []
 
 
 def test_ss02_asks_again_every_find_leader(new):
@@ -185,6 +199,14 @@ def test_ss08_the_lease_reaches_from_the_sending_time(new):
 def test_ss24_an_answer_to_no_outstanding_ping_changes_nothing(connected):
     assert connected.feed(PingResponse(*PAIR, 1), 900) == []
     assert connected.node.armed()["lease", ""] == 3010 * MS
+
+
+def test_ss08_pings_go_on_while_it_unsubscribes(holding):
+    holding.fire(1020)
+    holding.feed(OnUnsubscribe(), 1025)
+    holding.feed(PingResponse(*PAIR, 2), 1030)
+    assert [one.message.n for one in holding.fire(2030) if isinstance(one, Send)] == [3]
+    assert holding.status == "unsubscribing"
 
 
 def test_ss09_no_answer_ends_it(holding):
@@ -278,6 +300,32 @@ def test_ss23_a_late_find_leader_timer_changes_nothing(connected):
     assert connected.feed(FindLeaderTimer(), 1005) == []
 
 
+@pytest.mark.parametrize("event", [PingTimer(), PingTimeout(), LeaseEnd(), UnsubscribeTimer()])
+def test_ss23_late_timers_of_later_statuses_change_nothing_while_connecting(new, event):
+    assert new.feed(event, 20) == []
+    assert new.status == "connecting"
+
+
+@pytest.mark.parametrize("event", [FindLeaderTimer(), LeaseEnd()])
+def test_ss23_late_timers_change_nothing_while_unsubscribing(holding, event):
+    holding.feed(OnUnsubscribe(), 40)
+    assert holding.feed(event, 50) == []
+    assert holding.status == "unsubscribing"
+
+
+def test_ss12_progress_is_passed_on_while_unsubscribing(holding):
+    holding.feed(OnUnsubscribe(), 40)
+    assert holding.feed(StreamProgress("s", 3, 105), 50) == [progress(3, 105)]
+
+
+def test_ss19_revoked_of_the_last_stream_ends_it_too(holding):
+    holding.feed(OnUnsubscribe(), 40)
+    out = holding.feed(Revoked(*PAIR, "s", 3), 50)
+    assert finished(3) in out
+    assert any(isinstance(one, Send) and isinstance(one.message, Disconnect) for one in out)
+    assert holding.status == "destroyed"
+
+
 def test_ss25_grants_and_revokes_change_nothing_while_unsubscribing(holding):
     holding.feed(OnUnsubscribe(), 40)
     assert holding.feed(Grant(*PAIR, "t", 9, 0), 50) == []
@@ -304,7 +352,32 @@ def test_ss32_a_higher_grant_replaces(holding):
     ]
 
 
-def test_ss33_ss34_revoke_finishes_and_is_answered_each_time(holding):
+def test_ss31_also_while_it_is_being_revoked(holding):
+    holding.feed(Revoke(*PAIR, "s", 3), 40)
+    assert holding.feed(Grant(*PAIR, "s", 3, 100), 50) == [progress(3, 100)]
+
+
+def test_ss32_also_while_the_old_one_is_being_revoked(holding):
+    holding.feed(Revoke(*PAIR, "s", 3), 40)
+    out = holding.feed(Grant(*PAIR, "s", 4, 200), 50)
+    assert out == [Tell(Uninstall(B, "s", 3)), Tell(Install(B, "s", 4, 200)), progress(4, 200)]
+
+
+@pytest.mark.parametrize(
+    ("status", "event"),
+    [
+        (StreamStatus.ABSENT, Finishing()),
+        (StreamStatus.REVOKING, Finishing()),
+        (StreamStatus.ABSENT, Dropped()),
+        (StreamStatus.ABSENT, Replaced()),
+    ],
+)
+def test_ss39_ss40_what_is_not_held_or_is_finishing_already_stays_as_it_is(status, event):
+    record = StreamRecord(Link(B, L, 5, 1), "s", status, grant=3)
+    assert (STREAM.step(record, event, 0).record, STREAM.step(record, event, 0).effects) == (record, ())
+
+
+def test_ss11_ss33_ss34_revoke_finishes_and_is_answered_each_time(holding):
     assert holding.feed(Revoke(*PAIR, "s", 3), 40) == [Tell(Finish(B, "s", 3)), progress(3, 100)]
     assert holding.feed(Revoke(*PAIR, "s", 3), 50) == [progress(3, 100)]
 
@@ -328,7 +401,7 @@ def test_ss36_ss41_a_slow_copy_of_an_old_grant_never_installs(connected, kind):
     assert connected.node.record.unfinished == 0
 
 
-def test_ss37_revoked_removes_and_is_answered(holding):
+def test_ss11_ss37_revoked_removes_and_is_answered(holding):
     holding.feed(Revoke(*PAIR, "s", 3), 40)
     holding.feed(StreamProgress("s", 3, 110, True), 50)
     assert holding.feed(Revoked(*PAIR, "s", 3), 60) == [Tell(Uninstall(B, "s", 3)), finished(3)]

@@ -649,6 +649,14 @@ def test_SS_145_what_is_said_of_an_old_grant_only_shows_life():
     assert bench.record == before
 
 
+def test_SS_145_a_confirmation_of_an_old_grant_shows_life_too():
+    bench = Bench().start()
+    (grant, _) = only(Grant, bench.join("c1"))
+    bench.feed(RevokeFinished("c1~1/1", 1, 1, grant.stream, 99), at_ms=3_000)
+    bench.at(7_000)
+    assert "c1~1/1" in bench.record.members, "its validity counts from what was heard last"
+
+
 def test_SS_146_a_finished_revoke_frees_the_stream_for_who_is_below_its_share():
     bench = Bench().start()
     bench.join("c1")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from statemachines.testing.finding import METHODS, find, group_run, simulation_run
+from statemachines.testing.finding import METHODS, driven_run, find, simulation_run
 from statemachines_spec.bug import bug_named, planted
 from statemachines_spec.explorer import counterexample
 from statemachines_spec.explorer.replay import replay
@@ -20,6 +20,8 @@ from statemachines_spec.shared_subscriptions.hunts import HUNTS, hunt_named
 
 PAGE = Path(__file__).parents[3] / "spec" / "shared_subscriptions" / "planted_bugs.md"
 CELL = re.compile(r"(?P<what>\S+) in (?P<where>[^;]+?)(?: by (?P<steps>\d+) steps, (?P<states>\d+) states)?; [\d.]+ s")
+
+PROTOCOL = "shared_subscriptions"
 
 
 def table():
@@ -66,17 +68,17 @@ def test_a_planted_bug_is_found_by_exploration(name):
 def test_a_planted_bug_is_found_by_simulation(name):
     said = FOUND["simulation"][name]
     with planted(name):
-        assert simulation_run(said["where"]).what == said["what"]
+        assert simulation_run(PROTOCOL, said["where"]).what == said["what"]
 
 
 SOON = [name for name, said in FOUND["hypothesis"].items() if int(said["where"].rpartition(" ")[2]) <= 5]
 """Those that it finds at once are looked for again, under one seed after the other; to repeat the rest would take
-minutes.  `group_run` has fixed draws: what is found here is found everywhere."""
+minutes.  `driven_run` has fixed draws: what is found here is found everywhere."""
 
 
 @pytest.mark.parametrize("name", SOON)
 def test_a_planted_bug_is_found_by_hypothesis(name):
-    assert find(bug_named(name), "hypothesis", cpu_s=3_600, tries=60).what
+    assert find(PROTOCOL, bug_named(name), "hypothesis", cpu_s=3_600, tries=60).what
 
 
 def test_hypothesis_finds_most_of_them_at_once():
@@ -96,11 +98,11 @@ def test_the_shipped_machines_hold_in_every_hunt(hunt):
 @pytest.mark.parametrize("method", ["simulation", "hypothesis"])
 def test_nothing_breaks_where_nothing_is_planted(method):
     """The very runs in which bugs were found."""
-    run = {"simulation": simulation_run, "hypothesis": group_run}[method]
+    run = {"simulation": simulation_run, "hypothesis": driven_run}[method]
     where = sorted({said["where"] for said in FOUND[method].values()})
-    assert [(one, run(one).what) for one in where] == [(one, "") for one in where]
+    assert [(one, run(PROTOCOL, one).what) for one in where] == [(one, "") for one in where]
 
 
 def test_a_search_ends_when_its_tries_are_used_up():
-    found = find(bug_named("progress-not-loaded"), "exploration", tries=2)
+    found = find(PROTOCOL, bug_named("progress-not-loaded"), "exploration", tries=2)
     assert (found.what, found.runs, found.last.where) == ("", 2, HUNTS[1].name)

@@ -58,7 +58,7 @@ CANNOT = (
 
 @pytest.mark.parametrize("move", CANNOT, ids=lambda move: move.name)
 def test_a_move_that_cannot_be_made_does_nothing(move):
-    system, failure = replay((move,))
+    system, failure = replay(System, (move,))
     assert failure is None
     assert system.story() == System().story()
 
@@ -85,7 +85,7 @@ def test_the_same_moves_are_the_same_story():
         Move("crash", ("leader-1",)),
         Move("finish"),
     )
-    (one, nothing), (two, _) = replay(script), replay(script)
+    (one, nothing), (two, _) = replay(System, script), replay(System, script)
     assert nothing is None
     assert one.story() == two.story()
 
@@ -104,16 +104,16 @@ def test_what_fails_is_shortened_and_told():
         Move("finish"),
     )
     with planted("revoking-to-granted"):
-        _, failure = replay(script)
+        _, failure = replay(System, script)
         assert failure.what == "S1"
-        shorter = shorten(script, failure)
-        text = told(shorter)
+        shorter = shorten(System, script, failure)
+        text = told(System, shorter)
     assert len(shorter) < len(script)
     assert {move.name for move in shorter} <= {"subscribe", "publish", "run", "finish"}
-    assert text.startswith("S1: assignment ")
-    assert "    system.subscribe('consumer-" in text
+    assert text.startswith("S1: ")
+    assert "    stage.subscribe('consumer-" in text
     assert "revoking -> granted  on update_progress  [row 10, keep, SS-85]" in text
-    assert replay(shorter)[1] is None
+    assert replay(System, shorter)[1] is None
 
 
 def test_a_failing_run_says_which_moves_break_what():
@@ -121,7 +121,7 @@ def test_a_failing_run_says_which_moves_break_what():
         run_group(100)
     assert caught.value.what == "S2"
     text = str(caught.value)
-    assert "The moves:\n\n    system = System()\n" in text
+    assert "The moves:\n\n    stage = System()\n" in text
     assert "What happened:" in text
     assert text.count("system.") < 12, text
 
@@ -186,8 +186,8 @@ BROKEN_BY_SCRIPT = {
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_rare_planted_bug_is_found_where_the_moves_lead_there(name):
-    assert replay(SCRIPTS[name])[1] is None
+    assert replay(System, SCRIPTS[name])[1] is None
     with planted(name):
-        _, failure = replay(SCRIPTS[name])
+        _, failure = replay(System, SCRIPTS[name])
     assert failure is not None
     assert failure.what == BROKEN_BY_SCRIPT[name]

@@ -14,10 +14,10 @@ import msgspec
 import numpy as np
 
 from statemachines.kernel import node_of
-from statemachines_reports.columns import Columns
-from statemachines_reports.judge import STEPS, Steps
+from statemachines_reports.columns import STEPS, Columns, Steps
 from statemachines_reports.lookup import Lookup
-from statemachines_reports.names import ASSIGNMENT, BORROWER, LEADER, MEMBER
+from statemachines_reports.protocol import Segment
+from statemachines_reports.shared_subscriptions.names import ASSIGNMENT, BORROWER, LEADER, MEMBER
 
 ENDS = {
     "restart": ("crash", "leader_crash", "kill"),
@@ -223,8 +223,9 @@ def life_of(party: str) -> str:
     return party.partition("/")[0]
 
 
-def follow(columns: Columns, steps: Steps, lookup: Lookup) -> Iterator[Follow]:
-    """Every run of a file, followed to its end."""
+def follow(segment: Segment) -> Iterator[Follow]:
+    """Every run of a segment, followed to its end."""
+    columns, steps, lookup = segment.columns, segment.steps, segment.lookup
     lives = _lives(steps)
     silent = _silences(columns, steps, lives)
     grants, faults = columns.rows_of("send", event=("grant",)), columns.rows_of("fault")
@@ -243,11 +244,8 @@ def follow(columns: Columns, steps: Steps, lookup: Lookup) -> Iterator[Follow]:
 
 
 def _feed(followed: Follow, columns: Columns, kind: int, row: int, silent: dict[int, str]) -> None:
-    texts = columns.texts
-
     def text(name: str) -> str:
-        code = columns[name][row]
-        return texts[name][code] if code < len(texts[name]) else ""
+        return columns.text(name, row)
 
     t_ns = int(columns["t_ns"][row])
     match kind:

@@ -1,4 +1,4 @@
-"""Lines: the demo's input: each file a topic, each line a message."""
+"""Text lines: what is published where nothing better is at hand: each file a topic, each line a message."""
 
 from __future__ import annotations
 

@@ -6,10 +6,9 @@ import pytest
 
 from statemachines import catalogue
 from statemachines.trace.parquet import TraceWriter
-from statemachines_reports.columns import read_columns
-from statemachines_reports.judge import Steps
+from statemachines_reports.columns import Segment, read_columns
 from statemachines_reports.lookup import Lookup
-from statemachines_reports.recovery import FailOver, Follow, Life, Recovery, follow
+from statemachines_reports.shared_subscriptions.recovery import FailOver, Follow, Life, Recovery, follow
 from statemachines_sim.campaign import run_row
 from statemachines_sim.scenario import named
 from statemachines_sim.world import World
@@ -139,7 +138,7 @@ def stormy(tmp_path_factory):
 def followed(path, change=None):
     (columns,) = read_columns(path)
     lookup = Lookup(catalogue.machines("shared_subscriptions"))
-    return list(follow(columns, Steps(columns, lookup), lookup))
+    return list(follow(Segment(columns, lookup, lambda run: {})))
 
 
 def test_every_fault_of_a_simulated_run_is_followed(stormy):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 
 from statemachines import cli
-from statemachines.demo.shared_subscriptions import show
+from statemachines.demo.shared_subscriptions import play
+from statemachines.demo.shared_subscriptions.real import Real
+from statemachines.demo.simulated import Simulated, verdict
 
 
 def test_the_demo_holds_and_its_page_is_there(tmp_path, capsys):
@@ -13,23 +15,35 @@ def test_the_demo_holds_and_its_page_is_there(tmp_path, capsys):
     folder.mkdir()
     for number in range(6):
         (folder / f"{number}.txt").write_text("".join(f"{number}: line {line}\n" for line in range(500)))
-    arguments = ["demo", "--input", str(folder), "--out", str(tmp_path / "out"), "--seeds", "4", "--json"]
+    arguments = [
+        "demo",
+        "shared_subscriptions",
+        "--input",
+        str(folder),
+        "--out",
+        str(tmp_path / "out"),
+        "--seeds",
+        "4",
+        "--json",
+    ]
     arguments += ["--store", "postgres"]
     assert cli.run(arguments) == cli.Exit.HELD
     came = json.loads(capsys.readouterr().out)
-    for real in (came["real"], came["postgres"]):
+    assert came["held"] is True
+    (ours,) = (one for one in came["played"] if one["protocol"] == "shared_subscriptions")
+    for real in (ours["figures"]["real"], ours["figures"]["postgres"]):
         assert real["acknowledged"] == 3_000
         assert real["wrong"] == []
-    assert came["simulated"]["runs"] == 4
-    assert all(line["held"] for line in came["verdicts"])
-    assert {line["part"] for line in came["verdicts"]} == {"real", "postgres", "simulated"}
+    assert ours["figures"]["simulated"]["runs"] == 4
+    assert all(line["held"] for line in ours["verdicts"])
+    assert {line["part"] for line in ours["verdicts"]} == {"real", "postgres", "simulated"}
     assert "SIGKILL" in (tmp_path / "out" / "report" / "index.html").read_text(encoding="utf-8")
 
 
 def test_a_lost_message_is_not_everything_held():
-    played = show.Real(10, 1, 9, 9, 0, 1.0, ["t: 1 of 10 lines were never acknowledged"])
-    assert not all(line.held for line in show.real_lines("real", played))
-    assert not show.simulated_lines(show.Simulated(1, 1, 0, {}, 1, 1.0, ["seed 3: S5"]))[0].held
+    played = Real(10, 1, 9, 9, 0, 1.0, ["t: 1 of 10 lines were never acknowledged"])
+    assert not all(line.held for line in play.real_lines("real", played))
+    assert not verdict(Simulated(1, {}, 1, 1.0, ["seed 3: S5"]), "S1").held
 
 
 def test_nothing_to_read_is_a_usage_error(tmp_path, capsys):

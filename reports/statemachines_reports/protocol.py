@@ -1,0 +1,223 @@
+"""Protocol: what reports know of one protocol: its checks, measures, tables and parts of the page.
+
+A protocol that registers nothing here has a report all the same: every step against its tables, continuity, what the
+monitors said, coverage, faults.  A check of one's own is a function of a `Segment`:
+
+    def judge_fencing(segment):
+        columns = segment.columns
+        writes = columns.rows_of("tell", event=("written",))
+        older = writes[1:][columns["term"][writes][1:] < columns["term"][writes][:-1]]
+        return verdict(columns, len(writes), older, lambda row: f"token {columns['term'][row]} after a newer one")
+
+    FENCING = Check("fencing", "the store takes no write with an older token", judge_fencing)
+    REPORTS = ReportProtocol(checks=(FENCING,))
+
+and `areas={"reports": "lock_service.reports:REPORTS"}` in its registration.  A segment is some whole runs, as columns
+of a trace: numbers are -1 and texts "" where a row says nothing.  It may hold runs of other protocols, so a check looks
+at rows of its own machines, or at events that nobody else has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from statemachines import registry
+from statemachines.kernel import ConfigurationError, Protocol
+from statemachines_reports.columns import Columns, Segment
+
+__all__ = ["Amount", "Chart", "Check", "FaultColumns", "Finding", "Latency", "Measure", "Ratio", "ReportProtocol",
+           "Section", "Segment", "Story", "Tally", "Verdict", "verdict"]  # fmt: skip
+
+Parameters = Mapping[str, Any]
+"""The parameters of a run, as its line of the table of runs has them."""
+
+Records = list[dict[str, Any]]
+Tables = dict[str, Records]
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What a check found in a segment: how much it looked at, and where it does not hold: (run, seq) each, seq -1 for a
+    whole run.  `describe(n)` says what is wrong at the nth place."""
+
+    checked: int
+    run: np.ndarray
+    seq: np.ndarray
+    describe: Callable[[int], str]
+
+
+def verdict(columns: Columns, checked: int, rows: np.ndarray, describe: Callable[[int], str]) -> Verdict:
+    """A verdict on rows of the segment: `rows` are wrong, `describe(row)` says how."""
+    return Verdict(checked, columns["run"][rows], columns["seq"][rows], lambda place: describe(int(rows[place])))
+
+
+def always(parameters: Parameters) -> bool:
+    """Every run promises it."""
+    return True
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One check: its `claim` in words, how a segment is judged, and whether a run with such parameters promises it:
+    where it does not, what is found is a counterexample and no violation."""
+
+    name: str
+    claim: str
+    judge: Callable[[Segment], Verdict]
+    level: str = "properties"
+    promised: Callable[[Parameters], bool] = always
+
+
+class Latency(msgspec.Struct, frozen=True):
+    """One measurement in nanoseconds; `measure` is the name of a `Measure`, `cause` what began it, if that is told."""
+
+    measure: str
+    run: int
+    value_ns: int
+    cause: str = ""
+
+
+class Tally(msgspec.Struct, frozen=True):
+    """So much of something in a run; `name` is that of an `Amount`, and several tallies add up."""
+
+    run: int
+    name: str
+    value: int
+
+
+class Measure(msgspec.Struct, frozen=True):
+    """What a `Latency` measures: as the page calls it, and from when until when."""
+
+    name: str
+    title: str
+    about: str
+
+
+class Amount(msgspec.Struct, frozen=True):
+    """What a `Tally` counts.  It is summed over the runs of a scenario (`scenarios`), and shown where it has words:
+    among the totals (`card`), for runs with a kind of fault (`faults`), in a comparison (`compared`)."""
+
+    name: str
+    scenarios: bool = True
+    card: str = ""
+    faults: str = ""
+    compared: str = ""
+
+
+class Ratio(msgspec.Struct, frozen=True):
+    """A column of `scenarios`: the sum of some amounts to another."""
+
+    name: str
+    above: tuple[str, ...]
+    below: str
+
+
+class Section(msgspec.Struct, frozen=True):
+    """A table on the page; columns of numbers stand on the right."""
+
+    title: str
+    heads: tuple[str, ...]
+    lines: list[tuple[str, ...]]
+    caption: str = ""
+
+
+class FaultColumns(msgspec.Struct, frozen=True):
+    """More columns for the table of faults: kind of fault -> cells."""
+
+    heads: tuple[str, ...]
+    cells: dict[str, tuple[str, ...]]
+    caption: str = ""
+
+
+class Chart(msgspec.Struct, frozen=True):
+    """A bar for each side of a comparison: `key` of its line, and how a value is written."""
+
+    title: str
+    key: str
+    shown_as: Callable[[float], str]
+
+
+class Story(msgspec.Struct, frozen=True):
+    """What the sequence diagram of a run tells: messages that would fill it (`quiet`), the machines whose changes are
+    noted (None: all but child machines), where it begins if nobody died ((words, machine, state), ...), what the
+    application is told (`told`: event -> words), and its title where it shows a finding about a `key`."""
+
+    quiet: tuple[str, ...] = ()
+    machines: tuple[str, ...] | None = None
+    begins: tuple[tuple[str, str, str], ...] = ()
+    told: dict[str, str] = {}
+    title: str = "A finding about {key}"
+
+
+def find_nothing(segment: Segment) -> Iterable[msgspec.Struct]:
+    """Nothing is measured."""
+    return ()
+
+
+def no_unit(parameters: Parameters) -> int | None:
+    """Nothing is known."""
+    return None
+
+
+def no_sections(tables: Tables) -> Iterable[Section]:
+    """No table of its own."""
+    return ()
+
+
+def no_fault_columns(tables: Tables) -> FaultColumns | None:
+    """No more columns."""
+    return None
+
+
+class ReportProtocol(msgspec.Struct, frozen=True):
+    """All that reports know of one protocol; everything has a default.
+
+    `find(segment)` gives what is measured: `Latency`, `Tally`, and values of own types (`results`), whose fields are
+    int, str, bool, or one of these or None.  Each type is a view, by its name in small letters, for the own `tables`:
+    name -> SQL that Spark and DuckDB both understand, with the views `setting` (run, scenario, held, unit_ns),
+    `latency`, `count` and `finding` beside them.  `unit_ns(parameters)`: the time in which latencies are told too,
+    `unit` its words.
+    """
+
+    checks: tuple[Check, ...] = ()
+    measures: tuple[Measure, ...] = ()
+    amounts: tuple[Amount, ...] = ()
+    ratios: tuple[Ratio, ...] = ()
+    find: Callable[[Segment], Iterable[msgspec.Struct]] = find_nothing
+    results: tuple[type[msgspec.Struct], ...] = ()
+    tables: dict[str, str] = {}
+    short: tuple[str, ...] = ()
+    """The own tables that are in `summary.json` too."""
+    unit_ns: Callable[[Parameters], int | None] = no_unit
+    unit: str = ""
+    sections: Callable[[Tables], Iterable[Section]] = no_sections
+    fault_columns: Callable[[Tables], FaultColumns | None] = no_fault_columns
+    charts: tuple[Chart, ...] = ()
+    story: Story = Story()
+
+
+NONE: Final = ReportProtocol()
+
+
+def reports_of(protocol: Protocol) -> ReportProtocol:
+    """What the protocol has for reports; raises `ConfigurationError` where that is no `ReportProtocol`."""
+    if "reports" not in protocol.areas:
+        return NONE
+    found = registry.area(protocol.name, "reports")
+    if not isinstance(found, ReportProtocol):
+        rule = f"is no ReportProtocol, but a {type(found).__name__}"
+        raise ConfigurationError(f"{protocol.name}, reports", protocol.areas["reports"], rule)
+    return found
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something that is not as it must be.  Not `promised`: the configuration of the run does not promise otherwise, so
+    it is a counterexample and no violation."""
+
+    check: str
+    run: int
+    seq: int
+    detail: str
+    promised: bool = True

@@ -1,0 +1,113 @@
+"""Account: what became of every message of a stream: published, delivered (again), acknowledged (L5).
+
+Works on ranges of offsets: columns where everything was delivered once, a sweep over ranges where something was not.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from statemachines_reports.columns import Columns
+from statemachines_reports.protocol import Segment, Verdict
+from statemachines_reports.shared_subscriptions.names import PUBLISHER, SESSION
+
+
+class Stream(msgspec.Struct, frozen=True):
+    """The account of one stream in one run, in messages.
+
+    `delivered` counts every delivery, `duplicates` those of a message that was delivered before.  `missing` was
+    published and never acknowledged; `unknown` was delivered or acknowledged and never published.
+    """
+
+    run: int
+    key: str
+    published: int
+    delivered: int
+    duplicates: int
+    acknowledged: int
+    missing: int
+    unknown: int
+
+
+class Ranges:
+    """The ranges that one kind of tell names: `row` of the file, sorted by (run, key, row)."""
+
+    def __init__(self, columns: Columns, *events: str) -> None:
+        row = columns.rows_of("tell", event=events)
+        row = row[columns.is_one_of("machine", (SESSION, PUBLISHER), row)]
+        group = columns["run"][row] * (len(columns.texts["key"]) + 1) + columns["key"][row]
+        order = np.argsort(group, kind="stable")
+        self.row = row[order]
+        self.group = group[order]
+        self.first = columns["first"][self.row]
+        self.last = columns["last"][self.row]
+
+    def total(self) -> dict[int, int]:
+        """Group -> sum of the lengths."""
+        return _sums(self.group, self.last - self.first + 1)
+
+    def covered(self) -> dict[int, int]:
+        """Group -> number of different offsets."""
+        order = np.lexsort((self.first, self.group))
+        group, first, last = self.group[order], self.first[order], self.last[order]
+        before = latest_before(group, last)
+        fresh = np.maximum(last - np.maximum(first - 1, before), 0)
+        return _sums(group, fresh)
+
+
+def account_for(columns: Columns) -> list[Stream]:
+    """The account of every stream of every run in the segment."""
+    keys, texts = len(columns.texts["key"]) + 1, [*columns.texts["key"], ""]
+    published = Ranges(columns, "published").covered()
+    delivered = Ranges(columns, "deliver")
+    total, different = delivered.total(), delivered.covered()
+    acknowledged = Ranges(columns, "acknowledged").covered()
+    wanted = Ranges(columns, "published", "acknowledged").covered()
+    known = Ranges(columns, "published", "acknowledged", "deliver").covered()
+    return [
+        Stream(
+            run=group // keys,
+            key=texts[group % keys],
+            published=published.get(group, 0),
+            delivered=total.get(group, 0),
+            duplicates=total.get(group, 0) - different.get(group, 0),
+            acknowledged=acknowledged.get(group, 0),
+            missing=wanted.get(group, 0) - acknowledged.get(group, 0),
+            unknown=known[group] - published.get(group, 0),
+        )
+        for group in sorted(known)
+    ]
+
+
+def judge_acknowledged(segment: Segment) -> Verdict:
+    """L5: every published message was acknowledged, and nothing else was."""
+    streams = account_for(segment.columns)
+    missing = [stream for stream in streams if stream.missing or stream.unknown]
+
+    def describe(place: int) -> str:
+        stream = missing[place]
+        return (
+            f"{stream.key}: {stream.published} published, {stream.acknowledged} acknowledged, {stream.missing} "
+            f"missing, {stream.unknown} that nobody published"
+        )
+
+    runs = np.array([stream.run for stream in missing], np.int64)
+    return Verdict(sum(stream.published for stream in streams), runs, np.full(len(runs), -1), describe)
+
+
+def latest_before(group: np.ndarray, last: np.ndarray) -> np.ndarray:
+    """For rows sorted by group: the greatest `last` before this row within its group (-1: it is the first)."""
+    if not len(group):
+        return np.zeros(0, np.int64)
+    new = np.concatenate(([True], group[1:] != group[:-1]))
+    lift = (np.cumsum(new) - 1) * 2**40
+    latest = np.maximum.accumulate(lift + last) - lift
+    return np.where(new, -1, np.concatenate(([-1], latest[:-1])))
+
+
+def _sums(group: np.ndarray, values: np.ndarray) -> dict[int, int]:
+    names, where = np.unique(group, return_inverse=True)
+    sums = np.zeros(len(names), np.int64)
+    np.add.at(sums, where, values)
+    return {int(name): int(total) for name, total in zip(names, sums, strict=True)}

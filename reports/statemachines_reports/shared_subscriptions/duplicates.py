@@ -1,0 +1,70 @@
+"""Duplicates: nothing is delivered twice without a reason (S13)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from statemachines_reports.columns import STEPS, Columns
+from statemachines_reports.protocol import Segment, Verdict, verdict
+from statemachines_reports.shared_subscriptions.account import Ranges, latest_before
+from statemachines_reports.shared_subscriptions.names import BORROWER, LEADER, MEMBER
+
+EXCUSES = ("crash", "lost_disk", "leader_crash", "kill", "unsubscribe")
+"""Faults after which what was not reported may be delivered again."""
+
+
+def judge_duplicates(segment: Segment) -> Verdict:
+    """S13: between two deliveries of a message somebody was reset, expired, left or died.
+
+    Where hand-over is not exclusive the old owner may go on after the expiry that made the new one, so nothing promises
+    it there.
+    """
+    columns = segment.columns
+    delivered = Ranges(columns, "deliver")
+    again = delivered.first <= latest_before(delivered.group, delivered.last)
+    excuses = _excuses(columns)
+    wrong: list[int] = []
+    for group in np.unique(delivered.group[again]):
+        begin, end = np.searchsorted(delivered.group, [group, group + 1])
+        wrong += _unexcused(delivered, slice(int(begin), int(end)), excuses)
+
+    def describe(row: int) -> str:
+        return f"{columns.text('key', row)}: {columns['first'][row]} delivered again, without a reason"
+
+    return verdict(columns, len(delivered.row), delivered.row[np.array(wrong, np.int64)], describe)
+
+
+def _excuses(columns: Columns) -> np.ndarray:
+    """The rows of what may lead to a second delivery, in order."""
+    steps = columns.rows_of(*STEPS)
+    ended = columns.is_one_of("machine", (BORROWER,), steps) & columns.is_one_of("dest", ("destroyed",), steps)
+    ended |= columns.is_one_of("machine", (MEMBER,), steps) & columns.is_one_of("dest", ("lapsed", "gone"), steps)
+    ended |= columns.is_one_of("machine", (LEADER,), steps) & columns.is_one_of("dest", ("resigned",), steps)
+    return np.sort(np.concatenate((steps[ended], columns.rows_of("fault", event=EXCUSES))))
+
+
+def _unexcused(ranges: Ranges, part: slice, excuses: np.ndarray) -> list[int]:
+    """Positions of deliveries of a group that repeat an earlier one with no excuse in between.
+
+    `known` holds, for every offset delivered so far, when that was last: ranges (first, last, row), sorted.
+    """
+    known: list[tuple[int, int, int]] = []
+    wrong = []
+    numbers = zip(ranges.first[part].tolist(), ranges.last[part].tolist(), ranges.row[part].tolist(), strict=True)
+    for position, (first, last, row) in enumerate(numbers, part.start):
+        above: list[tuple[int, int, int]] = []
+        latest = -1
+        while known and known[-1][1] >= first:
+            begin, end, earlier = known.pop()
+            if begin <= last:
+                latest = max(latest, earlier)
+            if end > last:
+                above.append((max(begin, last + 1), end, earlier))
+            if begin < first:
+                known.append((begin, first - 1, earlier))
+                break
+        known.append((first, last, row))
+        known.extend(reversed(above))
+        if latest >= 0 and np.searchsorted(excuses, latest) == np.searchsorted(excuses, row):
+            wrong.append(position)
+    return wrong

@@ -1,0 +1,102 @@
+"""The frame of the demo: protocols play one after the other, Spark judges their traces, one page shows all of it."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import msgspec
+from msgspec import inspect
+
+from statemachines import registry
+from statemachines.demo.protocol import Advance, DemoProtocol, Given, Say, Verdict
+from statemachines.kernel import ConfigurationError
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """What one protocol's demo came to, the verdicts of Spark with its own."""
+
+    protocol: str
+    verdicts: list[Verdict]
+    wrong: list[str]
+    figures: dict[str, Any]
+
+
+class Demo(msgspec.Struct, frozen=True):
+    """Everything; `held` decides the exit status."""
+
+    held: bool
+    played: list[Shown]
+    page: str
+    seconds: float
+
+
+def having_demo() -> tuple[str, ...]:
+    """The protocols that have a demo, by name."""
+    return tuple(one.name for one in registry.protocols() if "demo" in one.areas)
+
+
+def demo_of(protocol: str) -> DemoProtocol:
+    """The demo of a protocol.  Raises `ConfigurationError` where it has none, naming those that do."""
+    found: DemoProtocol = registry.area(protocol, "demo")
+    return found
+
+
+def options_of(protocol: str) -> dict[str, str]:
+    """The options of a protocol's demo: `--name` -> what it is for."""
+    kind = demo_of(protocol).options
+    info = inspect.type_info(kind)
+    assert isinstance(info, inspect.StructType)
+    hints = get_type_hints(kind, include_extras=True)
+    return {f"--{field.name.replace('_', '-')}": _about(hints[field.name]) for field in info.fields}
+
+
+def _about(hint: Any) -> str:
+    said = [meta.description for meta in getattr(hint, "__metadata__", ()) if isinstance(meta, msgspec.Meta)]
+    return said[0] or "" if said else ""
+
+
+def read_options(protocol: str, words: dict[str, str]) -> Any:
+    """The options of a protocol's demo, of those words (`--name` -> value) that are its own.
+
+    Raises `ConfigurationError` for a value that is not of its kind.
+    """
+    own = {name[2:].replace("-", "_"): value for name, value in words.items() if name in options_of(protocol)}
+    kind = demo_of(protocol).options
+    for name, value in own.items():
+        try:
+            msgspec.convert({name: value}, kind, strict=False)
+        except msgspec.ValidationError as error:
+            raise ConfigurationError(f"--{name.replace('_', '-')}", value, str(error).partition(" - at")[0]) from error
+    return msgspec.convert(own, kind, strict=False)
+
+
+def run(protocols: tuple[str, ...], out: Path, given: dict[str, Given], say: Say, advance: Advance) -> Demo:
+    """Play the demos of these protocols; what an earlier one left in `out` is replaced."""
+    from statemachines_reports.page import part_of, write_page
+    from statemachines_reports.pipeline import analyze
+
+    begin = time.monotonic()
+    shutil.rmtree(out / "report", ignore_errors=True)
+    played, parts, leads = [], [], []
+    for name in protocols:
+        shutil.rmtree(out / name, ignore_errors=True)
+        came = demo_of(name).play(out / name, given[name], say, advance)
+        verdicts = list(came.verdicts)
+        for trace in came.traces:
+            say(f"spark: judging every step of the {trace.name}")
+            analysis = analyze(trace.folder, out / "report" / name / trace.part)
+            verdicts += [
+                Verdict(trace.part, f"{one.name} ({one.level})", one.held, f"{one.checked:,} looked at")
+                for one in analysis.checks
+            ]
+            parts.append(part_of(trace.name if len(protocols) == 1 else f"{name}: {trace.name}", analysis))
+        leads.append(came.lead)
+        played.append(Shown(name, verdicts, list(came.wrong), came.figures))
+    page = out / "report" / "index.html"
+    title = "; ".join(demo_of(name).title for name in protocols)
+    write_page(page, title, " ".join(leads), parts)
+    held = all(line.held for one in played for line in one.verdicts) and not any(one.wrong for one in played)
+    return Demo(held, played, str(page), time.monotonic() - begin)

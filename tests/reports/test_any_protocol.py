@@ -1,0 +1,180 @@
+"""Traces of protocols that are not ours: judged by what they register, and as far as may be where they are missing.
+
+Everything runs in processes of its own: what is registered in one stays known to it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from statemachines import cli
+from statemachines.trace.parquet import TraceWriter
+from statemachines_sim.campaign import run_row
+from statemachines_sim.scenario import named
+from statemachines_sim.world import World
+
+HERE = Path(__file__).parent
+
+MAKE = """
+import json, sys
+from pathlib import Path
+from lock_protocol import LOCK, LockRecord, Leave, Take, Written
+from statemachines.kernel import Node
+from statemachines.trace import event_row, fault_row, fingerprint, step_rows
+from statemachines.trace.parquet import Run, TraceWriter
+
+out, wrong, fenced = Path(sys.argv[1]), sys.argv[2], sys.argv[3] == "fenced"
+rows = []
+node = Node(LOCK, LockRecord("a~1"), name="a~1", now_ns=0,
+            observe=lambda *step: rows.extend(step_rows(*step)))
+for token in (1, 2, 1 if wrong == "token" else 3):
+    node.feed(Take("door", token), token)
+    rows.append(event_row(token, "a", "a~1", "tell", Written("door", token), machine=LOCK.full_name))
+    node.feed(Leave(), token)
+rows.append(fault_row(9, "a", "crash"))
+if wrong == "row":
+    rows[0] = (*rows[0][:8], 1, *rows[0][9:])
+tables = {"mine": fingerprint((LOCK,))}
+with TraceWriter(out, "mine") as writer:
+    writer.add(Run(500, "locks", 0, json.dumps({"fenced": fenced}), "held", "{}", json.dumps(tables)), rows)
+"""
+
+
+def python(*arguments):
+    environment = {**os.environ, "PYTHONPATH": str(HERE)}
+    return subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True, cwd=HERE)
+
+
+def made(out, wrong="nothing", fenced="fenced"):
+    done = python("-c", MAKE, str(out), wrong, fenced)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def analyzed(trace, out, *options):
+    done = python("-m", "statemachines", "analyze", str(trace), "--out", str(out), *options)
+    summary = json.loads((out / "summary.json").read_text()) if (out / "summary.json").exists() else None
+    return done, summary
+
+
+def checks(summary):
+    return {check["name"]: check for check in summary["checks"]}
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    """A directory with runs of two protocols."""
+    directory = tmp_path_factory.mktemp("both")
+    world = World(named("quiet"), 1)
+    outcome = world.run()
+    with TraceWriter(directory, "ours") as writer:
+        writer.add(run_row(world.scenario, outcome, 0), world.rows)
+    return made(directory)
+
+
+@pytest.mark.parametrize("spark", ["--spark", "--no-spark"])
+def test_two_protocols_in_one_directory_are_judged_side_by_side(both, tmp_path, spark):
+    done, summary = analyzed(both, tmp_path, spark, "--protocol", "lock_protocol:PROTOCOL")
+    assert done.returncode == cli.Exit.HELD, done.stderr
+    found = checks(summary)
+    assert found["fencing"]["checked"] == 3
+    assert (found["fencing"]["protocol"], found["rows"]["protocol"]) == ("mine", "")
+    assert {"mine/exclusivity", "shared_subscriptions/exclusivity"} <= found.keys(), (
+        "a name that both use is said whole"
+    )
+    assert {line["machine"] for line in summary["coverage"]} >= {"mine/lock", "shared_subscriptions/borrower"}
+    lock = next(line for line in summary["coverage"] if line["machine"] == "mine/lock")
+    assert (lock["taken"], lock["rows"]) == (2, 4)
+    scenarios = {line["scenario"]: line for line in summary["scenarios"]}
+    assert scenarios["locks"]["mine/delivered"] == 3
+    assert scenarios["locks"]["shared_subscriptions/delivered"] == 0
+    assert scenarios["quiet"]["shared_subscriptions/delivered"] == 2_500
+    measured = {(line["scenario"], line["measure"]): line for line in summary["latencies"]}
+    assert measured["locks", "mine/grant"]["measured"] == 3
+    assert measured["locks", "mine/grant"]["p50_units"] is None, "the other protocol's unit is not this one's"
+    assert measured["quiet", "shared_subscriptions/grant"]["p50_units"] > 0
+    holds = pq.read_table(tmp_path / "tables" / "holds.parquet").to_pylist()
+    assert holds == [{"lock": "door", "fenced": "True", "held": 3}]
+    page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert "<b>Wait</b>" in page
+    assert "from asking to holding" in page
+    assert "What was sent again" in page
+
+
+def test_a_check_of_ones_own_finds_what_it_is_for(tmp_path):
+    trace = made(tmp_path / "trace", "token")
+    done, summary = analyzed(trace, tmp_path / "out", "--no-spark", "--protocol", "lock_protocol:PROTOCOL")
+    assert done.returncode == cli.Exit.VIOLATED
+    (found,) = (line for line in summary["findings"] if line["check"] == "fencing")
+    assert (found["run"], found["promised"], found["detail"]) == (500, True, "token 1 after a newer one")
+    assert checks(summary)["rows"]["held"]
+
+
+def test_what_a_run_does_not_promise_is_no_failure(tmp_path):
+    trace = made(tmp_path / "trace", "token", "unfenced")
+    done, summary = analyzed(trace, tmp_path / "out", "--no-spark", "--protocol", "lock_protocol:PROTOCOL")
+    assert done.returncode == cli.Exit.HELD, done.stderr
+    found = checks(summary)["fencing"]
+    assert (found["wrong"], found["waived"], found["verdict"]) == (0, 1, "not promised by this configuration")
+
+
+def test_a_protocol_without_a_report_has_one_all_the_same(tmp_path):
+    trace = made(tmp_path / "trace", "row")
+    done, summary = analyzed(trace, tmp_path / "out", "--no-spark", "--protocol", "lock_protocol:BARE")
+    assert done.returncode == cli.Exit.VIOLATED
+    assert list(checks(summary)) == ["rows", "continuity", "monitors"]
+    assert checks(summary)["rows"]["wrong"] == 1
+    assert summary["findings"][0]["detail"] == "lock a~1: take in free to held by row 1: no such step"
+    assert [(line["fault"], line["runs"], line["held"]) for line in summary["faults"]] == [("crash", 1, 0)]
+    page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    assert "Faults against outcomes" in page
+    assert "MY-2" in page
+
+
+@pytest.mark.parametrize("spark", ["--spark", "--no-spark"])
+def test_a_trace_of_a_protocol_that_is_not_installed_is_judged_as_far_as_may_be(both, tmp_path, spark):
+    done, summary = analyzed(both, tmp_path, spark)
+    assert done.returncode == cli.Exit.INCONCLUSIVE
+    assert "mine is not installed here" in done.stderr
+    assert "--protocol module:ATTRIBUTE" in done.stderr
+    assert summary["unjudged"] == [{"missing": "mine", "count": 6}]
+    rows = checks(summary)["rows"]
+    assert (rows["held"], rows["verdict"]) == (True, "not judged: not installed here: mine")
+    assert rows["checked"] > 1_000, "the others are judged"
+    assert checks(summary)["monitors"]["checked"] == 2
+    assert {"event": "crash", "kind": "fault", "count": 1} in summary["totals"]
+    assert [line["fault"] for line in summary["faults"] if line["fault"] == "crash"] == ["crash"]
+
+
+def test_what_is_wrong_besides_counts_more_than_what_is_missing(tmp_path):
+    trace = made(tmp_path / "trace")
+    table = pq.read_table(trace / "runs-mine.parquet")
+    outcome = table.column_names.index("outcome")
+    pq.write_table(table.set_column(outcome, "outcome", [["fencing: broken"]]), trace / "runs-mine.parquet")
+    done, summary = analyzed(trace, tmp_path / "out", "--no-spark")
+    assert done.returncode == cli.Exit.VIOLATED
+    assert checks(summary)["monitors"]["wrong"] == 1
+
+
+def test_another_version_of_a_protocol_is_named_with_both_fingerprints(tmp_path):
+    trace = made(tmp_path / "trace")
+    table = pq.read_table(trace / "runs-mine.parquet")
+    place = table.column_names.index("fingerprints")
+    pq.write_table(table.set_column(place, "fingerprints", [['{"mine": "0000"}']]), trace / "runs-mine.parquet")
+    done, summary = analyzed(trace, tmp_path / "out", "--no-spark", "--protocol", "lock_protocol:PROTOCOL")
+    assert (done.returncode, summary) == (cli.Exit.USAGE, None)
+    assert "made with tables 0000 of mine, these are " in done.stderr
+    assert done.stderr.count("\n") <= 2
+
+
+def test_a_protocol_that_is_not_there_is_named(tmp_path):
+    done, _ = analyzed(tmp_path, tmp_path / "out", "--no-spark", "--protocol", "nowhere:PROTOCOL")
+    assert done.returncode == cli.Exit.USAGE
+    assert "no module 'nowhere'" in done.stderr
