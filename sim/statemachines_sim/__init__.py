@@ -3,6 +3,10 @@
 A protocol says what it is by a `SimProtocol`; a test puts a `World` together by hand.
 """
 
+from statemachines_sim.devices.query_fabric import query_fabric as query_fabric
+from statemachines_sim.devices.remote_store import Batches as Batches
+from statemachines_sim.devices.remote_store import remote_store as remote_store
+from statemachines_sim.devices.shared_memory import shared_memory as shared_memory
 from statemachines_sim.fault import Fault as Fault
 from statemachines_sim.faults import FaultKind as FaultKind
 from statemachines_sim.judge import Judge as Judge
@@ -19,9 +23,6 @@ from statemachines_sim.protocol import Role as Role
 from statemachines_sim.protocol import SimProtocol as SimProtocol
 from statemachines_sim.protocol import Tolerance as Tolerance
 from statemachines_sim.protocol import Watch as Watch
-from statemachines_sim.query_fabric import query_fabric as query_fabric
-from statemachines_sim.remote_store import Batches as Batches
-from statemachines_sim.remote_store import remote_store as remote_store
 from statemachines_sim.rules import delay as delay
 from statemachines_sim.rules import drop as drop
 from statemachines_sim.rules import duplicate as duplicate
@@ -29,7 +30,6 @@ from statemachines_sim.scenario import Net as Net
 from statemachines_sim.scenario import Phases as Phases
 from statemachines_sim.scenario import Scenario as Scenario
 from statemachines_sim.scenario import Swarm as Swarm
-from statemachines_sim.shared_memory import shared_memory as shared_memory
 from statemachines_sim.units import MS as MS
 from statemachines_sim.units import S as S
 from statemachines_sim.world import Outcome as Outcome

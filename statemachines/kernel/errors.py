@@ -57,6 +57,10 @@ class ConfigurationError(GaplessError):
         self.rule = rule
         super().__init__(f"{key} = {value!r}: {rule}")
 
+    def __reduce__(self) -> tuple[type[ConfigurationError], tuple[str, object, str]]:
+        """So that it comes back whole from another process."""
+        return type(self), (self.key, self.value, self.rule)
+
 
 class DeclarationError(GaplessError):
     """A declaration is not a machine: an undecided cell, an unknown state, a clash of names."""

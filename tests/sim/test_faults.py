@@ -23,10 +23,10 @@ from statemachines.shared_subscriptions.group_store import (
     StoreFailed,
 )
 from statemachines_sim.clock import Clock
+from statemachines_sim.devices.remote_store import RemoteStore
 from statemachines_sim.fault import Fault, draw
 from statemachines_sim.faults import kinds_of
 from statemachines_sim.local_clock import LocalClock
-from statemachines_sim.remote_store import RemoteStore
 from statemachines_sim.scenario import Net, Phases, named, shipped
 from statemachines_sim.shared_subscriptions import SIM, Load, Members, scenario
 from statemachines_sim.shared_subscriptions.sim import Batch, failed

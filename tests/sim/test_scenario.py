@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 
 import pytest
@@ -62,6 +63,15 @@ def test_what_is_wrong_in_a_scenario_is_named(tmp_path, text, names):
     path.write_text(text)
     with pytest.raises(ConfigurationError, match=re.escape(names)):
         read(path)
+
+
+def test_an_error_of_a_process_of_a_campaign_comes_back_whole():
+    wrong = scenario("wrong", members=Members(leaders=0), phases=Phases(safety_s=2.0))
+    error = ConfigurationError("members.leaders", 0, "must lie between 1 and 9")
+    again = pickle.loads(pickle.dumps(error))
+    assert (str(again), again.key, again.value, again.rule) == (str(error), error.key, error.value, error.rule)
+    with pytest.raises(ConfigurationError, match=r"members\.leaders"):
+        wrong.check()
 
 
 def test_an_unknown_or_missing_scenario_is_named(tmp_path):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from statemachines_sim.devices.remote_store import RemoteStore
 from statemachines_sim.fault import Fault
 from statemachines_sim.faults.kind import FaultKind
 from statemachines_sim.faults.pot import BEGIN_NS
-from statemachines_sim.remote_store import RemoteStore
 from statemachines_sim.units import MS
 
 if TYPE_CHECKING:

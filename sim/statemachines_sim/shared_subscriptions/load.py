@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from statemachines.shared_subscriptions import stream_store
 from statemachines.shared_subscriptions.stream_store import Append, Appended, Drop, Dropped, Published, Rotate, matches
-from statemachines_sim.remote_store import RemoteStore
+from statemachines_sim.devices.remote_store import RemoteStore
 from statemachines_sim.shared_subscriptions.consumer import Consumer
 from statemachines_sim.shared_subscriptions.section import Section
 from statemachines_sim.units import S

@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from statemachines.kernel import Answer
 from statemachines.shared_subscriptions.group_store import Commit, Committed, GroupStore, StoreFailed
 from statemachines.shared_subscriptions.stream_store import FetchFailed, StreamStore
+from statemachines_sim.devices.remote_store import Batches, remote_store
 from statemachines_sim.judge import Judge
 from statemachines_sim.local_clock import PPM
 from statemachines_sim.process import Process
 from statemachines_sim.protocol import OF_PROCESSES, OF_STORES, Fixture, Role, SimProtocol, Tolerance
-from statemachines_sim.remote_store import Batches, remote_store
 from statemachines_sim.scenario import Scenario
 from statemachines_sim.shared_subscriptions.consumer import Consumer
 from statemachines_sim.shared_subscriptions.faults import FAULTS

@@ -27,7 +27,7 @@ from statemachines.shared_subscriptions.group_store import Commit, Committed, Pr
 from statemachines.shared_subscriptions.message import END_OF_STREAM, LeaderWanted, RevokeFinished, UpdateProgress
 from statemachines.shared_subscriptions.session import Dismiss
 from statemachines.shared_subscriptions.stream import Uninstall
-from statemachines_sim import remote_store as store
+from statemachines_sim.devices import remote_store as store
 from statemachines_sim.fault import Fault
 from statemachines_sim.judge import Violation
 from statemachines_sim.scenario import Net, Phases

@@ -1,0 +1,1 @@
+"""What machines ask: remote stores, shared memory, query fabrics."""
