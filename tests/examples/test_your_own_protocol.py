@@ -1,4 +1,4 @@
-"""docs/your_own_protocol.md: every listing is put together in an empty folder, and every command says what it says there."""
+"""docs/your_own_protocol.md: every listing is put together in an empty folder, every command says what it says there."""
 
 from __future__ import annotations
 
