@@ -10,7 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from statemachines.trace.parquet import Run, TraceWriter
+from statemachines.trace.parquet import TraceWriter
+from statemachines.trace.row import Run
 from statemachines_sim.fault import draw
 from statemachines_sim.keys import settings as settings_of
 from statemachines_sim.runfile import tables

@@ -45,7 +45,8 @@ def put(scenario: Scenario, changes: Mapping[str, Any]) -> Scenario:
 def settings(scenario: Scenario) -> dict[str, Any]:
     """The whole scenario as judges of a trace read it: the protocol's section beside the common keys."""
     plain = to_plain(scenario)
-    return plain.pop(scenario.sim.name) | plain
+    own: dict[str, Any] = plain.pop(scenario.sim.name)
+    return own | plain
 
 
 def _split(key: str) -> tuple[list[str], str]:

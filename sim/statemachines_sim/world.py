@@ -162,7 +162,11 @@ class World:
 
     def after(self, delay_ns: int, run: Callable[..., object], *args: Any) -> None:
         """Call `run(*args)` so much later."""
-        self.env.timeout(delay_ns).callbacks.append(lambda event: run(*args))
+
+        def due(event: Any) -> None:
+            run(*args)
+
+        self.env.timeout(delay_ns).callbacks.append(due)
 
     @property
     def rows(self) -> list[TraceRow]:

@@ -54,7 +54,7 @@ class Pot:
         """The nodes of each two roles (or of a role, and a device) of which one says that it talks to the other; where
         no role says so, everybody talks to everybody."""
         cast = {role.name: role for role in self._cast if self.kind in role.faults}
-        names = {fixture.name: (fixture.name,) for fixture in self._fixtures}
+        names: dict[str, tuple[str, ...]] = {fixture.name: (fixture.name,) for fixture in self._fixtures}
         names |= {name: role.exposed for name, role in cast.items()}
         sides = [(role.exposed, names.get(other, ())) for role in cast.values() for other in role.talks_to]
         if not any(role.talks_to for role in cast.values()):

@@ -72,7 +72,7 @@ class StoreCrash(OfStore):
         store = stores(world)[fault.target]
         if store.down:
             return False
-        world.note(self.name, fault.target, **self.details(fault))
+        world.note(self.name, fault.target, "", **self.details(fault))
         store.crash(fault.amount)
         return True
 
