@@ -269,7 +269,7 @@ class FsmActor(Actor):
     ) -> tuple[FsmLocal, tuple[Effect, ...]]:
         """One step of the machine, and what becomes of its effects."""
         assert local.party is not None
-        party, effects = stepped(self.fsm, local.party, event, local.id, watch, 0)
+        party, effects = stepped(self.fsm, local.party, event, local.id, watch, local.now_ns)
         stops = party.record.status in self.fsm.final
         for effect in effects:
             match effect:
