@@ -163,10 +163,10 @@ class World:
     def after(self, delay_ns: int, run: Callable[..., object], *args: Any) -> None:
         """Call `run(*args)` so much later."""
 
-        def due(event: Any) -> None:
+        def call(event: object) -> None:
             run(*args)
 
-        self.env.timeout(delay_ns).callbacks.append(due)
+        self.env.timeout(delay_ns).callbacks.append(call)
 
     @property
     def rows(self) -> list[TraceRow]:
