@@ -20,7 +20,7 @@ ARROWS = 60
 BEFORE, AFTER = 40, 12
 """So many rows before a counterexample the picture begins, and after it it ends."""
 
-DEATHS = ("kill", "crash", "lost_disk", "leader_crash")
+DEATHS = ("kill", "crash", "lost_disk")
 COLUMN, LINE, TOP = 190, 15, 58
 READ = (
     "seq", "t_ns", "node", "machine", "instance", "kind", "event", "source", "dest", "peer", "msg", "key", "first",
@@ -96,7 +96,7 @@ def _concerns(row: dict[str, Any], key: str, story: Story) -> bool:
 def _begin(rows: list[dict[str, Any]], story: Story) -> tuple[int, str]:
     """A little before the first death (or what else begins a story, or fault); and what it is called."""
     wanted: list[tuple[str, Callable[[dict[str, Any]], bool]]] = [
-        ("its first death", lambda row: row["kind"] == "fault" and row["event"] in DEATHS),
+        ("its first death", lambda row: row["kind"] == "fault" and row["event"] in (*DEATHS, *story.deaths)),
         *((words, partial(_enters, machine=machine, state=state)) for words, machine, state in story.begins),
         ("its first fault", lambda row: row["kind"] == "fault"),
     ]

@@ -141,12 +141,13 @@ class Chart(msgspec.Struct, frozen=True):
 
 class Story(msgspec.Struct, frozen=True):
     """What the sequence diagram of a run tells: messages that would fill it (`quiet`), the machines whose changes are
-    noted (None: all but child machines), where it begins if nobody died ((words, machine, state), ...), what the
-    application is told (`told`: event -> words), and its title where it shows a finding about a `key`."""
+    noted (None: all but child machines), where it begins if nobody died ((words, machine, state), ...), faults of the
+    protocol's own that are deaths, what the application is `told` (event -> words), and the title of a finding."""
 
     quiet: tuple[str, ...] = ()
     machines: tuple[str, ...] | None = None
     begins: tuple[tuple[str, str, str], ...] = ()
+    deaths: tuple[str, ...] = ()
     told: dict[str, str] = {}
     title: str = "A finding about {key}"
 

@@ -17,7 +17,8 @@ from statemachines import registry
 from statemachines.kernel import ConfigurationError, Protocol
 from statemachines.trace import RUN_COLUMNS
 from statemachines.trace.log import merge, read_logs
-from statemachines.trace.parquet import Run, TraceWriter
+from statemachines.trace.parquet import TraceWriter
+from statemachines.trace.row import Run
 from statemachines.trace.tables import check_tables, joined
 from statemachines_reports.columns import open_trace
 

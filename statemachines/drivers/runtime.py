@@ -20,6 +20,7 @@ from statemachines.drivers.port import Service, Transport
 from statemachines.kernel import (
     Answer,
     Ask,
+    ConfigurationError,
     Event,
     Host,
     HostLoop,
@@ -162,7 +163,12 @@ class Runtime:
 
     def _ask(self, party: str, effect: Ask) -> None:
         """A service that takes its time is a task of its own; one that has answered when it returns is none."""
-        work = self._services[effect.service](party, effect.request, self.feed)
+        service = self._services.get(effect.service)
+        if service is None:
+            known = ", ".join(sorted(self._services)) or "none"
+            rule = f"is asked by {party}, and this node has no such service ({known}); give it in `services`"
+            raise ConfigurationError("service", effect.service, rule)
+        work = service(party, effect.request, self.feed)
         if work is not None:
             task = asyncio.ensure_future(work)
             self._tasks.add(task)

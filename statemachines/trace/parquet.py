@@ -16,7 +16,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from statemachines.trace.row import ROW, TRACE, Run, TraceRow
+from statemachines.trace.row import ROW, TRACE, TraceRow
+from statemachines.trace.row import Run as Run
 
 _KINDS: Final = {
     "int64": pa.int64(),

@@ -6,7 +6,7 @@
     seq      total order in the run, from 0
     t_ns     time of the run in nanoseconds (simulated, or the node's clock)
     node     the process: "consumer-1"
-    machine  the declared machine, protocol/machine: "locks/holder"; "" for rows that are of no machine
+    machine  the declared machine, protocol/machine: "queues/reader"; "" for rows that are of no machine
     instance the party, and for a child machine party:instance: "consumer-1~1/1:orders#3"
     kind     step send deliver drop duplicate timer fault tell ask answer
     event    name of the event, message, request or fault

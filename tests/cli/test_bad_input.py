@@ -95,9 +95,9 @@ def test_a_bad_name_of_a_node(capsys, tmp_path):
 
 @pytest.mark.parametrize("command", ["simulate", "campaign"])
 def test_an_unknown_or_malformed_scenario(capsys, tmp_path, command):
-    assert "is unknown; known are" in refused(capsys, tmp_path, command, "strom")
+    assert "unknown; did you mean 'storm'? there are:" in refused(capsys, tmp_path, command, "strom")
     path = tmp_path / "mine.toml"
-    path.write_text('name = "mine"\n[load]\nmessages = -4\n')
+    path.write_text('name = "mine"\nprotocol = "shared_subscriptions"\n[shared_subscriptions.load]\nmessages = -4\n')
     said = refused(capsys, tmp_path, command, path)
     assert "mine.toml: load.messages = -4" in said
 
@@ -141,7 +141,8 @@ def test_failures_are_kept_and_the_last_line_repeats_them(capsys, tmp_path, monk
     monkeypatch.chdir(tmp_path)
     scenario = tmp_path / "short.toml"
     scenario.write_text(
-        'name = "short"\n[load]\nmessages = 200\n[members]\nconsumers = 1\njoin_s = [4.8]\n'
+        'name = "short"\nprotocol = "shared_subscriptions"\n[shared_subscriptions.load]\nmessages = 200\n'
+        "[shared_subscriptions.members]\nconsumers = 1\njoin_s = [4.8]\n"
         "[phases]\nsafety_s = 5.0\nliveness_s = 5.0\n[faults]\nduplicate = [1, 1]\n"
     )
     with monkeypatch.context() as planted:

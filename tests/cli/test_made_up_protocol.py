@@ -55,7 +55,7 @@ class Folder:
         self.install(f"dist-{name}".replace("_", "-"), f"{name} = {name}:PROTOCOL")
 
     def gapless(self, *arguments):
-        return gapless(*arguments, places=(self.path, MADE_UP, INSTALLED))
+        return gapless(*arguments, places=(self.path, MADE_UP, INSTALLED), folder=self.path)
 
 
 @pytest.fixture

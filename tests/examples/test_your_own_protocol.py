@@ -1,4 +1,4 @@
-"""docs/your_own_protocol.md: every listing is put together in an empty folder, and every command says what it says there."""
+"""docs/your_own_protocol.md: listings are put together in an empty folder, commands say what they say there."""
 
 from __future__ import annotations
 

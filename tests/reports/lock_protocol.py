@@ -1,4 +1,4 @@
-"""A protocol of somebody else's: a lock, whose writes carry tokens; its report has one check, one measure, one table."""
+"""A protocol of somebody else: a lock, whose writes carry tokens; its report has one check, one measure, one table."""
 
 from typing import ClassVar
 

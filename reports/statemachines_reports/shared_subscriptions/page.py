@@ -23,6 +23,7 @@ STORY: Final = Story(
     quiet=("ping", "ping_response", "update_progress"),
     machines=(BORROWER, LEADER, MEMBER),
     begins=(("the first member that lapsed", MEMBER, "lapsed"),),
+    deaths=("leader_crash",),
     told={"deliver": "delivers"},
     title="Two deliver {key} at a time",
 )

@@ -130,10 +130,10 @@ class FsmActor(Actor):
         self.late = late
         self._record = record
         self._disk = disk
-        self._start = start
+        self.start = start
         self._calls = calls
-        self._route = route
-        self._tells = dict(tells or {})
+        self.route = route
+        self.tells = dict(tells or {})
         self._bound = bound
         self._canonical = canonical
         self._words = words or fields_of
@@ -142,7 +142,7 @@ class FsmActor(Actor):
 
     def initial(self) -> FsmLocal:
         """Just begun; where a life begins with an event, about to."""
-        if self._start is not None:
+        if self.start is not None:
             return FsmLocal(DOWN, 0, None)
         return self._begun(1, None, 0)
 
@@ -167,7 +167,7 @@ class FsmActor(Actor):
                 return Reaction(self._crashed(local, event))
             case Restart():
                 begun = self._begun(local.life + 1, local.kept, local.now_ns)
-                return Reaction(begun) if self._start is None else self._step(begun, [self._start], watch)
+                return Reaction(begun) if self.start is None else self._step(begun, [self.start], watch)
             case Pause():
                 return Reaction(replace(local, mode=PAUSED))
             case Pass():
@@ -227,17 +227,22 @@ class FsmActor(Actor):
     # -- reactions ----------------------------------------------------------------------------------------------
 
     def _begun(self, life: int, kept: Any, now_ns: int) -> FsmLocal:
-        record = self._fresh(life) if kept is None else kept
+        record = self.fresh(life) if kept is None else kept
         party = begin(self.fsm, record, self.late, now_ns)
         return FsmLocal(RUNNING, life, party, getattr(record, "id", "") or self.name, now_ns=now_ns)
 
-    def _fresh(self, life: int) -> Any:
+    def fresh(self, life: int) -> Any:
+        """The record that a life begins with, where nothing of the one before survives."""
         return self._record(life) if callable(self._record) else self._record
+
+    def survives(self, record: Any, life: int) -> Any:
+        """The record that the life after `life` begins with, where the disk survives (None: nothing of it does)."""
+        return None if self._disk is None or life >= self.lives else self._disk(record, self.fresh(life + 1))
 
     def _crashed(self, local: FsmLocal, event: Event) -> FsmLocal:
         kept = None
-        if self._disk is not None and isinstance(event, Crash) and local.party is not None and local.life < self.lives:
-            kept = self._disk(local.party.record, self._fresh(local.life + 1))
+        if isinstance(event, Crash) and local.party is not None:
+            kept = self.survives(local.party.record, local.life)
         return FsmLocal(DOWN, local.life, None, kept=kept, now_ns=local.now_ns)
 
     def _names(self, local: FsmLocal) -> tuple[str, ...]:
@@ -269,17 +274,17 @@ class FsmActor(Actor):
     ) -> tuple[FsmLocal, tuple[Effect, ...]]:
         """One step of the machine, and what becomes of its effects."""
         assert local.party is not None
-        party, effects = stepped(self.fsm, local.party, event, local.id, watch, 0)
+        party, effects = stepped(self.fsm, local.party, event, local.id, watch, local.now_ns)
         stops = party.record.status in self.fsm.final
         for effect in effects:
             match effect:
                 case Send(to, message):
-                    out.sends += [Envelope(local.id, node, message) for node in self._route(to)]
+                    out.sends += [Envelope(local.id, node, message) for node in self.route(to)]
                 case Ask(service, request):
                     out.calls.append(Envelope(self._asker(local), service, request))
                 case Tell(told):
-                    if type(told) in self._tells:
-                        out.calls.append(Envelope(local.id, self._tells[type(told)], told))
+                    if type(told) in self.tells:
+                        out.calls.append(Envelope(local.id, self.tells[type(told)], told))
                 case Stop():
                     stops = True
         if stops:

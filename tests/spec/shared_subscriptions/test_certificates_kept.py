@@ -5,23 +5,43 @@ After a change of a table or a record: gapless check shared_subscriptions --cert
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from statemachines_spec import certificates
-from statemachines_spec.explorer.explore import explore
-from statemachines_spec.shared_subscriptions.systems import SYSTEMS
+from statemachines_spec.explorer.explore import COMPLETE, explore
+from statemachines_spec.shared_subscriptions.systems import SYSTEMS, system
 
 FOLDER = Path(__file__).parents[3] / "spec" / "shared_subscriptions" / "certificates"
 
 
+PLAIN_MAX = 30_000
+"""States: what is larger the plain walker explores where its results are compared in every field."""
+
+
+@cache
+def small(name):
+    """The certificate of a small system."""
+    return certificates.read(FOLDER / f"{name}-small.json")
+
+
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_a_small_certificate_is_what_exploring_again_comes_to(name):
-    kept = certificates.read(FOLDER / f"{name}-small.json")
+    kept = small(name)
     assert (kept.system, kept.size, kept.variant) == (name, "small", "settled")
     result = explore(certificates.system_of(kept))
     assert certificates.differences(kept, result) == []
+    assert (result.ended, result.held, result.shown) == (COMPLETE, True, True)
+
+
+@pytest.mark.parametrize("name", [name for name in SYSTEMS if small(name).states <= PLAIN_MAX])
+def test_the_plain_walker_comes_to_the_same(name):
+    kept = small(name)
+    result = explore(system(name, "small"), engine="plain", hashing=False)
+    assert (result.ended, result.held, result.shown) == (COMPLETE, True, True)
+    assert (result.states, result.transitions) == (kept.states, kept.transitions)
 
 
 def test_a_certificate_of_millions_of_states_is_what_exploring_again_comes_to():

@@ -1,0 +1,241 @@
+"""The runtime: effects in their order, rows before them, a number for each message, and no step within another."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from statemachines.drivers.runtime import Runtime
+from statemachines.kernel import (
+    STAY,
+    Answer,
+    Ask,
+    Call,
+    Fsm,
+    Host,
+    LocalProtocolError,
+    Message,
+    Node,
+    Request,
+    Row,
+    Send,
+    Status,
+    Tell,
+)
+from statemachines.trace import COLUMNS
+from statemachines.wire import Packet
+
+NUMBER = 7
+KIND, EVENT, MSG = (COLUMNS.index(name) - 2 for name in ("kind", "event", "msg"))
+
+
+class Only(Status):
+    ON = "on"
+
+
+class Go(Call, frozen=True):
+    pass
+
+
+class Hi(Message, frozen=True):
+    n: int
+
+
+class Look(Request, frozen=True):
+    pass
+
+
+class Seen(Answer, frozen=True):
+    pass
+
+
+class Done(Call, frozen=True):
+    pass
+
+
+class Record(msgspec.Struct, frozen=True):
+    status: Only = Only.ON
+
+
+def go(record, event, now_ns):
+    return record, (Send("b~1", Hi(1)), Tell(Done()), Ask("eyes", Look()), Send("b~1", Hi(2)))
+
+
+def answer(record, event, now_ns):
+    return record, (Send("b~1", Hi(3)), Send("b~1", Hi(4)))
+
+
+def pong(record, event, now_ns):
+    return record, (Send("b~1", Hi(event.n + 1)),)
+
+
+ECHO = Fsm(
+    "echo",
+    protocol="toy",
+    record=Record,
+    states=Only,
+    initial=Only.ON,
+    rows=(
+        Row(Go, Only.ON, STAY, go, None, "TY-01"),
+        Row(Seen, Only.ON, STAY, answer, None, "TY-02"),
+        Row(Hi, Only.ON, STAY, pong, None, "TY-03"),
+    ),
+)
+
+
+class Bench:
+    """A runtime over one machine: everything that leaves it, and every row, in one list."""
+
+    def __init__(self, **services):
+        self.seen, self.numbers = [], []
+        self.told = lambda party, event: self.seen.append("tell")
+        self.runtime = Runtime(
+            "a~1",
+            NUMBER,
+            services,
+            handle=lambda sender, to, message, now: self.host.feed(to, message, now),
+            answered=lambda party, event, now: self.host.feed(party, event, now),
+            told=lambda party, event: self.told(party, event),
+            log=self,
+            offset_ns=0,
+        )
+        self.host = Host()
+        self.host.add(Node(ECHO, Record(), name="a~1", now_ns=0, observe=self.runtime.observe))
+        self.runtime.attach(self.host, self)
+
+    def send(self, packet):
+        self.seen.append((packet.msg - (NUMBER << 40), packet.message.n))
+
+    def write(self, rows):
+        self.seen.append([(row[KIND], row[EVENT]) for row in rows])
+        self.numbers += [row[MSG] - (NUMBER << 40) for row in rows if row[KIND] == "send"]
+
+    def go(self):
+        self.runtime.run(lambda now: self.host.feed("a~1", Go(), now))
+
+    def sent(self):
+        return [one for one in self.seen if isinstance(one, tuple)]
+
+
+def run(test):
+    async def main():
+        await test()
+
+    asyncio.run(main())
+
+
+STEP = [("step", "go"), ("send", "hi"), ("tell", "done"), ("ask", "look"), ("send", "hi")]
+
+
+def at_once(party, request, feed):
+    feed(party, Seen())
+
+
+def test_rows_are_written_before_effects_and_those_come_in_order():
+    async def test():
+        bench = Bench(eyes=lambda party, request, feed: bench.seen.append("ask"))
+        bench.go()
+        assert bench.seen == [STEP, (0, 1), "tell", "ask", (1, 2)]
+
+    run(test)
+
+
+def test_an_answer_that_comes_at_once_waits_for_the_end_of_the_turn():
+    async def test():
+        bench = Bench(eyes=at_once)
+        bench.go()
+        second = [("step", "seen"), ("send", "hi"), ("send", "hi")]
+        assert bench.seen == [STEP, (0, 1), "tell", (1, 2), second, (2, 3), (3, 4)]
+
+    run(test)
+
+
+def test_each_message_leaves_under_the_number_of_its_row():
+    async def test():
+        bench = Bench(eyes=at_once)
+        bench.go()
+        bench.go()
+        assert [number for number, _ in bench.sent()] == bench.numbers == list(range(8))
+
+    run(test)
+
+
+def test_what_the_application_does_when_it_is_told_waits_too():
+    async def test():
+        bench = Bench(eyes=lambda party, request, feed: None)
+        hello = Packet("b~1", "a~1", 0, Hi(10))
+        bench.told = lambda party, event: bench.runtime.receive(hello)
+        bench.go()
+        assert bench.sent() == [(0, 1), (1, 2), (2, 11)]
+
+    run(test)
+
+
+def test_a_service_that_takes_its_time_may_answer_often():
+    async def test():
+        async def twice(party, request, feed):
+            await asyncio.sleep(0)
+            feed(party, Seen())
+            feed(party, Seen())
+
+        bench = Bench(eyes=twice)
+        bench.go()
+        assert bench.sent() == [(0, 1), (1, 2)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert [n for _, n in bench.sent()] == [1, 2, 3, 4, 3, 4]
+
+    run(test)
+
+
+def test_after_an_effect_that_failed_numbers_go_on():
+    async def test():
+        bench = Bench(eyes=at_once)
+        bench.told = lambda party, event: 1 / 0
+        with pytest.raises(ZeroDivisionError):
+            bench.go()
+        bench.told = lambda party, event: None
+        bench.go()
+        assert [number for number, _ in bench.sent()] == [0, 2, 3, 4, 5]
+
+    run(test)
+
+
+def test_what_the_application_may_not_do_is_raised_to_it_and_nothing_stops():
+    async def test():
+        bench = Bench()
+        with pytest.raises(LocalProtocolError, match="echo in state on got done"):
+            bench.runtime.run(lambda now: bench.host.feed("a~1", Done(), now))
+        assert bench.runtime.failed is None
+
+    run(test)
+
+
+def test_a_service_that_is_not_there_is_named_when_it_is_asked():
+    async def test():
+        bench = Bench()
+        stopped = []
+        bench.runtime.on_failure = lambda: stopped.append(bench.runtime.failed)
+        bench.runtime.act(lambda now: bench.host.feed("a~1", Go(), now))
+        assert [str(error) for error in stopped] == [
+            "service = 'eyes': is asked by a~1, and this node has no such service (none); give it in `services`"
+        ]
+
+    run(test)
+
+
+def test_nothing_is_left_over_when_it_is_closed():
+    async def test():
+        never = asyncio.Event()
+
+        async def wait(party, request, feed):
+            await never.wait()
+
+        bench = Bench(eyes=wait)
+        bench.go()
+        await bench.runtime.close()
+        assert bench.runtime.failed is None
+
+    run(test)
