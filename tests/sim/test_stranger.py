@@ -81,6 +81,12 @@ def test_a_kind_more_changes_no_fault_of_another_kind():
         assert [one for one in draw(more, seed) if one.kind == "crash"] == list(draw(few, seed))
 
 
+def test_kinds_do_not_fall_together():
+    scenario = replace(SHORT, faults={"crash": (3, 3), "pause": (3, 3)})
+    for seed in range(5):
+        assert len({fault.at_ns for fault in draw(scenario, seed)}) == 6
+
+
 def test_partitions_fall_between_those_that_talk():
     scenario = replace(SHORT, faults={"partition": (8, 8)})
     ends = {frozenset((one.target, one.peer)) for seed in range(10) for one in draw(scenario, seed)}
