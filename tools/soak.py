@@ -106,7 +106,7 @@ def simulate(totals: Totals, scenario: str, seeds: int) -> None:
     for outcome in campaign(named(scenario), range(first, first + seeds)):
         totals.runs += 1
         totals.faults += sum(outcome.faults.values())
-        totals.delivered += outcome.delivered
+        totals.delivered += outcome.tally["delivered"]
         if not outcome.held:
             totals.violated(f"{scenario} seed {outcome.seed}: {outcome.monitor}: {outcome.detail}")
             print(f"repeat it with: gapless simulate {scenario} --seed {outcome.seed}", file=sys.stderr)
