@@ -120,7 +120,9 @@ def test_the_command_merges_the_logs_of_a_real_run(tmp_path, capsys):
     for row in world.rows:
         node = row[1] or "nemesis"
         if node not in logs:
-            logs[node] = TraceLog(tmp_path / "logs", Head(FORMAT, node, f"{node}~1", len(logs) + 1, tables("shared_subscriptions"), {}))
+            logs[node] = TraceLog(
+                tmp_path / "logs", Head(FORMAT, node, f"{node}~1", len(logs) + 1, tables("shared_subscriptions"), {})
+            )
         logs[node].write([row])
     for log in logs.values():
         log.close()

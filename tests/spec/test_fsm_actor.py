@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from lock_by_hand import lock_by_hand
-from lock_toy import HOLDER, IDLE, Granted, HolderRecord, LeaseEnd, Store, Want, Wrote, lock_system, wrote_system
+from lock_toy import HELD, HOLDER, IDLE, Granted, HolderRecord, LeaseEnd, Store, Want, Wrote, lock_system, wrote_system
 from msgspec.structs import replace
 from small_machines import OVER, STAMPER, TWO_TIMERS, End, Stamp, StampRecord, Two, TwoRecord
 
@@ -318,3 +318,13 @@ def stamped(*clocks, names=("a",)):
             Sometimes("at odds", "", now, lambda *each: len(set(each)) > 1),
         ),
     )  # fmt: skip
+
+
+def test_a_property_that_reads_a_component_through_two_views_is_refused():
+    """Only the first would be looked up, and what does not hold would be said to hold."""
+    made = lock_system()
+    lock = made.actors[0]
+    two = (lock.is_in(HELD), lock.view(lambda record: min(record.token, 1)))
+    agree = Always("agree", "a lock that is held has a token", two, lambda held, token: held <= token)
+    with pytest.raises(ConfigurationError, match=r"property 'agree' = 'lock': is read by several views"):
+        msgspec.structs.replace(made, properties=(agree,)).check()

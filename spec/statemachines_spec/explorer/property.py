@@ -14,6 +14,8 @@ from typing import Any
 
 import msgspec
 
+from statemachines.kernel import ConfigurationError
+
 COMBINATIONS_MAX = 1 << 20
 
 
@@ -23,6 +25,16 @@ class View(msgspec.Struct, frozen=True):
     actor: str
     size: int
     of: Callable[[Any], int]
+
+
+def check_views(name: str, views: tuple[View, ...]) -> None:
+    """Raises `ConfigurationError` where a property reads a component through several views: the walkers look up one
+    value a component, and what does not hold would be said to hold."""
+    read = [view.actor for view in views]
+    twice = sorted({actor for actor in read if read.count(actor) > 1})
+    if twice:
+        rule = "is read by several views, and one value a component is looked up: make one view of what it needs"
+        raise ConfigurationError(f"property {name!r}", twice[0], rule)
 
 
 class Always(msgspec.Struct, frozen=True):

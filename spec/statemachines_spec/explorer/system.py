@@ -13,7 +13,15 @@ from statemachines_spec.explorer import symmetry
 from statemachines_spec.explorer.actor import EVERYBODY, Actor, Envelope, Observer, Reaction
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.order import Order
-from statemachines_spec.explorer.property import COMBINATIONS_MAX, Always, Eventually, Property, Sometimes, Stepwise
+from statemachines_spec.explorer.property import (
+    COMBINATIONS_MAX,
+    Always,
+    Eventually,
+    Property,
+    Sometimes,
+    Stepwise,
+    check_views,
+)
 from statemachines_spec.explorer.symmetry import Symmetry
 
 SYMMETRY = "symmetry"
@@ -87,6 +95,7 @@ class System(msgspec.Struct, frozen=True):
             if isinstance(one, Stepwise):
                 continue
             combinations = 1
+            check_views(one.name, one.views)
             for view in one.views:
                 combinations *= view.size
                 if view.actor not in names:

@@ -25,7 +25,7 @@ from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.explore import ENGINES, Walker
 from statemachines_spec.explorer.moves import State
 from statemachines_spec.explorer.path import Path, along
-from statemachines_spec.explorer.property import Eventually
+from statemachines_spec.explorer.property import Eventually, check_views
 from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.walker_plain import PlainWalker
 from statemachines_spec.liveness import components
@@ -75,6 +75,9 @@ def live(
 
     Raises `TooLarge`, a `ConfigurationError`, for a system with more than `states_max` states.
     """
+    obligations = tuple(obligations)
+    for one in obligations:
+        check_views(one.name, one.views)
     graph = graph_of(system, states_max, engine=engine, room=room, progress=progress)
     return [judged(graph, one, progress) for one in obligations]
 
