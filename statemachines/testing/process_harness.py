@@ -27,7 +27,7 @@ from statemachines.kernel import ConfigurationError, GaplessError
 
 NODE = (sys.executable, "-m", "statemachines", "node")
 
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 """Nothing that is waited for takes so long, even on a busy machine."""
 
 STOP_S = 15.0

@@ -32,7 +32,7 @@ RATE, SECONDS = 1_500, 4
 AWAKE_S = 1.0
 """Long enough for it to deliver what it must not."""
 
-PATIENCE_S = 240.0
+PATIENCE_S = 900.0
 """No run on this input takes longer; a longer one has lost something."""
 
 

@@ -37,7 +37,7 @@ def test_a_leader_host_that_lives_goes_on_living(tmp_path):
             async with (
                 Publisher(store) as publisher,
                 SharedSubscription("$shared/g/#", leader=address, store=store, start="beginning") as messages,
-                asyncio.timeout(60),
+                asyncio.timeout(900),
             ):
                 throwing = asyncio.create_task(attack(READERS, LEADER.full_name, node.address, 2, ATTACKS))
                 got = []
@@ -91,7 +91,7 @@ def test_a_consumer_that_lives_goes_on_living(tmp_path, monkeypatch):
                 node=READERS[CONSUMER.full_name].life.partition("~")[0],
                 start="beginning",
             ) as messages,
-            asyncio.timeout(60),
+            asyncio.timeout(900),
         ):
             await done.wait()
             server.close()
