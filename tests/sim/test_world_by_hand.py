@@ -206,6 +206,27 @@ def test_a_query_has_many_answers_and_an_end_that_nobody_holds_up():
     assert (len(asked), asked[-1]) == (5, "end")
 
 
+def test_no_answer_comes_after_the_end():
+    asked = []
+    device = query_fabric(
+        "caches",
+        asked=lambda request: ("server-1",),
+        answers=lambda process, request: ["late"],
+        end=lambda request: "end",
+        timeout_ns=8 * MS,
+    )
+    world, _, client = by_hand(device)
+    world.devices["caches"].ask(client, client.life, "which", asked.append)
+    world.run(until_ns=S)
+    assert asked == ["end"], "there and back takes 10 ms"
+
+
+def test_faults_are_drawn_for_those_who_are_there_when_they_begin():
+    role = machine_role("client", CLIENT, ClientRecord, count=1, joins_ns=(S // 2, 5 * S))
+    assert role.nodes == ("client-1", "client-2", "client-3")
+    assert role.exposed == ("client-1", "client-2")
+
+
 def overtaken(fifo):
     """How many messages between two nodes arrive before one that was sent earlier."""
     world, _, client = by_hand(net=Net(delay_ms=(1, 90), tail=0.2, tail_ms=300, fifo=fifo))
