@@ -14,6 +14,7 @@ from typing import Any
 from statemachines.kernel import Fsm, Ignore, Refuse, Row
 from statemachines.kernel.fsm import Line
 from statemachines.kernel.row import AnyRow
+from statemachines_spec import bug
 
 NEUTRAL = "without the clause"
 """The clause of a line that stands where nothing else decides a cell."""
@@ -23,14 +24,7 @@ Break = Callable[[ExitStack], None]
 
 def swap(owner: Any, name: str, value: Any) -> Break:
     """`owner.name` is `value`."""
-
-    def apply(stack: ExitStack) -> None:
-        own = vars(owner)
-        there, before = name in own, own.get(name)
-        setattr(owner, name, value)
-        stack.callback(lambda: setattr(owner, name, before) if there else delattr(owner, name))
-
-    return apply
+    return lambda stack: bug.swap(stack, owner, name, value)
 
 
 def wrap(owner: Any, name: str, around: Callable[[Any], Any]) -> Break:
@@ -46,7 +40,7 @@ def without(fsm: Fsm[Any], clause: str) -> Break:
 def without_rows(stack: ExitStack, fsm: Fsm[Any], gone: tuple[AnyRow, ...]) -> None:
     """The machine does not have these of its rows until the stack closes."""
     kept = tuple(row for row in fsm.declared if not any(row is one for one in gone))
-    declare(stack, fsm, (*kept, *neutral(fsm, kept, tuple(fsm._number(gone)))))
+    bug.declare(stack, fsm, (*kept, *neutral(fsm, kept, tuple(fsm._number(gone)))))
 
 
 def neutral(fsm: Fsm[Any], kept: tuple[AnyRow, ...], gone: tuple[Line, ...]) -> Iterator[AnyRow]:
@@ -72,23 +66,3 @@ def without_invariants(stack: ExitStack, fsm: Fsm[Any], clause: str) -> None:
     before = fsm.invariants
     fsm.invariants = tuple(one for one in before if one.clause != clause)
     stack.callback(lambda: setattr(fsm, "invariants", before))
-
-
-def declare(stack: ExitStack, fsm: Fsm[Any], rows: tuple[AnyRow, ...]) -> None:
-    """The machine has these rows, compiled anew, until the stack closes."""
-    mutant: Fsm[Any] = Fsm(
-        fsm.name,
-        protocol=fsm.protocol,
-        record=fsm.record_type,
-        states=type(fsm.initial),
-        initial=fsm.initial,
-        rows=rows,
-        final=fsm.final,
-        timers=fsm.timers,
-        children=fsm.children,
-        key=fsm.key,
-        invariants=fsm.invariants,
-    )
-    before = dict(vars(fsm))
-    vars(fsm).update(vars(mutant))
-    stack.callback(lambda: vars(fsm).update(before))

@@ -15,7 +15,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from statemachines import catalogue
+from statemachines import catalogue, registry
 from statemachines.kernel import ConfigurationError
 from statemachines.testing.finding import METHODS, Found, find
 from statemachines_spec.bug import Bug, bug_named
@@ -87,7 +87,7 @@ def table(protocol: str, names: list[str], methods: list[str], seconds: float) -
 
 def protocols_of(name: str) -> list[str]:
     """The protocol that is meant, or all that have bugs."""
-    return [name] if name else [one for one, part in all_parts().items() if part.bugs]
+    return [registry.protocol(name).name] if name else [one for one, part in all_parts().items() if part.bugs]
 
 
 def arguments() -> argparse.Namespace:
@@ -106,11 +106,11 @@ def main() -> int:
     """The tables that were asked for."""
     options = arguments()
     methods = options.method or list(METHODS)
-    if options.nothing:
-        return max(nothing(name, methods, options.seconds) for name in protocols_of(options.protocol))
     missed = 0
     try:
         protocols = protocols_of(options.protocol)
+        if options.nothing:
+            return max(nothing(protocol, methods, options.seconds) for protocol in protocols)
         for protocol in protocols:
             lines, more = table(protocol, options.bugs, methods, options.seconds)
             missed += more

@@ -44,9 +44,10 @@ from statemachines.trace import fault_row
 from statemachines.trace.log import FORMAT, Head, TraceLog
 from statemachines_reports.pipeline import analyze
 from statemachines_sim.campaign import campaign
-from statemachines_sim.scenario import named, shipped
+from statemachines_sim.scenario import named, shipped_with
 from statemachines_spec.shared_subscriptions.systems import system
 
+PROTOCOL = "shared_subscriptions"
 OUT = Path("out/soak")
 LOG = Path("out/soak.jsonl")
 SEEDS = 40
@@ -283,9 +284,9 @@ def judge(totals: Totals, real: RealRound) -> None:
 def one_round(seed: int, seeds: int, frames: int, examples: int) -> Totals:
     """A round; whatever goes wrong in it is a violation."""
     done = Totals(seed=seed, rounds=1)
-    scenarios = [name for name in shipped() if name not in ("quiet", "joins")]
+    scenarios = [name for name in shipped_with(PROTOCOL) if name not in ("quiet", "joins")]
     try:
-        simulate(done, scenarios[seed % len(scenarios)], seeds)
+        simulate(done, f"{PROTOCOL}/{scenarios[seed % len(scenarios)]}", seeds)
         fuzz_frames(done, frames)
         drive(done, examples)
         play_real(done)

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from statemachines_sim.process import Process
     from statemachines_sim.scenario import Scenario
     from statemachines_sim.world import World
+else:
+    Process = World = Any  # so that `inspect.signature` can read the structs below
 
 Missing = tuple[str, str]
 """A property that is not true yet, and what is still missing."""

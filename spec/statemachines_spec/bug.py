@@ -78,11 +78,15 @@ def swap(stack: ExitStack, owner: Any, name: str, value: Any) -> None:
 
 
 def redeclare(stack: ExitStack, fsm: Fsm[Any], change: Callable[[AnyRow], list[AnyRow]]) -> None:
-    """The machine has the rows that `change` makes of its rows, compiled anew, until the block ends.
+    """The machine has the rows that `change` makes of its rows until the block ends."""
+    declare(stack, fsm, tuple(new for row in fsm.declared for new in change(row)))
+
+
+def declare(stack: ExitStack, fsm: Fsm[Any], rows: tuple[AnyRow, ...]) -> None:
+    """The machine has these rows, compiled anew, until the block ends.
 
     The object stays the same: nodes, parents and catalogue that hold it see the other table.
     """
-    rows = tuple(new for row in fsm.declared for new in change(row))
     mutant: Fsm[Any] = Fsm(
         fsm.name,
         protocol=fsm.protocol,

@@ -50,9 +50,10 @@ def reached(machines: Iterable[Fsm[Any]], cells: Iterable[Cell]) -> tuple[Reache
 
 
 def machines_in(systems: Iterable[System]) -> tuple[Fsm[Any], ...]:
-    """The machines of all components that say which they run, with their child machines."""
+    """The machines of all components that say which they run, with their child machines; one that
+    a function makes anew for each component is one all the same."""
     found = [machine for system in systems for actor in system.actors for machine in _machines_of(actor)]
-    return tuple(dict.fromkeys(found))
+    return tuple({machine.full_name: machine for machine in found}.values())
 
 
 def _machines_of(actor: Actor) -> tuple[Fsm[Any], ...]:

@@ -76,6 +76,13 @@ def never_back(actor: str, before: Any, event: Event, after: Any) -> bool:
 def system(name: str, size: str = "small", variant: str = "settled", without: tuple[str, ...] = ()) -> System:
     """Two holders, a server with its journal, and the vault; one fault of the kind that the system is called after."""
     bounds = SIZES[size]
+
+    def few_tokens(record: ServerRecord) -> bool:
+        return record.token <= bounds["tokens"]
+
+    def few_attempts(record: HolderRecord) -> bool:
+        return record.n <= bounds["attempts"] and record.writes <= bounds["writes"]
+
     server = FsmActor(
         "server",
         SERVER,
@@ -84,7 +91,7 @@ def system(name: str, size: str = "small", variant: str = "settled", without: tu
         faults=(Crash,),
         lives=2 if name == "restart" else 1,
         silent=("again",),
-        bound=lambda record: record.token <= bounds["tokens"],
+        bound=few_tokens,
     )
     holders = [
         FsmActor(
@@ -93,7 +100,7 @@ def system(name: str, size: str = "small", variant: str = "settled", without: tu
             HolderRecord(holder, "server"),
             calls=calls,
             faults=(Pause,),
-            bound=lambda record: record.n <= bounds["attempts"] and record.writes <= bounds["writes"],
+            bound=few_attempts,
         )
         for holder in ("holder-1", "holder-2")
     ]

@@ -9,6 +9,7 @@ bytes are one.  Absolute times do not exist (`now_ns` is always 0, unless the sy
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -156,3 +157,9 @@ class Observer(Actor):
 
     def inputs(self, local: Any) -> tuple[Any, ...]:
         return ()
+
+
+def words_of(bound: Callable[[Any], bool]) -> str:
+    """What is printed of the function that bounds a component: the first line of its docstring, or its name."""
+    said = (bound.__doc__ or "").strip().partition("\n")[0] or getattr(bound, "__name__", "")
+    return said if said not in ("", "<lambda>") else "a function without a name or docstring"

@@ -81,6 +81,7 @@ class Component:
         self.seen: list[tuple[int, ...]] = [(0,) * len(views)]
         self.numbers: dict[bytes, int] = {}
         self.entries = 0
+        self.cuts = 0
 
 
 class Entries:
@@ -235,6 +236,7 @@ class Entries:
             entry = Entry(FAILED, broken=1)
         else:
             entry = self._interned(component, before, envelope, reaction)
+        one.cuts += entry.local == CUT
         self.entry_of[event, local] = number
         self.entries.append(entry)
         self.pairs.append((event, local))

@@ -63,7 +63,8 @@ class Result(msgspec.Struct, frozen=True):
     that nothing leaves; `always`: property -> held; `sometimes`: property -> in how many states; `seconds` of processor
     time; `rechecked`: entries made once more under another hash seed; `stand_for`: with symmetry, how many states those
     that were explored stand for (0: without; each stands for itself, and none was left out); `cells`: the rows that
-    machines took (machine, number of the row, state before).
+    machines took (machine, number of the row, state before); `cut_by`: component -> entries that led beyond its own
+    bounds (all other cuts: the network had no place).
     """
 
     system: str
@@ -87,6 +88,7 @@ class Result(msgspec.Struct, frozen=True):
     path: Path | None = None
     stand_for: int = 0
     cells: tuple[tuple[str, int, str], ...] = ()
+    cut_by: dict[str, int] = {}
 
     @property
     def held(self) -> bool:
@@ -125,9 +127,8 @@ def explore(
     if engine == "compiled":
         search.walk(_compiled(search.entries, states_max, hashing))
         return search.result()
-    search.walk(
-        PlainWalker(search.entries, states_max=PLAIN_FIRST if engine == "both" else states_max, hashing=hashing)
-    )
+    first = min(PLAIN_FIRST, states_max) if engine == "both" else states_max
+    search.walk(PlainWalker(search.entries, states_max=first, hashing=hashing))
     if engine == "both" and search.ended == FULL and states_max > PLAIN_FIRST:
         search.walk(_compiled(search.entries, states_max, hashing))
     return search.result()
@@ -234,4 +235,5 @@ class _Search:
             path,
             walker.stand_for(),
             tuple(sorted(entries.cells)),
+            {one.actor.name: one.cuts for one in entries.components if one.cuts},
         )

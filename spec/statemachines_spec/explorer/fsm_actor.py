@@ -49,6 +49,7 @@ from statemachines_spec.explorer.actor import (
     Restart,
     Wake,
     Watch,
+    words_of,
 )
 from statemachines_spec.explorer.party import LateFiring, Party, Timer, begin, fired_late, firings, stepped
 from statemachines_spec.explorer.property import View
@@ -205,7 +206,8 @@ class FsmActor(Actor):
         return "; ".join(words)
 
     def bounds(self) -> dict[str, str]:
-        return {"lives": str(self.lives)} if self.lives > 1 else {}
+        lines = {"lives": str(self.lives)} if self.lives > 1 else {}
+        return lines if self._bound is None else {**lines, "bound": words_of(self._bound)}
 
     # -- reading it ---------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import Event, Request, Service
-from statemachines_spec.explorer.actor import Actor, At, Envelope, Reaction, Watch
+from statemachines_spec.explorer.actor import Actor, At, Envelope, Reaction, Watch, words_of
 from statemachines_spec.explorer.fsm_actor import fields_of
 from statemachines_spec.explorer.property import View
 
@@ -84,7 +84,8 @@ class ServiceActor(Actor):
         return self._words(local.state) + (f"; at {local.now_ns}" if local.now_ns else "")
 
     def bounds(self) -> dict[str, str]:
-        return {"requests and answers": "travel"} if self.remote else {}
+        lines = {"requests and answers": "travel"} if self.remote else {}
+        return lines if self._bound is None else {**lines, "bound": words_of(self._bound)}
 
     def view(self, of: Callable[[Any], int], size: int = 2) -> View:
         """What a property reads of its state: `of(state)` in range(`size`)."""
