@@ -116,15 +116,35 @@ def pytest_sessionfinish(session):
         ]
 
 
+LONG = ("reports", "demo", "spec", "testing", "sim", "bench", "examples", "drivers", "real")
+"""Folders whose tests take long: they begin, so that at the end no worker waits for another."""
+
+
+def pytest_itemcollected(item):
+    """A file of tests goes to one worker (`--dist loadgroup`), with what its fixtures made; those that start Spark go
+    all to one, since it takes half a minute until Java is warm."""
+    if item.get_closest_marker("xdist_group") is None:
+        item.add_marker(pytest.mark.xdist_group(item.path.stem + "-in-" + item.path.parent.name))
+
+
+def urgency(item):
+    """Whose turn it is."""
+    folder = item.nodeid.split("/")[1]
+    on_spark = item.get_closest_marker("xdist_group").args[0] == "spark"
+    return (not on_spark, LONG.index(folder) if folder in LONG else len(LONG))
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
     """The order that was asked for; every worker comes to the same."""
     how, _, number = config.getoption("--order").partition(":")
-    if how == "reverse" and not number:
+    if (how, number) == ("given", ""):
+        items.sort(key=urgency)
+    elif how == "reverse" and not number:
         items.reverse()
     elif how == "seed" and number.isdecimal():
         random.Random(int(number)).shuffle(items)
-    elif (how, number) != ("given", ""):
+    else:
         raise pytest.UsageError(f"--order = {config.getoption('--order')!r}: must be given, reverse or seed:N")
 
 
@@ -135,7 +155,7 @@ def pytest_runtest_call(item):
     result = yield
     for name, count in counts().items():
         if count.takes > before.get(name, 0):
-            COUNTED_BY.setdefault(name, set()).add(item.nodeid.rpartition("/")[2])
+            COUNTED_BY.setdefault(name, set()).add(item.nodeid.partition("@")[0].rpartition("/")[2])
     return result
 
 

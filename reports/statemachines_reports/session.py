@@ -108,7 +108,9 @@ class Session:
             "spark.sql.adaptive.enabled": "false",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
-            "spark.sql.shuffle.partitions": "2",
+            # The results of all tasks are few: planning, and making code, would cost more than going through them.
+            "spark.sql.shuffle.partitions": "1",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             "spark.sql.session.timeZone": "UTC",
             # Names in double quotes, as everywhere but in Spark.
             "spark.sql.ansi.enabled": "true",

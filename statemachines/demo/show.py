@@ -76,27 +76,27 @@ def read_options(protocol: str, words: dict[str, str]) -> Any:
 def run(protocols: tuple[str, ...], out: Path, given: dict[str, Given], say: Say, advance: Advance) -> Demo:
     """Play the demos of these protocols; what an earlier one left in `out` is replaced."""
     from statemachines_reports.page import part_of, write_page
-    from statemachines_reports.pipeline import analyze
+    from statemachines_reports.pipeline import analyze_all
 
     begin = time.monotonic()
     shutil.rmtree(out / "report", ignore_errors=True)
-    played, parts, leads = [], [], []
+    done = {}
     for name in protocols:
         shutil.rmtree(out / name, ignore_errors=True)
-        came = demo_of(name).play(out / name, given[name], say, advance)
-        verdicts = list(came.verdicts)
-        for trace in came.traces:
-            say(f"spark: judging every step of the {trace.name}")
-            analysis = analyze(trace.folder, out / "report" / name / trace.part)
-            verdicts += [
-                Verdict(trace.part, f"{one.name} ({one.level})", one.held, f"{one.checked:,} looked at")
-                for one in analysis.checks
-            ]
-            parts.append(part_of(trace.name if len(protocols) == 1 else f"{name}: {trace.name}", analysis))
-        leads.append(came.lead)
-        played.append(Shown(name, verdicts, list(came.wrong), came.figures))
+        done[name] = demo_of(name).play(out / name, given[name], say, advance)
+    traces = [(name, trace) for name, came in done.items() for trace in came.traces]
+    say(f"spark: judging every step of the {', the '.join(trace.name for _, trace in traces)}")
+    analyses = analyze_all([(trace.folder, out / "report" / name / trace.part) for name, trace in traces])
+    played = {name: Shown(name, list(came.verdicts), list(came.wrong), came.figures) for name, came in done.items()}
+    parts = []
+    for (name, trace), analysis in zip(traces, analyses, strict=True):
+        played[name].verdicts.extend(
+            Verdict(trace.part, f"{one.name} ({one.level})", one.held, f"{one.checked:,} looked at")
+            for one in analysis.checks
+        )
+        parts.append(part_of(trace.name if len(protocols) == 1 else f"{name}: {trace.name}", analysis))
     page = out / "report" / "index.html"
     title = "; ".join(demo_of(name).title for name in protocols)
-    write_page(page, title, " ".join(leads), parts)
-    held = all(line.held for one in played for line in one.verdicts) and not any(one.wrong for one in played)
-    return Demo(held, played, str(page), time.monotonic() - begin)
+    write_page(page, title, " ".join(came.lead for came in done.values()), parts)
+    held = not any(one.wrong or not all(line.held for line in one.verdicts) for one in played.values())
+    return Demo(held, list(played.values()), str(page), time.monotonic() - begin)

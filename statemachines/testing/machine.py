@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypedDict, Unpack
 
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec.structs import replace
@@ -47,6 +48,9 @@ STORE_NS = 10**12
 
 MS = 1_000_000
 PAUSES_NS = (MS, 100 * MS, 1_000 * MS, 20_000 * MS)
+PHASES = tuple(phase for phase in Phase if phase is not Phase.explain)
+"""A failing run is shown after seconds: which of its draws could be others takes Hypothesis minutes more to say."""
+
 KEPT = 8
 """The pool remembers what so many effects said."""
 
@@ -81,7 +85,7 @@ class MachineTest(RuleBasedStateMachine):
         `around`: fields of `Environment` in place of what the protocol says; `values`: what is drawn for fields, in
         place of what it says.
         """
-        return type(
+        made: type[MachineTest] = type(
             f"{fsm.name.title()}Test",
             (cls,),
             {
@@ -91,6 +95,8 @@ class MachineTest(RuleBasedStateMachine):
                 "__doc__": f"The machine {fsm.full_name} under any events.",
             },
         )
+        made.TestCase.settings = settings(made.TestCase.settings, phases=PHASES)
+        return made
 
     @initialize(data=st.data())
     def begin(self, data: st.DataObject) -> None:

@@ -79,10 +79,39 @@ def both(tmp_path_factory):
     return made(directory)
 
 
+ON_SPARK = """
+import sys
+from statemachines import cli
+trace, without, with_it = sys.argv[1:]
+codes = [cli.run(["analyze", trace, "--out", without, "--spark"])]
+codes.append(cli.run(["analyze", trace, "--out", with_it, "--spark", "--protocol", "lock_protocol:PROTOCOL"]))
+print(*codes)
+"""
+
+
+@pytest.fixture(scope="module")
+def judged(both, tmp_path_factory):
+    """(how, whether the other protocol is installed) -> exit code, what was said, summary, folder.  Spark starts once:
+    first nothing of the other protocol is registered, then it is."""
+    folders = [tmp_path_factory.mktemp(name) for name in ("without", "with")]
+    done = python("-c", ON_SPARK, str(both), *map(str, folders))
+    assert done.returncode == 0, done.stderr
+    codes = map(int, done.stdout.splitlines()[-1].split())
+    found = {
+        ("--spark", at): (code, done.stderr, out) for at, (code, out) in enumerate(zip(codes, folders, strict=True))
+    }
+    for at, more in enumerate([(), ("--protocol", "lock_protocol:PROTOCOL")]):
+        out = tmp_path_factory.mktemp("plain")
+        done, _ = analyzed(both, out, "--no-spark", *more)
+        found["--no-spark", at] = done.returncode, done.stderr, out
+    return found
+
+
 @pytest.mark.parametrize("spark", ["--spark", "--no-spark"])
-def test_two_protocols_in_one_directory_are_judged_side_by_side(both, tmp_path, spark):
-    done, summary = analyzed(both, tmp_path, spark, "--protocol", "lock_protocol:PROTOCOL")
-    assert done.returncode == cli.Exit.HELD, done.stderr
+def test_two_protocols_in_one_directory_are_judged_side_by_side(judged, spark):
+    code, said, out = judged[spark, True]
+    summary = json.loads((out / "summary.json").read_text())
+    assert code == cli.Exit.HELD, said
     found = checks(summary)
     assert found["fencing"]["checked"] == 3
     assert (found["fencing"]["protocol"], found["rows"]["protocol"]) == ("mine", "")
@@ -100,9 +129,9 @@ def test_two_protocols_in_one_directory_are_judged_side_by_side(both, tmp_path, 
     assert measured["locks", "mine/grant"]["measured"] == 3
     assert measured["locks", "mine/grant"]["p50_units"] is None, "the other protocol's unit is not this one's"
     assert measured["quiet", "shared_subscriptions/grant"]["p50_units"] > 0
-    holds = pq.read_table(tmp_path / "tables" / "holds.parquet").to_pylist()
+    holds = pq.read_table(out / "tables" / "holds.parquet").to_pylist()
     assert holds == [{"lock": "door", "fenced": "True", "held": 3}]
-    page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    page = (out / "index.html").read_text(encoding="utf-8")
     assert "<b>Wait</b>" in page
     assert "from asking to holding" in page
     assert "What was sent again" in page
@@ -139,11 +168,12 @@ def test_a_protocol_without_a_report_has_one_all_the_same(tmp_path):
 
 
 @pytest.mark.parametrize("spark", ["--spark", "--no-spark"])
-def test_a_trace_of_a_protocol_that_is_not_installed_is_judged_as_far_as_may_be(both, tmp_path, spark):
-    done, summary = analyzed(both, tmp_path, spark)
-    assert done.returncode == cli.Exit.INCONCLUSIVE
-    assert "mine is not installed here" in done.stderr
-    assert "--protocol module:ATTRIBUTE" in done.stderr
+def test_a_trace_of_a_protocol_that_is_not_installed_is_judged_as_far_as_may_be(judged, spark):
+    code, said, out = judged[spark, False]
+    summary = json.loads((out / "summary.json").read_text())
+    assert code == cli.Exit.INCONCLUSIVE
+    assert "mine is not installed here" in said
+    assert "--protocol module:ATTRIBUTE" in said
     assert summary["unjudged"] == [{"missing": "mine", "count": 6}]
     rows = checks(summary)["rows"]
     assert (rows["held"], rows["verdict"]) == (True, "not judged: not installed here: mine")

@@ -67,7 +67,7 @@ def beside(steps):
 
 def test_storm_is_a_storm():
     """What the demo promises of each of its runs."""
-    for outcome in campaign(named("storm"), range(10), processes=1):
+    for outcome in campaign(named("storm"), range(5), processes=1):
         assert outcome.tally["delivered"] >= 2_000
         assert sum(outcome.faults.values()) >= 10
         assert len(outcome.faults) >= 3
@@ -134,8 +134,12 @@ def test_a_schedule_is_drawn_from_its_seed_alone():
     ],
 )
 def test_planted_bugs_are_caught(bug, scenario, caught):
+    found = set()
     with planted(bug):
-        found = {World(named(scenario), seed).run().monitor for seed in range(6)} - {""}
+        for seed in range(6):
+            found |= {World(named(scenario), seed).run().monitor} - {""}
+            if found & caught:
+                break
     assert found & caught, found
     assert found <= caught | {"L5", "L2", "S10"}, found
 

@@ -20,8 +20,9 @@ from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.walker_plain import PlainWalker
 
 ENGINES = ("auto", "compiled", "plain")
-PLAIN_FIRST = 100_000
-"""With `auto`, so many states are explored in plain Python before compiling is worth its time."""
+PLAIN_FIRST = 20_000
+"""With `auto`, so many states are explored in plain Python first: what is compiled is kept, but takes a second to load,
+and half a minute to make where it never was."""
 STATES_MAX = 400_000_000
 
 COMPLETE, VIOLATED, INTERRUPTED, FULL = "complete", "violated", "interrupted", "full"

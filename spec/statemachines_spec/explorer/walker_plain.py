@@ -10,11 +10,15 @@ from typing import NamedTuple
 
 from statemachines_spec.explorer.entries import CUT, FAILED, FREE, WAITS, Entries
 from statemachines_spec.explorer.moves import BUDGET_DIGEST, WORD, Moves, State, mixed
-from statemachines_spec.explorer.property import Always, combinations
+from statemachines_spec.explorer.property import Always, Sometimes, combinations
 
 NET_BITS, BUDGET_BITS, LOCAL_BITS = 32, 8, 24
 NET_MASK, BUDGET_MASK, LOCAL_MASK = (1 << NET_BITS) - 1, (1 << BUDGET_BITS) - 1, (1 << LOCAL_BITS) - 1
 STATES_PER_ADVANCE = 5_000
+
+Watched = tuple[bool, bool, tuple[tuple[int, list[tuple[int, ...]], int], ...], list[bool]]
+"""A property over states: whether it is an "always"; only where nothing is under way; (shift of a component, what is
+seen of its local states, stride) for each view; its combinations."""
 
 
 class Known(NamedTuple):
@@ -56,7 +60,7 @@ class PlainWalker:
         self._spread: dict[tuple[int, int, tuple[int, ...]], list[int]] = {}
         self._known: dict[tuple[int, int], Known] = {}
         self._inputs = [one.inputs for one in entries.components]
-        self._tables = [combinations(one) for one in system.over_states]
+        self._watched = [self._watching(one) for one in system.over_states]
         self._broken_states: dict[int, tuple[int, State]] = {}
         self._broken_steps: dict[int, tuple[int, State]] = {}
         self._empty = self._net((0,) * system.network.in_flight)
@@ -267,21 +271,25 @@ class PlainWalker:
 
     # -- properties ---------------------------------------------------------------------------------------------
 
+    def _watching(self, one: Always | Sometimes) -> Watched:
+        reads, stride = [], 1
+        for view in one.views:
+            component = self.entries.place[view.actor]
+            reads.append((self._shifts[component], self.entries.components[component].seen, stride))
+            stride *= view.size
+        return isinstance(one, Always), one.quiet, tuple(reads), combinations(one)
+
     def _judge(self, state: int) -> None:
-        entries = self.entries
         flying = state & NET_MASK != self._empty
-        for number, one in enumerate(entries.system.over_states):
-            if one.quiet and flying:
+        for number, (always, quiet, reads, table) in enumerate(self._watched):
+            if quiet and flying:
                 continue
-            place, stride = 0, 1
-            for view in one.views:
-                component = entries.place[view.actor]
-                local = state >> self._shifts[component] & LOCAL_MASK
-                place += entries.components[component].seen[local][number] * stride
-                stride *= view.size
-            if self._tables[number][place]:
+            place = 0
+            for shift, seen, stride in reads:
+                place += seen[state >> shift & LOCAL_MASK][number] * stride
+            if table[place]:
                 self.hits[number] += 1
-                if isinstance(one, Always):
+                if always:
                     _keep_least(self._broken_states, number, self.moves, self.unpacked(state))
 
     def _note_step(self, broken: int, state: int) -> None:

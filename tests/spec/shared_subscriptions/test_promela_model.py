@@ -24,7 +24,7 @@ def searched(folder, *switches):
     shutil.copy(MODEL, folder)
     for command in (
         ["spin", "-a", *(f"-D{switch}" for switch in switches), MODEL.name],
-        ["gcc", "-O1", "-DSAFETY", "-DNOREDUCE", "-DCOLLAPSE", "-DMEMLIM=2000", "-o", "pan", "pan.c"],
+        ["gcc", "-DSAFETY", "-DNOREDUCE", "-DCOLLAPSE", "-DMEMLIM=2000", "-o", "pan", "pan.c"],
     ):
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
