@@ -55,6 +55,7 @@ class Registry(Host):
         self._observe = observe
         self._check = check
         self._number = 0
+        self._closing = False
 
     def receive(self, to: str, message: BorrowerMessage, now_ns: int) -> list[Outgoing]:
         """A message of a borrower, to a leader by its id or (`leader_wanted`) to whoever leads its group.
@@ -76,8 +77,17 @@ class Registry(Host):
         """What a store answered to the leader `party`."""
         return self.feed(party, answer, now_ns)
 
+    def close(self, now_ns: int) -> list[Outgoing]:
+        """The host ends: every leader gives its claim up, and no other is started; it is done when `nodes` is empty.
+
+        Whoever asks for a leader meanwhile asks the next host: one started here would take the claim that was just
+        given up, and keep it beyond the end of the host.
+        """
+        self._closing = True
+        return self.halt(now_ns)
+
     def halt(self, now_ns: int) -> list[Outgoing]:
-        """Every leader gives its claim up; the host is done when `nodes` is empty."""
+        """Every leader gives its claim up; whoever asks next starts another."""
         return [one for party in sorted(self.nodes) for one in self.feed(party, Halt(), now_ns)]
 
     def told(self, party: str, event: Event, now_ns: int) -> Inward | None:
@@ -89,8 +99,8 @@ class Registry(Host):
         party = self.leaders.get((message.group, message.filter))
         if party is not None:
             return self.feed(party, message, now_ns)
-        if len(self.leaders) >= LEADERS_MAX:
-            return []
+        if self._closing or len(self.leaders) >= LEADERS_MAX:
+            return self.fire(now_ns)
         try:
             check_filter(message.filter, message.filter)
         except ConfigurationError as error:

@@ -129,7 +129,7 @@ class LeaderNode:
         raise self._runtime.failed
 
     async def _halt(self) -> None:
-        self._runtime.run(self._host.halt)
+        self._runtime.run(self._host.close)
         loop = asyncio.get_running_loop()
         end = loop.time() + HALT_S
         while self._host.nodes and loop.time() < end:

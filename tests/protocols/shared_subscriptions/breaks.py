@@ -67,6 +67,10 @@ def nobody_dismissed(told):
     )
 
 
+def halted_only(close):
+    return lambda self, now_ns: self.halt(now_ns)
+
+
 def always_another(want):
     """Each leader_wanted starts a leader."""
 
@@ -137,5 +141,6 @@ BREAKS = {
     "SS-220": wrap(Registry, "_want", always_another),
     "SS-221": wrap(Registry, "receive", says_nothing),
     "SS-222": wrap(Registry, "receive", passed_on_for_ever),
+    "SS-224": wrap(Registry, "close", halted_only),
     "SS-223": swap(registry, "check_filter", lambda topic_filter, subscription: None),
 }

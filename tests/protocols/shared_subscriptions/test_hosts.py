@@ -129,6 +129,16 @@ def test_SS_220_a_registry_starts_one_leader_a_group_and_filter():
     assert sorted(host.nodes) == ["leader-1~1/3"], "a leader that resigned is followed by one with another id"
 
 
+def test_SS_224_a_host_that_ends_starts_no_leader():
+    """It would take the claim that was just given up, and keep it when the host is gone."""
+    host = Registry("leader-1~1", C)
+    first = host.receive("leader-1", LeaderWanted("a~1/1", "g", "#"), 0)
+    host.answer("leader-1~1/1", StoreFailed(asked(first)[0].n), MS)
+    host.close(2 * MS)
+    assert host.receive("leader-1", LeaderWanted("a~1/1", "g", "#"), 3 * MS) == []
+    assert (host.nodes, host.leaders) == ({}, {})
+
+
 def test_SS_221_whoever_talks_to_a_leader_that_is_gone_is_told():
     host = Registry("leader-1~2", C)
     out = host.receive("leader-1~1/1", Ping("a~1/1", 4, 2, 7), 0)
