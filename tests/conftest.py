@@ -119,19 +119,39 @@ def pytest_sessionfinish(session):
 LONG = ("reports", "demo", "spec", "testing", "sim", "bench", "examples", "drivers", "real")
 """Folders whose tests take long: they begin, so that at the end no worker waits for another."""
 
+ON_SPARK = (
+    "reports/test_pipeline",
+    "reports/test_baselines",
+    "reports/test_comparison",
+    "test_demo_of_groups",
+    "[judge-steps",
+)
+"""Tests that start Spark in their own process."""
 
-def pytest_itemcollected(item):
-    """A file of tests goes to one worker (`--dist loadgroup`), with what its fixtures made; those that start Spark go
-    all to one, since it takes half a minute until Java is warm."""
-    if item.get_closest_marker("xdist_group") is None:
-        item.add_marker(pytest.mark.xdist_group(item.path.stem + "-in-" + item.path.parent.name))
+
+def is_on_spark(nodeid):
+    return any(part in nodeid for part in ON_SPARK)
 
 
 def urgency(item):
     """Whose turn it is."""
     folder = item.nodeid.split("/")[1]
-    on_spark = item.get_closest_marker("xdist_group").args[0] == "spark"
-    return (not on_spark, LONG.index(folder) if folder in LONG else len(LONG))
+    return (not is_on_spark(item.nodeid), LONG.index(folder) if folder in LONG else len(LONG))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """With `--dist loadfile` a file of tests goes to one worker, with what its fixtures made; what starts Spark goes
+    all to one, since it takes half a minute until Java is warm."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFile(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            return "spark" if is_on_spark(nodeid) else super()._split_scope(nodeid)
+
+    return ByFile(config, log)
 
 
 @pytest.hookimpl(trylast=True)
@@ -155,7 +175,7 @@ def pytest_runtest_call(item):
     result = yield
     for name, count in counts().items():
         if count.takes > before.get(name, 0):
-            COUNTED_BY.setdefault(name, set()).add(item.nodeid.partition("@")[0].rpartition("/")[2])
+            COUNTED_BY.setdefault(name, set()).add(item.nodeid.rpartition("/")[2])
     return result
 
 

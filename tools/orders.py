@@ -35,7 +35,7 @@ class Run(NamedTuple):
 
 
 RUNS = (
-    Run("given-2", ("-n", "2", "--dist", "loadgroup", "--no-loadscope-reorder")),  # as `make test` does
+    Run("given-2", ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")),  # as `make test` does
     Run("reverse-0", ("-n", "0", "--order", "reverse")),
     Run("shuffled-3", ("-n", "3", "--order", "seed:{seed}")),
 )

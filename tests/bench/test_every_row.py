@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 from math import isfinite
 
 import pytest
 
 from statemachines.kernel import Node
-from statemachines_bench import Size, judging, stormy, table
+from statemachines_bench import Size, stormy, table
 
 
-def case(row):
-    """One that starts Spark runs where it has been started."""
-    on_spark = inspect.getmodule(row.prepare) is judging
-    return pytest.param(row, id=row.name, marks=[pytest.mark.xdist_group("spark")] if on_spark else [])
-
-
-@pytest.mark.parametrize("row", [case(row) for row in table.all_rows()])
+@pytest.mark.parametrize("row", table.all_rows(), ids=lambda row: row.name)
 def test_a_row_gives_values(row):
     pair = row.prepare(Size.SMALL)
     for value in (pair.ours(), pair.baseline()):

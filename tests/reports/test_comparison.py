@@ -16,8 +16,6 @@ from statemachines_sim.campaign import campaign
 from statemachines_sim.override import override
 from statemachines_sim.scenario import named
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 OFF = ("configuration.exclusive=false",)
 
 

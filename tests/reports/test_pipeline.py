@@ -24,8 +24,6 @@ from statemachines_sim.runfile import tables
 from statemachines_sim.scenario import named
 from statemachines_sim.world import World
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 CHECKS = ["rows", "continuity", "assignments", "exclusivity", "duplicates", "acknowledged", "monitors"]
 
 

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from statemachines import cli
 from statemachines.demo.shared_subscriptions import play
 from statemachines.demo.shared_subscriptions.real import Real
 from statemachines.demo.simulated import Simulated, verdict
-
-pytestmark = pytest.mark.xdist_group("spark")
 
 
 def test_the_demo_holds_and_its_page_is_there(tmp_path, capsys):
