@@ -15,7 +15,7 @@ demo: setup  ## show what it does (INPUT=file: on that file; STORE=postgres: on 
 	$(BIN)/gapless demo $(if $(INPUT),--input '$(INPUT)') $(if $(STORE),--store '$(STORE)')
 
 test: setup  ## prove it
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 orders: setup  ## the tests in three orders and numbers of workers, verdicts compared (LOAD=4: on a busy machine)
 	$(BIN)/python tools/orders.py --load $(LOAD)

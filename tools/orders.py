@@ -5,7 +5,7 @@
     python tools/orders.py tests/kernel tests/cli   some of it
 
 No test may depend on luck, on what ran before it, on the worker it runs in, or on how fast the machine is.  Each run
-has its own: as collected on two workers, backwards in one process, shuffled over three.  The tests whose verdict is not
+has its own: as collected on three workers, backwards in one process, shuffled over two.  The tests whose verdict is not
 the same in all runs are named with their verdicts; so are those that failed everywhere.  What each run said is kept in
 out/orders/.  Exit code 1: some verdict differs, or is not that the test passed; 2: a run came to no verdicts at all.
 """
@@ -35,9 +35,9 @@ class Run(NamedTuple):
 
 
 RUNS = (
-    Run("given-2", ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")),  # as `make test` does
+    Run("given-3", ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")),  # as `make test` does
     Run("reverse-0", ("-n", "0", "--order", "reverse")),
-    Run("shuffled-3", ("-n", "3", "--order", "seed:{seed}")),
+    Run("shuffled-2", ("-n", "2", "--order", "seed:{seed}")),
 )
 
 Verdicts = dict[str, str]

@@ -126,7 +126,7 @@ def test_the_command_merges_the_logs_of_a_real_run(tmp_path, capsys):
         logs[node].write([row])
     for log in logs.values():
         log.close()
-    assert cli.run(["analyze", str(tmp_path / "logs"), "--out", str(tmp_path / "out")]) == cli.Exit.HELD
+    assert cli.run(["analyze", str(tmp_path / "logs"), "--out", str(tmp_path / "out"), "--no-spark"]) == cli.Exit.HELD
     said = capsys.readouterr().out
     assert f"1 runs, {len(world.rows)} rows" in said
     assert "2,500 looked at" in said
@@ -159,16 +159,17 @@ def spoilt(tmp_path, change):
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "says", "how"),
     [
-        (lambda table: table.drop_columns(["row"]), "lacks the columns row"),
-        (lambda table: table.set_column(10, "row", table.column("row").cast("float64")), "row is double"),
-        (lambda table: table.take(list(range(table.num_rows - 1, -1, -1))), "trace-spoilt.parquet"),
+        (lambda table: table.drop_columns(["row"]), "lacks the columns row", "--no-spark"),
+        (lambda table: table.set_column(10, "row", table.column("row").cast("float64")), "row is double", "--no-spark"),
+        (lambda table: table.take(list(range(table.num_rows - 1, -1, -1))), "trace-spoilt.parquet", "--spark"),
     ],
+    ids=["column missing", "column of another type", "out of order, found in a task"],
 )
-def test_the_command_names_what_is_wrong_with_a_trace_on_spark_too(tmp_path, capsys, change, says):
+def test_the_command_names_what_is_wrong_with_a_trace_on_spark_too(tmp_path, capsys, change, says, how):
     trace = spoilt(tmp_path, change)
-    assert cli.run(["analyze", str(trace), "--out", str(tmp_path / "out")]) == cli.Exit.USAGE
+    assert cli.run(["analyze", str(trace), "--out", str(tmp_path / "out"), how]) == cli.Exit.USAGE
     said = capsys.readouterr().err
     assert says in said
     assert "Traceback" not in said

@@ -34,7 +34,7 @@ MOVES_MAX = 25
 WALL = st.integers(0, 60)
 """What the wall clock says at a move: it may stand still or go back."""
 
-TRIALS = settings(deadline=None, max_examples=60)
+TRIALS = settings(deadline=None, max_examples=30)
 
 
 class Clock:
