@@ -123,7 +123,7 @@ ON_SPARK = (
     "reports/test_pipeline",
     "reports/test_baselines",
     "reports/test_comparison",
-    "test_demo_of_groups",
+    "demo/",
     "[judge-steps",
 )
 """Tests that start Spark in their own process."""

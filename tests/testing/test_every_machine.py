@@ -36,7 +36,7 @@ from statemachines.testing.protocol import environment_of, part_of
 BOUNDS = settings(max_examples=60, stateful_step_count=30, suppress_health_check=list(HealthCheck))
 
 
-def run(kind, examples=40):
+def run(kind, examples=25):
     run_state_machine_as_test(kind, settings=settings(BOUNDS, max_examples=examples))
 
 

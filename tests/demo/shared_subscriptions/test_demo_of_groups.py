@@ -14,7 +14,7 @@ def test_the_demo_holds_and_its_page_is_there(tmp_path, capsys):
     folder = tmp_path / "input"
     folder.mkdir()
     for number in range(6):
-        (folder / f"{number}.txt").write_text("".join(f"{number}: line {line}\n" for line in range(500)))
+        (folder / f"{number}.txt").write_text("".join(f"{number}: line {line}\n" for line in range(300)))
     arguments = [
         "demo",
         "shared_subscriptions",
@@ -23,7 +23,7 @@ def test_the_demo_holds_and_its_page_is_there(tmp_path, capsys):
         "--out",
         str(tmp_path / "out"),
         "--seeds",
-        "4",
+        "2",
         "--json",
     ]
     arguments += ["--store", "postgres"]
@@ -32,9 +32,9 @@ def test_the_demo_holds_and_its_page_is_there(tmp_path, capsys):
     assert came["held"] is True
     (ours,) = (one for one in came["played"] if one["protocol"] == "shared_subscriptions")
     for real in (ours["figures"]["real"], ours["figures"]["postgres"]):
-        assert real["acknowledged"] == 3_000
+        assert real["acknowledged"] == 1_800
         assert real["wrong"] == []
-    assert ours["figures"]["simulated"]["runs"] == 4
+    assert ours["figures"]["simulated"]["runs"] == 2
     assert all(line["held"] for line in ours["verdicts"])
     assert {line["part"] for line in ours["verdicts"]} == {"real", "postgres", "simulated"}
     assert "SIGKILL" in (tmp_path / "out" / "report" / "index.html").read_text(encoding="utf-8")

@@ -97,9 +97,9 @@ def test_the_shipped_machines_hold_in_every_hunt(hunt):
 
 @pytest.mark.parametrize("method", ["simulation", "hypothesis"])
 def test_nothing_breaks_where_nothing_is_planted(method):
-    """The very runs in which bugs were found."""
+    """The very runs in which bugs were found: every other one, since all of them take a minute (tools/planted.py)."""
     run = {"simulation": simulation_run, "hypothesis": driven_run}[method]
-    where = sorted({said["where"] for said in FOUND[method].values()})
+    where = sorted({said["where"] for said in FOUND[method].values()})[::2]
     assert [(one, run(PROTOCOL, one).what) for one in where] == [(one, "") for one in where]
 
 
