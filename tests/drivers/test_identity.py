@@ -26,7 +26,7 @@ LOCAL = ("127.0.0.1", 0)
 SHARED = Credentials(secret=SECRET)
 OTHER = Credentials(secret=b"a secret that somebody else knows")
 WANTED = LeaderWanted("c1~1/1", "g", "#")
-WAIT_S = 30
+WAIT_S = 120
 
 
 @pytest.fixture(scope="module")

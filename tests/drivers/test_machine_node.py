@@ -24,7 +24,7 @@ from statemachines.trace.log import read_log
 from statemachines.wire import Packet
 
 PLACE = ("memory", 7500)
-PATIENCE_S = 60
+PATIENCE_S = 120
 
 
 def dispenser(state, network, journal=None, **given):

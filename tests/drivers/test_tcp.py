@@ -42,7 +42,7 @@ class End:
     async def wait(self, count):
         while len(self.received) < count:
             self.arrived.clear()
-            await asyncio.wait_for(self.arrived.wait(), 20)
+            await asyncio.wait_for(self.arrived.wait(), 120)
 
 
 @asynccontextmanager
@@ -140,7 +140,7 @@ async def talk(address, data, read=True):
     reader, writer = await asyncio.open_connection(*address)
     writer.write(data)
     try:
-        while read and await asyncio.wait_for(reader.read(65_536), 20):
+        while read and await asyncio.wait_for(reader.read(65_536), 120):
             pass
     except ConnectionError:
         pass
@@ -264,11 +264,11 @@ def test_a_second_connection_of_a_node_replaces_the_first(caplog):
             reader, second = await asyncio.open_connection(*end.transport.address)
             second.write(encode_hello(CONSUMER.full_name, "c1~2"))
             hello = encode_hello(LEADER.full_name, "leader-1~1")
-            assert await asyncio.wait_for(first_reader.read(), 20) == hello  # and then the end
+            assert await asyncio.wait_for(first_reader.read(), 120) == hello  # and then the end
             packet = Packet("leader-1~1", "c1~2/1", 1, Undeclared("c1~2/1"))
             end.transport.send(packet)
             expected = hello + Codec(BorrowerMessage).encode(packet)
-            assert await asyncio.wait_for(reader.readexactly(len(expected)), 20) == expected
+            assert await asyncio.wait_for(reader.readexactly(len(expected)), 120) == expected
             assert end.transport.dropped == 0
             first.close()
             second.close()

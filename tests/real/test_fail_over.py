@@ -9,7 +9,7 @@ from stage import TENTH, Stage
 from statemachines.drivers.shared_subscriptions import SharedSubscription
 from statemachines.shared_subscriptions.configuration import Configuration
 
-PATIENCE_S = 60
+PATIENCE_S = 120
 
 
 def test_what_was_handed_over_under_a_leader_that_is_gone(tmp_path):

@@ -13,7 +13,7 @@ from statemachines.kernel import ConfigurationError
 from statemachines.testing import fault_proxy
 from statemachines.testing.fault_proxy import CHUNK_MAX, CHUNKS_MAX, FaultProxy, in_thread
 
-WAIT_S = 30
+WAIT_S = 120
 LARGE = bytes(range(256)) * 4_000
 
 

@@ -84,7 +84,7 @@ def test_scenario_5_a_destroyed_group_delivers_nothing_until_a_new_subscribe(tmp
                     await read(member, 1)
             async with place.consumer("consumer-2") as later:
                 await place.publish(b"three")
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(120):
                     first = await anext(aiter_of(member, later))
         assert first.payload == b"three", "the new group begins when it is declared"
 

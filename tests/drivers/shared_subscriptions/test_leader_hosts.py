@@ -13,7 +13,7 @@ from statemachines.shared_subscriptions.leader_record import LeaderStatus
 from statemachines.testing.process_harness import free_port
 from tests.drivers.shared_subscriptions.test_nodes import PATIENT, read
 
-WAIT_S = 30
+WAIT_S = 120
 BUSY_S = 1.0
 
 

@@ -67,7 +67,7 @@ class Place:
 async def read(messages, count, ack=True):
     """The next `count` messages."""
     got = []
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         async for message in messages:
             got.append(message)
             if ack:
@@ -142,7 +142,7 @@ def test_a_second_member_takes_its_share_and_a_leaver_s_streams_go_on(tmp_path):
                     four.set()
 
         tasks = [asyncio.create_task(read_on(messages)) for messages in (one, two)]
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             await four.wait()
         for task in tasks:
             task.cancel()
@@ -158,7 +158,7 @@ def test_batches_are_of_one_stream(tmp_path):
         await place.publish("a", *[b"x"] * 7)
         await place.publish("b", *[b"y"] * 7)
         got = []
-        async with place.leading(), place.consumer("consumer-1") as messages, asyncio.timeout(30):
+        async with place.leading(), place.consumer("consumer-1") as messages, asyncio.timeout(120):
             async for batch in messages.batches(5):
                 assert len({message.stream for message in batch}) == 1
                 assert len(batch) <= 5
@@ -179,7 +179,7 @@ def test_unsubscribing_ends_the_iteration(tmp_path):
     async def test():
         place = Place(tmp_path)
         await place.publish("a", b"1")
-        async with place.leading(), place.consumer("consumer-1") as messages, asyncio.timeout(30):
+        async with place.leading(), place.consumer("consumer-1") as messages, asyncio.timeout(120):
             await read(messages, 1)
             await messages.unsubscribe()
             assert [message async for message in messages] == []

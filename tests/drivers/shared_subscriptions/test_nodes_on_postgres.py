@@ -63,7 +63,7 @@ class Group:
     async def committed(self, wanted):
         """Wait until the leader has committed the progress of so many messages."""
         groups = PostgresGroupStore(self.where["store"])
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             found = -1
             while found != wanted:
                 await asyncio.sleep(0.05)

@@ -57,7 +57,7 @@ class Place:
 async def read(session, count, ack=True):
     """The next `count` messages."""
     got = []
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         async for message in session:
             got.append(message)
             if ack:
@@ -95,7 +95,7 @@ def test_unsubscribing_leaves_the_others_and_the_last_ends_the_iteration(tmp_pat
         place = Place(tmp_path)
         await place.publish("a", b"1")
         await place.publish("b", b"2")
-        async with place.leading(), place.session() as session, asyncio.timeout(60):
+        async with place.leading(), place.session() as session, asyncio.timeout(120):
             await session.subscribe("$shared/g/a", start="beginning")
             await session.subscribe("$shared/g/b", start="beginning")
             await read(session, 2)
@@ -134,7 +134,7 @@ def test_a_topic_filter_is_read_alone_and_its_progress_is_the_application_s(tmp_
         async with place.leading():
             async with place.session() as session:
                 await session.subscribe("#")
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(120):
                     while not session.progress("#"):
                         await asyncio.sleep(0.01)
                 await place.publish("old", b"2", b"3")
