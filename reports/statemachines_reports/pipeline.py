@@ -92,7 +92,7 @@ def analyze_all(
     say = progress or (lambda text: None)
     opened = [TraceSet(directory, out) for directory, out in traces]
     outs = [out for _, out in traces]
-    if not spark:
+    if not spark or not opened:
         return [judge(trace, out, duckdb_tables, say) for trace, out in zip(opened, outs, strict=True)]
     say("starting Spark")
     with Session() as session:

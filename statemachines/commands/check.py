@@ -159,8 +159,8 @@ def _show(system: System, result: Result, mermaid: bool, test: bool) -> None:
         f"{sum(result.entries.values()):,} entries; {result.cuts:,} transitions cut at the bounds"
     )
     if result.cuts:
-        cut = "".join(f"{name} ({entries:,} entries), " for name, entries in result.cut_by.items())
-        print(f"  cut at the bounds of: {cut}the network, where it had no place")
+        cut = ", ".join(f"{name} ({entries:,} entries)" for name, entries in result.cut_by.items())
+        print(f"  cut: {f'beyond the bounds of {cut}, or ' if cut else ''}where the network had no place")
     if result.stand_for:
         print(f"  by symmetry they stand for {result.stand_for:,} states")
     print(f"  purity: every entry made twice, {result.rechecked:,} of them again under another hash seed")

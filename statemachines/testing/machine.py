@@ -48,9 +48,6 @@ STORE_NS = 10**12
 
 MS = 1_000_000
 PAUSES_NS = (MS, 100 * MS, 1_000 * MS, 20_000 * MS)
-PHASES = tuple(phase for phase in Phase if phase is not Phase.explain)
-"""A failing run is shown after seconds: which of its draws could be others takes Hypothesis minutes more to say."""
-
 KEPT = 8
 """The pool remembers what so many effects said."""
 
@@ -95,7 +92,9 @@ class MachineTest(RuleBasedStateMachine):
                 "__doc__": f"The machine {fsm.full_name} under any events.",
             },
         )
-        made.TestCase.settings = settings(made.TestCase.settings, phases=PHASES)
+        # Which draws of a failing run could be others takes Hypothesis minutes to say, and seconds to find the run.
+        usual = made.TestCase.settings
+        made.TestCase.settings = settings(usual, phases=[one for one in usual.phases if one is not Phase.explain])
         return made
 
     @initialize(data=st.data())

@@ -40,7 +40,6 @@ class Stage:
         config = folder / "group.toml"
         config.write_text("".join(f"{key} = {value}\n" for key, value in {**TENTH, **times}.items()))
         self.trace = folder / "trace"
-        self.lives = {}
         self.nodes = GroupHarness(folder / "nodes", config=config, trace=self.trace)
         self.nemesis = TraceLog(
             self.trace,
@@ -80,19 +79,15 @@ class Stage:
     def join(self, name, *more, work_ms=2, batch=5, leader=None):
         """A consumer."""
         self.files[name] = self.folder / f"{name}.jsonl"
-        self.lives[name] = self.lived(name)
         arguments = ("--out", str(self.files[name]), "--work-ms", str(work_ms), "--batch", str(batch), *more)
         self.nodes.consumer(name, SUBSCRIPTION, leader or self.leader, *arguments)
 
     def leave(self, name):
         """It says goodbye, and is gone; one that has not begun to live yet could not, and would just die."""
-        self.until(lambda: self.lived(name) > self.lives.get(name, 0), f"{name} to begin its life")
-        self.nodes.nodes[name].terminate()
-        assert self.nodes.nodes[name].wait() == 0
-
-    def lived(self, name):
-        """How many lives of the node have begun: each has a log."""
-        return sum(1 for _ in self.trace.glob(f"{name}~*.ndjson"))
+        node = self.nodes.nodes[name]
+        self.until(lambda: node.began, f"{name} to begin its life")
+        node.terminate()
+        assert node.wait() == 0
 
     def kill(self, name):
         """SIGKILL."""

@@ -20,7 +20,7 @@ from statemachines_sim.units import S
 from statemachines_sim.world import World
 from statemachines_spec.bug import planted
 
-SEEDS = range(1)
+SEEDS = range(2)
 ALL_ONCE = {"delivered": 2_500, "duplicates": 0, "acknowledged": 2_500}
 
 

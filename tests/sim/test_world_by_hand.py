@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 from counting import CLIENT, SERVER, SIM, Add, ClientRecord, Count, Counted, PutFailed, Section, ServerRecord, Table
 
@@ -21,7 +23,7 @@ from statemachines_sim import (
     remote_store,
     shared_memory,
 )
-from statemachines_sim.protocol import NOTHING
+from statemachines_sim.protocol import NOTHING, Fixture, Role
 
 STEADY = Net(delay_ms=(5, 5), tail=0.0)
 
@@ -275,3 +277,9 @@ def test_a_protocol_is_run_without_a_scenario_file():
     outcome = World(SIM, 3, own=Section(clients=3, counts=5)).run()
     assert outcome.held, outcome
     assert outcome.tally == {"counted": 15}
+
+
+@pytest.mark.parametrize("kind", [Role, Fixture])
+def test_what_a_stranger_fills_in_shows_its_fields(kind):
+    """`help` and `inspect.signature` read annotations of things that are imported for type checkers only."""
+    assert list(inspect.signature(kind).parameters) == list(kind.__struct_fields__)

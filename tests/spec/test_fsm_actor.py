@@ -5,11 +5,25 @@ from __future__ import annotations
 import msgspec
 import pytest
 from lock_by_hand import lock_by_hand
-from lock_toy import HELD, HOLDER, IDLE, Granted, HolderRecord, LeaseEnd, Store, Want, Wrote, lock_system, wrote_system
+from lock_toy import (
+    HELD,
+    HOLDER,
+    IDLE,
+    Granted,
+    HolderRecord,
+    LeaseEnd,
+    Store,
+    TokenStore,
+    Want,
+    Wrote,
+    lock_system,
+    wrote_system,
+)
 from msgspec.structs import replace
 from small_machines import OVER, STAMPER, TWO_TIMERS, End, Stamp, StampRecord, Two, TwoRecord
+from toy_system import toy
 
-from statemachines.kernel import ConfigurationError, GaplessError
+from statemachines.kernel import ConfigurationError, Fsm, GaplessError
 from statemachines_spec import (
     Always,
     Clock,
@@ -19,12 +33,14 @@ from statemachines_spec import (
     Network,
     Pause,
     Reaction,
+    ServiceActor,
     Sometimes,
     System,
     View,
     explore,
     replay,
 )
+from statemachines_spec.coverage import machines_in
 from statemachines_spec.explorer import counterexample
 from statemachines_spec.explorer.actor import Envelope, Restart, Wake
 from statemachines_spec.explorer.direct import search
@@ -253,6 +269,48 @@ def test_silent_timers_never_fire_and_the_bounds_say_so():
     lines = System("s", "", (actor,), Network(1)).described()
     assert lines["holder-1: timers that never fire"] == "lease"
     assert lines["holder-1: lives"] == "3"
+
+
+def few(record):
+    """Two attempts."""
+    return record.n <= 2
+
+
+def named_only(record):
+    return record.n <= 2
+
+
+@pytest.mark.parametrize(
+    ("bound", "said"),
+    [
+        (few, "Two attempts."),
+        (named_only, "named_only"),
+        (lambda record: True, "a function without a name or docstring"),
+    ],
+)
+def test_the_bound_of_a_component_stands_among_the_bounds(bound, said):
+    """Of a machine and of a service alike."""
+    system = System("s", "", (holder(bound=bound), ServiceActor(TokenStore(True), bound=bound)), Network(1))
+    lines = system.described()
+    assert [value for key, value in lines.items() if key.endswith(": bound")] == [said, said]
+    assert not [key for key in System("s", "", (holder(),), Network(1)).described() if "bound" in key]
+
+
+def test_what_is_cut_says_at_whose_bounds():
+    cut = explore(lock_system(in_flight=4), **PLAIN)
+    assert cut.cuts > 0
+    assert set(cut.cut_by) == {"holder-1", "holder-2", "lock"}
+    no_place = explore(toy({"in_flight": 1, "lossy": False, "duplicating": False}, last=60), states_max=50, **PLAIN)
+    assert (no_place.cuts > 0, no_place.cut_by) == (True, {})
+
+
+def test_a_machine_that_is_made_anew_for_each_component_is_one():
+    again = Fsm(
+        HOLDER.name, protocol=HOLDER.protocol, record=HOLDER.record_type, states=type(HOLDER.initial),
+        initial=HOLDER.initial, rows=HOLDER.declared, timers=HOLDER.timers,
+    )  # fmt: skip
+    one, two = holder(), FsmActor("holder-2", again, HolderRecord("holder-2"))
+    assert [found.full_name for found in machines_in((System("s", "", (one, two), Network(1)),))] == [HOLDER.full_name]
 
 
 def test_what_is_told_is_a_call_of_the_component_that_is_named():

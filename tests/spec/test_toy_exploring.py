@@ -155,6 +155,12 @@ def test_auto_goes_on_compiled_when_a_system_turns_out_large(monkeypatch):
     assert (result.states, result.edges) == ((plain := explore(system, engine="plain")).states, plain.edges)
 
 
+def test_a_limit_below_that_of_plain_python_is_kept_too():
+    result = explore(toy({"in_flight": 4}, last=60), states_max=3_000)
+    assert result.ended == FULL
+    assert 3_000 <= result.states < 3_100
+
+
 def test_nothing_to_see_is_not_shown():
     result = both(toy({"in_flight": 1}, properties=(taken(99),)))
     assert result.held

@@ -36,7 +36,7 @@ from statemachines.testing.protocol import environment_of, part_of
 BOUNDS = settings(max_examples=60, stateful_step_count=30, suppress_health_check=list(HealthCheck))
 
 
-def run(kind, examples=25):
+def run(kind, examples=40):
     run_state_machine_as_test(kind, settings=settings(BOUNDS, max_examples=examples))
 
 
@@ -180,3 +180,14 @@ def test_no_step_depends_on_the_order_of_a_map():
         digests.add(done.stdout)
     assert len(digests) == 1
     assert digests != {hashlib.sha256().hexdigest() + "\n"}
+
+
+def test_a_failing_run_is_told_soon_and_what_was_chosen_for_it_is_kept():
+    """Without the phase that takes minutes; a profile without shrinking stays without."""
+    assert Phase.explain not in MachineTest.of(lamp()).TestCase.settings.phases
+    settings.register_profile("no shrinking", settings.get_profile("repeatable"), phases=[Phase.generate])
+    settings.load_profile("no shrinking")
+    try:
+        assert list(MachineTest.of(lamp()).TestCase.settings.phases) == [Phase.generate]
+    finally:
+        settings.load_profile("repeatable")
