@@ -1,9 +1,12 @@
 """Memory: the shared memory of one queue as a pure service on words, one access a request.
 
-Words have names: the two heads; state and position of every cursor; lock and incarnation of every slot (a slot is a
-process); and the data area, in cells of four bytes.  An access to one word is atomic, nothing else is.  The operating
-system frees the lock of a slot the moment its process dies.  A state word is 0 (free) or, from the highest bit down,
-allocated (1 bit), slot (8), incarnation (12), stamp (43): owner and time share it, so that one swap changes both.
+Words have names: the two heads; how many messages were lost; state and position of every cursor, and of a read cursor
+how many messages its block holds; lock and incarnation of every slot (a slot is a process); and the data area, in cells
+of four bytes.  An access to one word is atomic.  The data of a block is copied in one access, which is not: who dies in
+it has copied some of the cells.  The operating system frees the lock of a slot the moment its process dies.
+
+A state word is 0 (free) or, from the highest bit down, allocated (1 bit), slot (8), incarnation (12), stamp (43): owner
+and time share it, so that one swap changes both.
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ SERVICE = "memory"
 
 READ_HEAD = "read_head"
 WRITE_HEAD = "write_head"
+LOST = "lost"
+"""How many messages readers had taken when they died: at most so many."""
 FREE = 0
 NONE = 2**64 - 1
 """The position of a cursor that has none yet: it is in nobody's way."""
@@ -31,6 +36,8 @@ _STAMPS = 1 << _STAMP
 _SLOT = _STAMP + 12
 INCARNATIONS = 1 << 12
 SLOTS = 1 << 8
+CAPACITY_MAX = 1 << 31
+"""Bytes of the data area: the size of a block has a bit to spare, which says that it holds several messages."""
 
 
 class Queue(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -46,8 +53,9 @@ class Queue(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     threshold_only: bool = False
 
     def __post_init__(self) -> None:
-        if self.capacity < HEADER or self.capacity % CELL:
-            raise ConfigurationError("capacity", self.capacity, f"at least {HEADER}, and a multiple of {CELL}")
+        if not HEADER <= self.capacity <= CAPACITY_MAX or self.capacity % CELL:
+            rule = f"{HEADER} to {CAPACITY_MAX} bytes, and a multiple of {CELL}"
+            raise ConfigurationError("capacity", self.capacity, rule)
         for key in ("read_cursors", "write_cursors"):
             if getattr(self, key) < 1:
                 raise ConfigurationError(key, getattr(self, key), "at least 1")
@@ -68,6 +76,11 @@ def state_of(pool: str, cursor: int) -> str:
 def position_of(pool: str, cursor: int) -> str:
     """The position word of a cursor."""
     return f"{pool}/{cursor}/position"
+
+
+def messages_of(cursor: int) -> str:
+    """How many messages the block of a read cursor holds."""
+    return f"read/{cursor}/messages"
 
 
 def lock_of(slot: int) -> str:
@@ -128,6 +141,20 @@ class CompareAndSwap(Request, frozen=True, gc=False):
     value: int
 
 
+class CopyIn(Request, frozen=True, gc=False):
+    """Write `data` into the cells from `position` on; answered by `Stored`."""
+
+    position: int
+    data: bytes
+
+
+class CopyOut(Request, frozen=True, gc=False):
+    """The `size` bytes from `position` on; answered by `Copied`."""
+
+    position: int
+    size: int
+
+
 class Loaded(Answer, frozen=True, gc=False):
     """The word as it was at `time_ns` of the clock that all processes share."""
 
@@ -136,13 +163,19 @@ class Loaded(Answer, frozen=True, gc=False):
 
 
 class Stored(Answer, frozen=True, gc=False):
-    """The word is written."""
+    """The word is written, or all the data."""
 
 
 class Swapped(Answer, frozen=True, gc=False):
     """`done`: the word was as expected, and is replaced."""
 
     done: bool
+
+
+class Copied(Answer, frozen=True, gc=False):
+    """The bytes that were there."""
+
+    data: bytes
 
 
 class Memory:
@@ -169,7 +202,22 @@ class Memory:
                 if state.get(address, 0) != expected:
                     return state, (Swapped(False),)
                 return state.set(address, checked(address, value)), (Swapped(True),)
+            case CopyIn(position, data):
+                return self.filled(state, position, data, len(data)), (Stored(),)
+            case CopyOut(position, size):
+                return state, (Copied(self.read(state, position, size)),)
         raise TypeError(f"{self.name} does not take a {type(request).__name__}")
+
+    def filled(self, state: Map[str, int], position: int, data: bytes, size: int) -> Map[str, int]:
+        """The memory after the first `size` bytes of `data`, in whole cells: a copy that somebody died in."""
+        for at in range(0, min(size, len(data)), CELL):
+            state = state.set(self.queue.address(position + at), int.from_bytes(data[at : at + CELL], "little"))
+        return state
+
+    def read(self, state: Map[str, int], position: int, size: int) -> bytes:
+        """What lies there."""
+        cells = (state.get(self.queue.address(at), 0) for at in range(position, position + size, CELL))
+        return b"".join(cell.to_bytes(CELL, "little") for cell in cells)[:size]
 
 
 def checked(address: str, value: int) -> int:

@@ -1,181 +1,198 @@
 """Writer: one write into the queue, one state per memory access (source: "Queue Recovery", column WRITE).
 
 Steps 1 to 8 of the source, repaired.  Every state but the first waits for the answer to exactly one access, so a
-crash between any two accesses is a state of this machine.  Whether a cursor in the way is stale is asked of its age
-first, then of its owner: the lock byte, then the incarnation.
+crash between any two accesses is a state of this machine.
 """
 
 from __future__ import annotations
 
+from enum import Enum
+
 from msgspec.structs import replace
 
-from statemachines.cursor_recovery.block import cell, checksum, commit_word
+from statemachines.cursor_recovery.block import checksum, commit_word, data_of, length_of, size_word
 from statemachines.cursor_recovery.memory import (
     CELL,
     FREE,
     HEADER,
     NONE,
-    READ_HEAD,
-    SERVICE,
     WRITE_HEAD,
-    CompareAndSwap,
-    Load,
+    Copied,
     Loaded,
-    Store,
+    Queue,
     Stored,
     Swapped,
-    incarnation_of,
-    lock_of,
     position_of,
-    slot_in,
     state_of,
-    token,
 )
-from statemachines.cursor_recovery.writer_record import (
-    FINAL,
-    LOADS,
-    STORES,
-    SWAPS,
-    Outcome,
-    Write,
-    WriteDone,
-    WriterRecord,
-    WriterStatus,
+from statemachines.cursor_recovery.operation import (
+    READ,
+    WRITE,
+    Operation,
+    ask_own,
+    ask_position,
+    check_owner,
+    copy_in,
+    give_back,
     goes_by_age_alone,
-    has_another,
-    has_data,
-    has_more_data,
-    has_no_room,
-    is_aged_cursor,
-    is_dead,
     is_done,
     is_free,
     is_free_and_more,
-    is_old_by_age_alone,
     is_ours,
-    is_oversize,
-    is_reborn,
     is_young,
-    leaves_room,
-    leaves_room_and_more,
-    owns_what_it_writes_through,
-    stays_within_a_lap,
+    load,
+    load_lock,
+    load_lost_position,
+    load_read_head,
+    load_write_head,
+    look_at_next,
+    own_state,
+    recovery_rows,
+    store,
+    swap,
 )
-from statemachines.kernel import Ask, Effects, Event, Fsm, Invariant, Refuse, Row, Tell
+from statemachines.kernel import Call, Effects, Event, Fsm, Invariant, Refuse, Row, Status, Tell
+
+
+class Write(Call, frozen=True, gc=False):
+    """From the host: publish `payload`, which holds so many messages."""
+
+    payload: bytes
+    messages: int = 1
+
+
+class Outcome(Enum):
+    """How a write ends.  FENCED: others took the cursor for a dead one's; if the block was begun, it may be skipped."""
+
+    WRITTEN = "written"
+    FULL = "full"
+    NO_CURSOR = "no_cursor"
+    FENCED = "fenced"
+    OVERSIZE = "oversize"
+
+
+class WriteDone(Event, frozen=True, gc=False):
+    """To the host: how it ended, and (when WRITTEN) the position of the block, else -1."""
+
+    outcome: Outcome
+    position: int = -1
+
+
+class WriterStatus(Status):
+    """Steps 1 to 8, an access each, and between them what is done about an aged cursor (r); then the outcomes."""
+
+    IDLE = "idle"
+    LOAD_CURSOR = "1_load_cursor"
+    TAKE_CURSOR = "1_take_cursor"
+    CLEAR_POSITION = "1_clear_position"
+    LOAD_READ_HEAD = "2_load_read_head"
+    LOAD_WRITE_HEAD = "2_load_write_head"
+    CHECK_CURSOR = "3_check_cursor"
+    CHECK_POSITION = "3_check_position"
+    LOAD_LOCK = "r_load_lock"
+    LOAD_LIFE = "r_load_life"
+    LOST_POSITION = "r_lost_position"
+    LOST_MESSAGES = "r_lost_messages"
+    LOST_HEAD = "r_lost_head"
+    LOST_COUNT = "r_lost_count"
+    LOST_ADD = "r_lost_add"
+    RECLAIM = "r_reclaim"
+    GIVE_BACK = "3_give_back"
+    OWN_BEFORE_POSITION = "4_own_before_position"
+    SET_POSITION = "4_set_position"
+    OWN_BEFORE_HEAD = "5_own_before_head"
+    MOVE_HEAD = "5_move_head"
+    STORE_SIZE = "6_store_size"
+    STORE_CHECKSUM = "6_store_checksum"
+    STORE_COMMIT_LOW = "6_store_commit_low"
+    STORE_COMMIT_HIGH = "6_store_commit_high"
+    COPY_DATA = "7_copy_data"
+    RELEASE = "8_release"
+    WRITTEN = "written"
+    FULL = "full"
+    NO_CURSOR = "no_cursor"
+    FENCED = "fenced"
+    OVERSIZE = "oversize"
+
 
 S = WriterStatus
+FINAL = (S.WRITTEN, S.FULL, S.NO_CURSOR, S.FENCED, S.OVERSIZE)
+LOADS = (
+    S.LOAD_CURSOR, S.LOAD_READ_HEAD, S.LOAD_WRITE_HEAD, S.CHECK_CURSOR, S.CHECK_POSITION, S.LOAD_LOCK, S.LOAD_LIFE,
+    S.LOST_POSITION, S.LOST_MESSAGES, S.LOST_HEAD, S.LOST_COUNT, S.OWN_BEFORE_POSITION, S.OWN_BEFORE_HEAD,
+)  # fmt: skip
+STORES = (
+    S.CLEAR_POSITION, S.SET_POSITION, S.STORE_SIZE, S.STORE_CHECKSUM, S.STORE_COMMIT_LOW, S.STORE_COMMIT_HIGH,
+    S.COPY_DATA,
+)  # fmt: skip
+SWAPS = (S.TAKE_CURSOR, S.LOST_ADD, S.RECLAIM, S.GIVE_BACK, S.MOVE_HEAD, S.RELEASE)
+
+
+class WriterRecord(Operation, frozen=True, gc=False):
+    """One write; `data`: what its block holds."""
+
+    pool = WRITE
+    other_pool = READ
+
+    data: bytes = b""
+    messages: int = 1
+    status: WriterStatus = S.IDLE
+
+    @property
+    def end(self) -> int:
+        """Where the block ends."""
+        return self.write_head + length_of(len(self.data))
+
+    @property
+    def size(self) -> int:
+        """The size word of the block."""
+        return size_word(self.data, self.messages)
+
+    def address(self, offset: int) -> str:
+        """The cell `offset` bytes into the block."""
+        return self.queue.address(self.write_head + offset)
+
+
 Done = tuple[WriterRecord, Effects]
 
 
-def load(record: WriterRecord, address: str) -> Done:
-    return record, (Ask(SERVICE, Load(address)),)
+# -- guards ---------------------------------------------------------------------------------------------------------
 
 
-def store(record: WriterRecord, address: str, value: int) -> Done:
-    return record, (Ask(SERVICE, Store(address, value)),)
+def is_oversize(record: WriterRecord, event: Write) -> bool:
+    return length_of(len(data_of(event.payload, event.messages))) > record.queue.capacity
 
 
-def swap(record: WriterRecord, address: str, expected: int, value: int) -> Done:
-    return record, (Ask(SERVICE, CompareAndSwap(address, expected, value)),)
+def has_no_room(record: WriterRecord, event: Loaded) -> bool:
+    return event.value + length_of(len(record.data)) > record.read_head + record.queue.capacity
 
 
-def own_state(record: WriterRecord) -> str:
-    return state_of("write", record.own)
+def leaves_room(record: WriterRecord, event: Loaded) -> bool:
+    return event.value == NONE or record.end <= event.value + record.queue.capacity
 
 
-# -- step 1 ---------------------------------------------------------------------------------------------------------
+def leaves_room_and_more(record: WriterRecord, event: Loaded) -> bool:
+    return leaves_room(record, event) and record.has_more_others
+
+
+def has_data(record: WriterRecord, event: Stored) -> bool:
+    return bool(record.data)
+
+
+# -- actions --------------------------------------------------------------------------------------------------------
 
 
 def look_for_cursor(record: WriterRecord, event: Write, now_ns: int) -> Done:
-    return load(replace(record, payload=event.payload), own_state(record))
-
-
-def look_further(record: WriterRecord, event: Event, now_ns: int) -> Done:
-    record = replace(record, own=record.own + 1)
-    return load(record, own_state(record))
-
-
-def take(record: WriterRecord, event: Loaded, now_ns: int) -> Done:
-    word = token(record.slot, record.incarnation, event.time_ns)
-    return swap(replace(record, token=word), own_state(record), FREE, word)
-
-
-def take_reclaimed(record: WriterRecord, event: Swapped, now_ns: int) -> Done:
-    word = token(record.slot, record.incarnation, record.seen_ns)
-    return swap(replace(record, token=word), own_state(record), FREE, word)
-
-
-def ask_lock(record: WriterRecord, event: Loaded, now_ns: int) -> Done:
-    """Of the owner of the write cursor just seen."""
-    return load(replace(record, seen=event.value, seen_ns=event.time_ns), lock_of(slot_in(event.value)))
-
-
-def ask_incarnation(record: WriterRecord, event: Loaded, now_ns: int) -> Done:
-    return load(record, incarnation_of(slot_in(record.seen)))
-
-
-def reclaim_by_age(record: WriterRecord, event: Loaded, now_ns: int) -> Done:
-    return reclaim(replace(record, seen=event.value, seen_ns=event.time_ns), event, now_ns)
-
-
-def reclaim(record: WriterRecord, event: Event, now_ns: int) -> Done:
-    return swap(record, own_state(record), record.seen, FREE)
-
-
-def clear_position(record: WriterRecord, event: Swapped, now_ns: int) -> Done:
-    return store(record, position_of("write", record.own), NONE)
-
-
-# -- steps 2 and 3 --------------------------------------------------------------------------------------------------
-
-
-def load_read_head(record: WriterRecord, event: Event, now_ns: int) -> Done:
-    return load(record, READ_HEAD)
-
-
-def load_write_head(record: WriterRecord, event: Loaded, now_ns: int) -> Done:
-    return load(replace(record, read_head=event.value), WRITE_HEAD)
+    data = data_of(event.payload, event.messages)
+    return load(replace(record, data=data, messages=event.messages), own_state(record))
 
 
 def look_at_readers(record: WriterRecord, event: Loaded, now_ns: int) -> Done:
-    return load(replace(record, write_head=event.value, other=0), state_of("read", 0))
-
-
-def look_at_next_reader(record: WriterRecord, event: Event, now_ns: int) -> Done:
-    record = replace(record, other=record.other + 1)
-    return load(record, state_of("read", record.other))
-
-
-def look_again(record: WriterRecord, event: Swapped, now_ns: int) -> Done:
-    """Reclaimed, or changed meanwhile: what is there now decides."""
-    return load(record, state_of("read", record.other))
-
-
-def ask_position(record: WriterRecord, event: Loaded, now_ns: int) -> Done:
-    return load(replace(record, seen=event.value, seen_ns=event.time_ns), position_of("read", record.other))
-
-
-def ask_reader_lock(record: WriterRecord, event: Loaded, now_ns: int) -> Done:
-    return load(record, lock_of(slot_in(record.seen)))
-
-
-def reclaim_reader(record: WriterRecord, event: Loaded, now_ns: int) -> Done:
-    return swap(record, state_of("read", record.other), record.seen, FREE)
-
-
-def give_back(record: WriterRecord, event: Loaded, now_ns: int) -> Done:
-    return swap(record, own_state(record), record.token, FREE)
-
-
-# -- steps 4 to 8 ---------------------------------------------------------------------------------------------------
-
-
-def ask_own(record: WriterRecord, event: Event, now_ns: int) -> Done:
-    return load(record, own_state(record))
+    return load(replace(record, write_head=event.value, other=0), state_of(READ, 0))
 
 
 def set_position(record: WriterRecord, event: Loaded, now_ns: int) -> Done:
-    return store(record, position_of("write", record.own), record.write_head)
+    return store(record, position_of(WRITE, record.own), record.write_head)
 
 
 def move_head(record: WriterRecord, event: Loaded, now_ns: int) -> Done:
@@ -183,11 +200,11 @@ def move_head(record: WriterRecord, event: Loaded, now_ns: int) -> Done:
 
 
 def store_size(record: WriterRecord, event: Swapped, now_ns: int) -> Done:
-    return store(record, record.address(0), len(record.payload))
+    return store(record, record.address(0), record.size)
 
 
 def store_checksum(record: WriterRecord, event: Stored, now_ns: int) -> Done:
-    return store(record, record.address(CELL), checksum(record.write_head, record.payload))
+    return store(record, record.address(CELL), checksum(record.write_head, record.size, record.data))
 
 
 def store_commit_low(record: WriterRecord, event: Stored, now_ns: int) -> Done:
@@ -198,20 +215,12 @@ def store_commit_high(record: WriterRecord, event: Stored, now_ns: int) -> Done:
     return store(record, record.address(3 * CELL), commit_word(record.write_head)[1])
 
 
-def store_data(record: WriterRecord, event: Stored, now_ns: int) -> Done:
-    return store(record, record.address(HEADER), cell(record.payload, 0))
-
-
-def store_next_data(record: WriterRecord, event: Stored, now_ns: int) -> Done:
-    record = replace(record, cell=record.cell + 1)
-    return store(record, record.address(HEADER + record.cell * CELL), cell(record.payload, record.cell))
+def copy_data(record: WriterRecord, event: Stored, now_ns: int) -> Done:
+    return copy_in(record, record.write_head + HEADER, record.data)
 
 
 def release(record: WriterRecord, event: Stored, now_ns: int) -> Done:
     return swap(record, own_state(record), record.token, FREE)
-
-
-# -- outcomes -------------------------------------------------------------------------------------------------------
 
 
 def tell_written(record: WriterRecord, event: Swapped, now_ns: int) -> Done:
@@ -239,39 +248,19 @@ ROWS = (
     #   on       from                    to                      do                   when                  clause
     Row(Write,   S.IDLE,                 S.OVERSIZE,             tell_oversize,       is_oversize,          "CR-01"),
     Row(Write,   S.IDLE,                 S.LOAD_CURSOR,          look_for_cursor,     None,                 "CR-02"),
-    Row(Loaded,  S.LOAD_CURSOR,          S.TAKE_CURSOR,          take,                is_free,              "CR-02"),
-    Row(Loaded,  S.LOAD_CURSOR,          S.RECLAIM_CURSOR,       reclaim_by_age,      is_old_by_age_alone,  "CR-06"),
-    Row(Loaded,  S.LOAD_CURSOR,          S.LOAD_OWNER_LOCK,      ask_lock,            is_aged_cursor,       "CR-04"),
-    Row(Loaded,  S.LOAD_CURSOR,          S.LOAD_CURSOR,          look_further,        has_another,          "CR-02"),
-    Row(Loaded,  S.LOAD_CURSOR,          S.NO_CURSOR,            tell_no_cursor,      None,                 "CR-08"),
-    Row(Loaded,  S.LOAD_OWNER_LOCK,      S.RECLAIM_CURSOR,       reclaim,             is_dead,              "CR-05"),
-    Row(Loaded,  S.LOAD_OWNER_LOCK,      S.LOAD_OWNER_LIFE,      ask_incarnation,     None,                 "CR-05"),
-    Row(Loaded,  S.LOAD_OWNER_LIFE,      S.RECLAIM_CURSOR,       reclaim,             is_reborn,            "CR-05"),
-    Row(Loaded,  S.LOAD_OWNER_LIFE,      S.LOAD_CURSOR,          look_further,        has_another,          "CR-02"),
-    Row(Loaded,  S.LOAD_OWNER_LIFE,      S.NO_CURSOR,            tell_no_cursor,      None,                 "CR-08"),
-    Row(Swapped, S.RECLAIM_CURSOR,       S.TAKE_CURSOR,          take_reclaimed,      is_done,              "CR-07"),
-    Row(Swapped, S.RECLAIM_CURSOR,       S.LOAD_CURSOR,          look_further,        has_another,          "CR-02"),
-    Row(Swapped, S.RECLAIM_CURSOR,       S.NO_CURSOR,            tell_no_cursor,      None,                 "CR-08"),
-    Row(Swapped, S.TAKE_CURSOR,          S.CLEAR_POSITION,       clear_position,      is_done,              "CR-03"),
-    Row(Swapped, S.TAKE_CURSOR,          S.LOAD_CURSOR,          look_further,        has_another,          "CR-02"),
-    Row(Swapped, S.TAKE_CURSOR,          S.NO_CURSOR,            tell_no_cursor,      None,                 "CR-08"),
+    *recovery_rows(S, tell_no_cursor),
     Row(Stored,  S.CLEAR_POSITION,       S.LOAD_READ_HEAD,       load_read_head,      None,                 "CR-09"),
     Row(Loaded,  S.LOAD_READ_HEAD,       S.LOAD_WRITE_HEAD,      load_write_head,     None,                 "CR-09"),
     Row(Loaded,  S.LOAD_WRITE_HEAD,      S.GIVE_BACK,            give_back,           has_no_room,          "CR-10"),
     Row(Loaded,  S.LOAD_WRITE_HEAD,      S.CHECK_CURSOR,         look_at_readers,     None,                 "CR-11"),
-    Row(Loaded,  S.CHECK_CURSOR,         S.CHECK_CURSOR,         look_at_next_reader, is_free_and_more,     "CR-11"),
+    Row(Loaded,  S.CHECK_CURSOR,         S.CHECK_CURSOR,         look_at_next,        is_free_and_more,     "CR-11"),
     Row(Loaded,  S.CHECK_CURSOR,         S.OWN_BEFORE_POSITION,  ask_own,             is_free,              "CR-15"),
     Row(Loaded,  S.CHECK_CURSOR,         S.CHECK_POSITION,       ask_position,        None,                 "CR-11"),
-    Row(Loaded,  S.CHECK_POSITION,       S.CHECK_CURSOR,         look_at_next_reader, leaves_room_and_more, "CR-11"),
+    Row(Loaded,  S.CHECK_POSITION,       S.CHECK_CURSOR,         look_at_next,        leaves_room_and_more, "CR-11"),
     Row(Loaded,  S.CHECK_POSITION,       S.OWN_BEFORE_POSITION,  ask_own,             leaves_room,          "CR-15"),
     Row(Loaded,  S.CHECK_POSITION,       S.GIVE_BACK,            give_back,           is_young,             "CR-12"),
-    Row(Loaded,  S.CHECK_POSITION,       S.RECLAIM_READER,       reclaim_reader,      goes_by_age_alone,    "CR-06"),
-    Row(Loaded,  S.CHECK_POSITION,       S.CHECK_OWNER_LOCK,     ask_reader_lock,     None,                 "CR-13"),
-    Row(Loaded,  S.CHECK_OWNER_LOCK,     S.RECLAIM_READER,       reclaim_reader,      is_dead,              "CR-13"),
-    Row(Loaded,  S.CHECK_OWNER_LOCK,     S.CHECK_OWNER_LIFE,     ask_incarnation,     None,                 "CR-13"),
-    Row(Loaded,  S.CHECK_OWNER_LIFE,     S.RECLAIM_READER,       reclaim_reader,      is_reborn,            "CR-13"),
-    Row(Loaded,  S.CHECK_OWNER_LIFE,     S.GIVE_BACK,            give_back,           None,                 "CR-12"),
-    Row(Swapped, S.RECLAIM_READER,       S.CHECK_CURSOR,         look_again,          None,                 "CR-14"),
+    Row(Loaded,  S.CHECK_POSITION,       S.LOST_POSITION,        load_lost_position,  goes_by_age_alone,    "CR-06"),
+    Row(Loaded,  S.CHECK_POSITION,       S.LOAD_LOCK,            load_lock,           None,                 "CR-13"),
     Row(Swapped, S.GIVE_BACK,            S.FULL,                 tell_full,           is_done,              "CR-10"),
     Row(Swapped, S.GIVE_BACK,            S.FENCED,               tell_fenced,         None,                 "CR-16"),
     Row(Loaded,  S.OWN_BEFORE_POSITION,  S.SET_POSITION,         set_position,        is_ours,              "CR-17"),
@@ -284,18 +273,35 @@ ROWS = (
     Row(Stored,  S.STORE_SIZE,           S.STORE_CHECKSUM,       store_checksum,      None,                 "CR-20"),
     Row(Stored,  S.STORE_CHECKSUM,       S.STORE_COMMIT_LOW,     store_commit_low,    None,                 "CR-20"),
     Row(Stored,  S.STORE_COMMIT_LOW,     S.STORE_COMMIT_HIGH,    store_commit_high,   None,                 "CR-20"),
-    Row(Stored,  S.STORE_COMMIT_HIGH,    S.STORE_DATA,           store_data,          has_data,             "CR-21"),
+    Row(Stored,  S.STORE_COMMIT_HIGH,    S.COPY_DATA,            copy_data,           has_data,             "CR-21"),
     Row(Stored,  S.STORE_COMMIT_HIGH,    S.RELEASE,              release,             None,                 "CR-22"),
-    Row(Stored,  S.STORE_DATA,           S.STORE_DATA,           store_next_data,     has_more_data,        "CR-21"),
-    Row(Stored,  S.STORE_DATA,           S.RELEASE,              release,             None,                 "CR-22"),
+    Row(Stored,  S.COPY_DATA,            S.RELEASE,              release,             None,                 "CR-22"),
     Row(Swapped, S.RELEASE,              S.WRITTEN,              tell_written,        is_done,              "CR-22"),
     Row(Swapped, S.RELEASE,              S.FENCED,               tell_fenced,         None,                 "CR-16"),
-    Refuse((Write,),           (*LOADS, *STORES, *SWAPS),  "CR-23"),
-    Refuse((Loaded,),          (S.IDLE, *STORES, *SWAPS),  "CR-24"),
-    Refuse((Stored,),          (S.IDLE, *LOADS, *SWAPS),   "CR-24"),
-    Refuse((Swapped,),         (S.IDLE, *LOADS, *STORES),  "CR-24"),
+    Refuse((Write,),           (*LOADS, *STORES, *SWAPS),             "CR-23"),
+    Refuse((Loaded,),          (S.IDLE, *STORES, *SWAPS),             "CR-24"),
+    Refuse((Stored,),          (S.IDLE, *LOADS, *SWAPS),              "CR-24"),
+    Refuse((Swapped,),         (S.IDLE, *LOADS, *STORES),             "CR-24"),
+    Refuse((Copied,),          (S.IDLE, *LOADS, *STORES, *SWAPS),     "CR-24"),
 )
 # fmt: on
+
+
+# -- invariants -----------------------------------------------------------------------------------------------------
+
+OWNING = tuple(state for state in S if state is S.CLEAR_POSITION or state.value[0] in "2345678")
+RESERVING = tuple(state for state in S if state.value[0] in "45678")
+
+
+def owns_what_it_writes_through(record: WriterRecord) -> bool:
+    """From the clearing of the position to the release there is a token."""
+    return record.token != FREE or record.status not in OWNING
+
+
+def stays_within_a_lap(record: WriterRecord) -> bool:
+    """From step 4 on the block ends at most one lap behind the read head that was loaded."""
+    return record.status not in RESERVING or record.end <= record.read_head + record.queue.capacity
+
 
 WRITER = Fsm(
     "writer",
@@ -310,3 +316,9 @@ WRITER = Fsm(
         Invariant("stays-within-a-lap", "CR-32", stays_within_a_lap),
     ),
 )
+
+
+def new_writer(queue: Queue, slot: int, incarnation: int) -> WriterRecord:
+    """The record of one write; `ConfigurationError` where the owner has no room in a cursor's word."""
+    check_owner(slot, incarnation)
+    return WriterRecord(queue, slot, incarnation)

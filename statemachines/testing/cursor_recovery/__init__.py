@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from statemachines.cursor_recovery import memory
 from statemachines.cursor_recovery.memory import Memory, Queue
-from statemachines.cursor_recovery.writer_record import Write, new_writer
+from statemachines.cursor_recovery.reader import Read, new_reader
+from statemachines.cursor_recovery.writer import Write, new_writer
 from statemachines.testing.protocol import Environment, TestProtocol, Values
 
 VALUES = Values(
@@ -36,6 +37,12 @@ TESTING = TestProtocol(
             services={memory.SERVICE: Memory(QUEUE)},
             others={memory.SERVICE: other_processes},
             opening=(lambda record: Write(b"some text"),),
+        ),
+        "reader": Environment(
+            start=st.just(new_reader(QUEUE, 0, 1)),
+            services={memory.SERVICE: Memory(QUEUE)},
+            others={memory.SERVICE: other_processes},
+            opening=(lambda record: Read(),),
         ),
     },
 )

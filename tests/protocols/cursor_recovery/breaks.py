@@ -7,8 +7,7 @@ from mutants import swap, without, wrap
 
 from statemachines.cursor_recovery import writer
 from statemachines.cursor_recovery.memory import CELL, CompareAndSwap, Memory
-from statemachines.cursor_recovery.writer import WRITER
-from statemachines.cursor_recovery.writer_record import WriterRecord
+from statemachines.cursor_recovery.writer import WRITER, WriterRecord
 
 
 def swaps_anything(apply):
@@ -26,7 +25,7 @@ BREAKS = {
     "CR-33": without(WRITER, "CR-10"),  # no look whether there is room
     "CR-34": wrap(Memory, "apply", swaps_anything),
     "CR-35": wrap(WriterRecord, "address", lambda address: lambda self, offset: address(self, offset + CELL)),
-    "CR-36": swap(writer, "checksum", lambda position, payload: 0),
+    "CR-36": swap(writer, "checksum", lambda position, size, payload: 0),
     "CR-37": swap(writer, "commit_word", lambda position: (1, 1)),
     "CR-38": without(WRITER, "CR-07"),  # what is stale is never freed
 }

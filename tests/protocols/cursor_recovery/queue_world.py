@@ -1,19 +1,21 @@
-"""Writers over one shared memory, interleaved at every access, killed between any two; and what must hold all the time.
+"""Writers and readers over one shared memory, interleaved at every access, killed between any two; and what must hold.
 
-What a correct reader may do to the queue is done here in one stroke (`consume`): it moves the read head over what no
-living writer is still busy with.
+The world keeps books of its own: which positions were reserved with what in them, who was told what, what the dead had
+taken.  It reads the words of memory; of a machine it reads the accesses, and what it tells.
 """
 
 from __future__ import annotations
 
-from statemachines.cursor_recovery.block import checksum, commit_word, length_of
+from statemachines.cursor_recovery.block import checksum, commit_word, length_of, size_in
 from statemachines.cursor_recovery.memory import (
     CELL,
     FREE,
     HEADER,
+    LOST,
     READ_HEAD,
     WRITE_HEAD,
     CompareAndSwap,
+    CopyIn,
     Memory,
     Queue,
     Store,
@@ -21,36 +23,39 @@ from statemachines.cursor_recovery.memory import (
     lock_of,
     state_of,
 )
-from statemachines.cursor_recovery.writer import WRITER
-from statemachines.cursor_recovery.writer_record import OWNING, Outcome, Write, new_writer
+from statemachines.cursor_recovery.reader import OWNING as READER_OWNING
+from statemachines.cursor_recovery.reader import READER, Read, ReadOutcome, Skipped, new_reader
+from statemachines.cursor_recovery.writer import OWNING, WRITER, Outcome, Write, new_writer
 from statemachines.kernel import Ask, Node, Tell
 
-GUARD = 1_000
-"""No write takes so many accesses in these small queues: what does not end by then blocks for ever."""
+GUARD = 2_000
+"""No operation takes so many accesses in these small queues: what does not end by then blocks for ever."""
 
 
-class Writer:
-    """One write of one process: its node, the access it is about to make, and how it ended."""
+class Operation:
+    """One operation of one process: its node, the access it is about to make, and how it ended."""
 
-    def __init__(self, world, slot, payload):
+    owning = ()
+
+    def __init__(self, world, slot, fsm, record, call):
         life = world.word(incarnation_of(slot))
-        self.world, self.slot, self.payload = world, slot, payload
-        self.before = new_writer(world.queue, slot, life)
-        name = f"w{slot}~{life}/{world.count}"
-        self.node = Node(WRITER, self.before, name=name, now_ns=0, observe=self.compare, check=True)
+        self.world, self.slot = world, slot
+        self.before = record
+        name = f"{fsm.name}-{slot}~{life}/{world.count}"
+        self.node = Node(fsm, record, name=name, now_ns=0, observe=self.compare, check=True)
         self.outcome = None
         self.position = -1
         self.start = None
         self.accesses = 0
         self.clauses = []
         self.asked = None
-        self.take(self.node.feed(Write(payload), 0))
+        self.take(self.node.feed(call, 0))
 
     def compare(self, node, event, status, step, now_ns):
         """Each step is the step of the reference engine."""
-        assert step == WRITER.reference_step(self.before, event, now_ns)
+        assert step == self.node_fsm.reference_step(self.before, event, now_ns)
         self.before = step.record
-        self.clauses.append(WRITER.lines[step.row].clause)
+        self.clauses.append(self.node_fsm.lines[step.row].clause)
 
     def take(self, effects):
         self.asked = None
@@ -59,7 +64,10 @@ class Writer:
                 assert self.asked is None, "one access at a time"
                 self.asked = effect.request
             elif isinstance(effect, Tell):
-                self.outcome, self.position = effect.event.outcome, effect.event.position
+                self.hear(effect.event)
+
+    def hear(self, event):
+        self.outcome, self.position = event.outcome, event.position
 
     @property
     def status(self):
@@ -67,12 +75,51 @@ class Writer:
 
     @property
     def owns(self):
-        """It has taken a write cursor and not yet tried to give it back."""
-        return self.status in OWNING
+        """It has taken a cursor and not yet tried to give it back."""
+        return self.status in self.owning
+
+
+class Writer(Operation):
+    """`start`: where its block begins, once it is reserved."""
+
+    owning = OWNING
+    node_fsm = WRITER
+
+    def __init__(self, world, slot, payload, messages=1):
+        self.payload, self.messages = payload, messages
+        life = world.word(incarnation_of(slot))
+        super().__init__(world, slot, WRITER, new_writer(world.queue, slot, life), Write(payload, messages))
+
+    @property
+    def length(self):
+        return length_of(len(self.payload) + (CELL if self.messages != 1 else 0))
+
+
+class Reader(Operation):
+    """`taken`: the block it has moved the head over (position, end); `skipped`: the ranges it told of."""
+
+    owning = READER_OWNING
+    node_fsm = READER
+
+    def __init__(self, world, slot):
+        self.taken = None
+        self.skipped = []
+        self.payload = b""
+        self.messages = 0
+        life = world.word(incarnation_of(slot))
+        super().__init__(world, slot, READER, new_reader(world.queue, slot, life), Read())
+
+    def hear(self, event):
+        if isinstance(event, Skipped):
+            self.skipped.append((event.first, event.last))
+            self.world.skip(self, event.first, event.last)
+            return
+        super().hear(event)
+        self.payload, self.messages = event.payload, event.messages
 
 
 class World:
-    """The memory of a queue, the processes that live, and what was reserved and published."""
+    """The memory of a queue, the processes that live, and what was reserved, published, taken and delivered."""
 
     def __init__(self, **queue):
         self.queue = Queue(**queue)
@@ -83,6 +130,11 @@ class World:
         self.living = {}
         self.reserved = []
         self.published = []
+        self.written = {}
+        self.delivered = {}
+        self.last_of = {}
+        self.lost = {}
+        self.skips = []
 
     def word(self, address):
         return self.state.get(address, 0)
@@ -92,63 +144,129 @@ class World:
 
     # -- processes --------------------------------------------------------------------------------------------------
 
-    def begin(self, slot, payload):
-        """A process (a new one, if the slot's is dead) begins a write."""
+    def enter(self, slot):
+        """The process of `slot`: a new one, if it is dead."""
         if not self.word(lock_of(slot)):
             self.put(lock_of(slot), 1)
             self.put(incarnation_of(slot), self.word(incarnation_of(slot)) + 1)
         self.count += 1
-        self.living[slot] = writer = Writer(self, slot, payload)
+
+    def begin(self, slot, payload, messages=1):
+        """A process begins a write."""
+        self.enter(slot)
+        self.living[slot] = writer = Writer(self, slot, payload, messages)
         return writer
 
-    def crash(self, slot):
-        """The process is gone; memory stays; the operating system frees its lock."""
-        writer = self.living.pop(slot, None)
+    def begin_read(self, slot):
+        """A process begins a read."""
+        self.enter(slot)
+        self.living[slot] = reader = Reader(self, slot)
+        return reader
+
+    def crash(self, slot, cells=0):
+        """The process is gone; memory stays, and of a copy that it was about to make the first `cells`; the operating
+        system frees its lock."""
+        dead = self.living.pop(slot, None)
+        if dead is not None:
+            if isinstance(dead.asked, CopyIn):
+                self.state = self.memory.filled(self.state, dead.asked.position, dead.asked.data, cells * CELL)
+            if isinstance(dead, Reader) and dead.taken is not None:
+                self.lose(dead)
         self.put(lock_of(slot), 0)
-        return writer
+        return dead
 
     def access(self, slot):
-        """The writer of `slot` makes its next access."""
-        writer = self.living[slot]
-        request = writer.asked
-        self.check_space(writer, request)
+        """The process of `slot` makes its next access."""
+        one = self.living[slot]
+        request = one.asked
+        self.check_space(one, request)
         self.state, (answer,) = self.memory.apply(self.state, request, self.now)
-        writer.accesses += 1
-        if isinstance(request, CompareAndSwap) and request.address == WRITE_HEAD and answer.done:
-            self.reserve(writer, request)
-        writer.take(writer.node.feed(answer, self.now))
-        if writer.outcome is not None:
-            self.end(slot, writer)
+        one.accesses += 1
+        if isinstance(request, CompareAndSwap) and answer.done:
+            if request.address == WRITE_HEAD:
+                self.reserve(one, request)
+            elif request.address == READ_HEAD:
+                self.move(one, request)
+        one.take(one.node.feed(answer, self.now))
+        if one.outcome is not None:
+            self.end(slot, one)
         self.check()
 
     def finish(self, slot):
-        """The writer of `slot` goes on undisturbed to its end, which comes."""
-        writer = self.living[slot]
-        while writer.outcome is None:
-            assert writer.accesses < GUARD, f"{writer.status} for ever"
+        """The operation of `slot` goes on undisturbed to its end, which comes."""
+        one = self.living[slot]
+        while one.outcome is None:
+            assert one.accesses < GUARD, f"{one.status} for ever"
             self.access(slot)
-        return writer
+        return one
 
-    def write(self, slot, payload):
+    def write(self, slot, payload, messages=1):
         """A whole undisturbed write."""
-        writer = self.begin(slot, payload)
+        writer = self.begin(slot, payload, messages)
         return writer if writer.outcome is not None else self.finish(slot)
 
-    def end(self, slot, writer):
+    def read(self, slot):
+        """A whole undisturbed read."""
+        self.begin_read(slot)
+        return self.finish(slot)
+
+    def drain(self, slot=50):
+        """What reads of one process deliver, one after the other, until there is nothing."""
+        came = []
+        while (one := self.read(slot)).outcome is ReadOutcome.DELIVERED:
+            came.append(one.payload)
+        return came
+
+    # -- books ------------------------------------------------------------------------------------------------------
+
+    def end(self, slot, one):
         del self.living[slot]
-        if writer.outcome is Outcome.WRITTEN:
-            self.published.append((writer.position, writer.payload))
+        if one.outcome is Outcome.WRITTEN:
+            self.published.append((one.position, one.payload))
+        elif one.outcome is ReadOutcome.DELIVERED:
+            self.deliver(slot, one)
+        elif one.outcome is ReadOutcome.DISCARDED:
+            self.lose(one)
 
     def reserve(self, writer, request):
         end = self.reserved[-1][1] if self.reserved else 0
         assert request.expected == end, "positions go on without a gap"
-        assert request.value == end + length_of(len(writer.payload))
+        assert request.value == end + writer.length
         self.reserved.append((request.expected, request.value))
+        self.written[request.expected] = (writer.payload, writer.messages)
         writer.start = request.expected
 
+    def move(self, reader, request):
+        """The read head goes over one whole block that is taken, or over what is skipped."""
+        if reader.status.value[0] == "6":
+            start, end = request.expected, request.value
+            assert (start, end) in self.reserved, "a block that somebody wrote"
+            reader.taken = (start, end)
+
+    def deliver(self, slot, reader):
+        position = reader.position
+        assert position not in self.delivered, "ONCE"
+        assert position > self.last_of.get(slot, -1), "ORDER"
+        assert (reader.payload, reader.messages) == self.written[position], "INTEG"
+        self.delivered[position] = reader.payload
+        self.last_of[slot] = position
+
+    def lose(self, reader):
+        self.lost[reader.taken[0]] = reader.node.record.messages
+
+    def skip(self, reader, first, last):
+        """ACK: nothing acknowledged, and nothing that a living writer is busy with, is skipped."""
+        self.skips.append((first, last))
+        reader.taken = None
+        if not self.queue.threshold_only:
+            told = {position for position, _ in self.published}
+            busy = {one.start for one in self.living.values() if isinstance(one, Writer) and one.start is not None}
+            assert not [at for at in told | busy if first <= at <= last]
+
     def consume(self):
-        """Readers take or skip all that no living writer is busy with; returns how far they got."""
-        head = min((w.start for w in self.living.values() if w.start is not None), default=self.word(WRITE_HEAD))
+        """Readers take or skip, in one stroke, all that no living writer is busy with; returns how far they got."""
+        busy = [one.start for one in self.living.values() if isinstance(one, Writer) and one.start is not None]
+        head = min(busy, default=self.word(WRITE_HEAD))
         self.check_published()
         self.put(READ_HEAD, max(head, self.word(READ_HEAD)))
         self.published = [one for one in self.published if one[0] >= head]
@@ -161,34 +279,57 @@ class World:
         read, written = self.word(READ_HEAD), self.word(WRITE_HEAD)
         assert read <= written <= read + self.queue.capacity
         if not self.queue.threshold_only:
-            owners = [writer.node.record for writer in self.living.values() if writer.owns]
-            assert len({record.own for record in owners}) == len(owners), "a cursor has one owner"
-            assert all(self.word(state_of("write", record.own)) == record.token for record in owners)
+            owners = [one.node.record for one in self.living.values() if one.owns]
+            cursors = {(record.pool, record.own) for record in owners}
+            assert len(cursors) == len(owners), "a cursor has one owner"
+            assert all(self.word(state_of(record.pool, record.own)) == record.token for record in owners)
 
-    def check_space(self, writer, request):
-        """SPACE: a store into the data area hits the writer's own block, and nothing unread."""
+    def check_space(self, one, request):
+        """SPACE: what is written into the data area hits the writer's own block, and nothing unread or in use."""
+        hit = self.cells_of(request)
+        if not hit:
+            return
+        assert isinstance(one, Writer)
+        assert one.start is not None
+        end = one.start + one.length
+        assert hit <= {self.queue.address(position) for position in range(one.start, end, CELL)}
+        if not self.queue.threshold_only:
+            taking = [r.taken[0] for r in self.living.values() if isinstance(r, Reader) and r.taken is not None]
+            assert end <= min(taking, default=self.word(READ_HEAD)) + self.queue.capacity
+
+    def cells_of(self, request):
+        """The cells that a request writes."""
+        if isinstance(request, CopyIn):
+            return {self.queue.address(request.position + at) for at in range(0, len(request.data), CELL)}
         if isinstance(request, Store) and request.address.startswith("data/"):
-            assert writer.start is not None
-            end = writer.start + length_of(len(writer.payload))
-            own = {self.queue.address(position) for position in range(writer.start, end, CELL)}
-            assert request.address in own
-            if not self.queue.threshold_only:
-                assert end <= self.word(READ_HEAD) + self.queue.capacity
+            return {request.address}
+        return set()
 
     def check_published(self):
-        """INTEG and ACK: what was acknowledged and not consumed is there, whole."""
+        """INTEG and ACK: what was acknowledged was delivered, or was lost with a reader, or is there, whole."""
         for position, payload in self.published:
-            if position >= self.word(READ_HEAD):
-                assert self.block(position) == payload
+            if position in self.delivered or position in self.lost:
+                continue
+            taken = [one for one in self.living.values() if isinstance(one, Reader) and one.taken is not None]
+            if position in [one.taken[0] for one in taken]:
+                continue
+            assert position >= self.word(READ_HEAD), "ACK"
+            assert self.block(position) == payload
+
+    def check_lost(self):
+        """What the dead had taken is counted: at least that, once their cursors are free."""
+        assert self.word(LOST) >= sum(self.lost.values())
 
     def block(self, position):
         """The data of the block at `position`; None: it is not whole."""
         size, check, low, high = (self.word(self.queue.address(position + at)) for at in range(0, HEADER, CELL))
-        if (low, high) != commit_word(position):
+        if (low, high) != commit_word(position) or size_in(size) > self.queue.capacity:
             return None
-        cells = range(position + HEADER, position + length_of(size), CELL)
-        data = b"".join(self.word(self.queue.address(at)).to_bytes(CELL, "little") for at in cells)[:size]
-        return data if check == checksum(position, data) else None
+        data = self.memory.read(self.state, position + HEADER, size_in(size))
+        return data[CELL * (size != size_in(size)) :] if check == checksum(position, size, data) else None
 
     def free_cursors(self):
         return [self.word(state_of("write", i)) == FREE for i in range(self.queue.write_cursors)]
+
+    def free_read_cursors(self):
+        return [self.word(state_of("read", i)) == FREE for i in range(self.queue.read_cursors)]

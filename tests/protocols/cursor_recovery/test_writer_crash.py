@@ -7,7 +7,7 @@ from queue_world import World
 
 from statemachines.cursor_recovery.block import length_of
 from statemachines.cursor_recovery.memory import READ_HEAD, WRITE_HEAD, position_of, state_of, token
-from statemachines.cursor_recovery.writer_record import Outcome
+from statemachines.cursor_recovery.writer import Outcome
 
 THRESHOLD = 2_000_000_000
 LATER = THRESHOLD + 2**17

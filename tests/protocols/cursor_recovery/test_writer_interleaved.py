@@ -9,7 +9,7 @@ from queue_world import World
 
 from statemachines.cursor_recovery.block import length_of
 from statemachines.cursor_recovery.memory import WRITE_HEAD
-from statemachines.cursor_recovery.writer_record import Outcome
+from statemachines.cursor_recovery.writer import Outcome
 
 TICK = 2**16
 SLOTS = st.integers(0, 1)
