@@ -14,5 +14,8 @@ PROTOCOL = Protocol(
         "reader": "statemachines.cursor_recovery.reader:READER",
     },
     page="statemachines.cursor_recovery:clauses.md",
-    areas={"testing": "statemachines.testing.cursor_recovery:TESTING"},
+    areas={
+        "spec": "statemachines_spec.cursor_recovery:SPEC",
+        "testing": "statemachines.testing.cursor_recovery:TESTING",
+    },
 )

@@ -1,0 +1,11 @@
+"""Cursor recovery as closed systems: processes that may die at any access, a component for each word of memory."""
+
+from statemachines_spec.cursor_recovery.systems import SYSTEMS, VARIANTS, system
+from statemachines_spec.protocol import CheckProtocol
+
+SPEC = CheckProtocol(
+    systems={name: about for name, (about, _) in SYSTEMS.items()},
+    build=system,
+    sizes=("small",),
+    variants=VARIANTS,
+)
