@@ -58,7 +58,8 @@ def write(page: Path, lines: list[str]) -> None:
     """Put the table where the old one stands; a page that is not there yet is made of it alone."""
     text = page.read_text() if page.is_file() else f"# Planted bugs\n\n{LINES[0]}\n\n"
     begin = text.index(LINES[0])
-    end = text.index("\n\n", begin)
+    end = text.find("\n\n", begin)
+    end = len(text.rstrip("\n")) if end < 0 else end
     page.write_text(text[:begin] + "\n".join(lines) + text[end:])
 
 

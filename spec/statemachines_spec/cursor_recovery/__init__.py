@@ -1,11 +1,15 @@
 """Cursor recovery as closed systems: processes that may die at any access, a component for each word of memory."""
 
+from statemachines_spec.cursor_recovery.bugs import BUGS
+from statemachines_spec.cursor_recovery.hunts import HUNTS
 from statemachines_spec.cursor_recovery.systems import SYSTEMS, VARIANTS, system
 from statemachines_spec.protocol import CheckProtocol
 
 SPEC = CheckProtocol(
     systems={name: about for name, (about, _) in SYSTEMS.items()},
     build=system,
-    sizes=("small",),
+    sizes=("small", "ci"),
     variants=VARIANTS,
+    bugs=BUGS,
+    hunted=HUNTS,
 )

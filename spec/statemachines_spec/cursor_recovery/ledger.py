@@ -16,10 +16,10 @@ LEDGER = "ledger"
 
 
 class Acknowledged(Event, frozen=True, gc=False):
-    """A writer was told that `payload` is written, at `position`."""
+    """A writer was told that its block is written, at `position`: bytes, and how many messages."""
 
     position: int
-    payload: bytes
+    block: tuple[bytes, int]
 
 
 class Delivered(Event, frozen=True, gc=False):
@@ -28,42 +28,50 @@ class Delivered(Event, frozen=True, gc=False):
     outcome: ReadOutcome
     position: int
     payload: bytes
+    messages: int
 
 
 class Gone(Event, frozen=True, gc=False):
-    """A reader died that had taken the block at `position`."""
+    """A reader died that had taken the block at `position`, with so many messages."""
 
     position: int
+    messages: int
 
 
 class Broken(Enum):
-    """The first promise that was broken."""
+    """A promise that was broken."""
 
-    NOTHING = "nothing"
     INTEG = "delivered what nobody wrote"
     ONCE = "delivered twice"
     ORDER = "delivered after a later one"
     ACK = "skipped what was acknowledged"
+    KEPT = "delivered something else than was acknowledged there"
 
 
 class LedgerLocal(msgspec.Struct, frozen=True, gc=False):
-    """`acknowledged`, `delivered`: positions; `lost`: those that a reader took along, or discarded; `skipped`:
-    ranges that were given up; `last`: reader -> position of what it got last."""
+    """Positions that were `acknowledged`, with what lies there (`blocks`), `delivered`, and `lost` with a reader that
+    took along `taken_along` messages in all; `came`: which messages; `skipped`: ranges that were given up; `last`:
+    reader -> position of what it got last."""
 
     acknowledged: tuple[int, ...] = ()
+    blocks: tuple[tuple[int, int], ...] = ()
     delivered: tuple[int, ...] = ()
+    came: tuple[int, ...] = ()
     lost: tuple[int, ...] = ()
+    taken_along: int = 0
     skipped: tuple[tuple[int, int], ...] = ()
     last: tuple[tuple[str, int], ...] = ()
-    broken: Broken = Broken.NOTHING
+    broken: tuple[Broken, ...] = ()
 
 
 class Ledger(Actor):
-    """`messages`: all that anybody may write, each different."""
+    """`messages`: all that anybody may write, each different: bytes, and how many messages; `wraps`: positions come
+    round, so they say nothing about order."""
 
-    def __init__(self, messages: tuple[bytes, ...]) -> None:
+    def __init__(self, messages: tuple[tuple[bytes, int], ...], wraps: bool = False) -> None:
         super().__init__(LEDGER)
         self.messages = messages
+        self.wraps = wraps
 
     def initial(self) -> LedgerLocal:
         return LedgerLocal()
@@ -73,56 +81,69 @@ class Ledger(Actor):
 
     def react(self, local: LedgerLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         match envelope.event:
-            case Acknowledged(position):
+            case Acknowledged(position, block):
+                blocks = tuple(sorted({*local.blocks, (position, self.messages.index(block))}))
+                local = replace(local, blocks=blocks)
                 passed = any(first <= position <= last for first, last in local.skipped)
-                broken = _first(local.broken, Broken.ACK if passed else Broken.NOTHING)
+                broken = _broken(local, {Broken.ACK: passed})
                 return Reaction(replace(local, acknowledged=_with(local.acknowledged, position), broken=broken))
-            case Delivered(ReadOutcome.DELIVERED, position, payload):
-                return Reaction(self._delivered(local, envelope.sender, position, payload))
-            case Delivered(_, position) | Gone(position):
-                return Reaction(replace(local, lost=_with(local.lost, position)))
+            case Delivered(ReadOutcome.DELIVERED, position, payload, messages):
+                return Reaction(self._delivered(local, envelope.sender, position, (payload, messages)))
+            case Delivered(_, position, _, messages) | Gone(position, messages):
+                taken = local.taken_along + messages
+                return Reaction(replace(local, lost=_with(local.lost, position), taken_along=taken))
             case Skipped(first, last):
                 skipped = [at for at in local.acknowledged if first <= at <= last]
-                broken = _first(local.broken, Broken.ACK if skipped else Broken.NOTHING)
-                return Reaction(replace(local, skipped=(*local.skipped, (first, last)), broken=broken))
+                broken = _broken(local, {Broken.ACK: bool(skipped)})
+                return Reaction(replace(local, skipped=tuple(sorted({*local.skipped, (first, last)})), broken=broken))
         raise TypeError(f"the ledger does not take a {type(envelope.event).__name__}")
 
-    def _delivered(self, local: LedgerLocal, reader: str, position: int, payload: bytes) -> LedgerLocal:
+    def _delivered(self, local: LedgerLocal, reader: str, position: int, block: tuple[bytes, int]) -> LedgerLocal:
         last = dict(local.last)
-        if payload not in self.messages:
-            broken = Broken.INTEG
-        elif position in local.delivered:
-            broken = Broken.ONCE
-        elif position <= last.get(reader, -1):
-            broken = Broken.ORDER
-        else:
-            broken = Broken.NOTHING
+        there = dict(local.blocks).get(position)
+        number = self.messages.index(block) if block in self.messages else -1
+        broken = {
+            Broken.INTEG: number < 0,
+            Broken.KEPT: there not in (None, number),
+            Broken.ONCE: number in local.came or (not self.wraps and position in local.delivered),
+            Broken.ORDER: not self.wraps and position <= last.get(reader, -1),
+        }
         last[reader] = position
+        came = (number,) if number >= 0 else ()
         return replace(
             local,
+            came=tuple(sorted({*local.came, *came})),
             delivered=_with(local.delivered, position),
             last=tuple(sorted(last.items())),
-            broken=_first(local.broken, broken),
+            broken=_broken(local, broken),
         )
 
     def describe(self, local: LedgerLocal) -> str:
         words = [f"{key} {', '.join(map(str, one))}" for key in _LISTS if (one := getattr(local, key))]
-        words += [local.broken.value] if local.broken is not Broken.NOTHING else []
+        words += [how.value for how in local.broken]
         return "; ".join(words) or "nothing"
 
     # -- reading it ---------------------------------------------------------------------------------------------
 
     def is_broken(self, how: Broken) -> View:
-        """Whether this promise was the first that was broken."""
-        return View(LEDGER, 2, lambda local: int(local.broken is how))
+        """Whether this promise was broken."""
+        return View(LEDGER, 2, lambda local: int(how in local.broken))
 
     def count(self, of: str) -> View:
         """How many positions there are of a kind."""
         return View(LEDGER, len(self.messages) + 2, lambda local: len(getattr(local, of)))
 
+    def taken_along(self) -> View:
+        """How many messages readers took along."""
+        return View(LEDGER, 2 * len(self.messages) + 2, lambda local: local.taken_along)
+
     def open(self) -> View:
-        """Whether something acknowledged is neither delivered nor lost with a reader."""
-        return View(LEDGER, 2, lambda local: int(bool({*local.acknowledged} - {*local.delivered, *local.lost})))
+        """Whether something acknowledged has neither come nor was lost with a reader."""
+
+        def is_open(local: LedgerLocal) -> bool:
+            return any(number not in local.came and at not in local.lost for at, number in local.blocks)
+
+        return View(LEDGER, 2, lambda local: int(is_open(local)))
 
 
 _LISTS = ("acknowledged", "delivered", "lost")
@@ -132,5 +153,6 @@ def _with(positions: tuple[int, ...], one: int) -> tuple[int, ...]:
     return tuple(sorted({*positions, one}))
 
 
-def _first(before: Broken, now: Broken) -> Broken:
-    return now if before is Broken.NOTHING else before
+def _broken(local: LedgerLocal, found: dict[Broken, bool]) -> tuple[Broken, ...]:
+    """Those that were broken before, and those found now."""
+    return tuple(how for how in Broken if how in local.broken or found.get(how, False))

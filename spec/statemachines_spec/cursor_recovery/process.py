@@ -26,8 +26,8 @@ from statemachines.cursor_recovery.memory import (
     lock_of,
 )
 from statemachines.cursor_recovery.operation import READ, Operation
-from statemachines.cursor_recovery.reader import Read, ReadDone, Skipped
-from statemachines.cursor_recovery.writer import Outcome, Write, WriteDone
+from statemachines.cursor_recovery.reader import Read, ReadDone, ReaderRecord, Skipped
+from statemachines.cursor_recovery.writer import Outcome, Write, WriteDone, WriterRecord
 from statemachines.kernel import Ask, Event, Fsm, Request, Tell
 from statemachines_spec.cursor_recovery.ledger import LEDGER, Acknowledged, Delivered, Gone
 from statemachines_spec.explorer.actor import Actor, At, Crash, Envelope, Reaction, Watch
@@ -62,8 +62,9 @@ class ProcessLocal(msgspec.Struct, frozen=True, gc=False):
 
 
 class Process(Actor):
-    """`fsm` with `fresh(queue, slot, incarnation)`, its record; `messages` that it writes (none: it reads);
-    `last_ns`: from then on it does not die any more, since nobody's cursor would ever be aged."""
+    """`fsm` with `fresh(queue, slot, incarnation)`, its record; `messages` that it writes (none: it reads): the bytes
+    of each block, and how many messages that is; `last_ns`: from then on it does not die any more, since nobody's
+    cursor would ever be aged."""
 
     keeps_time = True
 
@@ -75,7 +76,8 @@ class Process(Actor):
         fsm: Fsm[Any],
         fresh: Callable[[Queue, int, int], Operation],
         *,
-        messages: tuple[bytes, ...] = (),
+        incarnation: int = 1,
+        messages: tuple[tuple[bytes, int], ...] = (),
         last_ns: int = 0,
     ) -> None:
         super().__init__(name)
@@ -85,7 +87,7 @@ class Process(Actor):
         self.messages = messages
         self.reads = not messages
         self.last_ns = last_ns
-        self._fresh = fresh(queue, slot, 1)
+        self._fresh = fresh(queue, slot, incarnation)
 
     # -- the component ------------------------------------------------------------------------------------------
 
@@ -107,7 +109,7 @@ class Process(Actor):
             case Cut():
                 return self._dies(local, event.cells)
             case Begin():
-                call = Read() if self.reads else Write(self.messages[local.done])
+                call = Read() if self.reads else Write(*self.messages[local.done])
                 return self._step(replace(local, record=self._fresh), call, watch)
             case Access():
                 return self._access(local, watch)
@@ -119,7 +121,7 @@ class Process(Actor):
 
     def canonical(self, local: ProcessLocal) -> ProcessLocal:
         """Fields of the record that are written before they are read again are as at the beginning."""
-        if local.record is None:
+        if local.record is None or not isinstance(local.record, WriterRecord | ReaderRecord):
             return local
         dead = {name: getattr(self._fresh, name) for name in unread(local.record)}
         return replace(local, record=replace(local.record, **dead))
@@ -168,7 +170,7 @@ class Process(Actor):
         calls = list(self._copied(local.asked, cells)) if cells else []
         calls.append(Envelope("", lock_of(self.slot), Store(lock_of(self.slot), 0)))
         if has_taken(local.record):
-            calls.append(Envelope(self.name, LEDGER, Gone(local.record.at)))
+            calls.append(Envelope(self.name, LEDGER, Gone(local.record.at, local.record.messages)))
         return Reaction(ProcessLocal(done=local.done, dead=True), (), tuple(calls))
 
     def _access(self, local: ProcessLocal, watch: Watch | None) -> Reaction:
@@ -219,12 +221,12 @@ class Process(Actor):
             case WriteDone(Outcome.WRITTEN, position):
                 yield Envelope(self.name, LEDGER, Acknowledged(position, self.messages[local.done]))
             case ReadDone(position=position, payload=payload) if position >= 0:
-                yield Envelope(self.name, LEDGER, Delivered(event.outcome, position, payload))
+                yield Envelope(self.name, LEDGER, Delivered(event.outcome, position, payload, event.messages))
             case Skipped():
                 yield Envelope(self.name, LEDGER, event)
 
 
-OUT_OF_HANDS = (Outcome.WRITTEN, Outcome.FENCED)
+OUT_OF_HANDS = (Outcome.WRITTEN, Outcome.FENCED, Outcome.OVERSIZE)
 """After any other outcome the application tries again."""
 
 

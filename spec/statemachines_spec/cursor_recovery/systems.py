@@ -8,8 +8,10 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from statemachines.cursor_recovery.block import data_of, length_of
 from statemachines.cursor_recovery.memory import (
     CELL,
+    FREE,
     LOST,
     NONE,
     READ_HEAD,
@@ -25,32 +27,36 @@ from statemachines.cursor_recovery.memory import (
     token,
 )
 from statemachines.cursor_recovery.operation import READ, WRITE
-from statemachines.cursor_recovery.reader import OWNING as READER_OWNING
 from statemachines.cursor_recovery.reader import READER, new_reader
-from statemachines.cursor_recovery.writer import OWNING as WRITER_OWNING
 from statemachines.cursor_recovery.writer import WRITER, new_writer
 from statemachines_spec import Always, Clock, Crash, Eventually, Network, Sometimes, System, View, at_most
+from statemachines_spec.cursor_recovery.as_written import OLD_READER, OLD_WRITER, old_reader, old_writer
 from statemachines_spec.cursor_recovery.ledger import Broken, Ledger
 from statemachines_spec.cursor_recovery.process import Cut, Process, has_taken
 from statemachines_spec.cursor_recovery.word import Word
 from statemachines_spec.explorer.property import Property
 
 THRESHOLD_NS = TICK_NS
-OWNING = (*WRITER_OWNING, *READER_OWNING)
+SHIPPED = ((WRITER, new_writer), (READER, new_reader))
+AS_WRITTEN = ((OLD_WRITER, old_writer), (OLD_READER, old_reader))
+Message = tuple[bytes, int]
+"""The bytes of a block, and how many messages that is."""
+DEAD, EARLIER = "a dead process", "an earlier life"
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """What bounds a system.  `messages` of each writer; `dead_pools`: every cursor was left behind by a dead process;
-    `instants` of the clock."""
+    """What bounds a system.  `messages` of each writer; `begin`: where the heads are at first; `left`: every cursor was
+    left behind there by a process that is dead, or by the earlier life of one; `instants` of the clock."""
 
-    messages: tuple[tuple[bytes, ...], ...]
+    messages: tuple[tuple[Message, ...], ...]
     readers: int
     crashes: int = 0
     capacity: int = 32
     read_cursors: int = 0
     write_cursors: int = 0
     threshold_only: bool = False
-    dead_pools: bool = False
+    begin: int = 0
+    left: str = ""
     instants: tuple[int, ...] = ()
 
     @property
@@ -67,83 +73,112 @@ class Setting(msgspec.Struct, frozen=True):
 
 LATER = (0, 2 * THRESHOLD_NS)
 SLOW = (0, THRESHOLD_NS, THRESHOLD_NS + 1)
-A, B, C = b"AAAA", b"BBBB", b"CCCC"
+A, B, C = (b"AAAA", 1), (b"BBBB", 1), (b"CCCC", 1)
+LONGER = (b"ccccCCCC", 1)
+LONG, TWO, EMPTY, HUGE = (b"bbbbBBBB", 1), (b"bbbb", 2), (b"", 1), (bytes(60), 1)
 
 VARIANTS = {
     "repaired": "the queue as it is shipped: who is dead is known",
     "by_age": "age alone decides, as in the source: who is slow is taken for dead",
+    "as_written": "the source, word for word",
 }
 
 SYSTEMS: dict[str, tuple[str, dict[str, Setting]]] = {
+    "pools": (
+        "every cursor was left behind by processes that are dead by now",
+        {
+            "small": Setting(((HUGE, EMPTY),), 1, left=DEAD, begin=32, instants=LATER),
+            "ci": Setting(((A,), (B,)), 2, left=DEAD, begin=32, instants=LATER),
+        },
+    ),
+    "reborn": (
+        "every cursor was left behind by an earlier life of a process that lives",
+        {
+            "small": Setting(((A,),), 1, left=EARLIER, begin=32, write_cursors=2, instants=LATER),
+            "ci": Setting(((A,), (B,)), 2, left=EARLIER, begin=32, instants=LATER),
+        },
+    ),
+    "few": (
+        "two writers and two readers share a cursor each; one of them dies at any access",
+        {
+            "small": Setting(((A,), (B,)), 2, crashes=1, read_cursors=1, write_cursors=1, instants=LATER),
+            "ci": Setting(((A, C), (B,)), 2, crashes=1, read_cursors=1, write_cursors=1, instants=LATER),
+        },
+    ),
+    "one-each": (
+        "a writer and a reader; a block lies across the end; one of them dies at any access, data after any cell",
+        {
+            "small": Setting(((A, TWO),), 1, crashes=1, instants=LATER),
+            "ci": Setting(((A, LONG, C),), 1, crashes=2, instants=LATER),
+        },
+    ),
     "writers": (
         "two writers and a reader; one of them dies at any access",
         {
             "small": Setting(((A,), (B,)), 1, crashes=1, instants=LATER),
+            "ci": Setting(((A, C), (B,)), 1, crashes=1, instants=LATER),
         },
     ),
     "readers": (
         "a writer and two readers; one of them dies at any access",
         {
             "small": Setting(((A, B),), 2, crashes=1, instants=LATER),
-        },
-    ),
-    "one-each": (
-        "a writer and a reader; a block lies across the end; one of them dies at any access, data after any cell",
-        {
-            "small": Setting(((A, b"bbbbbbbb"),), 1, crashes=1, instants=LATER),
+            "ci": Setting(((A, LONG, C),), 2, crashes=1, instants=LATER),
         },
     ),
     "many": (
         "two writers and two readers, who live",
         {
-            "small": Setting(((A,), (B,)), 2, instants=()),
+            "small": Setting(((A,), (B,)), 2),
+            "ci": Setting(((A, C), (B,)), 2),
         },
     ),
     "slow": (
         "two writers and a reader; anybody may be slower than the threshold, and lives",
         {
             "small": Setting(((A,), (B,)), 1, instants=SLOW),
-        },
-    ),
-    "pools": (
-        "every cursor was left behind by processes that are dead by now",
-        {
-            "small": Setting(((A,),), 1, dead_pools=True, instants=LATER),
+            "ci": Setting(((A, C), (B,)), 1, instants=SLOW),
         },
     ),
 }
+"""Name -> (about, size -> bounds)."""
 
 
 def system(name: str, size: str = "small", variant: str = "repaired", without: tuple[str, ...] = ()) -> System:
     """The system called so."""
     about, sizes = SYSTEMS[name]
-    return build(name, about, replace(sizes.get(size, sizes["small"]), threshold_only=variant == "by_age"))
+    return build(name, about, sizes[size], variant)
 
 
-def build(name: str, about: str, setting: Setting) -> System:
+def build(name: str, about: str, setting: Setting, variant: str = "repaired") -> System:
     """The system with these bounds."""
+    setting = replace(setting, threshold_only=variant != "repaired")
     queue = setting.queue
+    old = variant == "as_written"
     last_ns = setting.instants[-1] if setting.instants else 0
+    life = 2 if setting.left == EARLIER else 1
+    made = AS_WRITTEN if old else SHIPPED
     writers = [
-        Process(f"writer-{n}", n, queue, WRITER, new_writer, messages=messages, last_ns=last_ns)
+        Process(f"writer-{n}", n, queue, *made[0], incarnation=life, messages=messages, last_ns=last_ns)
         for n, messages in enumerate(setting.messages)
     ]
     readers = [
-        Process(f"reader-{n}", len(writers) + n, queue, READER, new_reader, last_ns=last_ns)
+        Process(f"reader-{n}", len(writers) + n, queue, *made[1], incarnation=life, last_ns=last_ns)
         for n in range(setting.readers)
     ]
-    ledger = Ledger(tuple(message for messages in setting.messages for message in messages))
-    words = memory(queue, len(writers) + len(readers), setting.dead_pools)
+    ledger = Ledger(tuple(message for messages in setting.messages for message in messages), wraps=old)
+    words = memory(queue, len(writers) + len(readers), setting, 0 if old else NONE)
     clock = (Clock(*setting.instants),) if setting.instants else ()
     return System(
         name,
         about,
         (*writers, *readers, ledger, *clock, *words),
         Network(1, lossy=False, duplicating=False),
-        properties=tuple(properties(queue, writers, readers, ledger, setting)),
+        properties=tuple(properties(queue, writers, readers, ledger, setting, old)),
         budgets=(at_most("crashes", setting.crashes, Crash, Cut),),
         obligations=tuple(obligations(writers, readers, ledger)),
         bounds={
+            "cursors at first": f"left behind by {setting.left}" if setting.left else "free",
             "capacity": f"{queue.capacity} bytes",
             "cursors": f"{queue.write_cursors} for writers, {queue.read_cursors} for readers",
             "an owner is dead": "by age alone" if queue.threshold_only else "its lock is free",
@@ -152,16 +187,16 @@ def build(name: str, about: str, setting: Setting) -> System:
     )
 
 
-def memory(queue: Queue, processes: int, dead_pools: bool) -> list[Word]:
-    """Every word of the queue; the processes hold the locks of their slots."""
-    words = [Word(READ_HEAD), Word(WRITE_HEAD), Word(LOST)]
+def memory(queue: Queue, processes: int, setting: Setting, nowhere: int) -> list[Word]:
+    """Every word of the queue; the processes hold the locks of their slots, and one more slot is free."""
+    left = {"": FREE, DEAD: token(processes, 1, 0), EARLIER: token(0, 1, 0)}[setting.left]
+    words = [Word(READ_HEAD, setting.begin), Word(WRITE_HEAD, setting.begin), Word(LOST)]
     for pool, count in ((WRITE, queue.write_cursors), (READ, queue.read_cursors)):
         for cursor in range(count):
-            left = token(processes, 1, 0) if dead_pools else 0
-            words += [Word(state_of(pool, cursor), left), Word(position_of(pool, cursor), 0 if dead_pools else NONE)]
-            words += [Word(messages_of(cursor))] if pool == READ else []
-    for slot in range(processes + dead_pools):
-        words += [Word(lock_of(slot), int(slot < processes)), Word(incarnation_of(slot), 1)]
+            words += [Word(state_of(pool, cursor), left), Word(position_of(pool, cursor), 0 if left else nowhere)]
+            words += [Word(messages_of(cursor), int(bool(left)))] if pool == READ else []
+    for slot in range(processes + (setting.left == DEAD)):
+        words += [Word(lock_of(slot), int(slot < processes)), Word(incarnation_of(slot), 1 + (setting.left == EARLIER))]
     return [*words, *(Word(queue.address(at)) for at in range(0, queue.capacity, CELL))]
 
 
@@ -182,27 +217,29 @@ def obligations(writers: list[Process], readers: list[Process], ledger: Ledger) 
     return [reads, *writes]
 
 
+def obligations_of(made: System) -> tuple[Eventually, ...]:
+    """Those of one of these systems."""
+    return made.obligations
+
+
 def properties(
-    queue: Queue, writers: list[Process], readers: list[Process], ledger: Ledger, setting: Setting
+    queue: Queue, writers: list[Process], readers: list[Process], ledger: Ledger, setting: Setting, old: bool
 ) -> list[Property]:
     """What must hold, and what must happen sometimes."""
-    many = len(ledger.messages)
-    room = queue.capacity // CELL * (many + 1) + 2
+    many = sum(length_of(len(data_of(*message))) <= queue.capacity for message in ledger.messages)
+    room = setting.begin // CELL + queue.capacity // CELL * (many + 1) + 2
     heads = (View(READ_HEAD, room, _cells), View(WRITE_HEAD, room, _cells))
     lap = queue.capacity // CELL
     found: list[Property] = [
-        Always(how.name, how.value, (ledger.is_broken(how),), lambda broken: not broken)
-        for how in Broken
-        if how is not Broken.NOTHING
+        Always(how.name, how.value, (ledger.is_broken(how),), lambda broken: not broken) for how in Broken
     ]
-    found.append(
-        Always("BOUND", "the heads keep their distance", heads, lambda read, written: read <= written <= read + lap)
-    )
+    bound = Always("BOUND", "the heads keep their distance", heads, lambda read, written: read <= written <= read + lap)
+    found += [] if old else [bound]
+    for pool, count, processes in ((WRITE, queue.write_cursors, writers), (READ, queue.read_cursors, readers)):
+        found += [exclusive(pool, cursor, processes) for cursor in range(count) if len(processes) > 1]
     if not queue.threshold_only:
         found += space(writers, readers, room, lap)
-        for pool, count, processes in ((WRITE, queue.write_cursors, writers), (READ, queue.read_cursors, readers)):
-            owners = len(writers) + len(readers) + 2
-            found += [exclusive(pool, cursor, processes, owners) for cursor in range(count)]
+        found.append(counted(queue, readers, ledger, len(writers) + len(readers) + 2))
     found.append(Sometimes("all delivered", "every message comes", (ledger.count("delivered"),), lambda n: n == many))
     if setting.crashes:
         found.append(Sometimes("lost", "a reader takes one along", (ledger.count("lost"),), bool))
@@ -221,15 +258,23 @@ def space(writers: list[Process], readers: list[Process], room: int, lap: int) -
             yield Always(name, text, (starts, to), lambda at, end: not at or end <= at - 1 + lap)
 
 
-def exclusive(pool: str, cursor: int, processes: list[Process], owners: int) -> Always:
-    """EXCL: who uses the cursor has put its word there."""
-    word = View(state_of(pool, cursor), owners, _owner)
+def exclusive(pool: str, cursor: int, processes: list[Process]) -> Always:
+    """EXCL: one process at a time uses the cursor."""
     uses = tuple(one.view(_uses(cursor)) for one in processes)
+    return Always(f"EXCL {pool}/{cursor}", "a cursor has one owner", uses, lambda *using: sum(using) <= 1)
 
-    def holds(owner: int, *using: int) -> bool:
-        return all(owner == one.slot + 1 for one, uses_it in zip(processes, using, strict=True) if uses_it)
 
-    return Always(f"EXCL {pool}/{cursor}", "a cursor has one owner", (word, *uses), holds)
+def counted(queue: Queue, readers: list[Process], ledger: Ledger, owners: int) -> Always:
+    """LOST: once the cursors of dead readers are free, all that they had taken is counted."""
+    cursors = tuple(View(state_of(READ, cursor), owners, _owner) for cursor in range(queue.read_cursors))
+    lives = tuple(one.lives() for one in readers)
+    word = View(LOST, 16, lambda local: min(local.value, 15))
+
+    def holds(taken: int, count: int, *rest: int) -> bool:
+        dead = {one.slot + 1 for one, living in zip(readers, rest[len(cursors) :], strict=True) if not living}
+        return bool(dead & {*rest[: len(cursors)]}) or count >= taken
+
+    return Always("LOST", "what the dead had taken is counted", (ledger.taken_along(), word, *cursors, *lives), holds)
 
 
 def _cells(local: Any) -> int:
@@ -241,7 +286,14 @@ def _owner(local: Any) -> int:
 
 
 def _uses(cursor: int) -> Callable[[Any], int]:
-    return lambda record: int(record.status in OWNING and record.own == cursor)
+    """It has taken the cursor, and not yet tried to give it back."""
+
+    def uses(record: Any) -> int:
+        judges_other = record.status.value[0] == "r" and record.recovers
+        has = record.status.value[0] in "2345678" or record.status.value == "1_clear_position" or judges_other
+        return int(has and record.own == cursor)
+
+    return uses
 
 
 def _writes_to(record: Any) -> int:

@@ -1,4 +1,4 @@
-"""How each promise of the Writer is broken (tools/clauses.py): a rule that it rests on is not kept."""
+"""How each promise is broken (tools/clauses.py): a rule that it rests on is not kept."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from mutants import swap, without, wrap
 
 from statemachines.cursor_recovery import writer
 from statemachines.cursor_recovery.memory import CELL, CompareAndSwap, Memory
+from statemachines.cursor_recovery.reader import READER
 from statemachines.cursor_recovery.writer import WRITER, WriterRecord
 
 
@@ -27,5 +28,7 @@ BREAKS = {
     "CR-35": wrap(WriterRecord, "address", lambda address: lambda self, offset: address(self, offset + CELL)),
     "CR-36": swap(writer, "checksum", lambda position, size, payload: 0),
     "CR-37": swap(writer, "commit_word", lambda position: (1, 1)),
+    "CR-54": wrap(Memory, "apply", swaps_anything),
+    "CR-55": without(READER, "CR-46"),  # nobody looks for the next block
     "CR-38": without(WRITER, "CR-07"),  # what is stale is never freed
 }

@@ -247,7 +247,7 @@ class World:
         position = reader.position
         assert position not in self.delivered, "ONCE"
         assert position > self.last_of.get(slot, -1), "ORDER"
-        assert (reader.payload, reader.messages) == self.written[position], "INTEG"
+        assert (reader.payload, reader.messages) == self.written[position], "INTEG, KEPT"
         self.delivered[position] = reader.payload
         self.last_of[slot] = position
 

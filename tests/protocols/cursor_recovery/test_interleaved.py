@@ -77,7 +77,9 @@ def all_free(world):
 
 @settings(deadline=None, max_examples=400)
 @given(MOVES, st.integers(1, 2), st.integers(1, 2), st.sampled_from([64, 128]))
-def test_however_writers_and_readers_are_interleaved_and_die(moves, write_cursors, read_cursors, capacity):
+def test_CR_33_CR_34_CR_35_CR_36_CR_38_CR_54_CR_55_however_they_are_interleaved_and_die(
+    moves, write_cursors, read_cursors, capacity
+):
     world = World(write_cursors=write_cursors, read_cursors=read_cursors, capacity=capacity)
     play(world, moves)
     judge_end(world)
@@ -86,7 +88,7 @@ def test_however_writers_and_readers_are_interleaved_and_die(moves, write_cursor
 
 @settings(deadline=None, max_examples=200)
 @given(MOVES)
-def test_without_a_crash_nothing_is_lost_and_nothing_skipped(moves):
+def test_CR_54_CR_55_without_a_crash_nothing_is_lost_and_nothing_skipped(moves):
     world = World(capacity=96)
     play(world, [move for move in moves if move[0] != "crash"])
     judge_end(world)
@@ -96,7 +98,7 @@ def test_without_a_crash_nothing_is_lost_and_nothing_skipped(moves):
 
 @settings(deadline=None, max_examples=200)
 @given(MOVES)
-def test_by_age_alone_with_nobody_slow_it_is_the_same(moves):
+def test_CR_06_by_age_alone_with_nobody_slow_it_is_the_same(moves):
     """Who is older than the threshold is dead: all that live are stopped before time goes by."""
     world = World(threshold_only=True, capacity=96)
     for move in moves:

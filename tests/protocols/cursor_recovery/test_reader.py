@@ -82,7 +82,7 @@ def dead_writer(world, status, payload=b"AAAA", slot=5, cells=0):
     return writer
 
 
-def test_CR_09_CR_15_CR_42_CR_44_CR_47_a_whole_undisturbed_read_access_by_access():
+def test_CR_09_CR_15_CR_42_CR_44_CR_47_CR_49_a_whole_undisturbed_read_access_by_access():
     world = world_at(written=[b"AAAAB"])
     reader, made = world.begin_read(1), []
     while 1 in world.living:

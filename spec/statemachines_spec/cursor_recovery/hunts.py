@@ -1,0 +1,48 @@
+"""Hunts: the smallest systems in which mistakes are looked for, one after the other."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from statemachines_spec.cursor_recovery.systems import (
+    DEAD,
+    EARLIER,
+    EMPTY,
+    LATER,
+    SLOW,
+    TWO,
+    A,
+    B,
+    Setting,
+    build,
+    obligations_of,
+)
+from statemachines_spec.hunt import Hunt
+
+SETTINGS = (
+    ("left by the dead", Setting(((EMPTY,),), 1, left=DEAD, begin=32, instants=LATER), True),
+    ("left by earlier lives", Setting(((A,),), 1, left=EARLIER, begin=32, write_cursors=2, instants=LATER), True),
+    ("alone", Setting(((A, B),), 1), True),
+    ("one of each", Setting(((A, TWO),), 1, crashes=1, instants=LATER), True),
+    ("one of each, far", Setting(((TWO, A),), 1, crashes=1, instants=LATER, capacity=24), True),
+    ("a lap is a block", Setting(((A, B),), 1, crashes=1, instants=LATER, capacity=20), True),
+    ("two readers", Setting(((A,),), 2, capacity=24), True),
+    ("two readers, one cursor", Setting(((TWO,),), 2, crashes=1, read_cursors=1, instants=LATER, capacity=24), True),
+    (
+        "two cursors left by the dead",
+        Setting(((A,),), 1, left=DEAD, begin=32, read_cursors=2, write_cursors=2, instants=LATER),
+        True,
+    ),
+    ("two writers", Setting(((A,), (B,)), 1, capacity=40), False),
+    ("a writer dies", Setting(((A,), (EMPTY,)), 1, crashes=1, instants=LATER, capacity=24, write_cursors=1), True),
+    ("with room", Setting(((A,), (EMPTY,)), 1, crashes=1, instants=LATER, capacity=40, write_cursors=1), False),
+    ("slow", Setting(((A,),), 1, instants=SLOW, capacity=24), False),
+    ("two slow writers", Setting(((A,), (EMPTY,)), 1, instants=LATER, capacity=32), False),
+    ("a reader of two dies", Setting(((A,),), 2, crashes=1, instants=LATER, capacity=24), False),
+)
+"""Name, bounds, and whether READ and WRITE are judged too."""
+
+HUNTS = tuple(
+    Hunt(name, "", partial(build, name, "", setting), obligations_of if live else None)
+    for name, setting, live in SETTINGS
+)

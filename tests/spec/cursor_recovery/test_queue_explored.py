@@ -1,0 +1,131 @@
+"""The queue explored: every interleaving of the accesses of a few processes, which may die at any of them.
+
+After a change of a table or a record: gapless check cursor_recovery --certify spec/cursor_recovery/certificates
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from statemachines_spec import certificates
+from statemachines_spec.bug import planted
+from statemachines_spec.cursor_recovery import SPEC
+from statemachines_spec.cursor_recovery.bugs import BUGS
+from statemachines_spec.cursor_recovery.counterexamples import COUNTEREXAMPLES
+from statemachines_spec.cursor_recovery.hunts import HUNTS
+from statemachines_spec.cursor_recovery.process import Process
+from statemachines_spec.cursor_recovery.systems import SYSTEMS, system
+from statemachines_spec.explorer.explore import COMPLETE, VIOLATED, explore
+from statemachines_spec.explorer.replay import replay
+from statemachines_spec.hunt import look
+from statemachines_spec.liveness.judge import live
+
+FOLDER = Path(__file__).parents[3] / "spec" / "cursor_recovery" / "certificates"
+"""Smallest first."""
+QUICK = ("pools", "reborn", "one-each")
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_a_small_certificate_is_what_exploring_again_comes_to(name):
+    kept = certificates.read(FOLDER / f"{name}-small.json")
+    assert (kept.system, kept.size, kept.variant) == (name, "small", "repaired")
+    result = explore(certificates.system_of(kept))
+    assert certificates.differences(kept, result) == []
+    assert (result.ended, result.held, result.shown) == (COMPLETE, True, True)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_the_plain_walker_comes_to_the_same(name):
+    kept = certificates.read(FOLDER / f"{name}-small.json")
+    result = explore(system(name), engine="plain", hashing=False)
+    assert (result.held, result.states, result.transitions) == (True, kept.states, kept.transitions)
+
+
+@pytest.mark.parametrize("name", [*QUICK, "writers"])
+def test_what_is_acknowledged_comes_and_who_lives_gets_its_messages_out(name):
+    made = system(name)
+    found = live(made, SPEC.obligations(made))
+    assert [one.name for one in found if one.way is not None] == []
+    assert all(one.open_states for one in found)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_to_forget_what_is_written_before_it_is_read_changes_no_verdict(name, monkeypatch):
+    short = explore(system(name), engine="plain")
+    monkeypatch.setattr(Process, "canonical", lambda self, local: local)
+    whole = explore(system(name), engine="plain")
+    assert (whole.ended, whole.held, whole.shown) == (short.ended, short.held, short.shown) == (COMPLETE, True, True)
+    assert whole.states >= short.states
+
+
+def test_by_age_alone_a_slow_owner_shares_its_cursor():
+    result = explore(system("slow", variant="by_age"))
+    assert result.ended == VIOLATED
+    assert {name.partition(" ")[0] for name, held in result.always.items() if not held} == {"EXCL"}
+
+
+def test_by_age_alone_a_slow_writer_costs_an_acknowledged_message():
+    assert broken(BY_NAME["scan-passes-a-writer"].system("by_age")) == ["ACK"]
+
+
+def test_the_run_that_breaks_it_is_replayed():
+    made = system("slow", variant="by_age")
+    result = explore(made)
+    assert replay(made, result.path).events > 0
+
+
+BY_NAME = {one.name: one for one in COUNTEREXAMPLES}
+
+
+def broken(made):
+    """The properties that break, those of liveness only where everything else holds."""
+    result = explore(made)
+    found = [name for name, held in result.always.items() if not held]
+    return found or [one.name for one in live(made, made.obligations) if one.way is not None]
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_the_source_word_for_word_breaks(name):
+    one = BY_NAME[name]
+    found = broken(one.system())
+    assert found
+    assert {name.partition(" ")[0] for name in found} == {one.breaks}
+
+
+@pytest.mark.parametrize(
+    "name", ["size-before-header", "previous-lap", "cursor-reassigned", "exactly-full", "dead-pool"]
+)
+def test_the_shipped_queue_holds_where_the_source_breaks(name):
+    assert broken(BY_NAME[name].system("repaired")) == []
+
+
+@pytest.mark.parametrize("hunt", HUNTS, ids=lambda hunt: hunt.name)
+def test_nothing_breaks_in_a_hunt_where_nothing_is_planted(hunt):
+    assert look(hunt).what == ""
+
+
+PAGE = Path(__file__).parents[3] / "spec" / "cursor_recovery" / "planted_bugs.md"
+CELL = re.compile(r"(?P<what>\S+) in (?P<where>.+) by (?P<steps>\d+) steps, (?P<states>\d+) states; .*")
+
+
+def cells():
+    """Bug -> what the page says of its exploration."""
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.read_text().splitlines()]
+    return {row[0].strip("`"): row[3] for row in rows if row[0].startswith("`")}
+
+
+def test_every_bug_is_in_the_table():
+    assert list(cells()) == [bug.name for bug in BUGS]
+
+
+@pytest.mark.parametrize("bug", [bug.name for bug in BUGS])
+def test_a_planted_bug_is_found_where_the_table_says(bug):
+    """Found anew in the one hunt that found it first (tools/planted.py goes through all)."""
+    said = CELL.fullmatch(cells()[bug])
+    hunt = next(one for one in HUNTS if one.name == said["where"])
+    with planted(f"cursor_recovery/{bug}"):
+        found = look(hunt)
+    assert (found.what, found.steps, found.states) == (said["what"], int(said["steps"]), int(said["states"]))
