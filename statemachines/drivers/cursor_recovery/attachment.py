@@ -1,0 +1,163 @@
+"""Attachment: what one process has of a queue while it takes part: the words, its slot, the two bells.
+
+It performs whole operations, one at a time.  Who is cut off in the middle of one (a signal that raises, damaged words)
+gives its slot up: what it has left behind is then a dead owner's, and is recovered like any other.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from statemachines.cursor_recovery.memory import FREE, TICK_NS
+from statemachines.cursor_recovery.operation import Operation
+from statemachines.cursor_recovery.reader import READER, Read, ReadDone, ReaderRecord, ReadOutcome, Skipped, new_reader
+from statemachines.cursor_recovery.writer import WRITER, Outcome, Write, WriteDone, WriterRecord, new_writer
+from statemachines.drivers.cursor_recovery.bell import REMOVED, Bell, fifo_of
+from statemachines.drivers.cursor_recovery.memory_access import (
+    Access,
+    Hook,
+    Outrun,
+    Words,
+    give_back,
+    resume_operation,
+)
+from statemachines.drivers.cursor_recovery.owner import has_locks, is_locked, removed, take_slot
+from statemachines.drivers.cursor_recovery.segment import Segment
+from statemachines.kernel import Call, Event, Node
+from statemachines.kernel.node import Observer
+
+D = TypeVar("D", WriteDone, ReadDone)
+_STAMP_MASK = (1 << 43) - 1
+
+
+@dataclass(frozen=True)
+class Instruments:
+    """For tests and traces.  `hook`: called before every access; `observe`: sees every step of the declared machines;
+    `declared`: run these and never the short way (as `observe` does)."""
+
+    hook: Hook | None = None
+    observe: Observer | None = None
+    declared: bool = False
+
+
+@dataclass(frozen=True)
+class Done(Generic[D]):
+    """How an operation ended.  `skipped`: bytes that it found to be no message; `in_the_way`: the state word of the
+    cursor because of which it came to nothing (0: none was)."""
+
+    told: D
+    skipped: int = 0
+    in_the_way: int = 0
+
+
+class Attachment:
+    """One process at one queue, as long as it holds one slot.  Not for two threads at once."""
+
+    def __init__(self, segment: Segment, instruments: Instruments) -> None:
+        self.segment = segment
+        self.instruments = instruments
+        self.words = Words(segment, instruments.hook)
+        self.access = Access(self.words, self.is_locked)
+        self.owner = take_slot(self.words)
+        self._count = 0
+        try:
+            self.readers_bell = Bell(fifo_of(segment.path, segment.identity, "readers"), self.words.readers_wait)
+            self.writers_bell = Bell(fifo_of(segment.path, segment.identity, "writers"), self.words.writers_wait)
+            self._check_named()
+        except BaseException:
+            self.owner.give_up()
+            raise
+
+    def _check_named(self) -> None:
+        """The FIFOs of a queue that was removed meanwhile are made by nobody's leave: they go."""
+        if self.segment.is_removed:
+            for bell in (self.readers_bell, self.writers_bell):
+                with suppress(FileNotFoundError):
+                    bell.path.unlink()
+                bell.close()
+            raise removed(self.segment.path)
+
+    def is_locked(self, slot: int) -> bool:
+        """Whether a living process holds the slot; where locks cannot tell, every slot seems to be held."""
+        return not has_locks() or is_locked(self.segment.fd, slot)
+
+    # -- operations -------------------------------------------------------------------------------------------------
+
+    def write(self, payload: bytes, messages: int) -> Done[WriteDone]:
+        """One write, whatever comes of it; rings for the readers where there may be something for them."""
+        record = new_writer(self.segment.queue, self.owner.slot, self.owner.incarnation)
+        node: Node[WriterRecord] = self._node(WRITER, record)
+        told = self._run(node, Write(payload, messages))
+        done = told[-1]
+        assert isinstance(done, WriteDone)
+        if done.outcome in (Outcome.WRITTEN, Outcome.FENCED) and self.words.readers_wait.load():
+            self.readers_bell.ring()
+        return Done(done, 0, _in_the_way(node.record))
+
+    def read(self) -> Done[ReadDone]:
+        """One read, whatever comes of it; rings for the writers where there may be room for them."""
+        while True:
+            record = new_reader(self.segment.queue, self.owner.slot, self.owner.incarnation)
+            node: Node[ReaderRecord] = self._node(READER, record)
+            try:
+                told = self._run(node, Read())
+                break
+            except Outrun:
+                give_back(node.record, self.words)
+        done = told[-1]
+        assert isinstance(done, ReadDone)
+        skipped = sum(one.last + 1 - one.first for one in told if isinstance(one, Skipped))
+        if (skipped or done.outcome in (ReadOutcome.DELIVERED, ReadOutcome.DISCARDED)) and (
+            self.words.writers_wait.load()
+        ):
+            self.writers_bell.ring()
+        return Done(done, skipped, _in_the_way(node.record))
+
+    def _node(self, fsm: Any, record: Any) -> Node[Any]:
+        self._count += 1
+        name = f"{fsm.name}-{self.owner.slot}~{self.owner.incarnation}/{self._count}"
+        return Node(fsm, record, name=name, now_ns=0, observe=self.instruments.observe)
+
+    def _run(self, node: Node[Any], call: Call) -> list[Event]:
+        return resume_operation(node, node.feed(call, 0), self.access)
+
+    # -- waiting ----------------------------------------------------------------------------------------------------
+
+    def aged_in_s(self, word: int) -> float | None:
+        """Seconds until the cursor with this state word is aged; None: it is."""
+        aged_ns = (word & _STAMP_MASK) * TICK_NS + self.segment.queue.threshold_ns + 1
+        left_ns = aged_ns - time.monotonic_ns()
+        return left_ns / 1e9 if left_ns > 0 else None
+
+    @property
+    def has_more(self) -> bool:
+        """There is something between the heads."""
+        return self.words.plain("read_head").load() != self.words.plain("write_head").load()
+
+    @property
+    def is_removed(self) -> bool:
+        """Somebody has removed the queue, by `unlink` or by hand."""
+        return self.words.readers_wait.load() == REMOVED or self.segment.is_removed
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    def end(self) -> None:
+        """Give up the slot, and let go of the bells."""
+        self.owner.give_up()
+        self.readers_bell.close()
+        self.writers_bell.close()
+
+    def forget(self) -> None:
+        """In a forked child: all of this is the parent's; what still holds a word of it gets a `ValueError`."""
+        self.owner.forget()
+        self.readers_bell.close()
+        self.writers_bell.close()
+        self.segment.unmap()
+
+
+def _in_the_way(record: Operation) -> int:
+    """The cursor of the other pool that was judged last, if any was."""
+    return record.seen if record.recovers else FREE

@@ -1,0 +1,502 @@
+"""CircularQueue: many processes put, many get, through shared memory; any of them may die between any two accesses.
+
+    with CircularQueue.create("jobs") as queue:        # in one process
+        queue.put(b"a message")
+    queue = CircularQueue.attach("jobs")               # in another one
+    message = queue.get(timeout=1.0)
+
+`put` and `get` wait, and raise what stopped them; `try_put` and `try_get` never wait, and name every outcome of the
+machines (docs/queue.md).  What was acknowledged is delivered once, or was taken by a reader that died, and is counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from statemachines.cursor_recovery.block import length_of
+from statemachines.cursor_recovery.memory import CELL, Queue
+from statemachines.cursor_recovery.reader import ReadOutcome
+from statemachines.cursor_recovery.writer import Outcome
+from statemachines.drivers.cursor_recovery.attachment import Attachment, Done, Instruments
+from statemachines.drivers.cursor_recovery.bell import REMOVED, Bell, Patience, fifo_of
+from statemachines.drivers.cursor_recovery.errors import (
+    ClosedQueue,
+    Fenced,
+    ForkedAmidOperation,
+    GetTimeout,
+    MessageTooLarge,
+    MissingQueue,
+    PutTimeout,
+    QueueError,
+    SegmentError,
+)
+from statemachines.drivers.cursor_recovery.framing import Codec, join_messages, split_messages
+from statemachines.drivers.cursor_recovery.owner import check_platform, removed
+from statemachines.drivers.cursor_recovery.segment import attach_segment, create_segment, identity_of, path_of
+from statemachines.drivers.cursor_recovery.stats import Stats, stats_of
+
+T = TypeVar("T")
+R = TypeVar("R")
+LOOK_FOR_REMOVAL_S = 0.1
+"""Who only tries, and fails, looks so often whether the queue is still there."""
+_ALL: weakref.WeakSet[CircularQueue[Any]] = weakref.WeakSet()
+
+
+class Got(msgspec.Struct, Generic[T], frozen=True, gc=False):
+    """What `try_get` came to: the `message` when DELIVERED; when that or DISCARDED, the `position` of its block, else -1."""
+
+    outcome: ReadOutcome
+    message: T | None = None
+    position: int = -1
+
+
+class CircularQueue(Generic[T]):
+    """This process's end of a queue.  Its threads take turns; each other process, forked ones too, has an end of its
+    own.  Made by `create` or `attach`."""
+
+    def __init__(self, name: str, path: Path, codec: type[T] | None, instruments: Instruments) -> None:
+        self.name = name
+        self.path = path
+        self.skipped_bytes = 0
+        """Bytes that this process found to be no message: what writers left that died."""
+        self.discarded_messages = 0
+        """Messages that this process had taken and lost, by age alone (`threshold_only`)."""
+        self._codec: Codec[T] = Codec(codec)
+        self._instruments = instruments
+        self._creator = 0
+        self._lock = threading.Lock()
+        self._turn_of = 0
+        self._rest: deque[tuple[int, bytes]] = deque()
+        self._looked_s = 0.0
+        self._in_the_way = 0
+        self._sleepers: set[asyncio.Future[None]] = set()
+        self._closed = False
+        self._here: Attachment | None = None
+        self._segment = attach_segment(path)
+        try:
+            check_platform(self._segment.queue)
+            self._here = Attachment(self._segment, instruments)
+        except BaseException:
+            self._closed = True
+            self._segment.close()
+            raise
+        _ALL.add(self)
+
+    # -- made and unmade --------------------------------------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls,
+        name: str,
+        *,
+        capacity: int = 1 << 20,
+        read_cursors: int = 4,
+        write_cursors: int = 4,
+        threshold: float = 2.0,
+        threshold_only: bool = False,
+        codec: type[T] | None = None,
+        directory: Path | None = None,
+        instruments: Instruments | None = None,
+    ) -> CircularQueue[T]:
+        """Make a queue and attach to it; used as a context manager, it is removed in the end.
+
+        `capacity`: bytes of the data area; `read_cursors`, `write_cursors`: how many may read or write at one moment;
+        `threshold`: seconds after which a cursor's owner is suspected; `threshold_only`: and is then held for dead.
+        Raises `ConfigurationError`, `ExistingQueue`, `NoRoomForQueue`.
+        """
+        queue = Queue(
+            capacity=capacity,
+            read_cursors=read_cursors,
+            write_cursors=write_cursors,
+            threshold_ns=round(threshold * 1e9),
+            threshold_only=threshold_only,
+        )
+        check_platform(queue)
+        path = path_of(name, directory)
+        create_segment(path, queue)
+        try:
+            made = cls(name, path, codec, instruments or Instruments())
+        except BaseException:
+            cls.unlink(name, directory=directory)
+            raise
+        made._creator = os.getpid()
+        return made
+
+    @classmethod
+    def attach(
+        cls,
+        name: str,
+        *,
+        codec: type[T] | None = None,
+        directory: Path | None = None,
+        instruments: Instruments | None = None,
+    ) -> CircularQueue[T]:
+        """Take part in a queue that somebody has made.
+
+        Raises `MissingQueue`, `DamagedQueue`, `TooManyProcesses` (more than 256 at once).
+        """
+        return cls(name, path_of(name, directory), codec, instruments or Instruments())
+
+    @staticmethod
+    def unlink(name: str, *, directory: Path | None = None) -> None:
+        """Remove a queue, whatever state it is in; those who are attached are told at their next call.
+
+        Raises `MissingQueue` where there is nothing of that name.
+        """
+        path = path_of(name, directory)
+        _tell_of_removal(path)
+        identity = identity_of(path)
+        try:
+            path.unlink()
+        except FileNotFoundError:
+            raise MissingQueue(path, "no such file", "a queue", "it may have been removed already") from None
+        if identity is not None:
+            for side in ("readers", "writers"):
+                fifo_of(path, identity, side).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Let go of it in this process; the queue stays.  Messages of a block that were not asked for yet are lost."""
+        if self._closed:
+            return
+        self._closed = True
+        with self._lock:
+            here, self._here = self._here, None
+            if here is not None:
+                here.end()
+            self._segment.close()
+
+    def __enter__(self) -> CircularQueue[T]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+        if self._creator == os.getpid():
+            try:
+                self.unlink(self.name, directory=self.path.parent)
+            except MissingQueue:
+                return
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True):
+            self.close()
+
+    def __reduce__(self) -> tuple[Callable[..., CircularQueue[T]], tuple[str, type[T] | None, Path]]:
+        """In another process: an end of its own of the same queue."""
+        return _attach, (self.name, self._codec.of, self.path.parent)
+
+    # -- put --------------------------------------------------------------------------------------------------------
+
+    def try_put(self, message: T) -> Outcome:
+        """Publish one message, if that can be done now."""
+        return self._write(self._codec.encode(message), 1)
+
+    def put(self, message: T, timeout: float | None = None) -> None:
+        """Publish one message; waits for room, at most `timeout` seconds (None: for ever).
+
+        Raises `PutTimeout`, `MessageTooLarge`, `Fenced`.
+        """
+        self._put(self._codec.encode(message), 1, timeout)
+
+    def try_put_many(self, messages: Sequence[T]) -> Outcome:
+        """Publish all of them in one block, or none; delivered, lost and counted together."""
+        payload, count = self._joined(messages)
+        return self._write(payload, count) if count else Outcome.WRITTEN
+
+    def put_many(self, messages: Sequence[T], timeout: float | None = None) -> None:
+        """As `put`, all of them in one block; none is nothing to do."""
+        payload, count = self._joined(messages)
+        if count:
+            self._put(payload, count, timeout)
+
+    def _joined(self, messages: Sequence[T]) -> tuple[bytes, int]:
+        encoded = [self._codec.encode(message) for message in messages]
+        return (encoded[0] if len(encoded) == 1 else join_messages(encoded)), len(encoded)
+
+    def _put(self, payload: bytes, messages: int, timeout: float | None) -> None:
+        outcome = self._write(payload, messages)
+        if outcome is Outcome.WRITTEN:
+            return
+
+        def attempt() -> Outcome | None:
+            outcome = self._write(payload, messages)
+            return None if outcome in (Outcome.FULL, Outcome.NO_CURSOR) else outcome
+
+        if outcome in (Outcome.FULL, Outcome.NO_CURSOR):
+            waited = self._wait("writers", attempt, timeout)
+            if waited is None:
+                raise PutTimeout(f"{self.path}: {outcome.value} for {timeout} s; the message was not written")
+            outcome = waited
+        self._raise_unless_written(outcome, len(payload) + (CELL if messages != 1 else 0))
+
+    def _raise_unless_written(self, outcome: Outcome, size: int) -> None:
+        if outcome is Outcome.OVERSIZE:
+            raise MessageTooLarge(
+                f"{self.path}: {length_of(size)} bytes with their header; the whole data area has "
+                f"{self._segment.queue.capacity}: make a queue of a larger capacity"
+            )
+        if outcome is Outcome.FENCED:
+            raise Fenced(f"{self.path}: slower than the threshold; whether the message is delivered is not known")
+
+    def _write(self, payload: bytes, messages: int) -> Outcome:
+        done = self._perform(lambda here: here.write(payload, messages))
+        outcome: Outcome = done.told.outcome
+        if outcome in (Outcome.FULL, Outcome.NO_CURSOR):
+            self._fail(done)
+        return outcome
+
+    # -- get --------------------------------------------------------------------------------------------------------
+
+    def try_get(self) -> Got[T]:
+        """The next message, if there is one now.
+
+        Of a block of several the first; the others are this process's, and come with its next calls, without a look at
+        shared memory.
+        """
+        if not self._rest:
+            outcome, position = self._read()
+            if outcome is not ReadOutcome.DELIVERED:
+                return Got(outcome, None, position)
+        position, payload = self._rest.popleft()
+        return Got(ReadOutcome.DELIVERED, self._codec.decode(payload, position), position)
+
+    def get(self, timeout: float | None = None) -> T:
+        """The next message; waits for it, at most `timeout` seconds (None: for ever).  Raises `GetTimeout`."""
+        self._fill(timeout)
+        position, payload = self._rest.popleft()
+        message: T = self._codec.decode(payload, position)
+        return message
+
+    def try_get_many(self) -> Got[list[T]]:
+        """The messages of the next block, or what is left of the present one."""
+        if not self._rest:
+            outcome, position = self._read()
+            if outcome is not ReadOutcome.DELIVERED:
+                return Got(outcome, None, position)
+        position = self._rest[0][0]
+        return Got(ReadOutcome.DELIVERED, self._take_rest(), position)
+
+    def get_many(self, timeout: float | None = None) -> list[T]:
+        """As `get`, all messages of a block."""
+        self._fill(timeout)
+        return self._take_rest()
+
+    async def aget(self, timeout: float | None = None) -> T:
+        """As `get`, in an event loop; may be cancelled while it waits, and loses nothing then."""
+        if not self._rest and self._read()[0] is not ReadOutcome.DELIVERED:
+            await self._await_message(timeout)
+        position, payload = self._rest.popleft()
+        message: T = self._codec.decode(payload, position)
+        return message
+
+    def _take_rest(self) -> list[T]:
+        rest, self._rest = self._rest, deque()
+        return [self._codec.decode(payload, position) for position, payload in rest]
+
+    def _fill(self, timeout: float | None) -> None:
+        if self._rest or self._read()[0] is ReadOutcome.DELIVERED:
+            return
+        if self._wait("readers", self._arrived, timeout) is None:
+            raise GetTimeout(f"{self.path}: no message for {timeout} s")
+
+    def _arrived(self) -> bool | None:
+        return True if self._rest or self._read()[0] is ReadOutcome.DELIVERED else None
+
+    def _read(self) -> tuple[ReadOutcome, int]:
+        """One read; the messages of what it delivers are in `_rest`."""
+        done = self._perform(lambda here: here.read())
+        told = done.told
+        self.skipped_bytes += done.skipped
+        if told.outcome is ReadOutcome.DELIVERED:
+            payloads = [told.payload] if told.messages == 1 else split_messages(told.payload, told.messages)
+            self._rest.extend((told.position, payload) for payload in payloads)
+        else:
+            if told.outcome is ReadOutcome.DISCARDED:
+                self.discarded_messages += told.messages
+            self._fail(done)
+        return told.outcome, told.position
+
+    # -- one operation ----------------------------------------------------------------------------------------------
+
+    def _perform(self, operation: Callable[[Attachment], Done[Any]]) -> Done[Any]:
+        """One operation of this process; its threads take turns."""
+        lock = self._lock
+        if not lock.acquire(blocking=False):
+            if self._turn_of == threading.get_ident():
+                raise QueueError("an operation within an operation: a signal handler must not use the queue")
+            lock.acquire()
+        here = None
+        self._turn_of = threading.get_ident()
+        try:
+            here = self._here or self._attach_again()
+            return operation(here)
+        except BaseException as error:
+            self._cut(here, error)
+            raise
+        finally:
+            self._turn_of = 0
+            lock.release()
+
+    def _attach_again(self) -> Attachment:
+        """After a fork, and after an operation was cut."""
+        if self._closed:
+            raise ClosedQueue(f"{self.path}: the queue was closed in this process; attach again")
+        if self._segment.mapped.closed:
+            self._segment.map()
+        self._here = here = Attachment(self._segment, self._instruments)
+        return here
+
+    def _cut(self, here: Attachment | None, error: BaseException) -> None:
+        """An operation broke off: what it left behind is a dead owner's from now on."""
+        if here is None:
+            return
+        if self._here is not here:
+            raise ForkedAmidOperation(
+                f"{self.path}: forked amid an operation, which goes on in the parent; this process may begin anew"
+            ) from error
+        self._here = None
+        here.end()
+
+    def _forked(self) -> None:
+        """In the child, at once: slot, mapping and messages are the parent's."""
+        self._lock = threading.Lock()
+        self._rest.clear()
+        self._sleepers = set()
+        here, self._here = self._here, None
+        if here is not None:
+            here.forget()
+
+    # -- waiting ----------------------------------------------------------------------------------------------------
+
+    def _fail(self, done: Done[Any]) -> None:
+        """It came to nothing: why, for who waits; and now and then, whether the queue is still there."""
+        self._in_the_way = done.in_the_way
+        now_s = time.monotonic()
+        if now_s - self._looked_s > LOOK_FOR_REMOVAL_S:
+            self._looked_s = now_s
+            self._check_removed()
+
+    def _check_removed(self) -> None:
+        here = self._here
+        if here is not None and here.is_removed:
+            for bell in (here.readers_bell, here.writers_bell):
+                bell.write()  # the byte that says so is for all who sleep
+            raise removed(self.path)
+
+    def _bell(self, side: str) -> Bell:
+        here = self._here
+        if here is None:
+            with self._lock:
+                here = self._here or self._attach_again()
+        return here.readers_bell if side == "readers" else here.writers_bell
+
+    def _wait(self, side: str, attempt: Callable[[], R | None], timeout: float | None) -> R | None:
+        """Attempt until something comes of it, asleep in between; None: not in time."""
+        until_s = None if timeout is None else time.monotonic() + timeout
+        patience = Patience()
+        while True:
+            bell = self._bell(side)
+            bell.arm()
+            result = attempt()
+            if result is not None:
+                self._pass_on(bell)
+                return result
+            sleep_s = self._sleep_s(patience, until_s)
+            if sleep_s is None:
+                return None
+            bell.sleep(sleep_s)
+
+    async def _await_message(self, timeout: float | None) -> None:
+        until_s = None if timeout is None else time.monotonic() + timeout
+        patience = Patience()
+        while True:
+            bell = self._bell("readers")
+            bell.arm()
+            if self._arrived():
+                self._pass_on(bell)
+                return
+            sleep_s = self._sleep_s(patience, until_s)
+            if sleep_s is None:
+                raise GetTimeout(f"{self.path}: no message for {timeout} s")
+            await self._asleep(bell, sleep_s)
+
+    def _sleep_s(self, patience: Patience, until_s: float | None) -> float | None:
+        """How long to sleep now; None: no more."""
+        self._check_removed()
+        word, here = self._in_the_way, self._here
+        aged_in_s = here.aged_in_s(word) if word and here is not None else None
+        sleep_s = patience.next_s(in_the_way=bool(word), aged_in_s=aged_in_s)
+        if until_s is None:
+            return sleep_s
+        left_s = until_s - time.monotonic()
+        return None if left_s <= 0 else min(sleep_s, left_s)
+
+    def _pass_on(self, bell: Bell) -> None:
+        """Whoever has waited, and got it, wakes the next one if there may be more."""
+        here = self._here
+        if here is not None and here.has_more:
+            bell.write()
+
+    async def _asleep(self, bell: Bell, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        if not self._sleepers:
+            loop.add_reader(bell.fd, self._wake, bell)
+        self._sleepers.add(future)
+        try:
+            await asyncio.wait([future], timeout=seconds)
+        finally:
+            self._sleepers.discard(future)
+            if not self._sleepers:
+                loop.remove_reader(bell.fd)
+
+    def _wake(self, bell: Bell) -> None:
+        bell.drain()
+        for future in self._sleepers:
+            if not future.done():
+                future.set_result(None)
+
+    # -- what there is ----------------------------------------------------------------------------------------------
+
+    def stats(self) -> Stats:
+        """The queue as it is now, word by word, while others go on.  Raises `DamagedQueue` where a guard is broken."""
+        with self._lock:
+            here = self._here or self._attach_again()
+            here.segment.check_guards()
+            return stats_of(here)
+
+
+def _attach(name: str, codec: type[T] | None, directory: Path) -> CircularQueue[T]:
+    return CircularQueue.attach(name, codec=codec, directory=directory)
+
+
+def _tell_of_removal(path: Path) -> None:
+    """Mark the segment and wake everybody, if it is one."""
+    try:
+        segment = attach_segment(path)
+    except (SegmentError, OSError):
+        return
+    for side in ("readers", "writers"):
+        flag = segment.words.cell_u64(segment.layout.offset_of(f"{side}_wait"))
+        flag.store(REMOVED)
+        bell = Bell(fifo_of(path, segment.identity, side), flag)
+        bell.write()
+        bell.close()
+    segment.close()
+
+
+def _forked() -> None:
+    for queue in list(_ALL):
+        queue._forked()
+
+
+os.register_at_fork(after_in_child=_forked)

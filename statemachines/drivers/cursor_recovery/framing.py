@@ -1,0 +1,66 @@
+"""Framing: messages as bytes, and several messages as the payload of one block: their sizes, then their bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct, error, pack
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from statemachines.drivers.cursor_recovery.errors import QueueError
+
+T = TypeVar("T")
+_SIZE = 4
+
+
+class Codec(Generic[T]):
+    """Messages of a type that msgspec knows, as MessagePack; without a type they are bytes, and stay what they are."""
+
+    def __init__(self, of: type[T] | None) -> None:
+        self.of = of
+        self.is_plain = of is None
+        if of is not None:
+            self._encode = msgspec.msgpack.Encoder().encode
+            self._decode = msgspec.msgpack.Decoder(of).decode
+
+    def encode(self, message: Any) -> bytes:
+        """The bytes of a message; `TypeError` for what is not bytes, where there is no codec."""
+        if not self.is_plain:
+            return self._encode(message)
+        if not isinstance(message, bytes | bytearray | memoryview):
+            raise TypeError(f"a message is bytes, not {type(message).__name__}; or give the queue a codec=")
+        return bytes(message)
+
+    def decode(self, payload: bytes, position: int) -> Any:
+        """The message; `QueueError` where the bytes are none of the type: the message is taken all the same."""
+        if self.is_plain:
+            return payload
+        try:
+            return self._decode(payload)
+        except msgspec.DecodeError as fault:
+            name = getattr(self.of, "__name__", repr(self.of))
+            raise QueueError(
+                f"the message at {position} is no {name}: {fault}; is it a writer's other codec?"
+            ) from fault
+
+
+def join_messages(messages: Sequence[bytes]) -> bytes:
+    """The payload of a block that holds several."""
+    return pack(f"<{len(messages)}I", *map(len, messages)) + b"".join(messages)
+
+
+def split_messages(payload: bytes, count: int) -> list[bytes]:
+    """The messages of such a block; `QueueError` where there are not so many in it."""
+    at = count * _SIZE
+    try:
+        sizes = Struct(f"<{count}I").unpack_from(payload)
+    except error:
+        sizes = ()
+    if at + sum(sizes) != len(payload) or len(sizes) != count:
+        raise QueueError(f"a block of {len(payload)} bytes does not hold {count} messages as put_many writes them")
+    messages = []
+    for size in sizes:
+        messages.append(payload[at : at + size])
+        at += size
+    return messages
