@@ -96,7 +96,7 @@ class Bell:
 
 
 class Patience:
-    """How long the next sleep of one waiting call may be: short, and ever longer, while somebody alive is in the way."""
+    """How long the next sleep of one waiting call may be: short, and ever longer, while a living one is in the way."""
 
     def __init__(self) -> None:
         self._next_s = SOON_S

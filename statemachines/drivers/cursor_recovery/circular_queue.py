@@ -53,7 +53,7 @@ _ALL: weakref.WeakSet[CircularQueue[Any]] = weakref.WeakSet()
 
 
 class Got(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """What `try_get` came to: the `message` when DELIVERED; when that or DISCARDED, the `position` of its block, else -1."""
+    """What `try_get` came to: the `message` when DELIVERED; the `position` of its block when it was taken, else -1."""
 
     outcome: ReadOutcome
     message: T | None = None
