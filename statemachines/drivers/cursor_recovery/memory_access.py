@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from statemachines.cursor_recovery.operation import Operation
 
 Hook = Callable[[Request], int | None]
-"""Called before an access.  For a `CopyIn` a number says: so many cells are copied, then the hook is called once more."""
+"""Called before an access.  To a `CopyIn` a number says: copy so many cells, then call the hook once more."""
 IsLocked = Callable[[int], bool]
 """Whether a living process holds the lock of a slot."""
 FUTURE_NS = 1_000_000_000
