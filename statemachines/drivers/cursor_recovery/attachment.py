@@ -63,6 +63,7 @@ class Attachment:
         self.access = Access(self.words, self.is_locked)
         self.owner = take_slot(self.words)
         self._count = 0
+        self._removed = False
         try:
             self.readers_bell = Bell(fifo_of(segment.path, segment.identity, "readers"), self.words.readers_wait)
             self.writers_bell = Bell(fifo_of(segment.path, segment.identity, "writers"), self.words.writers_wait)
@@ -88,13 +89,15 @@ class Attachment:
 
     def write(self, payload: bytes, messages: int) -> Done[WriteDone]:
         """One write, whatever comes of it; rings for the readers where there may be something for them."""
+        if self._removed:
+            raise removed(self.segment.path)
         record = new_writer(self.segment.queue, self.owner.slot, self.owner.incarnation)
         node: Node[WriterRecord] = self._node(WRITER, record)
         told = self._run(node, Write(payload, messages))
         done = told[-1]
         assert isinstance(done, WriteDone)
         if done.outcome in (Outcome.WRITTEN, Outcome.FENCED) and self.words.readers_wait.load():
-            self.readers_bell.ring()
+            self._removed = not self.readers_bell.ring()
         return Done(done, 0, _in_the_way(node.record))
 
     def read(self) -> Done[ReadDone]:
@@ -152,7 +155,6 @@ class Attachment:
 
     def forget(self) -> None:
         """In a forked child: all of this is the parent's; what still holds a word of it gets a `ValueError`."""
-        self.owner.forget()
         self.readers_bell.close()
         self.writers_bell.close()
         self.segment.unmap()

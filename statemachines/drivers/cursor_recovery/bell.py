@@ -12,13 +12,17 @@ dies before its byte is written wakes nobody: therefore nobody sleeps longer tha
 from __future__ import annotations
 
 import contextlib
+import glob
 import math
 import os
+import re
 import select
+import stat
 from pathlib import Path
 
 from statemachines.drivers.cursor_recovery.word import Word64
 
+_FIFO = re.compile(r"\.[0-9a-f]{16}\.(readers|writers)")
 DOWN, UP, REMOVED = 0, 1, 2
 LOOK_AGAIN_S = 0.25
 """The longest sleep: what a ring that a crash has swallowed costs."""
@@ -31,6 +35,15 @@ LATER_S = 0.05
 def fifo_of(path: Path, identity: int, side: str) -> Path:
     """The FIFO of the readers or writers of the segment `path` with this identity."""
     return path.with_name(f"{path.name}.{identity:016x}.{side}")
+
+
+def fifos_of(path: Path, identity: int | None) -> set[Path]:
+    """The FIFOs to remove with the segment: its own, and where its header is damaged, all that are there."""
+    found = {
+        one for one in path.parent.glob(f"{glob.escape(path.name)}.*") if _FIFO.fullmatch(one.name, len(path.name))
+    }
+    own = () if identity is None else (fifo_of(path, identity, side) for side in ("readers", "writers"))
+    return {one for one in found if stat.S_ISFIFO(one.lstat().st_mode)} | set(own)
 
 
 class Bell:
@@ -58,23 +71,17 @@ class Bell:
         """Before the last look: ask to be woken.  The flag of a removed queue stays."""
         self.flag.cas(DOWN, UP)
 
-    def ring(self) -> None:
-        """Wake somebody, if anybody has asked to be woken."""
-        if self.flag.cas(UP, DOWN) != DOWN:
+    def ring(self) -> bool:
+        """Wake somebody, if anybody has asked to be woken; False: the queue has been removed."""
+        flag = self.flag.cas(UP, DOWN)
+        if flag != DOWN:
             self.write()
+        return flag != REMOVED
 
     def write(self) -> None:
         """One byte; a FIFO that is full wakes whoever sleeps anyway."""
         with contextlib.suppress(BlockingIOError):
             os.write(self.fd, b"\0")
-
-    @property
-    def is_removed(self) -> bool:
-        """Somebody has removed the queue; the byte that says so is for all, and so is handed on."""
-        if self.flag.load() != REMOVED:
-            return False
-        self.write()
-        return True
 
     def drain(self) -> None:
         """After waking: take the byte, and leave none of earlier rings."""

@@ -28,7 +28,7 @@ from statemachines.cursor_recovery.memory import CELL, Queue
 from statemachines.cursor_recovery.reader import ReadOutcome
 from statemachines.cursor_recovery.writer import Outcome
 from statemachines.drivers.cursor_recovery.attachment import Attachment, Done, Instruments
-from statemachines.drivers.cursor_recovery.bell import REMOVED, Bell, Patience, fifo_of
+from statemachines.drivers.cursor_recovery.bell import REMOVED, Bell, Patience, fifo_of, fifos_of
 from statemachines.drivers.cursor_recovery.errors import (
     ClosedQueue,
     Fenced,
@@ -80,16 +80,16 @@ class CircularQueue(Generic[T]):
         self._looked_s = 0.0
         self._in_the_way = 0
         self._sleepers: set[asyncio.Future[None]] = set()
-        self._closed = False
+        self._closed = True  # until it is attached
         self._here: Attachment | None = None
         self._segment = attach_segment(path)
         try:
             check_platform(self._segment.queue)
             self._here = Attachment(self._segment, instruments)
         except BaseException:
-            self._closed = True
             self._segment.close()
             raise
+        self._closed = False
         _ALL.add(self)
 
     # -- made and unmade --------------------------------------------------------------------------------------------
@@ -155,14 +155,13 @@ class CircularQueue(Generic[T]):
         """
         path = path_of(name, directory)
         _tell_of_removal(path)
-        identity = identity_of(path)
+        fifos = fifos_of(path, identity_of(path))
         try:
             path.unlink()
         except FileNotFoundError:
             raise MissingQueue(path, "no such file", "a queue", "it may have been removed already") from None
-        if identity is not None:
-            for side in ("readers", "writers"):
-                fifo_of(path, identity, side).unlink(missing_ok=True)
+        for fifo in fifos:
+            fifo.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Let go of it in this process; the queue stays.  Messages of a block that were not asked for yet are lost."""
@@ -187,8 +186,7 @@ class CircularQueue(Generic[T]):
                 return
 
     def __del__(self) -> None:
-        if not getattr(self, "_closed", True):
-            self.close()
+        self.close()
 
     def __reduce__(self) -> tuple[Callable[..., CircularQueue[T]], tuple[str, type[T] | None, Path]]:
         """In another process: an end of its own of the same queue."""

@@ -19,6 +19,7 @@ import errno
 import fcntl
 import os
 import struct
+import threading
 from pathlib import Path
 
 from statemachines.cursor_recovery.layout import holder_of
@@ -29,6 +30,10 @@ from statemachines.kernel import ConfigurationError
 
 LOCKS_AT = 1 << 40
 """Byte of the file that is the lock of slot 0: behind the end of any segment."""
+_OPEN: set[int] = set()
+"""The open files of this process that hold a lock, or are about to."""
+_FORKS = threading.RLock()
+"""Nobody forks between the opening of such a file and its entry there."""
 _FLOCK = struct.Struct("@hhqqi")
 
 
@@ -61,6 +66,22 @@ def _lock(fd: int, slot: int) -> bool:
     return True
 
 
+def _close(fd: int) -> None:
+    """Free the lock, if this process (and not its parent) has it."""
+    if fd in _OPEN:
+        _OPEN.remove(fd)
+        os.close(fd)
+
+
+def _close_inherited() -> None:
+    _FORKS.release()
+    for fd in list(_OPEN):
+        _close(fd)
+
+
+os.register_at_fork(before=_FORKS.acquire, after_in_parent=_FORKS.release, after_in_child=_close_inherited)
+
+
 class Owner:
     """One life of a slot: `slot`, `incarnation`; `fd` holds the lock (-1: by process number alone)."""
 
@@ -78,12 +99,7 @@ class Owner:
         if self.fd < 0:
             self.words.plain(holder_of(self.slot)).store(0)
         else:
-            os.close(self.fd)
-
-    def forget(self) -> None:
-        """In a forked child: the slot is the parent's."""
-        if self.fd >= 0:
-            os.close(self.fd)
+            _close(self.fd)
 
 
 def take_slot(words: Words) -> Owner:
@@ -100,7 +116,7 @@ def take_slot(words: Words) -> Owner:
                 return Owner(words, slot, fd)
         raise _too_many(words.segment.path)
     except BaseException:
-        os.close(fd)
+        _close(fd)
         raise
 
 
@@ -108,12 +124,13 @@ def _open_again(words: Words) -> int:
     """A new open file of the very segment that is mapped."""
     segment = words.segment
     try:
-        fd = os.open(segment.path, os.O_RDWR)
+        with _FORKS:
+            fd = os.open(segment.path, os.O_RDWR)
+            _OPEN.add(fd)
     except FileNotFoundError:
         raise removed(segment.path) from None
-    here, there = os.fstat(segment.fd), os.fstat(fd)
-    if (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino):
-        os.close(fd)
+    if not os.path.sameopenfile(segment.fd, fd):
+        _close(fd)
         raise removed(segment.path)
     return fd
 
