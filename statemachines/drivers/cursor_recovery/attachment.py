@@ -7,14 +7,15 @@ gives its slot up: what it has left behind is then a dead owner's, and is recove
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from statemachines.cursor_recovery.memory import FREE, TICK_NS
 from statemachines.cursor_recovery.operation import Operation
-from statemachines.cursor_recovery.reader import READER, Read, ReadDone, ReaderRecord, ReadOutcome, Skipped, new_reader
-from statemachines.cursor_recovery.writer import WRITER, Outcome, Write, WriteDone, WriterRecord, new_writer
+from statemachines.cursor_recovery.reader import READER, Read, ReadDone, ReadOutcome, Skipped, new_reader
+from statemachines.cursor_recovery.writer import WRITER, Outcome, Write, WriteDone, new_writer
 from statemachines.drivers.cursor_recovery.bell import REMOVED, Bell, fifo_of
 from statemachines.drivers.cursor_recovery.memory_access import (
     Access,
@@ -26,9 +27,10 @@ from statemachines.drivers.cursor_recovery.memory_access import (
 )
 from statemachines.drivers.cursor_recovery.owner import has_locks, is_locked, removed, take_slot
 from statemachines.drivers.cursor_recovery.segment import Segment
-from statemachines.kernel import Call, Event, Node
+from statemachines.kernel import Call, Event, Fsm, Node
 from statemachines.kernel.node import Observer
 
+R = TypeVar("R", bound=Operation)
 D = TypeVar("D", WriteDone, ReadDone)
 _STAMP_MASK = (1 << 43) - 1
 
@@ -36,11 +38,12 @@ _STAMP_MASK = (1 << 43) - 1
 @dataclass(frozen=True)
 class Instruments:
     """For tests and traces.  `hook`: called before every access; `observe`: sees every step of the declared machines;
-    `declared`: run these and never the short way (as `observe` does)."""
+    `declared`: run these and never the short way (as `observe` does); `clock`: nanoseconds, the same for all."""
 
     hook: Hook | None = None
     observe: Observer | None = None
     declared: bool = False
+    clock: Callable[[], int] = time.monotonic_ns
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ class Attachment:
         self.segment = segment
         self.instruments = instruments
         self.words = Words(segment, instruments.hook)
-        self.access = Access(self.words, self.is_locked)
+        self.access = Access(self.words, self.is_locked, instruments.clock)
         self.owner = take_slot(self.words)
         self._count = 0
         self._removed = False
@@ -92,24 +95,17 @@ class Attachment:
         if self._removed:
             raise removed(self.segment.path)
         record = new_writer(self.segment.queue, self.owner.slot, self.owner.incarnation)
-        node: Node[WriterRecord] = self._node(WRITER, record)
-        told = self._run(node, Write(payload, messages))
+        told, end = self._run(WRITER, record, Write(payload, messages))
         done = told[-1]
         assert isinstance(done, WriteDone)
         if done.outcome in (Outcome.WRITTEN, Outcome.FENCED) and self.words.readers_wait.load():
             self._removed = not self.readers_bell.ring()
-        return Done(done, 0, _in_the_way(node.record))
+        return Done(done, 0, _in_the_way(end))
 
     def read(self) -> Done[ReadDone]:
         """One read, whatever comes of it; rings for the writers where there may be room for them."""
-        while True:
-            record = new_reader(self.segment.queue, self.owner.slot, self.owner.incarnation)
-            node: Node[ReaderRecord] = self._node(READER, record)
-            try:
-                told = self._run(node, Read())
-                break
-            except Outrun:
-                give_back(node.record, self.words)
+        record = new_reader(self.segment.queue, self.owner.slot, self.owner.incarnation)
+        told, end = self._run(READER, record, Read())
         done = told[-1]
         assert isinstance(done, ReadDone)
         skipped = sum(one.last + 1 - one.first for one in told if isinstance(one, Skipped))
@@ -117,22 +113,25 @@ class Attachment:
             self.words.writers_wait.load()
         ):
             self.writers_bell.ring()
-        return Done(done, skipped, _in_the_way(node.record))
+        return Done(done, skipped, _in_the_way(end))
 
-    def _node(self, fsm: Any, record: Any) -> Node[Any]:
-        self._count += 1
-        name = f"{fsm.name}-{self.owner.slot}~{self.owner.incarnation}/{self._count}"
-        return Node(fsm, record, name=name, now_ns=0, observe=self.instruments.observe)
-
-    def _run(self, node: Node[Any], call: Call) -> list[Event]:
-        return resume_operation(node, node.feed(call, 0), self.access)
+    def _run(self, fsm: Fsm[R], record: R, call: Call) -> tuple[list[Event], R]:
+        """The declared machine from its beginning to its end: what it told, and the record at the end."""
+        while True:
+            self._count += 1
+            name = f"{fsm.name}-{self.owner.slot}~{self.owner.incarnation}/{self._count}"
+            node = Node(fsm, record, name=name, now_ns=0, observe=self.instruments.observe)
+            try:
+                return resume_operation(node, node.feed(call, 0), self.access), node.record
+            except Outrun:
+                give_back(node.record, self.words)
 
     # -- waiting ----------------------------------------------------------------------------------------------------
 
     def aged_in_s(self, word: int) -> float | None:
         """Seconds until the cursor with this state word is aged; None: it is."""
         aged_ns = (word & _STAMP_MASK) * TICK_NS + self.segment.queue.threshold_ns + 1
-        left_ns = aged_ns - time.monotonic_ns()
+        left_ns = aged_ns - self.instruments.clock()
         return left_ns / 1e9 if left_ns > 0 else None
 
     @property

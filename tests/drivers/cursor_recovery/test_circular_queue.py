@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from shm_files import left_over
 
-from statemachines.cursor_recovery.memory import NONE, token
+from statemachines.cursor_recovery.memory import NONE, Load, token
 from statemachines.drivers.cursor_recovery import (
     CircularQueue,
     ClosedQueue,
@@ -547,3 +547,31 @@ def test_stats_show_the_heads_and_who_takes_part(queue, other):
     (taken,) = queue.stats().cursors
     assert (taken.pool, taken.cursor, taken.slot, taken.incarnation) == ("read", 2, 0, 1)
     assert 0.9 < taken.age_s < 60
+
+
+@pytest.mark.parametrize("call", ["put", "get"])
+def test_who_sleeps_between_the_heads_while_more_than_the_queue_goes_by_begins_anew(name, call):
+    """Nobody looks for a block through all that was written meanwhile."""
+    with CircularQueue.create(name, capacity=128) as first:
+        seen = []
+
+        def hook(request):
+            seen.append(request)
+            if request == Load("write_head") and not slept:
+                slept.append(1)
+                for number in range(100):
+                    first.put(b"%d" % number)
+                    first.get(timeout=0)
+                first.put(b"last")
+
+        slept = [1]
+        with CircularQueue.attach(name, instruments=Instruments(hook=hook)) as sleeper:
+            slept.clear()
+            seen.clear()
+            if call == "put":
+                sleeper.put(b"mine")
+                assert [first.get(timeout=0) for _ in range(2)] == [b"last", b"mine"]
+            else:
+                assert sleeper.get(timeout=0) == b"last"
+            assert len(seen) < 60
+        assert first.stats().cursors == ()

@@ -139,8 +139,8 @@ def test_a_hook_sees_every_access_before_it_is_made(segment):
     words = Words(segment, seen.append)
     access = Access(words, lambda slot: False)
     requests = [
-        Load(READ_HEAD), Store(LOST, 4), CompareAndSwap(LOST, 4, 5), Load(lock_of(3)), Load("data/8"), Store("data/8", 9),
-        CopyIn(8, b"abcd"), CopyOut(8, 4),
+        Load(READ_HEAD), Store(LOST, 4), CompareAndSwap(LOST, 4, 5), Load(lock_of(3)), Load("data/8"),
+        Store("data/8", 9), CopyIn(8, b"abcd"), CopyOut(8, 4),
     ]  # fmt: skip
     for request in requests:
         before = len(seen)
