@@ -27,6 +27,7 @@ from statemachines.drivers.cursor_recovery.memory_access import (
 )
 from statemachines.drivers.cursor_recovery.owner import has_locks, is_locked, removed, take_slot
 from statemachines.drivers.cursor_recovery.segment import Segment
+from statemachines.drivers.cursor_recovery.short_way import TakeOver, short_read, short_write
 from statemachines.kernel import Call, Event, Fsm, Node
 from statemachines.kernel.node import Observer
 
@@ -67,6 +68,11 @@ class Attachment:
         self.owner = take_slot(self.words)
         self._count = 0
         self._removed = False
+        self._new_writer = new_writer(segment.queue, self.owner.slot, self.owner.incarnation)
+        self._new_reader = new_reader(segment.queue, self.owner.slot, self.owner.incarnation)
+        is_declared = instruments.declared or instruments.observe is not None
+        self._write = self._declared_write if is_declared else short_write(self._new_writer, self.access)
+        self._read = self._declared_read if is_declared else short_read(self._new_reader, self.access)
         try:
             self.readers_bell = Bell(fifo_of(segment.path, segment.identity, "readers"), self.words.readers_wait)
             self.writers_bell = Bell(fifo_of(segment.path, segment.identity, "writers"), self.words.writers_wait)
@@ -94,37 +100,61 @@ class Attachment:
         """One write, whatever comes of it; rings for the readers where there may be something for them."""
         if self._removed:
             raise removed(self.segment.path)
-        record = new_writer(self.segment.queue, self.owner.slot, self.owner.incarnation)
-        told, end = self._run(WRITER, record, Write(payload, messages))
-        done = told[-1]
-        assert isinstance(done, WriteDone)
+        in_the_way = FREE
+        try:
+            done = self._write(payload, messages)
+        except TakeOver as over:
+            told, end = self._go_on(WRITER, over, self._new_writer, Write(payload, messages))
+            done, in_the_way = _last(told, WriteDone), _in_the_way(end)
         if done.outcome in (Outcome.WRITTEN, Outcome.FENCED) and self.words.readers_wait.load():
             self._removed = not self.readers_bell.ring()
-        return Done(done, 0, _in_the_way(end))
+        return Done(done, 0, in_the_way)
 
     def read(self) -> Done[ReadDone]:
         """One read, whatever comes of it; rings for the writers where there may be room for them."""
-        record = new_reader(self.segment.queue, self.owner.slot, self.owner.incarnation)
-        told, end = self._run(READER, record, Read())
-        done = told[-1]
-        assert isinstance(done, ReadDone)
-        skipped = sum(one.last + 1 - one.first for one in told if isinstance(one, Skipped))
+        skipped, in_the_way = 0, FREE
+        try:
+            done = self._read()
+        except TakeOver as over:
+            told, end = self._go_on(READER, over, self._new_reader, Read())
+            done, in_the_way = _last(told, ReadDone), _in_the_way(end)
+            skipped = sum(one.last + 1 - one.first for one in told if isinstance(one, Skipped))
         if (skipped or done.outcome in (ReadOutcome.DELIVERED, ReadOutcome.DISCARDED)) and (
             self.words.writers_wait.load()
         ):
             self.writers_bell.ring()
-        return Done(done, skipped, _in_the_way(end))
+        return Done(done, skipped, in_the_way)
+
+    def _go_on(self, fsm: Fsm[R], over: TakeOver, record: R, call: Call) -> tuple[list[Event], R]:
+        """The declared machine, from where the short way ended, to its end: what it told, and the record at the end."""
+        node = self._node(fsm, over.record)
+        try:
+            for address, value, time_ns in over.seen:
+                self.access.check(address, value, time_ns)
+            return resume_operation(node, node.feed(over.answer, 0), self.access), node.record
+        except Outrun:
+            give_back(node.record, self.words)
+            return self._run(fsm, record, call)
 
     def _run(self, fsm: Fsm[R], record: R, call: Call) -> tuple[list[Event], R]:
-        """The declared machine from its beginning to its end: what it told, and the record at the end."""
+        """The declared machine from its beginning."""
         while True:
-            self._count += 1
-            name = f"{fsm.name}-{self.owner.slot}~{self.owner.incarnation}/{self._count}"
-            node = Node(fsm, record, name=name, now_ns=0, observe=self.instruments.observe)
+            node = self._node(fsm, record)
             try:
                 return resume_operation(node, node.feed(call, 0), self.access), node.record
             except Outrun:
                 give_back(node.record, self.words)
+
+    def _node(self, fsm: Fsm[R], record: R) -> Node[R]:
+        self._count += 1
+        name = f"{fsm.name}-{self.owner.slot}~{self.owner.incarnation}/{self._count}"
+        return Node(fsm, record, name=name, now_ns=0, observe=self.instruments.observe)
+
+    def _declared_write(self, payload: bytes, messages: int) -> WriteDone:
+        raise TakeOver(self._new_writer, Write(payload, messages))
+
+    def _declared_read(self) -> ReadDone:
+        raise TakeOver(self._new_reader, Read())
 
     # -- waiting ----------------------------------------------------------------------------------------------------
 
@@ -157,6 +187,12 @@ class Attachment:
         self.readers_bell.close()
         self.writers_bell.close()
         self.segment.unmap()
+
+
+def _last(told: list[Event], of: type[D]) -> D:
+    done = told[-1]
+    assert isinstance(done, of)
+    return done
 
 
 def _in_the_way(record: Operation) -> int:

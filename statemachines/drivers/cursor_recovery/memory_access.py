@@ -197,6 +197,11 @@ class Access:
             return self._load_lock(address, int(number))
         value = self.words.by_address[address].load()
         now_ns = self.clock()
+        self.check(address, value, now_ns)
+        return Loaded(value, now_ns)
+
+    def check(self, address: str, value: int, now_ns: int) -> None:
+        """Raises `DamagedQueue` for what no machine wrote there; `Outrun` for heads that do not fit any more."""
         if address == READ_HEAD:
             self._read_head = self._checked_position(address, value)
         elif address == WRITE_HEAD:
@@ -205,7 +210,6 @@ class Access:
             self._check_state(address, value, now_ns)
         elif address.endswith("/position") and value != NONE:
             self._checked_position(address, value)
-        return Loaded(value, now_ns)
 
     def _load_lock(self, address: str, slot: int) -> Loaded:
         if self.words.hook is not None:
