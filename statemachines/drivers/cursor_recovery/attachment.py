@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from statemachines.cursor_recovery.memory import FREE, TICK_NS
 from statemachines.cursor_recovery.operation import Operation
@@ -47,16 +47,6 @@ class Instruments:
     clock: Callable[[], int] = time.monotonic_ns
 
 
-@dataclass(frozen=True)
-class Done(Generic[D]):
-    """How an operation ended.  `skipped`: bytes that it found to be no message; `in_the_way`: the state word of the
-    cursor because of which it came to nothing (0: none was)."""
-
-    told: D
-    skipped: int = 0
-    in_the_way: int = 0
-
-
 class Attachment:
     """One process at one queue, as long as it holds one slot.  Not for two threads at once."""
 
@@ -68,6 +58,10 @@ class Attachment:
         self.owner = take_slot(self.words)
         self._count = 0
         self._removed = False
+        self.skipped_bytes = 0
+        """What this process found to be no message."""
+        self._load_readers_wait = self.words.readers_wait.load
+        self._load_writers_wait = self.words.writers_wait.load
         self._new_writer = new_writer(segment.queue, self.owner.slot, self.owner.incarnation)
         self._new_reader = new_reader(segment.queue, self.owner.slot, self.owner.incarnation)
         is_declared = instruments.declared or instruments.observe is not None
@@ -96,34 +90,37 @@ class Attachment:
 
     # -- operations -------------------------------------------------------------------------------------------------
 
-    def write(self, payload: bytes, messages: int) -> Done[WriteDone]:
+    def write(self, payload: bytes, messages: int) -> WriteDone:
         """One write, whatever comes of it; rings for the readers where there may be something for them."""
         if self._removed:
             raise removed(self.segment.path)
-        in_the_way = FREE
+        self.access.in_the_way = FREE
         try:
             done = self._write(payload, messages)
         except TakeOver as over:
             told, end = self._go_on(WRITER, over, self._new_writer, Write(payload, messages))
-            done, in_the_way = _last(told, WriteDone), _in_the_way(end)
-        if done.outcome in (Outcome.WRITTEN, Outcome.FENCED) and self.words.readers_wait.load():
+            done, self.access.in_the_way = _last(told, WriteDone), _in_the_way(end)
+        outcome = done.outcome
+        if (outcome is Outcome.WRITTEN or outcome is Outcome.FENCED) and self._load_readers_wait():
             self._removed = not self.readers_bell.ring()
-        return Done(done, 0, in_the_way)
+        return done
 
-    def read(self) -> Done[ReadDone]:
+    def read(self) -> ReadDone:
         """One read, whatever comes of it; rings for the writers where there may be room for them."""
-        skipped, in_the_way = 0, FREE
+        self.access.in_the_way = FREE
+        skipped = 0
         try:
             done = self._read()
         except TakeOver as over:
             told, end = self._go_on(READER, over, self._new_reader, Read())
-            done, in_the_way = _last(told, ReadDone), _in_the_way(end)
+            done, self.access.in_the_way = _last(told, ReadDone), _in_the_way(end)
             skipped = sum(one.last + 1 - one.first for one in told if isinstance(one, Skipped))
-        if (skipped or done.outcome in (ReadOutcome.DELIVERED, ReadOutcome.DISCARDED)) and (
-            self.words.writers_wait.load()
-        ):
+            self.skipped_bytes += skipped
+        outcome = done.outcome
+        made_room = outcome is ReadOutcome.DELIVERED or skipped or outcome is ReadOutcome.DISCARDED
+        if made_room and self._load_writers_wait():
             self.writers_bell.ring()
-        return Done(done, skipped, in_the_way)
+        return done
 
     def _go_on(self, fsm: Fsm[R], over: TakeOver, record: R, call: Call) -> tuple[list[Event], R]:
         """The declared machine, from where the short way ended, to its end: what it told, and the record at the end."""
@@ -157,6 +154,11 @@ class Attachment:
         raise TakeOver(self._new_reader, Read())
 
     # -- waiting ----------------------------------------------------------------------------------------------------
+
+    @property
+    def in_the_way(self) -> int:
+        """The state word of the cursor because of which the last operation came to nothing (0: because of none)."""
+        return self.access.in_the_way
 
     def aged_in_s(self, word: int) -> float | None:
         """Seconds until the cursor with this state word is aged; None: it is."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
 import time
 import weakref
@@ -24,10 +25,10 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from statemachines.cursor_recovery.block import length_of
-from statemachines.cursor_recovery.memory import CELL, Queue
-from statemachines.cursor_recovery.reader import ReadOutcome
+from statemachines.cursor_recovery.memory import CELL, FREE, Queue
+from statemachines.cursor_recovery.reader import ReadDone, ReadOutcome
 from statemachines.cursor_recovery.writer import Outcome
-from statemachines.drivers.cursor_recovery.attachment import Attachment, Done, Instruments
+from statemachines.drivers.cursor_recovery.attachment import Attachment, Instruments
 from statemachines.drivers.cursor_recovery.bell import REMOVED, Bell, Patience, fifo_of, fifos_of
 from statemachines.drivers.cursor_recovery.errors import (
     ClosedQueue,
@@ -49,6 +50,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 LOOK_FOR_REMOVAL_S = 0.1
 """Who only tries, and fails, looks so often whether the queue is still there."""
+YIELDS = 3
+"""How often who waits lets others go first before it sleeps: what it waits for is often on its way."""
 _ALL: weakref.WeakSet[CircularQueue[Any]] = weakref.WeakSet()
 
 
@@ -67,18 +70,16 @@ class CircularQueue(Generic[T]):
     def __init__(self, name: str, path: Path, codec: type[T] | None, instruments: Instruments) -> None:
         self.name = name
         self.path = path
-        self.skipped_bytes = 0
-        """Bytes that this process found to be no message: what writers left that died."""
+        self._skipped_before = 0
         self.discarded_messages = 0
         """Messages that this process had taken and lost, by age alone (`threshold_only`)."""
         self._codec: Codec[T] = Codec(codec)
+        self._encode, self._decode = self._codec.encode, self._codec.decode
         self._instruments = instruments
         self._creator = 0
         self._lock = threading.Lock()
-        self._turn_of = 0
         self._rest: deque[tuple[int, bytes]] = deque()
         self._looked_s = 0.0
-        self._in_the_way = 0
         self._sleepers: set[asyncio.Future[None]] = set()
         self._closed = True  # until it is attached
         self._here: Attachment | None = None
@@ -169,9 +170,7 @@ class CircularQueue(Generic[T]):
             return
         self._closed = True
         with self._lock:
-            here, self._here = self._here, None
-            if here is not None:
-                here.end()
+            self._let_go()
             self._segment.close()
 
     def __enter__(self) -> CircularQueue[T]:
@@ -196,14 +195,17 @@ class CircularQueue(Generic[T]):
 
     def try_put(self, message: T) -> Outcome:
         """Publish one message, if that can be done now."""
-        return self._write(self._codec.encode(message), 1)
+        return self._write(self._encode(message), 1)
 
     def put(self, message: T, timeout: float | None = None) -> None:
         """Publish one message; waits for room, at most `timeout` seconds (None: for ever).
 
         Raises `PutTimeout`, `MessageTooLarge`, `Fenced`.
         """
-        self._put(self._codec.encode(message), 1, timeout)
+        payload = self._encode(message)
+        outcome = self._write(payload, 1)
+        if outcome is not Outcome.WRITTEN:
+            self._put_later(outcome, payload, 1, timeout)
 
     def try_put_many(self, messages: Sequence[T]) -> Outcome:
         """Publish all of them in one block, or none; delivered, lost and counted together."""
@@ -213,17 +215,15 @@ class CircularQueue(Generic[T]):
     def put_many(self, messages: Sequence[T], timeout: float | None = None) -> None:
         """As `put`, all of them in one block; none is nothing to do."""
         payload, count = self._joined(messages)
-        if count:
-            self._put(payload, count, timeout)
+        if count and (outcome := self._write(payload, count)) is not Outcome.WRITTEN:
+            self._put_later(outcome, payload, count, timeout)
 
     def _joined(self, messages: Sequence[T]) -> tuple[bytes, int]:
-        encoded = [self._codec.encode(message) for message in messages]
+        encoded = [self._encode(message) for message in messages]
         return (encoded[0] if len(encoded) == 1 else join_messages(encoded)), len(encoded)
 
-    def _put(self, payload: bytes, messages: int, timeout: float | None) -> None:
-        outcome = self._write(payload, messages)
-        if outcome is Outcome.WRITTEN:
-            return
+    def _put_later(self, outcome: Outcome, payload: bytes, messages: int, timeout: float | None) -> None:
+        """The first attempt came to `outcome`: wait, or say why it never will."""
 
         def attempt() -> Outcome | None:
             outcome = self._write(payload, messages)
@@ -245,13 +245,6 @@ class CircularQueue(Generic[T]):
         if outcome is Outcome.FENCED:
             raise Fenced(f"{self.path}: slower than the threshold; whether the message is delivered is not known")
 
-    def _write(self, payload: bytes, messages: int) -> Outcome:
-        done = self._perform(lambda here: here.write(payload, messages))
-        outcome: Outcome = done.told.outcome
-        if outcome in (Outcome.FULL, Outcome.NO_CURSOR):
-            self._fail(done)
-        return outcome
-
     # -- get --------------------------------------------------------------------------------------------------------
 
     def try_get(self) -> Got[T]:
@@ -260,89 +253,111 @@ class CircularQueue(Generic[T]):
         Of a block of several the first; the others are this process's, and come with its next calls, without a look at
         shared memory.
         """
-        if not self._rest:
-            outcome, position = self._read()
-            if outcome is not ReadOutcome.DELIVERED:
-                return Got(outcome, None, position)
+        if not self._rest and not self._keep(told := self._read()):
+            return Got(told.outcome, None, told.position)
         position, payload = self._rest.popleft()
-        return Got(ReadOutcome.DELIVERED, self._codec.decode(payload, position), position)
+        return Got(ReadOutcome.DELIVERED, self._decode(payload, position), position)
 
     def get(self, timeout: float | None = None) -> T:
         """The next message; waits for it, at most `timeout` seconds (None: for ever).  Raises `GetTimeout`."""
-        self._fill(timeout)
-        position, payload = self._rest.popleft()
-        message: T = self._codec.decode(payload, position)
-        return message
+        if not self._rest:
+            told = self._read()
+            if told.messages == 1 and told.outcome is ReadOutcome.DELIVERED:
+                return self._decode(told.payload, told.position)
+            if not self._keep(told):
+                self._wait_for_message(timeout)
+        return self._next()
 
     def try_get_many(self) -> Got[list[T]]:
         """The messages of the next block, or what is left of the present one."""
-        if not self._rest:
-            outcome, position = self._read()
-            if outcome is not ReadOutcome.DELIVERED:
-                return Got(outcome, None, position)
+        if not self._rest and not self._keep(told := self._read()):
+            return Got(told.outcome, None, told.position)
         position = self._rest[0][0]
         return Got(ReadOutcome.DELIVERED, self._take_rest(), position)
 
     def get_many(self, timeout: float | None = None) -> list[T]:
         """As `get`, all messages of a block."""
-        self._fill(timeout)
+        if not self._rest and not self._keep(self._read()):
+            self._wait_for_message(timeout)
         return self._take_rest()
 
     async def aget(self, timeout: float | None = None) -> T:
         """As `get`, in an event loop; may be cancelled while it waits, and loses nothing then."""
-        if not self._rest and self._read()[0] is not ReadOutcome.DELIVERED:
+        if not self._rest and not self._keep(self._read()):
             await self._await_message(timeout)
+        return self._next()
+
+    def _next(self) -> T:
         position, payload = self._rest.popleft()
-        message: T = self._codec.decode(payload, position)
-        return message
+        return self._decode(payload, position)
 
     def _take_rest(self) -> list[T]:
         rest, self._rest = self._rest, deque()
-        return [self._codec.decode(payload, position) for position, payload in rest]
+        return [self._decode(payload, position) for position, payload in rest]
 
-    def _fill(self, timeout: float | None) -> None:
-        if self._rest or self._read()[0] is ReadOutcome.DELIVERED:
-            return
+    def _keep(self, told: ReadDone) -> bool:
+        """The messages of what was delivered are this process's from now on; False: nothing was."""
+        if told.outcome is not ReadOutcome.DELIVERED:
+            return False
+        payloads = [told.payload] if told.messages == 1 else split_messages(told.payload, told.messages)
+        self._rest.extend((told.position, payload) for payload in payloads)
+        return True
+
+    def _wait_for_message(self, timeout: float | None) -> None:
         if self._wait("readers", self._arrived, timeout) is None:
             raise GetTimeout(f"{self.path}: no message for {timeout} s")
 
     def _arrived(self) -> bool | None:
-        return True if self._rest or self._read()[0] is ReadOutcome.DELIVERED else None
-
-    def _read(self) -> tuple[ReadOutcome, int]:
-        """One read; the messages of what it delivers are in `_rest`."""
-        done = self._perform(lambda here: here.read())
-        told = done.told
-        self.skipped_bytes += done.skipped
-        if told.outcome is ReadOutcome.DELIVERED:
-            payloads = [told.payload] if told.messages == 1 else split_messages(told.payload, told.messages)
-            self._rest.extend((told.position, payload) for payload in payloads)
-        else:
-            if told.outcome is ReadOutcome.DISCARDED:
-                self.discarded_messages += told.messages
-            self._fail(done)
-        return told.outcome, told.position
+        return True if self._rest or self._keep(self._read()) else None
 
     # -- one operation ----------------------------------------------------------------------------------------------
 
-    def _perform(self, operation: Callable[[Attachment], Done[Any]]) -> Done[Any]:
-        """One operation of this process; its threads take turns."""
+    def _write(self, payload: bytes, messages: int) -> Outcome:
+        """One write; the threads of this process take turns."""
         lock = self._lock
-        if not lock.acquire(blocking=False):
-            if self._turn_of == threading.get_ident():
-                raise QueueError("an operation within an operation: a signal handler must not use the queue")
-            lock.acquire()
+        if not lock.acquire(False):
+            self._await_turn(lock)
         here = None
-        self._turn_of = threading.get_ident()
         try:
             here = self._here or self._attach_again()
-            return operation(here)
+            outcome = here.write(payload, messages).outcome
         except BaseException as error:
             self._cut(here, error)
             raise
         finally:
-            self._turn_of = 0
             lock.release()
+        if outcome is Outcome.FULL or outcome is Outcome.NO_CURSOR:
+            self._look_for_removal()
+        return outcome
+
+    def _read(self) -> ReadDone:
+        """One read; the threads of this process take turns."""
+        lock = self._lock
+        if not lock.acquire(False):
+            self._await_turn(lock)
+        here = None
+        try:
+            here = self._here or self._attach_again()
+            told = here.read()
+        except BaseException as error:
+            self._cut(here, error)
+            raise
+        finally:
+            lock.release()
+        if told.outcome is not ReadOutcome.DELIVERED:
+            if told.outcome is ReadOutcome.DISCARDED:
+                self.discarded_messages += told.messages
+            self._look_for_removal()
+        return told
+
+    def _await_turn(self, lock: threading.Lock) -> None:
+        """Another thread is in an operation; or this very one is, and a signal has come."""
+        frame = sys._getframe(2)
+        while (caller := frame.f_back) is not None:
+            if caller.f_code in _OPERATIONS and caller.f_locals.get("lock") is lock:
+                raise QueueError("an operation within an operation: a signal handler must not use the queue")
+            frame = caller
+        lock.acquire()
 
     def _attach_again(self) -> Attachment:
         """After a fork, and after an operation was cut."""
@@ -361,23 +376,33 @@ class CircularQueue(Generic[T]):
             raise ForkedAmidOperation(
                 f"{self.path}: forked amid an operation, which goes on in the parent; this process may begin anew"
             ) from error
-        self._here = None
-        here.end()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        here, self._here = self._here, None
+        if here is not None:
+            self._skipped_before += here.skipped_bytes
+            here.end()
+
+    @property
+    def skipped_bytes(self) -> int:
+        """Bytes that this process found to be no message: what writers left that died."""
+        return self._skipped_before + (0 if self._here is None else self._here.skipped_bytes)
 
     def _forked(self) -> None:
         """In the child, at once: slot, mapping and messages are the parent's."""
         self._lock = threading.Lock()
         self._rest.clear()
         self._sleepers = set()
+        self._skipped_before = 0
         here, self._here = self._here, None
         if here is not None:
             here.forget()
 
     # -- waiting ----------------------------------------------------------------------------------------------------
 
-    def _fail(self, done: Done[Any]) -> None:
-        """It came to nothing: why, for who waits; and now and then, whether the queue is still there."""
-        self._in_the_way = done.in_the_way
+    def _look_for_removal(self) -> None:
+        """It came to nothing: now and then, look whether the queue is still there."""
         now_s = time.monotonic()
         if now_s - self._looked_s > LOOK_FOR_REMOVAL_S:
             self._looked_s = now_s
@@ -400,6 +425,10 @@ class CircularQueue(Generic[T]):
     def _wait(self, side: str, attempt: Callable[[], R | None], timeout: float | None) -> R | None:
         """Attempt until something comes of it, asleep in between; None: not in time."""
         until_s = None if timeout is None else time.monotonic() + timeout
+        for _ in range(YIELDS if timeout != 0 else 0):
+            os.sched_yield()
+            if (result := attempt()) is not None:
+                return result
         patience = Patience()
         while True:
             bell = self._bell(side)
@@ -430,8 +459,9 @@ class CircularQueue(Generic[T]):
     def _sleep_s(self, patience: Patience, until_s: float | None) -> float | None:
         """How long to sleep now; None: no more."""
         self._check_removed()
-        word, here = self._in_the_way, self._here
-        aged_in_s = here.aged_in_s(word) if word and here is not None else None
+        here = self._here
+        word = here.in_the_way if here is not None else FREE
+        aged_in_s = here.aged_in_s(word) if word != FREE and here is not None else None
         sleep_s = patience.next_s(in_the_way=bool(word), aged_in_s=aged_in_s)
         if until_s is None:
             return sleep_s
@@ -471,6 +501,9 @@ class CircularQueue(Generic[T]):
             here = self._here or self._attach_again()
             here.segment.check_guards()
             return stats_of(here)
+
+
+_OPERATIONS = (CircularQueue._write.__code__, CircularQueue._read.__code__)
 
 
 def _attach(name: str, codec: type[T] | None, directory: Path) -> CircularQueue[T]:

@@ -26,16 +26,18 @@ class Codec(Generic[T]):
 
     def encode(self, message: Any) -> bytes:
         """The bytes of a message; `TypeError` for what is not bytes, where there is no codec."""
+        if type(message) is bytes and self.is_plain:
+            return message
         if not self.is_plain:
             return self._encode(message)
         if not isinstance(message, bytes | bytearray | memoryview):
             raise TypeError(f"a message is bytes, not {type(message).__name__}; or give the queue a codec=")
         return bytes(message)
 
-    def decode(self, payload: bytes, position: int) -> Any:
+    def decode(self, payload: bytes, position: int) -> T:
         """The message; `QueueError` where the bytes are none of the type: the message is taken all the same."""
         if self.is_plain:
-            return payload
+            return payload  # type: ignore[return-value]  # where there is no codec, T is bytes
         try:
             return self._decode(payload)
         except msgspec.DecodeError as fault:

@@ -170,6 +170,7 @@ class Access:
         self.words = words
         self.is_locked = is_locked
         self.clock = clock
+        self.in_the_way = FREE
         self._read_head = 0
 
     def perform(self, request: Request) -> Answer:

@@ -10,12 +10,13 @@ The functions are long because an operation is: a call costs as much as an acces
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from struct import Struct
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 from msgspec.structs import replace
 
-from statemachines.cursor_recovery.block import SEVERAL, checksum, commit_word, data_of, length_of, size_in, size_word
+from statemachines.cursor_recovery.block import SEVERAL, commit_word, data_of, length_of, size_in, size_word
 from statemachines.cursor_recovery.memory import (
     CELL,
     FREE,
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from statemachines.kernel import Event
 
 W, R = WriterStatus, ReaderStatus
+pack = Struct("<QI").pack
+"""Position and size word, as the checksum covers them (`block.checksum`)."""
 ALLOCATED = 1 << 63
 STAMP_MASK = (1 << 43) - 1
 Seen = tuple[str, int, int]
@@ -54,18 +57,18 @@ class TakeOver(Exception):
         self.seen = seen
 
 
-Take = Callable[[Callable[..., Any]], tuple[int, int]]
+Take = Callable[[], tuple[int, int]]
 
 
 def _taker(empty: WriterRecord | ReaderRecord, access: Access) -> Take:
     """Step 1: the number of a cursor that was free, and our word in it, its position not cleared yet; (-1, 0): there is
-    none.  Who takes gives a function that makes its record, with what differs from the beginning."""
+    none."""
     pool, threshold_ns, clock = empty.pool, empty.queue.threshold_ns, access.clock
     cursors = [(own, state.load, state.cas) for own, state in enumerate(access.words.states[pool])]
     owner = token(empty.slot, empty.incarnation, 0)
     looking = W.LOAD_CURSOR if isinstance(empty, WriterRecord) else R.LOAD_CURSOR
 
-    def take(record: Callable[..., Any]) -> tuple[int, int]:
+    def take() -> tuple[int, int]:
         for own, load, cas in cursors:
             seen = load()
             now_ns = clock()
@@ -74,9 +77,8 @@ def _taker(empty: WriterRecord | ReaderRecord, access: Access) -> Take:
                 if cas(FREE, word) == FREE:
                     return own, word
             elif seen < ALLOCATED or not -FUTURE_NS <= now_ns - (seen & STAMP_MASK) * TICK_NS <= threshold_ns:
-                raise TakeOver(
-                    record(status=looking, own=own), Loaded(seen, now_ns), (state_of(pool, own), seen, now_ns)
-                )
+                found = replace(empty, status=looking, own=own)
+                raise TakeOver(found, Loaded(seen, now_ns), (state_of(pool, own), seen, now_ns))
         return -1, FREE
 
     return take
@@ -92,6 +94,7 @@ def short_write(empty: WriterRecord, access: Access) -> Callable[[bytes, int], W
     cursors = [(state.load, state.cas, position.store) for state, position in pairs]
     pairs = zip(words.states["read"], words.positions["read"], strict=True)
     readers = [(other, state.load, position.load) for other, (state, position) in enumerate(pairs)]
+    threshold_ns = empty.queue.threshold_ns
     take = _taker(empty, access)
 
     def write(payload: bytes, messages: int) -> WriteDone:
@@ -99,19 +102,22 @@ def short_write(empty: WriterRecord, access: Access) -> Callable[[bytes, int], W
         length = length_of(len(data))
         if length > capacity:
             return WriteDone(Outcome.OVERSIZE)
-        record: Callable[..., Any] = partial(replace, empty, data=data, messages=messages)
-        own, word = take(record)  # 1
+        try:
+            own, word = take()  # 1
+        except TakeOver as over:
+            over.record = replace(over.record, data=data, messages=messages)
+            raise
         if own < 0:
             return WriteDone(Outcome.NO_CURSOR)
         load_own, swap_own, set_position = cursors[own]
-        record = partial(record, own=own, token=word)
         set_position(NONE)
         while True:
             first = load_read_head()  # 2
             head = load_write_head()
             end = head + length
             if not first <= head <= first + capacity or (first | head) % CELL or head > POSITION_MAX:
-                found = record(status=W.LOAD_WRITE_HEAD, read_head=first)
+                found = replace(empty, data=data, messages=messages, own=own, token=word, read_head=first)
+                found = replace(found, status=W.LOAD_WRITE_HEAD)
                 raise TakeOver(found, Loaded(head, 0), (READ_HEAD, first, 0), (WRITE_HEAD, head, 0))
             if end > first + capacity:  # 3
                 return WriteDone(Outcome.FULL if swap_own(word, FREE) == word else Outcome.FENCED)
@@ -121,11 +127,16 @@ def short_write(empty: WriterRecord, access: Access) -> Callable[[bytes, int], W
                     continue
                 seen_ns = clock()
                 if seen < ALLOCATED:
-                    found = record(status=W.CHECK_CURSOR, other=other, read_head=first, write_head=head)
+                    found = replace(empty, data=data, messages=messages, own=own, token=word, read_head=first)
+                    found = replace(found, status=W.CHECK_CURSOR, other=other, write_head=head)
                     raise TakeOver(found, Loaded(seen, seen_ns), (state_of("read", other), seen, seen_ns))
                 at = load_position()
                 if at != NONE and (end > at + capacity or at % CELL):
-                    found = record(status=W.CHECK_POSITION, other=other, read_head=first, write_head=head)
+                    if not at % CELL and -FUTURE_NS <= seen_ns - (seen & STAMP_MASK) * TICK_NS <= threshold_ns:
+                        access.in_the_way = seen
+                        return WriteDone(Outcome.FULL if swap_own(word, FREE) == word else Outcome.FENCED)
+                    found = replace(empty, data=data, messages=messages, own=own, token=word, read_head=first)
+                    found = replace(found, status=W.CHECK_POSITION, other=other, write_head=head)
                     found = replace(found, seen=seen, seen_ns=seen_ns, recovers=True)
                     words_seen = (state_of("read", other), seen, seen_ns), (position_of("read", other), at, 0)
                     raise TakeOver(found, Loaded(at, clock()), *words_seen)
@@ -142,12 +153,12 @@ def short_write(empty: WriterRecord, access: Access) -> Callable[[bytes, int], W
         if at + length <= capacity:
             at += area
             store_cell(at, size)  # 6
-            store_cell(at + 4, checksum(head, size, data))
+            store_cell(at + 4, crc32(data, crc32(pack(head, size))))
             store_cell(at + 8, low)
             store_cell(at + 12, high)
         else:
             store_cell(area + at, size)
-            store_cell(area + (at + 4) % capacity, checksum(head, size, data))
+            store_cell(area + (at + 4) % capacity, crc32(data, crc32(pack(head, size))))
             store_cell(area + (at + 8) % capacity, low)
             store_cell(area + (at + 12) % capacity, high)
             at = 0
@@ -174,36 +185,43 @@ def short_read(empty: ReaderRecord, access: Access) -> Callable[[], ReadDone]:
     pairs = zip(words.states["write"], words.positions["write"], strict=True)
     writers = [(other, state.load, position.load) for other, (state, position) in enumerate(pairs)]
     last = len(writers) - 1
+    threshold_ns = empty.queue.threshold_ns
     take = _taker(empty, access)
-    blank: Callable[..., Any] = partial(replace, empty)
+
+    def begun(own: int, word: int, head: int, limit: int) -> ReaderRecord:
+        """The record once the writers at the read head have been looked at."""
+        heads = replace(empty, read_head=head, write_head=limit, at=head, limit=head)
+        return replace(heads, own=own, token=word, other=last)
 
     def read() -> ReadDone:
-        own, word = take(blank)  # 1
+        own, word = take()  # 1
         if own < 0:
             return ReadDone(ReadOutcome.NO_CURSOR)
         load_own, swap_own, set_position, set_messages = cursors[own]
-        record: Callable[..., Any] = partial(replace, empty, own=own, token=word)
         set_position(NONE)
         while True:
             head = load_read_head()  # 2
             limit = load_write_head()
             if not head <= limit <= head + capacity or (head | limit) % CELL or limit > POSITION_MAX:
-                found = record(status=R.LOAD_WRITE_HEAD, read_head=head)
+                found = replace(empty, status=R.LOAD_WRITE_HEAD, own=own, token=word, read_head=head)
                 raise TakeOver(found, Loaded(limit, 0), (READ_HEAD, head, 0), (WRITE_HEAD, limit, 0))
             if head == limit:
                 return ReadDone(ReadOutcome.EMPTY if swap_own(word, FREE) == word else ReadOutcome.FENCED)
-            record = partial(record, read_head=head, write_head=limit, at=head, limit=head)
             for other, load_state, load_position in writers:  # 3
                 seen = load_state()
                 if seen == FREE:
                     continue
                 seen_ns = clock()
                 if seen < ALLOCATED:
-                    found = record(status=R.CHECK_CURSOR, other=other)
+                    found = replace(begun(own, word, head, limit), status=R.CHECK_CURSOR, other=other)
                     raise TakeOver(found, Loaded(seen, seen_ns), (state_of("write", other), seen, seen_ns))
                 place = load_position()
                 if place != NONE and (place <= head or place % CELL):
-                    found = record(status=R.CHECK_POSITION, other=other, seen=seen, seen_ns=seen_ns, recovers=True)
+                    if not place % CELL and -FUTURE_NS <= seen_ns - (seen & STAMP_MASK) * TICK_NS <= threshold_ns:
+                        access.in_the_way = seen
+                        return ReadDone(ReadOutcome.EMPTY if swap_own(word, FREE) == word else ReadOutcome.FENCED)
+                    found = replace(begun(own, word, head, limit), status=R.CHECK_POSITION, other=other)
+                    found = replace(found, seen=seen, seen_ns=seen_ns, recovers=True)
                     words_seen = (state_of("write", other), seen, seen_ns), (position_of("write", other), place, 0)
                     raise TakeOver(found, Loaded(place, clock()), *words_seen)
             at = head % capacity
@@ -211,15 +229,15 @@ def short_read(empty: ReaderRecord, access: Access) -> Callable[[], ReadDone]:
             low, high = commit_word(head)
             found_low = load_cell(area + (at + 8 if is_whole else (at + 8) % capacity))
             if found_low != low:
-                raise TakeOver(record(status=R.LOAD_COMMIT_LOW, other=last), Loaded(found_low, 0))
+                raise TakeOver(replace(begun(own, word, head, limit), status=R.LOAD_COMMIT_LOW), Loaded(found_low, 0))
             found_high = load_cell(area + (at + 12 if is_whole else (at + 12) % capacity))
             if found_high != high:
-                raise TakeOver(record(status=R.LOAD_COMMIT_HIGH, other=last), Loaded(found_high, 0))
+                raise TakeOver(replace(begun(own, word, head, limit), status=R.LOAD_COMMIT_HIGH), Loaded(found_high, 0))
             size = load_cell(area + at)
             length = size_in(size)
             end = head + length_of(length)
             if end > limit or (size & SEVERAL and length < CELL):
-                raise TakeOver(record(status=R.LOAD_SIZE, other=last), Loaded(size, 0))
+                raise TakeOver(replace(begun(own, word, head, limit), status=R.LOAD_SIZE), Loaded(size, 0))
             check = load_cell(area + (at + 4 if is_whole else (at + 4) % capacity))
             messages = load_cell(area + (at + 16 if is_whole else (at + 16) % capacity)) if size & SEVERAL else 1
             if load_own() != word:
@@ -235,8 +253,9 @@ def short_read(empty: ReaderRecord, access: Access) -> Callable[[], ReadDone]:
             data = memory[at : at + length]
         else:
             data = copy_out(head + HEADER, length)
-        if checksum(head, size, data) != check:
-            found = record(status=R.COPY_DATA, other=last, size=size, checksum=check, messages=messages)
+        if crc32(data, crc32(pack(head, size))) != check:
+            found = replace(begun(own, word, head, limit), size=size, checksum=check, messages=messages)
+            found = replace(found, status=R.COPY_DATA)
             raise TakeOver(found, Copied(data))
         if swap_own(word, FREE) != word:  # 8
             return ReadDone(ReadOutcome.DISCARDED, head, messages)
