@@ -50,8 +50,6 @@ T = TypeVar("T")
 R = TypeVar("R")
 LOOK_FOR_REMOVAL_S = 0.1
 """Who only tries, and fails, looks so often whether the queue is still there."""
-YIELDS = 3
-"""How often who waits lets others go first before it sleeps: what it waits for is often on its way."""
 _ALL: weakref.WeakSet[CircularQueue[Any]] = weakref.WeakSet()
 
 
@@ -425,10 +423,6 @@ class CircularQueue(Generic[T]):
     def _wait(self, side: str, attempt: Callable[[], R | None], timeout: float | None) -> R | None:
         """Attempt until something comes of it, asleep in between; None: not in time."""
         until_s = None if timeout is None else time.monotonic() + timeout
-        for _ in range(YIELDS if timeout != 0 else 0):
-            os.sched_yield()
-            if (result := attempt()) is not None:
-                return result
         patience = Patience()
         while True:
             bell = self._bell(side)
