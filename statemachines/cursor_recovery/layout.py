@@ -23,6 +23,10 @@ READERS_WAIT = "readers_wait"
 """Not 0: a reader sleeps until a writer rings."""
 WRITERS_WAIT = "writers_wait"
 """Not 0: a writer sleeps until a reader rings."""
+READERS_ASLEEP = "readers_asleep"
+"""How many readers wait; those that were killed meanwhile stay counted."""
+WRITERS_ASLEEP = "writers_asleep"
+"""How many writers wait."""
 _FIELDS = {"state": 0, "position": WORD, "messages": 2 * WORD}
 
 
@@ -44,6 +48,8 @@ class Layout:
         for name in (READ_HEAD, WRITE_HEAD, LOST, READERS_WAIT, WRITERS_WAIT):
             self._single[name] = at
             at += LINE
+        self._single[READERS_ASLEEP] = self._single[READERS_WAIT] + WORD
+        self._single[WRITERS_ASLEEP] = self._single[WRITERS_WAIT] + WORD
         self._pools = {"read": at, "write": at + queue.read_cursors * LINE}
         at = self._pools["write"] + queue.write_cursors * LINE
         self._slots = {"incarnation": at, "holder": at + SLOTS * WORD}

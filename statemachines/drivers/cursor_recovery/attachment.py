@@ -68,12 +68,16 @@ class Attachment:
         self._write = self._declared_write if is_declared else short_write(self._new_writer, self.access)
         self._read = self._declared_read if is_declared else short_read(self._new_reader, self.access)
         try:
-            self.readers_bell = Bell(fifo_of(segment.path, segment.identity, "readers"), self.words.readers_wait)
-            self.writers_bell = Bell(fifo_of(segment.path, segment.identity, "writers"), self.words.writers_wait)
+            self.readers_bell = self._bell("readers")
+            self.writers_bell = self._bell("writers")
             self._check_named()
         except BaseException:
             self.owner.give_up()
             raise
+
+    def _bell(self, side: str) -> Bell:
+        path = fifo_of(self.segment.path, self.segment.identity, side)
+        return Bell(path, self.words.plain(f"{side}_wait"), self.words.plain(f"{side}_asleep"))
 
     def _check_named(self) -> None:
         """The FIFOs of a queue that was removed meanwhile are made by nobody's leave: they go."""
@@ -166,7 +170,6 @@ class Attachment:
         left_ns = aged_ns - self.instruments.clock()
         return left_ns / 1e9 if left_ns > 0 else None
 
-    @property
     def has_more(self) -> bool:
         """There is something between the heads."""
         return self.words.plain("read_head").load() != self.words.plain("write_head").load()

@@ -5,8 +5,9 @@ something takes the flag down, if it is up, and writes one byte: with the flag d
 work, ringing costs one load.  The words are sequentially consistent, so one of the two sees what the other did.
 
 A byte wakes at least one sleeper.  Whoever wakes raises the flag again before it looks, for those who still sleep; and
-whoever got what it waited for writes a byte if there is more, so that two messages wake two readers.  A process that
-dies before its byte is written wakes nobody: therefore nobody sleeps longer than `LOOK_AGAIN_S`.
+whoever got what it waited for, and sees that others wait, writes a byte if there is more, so that two messages wake two
+readers.  A process that dies before its byte is written wakes nobody: therefore nobody sleeps longer than
+`LOOK_AGAIN_S`.  One that is killed asleep stays counted: that costs a needless byte now and then.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import os
 import re
 import select
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 from statemachines.drivers.cursor_recovery.word import Word64
@@ -47,11 +49,12 @@ def fifos_of(path: Path, identity: int | None) -> set[Path]:
 
 
 class Bell:
-    """One side of a queue: `flag`, and `fd` of its FIFO, which is never blocked on."""
+    """One side of a queue: `flag`, how many wait, and `fd` of its FIFO, which is never blocked on."""
 
-    def __init__(self, path: Path, flag: Word64) -> None:
+    def __init__(self, path: Path, flag: Word64, asleep: Word64) -> None:
         self.path = path
         self.flag = flag
+        self.asleep = asleep
         with contextlib.suppress(FileExistsError):
             os.mkfifo(path, 0o600)
         # For reading and writing: so there is always a reader, and neither end sees the other go.
@@ -66,6 +69,29 @@ class Bell:
             self.write()
         else:
             os.close(self.fd)
+
+    def enter(self) -> None:
+        """Before `arm`: be counted among those who wait."""
+        self._count(1)
+
+    def leave(self) -> None:
+        """Wait no more."""
+        with contextlib.suppress(ValueError):  # the queue was closed meanwhile
+            self._count(-1)
+
+    def _count(self, more: int) -> None:
+        found = self.asleep.load()
+        while (before := self.asleep.cas(found, max(found + more, 0))) != found:
+            found = before
+
+    def hand_over(self, has_more: Callable[[], bool]) -> None:
+        """By who has left with what it waited for.  The flag goes down before others are looked for: who begins to wait
+        after that finds it so."""
+        self.flag.cas(UP, DOWN)
+        if self.asleep.load():
+            self.arm()
+            if has_more():
+                self.write()
 
     def arm(self) -> None:
         """Before the last look: ask to be woken.  The flag of a removed queue stays."""

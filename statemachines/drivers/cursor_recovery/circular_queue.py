@@ -217,7 +217,7 @@ class CircularQueue(Generic[T]):
             self._put_later(outcome, payload, count, timeout)
 
     def _joined(self, messages: Sequence[T]) -> tuple[bytes, int]:
-        encoded = [self._encode(message) for message in messages]
+        encoded = self._codec.encode_all(messages)
         return (encoded[0] if len(encoded) == 1 else join_messages(encoded)), len(encoded)
 
     def _put_later(self, outcome: Outcome, payload: bytes, messages: int, timeout: float | None) -> None:
@@ -275,8 +275,12 @@ class CircularQueue(Generic[T]):
 
     def get_many(self, timeout: float | None = None) -> list[T]:
         """As `get`, all messages of a block."""
-        if not self._rest and not self._keep(self._read()):
-            self._wait_for_message(timeout)
+        if not self._rest:
+            told = self._read()
+            if told.outcome is ReadOutcome.DELIVERED and told.messages > 1:
+                return self._codec.decode_all(split_messages(told.payload, told.messages), told.position)
+            if not self._keep(told):
+                self._wait_for_message(timeout)
         return self._take_rest()
 
     async def aget(self, timeout: float | None = None) -> T:
@@ -426,29 +430,39 @@ class CircularQueue(Generic[T]):
         patience = Patience()
         while True:
             bell = self._bell(side)
-            bell.arm()
-            result = attempt()
+            bell.enter()
+            try:
+                bell.arm()
+                result = attempt()
+                sleep_s = self._sleep_s(patience, until_s) if result is None else None
+                if sleep_s is not None:
+                    bell.sleep(sleep_s)
+                    continue
+            finally:
+                bell.leave()
             if result is not None:
-                self._pass_on(bell)
-                return result
-            sleep_s = self._sleep_s(patience, until_s)
-            if sleep_s is None:
-                return None
-            bell.sleep(sleep_s)
+                self._hand_over(bell)
+            return result
 
     async def _await_message(self, timeout: float | None) -> None:
         until_s = None if timeout is None else time.monotonic() + timeout
         patience = Patience()
         while True:
             bell = self._bell("readers")
-            bell.arm()
-            if self._arrived():
-                self._pass_on(bell)
-                return
-            sleep_s = self._sleep_s(patience, until_s)
-            if sleep_s is None:
+            bell.enter()
+            try:
+                bell.arm()
+                result = self._arrived()
+                sleep_s = self._sleep_s(patience, until_s) if result is None else None
+                if sleep_s is not None:
+                    await self._asleep(bell, sleep_s)
+                    continue
+            finally:
+                bell.leave()
+            if result is None:
                 raise GetTimeout(f"{self.path}: no message for {timeout} s")
-            await self._asleep(bell, sleep_s)
+            self._hand_over(bell)
+            return
 
     def _sleep_s(self, patience: Patience, until_s: float | None) -> float | None:
         """How long to sleep now; None: no more."""
@@ -462,11 +476,11 @@ class CircularQueue(Generic[T]):
         left_s = until_s - time.monotonic()
         return None if left_s <= 0 else min(sleep_s, left_s)
 
-    def _pass_on(self, bell: Bell) -> None:
+    def _hand_over(self, bell: Bell) -> None:
         """Whoever has waited, and got it, wakes the next one if there may be more."""
         here = self._here
-        if here is not None and here.has_more:
-            bell.write()
+        if here is not None:
+            bell.hand_over(here.has_more)
 
     async def _asleep(self, bell: Bell, seconds: float) -> None:
         loop = asyncio.get_running_loop()
@@ -511,9 +525,9 @@ def _tell_of_removal(path: Path) -> None:
     except (SegmentError, OSError):
         return
     for side in ("readers", "writers"):
-        flag = segment.words.cell_u64(segment.layout.offset_of(f"{side}_wait"))
-        flag.store(REMOVED)
-        bell = Bell(fifo_of(path, segment.identity, side), flag)
+        offsets = [segment.layout.offset_of(f"{side}_{word}") for word in ("wait", "asleep")]
+        bell = Bell(fifo_of(path, segment.identity, side), *map(segment.words.cell_u64, offsets))
+        bell.flag.store(REMOVED)
         bell.write()
         bell.close()
     segment.close()

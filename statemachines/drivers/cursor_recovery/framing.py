@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from struct import Struct, error, pack
 from typing import Any, Generic, TypeVar
 
@@ -34,6 +35,18 @@ class Codec(Generic[T]):
             raise TypeError(f"a message is bytes, not {type(message).__name__}; or give the queue a codec=")
         return bytes(message)
 
+    def encode_all(self, messages: Sequence[Any]) -> Sequence[bytes]:
+        """Each of them."""
+        if self.is_plain and set(map(type, messages)) <= {bytes}:
+            return messages
+        return [self.encode(message) for message in messages]
+
+    def decode_all(self, payloads: list[bytes], position: int) -> list[T]:
+        """Each of them."""
+        if self.is_plain:
+            return payloads  # type: ignore[return-value]  # where there is no codec, T is bytes
+        return [self.decode(payload, position) for payload in payloads]
+
     def decode(self, payload: bytes, position: int) -> T:
         """The message; `QueueError` where the bytes are none of the type: the message is taken all the same."""
         if self.is_plain:
@@ -61,8 +74,4 @@ def split_messages(payload: bytes, count: int) -> list[bytes]:
         sizes = ()
     if at + sum(sizes) != len(payload) or len(sizes) != count:
         raise QueueError(f"a block of {len(payload)} bytes does not hold {count} messages as put_many writes them")
-    messages = []
-    for size in sizes:
-        messages.append(payload[at : at + size])
-        at += size
-    return messages
+    return [payload[first:last] for first, last in pairwise(accumulate(sizes, initial=at))]

@@ -35,7 +35,7 @@ class Flag:
 
 @pytest.fixture
 def bell(tmp_path):
-    bell = Bell(tmp_path / "bell", Flag())
+    bell = Bell(tmp_path / "bell", Flag(), Flag())
     yield bell
     bell.close()
 
@@ -100,7 +100,7 @@ def test_a_bell_that_was_rung_too_often_takes_no_harm(bell):
 
 
 def test_who_sleeps_when_the_bell_is_closed_wakes_and_closes_it(tmp_path):
-    bell = Bell(tmp_path / "bell", Flag())
+    bell = Bell(tmp_path / "bell", Flag(), Flag())
     sleeper = threading.Thread(target=lambda: bell.sleep(20))
     sleeper.start()
     while not bell._sleepers:
