@@ -23,7 +23,6 @@ from typing import Any
 from statemachines.cursor_recovery.layout import GUARD, Layout
 from statemachines.cursor_recovery.memory import FREE, CopyIn, token
 from statemachines.drivers.cursor_recovery import CircularQueue, Instruments, Outcome, QueueError, ReadOutcome
-from statemachines.drivers.cursor_recovery.segment import path_of
 from statemachines.kernel import Request
 from statemachines.testing.cursor_recovery.crash_judge import Delivery, Evidence, Violation, judge, messages_in
 from statemachines.testing.cursor_recovery.crash_plan import Fate, Plan, draw_plan
@@ -312,12 +311,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"seed {seed}: {name}: {text}", flush=True)
     print(f"{given.runs} runs, {broken} violations, {time.monotonic() - begun_s:.1f} s")
     return int(broken > 0)
-
-
-def unlink_relic(name: str) -> None:
-    """Remove the queue of a run that was itself killed."""
-    if path_of(name).exists():
-        CircularQueue.unlink(name)
 
 
 if __name__ == "__main__":
