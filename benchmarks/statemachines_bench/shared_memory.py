@@ -1,0 +1,278 @@
+"""The rows about the queue in shared memory: one producer, one consumer, and what it costs when one dies.
+
+Both sides have a producer process of their own, made by a fork server, and are timed by the consumer from its first
+message to its last, so that no start counts.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from functools import partial
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from statistics import quantiles
+from typing import Any
+
+from statemachines.cursor_recovery.memory import WRITE_HEAD, CompareAndSwap
+from statemachines.drivers.cursor_recovery import CircularQueue, Instruments
+from statemachines.kernel import Request
+from statemachines_bench.row import Pair, Ratio, Row, Size
+
+BODY = b"x" * 64
+BATCH = 64
+CONTEXT = get_context("forkserver")
+POOL = {"read_cursors": 1, "write_cursors": 1}
+"""What one producer and one consumer need."""
+
+
+def made(**shape: Any) -> CircularQueue[bytes]:
+    """A queue of our own, which goes with the `with` block it is used in."""
+    return CircularQueue.create(f"bench-{os.getpid()}-{time.monotonic_ns()}", **shape)
+
+
+def messages_a_second(put: Callable[[], None], get: Callable[[], object], count: int, each: int) -> float:
+    """`put` runs in another process and sends `count` times `each` messages, which `get` takes."""
+    producer = CONTEXT.Process(target=put)
+    producer.start()
+    get()
+    began = time.perf_counter()
+    for _ in range(count - 1):
+        get()
+    spent = time.perf_counter() - began
+    producer.join()
+    return (count - 1) * each / spent
+
+
+def put_to_ours(queue: CircularQueue[bytes], count: int) -> None:
+    """The producer: one message a call."""
+    for _ in range(count):
+        queue.put(BODY)
+
+
+def put_batches_to_ours(queue: CircularQueue[bytes], count: int) -> None:
+    """The producer: a block of many a call."""
+    batch = [BODY] * BATCH
+    for _ in range(count):
+        queue.put_many(batch)
+
+
+def put_to_theirs(queue: Any, count: int, what: object) -> None:
+    """The producer of a `multiprocessing.Queue`."""
+    for _ in range(count):
+        queue.put(what)
+
+
+def send(connection: Connection, count: int) -> None:
+    """The producer of a pipe."""
+    for _ in range(count):
+        connection.send_bytes(BODY)
+
+
+def ours_single(count: int) -> float:
+    """Messages a second."""
+    with made(**POOL) as queue:
+        return messages_a_second(partial(put_to_ours, queue, count), queue.get, count, 1)
+
+
+def ours_batch(count: int) -> float:
+    """Messages a second."""
+    with made(**POOL) as queue:
+        return messages_a_second(partial(put_batches_to_ours, queue, count), queue.get_many, count, BATCH)
+
+
+def theirs(count: int, what: object, each: int) -> float:
+    """Messages a second through a `multiprocessing.Queue`."""
+    queue = CONTEXT.Queue()
+    try:
+        return messages_a_second(partial(put_to_theirs, queue, count, what), queue.get, count, each)
+    finally:
+        queue.close()
+
+
+def pipe(count: int) -> float:
+    """Messages a second through a bare pipe."""
+    here, there = CONTEXT.Pipe(duplex=False)
+    with here, there:
+        return messages_a_second(partial(send, there, count), here.recv_bytes, count, 1)
+
+
+# -- latency --------------------------------------------------------------------------------------------------------
+
+
+def echo(take: Callable[[], bytes], give: Callable[[bytes], object], count: int) -> None:
+    """The other process: whatever comes goes back."""
+    for _ in range(count):
+        give(take())
+
+
+def trip_us(give: Callable[[bytes], object], take: Callable[[], bytes], count: int, percent: int) -> float:
+    """Microseconds one way, half of a round trip, to a consumer that waits: the percentile of many."""
+    take()
+    trips = []
+    for _ in range(count - 1):
+        time.sleep(0.0005)  # until the other one sleeps
+        began = time.perf_counter_ns()
+        give(BODY)
+        take()
+        trips.append((time.perf_counter_ns() - began) / 2_000)
+    return quantiles(trips, n=100)[percent - 1]
+
+
+def ours_trip_us(count: int, percent: int) -> float:
+    """Through two of our queues."""
+    with made(**POOL) as there, made(**POOL) as back:
+        other = CONTEXT.Process(target=echo, args=(there.get, back.put, count))
+        other.start()
+        there.put(BODY)
+        value = trip_us(there.put, back.get, count, percent)
+        other.join()
+        return value
+
+
+def pipe_trip_us(count: int, percent: int) -> float:
+    """Through a pipe."""
+    here, there = CONTEXT.Pipe()
+    with here, there:
+        other = CONTEXT.Process(target=echo, args=(there.recv_bytes, there.send_bytes, count))
+        other.start()
+        here.send_bytes(BODY)
+        value = trip_us(here.send_bytes, here.recv_bytes, count, percent)
+        other.join()
+        return value
+
+
+def latency_pair(percent: int, size: Size) -> Pair:
+    """The percentile, ours and the pipe's."""
+    count = size.pick(1_000, 5)
+    return Pair(partial(ours_trip_us, count, percent), partial(pipe_trip_us, count, percent))
+
+
+# -- recovery -------------------------------------------------------------------------------------------------------
+
+
+def stay_positioned(name: str, ready: Connection) -> None:
+    """A writer that has a position, and is killed before it moves the head."""
+
+    def hook(request: Request) -> None:
+        if isinstance(request, CompareAndSwap) and request.address == WRITE_HEAD:
+            ready.send_bytes(b"!")
+            signal.pause()
+
+    queue: CircularQueue[bytes] = CircularQueue.attach(name, instruments=Instruments(hook=hook))
+    queue.put(BODY)
+
+
+def recovery_ms(threshold: float) -> float:
+    """Milliseconds from the SIGKILL of a positioned writer until a message behind it is delivered."""
+    with made(threshold=threshold) as queue:
+        here, there = CONTEXT.Pipe()
+        writer = CONTEXT.Process(target=stay_positioned, args=(queue.name, there))
+        writer.start()
+        here.recv_bytes()
+        queue.put(BODY)
+        assert writer.pid is not None
+        began = time.perf_counter()
+        os.kill(writer.pid, signal.SIGKILL)
+        queue.get()
+        spent = time.perf_counter() - began
+        writer.join()
+        return max(spent * 1_000, 0.001)
+
+
+def recovery_pair(threshold: float, size: Size) -> Pair:
+    """The time, and what it may be."""
+    threshold = size.pick(threshold, 0.02)
+    return Pair(lambda: recovery_ms(threshold), lambda: 1_100 * threshold + 5)
+
+
+# -- pools ----------------------------------------------------------------------------------------------------------
+
+
+def cursor_ns(cursors: int, count: int) -> float:
+    """Nanoseconds a cursor that one operation takes, of queues with so many cursors in each pool."""
+    with made(capacity=4096, read_cursors=cursors, write_cursors=cursors) as queue:
+        began = time.perf_counter_ns()
+        for _ in range(count):
+            queue.put(BODY)
+            queue.get()
+        return (time.perf_counter_ns() - began) / (2 * count * cursors)
+
+
+def pair(
+    ours: Callable[[int], float], baseline: Callable[..., float], *more: object, full: int, small: int
+) -> Callable[[Size], Pair]:
+    """What is run in turns: each with how many calls, and what else the baseline takes."""
+
+    def prepare(size: Size) -> Pair:
+        count = size.pick(full, small)
+        return Pair(partial(ours, count), partial(baseline, count, *more))
+
+    return prepare
+
+
+ROWS = (
+    Row(
+        name="queue-single",
+        about="shared memory, one message of 64 bytes a call, one producer and one consumer process",
+        unit="messages/s",
+        baseline_name="multiprocessing.Queue",
+        prepare=pair(ours_single, theirs, BODY, 1, full=20_000, small=50),
+        ratio=Ratio.OURS_OVER_BASELINE,
+        at_least=1.2,
+        aim="1.5",
+    ),
+    Row(
+        name="queue-single-pipe",
+        about="the same against a bare pipe, which has one reader, no bound and no recovery",
+        unit="messages/s",
+        baseline_name="multiprocessing.Pipe",
+        prepare=pair(ours_single, pipe, full=20_000, small=50),
+        ratio=Ratio.OURS_OVER_BASELINE,
+    ),
+    Row(
+        name="queue-batch",
+        about="shared memory, blocks of 64 messages of 64 bytes",
+        unit="messages/s",
+        baseline_name="multiprocessing.Queue of lists of 64",
+        prepare=pair(ours_batch, theirs, [BODY] * BATCH, BATCH, full=4_000, small=10),
+        ratio=Ratio.OURS_OVER_BASELINE,
+        at_least=1.0,
+        aim="1 000 000 messages/s",
+    ),
+    *(
+        Row(
+            name=f"queue-latency-{name}",
+            about=f"a message to a consumer that waits, {name}",
+            unit="us",
+            baseline_name="multiprocessing.Pipe",
+            prepare=partial(latency_pair, percent),
+            ratio=Ratio.OURS_OVER_BASELINE,
+        )
+        for name, percent in (("p50", 50), ("p99", 99))
+    ),
+    *(
+        Row(
+            name=name,
+            about=f"SIGKILL of a positioned writer to the next delivery, threshold {text}",
+            unit="ms",
+            baseline_name="1.1 thresholds + 5 ms",
+            prepare=partial(recovery_pair, threshold),
+            ratio=Ratio.OURS_OVER_BASELINE,
+            at_most=1.0,
+        )
+        for name, threshold, text in (("queue-recovery", 2.0, "2 s"), ("queue-recovery-short", 0.02, "20 ms"))
+    ),
+    Row(
+        name="queue-pool",
+        about="one operation and cursor, pools of 1 024",
+        unit="ns",
+        baseline_name="pools of 4",
+        prepare=lambda size: Pair(
+            partial(cursor_ns, 1_024, size.pick(300, 3)), partial(cursor_ns, 4, size.pick(10_000, 3))
+        ),
+        ratio=Ratio.OURS_OVER_BASELINE,
+    ),
+)

@@ -1,0 +1,205 @@
+"""Attachment: what one process has of a queue while it takes part: the words, its slot, the two bells.
+
+It performs whole operations, one at a time.  Who is cut off in the middle of one (a signal that raises, damaged words)
+gives its slot up: what it has left behind is then a dead owner's, and is recovered like any other.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeVar
+
+from statemachines.cursor_recovery.memory import FREE, TICK_NS
+from statemachines.cursor_recovery.operation import Operation
+from statemachines.cursor_recovery.reader import READER, Read, ReadDone, ReadOutcome, Skipped, new_reader
+from statemachines.cursor_recovery.writer import WRITER, Outcome, Write, WriteDone, new_writer
+from statemachines.drivers.cursor_recovery.bell import REMOVED, Bell, fifo_of
+from statemachines.drivers.cursor_recovery.memory_access import (
+    Access,
+    Hook,
+    Outrun,
+    Words,
+    give_back,
+    resume_operation,
+)
+from statemachines.drivers.cursor_recovery.owner import has_locks, is_locked, removed, take_slot
+from statemachines.drivers.cursor_recovery.segment import Segment
+from statemachines.drivers.cursor_recovery.short_way import TakeOver, short_read, short_write
+from statemachines.kernel import Call, Event, Fsm, Node
+from statemachines.kernel.node import Observer
+
+R = TypeVar("R", bound=Operation)
+D = TypeVar("D", WriteDone, ReadDone)
+_STAMP_MASK = (1 << 43) - 1
+
+
+@dataclass(frozen=True)
+class Instruments:
+    """For tests and traces.  `hook`: called before every access; `observe`: sees every step of the declared machines;
+    `declared`: run these and never the short way (as `observe` does); `clock`: nanoseconds, the same for all."""
+
+    hook: Hook | None = None
+    observe: Observer | None = None
+    declared: bool = False
+    clock: Callable[[], int] = time.monotonic_ns
+
+
+class Attachment:
+    """One process at one queue, as long as it holds one slot.  Not for two threads at once."""
+
+    def __init__(self, segment: Segment, instruments: Instruments) -> None:
+        self.segment = segment
+        self.instruments = instruments
+        self.words = Words(segment, instruments.hook)
+        self.access = Access(self.words, self.is_locked, instruments.clock)
+        self.owner = take_slot(self.words)
+        self._count = 0
+        self._removed = False
+        self.skipped_bytes = 0
+        """What this process found to be no message."""
+        self._load_readers_wait = self.words.readers_wait.load
+        self._load_writers_wait = self.words.writers_wait.load
+        self._new_writer = new_writer(segment.queue, self.owner.slot, self.owner.incarnation)
+        self._new_reader = new_reader(segment.queue, self.owner.slot, self.owner.incarnation)
+        is_declared = instruments.declared or instruments.observe is not None
+        self._write = self._declared_write if is_declared else short_write(self._new_writer, self.access)
+        self._read = self._declared_read if is_declared else short_read(self._new_reader, self.access)
+        try:
+            self.readers_bell = self._bell("readers")
+            self.writers_bell = self._bell("writers")
+            self._check_named()
+        except BaseException:
+            self.owner.give_up()
+            raise
+
+    def _bell(self, side: str) -> Bell:
+        path = fifo_of(self.segment.path, self.segment.identity, side)
+        return Bell(path, self.words.plain(f"{side}_wait"), self.words.plain(f"{side}_asleep"))
+
+    def _check_named(self) -> None:
+        """The FIFOs of a queue that was removed meanwhile are made by nobody's leave: they go."""
+        if self.segment.is_removed:
+            for bell in (self.readers_bell, self.writers_bell):
+                with suppress(FileNotFoundError):
+                    bell.path.unlink()
+                bell.close()
+            raise removed(self.segment.path)
+
+    def is_locked(self, slot: int) -> bool:
+        """Whether a living process holds the slot; where locks cannot tell, every slot seems to be held."""
+        return not has_locks() or is_locked(self.segment.fd, slot)
+
+    # -- operations -------------------------------------------------------------------------------------------------
+
+    def write(self, payload: bytes, messages: int) -> WriteDone:
+        """One write, whatever comes of it; rings for the readers where there may be something for them."""
+        if self._removed:
+            raise removed(self.segment.path)
+        self.access.in_the_way = FREE
+        try:
+            done = self._write(payload, messages)
+        except TakeOver as over:
+            told, end = self._go_on(WRITER, over, self._new_writer, Write(payload, messages))
+            done, self.access.in_the_way = _last(told, WriteDone), _in_the_way(end)
+        outcome = done.outcome
+        if (outcome is Outcome.WRITTEN or outcome is Outcome.FENCED) and self._load_readers_wait():
+            self._removed = not self.readers_bell.ring()
+        return done
+
+    def read(self) -> ReadDone:
+        """One read, whatever comes of it; rings for the writers where there may be room for them."""
+        self.access.in_the_way = FREE
+        skipped = 0
+        try:
+            done = self._read()
+        except TakeOver as over:
+            told, end = self._go_on(READER, over, self._new_reader, Read())
+            done, self.access.in_the_way = _last(told, ReadDone), _in_the_way(end)
+            skipped = sum(one.last + 1 - one.first for one in told if isinstance(one, Skipped))
+            self.skipped_bytes += skipped
+        outcome = done.outcome
+        made_room = outcome is ReadOutcome.DELIVERED or skipped or outcome is ReadOutcome.DISCARDED
+        if made_room and self._load_writers_wait():
+            self.writers_bell.ring()
+        return done
+
+    def _go_on(self, fsm: Fsm[R], over: TakeOver, record: R, call: Call) -> tuple[list[Event], R]:
+        """The declared machine, from where the short way ended, to its end: what it told, and the record at the end."""
+        node = self._node(fsm, over.record)
+        try:
+            for address, value, time_ns in over.seen:
+                self.access.check(address, value, time_ns)
+            return resume_operation(node, node.feed(over.answer, 0), self.access), node.record
+        except Outrun:
+            give_back(node.record, self.words)
+            return self._run(fsm, record, call)
+
+    def _run(self, fsm: Fsm[R], record: R, call: Call) -> tuple[list[Event], R]:
+        """The declared machine from its beginning."""
+        while True:
+            node = self._node(fsm, record)
+            try:
+                return resume_operation(node, node.feed(call, 0), self.access), node.record
+            except Outrun:
+                give_back(node.record, self.words)
+
+    def _node(self, fsm: Fsm[R], record: R) -> Node[R]:
+        self._count += 1
+        name = f"{fsm.name}-{self.owner.slot}~{self.owner.incarnation}/{self._count}"
+        return Node(fsm, record, name=name, now_ns=0, observe=self.instruments.observe)
+
+    def _declared_write(self, payload: bytes, messages: int) -> WriteDone:
+        raise TakeOver(self._new_writer, Write(payload, messages))
+
+    def _declared_read(self) -> ReadDone:
+        raise TakeOver(self._new_reader, Read())
+
+    # -- waiting ----------------------------------------------------------------------------------------------------
+
+    @property
+    def in_the_way(self) -> int:
+        """The state word of the cursor because of which the last operation came to nothing (0: because of none)."""
+        return self.access.in_the_way
+
+    def aged_in_s(self, word: int) -> float | None:
+        """Seconds until the cursor with this state word is aged; None: it is."""
+        aged_ns = (word & _STAMP_MASK) * TICK_NS + self.segment.queue.threshold_ns + 1
+        left_ns = aged_ns - self.instruments.clock()
+        return left_ns / 1e9 if left_ns > 0 else None
+
+    def has_more(self) -> bool:
+        """There is something between the heads."""
+        return self.words.plain("read_head").load() != self.words.plain("write_head").load()
+
+    @property
+    def is_removed(self) -> bool:
+        """Somebody has removed the queue, by `unlink` or by hand."""
+        return self.words.readers_wait.load() == REMOVED or self.segment.is_removed
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    def end(self) -> None:
+        """Give up the slot, and let go of the bells."""
+        self.owner.give_up()
+        self.readers_bell.close()
+        self.writers_bell.close()
+
+    def forget(self) -> None:
+        """In a forked child: all of this is the parent's; what still holds a word of it gets a `ValueError`."""
+        self.readers_bell.close()
+        self.writers_bell.close()
+        self.segment.unmap()
+
+
+def _last(told: list[Event], of: type[D]) -> D:
+    done = told[-1]
+    assert isinstance(done, of)
+    return done
+
+
+def _in_the_way(record: Operation) -> int:
+    """The cursor of the other pool that was judged last, if any was."""
+    return record.seen if record.recovers else FREE

@@ -1,0 +1,77 @@
+"""Framing: messages as bytes, and several messages as the payload of one block: their sizes, then their bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from struct import Struct, error, pack
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from statemachines.drivers.cursor_recovery.errors import QueueError
+
+T = TypeVar("T")
+_SIZE = 4
+
+
+class Codec(Generic[T]):
+    """Messages of a type that msgspec knows, as MessagePack; without a type they are bytes, and stay what they are."""
+
+    def __init__(self, of: type[T] | None) -> None:
+        self.of = of
+        self.is_plain = of is None
+        if of is not None:
+            self._encode = msgspec.msgpack.Encoder().encode
+            self._decode = msgspec.msgpack.Decoder(of).decode
+
+    def encode(self, message: Any) -> bytes:
+        """The bytes of a message; `TypeError` for what is not bytes, where there is no codec."""
+        if type(message) is bytes and self.is_plain:
+            return message
+        if not self.is_plain:
+            return self._encode(message)
+        if not isinstance(message, bytes | bytearray | memoryview):
+            raise TypeError(f"a message is bytes, not {type(message).__name__}; or give the queue a codec=")
+        return bytes(message)
+
+    def encode_all(self, messages: Sequence[Any]) -> Sequence[bytes]:
+        """Each of them."""
+        if self.is_plain and set(map(type, messages)) <= {bytes}:
+            return messages
+        return [self.encode(message) for message in messages]
+
+    def decode_all(self, payloads: list[bytes], position: int) -> list[T]:
+        """Each of them."""
+        if self.is_plain:
+            return payloads  # type: ignore[return-value]  # where there is no codec, T is bytes
+        return [self.decode(payload, position) for payload in payloads]
+
+    def decode(self, payload: bytes, position: int) -> T:
+        """The message; `QueueError` where the bytes are none of the type: the message is taken all the same."""
+        if self.is_plain:
+            return payload  # type: ignore[return-value]  # where there is no codec, T is bytes
+        try:
+            return self._decode(payload)
+        except msgspec.DecodeError as fault:
+            name = getattr(self.of, "__name__", repr(self.of))
+            raise QueueError(
+                f"the message at {position} is no {name}: {fault}; is it a writer's other codec?"
+            ) from fault
+
+
+def join_messages(messages: Sequence[bytes]) -> bytes:
+    """The payload of a block that holds several."""
+    return pack(f"<{len(messages)}I", *map(len, messages)) + b"".join(messages)
+
+
+def split_messages(payload: bytes, count: int) -> list[bytes]:
+    """The messages of such a block; `QueueError` where there are not so many in it."""
+    at = count * _SIZE
+    try:
+        sizes = Struct(f"<{count}I").unpack_from(payload)
+    except error:
+        sizes = ()
+    if at + sum(sizes) != len(payload) or len(sizes) != count:
+        raise QueueError(f"a block of {len(payload)} bytes does not hold {count} messages as put_many writes them")
+    return [payload[first:last] for first, last in pairwise(accumulate(sizes, initial=at))]

@@ -1,0 +1,193 @@
+"""Owner: a process that takes part holds a slot: a lock that the operating system frees the moment it dies.
+
+Locks are open-file-description locks (Linux), one byte a slot, far behind the end of the segment's file.  They belong
+to the open file, not to the process: who asks for a lock does so through another open file, and a forked child, which
+shares the open file of its parent, must close it at once, or its parent would seem alive as long as the child is.
+
+An incarnation has 12 bits in a cursor's word.  After 4 096 lives of one slot the same owner comes again, and what the
+first one left in a cursor, if nobody has come across it since, would look like the new one's, and alive.  So whoever
+takes a slot frees what bears its own slot and incarnation before it does anything else (`free_namesakes`): it can only
+be of the dead, since the lock is ours.
+
+Where the system has no such locks a slot is a process number in the segment, and the death of an owner cannot be told:
+such a queue goes by age alone (`threshold_only`), and must be created so.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+import threading
+from pathlib import Path
+
+from statemachines.cursor_recovery.layout import holder_of
+from statemachines.cursor_recovery.memory import FREE, INCARNATIONS, NONE, SLOTS, Queue, incarnation_in, slot_in
+from statemachines.drivers.cursor_recovery.errors import MissingQueue, TooManyProcesses
+from statemachines.drivers.cursor_recovery.memory_access import Words
+from statemachines.kernel import ConfigurationError
+
+LOCKS_AT = 1 << 40
+"""Byte of the file that is the lock of slot 0: behind the end of any segment."""
+_OPEN: set[int] = set()
+"""The open files of this process that hold a lock, or are about to."""
+_FORKS = threading.RLock()
+"""Nobody forks between the opening of such a file and its entry there."""
+_FLOCK = struct.Struct("@hhqqi")
+
+
+def has_locks() -> bool:
+    """Whether this system has locks that tell of a death."""
+    return hasattr(fcntl, "F_OFD_SETLK")
+
+
+def check_platform(queue: Queue) -> None:
+    """Raises `ConfigurationError` where the death of an owner cannot be told, and the queue relies on it."""
+    if not queue.threshold_only and not has_locks():
+        rule = "this system cannot tell that an owner is dead; only threshold_only=True works here (see docs/queue.md)"
+        raise ConfigurationError("threshold_only", False, rule)
+
+
+def is_locked(fd: int, slot: int) -> bool:
+    """Whether any other open file has the lock of the slot; `fd` is one that has none."""
+    asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, LOCKS_AT + slot, 1, 0)
+    kind, *_ = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked))
+    return bool(kind != fcntl.F_UNLCK)
+
+
+def _lock(fd: int, slot: int) -> bool:
+    try:
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, LOCKS_AT + slot, 1, 0))
+    except OSError as error:
+        if error.errno in (errno.EAGAIN, errno.EACCES):
+            return False
+        raise
+    return True
+
+
+def _close(fd: int) -> None:
+    """Free the lock, if this process (and not its parent) has it."""
+    if fd in _OPEN:
+        _OPEN.remove(fd)
+        os.close(fd)
+
+
+def _close_inherited() -> None:
+    _FORKS.release()
+    for fd in list(_OPEN):
+        _close(fd)
+
+
+os.register_at_fork(before=_FORKS.acquire, after_in_parent=_FORKS.release, after_in_child=_close_inherited)
+
+
+class Owner:
+    """One life of a slot: `slot`, `incarnation`; `fd` holds the lock (-1: by process number alone)."""
+
+    def __init__(self, words: Words, slot: int, fd: int) -> None:
+        self.words = words
+        self.slot = slot
+        self.fd = fd
+        self.incarnation = words.incarnations[slot].load() + 1
+        words.incarnations[slot].store(self.incarnation)
+        words.plain(holder_of(slot)).store(os.getpid())
+        free_namesakes(words, slot, self.incarnation)
+
+    def give_up(self) -> None:
+        """Die as an owner: what this life has left in cursors is now a dead owner's."""
+        if self.fd < 0:
+            self.words.plain(holder_of(self.slot)).store(0)
+        else:
+            _close(self.fd)
+
+
+def take_slot(words: Words) -> Owner:
+    """The lowest slot that no living process has.
+
+    Raises `TooManyProcesses` where there is none, `MissingQueue` where the file has another one in its place by now.
+    """
+    if not has_locks():
+        return _take_by_number(words)
+    fd = _open_again(words)
+    try:
+        for slot in range(SLOTS):
+            if _lock(fd, slot):
+                return Owner(words, slot, fd)
+        raise _too_many(words.segment.path)
+    except BaseException:
+        _close(fd)
+        raise
+
+
+def _open_again(words: Words) -> int:
+    """A new open file of the very segment that is mapped."""
+    segment = words.segment
+    try:
+        with _FORKS:
+            fd = os.open(segment.path, os.O_RDWR)
+            _OPEN.add(fd)
+    except FileNotFoundError:
+        raise removed(segment.path) from None
+    if not os.path.sameopenfile(segment.fd, fd):
+        _close(fd)
+        raise removed(segment.path)
+    return fd
+
+
+def removed(path: Path) -> MissingQueue:
+    """The queue that this process is attached to has been removed, and perhaps made anew."""
+    return MissingQueue(
+        path,
+        "that the queue was removed while this process was attached",
+        "the segment it attached to",
+        "close this one and attach again",
+    )
+
+
+def _take_by_number(words: Words) -> Owner:
+    for slot in range(SLOTS):
+        holder = words.plain(holder_of(slot))
+        number = holder.load()
+        if not (number and _lives(number)) and holder.cas(number, os.getpid()) == number:
+            return Owner(words, slot, -1)
+    raise _too_many(words.segment.path)
+
+
+def _lives(number: int) -> bool:
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
+
+
+def _too_many(path: Path) -> TooManyProcesses:
+    return TooManyProcesses(path, f"{SLOTS} attached processes", f"at most {SLOTS}", "close one of them first")
+
+
+def free_namesakes(words: Words, slot: int, incarnation: int) -> None:
+    """Free every cursor whose word names this owner, before it has taken one: they are of a life 4 096 lives ago.
+
+    What a dead reader had taken is counted first, as everywhere (CR-40).
+    """
+    for pool, states in words.states.items():
+        for cursor, state in enumerate(states):
+            word = state.load()
+            if word == FREE or slot_in(word) != slot or incarnation_in(word) != incarnation % INCARNATIONS:
+                continue
+            if pool == "read":
+                _count_lost(words, cursor)
+            state.cas(word, FREE)
+
+
+def _count_lost(words: Words, cursor: int) -> None:
+    position = words.positions["read"][cursor].load()
+    messages = words.messages[cursor].load()
+    if position == NONE or words.read_head.load() <= position:
+        return
+    lost = words.lost.load()
+    while (found := words.lost.cas(lost, lost + messages)) != lost:
+        lost = found

@@ -1,0 +1,123 @@
+"""Crash judge: what a run left behind, judged from outside: the files that its processes wrote, and the segment.
+
+It knows the properties (spec/cursor_recovery/properties.md) and nothing of how the queue keeps them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from statemachines.testing.cursor_recovery.crash_plan import Plan, message_of
+
+
+class Delivery(msgspec.Struct, frozen=True):
+    """A message that a reader says it got: which life of which reader, the position of its block, the bytes."""
+
+    reader: int
+    life: int
+    position: int
+    message: bytes
+
+
+class Evidence(msgspec.Struct, kw_only=True):
+    """What was seen.  A message is (writer, number).
+
+    `begun`: a writer was about to write it; `acknowledged`: and was told WRITTEN; `lost`: the queue's own count;
+    `readers_killed`: how many; `heads`: samples of (read head, write head, read head again); `guards`: the bytes beside
+    the data area are as they were; `stuck`: what did not end, or was refused, although it must not.
+    """
+
+    begun: dict[tuple[int, int], bytes] = msgspec.field(default_factory=dict)
+    acknowledged: set[tuple[int, int]] = msgspec.field(default_factory=set)
+    deliveries: list[Delivery] = msgspec.field(default_factory=list)
+    lost: int = 0
+    readers_killed: int = 0
+    heads: list[tuple[int, int, int]] = msgspec.field(default_factory=list)
+    guards: bool = True
+    stuck: list[tuple[str, str]] = msgspec.field(default_factory=list)
+
+
+class Violation(NamedTuple):
+    """A property that a run broke, and how."""
+
+    name: str
+    text: str
+
+
+def messages_in(plan: Plan) -> dict[tuple[int, int], bytes]:
+    """Every message of a plan."""
+    return {
+        (writer, number): message_of(writer, number, size)
+        for writer, blocks in enumerate(plan.writers)
+        for number, size in enumerate(size for block in blocks for size in block)
+    }
+
+
+def judge(plan: Plan, seen: Evidence) -> list[Violation]:
+    """Every property that does not hold."""
+    found = [Violation(name, text) for name, text in seen.stuck]
+    found += _judge_bytes(messages_in(plan), seen)
+    found += _judge_order(seen)
+    found += _judge_acknowledged(plan, seen)
+    for read, written, later in seen.heads:
+        if not read <= written <= later + plan.capacity:
+            found.append(Violation("BOUND", f"read head {read}, then write head {written}, then read head {later}"))
+    if not seen.guards:
+        found.append(Violation("SPACE", "bytes beside the data area have changed"))
+    return found
+
+
+def _judge_bytes(messages: dict[tuple[int, int], bytes], seen: Evidence) -> list[Violation]:
+    """INTEG and ONCE."""
+    names = {message: name for name, message in messages.items()}
+    found = []
+    came: dict[tuple[int, int], Delivery] = {}
+    for one in seen.deliveries:
+        name = names.get(one.message)
+        if name is None or name not in seen.begun:
+            found.append(Violation("INTEG", f"reader {one.reader} got {one.message!r}, which nobody wrote"))
+        elif name in came:
+            found.append(Violation("ONCE", f"{name} came to {came[name].reader} and to {one.reader}"))
+        else:
+            came[name] = one
+    return found
+
+
+def _judge_order(seen: Evidence) -> list[Violation]:
+    """ORDER: positions of each reader's life increase, and so do the messages of each writer."""
+    found = []
+    last: dict[tuple[int, int], int] = {}
+    for one in seen.deliveries:
+        consumer = (one.reader, one.life)
+        if one.position < last.get(consumer, -1):
+            found.append(Violation("ORDER", f"reader {consumer} got {one.position} after {last[consumer]}"))
+        last[consumer] = one.position
+    return found
+
+
+def _judge_acknowledged(plan: Plan, seen: Evidence) -> list[Violation]:
+    """ACK: what did not come was taken by readers that were killed: a block each, and all of it counted."""
+    messages = messages_in(plan)
+    came = {one.message for one in seen.deliveries}
+    missing = sorted(name for name in seen.acknowledged if messages[name] not in came)
+    found = []
+    if len(missing) > seen.lost:
+        found.append(Violation("ACK", f"{missing} were acknowledged and never came; counted as lost: {seen.lost}"))
+    blocks = {_block_of(plan, name) for name in missing}
+    if len(blocks) > seen.readers_killed:
+        found.append(Violation("ACK", f"{missing} are missing; readers killed: {seen.readers_killed}"))
+    if seen.lost and not seen.readers_killed:
+        found.append(Violation("ACK", f"{seen.lost} messages counted as lost although no reader was killed"))
+    return found
+
+
+def _block_of(plan: Plan, name: tuple[int, int]) -> tuple[int, int]:
+    """The block that a message was written in: writer, and its number there."""
+    writer, number = name
+    ends, total = [], 0
+    for block in plan.writers[writer]:
+        total += len(block)
+        ends.append(total)
+    return writer, next(index for index, end in enumerate(ends) if number < end)

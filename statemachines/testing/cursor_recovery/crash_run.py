@@ -1,0 +1,317 @@
+"""Crash run: real processes at a real queue, killed or stopped before chosen memory accesses; judged from outside.
+
+    python -m statemachines.testing.cursor_recovery.crash_run --runs 1000 --first 0
+
+Each process is forked from this one, attaches by name, and writes what it did into a file of its own, a line at a time:
+a writer what it begins and what was acknowledged, a reader what it got.  A process that was killed is followed by its
+next life.  In the end one more reader takes all that is left, and every cursor of the dead must become free.
+"""
+
+from __future__ import annotations
+
+import argparse
+import mmap
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from statemachines.cursor_recovery.layout import GUARD, Layout
+from statemachines.cursor_recovery.memory import FREE, CopyIn, token
+from statemachines.drivers.cursor_recovery import CircularQueue, Instruments, Outcome, QueueError, ReadOutcome
+from statemachines.kernel import Request
+from statemachines.testing.cursor_recovery.crash_judge import Delivery, Evidence, Violation, judge, messages_in
+from statemachines.testing.cursor_recovery.crash_plan import Fate, Plan, draw_plan
+
+PATIENCE_S = 30.0
+"""What lasts longer is stuck; a busy machine may need a while."""
+STOPPED_THRESHOLDS = 3
+
+
+# -- one process ----------------------------------------------------------------------------------------------------
+
+
+class Doom:
+    """The hook of one life: before its access number `fate.access` what is to happen happens."""
+
+    def __init__(self, fate: Fate) -> None:
+        self.fate = fate
+        self.access = 0
+        self.is_on = False
+
+    def __call__(self, request: Request) -> int | None:
+        if not self.is_on or self.fate.kind == "none":
+            return None
+        self.access += 1
+        if self.access < self.fate.access:
+            return None
+        if isinstance(request, CopyIn) and self.fate.cells is not None and self.access == self.fate.access:
+            return self.fate.cells  # so much is copied; the next call, of the same copy, comes too late
+        self.is_on = False
+        os.kill(os.getpid(), signal.SIGKILL if self.fate.kind == "kill" else signal.SIGSTOP)
+        return None
+
+
+class Life:
+    """A process to be: which party, which life of it, and what it works on."""
+
+    def __init__(self, plan: Plan, name: str, folder: Path, stop: mmap.mmap) -> None:
+        self.plan, self.name, self.folder, self.stop = plan, name, folder, stop
+
+    def attach(self, fate: Fate) -> tuple[CircularQueue[bytes], Doom]:
+        """An end of the queue whose accesses are counted from now on."""
+        doom = Doom(fate)
+        instruments = Instruments(hook=doom, declared=self.plan.declared)
+        queue: CircularQueue[bytes] = CircularQueue.attach(self.name, instruments=instruments)
+        doom.is_on = True
+        return queue, doom
+
+    def write(self, writer: int, fate: Fate) -> None:
+        """Go on with the blocks of a writer, after the last that an earlier life has begun."""
+        path = self.folder / f"writer-{writer}"
+        begun = sum(line[0] == "b" for line in _lines(path))
+        log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        messages = [message for (who, _), message in messages_in(self.plan).items() if who == writer]
+        queue, _ = self.attach(fate)
+        first = 0
+        for number, block in enumerate(self.plan.writers[writer]):
+            last = first + len(block)
+            if number >= begun:
+                os.write(log, f"b {first} {last}\n".encode())
+                queue.put_many(messages[first:last], timeout=PATIENCE_S)
+                os.write(log, f"a {first} {last}\n".encode())
+            first = last
+
+    def read(self, reader: int, life: int, fate: Fate) -> None:
+        """Get whatever comes, until everybody is told to stop."""
+        log = os.open(self.folder / f"reader-{reader}", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        queue, _ = self.attach(fate)
+        while not self.stop[0]:
+            if _log_deliveries(queue, log, life):
+                continue
+            time.sleep(0.0005)
+
+
+def _log_deliveries(queue: CircularQueue[bytes], log: int, life: int) -> bool:
+    got = queue.try_get_many()
+    for message in got.message or ():
+        os.write(log, f"{life} {got.position} {message.hex()}\n".encode())
+    return got.outcome is ReadOutcome.DELIVERED
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def _fork(work: Callable[[], None]) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        work()
+        code = 0
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+# -- one run --------------------------------------------------------------------------------------------------------
+
+
+class Run:
+    """One run of a plan: starts, restarts, lets stopped ones go on, and in the end gathers the evidence."""
+
+    def __init__(self, plan: Plan, folder: Path) -> None:
+        self.plan = plan
+        self.folder = folder
+        self.seen = Evidence()
+        self.name = f"crash-{os.getpid()}-{plan.seed}"
+        self.threshold_s = plan.threshold_ms / 1000
+        self.stop = mmap.mmap(-1, 1)
+        self.stopped: dict[int, float] = {}
+        self.living: dict[int, tuple[str, int, int]] = {}
+
+    def play(self) -> Evidence:
+        """The whole run."""
+        queue: CircularQueue[bytes] = CircularQueue.create(
+            self.name,
+            capacity=self.plan.capacity,
+            read_cursors=self.plan.read_cursors,
+            write_cursors=self.plan.write_cursors,
+            threshold=self.threshold_s,
+        )
+        with queue:
+            self._watch_processes(queue)
+            self._take_the_rest(queue)
+            self._gather(queue)
+        return self.seen
+
+    def _start(self, role: str, number: int, life: int) -> None:
+        fates = (self.plan.fates_of_writers if role == "writer" else self.plan.fates_of_readers)[number]
+        fate = fates[life] if life < len(fates) else Fate()
+        one = Life(self.plan, self.name, self.folder, self.stop)
+        if role == "writer":
+            pid = _fork(lambda: one.write(number, fate))
+        else:
+            pid = _fork(lambda: one.read(number, life, fate))
+        self.living[pid] = (role, number, life)
+
+    def _watch_processes(self, queue: CircularQueue[bytes]) -> None:
+        """Until every writer is through and the readers have been told to stop."""
+        for role, count in (("writer", len(self.plan.writers)), ("reader", len(self.plan.fates_of_readers))):
+            for number in range(count):
+                self._start(role, number, 0)
+        until_s = time.monotonic() + PATIENCE_S
+        while self.living:
+            if time.monotonic() > until_s:
+                self._end_all()
+                return
+            self._sample_heads(queue)
+            self._let_go_on()
+            pid, status = os.waitpid(-1, os.WUNTRACED | os.WNOHANG)
+            if pid == 0:
+                time.sleep(0.001)
+            elif os.WIFSTOPPED(status):
+                self.stopped[pid] = time.monotonic() + STOPPED_THRESHOLDS * self.threshold_s
+            else:
+                self._ended(pid, status)
+
+    def _let_go_on(self) -> None:
+        now_s = time.monotonic()
+        for pid in [pid for pid, until_s in self.stopped.items() if now_s >= until_s]:
+            del self.stopped[pid]
+            os.kill(pid, signal.SIGCONT)
+
+    def _ended(self, pid: int, status: int) -> None:
+        role, number, life = self.living.pop(pid)
+        if os.WIFSIGNALED(status):
+            self.seen.readers_killed += role == "reader"
+            self._start(role, number, life + 1)
+        elif os.WEXITSTATUS(status):
+            self.seen.stuck.append(("WRITE" if role == "writer" else "READ", f"{role} {number} failed"))
+            self.stop[0] = 1
+        if not any(role == "writer" for role, _, _ in self.living.values()):
+            self.stop[0] = 1
+
+    def _end_all(self) -> None:
+        who = sorted(f"{role} {number}" for role, number, _ in self.living.values())
+        self.seen.stuck.append(("WRITE", f"{', '.join(who)}: still at it after {PATIENCE_S} s"))
+        for pid in self.living:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        self.living.clear()
+
+    def _sample_heads(self, queue: CircularQueue[bytes]) -> None:
+        words = _words(queue)
+        self.seen.heads.append((words.read_head.load(), words.write_head.load(), words.read_head.load()))
+
+    def _take_the_rest(self, queue: CircularQueue[bytes]) -> None:
+        """READ: all that is there comes to one more reader, at the latest when the dead are aged."""
+        log = os.open(self.folder / "reader-9", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        until_s = time.monotonic() + PATIENCE_S
+        while queue.stats().used:
+            if not _log_deliveries(queue, log, 0):
+                time.sleep(0.001)
+            if time.monotonic() > until_s:
+                self.seen.stuck.append(("READ", f"what is left does not come: {queue.stats()}"))
+                break
+        os.close(log)
+
+    def _gather(self, queue: CircularQueue[bytes]) -> None:
+        seen, messages = self.seen, messages_in(self.plan)
+        for writer in range(len(self.plan.writers)):
+            for line in _lines(self.folder / f"writer-{writer}"):
+                kind, first, last = line.split()
+                names = [(writer, number) for number in range(int(first), int(last))]
+                seen.begun |= {name: messages[name] for name in names}
+                if kind == "a":
+                    seen.acknowledged |= set(names)
+        for path in self.folder.glob("reader-*"):
+            reader = int(path.name.rpartition("-")[2])
+            for line in _lines(path):
+                life, position, raw = line.split(" ")
+                seen.deliveries.append(Delivery(reader, int(life), int(position), bytes.fromhex(raw)))
+        if not seen.stuck:
+            seen.stuck += check_that_cursors_become_free(queue, self.threshold_s)
+        seen.lost = queue.stats().lost
+        seen.guards = _guards_hold(queue)
+
+
+def _words(queue: CircularQueue[bytes]) -> Any:
+    here = queue._here
+    assert here is not None
+    return here.words
+
+
+def _guards_hold(queue: CircularQueue[bytes]) -> bool:
+    """Read from the file, not through the product."""
+    raw = queue.path.read_bytes()
+    layout = Layout(queue._segment.queue)
+    sides = (raw[layout.guard_before : layout.data], raw[layout.guard_after : layout.guard_after + GUARD])
+    return all(side == b"gU" * (GUARD // 2) for side in sides)
+
+
+def check_that_cursors_become_free(queue: CircularQueue[bytes], threshold_s: float) -> list[tuple[str, str]]:
+    """STALE and WRITE: with every free cursor taken by us, who needs one gets it from the dead; and the empty queue
+    takes a message as large as it is."""
+    here = queue._here
+    assert here is not None
+    words, found = here.words, []
+    time.sleep(1.1 * threshold_s)
+    for pool, attempt in (("write", lambda: queue.try_put(b"")), ("read", queue.try_get)):
+        states = words.states[pool]
+        dead = [state for state in states if state.load() != FREE]
+        ours = token(here.owner.slot, here.owner.incarnation, time.monotonic_ns())
+        held = [state for state in states if state.cas(FREE, ours) == FREE]
+        for _ in dead:
+            attempt()
+        if any(state.load() != FREE for state in dead):
+            found.append(("STALE", f"{pool} cursors of the dead stay taken: {queue.stats()}"))
+        for state in held:
+            state.cas(ours, FREE)
+    while queue.try_get().outcome is ReadOutcome.DELIVERED:
+        pass
+    if (outcome := queue.try_put(bytes(words.capacity - 16))) is not Outcome.WRITTEN:
+        found.append(("WRITE", f"an empty queue does not take what fits: {outcome}, {queue.stats()}"))
+    return found
+
+
+def run_seed(seed: int) -> list[Violation]:
+    """The run of a seed, and what it broke."""
+    return run_plan(draw_plan(seed))
+
+
+def run_plan(plan: Plan) -> list[Violation]:
+    """One run, and what it broke."""
+    with tempfile.TemporaryDirectory(prefix="gapless-crash-") as folder:
+        try:
+            return judge(plan, Run(plan, Path(folder)).play())
+        except QueueError as error:
+            return [Violation("INTEG", f"{type(error).__name__}: {error}")]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run many seeds; 1 if one of them broke a property."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--first", type=int, default=0)
+    given = parser.parse_args(arguments)
+    broken = 0
+    begun_s = time.monotonic()
+    for seed in range(given.first, given.first + given.runs):
+        for name, text in run_seed(seed):
+            broken += 1
+            print(f"seed {seed}: {name}: {text}", flush=True)
+    print(f"{given.runs} runs, {broken} violations, {time.monotonic() - begun_s:.1f} s")
+    return int(broken > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

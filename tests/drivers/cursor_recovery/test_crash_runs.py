@@ -1,0 +1,143 @@
+"""Random runs of real processes with SIGKILL and SIGSTOP before random accesses; and the judge, on made-up evidence."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from statemachines.testing.cursor_recovery.crash_judge import Delivery, Evidence, judge, messages_in
+from statemachines.testing.cursor_recovery.crash_plan import Plan, draw_plan
+
+RUNS, AT_ONCE = 200, 4
+
+
+def test_random_runs_keep_every_property():
+    """Several at once: what a run does most is wait."""
+    module = "statemachines.testing.cursor_recovery.crash_run"
+    each = RUNS // AT_ONCE
+    programs = [
+        subprocess.Popen(
+            [sys.executable, "-m", module, "--first", str(first), "--runs", str(each)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for first in range(0, RUNS, each)
+    ]
+    said = [program.communicate()[0] for program in programs]
+    assert [program.returncode for program in programs] == [0] * AT_ONCE, said
+    assert all(f"{each} runs, 0 violations" in one for one in said)
+
+
+def test_a_seed_draws_one_plan_and_seeds_draw_many():
+    plans = [draw_plan(seed) for seed in range(300)]
+    assert plans == [draw_plan(seed) for seed in range(300)]
+    fates = [fate for plan in plans for each in (*plan.fates_of_writers, *plan.fates_of_readers) for fate in each]
+    assert {fate.kind for fate in fates} == {"kill", "stop"}
+    assert {plan.declared for plan in plans} == {True, False}
+    for plan in plans:
+        for (writer, _), message in messages_in(plan).items():
+            assert message.startswith(b"%d:" % writer)
+        for blocks in plan.writers:
+            assert all(16 + 4 + 4 * len(block) + sum(block) + 10 * len(block) <= plan.capacity for block in blocks)
+
+
+PLAN = Plan(0, 128, 1, 1, ((((1, 2)), (3,)),), ((),), ((),), True)
+MESSAGES = messages_in(PLAN)
+
+
+def whole_run():
+    """Nothing went wrong."""
+    return Evidence(
+        begun=dict(MESSAGES),
+        acknowledged=set(MESSAGES),
+        deliveries=[Delivery(0, 0, 20 * (number // 2), message) for (_, number), message in MESSAGES.items()],
+        heads=[(0, 0, 0), (0, 128, 0), (0, 140, 12)],
+    )
+
+
+def test_a_run_in_which_nothing_went_wrong_is_fine():
+    assert judge(PLAN, whole_run()) == []
+
+
+def twice(seen):
+    seen.deliveries.append(Delivery(1, 0, 90, seen.deliveries[0].message))
+
+
+def torn(seen):
+    seen.deliveries[0] = Delivery(0, 0, 0, seen.deliveries[0].message[:-1] + b"?")
+
+
+def never_begun(seen):
+    del seen.begun[0, 2]
+
+
+def backwards(seen):
+    seen.deliveries.reverse()
+
+
+def missing(seen):
+    seen.deliveries.pop()
+
+
+def missing_more_than_the_dead_took(seen):
+    seen.deliveries.clear()
+    seen.lost, seen.readers_killed = 3, 1
+
+
+def missing_and_not_counted(seen):
+    seen.deliveries.pop()
+    seen.readers_killed = 1
+
+
+def counted_without_a_death(seen):
+    seen.lost = 1
+
+
+def too_far(seen):
+    seen.heads.append((0, 132, 0))
+
+
+def behind(seen):
+    seen.heads.append((8, 4, 8))
+
+
+def guards(seen):
+    seen.guards = False
+
+
+def stuck(seen):
+    seen.stuck.append(("STALE", "for ever"))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "name"),
+    [
+        (twice, "ONCE"),
+        (torn, "INTEG"),
+        (never_begun, "INTEG"),
+        (backwards, "ORDER"),
+        (missing, "ACK"),
+        (missing_more_than_the_dead_took, "ACK"),
+        (missing_and_not_counted, "ACK"),
+        (counted_without_a_death, "ACK"),
+        (too_far, "BOUND"),
+        (behind, "BOUND"),
+        (guards, "SPACE"),
+        (stuck, "STALE"),
+    ],
+)
+def test_the_judge_names_what_is_broken(spoil, name):
+    seen = whole_run()
+    spoil(seen)
+    assert name in [violation.name for violation in judge(PLAN, seen)]
+
+
+def test_a_message_that_was_begun_and_not_acknowledged_may_come_or_not():
+    for gone in (True, False):
+        seen = whole_run()
+        seen.acknowledged.discard((0, 2))
+        if gone:
+            seen.deliveries.pop()
+        assert judge(PLAN, seen) == []
