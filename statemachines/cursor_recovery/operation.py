@@ -273,6 +273,11 @@ def reclaim(record: T, event: Event, now_ns: int) -> tuple[T, Effects]:
 # -- guards ---------------------------------------------------------------------------------------------------------
 
 
+def is_outrun(record: Operation, event: Loaded) -> bool:
+    """Between the loads of the heads the queue has gone on by more than all it holds."""
+    return event.value > record.read_head + record.queue.capacity
+
+
 def is_free(record: Operation, event: Loaded) -> bool:
     return event.value == FREE
 

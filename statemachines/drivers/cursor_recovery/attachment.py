@@ -20,15 +20,13 @@ from statemachines.drivers.cursor_recovery.bell import REMOVED, Bell, fifo_of
 from statemachines.drivers.cursor_recovery.memory_access import (
     Access,
     Hook,
-    Outrun,
     Words,
-    give_back,
     resume_operation,
 )
 from statemachines.drivers.cursor_recovery.owner import has_locks, is_locked, removed, take_slot
 from statemachines.drivers.cursor_recovery.segment import Segment
 from statemachines.drivers.cursor_recovery.short_way import TakeOver, short_read, short_write
-from statemachines.kernel import Call, Event, Fsm, Node
+from statemachines.kernel import Event, Fsm, Node
 from statemachines.kernel.node import Observer
 
 R = TypeVar("R", bound=Operation)
@@ -102,7 +100,7 @@ class Attachment:
         try:
             done = self._write(payload, messages)
         except TakeOver as over:
-            told, end = self._go_on(WRITER, over, self._new_writer, Write(payload, messages))
+            told, end = self._go_on(WRITER, over)
             done, self.access.in_the_way = _last(told, WriteDone), _in_the_way(end)
         outcome = done.outcome
         if (outcome is Outcome.WRITTEN or outcome is Outcome.FENCED) and self._load_readers_wait():
@@ -116,7 +114,7 @@ class Attachment:
         try:
             done = self._read()
         except TakeOver as over:
-            told, end = self._go_on(READER, over, self._new_reader, Read())
+            told, end = self._go_on(READER, over)
             done, self.access.in_the_way = _last(told, ReadDone), _in_the_way(end)
             skipped = sum(one.last + 1 - one.first for one in told if isinstance(one, Skipped))
             self.skipped_bytes += skipped
@@ -126,25 +124,12 @@ class Attachment:
             self.writers_bell.ring()
         return done
 
-    def _go_on(self, fsm: Fsm[R], over: TakeOver, record: R, call: Call) -> tuple[list[Event], R]:
+    def _go_on(self, fsm: Fsm[R], over: TakeOver) -> tuple[list[Event], R]:
         """The declared machine, from where the short way ended, to its end: what it told, and the record at the end."""
         node = self._node(fsm, over.record)
-        try:
-            for address, value, time_ns in over.seen:
-                self.access.check(address, value, time_ns)
-            return resume_operation(node, node.feed(over.answer, 0), self.access), node.record
-        except Outrun:
-            give_back(node.record, self.words)
-            return self._run(fsm, record, call)
-
-    def _run(self, fsm: Fsm[R], record: R, call: Call) -> tuple[list[Event], R]:
-        """The declared machine from its beginning."""
-        while True:
-            node = self._node(fsm, record)
-            try:
-                return resume_operation(node, node.feed(call, 0), self.access), node.record
-            except Outrun:
-                give_back(node.record, self.words)
+        for address, value, time_ns in over.seen:
+            self.access.check(address, value, time_ns)
+        return resume_operation(node, node.feed(over.answer, 0), self.access), node.record
 
     def _node(self, fsm: Fsm[R], record: R) -> Node[R]:
         self._count += 1

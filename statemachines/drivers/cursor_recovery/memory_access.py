@@ -40,7 +40,7 @@ from statemachines.drivers.cursor_recovery.word import Word64
 from statemachines.kernel import Answer, Ask, Call, Effect, Event, Node, Request, Tell
 
 if TYPE_CHECKING:
-    from statemachines.cursor_recovery.operation import Operation
+    pass
 
 Hook = Callable[[Request], int | None]
 """Called before an access.  To a `CopyIn` a number says: copy so many cells, then call the hook once more."""
@@ -153,13 +153,6 @@ class HookedWord:
         return self.word.cas(expected, desired)
 
 
-class Outrun(Exception):
-    """Between the loads of the two heads (step 2) the queue went on by more than its capacity.
-
-    What begins at the loaded read head is long gone; a reader would look through all that was written since.
-    """
-
-
 class Access:
     """Performs requests of one operation, each a single access (CR-D9); words that cannot be are named.
 
@@ -202,7 +195,7 @@ class Access:
         return Loaded(value, now_ns)
 
     def check(self, address: str, value: int, now_ns: int) -> None:
-        """Raises `DamagedQueue` for what no machine wrote there; `Outrun` for heads that do not fit any more."""
+        """Raises `DamagedQueue` for what no machine wrote there."""
         if address == READ_HEAD:
             self._read_head = self._checked_position(address, value)
         elif address == WRITE_HEAD:
@@ -235,10 +228,9 @@ class Access:
         found = f"write_head = {value}, read_head = {self._read_head}"
         if value < self._read_head:
             raise self.words.segment.damaged(found, "a write head that is not behind the read head")
-        if value > self._read_head + self.words.capacity:
-            if value > self.words.plain(READ_HEAD).load() + self.words.capacity:
-                raise self.words.segment.damaged(found, f"at most {self.words.capacity} bytes between the heads")
-            raise Outrun
+        furthest = self._read_head + self.words.capacity
+        if value > furthest and value > self.words.plain(READ_HEAD).load() + self.words.capacity:
+            raise self.words.segment.damaged(found, f"at most {self.words.capacity} bytes between the heads")
 
     def _check_state(self, address: str, value: int, now_ns: int) -> None:
         if value == FREE:
@@ -267,8 +259,3 @@ def resume_operation(node: Node[Any], effects: list[Effect], access: Access) -> 
         if request is None:
             return told
         effects = node.feed(access.perform(request), 0)
-
-
-def give_back(record: Operation, words: Words) -> None:
-    """Free the cursor of an operation that is not carried on."""
-    words.states[record.pool][record.own].cas(record.token, FREE)

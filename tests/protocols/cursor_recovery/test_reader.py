@@ -143,6 +143,22 @@ def test_CR_41_where_the_heads_are_equal_there_is_nothing():
     assert all(world.free_read_cursors())
 
 
+@pytest.mark.parametrize("call", ["write", "read"])
+def test_CR_56_heads_that_were_never_so_far_apart_are_loaded_again(call):
+    world = world_at(capacity=40)
+    one = world.begin(3, b"AAAA") if call == "write" else world.begin_read(3)
+    while one.status.value != "2_load_write_head":
+        world.access(3)
+    for _ in range(6):
+        world.write(0, b"BBBB")
+        world.read(1)
+    world.write(0, b"CCCC")
+    world.access(3)
+    assert one.asked == Load(READ_HEAD)
+    world.finish(3)
+    assert one.outcome.value == ("written" if call == "write" else "delivered")
+
+
 @pytest.mark.parametrize(("position", "expected"), [(NONE, "delivered"), (20, "delivered"), (0, "empty")])
 def test_CR_12_CR_42_a_living_writer_at_or_behind_the_read_head_is_waited_for(position, expected):
     world = world_at(written=[b"AAAA", b"BBBB"])
