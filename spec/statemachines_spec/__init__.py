@@ -25,6 +25,7 @@ from statemachines_spec.explorer.fsm_actor import FsmLocal as FsmLocal
 from statemachines_spec.explorer.network import Network as Network
 from statemachines_spec.explorer.order import Order as Order
 from statemachines_spec.explorer.order import deadline_order as deadline_order
+from statemachines_spec.explorer.post import Post as Post
 from statemachines_spec.explorer.property import Always as Always
 from statemachines_spec.explorer.property import Eventually as Eventually
 from statemachines_spec.explorer.property import Sometimes as Sometimes
@@ -37,5 +38,10 @@ from statemachines_spec.explorer.system import Budget as Budget
 from statemachines_spec.explorer.system import Due as Due
 from statemachines_spec.explorer.system import System as System
 from statemachines_spec.explorer.system import at_most as at_most
+from statemachines_spec.explorer.tick import Drift as Drift
+from statemachines_spec.explorer.tick import TickClock as TickClock
+from statemachines_spec.explorer.tick import drift_of as drift_of
+from statemachines_spec.explorer.timing import Stamp as Stamp
+from statemachines_spec.explorer.timing import Timing as Timing
 from statemachines_spec.hunt import Hunt as Hunt
 from statemachines_spec.protocol import CheckProtocol as CheckProtocol

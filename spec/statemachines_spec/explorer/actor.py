@@ -3,7 +3,7 @@
 What an actor does depends on its local state and one event only, never on time: `react` is called once for each
 distinct pair, and the result is kept in tables.  A local state is any frozen msgspec Struct; two that encode to equal
 bytes are one.  Absolute times do not exist (`now_ns` is always 0, unless the system has a `Clock`): of a timer only
-"set" or "not set" is known.
+"set" or "not set" is known, or, where it is timed (`timing`), how many ticks remain.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from statemachines.kernel import Event
+from statemachines.kernel import ConfigurationError, Event, Fsm
+from statemachines_spec.explorer.timing import Timing
 
 
 class Envelope(msgspec.Struct, frozen=True, gc=False):
@@ -53,7 +54,7 @@ Watch = list[Seen]
 
 
 EVERYBODY = "*"
-"""As the receiver of a call: every component that keeps time."""
+"""As the receiver of a call: every component that keeps time and is not called by its name in the same reaction."""
 
 
 class Reaction(msgspec.Struct, frozen=True, gc=False):
@@ -87,6 +88,12 @@ class At(Event, frozen=True, gc=False):
     now_ns: int
 
 
+class Passed(Event, frozen=True, gc=False):
+    """So many ticks of the component's own clock have passed (`TickClock`)."""
+
+    ticks: int
+
+
 class PassLease(Event, frozen=True, gc=False):
     """Time passes, beyond the deadline of the paused process that others count on."""
 
@@ -106,11 +113,34 @@ class Actor(ABC):
     """
 
     keeps_time = False
-    """It is told what time it is, as an event `At`."""
+    """It is told what time it is, as an event `At`, or that time has passed, as an event `Passed`."""
 
-    def __init__(self, name: str, *, silent: tuple[str, ...] = ()) -> None:
+    timing: Timing | None = None
+    """Of a system with a tick: its timed timers and its stamps."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        silent: tuple[str, ...] = (),
+        timing: Timing | None = None,
+        fsm: Fsm[Any] | None = None,
+        late: bool = False,
+    ) -> None:
         self.name = name
         self.silent = frozenset(silent)
+        if timing is not None:
+            self.set_timing(timing, fsm)
+            if late:
+                rule = "a timed timer that was taken back never fires: either late or timed"
+                raise ConfigurationError(f"late timers of {name}", ", ".join(timing.timers), rule)
+
+    def set_timing(self, timing: Timing, fsm: Fsm[Any] | None = None) -> None:
+        """It is timed from now on; raises `ConfigurationError` for timers that the machine does not have."""
+        if fsm is not None:
+            timing.check(self.name, fsm, self.silent)
+        self.timing = timing
+        self.keeps_time = True
 
     @abstractmethod
     def initial(self) -> Any:

@@ -106,7 +106,7 @@ def _handled(system: System, world: World, envelope: Envelope) -> Iterator[World
         local = after[number] = system.actors[number].canonical(reaction.local)
         if not system.actors[number].within(local):
             return
-        sends += reaction.sends
+        sends += system.sent(reaction)
         queue += system.calls_after(system.actors[number], before, one.event, reaction, local)
     for messages in _filled(system, world.messages, sends):
         yield World(tuple(after), world.budgets, messages)

@@ -19,6 +19,7 @@ from statemachines.kernel.pmap import enc_hook
 from statemachines_spec.explorer.actor import Actor, Envelope, Observer, Reaction, Watch
 from statemachines_spec.explorer.orbits import Orbits
 from statemachines_spec.explorer.property import View
+from statemachines_spec.explorer.shift import TellsTime, check_shift
 from statemachines_spec.explorer.system import System
 
 WAITS, CUT, FAILED = 0, -1, -2
@@ -229,7 +230,7 @@ class Entries:
         number = len(self.entries)
         try:
             reaction = self._react(one.actor, before, envelope)
-        except Nondeterministic:
+        except (Nondeterministic, TellsTime):
             raise
         except Exception as error:  # whatever a step raises is a verdict: nothing in a table may raise
             self.errors[number] = f"{type(error).__name__}: {error}"
@@ -253,6 +254,7 @@ class Entries:
                 f"{actor.name}: two results for {envelope.event!r} in one local state ({actor.describe(before)}): "
                 f"first {reaction!r}, then {again!r}; a step may depend on nothing but its record and event"
             )
+        check_shift(actor, before, envelope, reaction)
         if reaction is not None and actor.within(reaction.local):
             self.cells.update((seen.full_machine, seen.row, seen.source) for seen in watch if seen.row >= 0)
         return reaction
@@ -276,7 +278,7 @@ class Entries:
         calls = system.calls_after(actor, before, envelope.event, reaction, after)
         return Entry(
             self.local(component, after),
-            tuple(self.envelope(one) for one in reaction.sends),
+            tuple(self.envelope(one) for one in system.sent(reaction)),
             tuple(self.envelope(one) for one in calls),
             broken,
         )

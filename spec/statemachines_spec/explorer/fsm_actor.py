@@ -44,6 +44,7 @@ from statemachines_spec.explorer.actor import (
     Crash,
     Envelope,
     LoseDisk,
+    Passed,
     Pause,
     Reaction,
     Restart,
@@ -51,8 +52,24 @@ from statemachines_spec.explorer.actor import (
     Watch,
     words_of,
 )
-from statemachines_spec.explorer.party import LateFiring, Party, Timer, begin, fired_late, firings, stepped
+from statemachines_spec.explorer.party import (
+    LateFiring,
+    Party,
+    Timer,
+    all_due,
+    begin,
+    ended,
+    fired_late,
+    firings,
+    first_due,
+    is_due,
+    pass_time,
+    stepped,
+    timer_words,
+    waits,
+)
 from statemachines_spec.explorer.property import View
+from statemachines_spec.explorer.timing import Timing
 
 
 class Pass(Event, frozen=True, gc=False):
@@ -99,8 +116,9 @@ class FsmActor(Actor):
     `disk(crashed, fresh)`: the record of the next life where its disk survives (without it nothing does); `start`: the
     event that every life begins with; `calls(record)`: what the environment may call in this state; `route(to)`: the
     nodes, or ids of parties, that a `Send` to `to` goes to; `tells`: event told -> the component that takes it;
-    `silent` timers never fire; `late`: timers that were taken back may still fire; `bound(record)`: what lies within
-    the bounds; `canonical(record)`: see `Actor.canonical`; `words(record)`: for people.
+    `silent` timers never fire; `late`: timers that were taken back may still fire; `timing`: of a system with a tick,
+    its timed timers and stamps; `bound(record)`: what lies within the bounds; `canonical(record)`: see
+    `Actor.canonical`; `words(record)`: for people.
     """
 
     keeps_time = True
@@ -120,11 +138,12 @@ class FsmActor(Actor):
         tells: Mapping[type[Event], str] | None = None,
         silent: tuple[str, ...] = (),
         late: bool = False,
+        timing: Timing | None = None,
         bound: Callable[[Any], bool] | None = None,
         canonical: Callable[[Any], Any] | None = None,
         words: Callable[[Any], str] | None = None,
     ) -> None:
-        super().__init__(name, silent=silent)
+        super().__init__(name, silent=silent, timing=timing, fsm=fsm, late=late)
         self.fsm = fsm
         self.lives = lives
         self.faults = faults
@@ -157,13 +176,18 @@ class FsmActor(Actor):
             return (Wake(), *self._passing(local), *gone)
         calls = () if self._calls is None else self._calls(local.party.record)
         pauses = (Pause(),) if Pause in self.faults else ()
-        return (*firings(self.fsm, local.party, self.silent), *calls, *gone, *pauses)
+        fired = tuple(firings(self.fsm, local.party, self.silent, self.timing))
+        if self.timing is not None and first_due(self.timing, local.party) is not None:
+            return (*fired, *gone, *pauses)
+        return (*fired, *calls, *gone, *pauses)
 
     def react(self, local: FsmLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         event = envelope.event
         match event:
             case At():
                 return Reaction(replace(local, now_ns=event.now_ns))
+            case Passed():
+                return pass_time(self.timing, local, event.ticks, standing=local.mode is PAUSED)
             case Crash() | LoseDisk():
                 return Reaction(self._crashed(local, event))
             case Restart():
@@ -179,6 +203,8 @@ class FsmActor(Actor):
             return None
         if local.party is None or local.mode is ENDED or envelope.to not in self._names(local):
             return Reaction(local)  # who is gone takes nothing
+        if waits(self.timing, self.fsm, local.party, event):
+            return None
         if isinstance(event, LateFiring):
             party, event = fired_late(self.fsm, local.party, event)
             local = replace(local, party=party)
@@ -195,7 +221,7 @@ class FsmActor(Actor):
     def describe(self, local: FsmLocal) -> str:
         words = [] if local.party is None else [self._words(local.party.record)]
         if local.party is not None and local.party.timers:
-            words.append(f"timers {', '.join(f'{name} {key}'.strip() for name, key in local.party.timers)}")
+            words.append(f"timers {', '.join(timer_words(local.party))}")
         words += [f"{name} {key}".strip() + " is due" for name, key in local.passed]
         if local.mode is not RUNNING:
             words.append(str(local.mode.value))
@@ -211,26 +237,30 @@ class FsmActor(Actor):
 
     # -- reading it ---------------------------------------------------------------------------------------------
 
-    def view(self, of: Callable[[Any], int], size: int = 2, gone: int = 0, *, awake: bool = False) -> View:
+    def view(
+        self, of: Callable[[Any], int], size: int = 2, gone: int = 0, *, awake: bool = False, until: str = ""
+    ) -> View:  # fmt: skip
         """What a property reads of its record: `of(record)` in range(`size`); `gone` where there is none, and with
-        `awake` also while the process stands still."""
+        `awake` also while the process stands still, with `until` once the timed timer of that name is due: it fires
+        before anything else."""
 
         def read(local: FsmLocal) -> int:
-            if local.party is None or (awake and local.mode is PAUSED):
+            if local.party is None or (awake and local.mode is PAUSED) or is_due(local.party, until):
                 return gone
             return int(of(local.party.record))
 
         return View(self.name, size, read)
 
-    def is_in(self, *states: Enum, awake: bool = False) -> View:
-        """Whether its machine is in one of these states (with `awake`: and goes on): 1, else 0."""
-        return self.view(lambda record: record.status in states, awake=awake)
+    def is_in(self, *states: Enum, awake: bool = False, until: str = "") -> View:
+        """Whether its machine is in one of these states (with `awake`: and goes on; with `until`: and that timed timer
+        is not due): 1, else 0."""
+        return self.view(lambda record: record.status in states, awake=awake, until=until)
 
     # -- reactions ----------------------------------------------------------------------------------------------
 
     def _begun(self, life: int, kept: Any, now_ns: int) -> FsmLocal:
         record = self.fresh(life) if kept is None else kept
-        party = begin(self.fsm, record, self.late, now_ns)
+        party = begin(self.fsm, record, self.late, now_ns, self.timing)
         return FsmLocal(RUNNING, life, party, getattr(record, "id", "") or self.name, now_ns=now_ns)
 
     def fresh(self, life: int) -> Any:
@@ -252,7 +282,7 @@ class FsmActor(Actor):
 
     def _wake(self, local: FsmLocal, watch: Watch | None) -> Reaction:
         """What is due fires first; a timer that one of them sets anew, or takes back, is not due any more."""
-        due = deque(local.passed)
+        due = deque(local.passed if self.timing is None else all_due(_party_of(local)))
         local = replace(local, mode=RUNNING, passed=())
         out = _Out()
         registry = self.fsm.timer_registry()
@@ -262,21 +292,30 @@ class FsmActor(Actor):
                 local, effects = self._take(local, registry[timer[0]](timer[1]), out, watch)
                 anew = {(one.timer, one.key) for one in effects if isinstance(one, SetTimer | CancelTimer)}
                 due = deque(one for one in due if one not in anew)
-        return out.reaction(local)
+        return out.reaction(self._settled(local, out, watch))
 
     def _step(self, local: FsmLocal, events: list[Event], watch: Watch | None) -> Reaction:
         out = _Out()
         for event in events:
             if local.mode is RUNNING:
                 local, _ = self._take(local, event, out, watch)
-        return out.reaction(local)
+        return out.reaction(self._settled(local, out, watch))
+
+    def _settled(self, local: FsmLocal, out: _Out, watch: Watch | None) -> FsmLocal:
+        """A timed timer that was set for a moment that is over, or was due as well, fires before anything else."""
+        while self.timing is not None and local.mode is RUNNING:
+            first = first_due(self.timing, _party_of(local))
+            if first is None:
+                break
+            local, _ = self._take(local, self.fsm.timer_registry()[first[0]](first[1]), out, watch)
+        return local
 
     def _take(
         self, local: FsmLocal, event: Event, out: _Out, watch: Watch | None
     ) -> tuple[FsmLocal, tuple[Effect, ...]]:
         """One step of the machine, and what becomes of its effects."""
         assert local.party is not None
-        party, effects = stepped(self.fsm, local.party, event, local.id, watch, local.now_ns)
+        party, effects = stepped(self.fsm, local.party, event, local.id, watch, local.now_ns, self.timing)
         stops = party.record.status in self.fsm.final
         for effect in effects:
             match effect:
@@ -290,7 +329,7 @@ class FsmActor(Actor):
                 case Stop():
                     stops = True
         if stops:
-            party = replace(party, timers=())
+            party = ended(party)
         return replace(local, party=party, mode=ENDED if stops else local.mode), effects
 
     def _asker(self, local: FsmLocal) -> str:
@@ -299,9 +338,14 @@ class FsmActor(Actor):
 
     def _passing(self, local: FsmLocal) -> Iterator[Event]:
         assert local.party is not None
-        for name, key in local.party.timers:
+        for name, key in local.party.timers if self.timing is None else ():
             if name not in self.silent and (name, key) not in local.passed:
                 yield Pass(name, key)
+
+
+def _party_of(local: FsmLocal) -> Party:
+    assert local.party is not None
+    return local.party
 
 
 class _Out:

@@ -13,8 +13,9 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import CancelTimer, Effect, Effects, Event, Fsm, SetTimer, TimerFired, name_of
-from statemachines_spec.explorer.actor import Seen, Watch
+from statemachines_spec.explorer.actor import Reaction, Seen, Watch
 from statemachines_spec.explorer.symmetry import Names, renamed
+from statemachines_spec.explorer.timing import Timing
 
 Timer = tuple[str, str]
 """(name, key of the child instance)"""
@@ -42,6 +43,18 @@ class LateParty(Party, frozen=True, gc=False):
         return LateParty(renamed(self.record, names), *timers)
 
 
+class TimedParty(Party, frozen=True, gc=False):
+    """One node of a system with a tick.  `left`: for each of `timers` the ticks until its deadline (0 and below: it is
+    due; None: it is not timed, and may fire at any moment)."""
+
+    left: tuple[int | None, ...] = ()
+
+    def renamed(self, names: Names) -> TimedParty:
+        """As that of `Party`; a timer keeps what is left of it."""
+        pairs = sorted(zip(renamed(self.timers, names), self.left, strict=True), key=lambda pair: pair[0])
+        return _timed(renamed(self.record, names), pairs)
+
+
 class LateFiring(Event, frozen=True, gc=False):
     """A timer that was taken back fires all the same."""
 
@@ -49,17 +62,26 @@ class LateFiring(Event, frozen=True, gc=False):
     key: str
 
 
-def begin(fsm: Fsm[Any], record: Any, late: bool = False, now_ns: int = 0) -> Party:
+def begin(
+    fsm: Fsm[Any], record: Any, late: bool = False, now_ns: int = 0, timing: Timing | None = None
+) -> Party:  # fmt: skip
     """A node that has just been made: the timers of its first state are set."""
+    if timing is not None:
+        return _kept(timing, timing.moved(record, 0), {}, fsm.start(record, timing.now_ns))
     timers = _timers((), fsm.start(record, now_ns))
     return LateParty(record, timers) if late else Party(record, timers)
 
 
-def firings(fsm: Fsm[Any], party: Party, silent: frozenset[str]) -> Iterator[Event]:
-    """The firing of each timer that is set, or was taken back and is not quite gone."""
+def firings(fsm: Fsm[Any], party: Party, silent: frozenset[str], timing: Timing | None = None) -> Iterator[Event]:
+    """The firing of each timer that is set, or was taken back and is not quite gone; of timed ones those that are due,
+    and while one of them must not wait, nothing but the first of those."""
     registry = fsm.timer_registry()
-    for name, key in party.timers:
-        if name not in silent:
+    if timing is not None and (first := first_due(timing, party)) is not None:
+        yield registry[first[0]](first[1])
+        return
+    for place, (name, key) in enumerate(party.timers):
+        left = party.left[place] if isinstance(party, TimedParty) else None
+        if name not in silent and (left is None or left <= 0):
             yield registry[name](key)
     if isinstance(party, LateParty):
         for name, key in party.late:
@@ -74,27 +96,136 @@ def fired_late(fsm: Fsm[Any], party: Party, event: LateFiring) -> tuple[Party, E
 
 
 def advance(
-    fsm: Fsm[Any], party: Party, event: Event, name: str, watch: Watch | None = None
+    fsm: Fsm[Any], party: Party, event: Event, name: str, watch: Watch | None = None, timing: Timing | None = None
 ) -> tuple[Party, list[Effect]]:
     """One step of the shipped machine: the node afterwards, and its effects without those on timers."""
-    party, effects = stepped(fsm, party, event, name, watch)
+    party, effects = stepped(fsm, party, event, name, watch, timing=timing)
     return party, [effect for effect in effects if not isinstance(effect, SetTimer | CancelTimer)]
 
 
 def stepped(
-    fsm: Fsm[Any], party: Party, event: Event, name: str, watch: Watch | None = None, now_ns: int = 0
+    fsm: Fsm[Any],
+    party: Party,
+    event: Event,
+    name: str,
+    watch: Watch | None = None,
+    now_ns: int = 0,
+    timing: Timing | None = None,
 ) -> tuple[Party, Effects]:
     """One step of the shipped machine: the node afterwards, and all its effects."""
+    now_ns = now_ns if timing is None else timing.now_ns
     armed = party.timers
     if isinstance(event, TimerFired):
         fired = (timer_of(fsm, event), event.key)
         armed = tuple(timer for timer in armed if timer != fired)
     record = party.record
     step = fsm.step(record, event, now_ns) if watch is None else _watched(fsm, name, record, event, now_ns, watch)
+    if timing is not None:
+        assert isinstance(party, TimedParty)
+        left = {} if step.record.status in fsm.final else dict(zip(party.timers, party.left, strict=True))
+        left = {timer: ticks for timer, ticks in left.items() if timer in armed}
+        effects = () if step.record.status in fsm.final else step.effects
+        return _kept(timing, timing.moved(step.record, 0), left, effects), step.effects
     timers = () if step.record.status in fsm.final else _timers(armed, step.effects)
     if isinstance(party, LateParty):
         return LateParty(step.record, timers, _late(party.late, armed, timers, step.effects)), step.effects
     return Party(step.record, timers), step.effects
+
+
+# -- time -----------------------------------------------------------------------------------------------------------
+
+
+def is_due(party: Party, timer: str) -> bool:
+    """Whether the deadline of a timed timer of this name has been reached: before anything else it fires."""
+    if not isinstance(party, TimedParty):
+        return False
+    return any(
+        name == timer and left is not None and left <= 0
+        for (name, _), left in zip(party.timers, party.left, strict=True)
+    )
+
+
+def all_due(party: Party) -> list[Timer]:
+    """The timed timers whose deadlines have been reached, the earliest first."""
+    if not isinstance(party, TimedParty):
+        return []
+    due = [
+        (left, timer) for timer, left in zip(party.timers, party.left, strict=True) if left is not None and left <= 0
+    ]
+    return [timer for _, timer in sorted(due)]
+
+
+def first_due(timing: Timing, party: Party) -> Timer | None:
+    """The timer that fires before anything else may happen here."""
+    return next((timer for timer in all_due(party) if timer[0] not in timing.late), None)
+
+
+def aged(timing: Timing, party: Party, ticks: int, *, standing: bool = False) -> Party | None:
+    """The node so many ticks later; None: time cannot pass, since a timer has to fire first.  For a process that stands
+    still it can.  How long ago deadlines were does not matter, only which was first, unless a timer may be late."""
+    assert isinstance(party, TimedParty)
+    left = dict(zip(party.timers, party.left, strict=True))
+    if not standing and any(
+        timed is not None and timed <= -timing.late.get(name, 0) for (name, _), timed in left.items()
+    ):
+        return None
+    older = {timer: None if timed is None else timed - ticks for timer, timed in left.items()}
+    over = sorted({timed for timed in older.values() if timed is not None and timed <= 0}, reverse=True)
+    for timer, timed in older.items():
+        if timed is not None and timed <= 0:
+            late = 0 if standing else timing.late.get(timer[0], 0)
+            older[timer] = max(timed, -late) if late else -over.index(timed)
+    return _timed(timing.moved(party.record, ticks), sorted(older.items()))
+
+
+def pass_time(timing: Timing | None, local: Any, ticks: int, *, standing: bool) -> Reaction | None:
+    """What comes of `Passed` for a local state with a `party`; None: not yet."""
+    if timing is None or local.party is None:
+        return Reaction(local)
+    party = aged(timing, local.party, ticks, standing=standing)
+    return None if party is None else Reaction(replace(local, party=party))
+
+
+def waits(timing: Timing | None, fsm: Fsm[Any], party: Party, event: Event) -> bool:
+    """Whether a due timer fires before this event is taken."""
+    first = None if timing is None else first_due(timing, party)
+    if first is None:
+        return False
+    return not isinstance(event, TimerFired) or (timer_of(fsm, event), event.key) != first
+
+
+def fire_next(timing: Timing | None, fsm: Fsm[Any], party: Party | None) -> list[Event]:
+    """The firing that comes before anything else (none: an empty list)."""
+    first = None if timing is None or party is None else first_due(timing, party)
+    return [] if first is None else [fsm.timer_registry()[first[0]](first[1])]
+
+
+def ended(party: Party) -> Party:
+    """The node without its timers."""
+    return replace(party, timers=(), left=()) if isinstance(party, TimedParty) else replace(party, timers=())
+
+
+def timer_words(party: Party) -> Iterator[str]:
+    """Its timers, for people."""
+    lefts = party.left if isinstance(party, TimedParty) else (None,) * len(party.timers)
+    for (name, key), left in zip(party.timers, lefts, strict=True):
+        due = "" if left is None else f" in {left}" if left > 0 else " due"
+        yield f"{name} {key}".strip() + due
+
+
+def _kept(timing: Timing, record: Any, left: dict[Timer, int | None], effects: Effects) -> TimedParty:
+    """The node with what the effects set and take back."""
+    for effect in effects:
+        if isinstance(effect, SetTimer):
+            ticks = timing.ticks_until(effect.deadline_ns) if effect.timer in timing.timers else None
+            left[effect.timer, effect.key] = ticks
+        elif isinstance(effect, CancelTimer):
+            left.pop((effect.timer, effect.key), None)
+    return _timed(record, sorted(left.items()))
+
+
+def _timed(record: Any, pairs: list[tuple[Timer, int | None]]) -> TimedParty:
+    return TimedParty(record, tuple(timer for timer, _ in pairs), tuple(left for _, left in pairs))
 
 
 def _late(

@@ -11,8 +11,10 @@ from msgspec.structs import replace
 from statemachines.kernel import ConfigurationError
 from statemachines_spec.explorer import symmetry
 from statemachines_spec.explorer.actor import EVERYBODY, Actor, Envelope, Observer, Reaction
+from statemachines_spec.explorer.clock import Clock
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.order import Order
+from statemachines_spec.explorer.post import Post
 from statemachines_spec.explorer.property import (
     COMBINATIONS_MAX,
     Always,
@@ -23,6 +25,7 @@ from statemachines_spec.explorer.property import (
     check_views,
 )
 from statemachines_spec.explorer.symmetry import Symmetry
+from statemachines_spec.explorer.tick import TickClock
 
 SYMMETRY = "symmetry"
 """Its line among the bounds: there if and only if one state stands for those that differ only in who is who."""
@@ -87,6 +90,7 @@ class System(msgspec.Struct, frozen=True):
         for name in names:
             if names.count(name) > 1:
                 raise ConfigurationError("actors", name, "two components have this name")
+        self._check_time()
         symmetry.check(self.symmetries, names)
         for budget in self.budgets:
             if not 0 <= budget.limit <= 255:
@@ -106,6 +110,34 @@ class System(msgspec.Struct, frozen=True):
                 rule = f"its views have more than {COMBINATIONS_MAX} combinations; make them coarser"
                 raise ConfigurationError(f"property {one.name!r}", combinations, rule)
         return self
+
+    def _check_time(self) -> None:
+        """Instants or a tick, never both; and who is timed has a clock with the same tick."""
+        instants = [actor.name for actor in self.actors if isinstance(actor, Clock)]
+        ticks = [actor for actor in self.actors if isinstance(actor, TickClock)]
+        timed = [actor for actor in self.actors if actor.timing is not None]
+        if ticks and instants:
+            rule = "a system declares instants or a tick, never both; take one of the clocks out"
+            raise ConfigurationError("time", ", ".join((*instants, ticks[0].name)), rule)
+        posts = [actor.name for actor in self.actors if isinstance(actor, Post)]
+        if len(posts) > 1:
+            raise ConfigurationError("post", ", ".join(posts), "a system has one post, which carries everything")
+        if len(ticks) > 1:
+            rule = "a system has one tick; clocks that drift are declared with it"
+            raise ConfigurationError("time", ", ".join(one.name for one in ticks), rule)
+        for actor in timed:
+            assert actor.timing is not None
+            if not ticks:
+                raise ConfigurationError(f"timing of {actor.name}", actor.name, "no time passes; add a TickClock")
+            if actor.timing.tick_ns != ticks[0].tick_ns:
+                rule = f"must be the tick of {ticks[0].name}, {ticks[0].tick_ns} ns"
+                raise ConfigurationError(f"tick of {actor.name}", actor.timing.tick_ns, rule)
+        if ticks and not timed:
+            raise ConfigurationError("time", ticks[0].name, "nothing is timed; give a component a Timing")
+        for node in ticks[0].drift if ticks else ():
+            if node not in [actor.name for actor in timed]:
+                there = ", ".join(actor.name for actor in timed)
+                raise ConfigurationError(f"drift of {node}", node, f"is no timed component; there are: {there}")
 
     @property
     def spendable(self) -> tuple[Budget, ...]:
@@ -127,15 +159,26 @@ class System(msgspec.Struct, frozen=True):
         """The components that are properties with memory."""
         return tuple(actor for actor in self.actors if isinstance(actor, Observer))
 
+    @property
+    def post(self) -> Post | None:
+        """Who carries what is sent, in place of the network."""
+        return next((actor for actor in self.actors if isinstance(actor, Post)), None)
+
+    def sent(self, reaction: Reaction) -> tuple[Envelope, ...]:
+        """What goes into the network."""
+        return reaction.sends if self.post is None else ()
+
     def calls_after(
         self, actor: Actor, before: Any, event: Any, reaction: Reaction, after: Any
     ) -> tuple[Envelope, ...]:
         """What other components take within the transition in which `actor` went from `before` to `after`: those that
         the reaction calls, then the observers that are interested."""
-        calls = []
+        calls = [] if self.post is None else [self.post.carries(one) for one in reaction.sends]
+        named = [one.to for one in reaction.calls]
         for one in reaction.calls:
             if one.to == EVERYBODY:
-                calls += [replace(one, to=other.name) for other in self.actors if other.keeps_time]
+                others = (other.name for other in self.actors if other.keeps_time and other.name not in named)
+                calls += [replace(one, to=other) for other in others]
             else:
                 calls.append(one)
         for observer in self.observers:
@@ -152,7 +195,8 @@ class System(msgspec.Struct, frozen=True):
         for actor in self.actors:
             if actor.silent:
                 lines[f"{actor.name}: timers that never fire"] = ", ".join(sorted(actor.silent))
-            for key, value in actor.bounds().items():
+            timed = {} if actor.timing is None else actor.timing.described()
+            for key, value in (*actor.bounds().items(), *timed.items()):
                 lines[f"{actor.name}: {key}"] = value
         for order in self.orders:
             lines[f"deadline order: {order.name}"] = order.relation

@@ -5,12 +5,14 @@ from statemachines_spec.shared_subscriptions.bugs import BUGS
 from statemachines_spec.shared_subscriptions.hunts import HUNTS
 from statemachines_spec.shared_subscriptions.orders import ORDERS
 from statemachines_spec.shared_subscriptions.script import SCRIPT
-from statemachines_spec.shared_subscriptions.systems import SIZES, SYSTEMS, obligations_of, system
+from statemachines_spec.shared_subscriptions.systems import SIZES, SYSTEMS
+from statemachines_spec.shared_subscriptions.timed import SYSTEMS as TIMED
+from statemachines_spec.shared_subscriptions.timed import any_system, obligations_of
 from statemachines_spec.shared_subscriptions.variants import VARIANTS
 
 SPEC = CheckProtocol(
-    systems={name: about for name, (about, _) in SYSTEMS.items()},
-    build=system,
+    systems={name: about for name, (about, _) in (*SYSTEMS.items(), *TIMED.items())},
+    build=any_system,
     sizes=SIZES,
     variants=VARIANTS,
     orders=ORDERS,

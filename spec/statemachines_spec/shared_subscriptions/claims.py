@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from statemachines.kernel import in_order
 from statemachines.shared_subscriptions.group_store import SERVICE, Claim, Stored
 from statemachines.shared_subscriptions.leader_record import CLAIMED, LeaderRecord
+from statemachines_spec.explorer.party import is_due
 from statemachines_spec.explorer.property import Always, Property, Sometimes, View
 from statemachines_spec.shared_subscriptions import leader_host
 from statemachines_spec.shared_subscriptions.leader_host import HostLocal
@@ -44,6 +45,27 @@ def goes_on(hosts: Iterable[str]) -> Sometimes:
     return Sometimes("another leader", "a leader of a later epoch has given a stream to a member", views, _any)
 
 
+def keeps_claim(hosts: Iterable[str]) -> Always:
+    """L6, where nothing goes wrong: who leads does not lose its claim."""
+    views = tuple(View(host, 2, _has_ended) for host in hosts)
+    return Always("L6 kept", "no leader ends, as nothing goes wrong", views, lambda *ended: not any(ended))
+
+
+def renews(hosts: Iterable[str]) -> Sometimes:
+    """Against a model in which time stands still: a leader has renewed its claim twice."""
+    views = tuple(View(host, 2, _has_renewed) for host in hosts)
+    return Sometimes("L6 renewed", "a leader has renewed its claim twice", views, _any)
+
+
+def _has_ended(local: HostLocal) -> int:
+    return int(local.number > 0 and local.party is None)
+
+
+def _has_renewed(local: HostLocal) -> int:
+    root = None if local.party is None else local.party.record.root
+    return int(root is not None and isinstance(root.value, int) and root.value >= 2)
+
+
 def _is_later(local: HostLocal) -> int:
     return int(local.party is not None and local.party.record.epoch > 1 and bool(local.party.record.assignments))
 
@@ -58,7 +80,7 @@ def _doubts(local: HostLocal) -> int:
 
 def _sure(local: HostLocal) -> LeaderRecord | None:
     """The record of a leader that believes in its claim, and has no commit under way."""
-    if local.party is None or local.mode is leader_host.LATE:
+    if local.party is None or local.mode is leader_host.LATE or is_due(local.party, "claim_end"):
         return None
     record: LeaderRecord = local.party.record
     return record if record.status in CLAIMED and record.trial is None else None

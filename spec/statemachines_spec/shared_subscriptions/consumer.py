@@ -31,8 +31,31 @@ from statemachines.shared_subscriptions.borrower import (
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.message import Disconnect, Undeclared
 from statemachines.shared_subscriptions.stream import ABSENT, GRANTED, REVOKING, StreamProgress
-from statemachines_spec.explorer.actor import Actor, Crash, Envelope, PassAll, PassLease, Pause, Reaction, Wake, Watch
-from statemachines_spec.explorer.party import LateFiring, Party, advance, begin, fired_late, firings
+from statemachines_spec.explorer.actor import (
+    Actor,
+    Crash,
+    Envelope,
+    PassAll,
+    Passed,
+    PassLease,
+    Pause,
+    Reaction,
+    Wake,
+    Watch,
+)
+from statemachines_spec.explorer.party import (
+    LateFiring,
+    Party,
+    advance,
+    begin,
+    fire_next,
+    fired_late,
+    firings,
+    first_due,
+    pass_time,
+    waits,
+)
+from statemachines_spec.explorer.timing import Timing
 
 GROUP, FILTER = "g", "#"
 
@@ -74,7 +97,7 @@ class ConsumerLocal(msgspec.Struct, frozen=True, gc=False):
 
 class Consumer(Actor):
     """`pings`: how many each borrower sends; `offsets`: the messages of each stream; `faults` may happen;
-    `late`: timers that were taken back may still fire."""
+    `late`: timers that were taken back may still fire; `timing`: of a system with a tick."""
 
     def __init__(
         self,
@@ -89,8 +112,9 @@ class Consumer(Actor):
         faults: tuple[type[Event], ...] = (),
         silent: tuple[str, ...] = (),
         late: bool = False,
+        timing: Timing | None = None,
     ) -> None:
-        super().__init__(name, silent=silent)
+        super().__init__(name, silent=silent, timing=timing, fsm=fsm, late=late)
         self.configuration = configuration.check()
         self.fsm = fsm
         self.registry = registry
@@ -111,11 +135,11 @@ class Consumer(Actor):
             return ()
         if local.mode in STANDING:
             return tuple(self._passing(local))
-        return (
-            *firings(self.fsm, local.party, self.silent),
-            *self._progress(local.party.record),
-            *self._faults(local.party.record),
-        )
+        faults = tuple(self._faults(local.party.record))
+        fired = tuple(firings(self.fsm, local.party, self.silent, self.timing))
+        if self.timing is not None and first_due(self.timing, local.party) is not None:
+            return (*fired, *(fault for fault in faults if not isinstance(fault, OnUnsubscribe)))
+        return (*fired, *self._progress(local.party.record), *faults)
 
     def react(self, local: ConsumerLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         event = envelope.event
@@ -126,6 +150,8 @@ class Consumer(Actor):
                 return Reaction(replace(local, mode=_MODES[type(event)]))
             case Crash():
                 return Reaction(ConsumerLocal(CRASHED, local.number, 0, None))
+            case Passed():
+                return pass_time(self.timing, local, event.ticks, standing=local.mode in STANDING)
         if local.mode is CRASHED:
             return Reaction(local)
         if isinstance(event, Wake):
@@ -134,6 +160,8 @@ class Consumer(Actor):
             return None
         if envelope.sender and (local.party is None or event.borrower != local.party.record.id):
             return self._farewell(local, envelope)
+        if local.party is not None and waits(self.timing, self.fsm, local.party, event):
+            return None
         if isinstance(event, LateFiring) and local.party is not None:
             party, event = fired_late(self.fsm, local.party, event)
             local = replace(local, party=party)
@@ -166,14 +194,16 @@ class Consumer(Actor):
         """Events of the borrower of the moment; one that ends in between takes no more of them."""
         sends: list[Envelope] = []
         party: Party | None = local.party
-        for event in events:
+        for event in (events := list(events)):  # what is due meanwhile is added
             if party is None:
                 break
             name = party.record.id
-            party, effects = advance(self.fsm, party, event, name, watch)
+            party, effects = advance(self.fsm, party, event, name, watch, self.timing)
             local = replace(local, party=party)
             for effect in effects:
                 local = self._perform(local, name, effect, sends, watch)
+            if event is events[-1]:
+                events += fire_next(self.timing, self.fsm, local.party)
             party = local.party if local.party is None or local.party.record.id == name else None
         return Reaction(self._settled(local), tuple(sends))
 
@@ -200,7 +230,7 @@ class Consumer(Actor):
         if not event.recreate or number > self.lives:
             return ConsumerLocal(ENDED, local.number, 0, None)
         name = fresh(incarnation(self.name, 1), number)
-        party, effects = advance(self.fsm, self._borrower(number, epoch), Start(), name, watch)
+        party, effects = advance(self.fsm, self._borrower(number, epoch), Start(), name, watch, self.timing)
         sends += [Envelope(name, effect.to, effect.message) for effect in effects if isinstance(effect, Send)]
         return ConsumerLocal(local.mode, number, epoch, party)
 
@@ -214,6 +244,8 @@ class Consumer(Actor):
 
     def _wake(self, local: ConsumerLocal, watch: Watch | None) -> Reaction:
         """What is due fires first, by deadline: the ping timeout lies before the lease it may bring."""
+        if self.timing is not None:
+            return self._step(replace(local, mode=RUNNING), fire_next(self.timing, self.fsm, local.party), watch)
         due: list[Event] = []
         timers = {} if local.party is None else dict(local.party.timers)
         if local.mode is LATER and "ping_timeout" in timers:
@@ -244,7 +276,7 @@ class Consumer(Actor):
     def _borrower(self, number: int, epoch: int) -> Party:
         name = fresh(incarnation(self.name, 1), number)
         record = BorrowerRecord(name, GROUP, FILTER, (self.registry,), self.configuration, epoch=epoch)
-        return begin(self.fsm, record, self.late)
+        return begin(self.fsm, record, self.late, timing=self.timing)
 
     def _progress(self, record: Any) -> Iterator[Event]:
         for stream, child in in_order(record.streams):
@@ -261,6 +293,8 @@ class Consumer(Actor):
 
     def _passing(self, local: ConsumerLocal) -> Iterator[Event]:
         yield Wake()
+        if self.timing is not None:
+            return  # time passes by itself
         if local.mode is PAUSED and local.party is not None and local.party.record.leased:
             yield PassLease()
         if local.mode is not LATER:

@@ -26,7 +26,7 @@ from statemachines.kernel import (
     in_order,
     incarnation,
 )
-from statemachines.shared_subscriptions.claim import ClaimEnd, StartLeader
+from statemachines.shared_subscriptions.claim import ClaimEnd, Halt, StartLeader
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.leader import LEADER
 from statemachines.shared_subscriptions.leader_record import CANDIDATE, HOLDING, RESIGNED, LeaderRecord
@@ -37,9 +37,21 @@ from statemachines.shared_subscriptions.message import (
     PingResponse,
     UpdateProgress,
 )
-from statemachines_spec.explorer.actor import Actor, Crash, Envelope, PassLease, Pause, Reaction, Wake, Watch
+from statemachines_spec.explorer.actor import Actor, Crash, Envelope, Passed, PassLease, Pause, Reaction, Wake, Watch
 from statemachines_spec.explorer.naming import rebased
-from statemachines_spec.explorer.party import LateFiring, Party, advance, begin, fired_late, firings
+from statemachines_spec.explorer.party import (
+    LateFiring,
+    Party,
+    advance,
+    begin,
+    fire_next,
+    fired_late,
+    firings,
+    first_due,
+    pass_time,
+    waits,
+)
+from statemachines_spec.explorer.timing import Timing
 from statemachines_spec.shared_subscriptions.consumer import Promised
 
 STORE_TIMERS = ("heartbeat", "commit", "renew", "idle", "claim_end", "recheck")
@@ -78,7 +90,7 @@ class HostLocal(msgspec.Struct, frozen=True, gc=False):
 
 class LeaderHost(Actor):
     """`leaders`: how many it starts in one life; `lives`, `registrations`, `grants`, `epochs` bound what only grows;
-    `late`: timers that were taken back may still fire."""
+    `late`: timers that were taken back may still fire; `timing`: of a system with a tick."""
 
     def __init__(
         self,
@@ -95,8 +107,9 @@ class LeaderHost(Actor):
         faults: tuple[type[Event], ...] = (),
         silent: tuple[str, ...] = STORE_TIMERS,
         late: bool = False,
+        timing: Timing | None = None,
     ) -> None:
-        super().__init__(name, silent=silent)
+        super().__init__(name, silent=silent, timing=timing, fsm=fsm, late=late)
         self.configuration = configuration.check()
         self.fsm = fsm
         self.at_once = at_once
@@ -115,12 +128,13 @@ class LeaderHost(Actor):
 
     def inputs(self, local: HostLocal) -> tuple[Any, ...]:
         if local.mode is not RUNNING:
-            holds = local.party is not None and local.party.record.status in HOLDING
+            holds = not self._times("claim_end") and local.party is not None and local.party.record.status in HOLDING
             return (Wake(), PassLease()) if local.mode is PAUSED and holds else (Wake(),)
         if local.party is None:
             return ()
-        faults = tuple(fault() for fault in self.faults)
-        return (*firings(self.fsm, local.party, self.silent), *faults)
+        due = self.timing is not None and first_due(self.timing, local.party) is not None
+        faults = tuple(fault() for fault in self.faults if not (due and fault is Halt))
+        return (*firings(self.fsm, local.party, self.silent, self.timing), *faults)
 
     def react(self, local: HostLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         event = envelope.event
@@ -133,10 +147,15 @@ class LeaderHost(Actor):
                 return Reaction(replace(local, mode=LATE))
             case ClaimPassed():
                 return Reaction(self._settled(replace(local, passed=event.epoch), event.leader))
+            case Passed():
+                return pass_time(self.timing, local, event.ticks, standing=local.mode is not RUNNING)
             case Wake():
-                due: list[Event] = [ClaimEnd()] if local.mode is LATE and self._is_armed(local, "claim_end") else []
+                due = fire_next(self.timing, self.fsm, local.party)
+                due += [ClaimEnd()] if local.mode is LATE and self._is_armed(local, "claim_end") else []
                 return self._step(replace(local, mode=RUNNING), due, watch)
         if local.mode is not RUNNING:
+            return None
+        if local.party is not None and waits(self.timing, self.fsm, local.party, event):
             return None
         if isinstance(event, LeaderWanted):
             return self._want(local, event, watch)
@@ -194,7 +213,7 @@ class LeaderHost(Actor):
         record = LeaderRecord(
             fresh(incarnation(self.name, local.life), number), event.group, event.filter, self.configuration
         )
-        local = replace(local, number=number, party=begin(self.fsm, record, self.late))
+        local = replace(local, number=number, party=begin(self.fsm, record, self.late, timing=self.timing))
         return self._step(local, [StartLeader(), event], watch)
 
     def _refuse(self, local: HostLocal, envelope: Envelope) -> Reaction:
@@ -208,17 +227,19 @@ class LeaderHost(Actor):
     def _step(self, local: HostLocal, events: list[Event], watch: Watch | None) -> Reaction:
         sends: list[Envelope] = []
         calls: list[Envelope] = []
-        for event in events:
+        for event in (events := list(events)):  # what is due meanwhile is added
             party = local.party
             if party is None:
                 break
             name = party.record.id
-            party, effects = advance(self.fsm, party, event, name, watch)
+            party, effects = advance(self.fsm, party, event, name, watch, self.timing)
             ended = party.record.status is RESIGNED
             asks = sum(isinstance(effect, Ask) for effect in effects)
             local = replace(local, party=None if ended else party, awaited=local.awaited + asks)
             for effect in effects:
                 self._perform(name, effect, sends, calls)
+            if event is events[-1]:
+                events += fire_next(self.timing, self.fsm, local.party)
             if local.passed and self._is_armed(local, "claim_end"):
                 events.append(ClaimEnd())  # armed for a moment that is over: it fires before anything else
                 local = replace(local, passed=0)
@@ -244,6 +265,9 @@ class LeaderHost(Actor):
         if local.passed and (trial is None or trial.claim.epoch != local.passed):
             return replace(local, passed=0)
         return local
+
+    def _times(self, timer: str) -> bool:
+        return self.timing is not None and timer in self.timing.timers
 
     @staticmethod
     def _is_armed(local: HostLocal, timer: str) -> bool:

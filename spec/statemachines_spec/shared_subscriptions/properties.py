@@ -14,6 +14,7 @@ from statemachines.shared_subscriptions.leader import LEADER
 from statemachines.shared_subscriptions.leader_record import CANDIDATE, FOLLOWER, SERVING, LeaderStatus
 from statemachines.shared_subscriptions.message import UpdateProgress
 from statemachines.shared_subscriptions.stream import ABSENT, GRANTED, REVOKING
+from statemachines_spec.explorer.party import is_due
 from statemachines_spec.explorer.property import Always, Eventually, Property, Sometimes, Stepwise, View
 from statemachines_spec.shared_subscriptions import consumer, leader_host
 from statemachines_spec.shared_subscriptions.consumer import ConsumerLocal
@@ -30,7 +31,7 @@ def may_deliver(streams: tuple[str, ...]) -> Callable[[ConsumerLocal], int]:
         if local.party is None or local.mode not in (consumer.RUNNING, consumer.PAUSED):
             return 0
         record = local.party.record
-        if record.status is not CONNECTED or not record.leased:
+        if record.status is not CONNECTED or not record.leased or is_due(local.party, "lease"):
             return 0
         return sum(
             1 << number
@@ -53,7 +54,9 @@ def invariants_of(fsm: Fsm[Any]) -> Callable[[Any], int]:
 
 def leads(local: HostLocal) -> int:
     """1 if the host has a leader that serves borrowers, by its own clock."""
-    return int(local.party is not None and local.mode is not leader_host.LATE and local.party.record.status in SERVING)
+    if local.party is None or local.mode is leader_host.LATE or is_due(local.party, "claim_end"):
+        return 0
+    return int(local.party.record.status in SERVING)
 
 
 # -- over states ----------------------------------------------------------------------------------------------------

@@ -85,16 +85,23 @@ class Store(Actor):
         assert isinstance(event, Request)
         if self.page and isinstance(event, ListStreams):
             event = replace(event, limit=min(event.limit, self.page))
-        now_ns = LATE_NS if local.aged and isinstance(event, Read) else local.commits + isinstance(event, Commit)
-        state, answers = self.service.apply(local.state, event, now_ns)
+        state, answers = self.service.apply(local.state, event, self.time_of(local, event))
         if not envelope.sender:
             return Reaction(replace(local, state=state, appended=local.appended + 1))
         if isinstance(event, Commit) and isinstance(answers[0], Committed):
-            after = replace(local, state=state, commits=local.commits + 1, aged=False)
+            after = self.committed(replace(local, state=state))
         else:
             after = replace(local, state=state)
         back = tuple(Envelope(self.name, envelope.sender, answer) for answer in answers)
         return Reaction(after, (), back) if self.at_once else Reaction(after, back)
+
+    def time_of(self, local: StoreLocal, request: Request) -> int:
+        """The store's time of a request: the number of a commit; of a read, too late for a claim that has aged."""
+        return LATE_NS if local.aged and isinstance(request, Read) else local.commits + isinstance(request, Commit)
+
+    def committed(self, local: StoreLocal) -> StoreLocal:
+        """One commit more: the claim is new."""
+        return replace(local, commits=local.commits + 1, aged=False)
 
     def _age(self, local: StoreLocal) -> Reaction:
         """The holder may not even know yet that it has the claim; by its clock it is over."""

@@ -1,0 +1,103 @@
+"""Timed systems of shared subscriptions: deadline orders are theorems, and each margin is as short as it can be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from statemachines.kernel import ConfigurationError
+from statemachines_spec import certificates
+from statemachines_spec.explorer.counterexample import text
+from statemachines_spec.explorer.explore import COMPLETE, explore
+from statemachines_spec.explorer.replay import replay
+from statemachines_spec.shared_subscriptions import SPEC, systems
+from statemachines_spec.shared_subscriptions.margins import MARGINS, shortened
+from statemachines_spec.shared_subscriptions.orders import ORDERS
+from statemachines_spec.shared_subscriptions.timed import SYSTEMS, obligations_of, system
+
+FOLDER = Path(__file__).parents[3] / "spec" / "shared_subscriptions" / "certificates"
+
+BREAKS = {
+    "lease-a-tick-longer": ("timed-hand-over", "S5", 20),
+    "lease-from-the-answer": ("timed-hand-over", "S5", 20),
+    "hand-over-a-tick-early": ("timed-hand-over", "S5", 19),
+    "hand-over-without-drift": ("timed-hand-over", "S5", 18),
+    "grace-a-tick-short": ("timed-grace", "S5", 22),
+    "claim-a-tick-longer": ("timed-claim", "S3 claim leader-1", 13),
+    "claim-from-the-answer": ("timed-claim", "S3 claim leader-1", 13),
+}
+"""Margin -> where it is found, what breaks, in how many steps."""
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_what_a_timed_system_is_to_show_holds_without_being_assumed_and_is_certified(name):
+    made = system(name)
+    result = explore(made)
+    assert (result.ended, result.held, result.shown) == (COMPLETE, True, True)
+    assumed = {order.name for order in made.orders}
+    shown = {key.removeprefix("shown: ") for key in made.described() if key.startswith("shown: ")}
+    assert not shown & assumed
+    assert certificates.differences(certificates.read(FOLDER / f"{name}-small.json"), result) == []
+
+
+def test_every_deadline_order_is_shown_by_some_timed_system():
+    shown = {order.name for _, sizes in SYSTEMS.values() for order in sizes["small"].shown}
+    assert shown == {order.name for order in ORDERS}
+
+
+@pytest.mark.parametrize("margin", BREAKS)
+def test_a_margin_that_is_a_tick_too_short_breaks_a_promise(margin):
+    name, broken, steps = BREAKS[margin]
+    with shortened(margin):
+        made = system(name, slack=1)
+        result = explore(replace(made, origin=None), hashing=False)  # no other process has the mistake
+        assert result.path.broken == broken
+        assert len(result.path.legs) == steps
+        assert replay(made, result.path).broken == broken
+        assert "clock: tick(" in text(result.path)
+
+
+def test_every_margin_is_looked_for():
+    assert {one.name for one in MARGINS} == set(BREAKS)
+    assert all(one.sentence and one.replaces and one.clause.startswith("SS-") for one in MARGINS)
+
+
+def test_an_unknown_margin_is_named_with_those_there_are():
+    with pytest.raises(ConfigurationError, match="lease-a-tick-longer"), shortened("lease"):
+        pass
+
+
+def test_without_margins_nothing_is_left_of_them():
+    from statemachines.shared_subscriptions import claim
+    from statemachines.shared_subscriptions.borrower import BORROWER
+
+    before = (claim.begin, BORROWER.declared)
+    for one in MARGINS:
+        with shortened(one.name):
+            pass
+    assert (claim.begin, BORROWER.declared) == before
+
+
+def test_what_is_timed_is_printed_beside_the_verdict():
+    lines = SPEC.system("timed-hand-over").described()
+    assert lines["consumer-1: timed"] == "lease"
+    assert lines["leader-1: timed"] == "hand_over"
+    assert lines["consumer-1: stamps"] == "ping_at_ns (up to 12000000 ns, 3 ticks)"
+    assert lines["clock: tick"] == "4000000 ns"
+    assert lines["clock: drift of consumer-1"] == "in any 4 ticks at most 1 fewer"
+    assert "claim_ttl 20" in lines["times (ms)"]
+    assert "deadline order: lease before hand-over" not in lines
+    assert "shown: lease before hand-over" in lines
+
+
+def test_obligations_are_of_systems_without_a_tick():
+    assert obligations_of(system("timed-claim")) == ()
+    assert obligations_of(systems.system("fail-over", "small"))
+
+
+@pytest.mark.parametrize(("given", "word"), [({"name": "timed"}, "timed-claim"), ({"size": "huge"}, "small, ci")])
+def test_unknown_names_are_refused_with_those_there_are(given, word):
+    with pytest.raises(ConfigurationError, match=word):
+        system(**({"name": "timed-claim"} | given))

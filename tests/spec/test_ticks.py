@@ -1,0 +1,352 @@
+"""Timed systems: time passes in ticks, deadlines come nearer, and what was assumed of them is found out."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from lock_toy import HOLDER, HOLDING, SECOND, Granted, HolderRecord
+from msgspec.structs import replace
+from small_machines import TWO_TIMERS, TwoRecord
+from timed_lock import LAGS, TICK, timed_lock, with_period
+
+from statemachines.kernel import (
+    STAY,
+    Call,
+    ConfigurationError,
+    Fsm,
+    Message,
+    Row,
+    Send,
+    SetTimer,
+    Status,
+    Timer,
+    TimerFired,
+)
+from statemachines_spec import (
+    Clock,
+    Drift,
+    FsmActor,
+    Network,
+    Pause,
+    Stamp,
+    System,
+    TickClock,
+    Timing,
+    at_most,
+    drift_of,
+    explore,
+    replay,
+)
+from statemachines_spec.explorer import promela
+from statemachines_spec.explorer.actor import Envelope, Passed, Wake
+from statemachines_spec.explorer.direct import search
+from statemachines_spec.explorer.entries import Entries
+from statemachines_spec.explorer.party import all_due
+from statemachines_spec.explorer.path import follow
+from statemachines_spec.explorer.shift import TellsTime
+
+CERTAIN = Network(1, lossy=False, duplicating=False)
+
+
+def both(system):
+    """What both engines come to, in everything that is counted."""
+    plain, compiled = (explore(system, engine=engine) for engine in ("plain", "compiled"))
+    for field in ("ended", "states", "transitions", "cuts", "terminal", "levels", "edges", "entries", "locals"):
+        assert getattr(plain, field) == getattr(compiled, field), field
+    assert (plain.path and plain.path.script) == (compiled.path and compiled.path.script)
+    return plain
+
+
+# -- counted by hand ------------------------------------------------------------------------------------------------
+
+
+class Beat(TimerFired, frozen=True):
+    pass
+
+
+class Ask(Call, frozen=True):
+    pass
+
+
+class Told(Message, frozen=True):
+    at_ns: int
+
+
+class On(Status):
+    ON = "on"
+
+
+(ON,) = On
+
+
+class HeartRecord(msgspec.Struct, frozen=True):
+    status: On = ON
+    asked_ns: int = 0
+    asked: bool = False
+
+
+def beat_again(record, event, now_ns):
+    """Three ticks after the question, if there was one, else after this beat."""
+    since_ns = record.asked_ns if record.asked else now_ns
+    return replace(record, asked=False), (SetTimer("beat", since_ns + 3),)
+
+
+def note_question(record, event, now_ns):
+    return replace(record, asked=True, asked_ns=now_ns), ()
+
+
+def heart(ask=note_question, beat=beat_again, period=3):
+    return Fsm(
+        "heart",
+        protocol="heart_made_up",
+        record=HeartRecord,
+        states=On,
+        initial=ON,
+        rows=(Row(Beat, ON, STAY, beat, None, "H-1"), Row(Ask, ON, STAY, ask, None, "H-2")),
+        timers=(Timer("beat", Beat, (ON,), lambda record: period),),
+    )
+
+
+def asked_over(record, live, dead):
+    return replace(record, asked_ns=(live if record.asked else dead)(record.asked_ns))
+
+
+ASKED = Stamp("asked_ns", 3, asked_over)
+
+
+def hearts(fsm=None, *, asks=False, stamps=(ASKED,), drift=None, late=None, route=None, faults=()):
+    timing = Timing(1, ("beat",), stamps if asks else (), late or {})
+    calls = (lambda record: () if record.asked else (Ask(),)) if asks else None
+    one = FsmActor(
+        "heart", fsm or heart(), HeartRecord(), timing=timing, calls=calls, route=route or str, faults=faults
+    )
+    return System(
+        "hearts", "a timer that is set again whenever it fires", (one, TickClock(1, drift={"heart": drift})), CERTAIN,
+        budgets=(at_most("pauses", 1, Pause),),
+    )  # fmt: skip
+
+
+def test_a_timer_of_three_ticks_has_four_states_by_hand():
+    # 3, 2, 1, 0 ticks left; three ticks and the firing, which leads back; while it is due no tick happens
+    result = both(hearts())
+    assert (result.states, result.transitions, result.levels) == (4, 4, (1, 1, 1, 1))
+
+
+def test_a_timer_that_may_be_late_has_a_state_for_each_tick_by_hand():
+    # 3, 2, 1, 0, -1, -2; it may fire in the last three: five ticks and three firings
+    result = both(hearts(late={"beat": 2}))
+    assert (result.states, result.transitions) == (6, 8)
+
+
+def test_a_clock_that_may_fall_behind_by_hand():
+    # In any 2 ticks one fewer: after a tick that was lost the next one is not.  {3, 2, 1} x {lost, kept}; due, kept.
+    # From {3, 2, 1}: kept or lost where the last one was kept (6), kept where it was lost (3); and the firing (1).
+    result = both(hearts(drift=Drift(2, 1, fast=False)))
+    assert (result.states, result.transitions) == (7, 10)
+
+
+def test_a_clock_that_drifts_never_leaves_its_window():
+    drift = Drift(4, 1)
+    clock = TickClock(1, drift={"heart": drift})
+    seen = {clock.initial(): ((),)}
+    todo = [(clock.initial(), ())]
+    while todo:
+        local, gains = todo.pop()
+        for tick in clock.inputs(local):
+            after = clock.react(local, Envelope("", "clock", tick)).local
+            gained = (*gains, len(tick.fast) - len(tick.slow))
+            for first in range(max(0, len(gained) - drift.window), len(gained)):
+                assert abs(sum(gained[first:])) <= drift.most
+            if len(gained) < 9:
+                todo.append((after, gained))
+                seen[after] = gained
+    # nothing, or the last gain of either sign 1, 2 or 3 ticks ago
+    assert len(seen) == 7
+
+
+def test_gains_of_one_sign_that_lie_a_window_apart_are_allowed():
+    clock = TickClock(1, drift={"heart": Drift(3, 1)})
+    local = clock.initial()
+    for gain in ("fast", "", "", "fast"):
+        tick = next(one for one in clock.inputs(local) if bool(one.fast) == bool(gain) and not one.slow)
+        local = clock.react(local, Envelope("", "clock", tick)).local
+    assert not any(one.fast for one in clock.inputs(local))
+    assert any(one.slow for one in clock.inputs(local))
+
+
+# -- stamps ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_stamp_grows_old_and_then_no_older():
+    result = both(hearts(asks=True))
+    locals_ = Entries(hearts(asks=True))
+    explore(locals_.system, engine="plain", entries=locals_)
+    ages = {one.party.record.asked_ns for one in locals_.components[0].locals[1:]}
+    assert ages == {0, -1, -2, -3}
+    assert result.held
+
+
+@pytest.mark.parametrize(
+    ("stamps", "word"),
+    [
+        ((), "a field holds a time and is no stamp"),
+        ((Stamp("asked_ns", 1, asked_over),), "a larger constant is added to a stamp than it says"),
+        ((Stamp("asked_ns", 3, lambda record, live, dead: replace(record, asked_ns=dead(record.asked_ns))),), "dead"),
+    ],
+)
+def test_a_wrong_stamp_is_named(stamps, word):
+    with pytest.raises(TellsTime, match=word) as found:
+        explore(hearts(asks=True, stamps=stamps), engine="plain")
+    assert "heart: " in str(found.value)
+
+
+def test_a_stamp_is_as_old_as_it_says_to_the_tick():
+    """With a constant of 3 ticks an age of 2 at most would not do: the deadline that it gives is not over yet."""
+    with pytest.raises(TellsTime):
+        explore(hearts(asks=True, stamps=(Stamp("asked_ns", 2, asked_over),)), engine="plain")
+
+
+def test_a_message_that_carries_a_time_is_refused():
+    def tell_time(record, event, now_ns):
+        return record, (Send("heart", Told(now_ns)),)
+
+    with pytest.raises(TellsTime, match="a message carries a time"):
+        explore(hearts(heart(ask=tell_time), asks=True), engine="plain")
+
+
+def test_who_tells_its_time_from_nothing_else_is_not_suspected():
+    assert explore(hearts(asks=True), engine="plain").ended == "complete"
+
+
+# -- what is due ----------------------------------------------------------------------------------------------------
+
+
+def actor(**given):
+    given = {"timing": Timing(TICK, ("lease",)), "faults": (Pause,)} | given
+    return FsmActor("holder-1", HOLDER, HolderRecord("holder-1", HOLDING), **given)
+
+
+def after(one, local, *events):
+    for event in events:
+        local = one.react(local, Envelope("", "holder-1", event)).local
+    return local
+
+
+def test_a_due_timer_fires_before_anything_else():
+    one = actor(calls=lambda record: (Call(),))
+    due = after(one, one.initial(), *[Passed(1)] * 4)
+    assert [type(event).__name__ for event in one.inputs(due)] == ["LeaseEnd", "Pause"]
+    assert one.react(due, Envelope("lock", "holder-1", Told(0))) is None
+    assert one.react(due, Envelope("clock", "holder-1", Passed(1))) is None
+    assert one.react(due, Envelope("clock", "holder-1", Passed(0))) is None
+
+
+def test_a_clock_that_runs_fast_makes_a_timer_due_and_no_later_than_that():
+    one = actor()
+    due = after(one, one.initial(), Passed(1), Passed(1), Passed(1), Passed(2))
+    assert due == after(one, one.initial(), *[Passed(1)] * 4)
+
+
+def test_time_passes_a_process_that_stands_still_and_what_was_due_fires_when_it_goes_on():
+    one = actor()
+    standing = after(one, one.initial(), Pause(), *[Passed(1)] * 9)
+    assert standing == after(one, one.initial(), Pause(), *[Passed(1)] * 4), "how long ago does not matter"
+    awake = after(one, standing, Wake())
+    assert awake.party.record.status.value == "idle"
+
+
+def test_of_deadlines_that_passed_in_a_pause_the_earlier_one_comes_first():
+    slower = with_period(TWO_TIMERS, "one", 5)
+    made = FsmActor("node", slower, TwoRecord(), faults=(Pause,), timing=Timing(1, ("one", "two")))
+    standing = after(made, made.initial(), Pause(), *[Passed(1)] * 9)
+    assert all_due(standing.party) == [("two", ""), ("one", "")]
+    assert standing.party.left == (0, -1), "one after the other is all that is left of it"
+
+
+def test_who_may_be_late_lets_others_go_first():
+    one = actor(timing=Timing(TICK, ("lease",), late={"lease": 1}))
+    due = after(one, one.initial(), *[Passed(1)] * 4)
+    assert one.react(due, Envelope("lock", "holder-1", Granted(1, 1))) is not None
+    assert after(one, due, Passed(1)) != due
+    assert one.react(after(one, due, Passed(1)), Envelope("clock", "holder-1", Passed(1))) is None
+
+
+# -- the lock -------------------------------------------------------------------------------------------------------
+
+LOCKS = {
+    "the clocks agree": ({"expiry": 8}, ""),
+    "a lease that is a tick longer than the lock is held": ({"expiry": 6}, "one holder"),
+    "a holder lags, and the server waits longer": ({"drift": LAGS}, ""),
+    "a holder lags, and the server waits a tick less": ({"expiry": 8, "drift": LAGS}, "one holder"),
+}
+
+
+@pytest.mark.parametrize("kind", LOCKS)
+def test_a_lease_ends_before_the_lock_expires_and_not_if_that_is_a_tick_shorter(kind):
+    given, broken = LOCKS[kind]
+    system = timed_lock(**given)
+    result = explore(system, engine="plain")
+    assert ("" if result.path is None else result.path.broken) == broken
+    assert result.shown
+    if broken:
+        assert replay(system, result.path).broken == broken
+        assert follow(system, result.path.script).last == result.path.last
+
+
+def test_both_walkers_and_a_naive_search_count_the_same():
+    system = timed_lock(drift=LAGS, pauses=0)
+    result, counts = both(system), search(system, 100_000)
+    assert (result.states, result.transitions) == (counts.states, counts.transitions)
+
+
+def test_spin_counts_the_same(tmp_path):
+    entries = Entries(timed_lock(pauses=0))
+    result = explore(entries.system, engine="plain", entries=entries)
+    counts = promela.judge(entries, tmp_path)
+    assert (counts.states, counts.transitions) == (result.states, result.transitions)
+
+
+def test_what_bounds_it_is_printed():
+    lines = timed_lock(drift=LAGS, late={"lease": 1}).described()
+    assert lines["clock: tick"] == f"{TICK} ns"
+    assert lines["clock: drift of holder-1"] == "in any 5 ticks at most 1 fewer"
+    assert lines["lock: timed"] == "expiry"
+    assert lines["holder-1: timed"] == "lease (late by 1 ticks at most)"
+    assert hearts(asks=True).described()["heart: stamps"] == "asked_ns (up to 3 ns, 3 ticks)"
+
+
+# -- what is refused ------------------------------------------------------------------------------------------------
+
+
+def with_clock(*clocks):
+    one = timed_lock(clock=False)
+    return replace(one, actors=(*one.actors, *clocks))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (lambda: with_clock(TickClock(TICK), Clock(0, 5, name="hand")), "hand, clock.*instants or a tick, never both"),
+        (lambda: with_clock(), "add a TickClock"),
+        (lambda: with_clock(TickClock(TICK), TickClock(TICK, name="other")), "one tick"),
+        (lambda: with_clock(TickClock(SECOND)), f"{TICK}.*must be the tick of clock, {SECOND} ns"),
+        (lambda: with_clock(TickClock(TICK, drift={"nobody": LAGS})), "no timed component; there are: lock, holder-1"),
+        (lambda: System("x", "", (TickClock(1),), CERTAIN), "nothing is timed"),
+        (lambda: with_clock(TickClock(TICK, drift={"lock": Drift(2, 2)})), "1 <= most < window"),
+        (lambda: actor(timing=Timing(TICK, ("leese",))), "leese.*there are: lease"),
+        (lambda: actor(silent=("lease",)), "either timed or silent"),
+        (lambda: actor(late=True), "either late or timed"),
+        (lambda: actor(timing=Timing(TICK, ("lease",), late={"lese": 1})), "lese: 1.*must be a timed timer"),
+        (lambda: actor(timing=Timing(0, ("lease",))), "1 nanosecond at least"),
+        (lambda: drift_of(0.01), "denominator up to 16"),
+    ],
+)
+def test_what_cannot_be_timed_is_refused_with_what_to_do(wrong, words):
+    with pytest.raises(ConfigurationError, match=words):
+        wrong().check()
+
+
+def test_a_drift_is_read_from_the_bound_of_a_configuration():
+    assert drift_of(0.25) == Drift(4, 1)
+    assert drift_of(0.4) == Drift(5, 2)
+    assert drift_of(0) is None
