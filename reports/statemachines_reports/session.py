@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -38,26 +38,62 @@ def quiet_start(log: Path) -> Iterator[None]:
 
 
 class Session:
-    """A Spark session on all cores of this machine, whose files go to a temporary directory."""
+    """A Spark session on all cores of this machine, whose files go to a temporary directory.
+
+    A process has one Spark: sessions that are open at the same time share it, and the last of them stops it.  One that
+    an application has started before is used as it is, and goes on.
+    """
+
+    _open: ClassVar[list[Session]] = []
+    _directories: ClassVar[list[str]] = []
+    _started: ClassVar[bool] = False
 
     def __enter__(self) -> Session:
         if shutil.which("java") is None:
             raise GaplessError("Spark needs Java 17 or later: install openjdk-17-jre-headless (Debian's name)")
+        from pyspark import SparkContext
         from pyspark.sql import SparkSession
 
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        there = SparkContext._active_spark_context is not None
         self._directory = tempfile.mkdtemp(prefix="gapless-spark-")
-        builder = SparkSession.builder.master("local[*]").appName("gapless")
-        for key, value in self._settings().items():
-            builder = builder.config(key, value)
-        with quiet_start(Path(self._directory) / "start.log"):
-            self._spark = builder.getOrCreate()
-            self._spark.sparkContext.setLogLevel("ERROR")
+        try:
+            with quiet_start(Path(self._directory) / "start.log"):
+                self._spark = self._beside(SparkSession) if there else self._begun(SparkSession)
+        except BaseException:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            raise
+        if not Session._open:
+            Session._started = not there
+        Session._open.append(self)
+        Session._directories.append(self._directory)
         return self
 
+    def _begun(self, kind: Any) -> Any:
+        """The Spark of this process."""
+        builder = kind.builder.master("local[*]").appName("gapless")
+        for key, value in self._settings().items():
+            builder = builder.config(key, value)
+        begun = builder.getOrCreate()
+        begun.sparkContext.setLogLevel("ERROR")
+        return begun
+
+    def _beside(self, kind: Any) -> Any:
+        """The Spark that is there, with settings and names of our own."""
+        beside = kind.builder.getOrCreate().newSession()
+        for key, value in self._settings().items():
+            if beside.conf.isModifiable(key):
+                beside.conf.set(key, value)
+        return beside
+
     def __exit__(self, *_: object) -> None:
-        self._spark.stop()
-        shutil.rmtree(self._directory, ignore_errors=True)
+        Session._open.remove(self)
+        if Session._open:
+            return
+        if Session._started:
+            self._spark.stop()
+        while Session._directories:
+            shutil.rmtree(Session._directories.pop(), ignore_errors=True)
 
     def tables(self, trace: TraceSet, judges: Judges) -> Tables:
         """Judge the trace; every table as a list of records."""
