@@ -123,7 +123,7 @@ ON_SPARK = (
     "reports/test_pipeline",
     "reports/test_baselines",
     "reports/test_comparison",
-    "reports/test_session",
+    "reports/test_spark_session",
     "demo/",
     "[judge-steps",
 )

@@ -148,7 +148,9 @@ def test_without_locks_a_queue_by_age_alone_works(name, monkeypatch):
 
 def test_a_program_that_is_started_does_not_hold_the_lock(words, segment):
     owner = take_slot(words)
-    sleeper = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False)
+    command = [sys.executable, "-c", "print(flush=True); input()"]
+    sleeper = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, close_fds=False)
+    sleeper.stdout.readline()  # what it was started with is closed when it runs, and not before
     owner.give_up()
     try:
         assert not is_locked(segment.fd, 0)

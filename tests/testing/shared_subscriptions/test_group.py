@@ -148,7 +148,8 @@ def test_a_planted_bug_is_gone_after_the_block(bug):
 
 
 def test_an_unknown_bug_is_named():
-    with pytest.raises(ConfigurationError, match="unknown; there are: duplicate-connect-response"), planted("nothing"):
+    said = r"unknown; there are: .*duplicate-connect-response"
+    with pytest.raises(ConfigurationError, match=said), planted("nothing"):
         pass
 
 
