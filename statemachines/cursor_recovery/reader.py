@@ -122,6 +122,7 @@ class ReaderStatus(Status):
     OWN_BEFORE_HEAD = "6_own_before_head"
     MOVE_HEAD = "6_move_head"
     COPY_DATA = "7_copy_data"
+    OWN_AFTER_COPY = "7_own_after_copy"
     RELEASE = "8_release"
     DELIVERED = "delivered"
     EMPTY = "empty"
@@ -136,7 +137,7 @@ MARKS = (S.LOAD_COMMIT_LOW, S.LOAD_COMMIT_HIGH, S.LOAD_SIZE)
 LOADS = (
     S.LOAD_CURSOR, S.LOAD_READ_HEAD, S.LOAD_WRITE_HEAD, S.CHECK_CURSOR, S.CHECK_POSITION, *MARKS, S.LOAD_CHECKSUM,
     S.LOAD_MESSAGES, S.LOAD_LOCK, S.LOAD_LIFE, S.LOST_POSITION, S.LOST_MESSAGES, S.LOST_HEAD, S.LOST_COUNT,
-    S.OWN_BEFORE_POSITION, S.OWN_BEFORE_HEAD,
+    S.OWN_BEFORE_POSITION, S.OWN_BEFORE_HEAD, S.OWN_AFTER_COPY,
 )  # fmt: skip
 STORES = (S.CLEAR_POSITION, S.SET_MESSAGES, S.SET_POSITION)
 SWAPS = (S.TAKE_CURSOR, S.SKIP, S.LOST_ADD, S.RECLAIM, S.GIVE_BACK, S.MOVE_HEAD, S.RELEASE)
@@ -310,7 +311,7 @@ def release(record: ReaderRecord, event: Copied, now_ns: int) -> Done:
     return swap(replace(record, data=event.data), own_state(record), record.token, FREE)
 
 
-def tell_broken(record: ReaderRecord, event: Copied, now_ns: int) -> Done:
+def tell_broken(record: ReaderRecord, event: Loaded, now_ns: int) -> Done:
     record, effects = load_read_head(record, event, now_ns)
     return record, (Tell(Skipped(record.at, record.end - 1)), *effects)
 
@@ -324,7 +325,7 @@ def tell_delivered(record: ReaderRecord, event: Swapped, now_ns: int) -> Done:
     return record, (Tell(ReadDone(ReadOutcome.DELIVERED, record.at, record.messages, record.payload)),)
 
 
-def tell_discarded(record: ReaderRecord, event: Swapped, now_ns: int) -> Done:
+def tell_discarded(record: ReaderRecord, event: Event, now_ns: int) -> Done:
     return replace(record, data=b""), (Tell(ReadDone(ReadOutcome.DISCARDED, record.at, record.messages)),)
 
 
@@ -384,7 +385,9 @@ ROWS = (
     Row(Swapped, S.MOVE_HEAD,            S.COPY_DATA,            copy_data,           is_done,              "CR-49"),
     Row(Swapped, S.MOVE_HEAD,            S.LOAD_READ_HEAD,       load_read_head,      None,                 "CR-19"),
     Row(Copied,  S.COPY_DATA,            S.RELEASE,              release,             is_whole,             "CR-50"),
-    Row(Copied,  S.COPY_DATA,            S.LOAD_READ_HEAD,       tell_broken,         None,                 "CR-50"),
+    Row(Copied,  S.COPY_DATA,            S.OWN_AFTER_COPY,       ask_own,             None,                 "CR-50"),
+    Row(Loaded,  S.OWN_AFTER_COPY,       S.LOAD_READ_HEAD,       tell_broken,         is_ours,              "CR-50"),
+    Row(Loaded,  S.OWN_AFTER_COPY,       S.DISCARDED,            tell_discarded,      None,                 "CR-52"),
     Row(Swapped, S.RELEASE,              S.DELIVERED,            tell_delivered,      is_done,              "CR-51"),
     Row(Swapped, S.RELEASE,              S.DISCARDED,            tell_discarded,      None,                 "CR-52"),
     Refuse((Read,),      (*LOADS, *STORES, *SWAPS, *COPIES),      "CR-23"),

@@ -50,6 +50,7 @@ from statemachines.cursor_recovery.operation import (
 from statemachines.cursor_recovery.reader import Read, ReadDone, ReadOutcome, Skipped
 from statemachines.cursor_recovery.writer import Outcome, Write, WriteDone
 from statemachines.kernel import Event, Fsm, Refuse, Row, Status, Tell
+from statemachines.kernel.row import AnyRow
 
 MARK = 0x5EED_B10C
 """The mark of every block."""
@@ -305,22 +306,37 @@ def _head(record: Any) -> int:
     return int(record.write_head if record.pool == WRITE else record.read_head)
 
 
-LOADS = (S.LOAD_CURSOR, S.LOAD_READ_HEAD, S.LOAD_WRITE_HEAD, S.CHECK_CURSOR, S.CHECK_POSITION)
+def cursor_rows(no_cursor: Any) -> tuple[AnyRow, ...]:
+    """Steps 1 and 2: a free cursor is taken, and the heads are loaded; `no_cursor` tells the outcome."""
+    return (
+        Row(Loaded, S.LOAD_CURSOR, S.TAKE_CURSOR, take, is_free, "step 1"),
+        Row(Loaded, S.LOAD_CURSOR, S.LOAD_CURSOR, look_further, has_another, "step 1"),
+        Row(Loaded, S.LOAD_CURSOR, S.NO_CURSOR, no_cursor, None, "step 1"),
+        Row(Swapped, S.TAKE_CURSOR, S.LOAD_READ_HEAD, load_read_head, is_done, "step 2"),
+        Row(Swapped, S.TAKE_CURSOR, S.LOAD_CURSOR, look_further, has_another, "step 1"),
+        Row(Swapped, S.TAKE_CURSOR, S.NO_CURSOR, no_cursor, None, "step 1"),
+        Row(Loaded, S.LOAD_READ_HEAD, S.LOAD_WRITE_HEAD, load_write_head, None, "step 2"),
+    )
+
+
+def with_refusals(rows: tuple[AnyRow, ...]) -> tuple[AnyRow, ...]:
+    """The rows, and that whatever else comes is an error: the source speaks of no other case."""
+    refusals = []
+    for event in dict.fromkeys(row.on for row in rows if isinstance(row, Row)):
+        taken = {row.source for row in rows if isinstance(row, Row) and row.on is event}
+        left = tuple(state for state in S if state not in FINAL and state not in taken)
+        refusals.append(Refuse((event,), left, "no step"))
+    return (*rows, *refusals)
+
 
 # fmt: off
 OLD_WRITER = Fsm(
-    "writer", protocol="cursor_recovery", record=OldWriter, states=OldStatus, initial=S.IDLE, final=FINAL,
-    rows=(
+    "writer_as_written", protocol="cursor_recovery", record=OldWriter, states=OldStatus, initial=S.IDLE, final=FINAL,
+    rows=with_refusals((
         #   on       from               to                 do                    when                        clause
         Row(Write,   S.IDLE,            S.NOTHING,         tell_oversize,        is_too_large,               "step 3"),
         Row(Write,   S.IDLE,            S.LOAD_CURSOR,     begin_write,          None,                       "step 1"),
-        Row(Loaded,  S.LOAD_CURSOR,     S.TAKE_CURSOR,     take,                 is_free,                    "step 1"),
-        Row(Loaded,  S.LOAD_CURSOR,     S.LOAD_CURSOR,     look_further,         has_another,                "step 1"),
-        Row(Loaded,  S.LOAD_CURSOR,     S.NO_CURSOR,       tell_no_write_cursor, None,                       "step 1"),
-        Row(Swapped, S.TAKE_CURSOR,     S.LOAD_READ_HEAD,  load_read_head,       is_done,                    "step 2"),
-        Row(Swapped, S.TAKE_CURSOR,     S.LOAD_CURSOR,     look_further,         has_another,                "step 1"),
-        Row(Swapped, S.TAKE_CURSOR,     S.NO_CURSOR,       tell_no_write_cursor, None,                       "step 1"),
-        Row(Loaded,  S.LOAD_READ_HEAD,  S.LOAD_WRITE_HEAD, load_write_head,      None,                       "step 2"),
+        *cursor_rows(tell_no_write_cursor),
         Row(Loaded,  S.LOAD_WRITE_HEAD, S.GIVE_BACK,       give_back,            has_no_room,                "step 3"),
         Row(Loaded,  S.LOAD_WRITE_HEAD, S.CHECK_CURSOR,    look_at_readers,      None,                       "step 3"),
         Row(Loaded,  S.CHECK_CURSOR,    S.CHECK_CURSOR,    look_at_next,         is_free_and_more,           "step 3"),
@@ -339,29 +355,15 @@ OLD_WRITER = Fsm(
         Row(Stored,  S.STORE_MARK,      S.COPY_DATA,       copy_data_in,         None,                       "step 7"),
         Row(Stored,  S.COPY_DATA,       S.RELEASE,         give_back,            None,                       "step 8"),
         Row(Stored,  S.RELEASE,         S.DONE,            tell_written,         None,                       "step 8"),
-        Refuse((Write, Loaded, Stored, Swapped), (S.LOAD_SIZE, S.LOAD_MARK, S.SCAN, S.SKIP), "-"),
-        Refuse((Write,), (*LOADS, S.TAKE_CURSOR, S.RECLAIM, S.GIVE_BACK, S.SET_POSITION, S.MOVE_HEAD, S.STORE_SIZE,
-                          S.STORE_MARK, S.COPY_DATA, S.RELEASE), "-"),
-        Refuse((Loaded,), (S.IDLE, S.TAKE_CURSOR, S.RECLAIM, S.GIVE_BACK, S.SET_POSITION, S.MOVE_HEAD, S.STORE_SIZE,
-                           S.STORE_MARK, S.COPY_DATA, S.RELEASE), "-"),
-        Refuse((Stored,), (S.IDLE, *LOADS, S.TAKE_CURSOR, S.MOVE_HEAD), "-"),
-        Refuse((Swapped,), (S.IDLE, *LOADS, S.RECLAIM, S.GIVE_BACK, S.SET_POSITION, S.STORE_SIZE, S.STORE_MARK,
-                            S.COPY_DATA, S.RELEASE), "-"),
-    ),
+    )),
 )
 
 OLD_READER = Fsm(
-    "reader", protocol="cursor_recovery", record=OldReader, states=OldStatus, initial=S.IDLE, final=FINAL,
-    rows=(
+    "reader_as_written", protocol="cursor_recovery", record=OldReader, states=OldStatus, initial=S.IDLE, final=FINAL,
+    rows=with_refusals((
         #   on       from               to                 do                   when                        clause
         Row(Read,    S.IDLE,            S.LOAD_CURSOR,     begin_read,          None,                       "step 1"),
-        Row(Loaded,  S.LOAD_CURSOR,     S.TAKE_CURSOR,     take,                is_free,                    "step 1"),
-        Row(Loaded,  S.LOAD_CURSOR,     S.LOAD_CURSOR,     look_further,        has_another,                "step 1"),
-        Row(Loaded,  S.LOAD_CURSOR,     S.NO_CURSOR,       tell_no_read_cursor, None,                       "step 1"),
-        Row(Swapped, S.TAKE_CURSOR,     S.LOAD_READ_HEAD,  load_read_head,      is_done,                    "step 2"),
-        Row(Swapped, S.TAKE_CURSOR,     S.LOAD_CURSOR,     look_further,        has_another,                "step 1"),
-        Row(Swapped, S.TAKE_CURSOR,     S.NO_CURSOR,       tell_no_read_cursor, None,                       "step 1"),
-        Row(Loaded,  S.LOAD_READ_HEAD,  S.LOAD_WRITE_HEAD, load_write_head,     None,                       "step 2"),
+        *cursor_rows(tell_no_read_cursor),
         Row(Loaded,  S.LOAD_WRITE_HEAD, S.GIVE_BACK,       give_back,           has_nothing,                "step 4"),
         Row(Loaded,  S.LOAD_WRITE_HEAD, S.LOAD_SIZE,       load_size,           None,                       "step 3"),
         Row(Loaded,  S.LOAD_SIZE,       S.GIVE_BACK,       give_back,           is_not_written,             "step 4"),
@@ -388,18 +390,7 @@ OLD_READER = Fsm(
         Row(Swapped, S.MOVE_HEAD,       S.LOAD_READ_HEAD,  load_read_head,      None,                       "step 6"),
         Row(Copied,  S.COPY_DATA,       S.RELEASE,         keep,                None,                       "step 8"),
         Row(Stored,  S.RELEASE,         S.DONE,            tell_delivered,      None,                       "step 8"),
-        Refuse((Read, Loaded, Stored, Swapped, Copied), (S.STORE_SIZE, S.STORE_MARK), "-"),
-        Refuse((Read,), (*LOADS, S.LOAD_SIZE, S.LOAD_MARK, S.SCAN, S.SKIP, S.TAKE_CURSOR, S.RECLAIM, S.GIVE_BACK,
-                         S.SET_POSITION, S.MOVE_HEAD, S.COPY_DATA, S.RELEASE), "-"),
-        Refuse((Loaded,), (S.IDLE, S.SKIP, S.TAKE_CURSOR, S.RECLAIM, S.GIVE_BACK, S.SET_POSITION, S.MOVE_HEAD,
-                           S.COPY_DATA, S.RELEASE), "-"),
-        Refuse((Stored,), (S.IDLE, *LOADS, S.LOAD_SIZE, S.LOAD_MARK, S.SCAN, S.SKIP, S.TAKE_CURSOR, S.MOVE_HEAD,
-                           S.COPY_DATA), "-"),
-        Refuse((Swapped,), (S.IDLE, *LOADS, S.LOAD_SIZE, S.LOAD_MARK, S.SCAN, S.RECLAIM, S.GIVE_BACK, S.SET_POSITION,
-                            S.COPY_DATA, S.RELEASE), "-"),
-        Refuse((Copied,), (S.IDLE, *LOADS, S.LOAD_SIZE, S.LOAD_MARK, S.SCAN, S.SKIP, S.TAKE_CURSOR, S.RECLAIM,
-                           S.GIVE_BACK, S.SET_POSITION, S.MOVE_HEAD, S.RELEASE), "-"),
-    ),
+    )),
 )
 # fmt: on
 

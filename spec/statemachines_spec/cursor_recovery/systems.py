@@ -235,11 +235,15 @@ def properties(
     ]
     bound = Always("BOUND", "the heads keep their distance", heads, lambda read, written: read <= written <= read + lap)
     found += [] if old else [bound]
-    for pool, count, processes in ((WRITE, queue.write_cursors, writers), (READ, queue.read_cursors, readers)):
+    pools = ((WRITE, queue.write_cursors, writers), (READ, queue.read_cursors, readers))
+    for pool, count, processes in pools:
         found += [exclusive(pool, cursor, processes) for cursor in range(count) if len(processes) > 1]
     if not queue.threshold_only:
         found += space(writers, readers, room, lap)
-        found.append(counted(queue, readers, ledger, len(writers) + len(readers) + 2))
+        owners = len(writers) + len(readers) + 2
+        for pool, count, processes in pools:
+            found += [owned(pool, cursor, processes, owners) for cursor in range(count)]
+        found.append(counted(queue, readers, ledger, owners))
     found.append(Sometimes("all delivered", "every message comes", (ledger.count("delivered"),), lambda n: n == many))
     if setting.crashes:
         found.append(Sometimes("lost", "a reader takes one along", (ledger.count("lost"),), bool))
@@ -262,6 +266,17 @@ def exclusive(pool: str, cursor: int, processes: list[Process]) -> Always:
     """EXCL: one process at a time uses the cursor."""
     uses = tuple(one.view(_uses(cursor)) for one in processes)
     return Always(f"EXCL {pool}/{cursor}", "a cursor has one owner", uses, lambda *using: sum(using) <= 1)
+
+
+def owned(pool: str, cursor: int, processes: list[Process], owners: int) -> Always:
+    """EXCL, where the death of an owner is known: who uses the cursor has its word there, and nobody has freed it."""
+    word = View(state_of(pool, cursor), owners, _owner)
+    uses = tuple(one.view(_uses(cursor)) for one in processes)
+
+    def holds(owner: int, *using: int) -> bool:
+        return all(owner == one.slot + 1 for one, uses_it in zip(processes, using, strict=True) if uses_it)
+
+    return Always(f"EXCL {pool}/{cursor} owned", "nobody frees what the living use", (word, *uses), holds)
 
 
 def counted(queue: Queue, readers: list[Process], ledger: Ledger, owners: int) -> Always:

@@ -20,7 +20,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
@@ -48,6 +48,8 @@ from statemachines.drivers.cursor_recovery.stats import Stats, stats_of
 
 T = TypeVar("T")
 R = TypeVar("R")
+Taken: TypeAlias = tuple[int, bytes]
+"""A message that is this process's: the position of its block, and what was put."""
 LOOK_FOR_REMOVAL_S = 0.1
 """Who only tries, and fails, looks so often whether the queue is still there."""
 _ALL: weakref.WeakSet[CircularQueue[Any]] = weakref.WeakSet()
@@ -76,9 +78,9 @@ class CircularQueue(Generic[T]):
         self._instruments = instruments
         self._creator = 0
         self._lock = threading.Lock()
-        self._rest: deque[tuple[int, bytes]] = deque()
+        self._rest: deque[Taken] = deque()
         self._looked_s = 0.0
-        self._sleepers: set[asyncio.Future[None]] = set()
+        self._sleepers: dict[asyncio.AbstractEventLoop, set[asyncio.Future[None]]] = {}
         self._closed = True  # until it is attached
         self._here: Attachment | None = None
         self._segment = attach_segment(path)
@@ -251,66 +253,82 @@ class CircularQueue(Generic[T]):
         Of a block of several the first; the others are this process's, and come with its next calls, without a look at
         shared memory.
         """
-        if not self._rest and not self._keep(told := self._read()):
-            return Got(told.outcome, None, told.position)
-        position, payload = self._rest.popleft()
+        one = self._left()
+        if one is None:
+            told = self._read()
+            if (one := self._first_of(told)) is None:
+                return Got(told.outcome, None, told.position)
+        position, payload = one
         return Got(ReadOutcome.DELIVERED, self._decode(payload, position), position)
 
     def get(self, timeout: float | None = None) -> T:
         """The next message; waits for it, at most `timeout` seconds (None: for ever).  Raises `GetTimeout`."""
-        if not self._rest:
+        one = self._left() if self._rest else None
+        if one is None:
             told = self._read()
             if told.messages == 1 and told.outcome is ReadOutcome.DELIVERED:
                 return self._decode(told.payload, told.position)
-            if not self._keep(told):
-                self._wait_for_message(timeout)
-        return self._next()
+            one = self._first_of(told) or self._wait_for_message(timeout)
+        position, payload = one
+        return self._decode(payload, position)
 
     def try_get_many(self) -> Got[list[T]]:
         """The messages of the next block, or what is left of the present one."""
-        if not self._rest and not self._keep(told := self._read()):
-            return Got(told.outcome, None, told.position)
-        position = self._rest[0][0]
-        return Got(ReadOutcome.DELIVERED, self._take_rest(), position)
+        one = self._left()
+        if one is None:
+            told = self._read()
+            if (one := self._first_of(told)) is None:
+                return Got(told.outcome, None, told.position)
+        return Got(ReadOutcome.DELIVERED, self._with_the_rest(one), one[0])
 
     def get_many(self, timeout: float | None = None) -> list[T]:
         """As `get`, all messages of a block."""
-        if not self._rest:
+        one = self._left() if self._rest else None
+        if one is None:
             told = self._read()
             if told.outcome is ReadOutcome.DELIVERED and told.messages > 1:
                 return self._codec.decode_all(split_messages(told.payload, told.messages), told.position)
-            if not self._keep(told):
-                self._wait_for_message(timeout)
-        return self._take_rest()
+            one = self._first_of(told) or self._wait_for_message(timeout)
+        return self._with_the_rest(one)
 
     async def aget(self, timeout: float | None = None) -> T:
         """As `get`, in an event loop; may be cancelled while it waits, and loses nothing then."""
-        if not self._rest and not self._keep(self._read()):
-            await self._await_message(timeout)
-        return self._next()
-
-    def _next(self) -> T:
-        position, payload = self._rest.popleft()
+        one = self._left() or self._first_of(self._read()) or await self._await_message(timeout)
+        position, payload = one
         return self._decode(payload, position)
 
-    def _take_rest(self) -> list[T]:
-        rest, self._rest = self._rest, deque()
-        return [self._decode(payload, position) for position, payload in rest]
+    def _left(self) -> Taken | None:
+        """The next of what is left of a block: one step, so that no two threads take the same, and none finds nothing
+        where it has just seen something."""
+        try:
+            return self._rest.popleft()
+        except IndexError:
+            return None
 
-    def _keep(self, told: ReadDone) -> bool:
-        """The messages of what was delivered are this process's from now on; False: nothing was."""
+    def _first_of(self, told: ReadDone) -> Taken | None:
+        """The first message of what was delivered is the caller's, the others whichever thread's asks next."""
         if told.outcome is not ReadOutcome.DELIVERED:
-            return False
-        payloads = [told.payload] if told.messages == 1 else split_messages(told.payload, told.messages)
-        self._rest.extend((told.position, payload) for payload in payloads)
-        return True
+            return None
+        if told.messages == 1:
+            return told.position, told.payload
+        first, *others = split_messages(told.payload, told.messages)
+        self._rest.extend([(told.position, payload) for payload in others])
+        return told.position, first
 
-    def _wait_for_message(self, timeout: float | None) -> None:
-        if self._wait("readers", self._arrived, timeout) is None:
+    def _with_the_rest(self, one: Taken) -> list[T]:
+        taken = [one]
+        while (one_more := self._left()) is not None:
+            taken.append(one_more)
+        return [self._decode(payload, position) for position, payload in taken]
+
+    def _wait_for_message(self, timeout: float | None) -> Taken:
+        one = self._wait("readers", self._arrived, timeout)
+        if one is None:
             raise GetTimeout(f"{self.path}: no message for {timeout} s")
+        return one
 
-    def _arrived(self) -> bool | None:
-        return True if self._rest or self._keep(self._read()) else None
+    def _arrived(self) -> Taken | None:
+        return self._left() or self._first_of(self._read())
 
     # -- one operation ----------------------------------------------------------------------------------------------
 
@@ -395,7 +413,7 @@ class CircularQueue(Generic[T]):
         """In the child, at once: slot, mapping and messages are the parent's."""
         self._lock = threading.Lock()
         self._rest.clear()
-        self._sleepers = set()
+        self._sleepers = {}
         self._skipped_before = 0
         here, self._here = self._here, None
         if here is not None:
@@ -444,7 +462,7 @@ class CircularQueue(Generic[T]):
                 self._hand_over(bell)
             return result
 
-    async def _await_message(self, timeout: float | None) -> None:
+    async def _await_message(self, timeout: float | None) -> Taken:
         until_s = None if timeout is None else time.monotonic() + timeout
         patience = Patience()
         while True:
@@ -462,7 +480,7 @@ class CircularQueue(Generic[T]):
             if result is None:
                 raise GetTimeout(f"{self.path}: no message for {timeout} s")
             self._hand_over(bell)
-            return
+            return result
 
     def _sleep_s(self, patience: Patience, until_s: float | None) -> float | None:
         """How long to sleep now; None: no more."""
@@ -480,26 +498,22 @@ class CircularQueue(Generic[T]):
         """Whoever has waited, and got it, wakes the next one if there may be more."""
         here = self._here
         if here is not None:
-            bell.hand_over(here.has_more)
+            bell.hand_over(lambda: bool(self._rest) or here.has_more())
 
     async def _asleep(self, bell: Bell, seconds: float) -> None:
         loop = asyncio.get_running_loop()
         future = loop.create_future()
-        if not self._sleepers:
-            loop.add_reader(bell.fd, self._wake, bell)
-        self._sleepers.add(future)
+        sleepers = self._sleepers.setdefault(loop, set())
+        if not sleepers:
+            loop.add_reader(bell.fd, _wake, bell, sleepers)
+        sleepers.add(future)
         try:
             await asyncio.wait([future], timeout=seconds)
         finally:
-            self._sleepers.discard(future)
-            if not self._sleepers:
+            sleepers.discard(future)
+            if not sleepers:
                 loop.remove_reader(bell.fd)
-
-    def _wake(self, bell: Bell) -> None:
-        bell.drain()
-        for future in self._sleepers:
-            if not future.done():
-                future.set_result(None)
+                self._sleepers.pop(loop, None)
 
     # -- what there is ----------------------------------------------------------------------------------------------
 
@@ -512,6 +526,13 @@ class CircularQueue(Generic[T]):
 
 
 _OPERATIONS = (CircularQueue._write.__code__, CircularQueue._read.__code__)
+
+
+def _wake(bell: Bell, sleepers: set[asyncio.Future[None]]) -> None:
+    bell.drain()
+    for future in sleepers:
+        if not future.done():
+            future.set_result(None)
 
 
 def _attach(name: str, codec: type[T] | None, directory: Path) -> CircularQueue[T]:

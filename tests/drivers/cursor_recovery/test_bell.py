@@ -218,6 +218,13 @@ def test_a_ring_that_a_crash_swallowed_costs_a_moment(queue, other):
 # -- in an event loop -----------------------------------------------------------------------------------------------
 
 
+def until(holds, within_s=20):
+    end = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
 def test_aget_takes_what_is_there_and_waits_for_what_comes(queue, other):
     async def main():
         other.put(b"A")
@@ -254,3 +261,23 @@ def test_a_task_that_is_cancelled_loses_nothing(queue, other):
         assert await queue.aget(timeout=20) == b"A"
 
     asyncio.run(main())
+
+
+def test_two_event_loops_in_two_threads_wait_for_one_queue(queue, other):
+    """Each is woken by its own loop, and one that has gone takes nothing from the other."""
+    got = []
+
+    def run():
+        got.append(asyncio.run(queue.aget(timeout=20)))
+
+    threads = [threading.Thread(target=run) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    until(lambda: len(queue._sleepers) == 2)
+    other.put(b"A")
+    until(lambda: got)
+    other.put(b"B")
+    for thread in threads:
+        thread.join(20)
+    assert sorted(got) == [b"A", b"B"]
+    assert queue._sleepers == {}

@@ -15,6 +15,7 @@ import pytest
 from shm_files import left_over
 
 from statemachines.cursor_recovery.memory import NONE, Load, token
+from statemachines.cursor_recovery.reader import ReadDone
 from statemachines.drivers.cursor_recovery import (
     CircularQueue,
     ClosedQueue,
@@ -338,6 +339,44 @@ def test_threads_take_turns(queue, other):
     for thread in threads:
         thread.join(30)
     assert sorted(got) == sorted(b"%d %d" % (number, count) for number in range(2) for count in range(100))
+
+
+@pytest.mark.parametrize("block", [1, 3])
+def test_what_a_thread_has_waited_for_is_its_own(queue, other, monkeypatch, block):
+    """Another thread that asks between its taking and its leaving gets what comes after it, or nothing."""
+    between = []
+    arrived = other._arrived
+    puts = iter([lambda: queue.put_many([b"%d" % n for n in range(block)])])
+
+    def late():
+        for put in puts:  # not before it waits
+            put()
+        return arrived()
+
+    def hand_over(bell):
+        between.append(other.try_get())
+
+    monkeypatch.setattr(other, "_arrived", late)
+    monkeypatch.setattr(other, "_hand_over", hand_over)
+    assert other.get(timeout=10) == b"0"
+    (told,) = between
+    assert (told.outcome, told.message) == ((ReadOutcome.DELIVERED, b"1") if block > 1 else (ReadOutcome.EMPTY, None))
+
+
+def test_who_waits_gets_what_another_thread_left_of_its_block(queue, other, monkeypatch):
+    """All the same where nothing more is in the queue: the rest of a block is known to this process alone."""
+    queue.put_many([b"0", b"1"])
+    got = []
+    read = other._read
+
+    def empty():
+        if not got:
+            got.append(other._first_of(read()))  # another thread is faster: it takes the block, and one of it
+            return ReadDone(ReadOutcome.EMPTY, -1)
+        raise AssertionError("a look at shared memory, with a message left")
+
+    monkeypatch.setattr(other, "_read", empty)
+    assert other.get(timeout=10) == b"1"
 
 
 class Interrupted(BaseException):

@@ -238,7 +238,7 @@ def test_by_age_alone_a_slow_reader_loses_what_it_took(name, clock, child):
 
             end = CircularQueue.attach(name, instruments=Instruments(hook=hook, observe=doom.observe, clock=clock))
             got = end.try_get()
-            return {ReadOutcome.DISCARDED: 3, ReadOutcome.FENCED: 3}.get(got.outcome, 4)
+            return 3 if got.outcome is ReadOutcome.DISCARDED else 4
 
         pid = child(work)
         os.waitpid(pid, os.WUNTRACED)
