@@ -11,9 +11,11 @@ and time share it, so that one swap changes both.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 
-from statemachines.kernel import Answer, ConfigurationError, InvariantViolated, Map, Request
+from statemachines.kernel import Answer, ConfigurationError, InvariantViolated, Map, Request, TraceColumns
 
 SERVICE = "memory"
 
@@ -123,11 +125,15 @@ def is_aged(word: int, threshold_ns: int, now_ns: int) -> bool:
 class Load(Request, frozen=True, gc=False):
     """The word at `address`; answered by `Loaded`."""
 
+    columns: ClassVar = TraceColumns(key="address")
+
     address: str
 
 
 class Store(Request, frozen=True, gc=False):
     """Set the word at `address`; answered by `Stored`."""
+
+    columns: ClassVar = TraceColumns(key="address")
 
     address: str
     value: int
@@ -135,6 +141,8 @@ class Store(Request, frozen=True, gc=False):
 
 class CompareAndSwap(Request, frozen=True, gc=False):
     """Set the word at `address` if it is `expected`; answered by `Swapped`."""
+
+    columns: ClassVar = TraceColumns(key="address")
 
     address: str
     expected: int
@@ -144,12 +152,16 @@ class CompareAndSwap(Request, frozen=True, gc=False):
 class CopyIn(Request, frozen=True, gc=False):
     """Write `data` into the cells from `position` on; answered by `Stored`."""
 
+    columns: ClassVar = TraceColumns(first="position")
+
     position: int
     data: bytes
 
 
 class CopyOut(Request, frozen=True, gc=False):
     """The `size` bytes from `position` on; answered by `Copied`."""
+
+    columns: ClassVar = TraceColumns(first="position")
 
     position: int
     size: int

@@ -8,6 +8,7 @@ the write head) and begins a new attempt; so it does after a block whose checksu
 from __future__ import annotations
 
 from enum import Enum
+from typing import ClassVar
 
 from msgspec.structs import replace
 
@@ -54,7 +55,7 @@ from statemachines.cursor_recovery.operation import (
     store,
     swap,
 )
-from statemachines.kernel import Call, Effects, Event, Fsm, Invariant, Refuse, Row, Status, Tell
+from statemachines.kernel import Call, Effects, Event, Fsm, Invariant, Refuse, Row, Status, Tell, TraceColumns
 
 
 class Read(Call, frozen=True, gc=False):
@@ -72,9 +73,18 @@ class ReadOutcome(Enum):
     DISCARDED = "discarded"
 
 
+class Taken(Event, frozen=True, gc=False):
+    """To the host: the read head is moved over the block `first`..`last`, which nobody else gets."""
+
+    first: int
+    last: int
+
+
 class ReadDone(Event, frozen=True, gc=False):
     """To the host: how it ended; when DELIVERED or DISCARDED, the position of the block (else -1) and how many messages
     it holds; when DELIVERED, their bytes."""
+
+    columns: ClassVar = TraceColumns(first="position")
 
     outcome: ReadOutcome
     position: int = -1
@@ -307,6 +317,11 @@ def copy_data(record: ReaderRecord, event: Event, now_ns: int) -> Done:
     return copy_out(record, record.at + HEADER, size_in(record.size))
 
 
+def take_block(record: ReaderRecord, event: Swapped, now_ns: int) -> Done:
+    record, effects = copy_data(record, event, now_ns)
+    return record, (Tell(Taken(record.at, record.end - 1)), *effects)
+
+
 def release(record: ReaderRecord, event: Copied, now_ns: int) -> Done:
     return swap(replace(record, data=event.data), own_state(record), record.token, FREE)
 
@@ -382,7 +397,7 @@ ROWS = (
     Row(Stored,  S.SET_POSITION,         S.OWN_BEFORE_HEAD,      ask_own,             None,                 "CR-15"),
     Row(Loaded,  S.OWN_BEFORE_HEAD,      S.MOVE_HEAD,            move_head,           is_ours,              "CR-48"),
     Row(Loaded,  S.OWN_BEFORE_HEAD,      S.FENCED,               tell_fenced,         None,                 "CR-16"),
-    Row(Swapped, S.MOVE_HEAD,            S.COPY_DATA,            copy_data,           is_done,              "CR-49"),
+    Row(Swapped, S.MOVE_HEAD,            S.COPY_DATA,            take_block,          is_done,              "CR-49"),
     Row(Swapped, S.MOVE_HEAD,            S.LOAD_READ_HEAD,       load_read_head,      None,                 "CR-19"),
     Row(Copied,  S.COPY_DATA,            S.RELEASE,              release,             is_whole,             "CR-50"),
     Row(Copied,  S.COPY_DATA,            S.OWN_AFTER_COPY,       ask_own,             None,                 "CR-50"),

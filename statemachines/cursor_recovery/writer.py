@@ -7,6 +7,7 @@ crash between any two accesses is a state of this machine.
 from __future__ import annotations
 
 from enum import Enum
+from typing import ClassVar
 
 from msgspec.structs import replace
 
@@ -52,7 +53,7 @@ from statemachines.cursor_recovery.operation import (
     store,
     swap,
 )
-from statemachines.kernel import Call, Effects, Event, Fsm, Invariant, Refuse, Row, Status, Tell
+from statemachines.kernel import Call, Effects, Event, Fsm, Invariant, Refuse, Row, Status, Tell, TraceColumns
 
 
 class Write(Call, frozen=True, gc=False):
@@ -72,8 +73,17 @@ class Outcome(Enum):
     OVERSIZE = "oversize"
 
 
+class Reserved(Event, frozen=True, gc=False):
+    """To the host: the write head is moved; the bytes `first`..`last` are this writer's to fill."""
+
+    first: int
+    last: int
+
+
 class WriteDone(Event, frozen=True, gc=False):
     """To the host: how it ended, and (when WRITTEN) the position of the block, else -1."""
+
+    columns: ClassVar = TraceColumns(first="position")
 
     outcome: Outcome
     position: int = -1
@@ -201,7 +211,8 @@ def move_head(record: WriterRecord, event: Loaded, now_ns: int) -> Done:
 
 
 def store_size(record: WriterRecord, event: Swapped, now_ns: int) -> Done:
-    return store(record, record.address(0), record.size)
+    record, effects = store(record, record.address(0), record.size)
+    return record, (Tell(Reserved(record.write_head, record.end - 1)), *effects)
 
 
 def store_checksum(record: WriterRecord, event: Stored, now_ns: int) -> Done:

@@ -142,7 +142,7 @@ BUGS = (
     Bug("write-head-taken", "a writer goes on although another moved the head", "CR-19", "the result of the swap",
         guard(WRITER, "store_size", W.MOVE_HEAD, always)),
     Bug("read-head-taken", "a reader goes on although another moved the head", "CR-19", "the result of the swap",
-        guard(READER, "copy_data", R.MOVE_HEAD, always)),
+        guard(READER, "take_block", R.MOVE_HEAD, always)),
     Bug("a-cell-too-many", _MORE, "CR-10", "the room",
         guard(WRITER, "give_back", W.LOAD_WRITE_HEAD, one_cell_more)),
     Bug("reader-overrun", "a read cursor is in the way only if the block begins a lap ahead of it", "CR-11",

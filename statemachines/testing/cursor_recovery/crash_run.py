@@ -271,8 +271,9 @@ def check_that_cursors_become_free(queue: CircularQueue[bytes], threshold_s: flo
         ours = token(here.owner.slot, here.owner.incarnation, time.monotonic_ns())
         held = [state for state in states if state.cas(FREE, ours) == FREE]
         for _ in dead:
-            attempt()
-        if any(state.load() != FREE for state in dead):
+            attempt()  # frees one of them, which the next one must not find free
+            held += [state for state in states if state.cas(FREE, ours) == FREE]
+        if any(state.load() not in (FREE, ours) for state in dead):
             found.append(("STALE", f"{pool} cursors of the dead stay taken: {queue.stats()}"))
         for state in held:
             state.cas(ours, FREE)

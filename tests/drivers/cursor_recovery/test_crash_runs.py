@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
+from statemachines.cursor_recovery.memory import FREE, token
+from statemachines.drivers.cursor_recovery import CircularQueue
 from statemachines.testing.cursor_recovery.crash_judge import Delivery, Evidence, judge, messages_in
 from statemachines.testing.cursor_recovery.crash_plan import Plan, draw_plan
+from statemachines.testing.cursor_recovery.crash_run import check_that_cursors_become_free
 
 RUNS, AT_ONCE = 200, 4
 
@@ -41,6 +47,23 @@ def test_a_seed_draws_one_plan_and_seeds_draw_many():
             assert message.startswith(b"%d:" % writer)
         for blocks in plan.writers:
             assert all(16 + 4 + 4 * len(block) + sum(block) + 10 * len(block) <= plan.capacity for block in blocks)
+
+
+@pytest.mark.parametrize("pool", ["read", "write"])
+def test_all_cursors_of_a_pool_may_be_dead_ones(name, child, pool):
+    """Whoever judges frees one after the other: what became free first is not taken twice."""
+    with CircularQueue.create(name, capacity=128, read_cursors=2, write_cursors=2, threshold=0.02) as queue:
+        for cursor in (0, 1):
+
+            def die(cursor=cursor):
+                end = CircularQueue.attach(name)
+                here = end._here
+                ours = token(here.owner.slot, here.owner.incarnation, time.monotonic_ns())
+                assert here.words.states[pool][cursor].cas(FREE, ours) == FREE
+                os.kill(os.getpid(), signal.SIGKILL)
+
+            assert os.waitstatus_to_exitcode(os.waitpid(child(die), 0)[1]) == -signal.SIGKILL
+        assert check_that_cursors_become_free(queue, 0.02) == []
 
 
 PLAN = Plan(0, 128, 1, 1, ((((1, 2)), (3,)),), ((),), ((),), True)

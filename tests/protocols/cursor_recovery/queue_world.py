@@ -24,8 +24,8 @@ from statemachines.cursor_recovery.memory import (
     state_of,
 )
 from statemachines.cursor_recovery.reader import OWNING as READER_OWNING
-from statemachines.cursor_recovery.reader import READER, Read, ReadOutcome, Skipped, new_reader
-from statemachines.cursor_recovery.writer import OWNING, WRITER, Outcome, Write, new_writer
+from statemachines.cursor_recovery.reader import READER, Read, ReadDone, ReadOutcome, Skipped, Taken, new_reader
+from statemachines.cursor_recovery.writer import OWNING, WRITER, Outcome, Reserved, Write, new_writer
 from statemachines.kernel import Ask, Node, Tell
 
 GUARD = 2_000
@@ -67,6 +67,9 @@ class Operation:
                 self.hear(effect.event)
 
     def hear(self, event):
+        if isinstance(event, Reserved | Taken):
+            self.world.compare_range(self, event)
+            return
         self.outcome, self.position = event.outcome, event.position
 
     @property
@@ -115,7 +118,8 @@ class Reader(Operation):
             self.world.skip(self, event.first, event.last)
             return
         super().hear(event)
-        self.payload, self.messages = event.payload, event.messages
+        if isinstance(event, ReadDone):
+            self.payload, self.messages = event.payload, event.messages
 
 
 class World:
@@ -242,6 +246,11 @@ class World:
             start, end = request.expected, request.value
             assert (start, end) in self.reserved, "a block that somebody wrote"
             reader.taken = (start, end)
+
+    def compare_range(self, one, event):
+        """What an operation says it has is what it has just moved a head over."""
+        start, end = self.reserved[-1] if isinstance(event, Reserved) else one.taken
+        assert (event.first, event.last) == (start, end - 1)
 
     def deliver(self, slot, reader):
         position = reader.position
