@@ -27,7 +27,7 @@ from statemachines_sim.devices.remote_store import RemoteStore
 from statemachines_sim.fault import Fault, draw
 from statemachines_sim.faults import kinds_of
 from statemachines_sim.local_clock import LocalClock
-from statemachines_sim.scenario import Net, Phases, named, shipped
+from statemachines_sim.scenario import Net, Phases, named, shipped_with
 from statemachines_sim.shared_subscriptions import SIM, Load, Members, scenario
 from statemachines_sim.shared_subscriptions.sim import Batch, failed
 from statemachines_sim.units import S
@@ -68,7 +68,8 @@ def test_each_kind_of_fault_takes_effect_and_is_in_the_trace(kind):
 
 
 def test_every_kind_is_documented_and_some_shipped_scenario_draws_it():
-    drawn = {one.kind for name in shipped() for seed in range(12) for one in draw(named(name), seed)}
+    ours = [f"{SIM.name}/{name}" for name in shipped_with(SIM.name)]
+    drawn = {one.kind for name in ours for seed in range(12) for one in draw(named(name), seed)}
     assert drawn == set(KINDS)
 
 

@@ -10,8 +10,7 @@ import pytest
 
 from statemachines import registry
 from statemachines_sim.faults import NEUTRAL, kinds_of, table
-from statemachines_sim.scenario import named, shipped
-from statemachines_sim.shared_subscriptions import SIM
+from statemachines_sim.scenario import named, shipped, shipped_with, sim_of
 
 HOME = Path(__file__).parents[2]
 SOURCES = HOME / "sim" / "statemachines_sim"
@@ -50,13 +49,31 @@ def test_there_are_neutral_files():
     assert len(FILES) > 25
 
 
-def test_the_pages_have_the_kinds_of_faults_as_they_are():
+SIMULATED = [sim_of(one.name) for one in registry.protocols() if "sim" in one.areas]
+
+
+def test_the_page_has_the_kinds_of_faults_as_they_are():
     assert table(NEUTRAL) in (HOME / "sim" / "README.md").read_text()
-    ours = HOME / "sim" / "scenarios" / SIM.name / "README.md"
-    assert table(SIM.faults) in ours.read_text()
 
 
-def test_every_kind_is_named_once_and_some_shipped_scenario_may_draw_it():
-    names = [kind.name for kind in (*NEUTRAL, *SIM.faults)]
-    assert len(names) == len(set(names)) == len(kinds_of(SIM))
-    assert {kind for name in shipped() for kind in named(name).faults} == set(names)
+@pytest.mark.parametrize("sim", SIMULATED, ids=lambda sim: sim.name)
+def test_the_page_of_a_protocol_has_its_kinds_of_faults_as_they_are(sim):
+    assert table(sim.faults) in (HOME / "sim" / "scenarios" / sim.name / "README.md").read_text()
+
+
+@pytest.mark.parametrize("sim", SIMULATED, ids=lambda sim: sim.name)
+def test_every_kind_is_named_once_and_its_own_are_drawn_by_some_shipped_scenario(sim):
+    names = [kind.name for kind in (*NEUTRAL, *sim.faults)]
+    assert len(names) == len(set(names)) == len(kinds_of(sim))
+    drawn = {kind for name in shipped_with(sim.name) for kind in named(f"{sim.name}/{name}").faults}
+    assert {kind.name for kind in sim.faults} <= drawn <= set(names)
+
+
+def test_every_kind_of_all_protocols_is_drawn_by_some_shipped_scenario():
+    drawn = {kind for name in shipped() for kind in named(name).faults}
+    assert {kind.name for kind in NEUTRAL} <= drawn
+
+
+def test_no_two_shipped_scenarios_have_the_same_short_name():
+    names = [name.partition("/")[2] for name in shipped()]
+    assert sorted(names) == sorted(set(names))

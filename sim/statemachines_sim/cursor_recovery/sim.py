@@ -1,0 +1,63 @@
+"""What cursor recovery says to the simulator: who takes part, the memory they share, what may go wrong, who judges."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from statemachines_sim.cursor_recovery.faults import FAULTS
+from statemachines_sim.cursor_recovery.queue_memory import queue_memory
+from statemachines_sim.cursor_recovery.queue_process import QueueReader, QueueWriter
+from statemachines_sim.cursor_recovery.section import Section, check
+from statemachines_sim.cursor_recovery.watch import PROPERTIES, QueueWatch
+from statemachines_sim.judge import Judge
+from statemachines_sim.process import Process
+from statemachines_sim.protocol import Fixture, Role, SimProtocol, Tolerance, Watch
+from statemachines_sim.scenario import Scenario
+from statemachines_sim.units import S
+
+if TYPE_CHECKING:
+    from statemachines_sim.world import World
+
+OF_PROCESSES = ("crash", "cut", "pause", "long_pause", "drift", "jump", "apart_clock")
+"""No timers, no messages: neither late ones nor partitions hit anybody."""
+
+
+class QueueSim(SimProtocol[Section]):
+    """The value of the registration."""
+
+    name = "cursor_recovery"
+    section = Section
+    properties = PROPERTIES
+    faults = FAULTS
+    scenarios = "statemachines_sim:scenarios/cursor_recovery"
+
+    def check(self, own: Section, scenario: Scenario) -> None:
+        check(own, scenario)
+
+    def cast(self, own: Section) -> tuple[Role, ...]:
+        """A clock that leaps ahead makes its process's cursors look young, and those of others old."""
+
+        def writer(world: World, node: str, number: int) -> Process:
+            return QueueWriter(world, node, number, own)
+
+        def reader(world: World, node: str, number: int) -> Process:
+            return QueueReader(world, node, number, own)
+
+        clock = Tolerance(drift_ppm=100_000, jump_ns=5 * S)
+        return (
+            Role("writer", writer, own.writers, faults=OF_PROCESSES, clock=clock),
+            Role("reader", reader, own.readers, faults=OF_PROCESSES, clock=clock),
+        )
+
+    def devices(self, own: Section) -> tuple[Fixture, ...]:
+        return (queue_memory(own),)
+
+    def longest_ns(self, own: Section) -> int:
+        """After the threshold a cursor is aged."""
+        return own.queue.threshold_ns
+
+    def watch(self, own: Section, judge: Judge) -> Watch:
+        return QueueWatch(own, judge)
+
+
+SIM = QueueSim()
