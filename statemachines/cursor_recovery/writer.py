@@ -7,6 +7,7 @@ crash between any two accesses is a state of this machine.
 from __future__ import annotations
 
 from enum import Enum
+from typing import ClassVar
 
 from msgspec.structs import replace
 
@@ -22,6 +23,7 @@ from statemachines.cursor_recovery.memory import (
     Queue,
     Stored,
     Swapped,
+    content,
     position_of,
     state_of,
 )
@@ -52,14 +54,21 @@ from statemachines.cursor_recovery.operation import (
     store,
     swap,
 )
-from statemachines.kernel import Call, Effects, Event, Fsm, Invariant, Refuse, Row, Status, Tell
+from statemachines.kernel import Call, Effects, Event, Fsm, Invariant, Refuse, Row, Status, Tell, TraceColumns
 
 
 class Write(Call, frozen=True, gc=False):
     """From the host: publish `payload`, which holds so many messages."""
 
+    columns: ClassVar = TraceColumns(key="content", grant="messages")
+
     payload: bytes
     messages: int = 1
+
+    @property
+    def content(self) -> str:
+        """The data of its block, as a trace shows it."""
+        return content(data_of(self.payload, self.messages))
 
 
 class Outcome(Enum):
@@ -75,8 +84,15 @@ class Outcome(Enum):
 class WriteDone(Event, frozen=True, gc=False):
     """To the host: how it ended, and (when WRITTEN) the position of the block, else -1."""
 
+    columns: ClassVar = TraceColumns(key="ended", first="position")
+
     outcome: Outcome
     position: int = -1
+
+    @property
+    def ended(self) -> str:
+        """The outcome, as a trace shows it."""
+        return self.outcome.value
 
 
 class WriterStatus(Status):
