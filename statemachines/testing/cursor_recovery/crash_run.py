@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from statemachines.cursor_recovery.layout import GUARD, Layout
-from statemachines.cursor_recovery.memory import FREE, CopyIn, token
+from statemachines.cursor_recovery.memory import FREE, NONE, CompareAndSwap, CopyIn, Store, token
 from statemachines.drivers.cursor_recovery import CircularQueue, Instruments, Outcome, QueueError, ReadOutcome
 from statemachines.drivers.cursor_recovery.operation_log import OperationLog
 from statemachines.kernel import Request
-from statemachines.testing.cursor_recovery.crash_judge import Delivery, Evidence, Violation, judge, messages_in
+from statemachines.testing.cursor_recovery.crash_judge import Delivery, Evidence, Held, Violation, judge, messages_in
 from statemachines.testing.cursor_recovery.crash_plan import Fate, Plan, draw_plan
 from statemachines.trace import fingerprints
 from statemachines.trace.log import merge, read_logs
@@ -46,16 +46,47 @@ STOPPED_THRESHOLDS = 3
 # -- one process ----------------------------------------------------------------------------------------------------
 
 
+class Holding:
+    """Which cursors one life has, as far as its accesses tell: it writes a line for each that it has had.
+
+    Whether a swap took a cursor shows in the next access: only its owner sets the position to none.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        self._tried = ("", FREE)
+        self._has = ("", FREE)
+        self._since_ns = 0
+
+    def see(self, request: Request) -> None:
+        """The access that comes next."""
+        if isinstance(request, CompareAndSwap):
+            if request.address.endswith("/state") and request.expected == FREE:
+                self._tried = (request.address, request.value)
+            elif (request.address, request.expected) == self._has:
+                self.end()
+        elif isinstance(request, Store) and request == Store(self._tried[0].replace("state", "position"), NONE):
+            self._has, self._since_ns = self._tried, time.monotonic_ns()
+
+    def end(self) -> None:
+        """It is about to give the cursor back, or to die."""
+        if self._has[1] != FREE:
+            os.write(self._file, f"{self._has[0]} {self._since_ns} {time.monotonic_ns()}\n".encode())
+            self._has = ("", FREE)
+
+
 class Doom:
     """The hook of one life: before its access number `fate.access` what is to happen happens."""
 
-    def __init__(self, fate: Fate, log: OperationLog | None) -> None:
+    def __init__(self, fate: Fate, holding: Holding, log: OperationLog | None) -> None:
         self.fate = fate
+        self.holding = holding
         self.log = log
         self.access = 0
         self.is_on = False
 
     def __call__(self, request: Request) -> int | None:
+        self.holding.see(request)
         if not self.is_on or self.fate.kind == "none":
             return None
         self.access += 1
@@ -65,6 +96,8 @@ class Doom:
             return self.fate.cells  # so much is copied; the next call, of the same copy, comes too late
         self.is_on = False
         kills = self.fate.kind == "kill"
+        if kills:
+            self.holding.end()
         self._note("kill" if kills else "pause")
         os.kill(os.getpid(), signal.SIGKILL if kills else signal.SIGSTOP)
         self._note("resume")
@@ -84,7 +117,7 @@ class Life:
     def attach(self, node: str, life: int, fate: Fate) -> CircularQueue[bytes]:
         """An end of the queue whose accesses are counted from now on."""
         log = None if self.logs is None else OperationLog(self.logs, node, life + 1)
-        doom = Doom(fate, log)
+        doom = Doom(fate, Holding(self.folder / f"held-{node}~{life + 1}"), log)
         observe = None if log is None else log.observe
         instruments = Instruments(hook=doom, observe=observe, declared=self.plan.declared)
         queue: CircularQueue[bytes] = CircularQueue.attach(self.name, instruments=instruments)
@@ -267,6 +300,10 @@ class Run:
             for line in _lines(path):
                 life, position, raw = line.split(" ")
                 seen.deliveries.append(Delivery(reader, int(life), int(position), bytes.fromhex(raw)))
+        for path in self.folder.glob("held-*"):
+            for line in _lines(path):
+                cursor, since_ns, until_ns = line.split(" ")
+                seen.held.append(Held(cursor, path.name.partition("-")[2], int(since_ns), int(until_ns)))
         if not seen.stuck:
             seen.stuck += check_that_cursors_become_free(queue, self.threshold_s)
         seen.lost = queue.stats().lost

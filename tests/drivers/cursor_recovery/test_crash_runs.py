@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from statemachines.testing.cursor_recovery.crash_judge import Delivery, Evidence, judge, messages_in
+from statemachines.testing.cursor_recovery.crash_judge import Delivery, Evidence, Held, judge, messages_in
 from statemachines.testing.cursor_recovery.crash_plan import Plan, draw_plan
 
 RUNS, AT_ONCE = 200, 4
@@ -54,6 +54,7 @@ def whole_run():
         acknowledged=set(MESSAGES),
         deliveries=[Delivery(0, 0, 20 * (number // 2), message) for (_, number), message in MESSAGES.items()],
         heads=[(0, 0, 0), (0, 128, 0), (0, 140, 12)],
+        held=[Held("read/0/state", "reader-0~1", 5, 9), Held("read/0/state", "reader-1~1", 9, 12)],
     )
 
 
@@ -103,6 +104,14 @@ def behind(seen):
     seen.heads.append((8, 4, 8))
 
 
+def shared(seen):
+    seen.held.append(Held("read/0/state", "reader-0~2", 11, 11))
+
+
+def shared_by_one_that_had_it_all_the_time(seen):
+    seen.held = [Held("write/1/state", "a", 1, 9), Held("write/1/state", "b", 9, 10), Held("write/1/state", "c", 3, 4)]
+
+
 def guards(seen):
     seen.guards = False
 
@@ -124,6 +133,8 @@ def stuck(seen):
         (counted_without_a_death, "ACK"),
         (too_far, "BOUND"),
         (behind, "BOUND"),
+        (shared, "EXCL"),
+        (shared_by_one_that_had_it_all_the_time, "EXCL"),
         (guards, "SPACE"),
         (stuck, "STALE"),
     ],
