@@ -12,6 +12,7 @@ and time share it, so that one swap changes both.
 from __future__ import annotations
 
 from typing import ClassVar
+from zlib import crc32
 
 import msgspec
 
@@ -119,6 +120,19 @@ def is_aged(word: int, threshold_ns: int, now_ns: int) -> bool:
     return word != FREE and now_ns - word % _STAMPS * TICK_NS > threshold_ns
 
 
+# -- what a trace shows of words and bytes --------------------------------------------------------------------------
+
+
+def signed(word: int) -> int:
+    """The word as a column of a trace holds it: the same 64 bits with a sign, so NONE is -1."""
+    return word - (1 << 64) if word >> 63 else word
+
+
+def content(data: bytes) -> str:
+    """What tells data from other data in a trace: how many bytes, and their checksum."""
+    return f"{len(data)}:{crc32(data):08x}"
+
+
 # -- requests and answers -------------------------------------------------------------------------------------------
 
 
@@ -133,45 +147,96 @@ class Load(Request, frozen=True, gc=False):
 class Store(Request, frozen=True, gc=False):
     """Set the word at `address`; answered by `Stored`."""
 
-    columns: ClassVar = TraceColumns(key="address")
+    columns: ClassVar = TraceColumns(key="address", first="word")
 
     address: str
     value: int
 
+    @property
+    def word(self) -> int:
+        """What it is set to, as a trace shows it."""
+        return signed(self.value)
+
 
 class CompareAndSwap(Request, frozen=True, gc=False):
-    """Set the word at `address` if it is `expected`; answered by `Swapped`."""
+    """Set the word at `address` if it is `expected`; answered by `Swapped`.
 
-    columns: ClassVar = TraceColumns(key="address")
+    In a trace: `first` is expected, `last` set; of the state of a cursor `grant` and `term` are slot and incarnation of
+    the owner in whichever of the two is not free.
+    """
+
+    columns: ClassVar = TraceColumns(key="address", grant="slot", term="incarnation", first="before", last="after")
 
     address: str
     expected: int
     value: int
 
+    @property
+    def before(self) -> int:
+        """What is expected, as a trace shows it."""
+        return signed(self.expected)
+
+    @property
+    def after(self) -> int:
+        """What it is set to, as a trace shows it."""
+        return signed(self.value)
+
+    @property
+    def slot(self) -> int | None:
+        """Of the owner, if it is the state of a cursor."""
+        return slot_in(self.value or self.expected) if self.address.endswith("/state") else None
+
+    @property
+    def incarnation(self) -> int | None:
+        """Of the owner, if it is the state of a cursor."""
+        return incarnation_in(self.value or self.expected) if self.address.endswith("/state") else None
+
 
 class CopyIn(Request, frozen=True, gc=False):
     """Write `data` into the cells from `position` on; answered by `Stored`."""
 
-    columns: ClassVar = TraceColumns(first="position")
+    columns: ClassVar = TraceColumns(key="content", first="position", last="end")
 
     position: int
     data: bytes
+
+    @property
+    def content(self) -> str:
+        """The data, as a trace shows it."""
+        return content(self.data)
+
+    @property
+    def end(self) -> int:
+        """The last byte."""
+        return self.position + len(self.data) - 1
 
 
 class CopyOut(Request, frozen=True, gc=False):
     """The `size` bytes from `position` on; answered by `Copied`."""
 
-    columns: ClassVar = TraceColumns(first="position")
+    columns: ClassVar = TraceColumns(first="position", last="end")
 
     position: int
     size: int
+
+    @property
+    def end(self) -> int:
+        """The last byte; before the first if there is none."""
+        return self.position + self.size - 1
 
 
 class Loaded(Answer, frozen=True, gc=False):
     """The word as it was at `time_ns` of the clock that all processes share."""
 
+    columns: ClassVar = TraceColumns(first="word")
+
     value: int
     time_ns: int
+
+    @property
+    def word(self) -> int:
+        """The value, as a trace shows it."""
+        return signed(self.value)
 
 
 class Stored(Answer, frozen=True, gc=False):
@@ -181,13 +246,27 @@ class Stored(Answer, frozen=True, gc=False):
 class Swapped(Answer, frozen=True, gc=False):
     """`done`: the word was as expected, and is replaced."""
 
+    columns: ClassVar = TraceColumns(first="times")
+
     done: bool
+
+    @property
+    def times(self) -> int:
+        """How often it was replaced: 1 or 0, as a trace shows it."""
+        return int(self.done)
 
 
 class Copied(Answer, frozen=True, gc=False):
     """The bytes that were there."""
 
+    columns: ClassVar = TraceColumns(key="content")
+
     data: bytes
+
+    @property
+    def content(self) -> str:
+        """The bytes, as a trace shows them."""
+        return content(self.data)
 
 
 class Memory:

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
-from statemachines.cursor_recovery.block import SEVERAL, checksum, commit_word, length_of, size_in
+from statemachines.cursor_recovery.block import SEVERAL, checksum, commit_word, data_of, length_of, size_in
 from statemachines.cursor_recovery.memory import (
     CELL,
     FREE,
@@ -84,12 +84,24 @@ class ReadDone(Event, frozen=True, gc=False):
     """To the host: how it ended; when DELIVERED or DISCARDED, the position of the block (else -1) and how many messages
     it holds; when DELIVERED, their bytes."""
 
-    columns: ClassVar = TraceColumns(first="position")
+    columns: ClassVar = TraceColumns(key="ended", grant="messages", first="position", last="end")
 
     outcome: ReadOutcome
     position: int = -1
     messages: int = 0
     payload: bytes = b""
+
+    @property
+    def ended(self) -> str:
+        """The outcome, as a trace shows it."""
+        return self.outcome.value
+
+    @property
+    def end(self) -> int:
+        """The last byte of the block that was delivered, else -1."""
+        if self.outcome is not ReadOutcome.DELIVERED:
+            return -1
+        return self.position + length_of(len(data_of(self.payload, self.messages))) - 1
 
 
 class Skipped(Event, frozen=True, gc=False):

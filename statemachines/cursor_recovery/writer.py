@@ -23,6 +23,7 @@ from statemachines.cursor_recovery.memory import (
     Queue,
     Stored,
     Swapped,
+    content,
     position_of,
     state_of,
 )
@@ -59,8 +60,15 @@ from statemachines.kernel import Call, Effects, Event, Fsm, Invariant, Refuse, R
 class Write(Call, frozen=True, gc=False):
     """From the host: publish `payload`, which holds so many messages."""
 
+    columns: ClassVar = TraceColumns(key="content", grant="messages")
+
     payload: bytes
     messages: int = 1
+
+    @property
+    def content(self) -> str:
+        """The data of its block, as a trace shows it."""
+        return content(data_of(self.payload, self.messages))
 
 
 class Outcome(Enum):
@@ -83,10 +91,15 @@ class Reserved(Event, frozen=True, gc=False):
 class WriteDone(Event, frozen=True, gc=False):
     """To the host: how it ended, and (when WRITTEN) the position of the block, else -1."""
 
-    columns: ClassVar = TraceColumns(first="position")
+    columns: ClassVar = TraceColumns(key="ended", first="position")
 
     outcome: Outcome
     position: int = -1
+
+    @property
+    def ended(self) -> str:
+        """The outcome, as a trace shows it."""
+        return self.outcome.value
 
 
 class WriterStatus(Status):

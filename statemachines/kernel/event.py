@@ -9,13 +9,14 @@ step can stand for a batch.
 
 Traces have columns `key`, `term`, `grant`, `first` and `last`, which are filled from the fields of an event that are
 called so; where they are called otherwise, its class says which: `columns: ClassVar = TraceColumns(key="stream")`.
+What no field holds as a column can have it, a property does.
 """
 
 from __future__ import annotations
 
 import re
 from types import UnionType
-from typing import Annotated, Any, ClassVar, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -28,7 +29,7 @@ def snake(name: str) -> str:
 
 
 class TraceColumns(msgspec.Struct, frozen=True):
-    """The fields of an event that fill the columns of a trace; "": none does.
+    """The fields of an event, or properties of its class, that fill the columns of a trace; "": none does.
 
     `key`: what it is about (a stream, a subject, a lock), a text; whole numbers are `term` (an epoch), `grant`, and the
     range `first`..`last` (or a progress, in `first`).
@@ -79,9 +80,10 @@ _NAMES: dict[type[Any], str] = {}
 
 
 def column_fields(kind: type[Any]) -> tuple[str, ...]:
-    """The fields of an event (or request) type that fill key, term, grant, first and last; "": none does.
+    """The fields or properties of an event (or request) type that fill key, term, grant, first and last; "": none does.
 
-    Raises `DeclarationError` where its class names a field that is not there, or holds what the column cannot.
+    A property is meant only where the class says so.  Raises `DeclarationError` where its class names what is not
+    there, or holds what the column cannot.
     """
     columns: TraceColumns = getattr(kind, "columns", TraceColumns())
     usual, fields = TraceColumns(), _field_types(kind)
@@ -89,9 +91,11 @@ def column_fields(kind: type[Any]) -> tuple[str, ...]:
     for column in TraceColumns.__struct_fields__:
         name = getattr(columns, column)
         wanted = str if column == "key" else int
-        fits = name in fields and _is_a(fields[name], wanted)
-        if name and not fits and name != getattr(usual, column):
-            what = f"which is no {wanted.__name__}" if name in fields else "which it has not"
+        is_said = name != getattr(usual, column)
+        hint = fields.get(name) or (_property_type(kind, name) if is_said else None)
+        fits = hint is not None and _is_a(hint, wanted)
+        if name and not fits and is_said:
+            what = f"which is no {wanted.__name__}" if hint is not None else "which it has not"
             raise DeclarationError(f"{name_of(kind)}: its column {column} is filled from {name!r}, {what}")
         found.append(name if fits else "")
     return tuple(found)
@@ -102,6 +106,12 @@ def _field_types(kind: type[Any]) -> dict[str, Any]:
         return {field.name: field.type for field in msgspec.structs.fields(kind)}
     except (NameError, TypeError):  # hints that cannot be resolved (a class within a function), or no struct
         return dict.fromkeys(getattr(kind, "__struct_fields__", ()), Any)
+
+
+def _property_type(kind: type[Any], name: str) -> Any:
+    """What the property of this name says it gives; None where there is none."""
+    found = getattr(kind, name, None)
+    return get_type_hints(found.fget).get("return", Any) if isinstance(found, property) else None
 
 
 def _is_a(hint: Any, wanted: type) -> bool:

@@ -44,6 +44,32 @@ class Later(Fenced, frozen=True):
     wait: int = 0
 
 
+class Halved(Message, frozen=True):
+    """What it holds is not what a column can hold: properties are."""
+
+    columns: ClassVar = TraceColumns(key="words", grant="pages", last="half")
+
+    of: bytes
+    twice: int
+
+    @property
+    def words(self) -> str:
+        return self.of.decode()
+
+    @property
+    def half(self) -> int:
+        return self.twice // 2
+
+    @property
+    def pages(self) -> int | None:
+        return None
+
+    @property
+    def first(self) -> int:
+        """Called as a column is, and not meant for it."""
+        return 77
+
+
 class Odd(Call, frozen=True):
     """Called like columns, and not to be held by them."""
 
@@ -69,6 +95,18 @@ def test_fields_that_are_called_so_fill_their_columns():
 def test_a_class_says_which_fields_do_and_those_below_it_inherit():
     assert cells(Fenced("a", 3, 7)) == ("a", 3, None, 7, None)
     assert cells(Later("a", 3, 7)) == ("a", 3, None, 7, None)
+
+
+def test_a_property_fills_a_column_where_the_class_says_so():
+    assert cells(Halved(b"a", 18)) == ("a", None, None, None, 9)
+
+
+def test_a_property_of_another_type_is_refused():
+    class Wrong(Halved, frozen=True):
+        columns: ClassVar = TraceColumns(first="words")
+
+    with pytest.raises(DeclarationError, match="first is filled from 'words', which is no int"):
+        column_fields(Wrong)
 
 
 def test_what_a_column_cannot_hold_is_left_out():

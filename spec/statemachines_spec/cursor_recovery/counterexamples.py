@@ -49,8 +49,9 @@ COUNTEREXAMPLES = (
     ),
     Counterexample(
         "late-writer",
-        "a slow writer goes on when its place is another's, and writes over what was acknowledged there",
-        Setting(((LONG,), (LONGER,)), 1, capacity=28, instants=SLOW),
+        "a slow writer is taken for dead when its mark is there: what it goes on to write, and is acknowledged, "
+        "has come before, as bytes that were not its own",
+        Setting(((LONG,), (LONGER,)), 1, capacity=28, instants=LATER),
         "KEPT",
     ),
     Counterexample(

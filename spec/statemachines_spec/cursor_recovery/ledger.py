@@ -104,7 +104,7 @@ class Ledger(Actor):
         number = self.messages.index(block) if block in self.messages else -1
         broken = {
             Broken.INTEG: number < 0,
-            Broken.KEPT: there not in (None, number),
+            Broken.KEPT: there not in (None, number) and (number >= 0 or self._is_as_long(there, block)),
             Broken.ONCE: number in local.came or (not self.wraps and position in local.delivered),
             Broken.ORDER: not self.wraps and position <= last.get(reader, -1),
         }
@@ -117,6 +117,10 @@ class Ledger(Actor):
             last=tuple(sorted(last.items())),
             broken=_broken(local, broken),
         )
+
+    def _is_as_long(self, number: int, block: tuple[bytes, int]) -> bool:
+        """It was taken for the block that was acknowledged there: it was not cut out of the middle of others."""
+        return len(self.messages[number][0]) == len(block[0])
 
     def describe(self, local: LedgerLocal) -> str:
         words = [f"{key} {', '.join(map(str, one))}" for key in _LISTS if (one := getattr(local, key))]

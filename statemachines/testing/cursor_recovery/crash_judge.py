@@ -21,17 +21,29 @@ class Delivery(msgspec.Struct, frozen=True):
     message: bytes
 
 
+class Held(msgspec.Struct, frozen=True):
+    """A life, by name, that had the cursor for certain from `since_ns` to `until_ns`: after it had taken it, and before
+    it gave it back, or died."""
+
+    cursor: str
+    who: str
+    since_ns: int
+    until_ns: int
+
+
 class Evidence(msgspec.Struct, kw_only=True):
     """What was seen.  A message is (writer, number).
 
     `begun`: a writer was about to write it; `acknowledged`: and was told WRITTEN; `lost`: the queue's own count;
-    `readers_killed`: how many; `heads`: samples of (read head, write head, read head again); `guards`: the bytes beside
-    the data area are as they were; `stuck`: what did not end, or was refused, although it must not.
+    `held`: cursors that somebody had; `readers_killed`: how many; `heads`: samples of (read head, write head, read head
+    again); `guards`: the bytes beside the data area are as they were; `stuck`: what did not end, or was refused,
+    although it must not.
     """
 
     begun: dict[tuple[int, int], bytes] = msgspec.field(default_factory=dict)
     acknowledged: set[tuple[int, int]] = msgspec.field(default_factory=set)
     deliveries: list[Delivery] = msgspec.field(default_factory=list)
+    held: list[Held] = msgspec.field(default_factory=list)
     lost: int = 0
     readers_killed: int = 0
     heads: list[tuple[int, int, int]] = msgspec.field(default_factory=list)
@@ -61,6 +73,7 @@ def judge(plan: Plan, seen: Evidence) -> list[Violation]:
     found += _judge_bytes(messages_in(plan), seen)
     found += _judge_order(seen)
     found += _judge_acknowledged(plan, seen)
+    found += _judge_owners(seen)
     for read, written, later in seen.heads:
         if not read <= written <= later + plan.capacity:
             found.append(Violation("BOUND", f"read head {read}, then write head {written}, then read head {later}"))
@@ -110,6 +123,19 @@ def _judge_acknowledged(plan: Plan, seen: Evidence) -> list[Violation]:
         found.append(Violation("ACK", f"{missing} are missing; readers killed: {seen.readers_killed}"))
     if seen.lost and not seen.readers_killed:
         found.append(Violation("ACK", f"{seen.lost} messages counted as lost although no reader was killed"))
+    return found
+
+
+def _judge_owners(seen: Evidence) -> list[Violation]:
+    """EXCL: nobody had a cursor while another one had it for certain."""
+    found = []
+    last: dict[str, Held] = {}
+    for one in sorted(seen.held, key=lambda one: one.since_ns):
+        before = last.get(one.cursor)
+        if before is not None and one.since_ns < before.until_ns:
+            found.append(Violation("EXCL", f"{one.who} had {one.cursor} while {before.who} had it"))
+        if before is None or one.until_ns > before.until_ns:
+            last[one.cursor] = one
     return found
 
 

@@ -1,6 +1,6 @@
 """Crash run: real processes at a real queue, killed or stopped before chosen memory accesses; judged from outside.
 
-    python -m statemachines.testing.cursor_recovery.crash_run --runs 1000 --first 0
+    python -m statemachines.testing.cursor_recovery.crash_run --runs 1000 --first 0 [--trace out/crashes]
 
 Each process is forked from this one, attaches by name, and writes what it did into a file of its own, a line at a time:
 a writer what it begins and what was acknowledged, a reader what it got.  A process that was killed is followed by its
@@ -17,15 +17,26 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from statemachines.cursor_recovery.layout import GUARD, Layout
-from statemachines.cursor_recovery.memory import FREE, CopyIn, token
+from statemachines.cursor_recovery.memory import FREE, NONE, CompareAndSwap, CopyIn, Store, token
 from statemachines.drivers.cursor_recovery import CircularQueue, Instruments, Outcome, QueueError, ReadOutcome
+from statemachines.drivers.cursor_recovery.operation_log import OperationLog
 from statemachines.kernel import Request
-from statemachines.testing.cursor_recovery.crash_judge import Delivery, Evidence, Violation, judge, messages_in
+from statemachines.testing.cursor_recovery.crash_judge import Delivery, Evidence, Held, Violation, judge, messages_in
 from statemachines.testing.cursor_recovery.crash_plan import Fate, Plan, draw_plan
+from statemachines.trace import fingerprints
+from statemachines.trace.log import merge, read_logs
+from statemachines.trace.row import Run as TracedRun
+
+if TYPE_CHECKING:
+    from statemachines.trace.parquet import TraceWriter
 
 PATIENCE_S = 30.0
 """What lasts longer is stuck; a busy machine may need a while."""
@@ -35,15 +46,47 @@ STOPPED_THRESHOLDS = 3
 # -- one process ----------------------------------------------------------------------------------------------------
 
 
+class Holding:
+    """Which cursors one life has, as far as its accesses tell: it writes a line for each that it has had.
+
+    Whether a swap took a cursor shows in the next access: only its owner sets the position to none.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        self._tried = ("", FREE)
+        self._has = ("", FREE)
+        self._since_ns = 0
+
+    def see(self, request: Request) -> None:
+        """The access that comes next."""
+        if isinstance(request, CompareAndSwap):
+            if request.address.endswith("/state") and request.expected == FREE:
+                self._tried = (request.address, request.value)
+            elif (request.address, request.expected) == self._has:
+                self.end()
+        elif isinstance(request, Store) and request == Store(self._tried[0].replace("state", "position"), NONE):
+            self._has, self._since_ns = self._tried, time.monotonic_ns()
+
+    def end(self) -> None:
+        """It is about to give the cursor back, or to die."""
+        if self._has[1] != FREE:
+            os.write(self._file, f"{self._has[0]} {self._since_ns} {time.monotonic_ns()}\n".encode())
+            self._has = ("", FREE)
+
+
 class Doom:
     """The hook of one life: before its access number `fate.access` what is to happen happens."""
 
-    def __init__(self, fate: Fate) -> None:
+    def __init__(self, fate: Fate, holding: Holding, log: OperationLog | None) -> None:
         self.fate = fate
+        self.holding = holding
+        self.log = log
         self.access = 0
         self.is_on = False
 
     def __call__(self, request: Request) -> int | None:
+        self.holding.see(request)
         if not self.is_on or self.fate.kind == "none":
             return None
         self.access += 1
@@ -52,31 +95,42 @@ class Doom:
         if isinstance(request, CopyIn) and self.fate.cells is not None and self.access == self.fate.access:
             return self.fate.cells  # so much is copied; the next call, of the same copy, comes too late
         self.is_on = False
-        os.kill(os.getpid(), signal.SIGKILL if self.fate.kind == "kill" else signal.SIGSTOP)
+        kills = self.fate.kind == "kill"
+        if kills:
+            self.holding.end()
+        self._note("kill" if kills else "pause")
+        os.kill(os.getpid(), signal.SIGKILL if kills else signal.SIGSTOP)
+        self._note("resume")
         return None
+
+    def _note(self, fault: str) -> None:
+        if self.log is not None:
+            self.log.fault(fault)
 
 
 class Life:
-    """A process to be: which party, which life of it, and what it works on."""
+    """A process to be: which party, which life of it, and what it works on; `logs`: where it logs its operations."""
 
-    def __init__(self, plan: Plan, name: str, folder: Path, stop: mmap.mmap) -> None:
-        self.plan, self.name, self.folder, self.stop = plan, name, folder, stop
+    def __init__(self, plan: Plan, name: str, folder: Path, stop: mmap.mmap, logs: Path | None) -> None:
+        self.plan, self.name, self.folder, self.stop, self.logs = plan, name, folder, stop, logs
 
-    def attach(self, fate: Fate) -> tuple[CircularQueue[bytes], Doom]:
+    def attach(self, node: str, life: int, fate: Fate) -> CircularQueue[bytes]:
         """An end of the queue whose accesses are counted from now on."""
-        doom = Doom(fate)
-        instruments = Instruments(hook=doom, declared=self.plan.declared)
+        log = None if self.logs is None else OperationLog(self.logs, node, life + 1)
+        doom = Doom(fate, Holding(self.folder / f"held-{node}~{life + 1}"), log)
+        observe = None if log is None else log.observe
+        instruments = Instruments(hook=doom, observe=observe, declared=self.plan.declared)
         queue: CircularQueue[bytes] = CircularQueue.attach(self.name, instruments=instruments)
         doom.is_on = True
-        return queue, doom
+        return queue
 
-    def write(self, writer: int, fate: Fate) -> None:
+    def write(self, writer: int, life: int, fate: Fate) -> None:
         """Go on with the blocks of a writer, after the last that an earlier life has begun."""
         path = self.folder / f"writer-{writer}"
         begun = sum(line[0] == "b" for line in _lines(path))
         log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         messages = [message for (who, _), message in messages_in(self.plan).items() if who == writer]
-        queue, _ = self.attach(fate)
+        queue = self.attach(f"writer-{writer}", life, fate)
         first = 0
         for number, block in enumerate(self.plan.writers[writer]):
             last = first + len(block)
@@ -89,7 +143,7 @@ class Life:
     def read(self, reader: int, life: int, fate: Fate) -> None:
         """Get whatever comes, until everybody is told to stop."""
         log = os.open(self.folder / f"reader-{reader}", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        queue, _ = self.attach(fate)
+        queue = self.attach(f"reader-{reader}", life, fate)
         while not self.stop[0]:
             if _log_deliveries(queue, log, life):
                 continue
@@ -126,11 +180,15 @@ def _fork(work: Callable[[], None]) -> int:
 
 
 class Run:
-    """One run of a plan: starts, restarts, lets stopped ones go on, and in the end gathers the evidence."""
+    """One run of a plan: starts, restarts, lets stopped ones go on, and in the end gathers the evidence.
 
-    def __init__(self, plan: Plan, folder: Path) -> None:
+    `logs`: where each life logs its operations, which it then makes by the declared machines alone (None: nowhere).
+    """
+
+    def __init__(self, plan: Plan, folder: Path, logs: Path | None = None) -> None:
         self.plan = plan
         self.folder = folder
+        self.logs = logs
         self.seen = Evidence()
         self.name = f"crash-{os.getpid()}-{plan.seed}"
         self.threshold_s = plan.threshold_ms / 1000
@@ -140,8 +198,10 @@ class Run:
 
     def play(self) -> Evidence:
         """The whole run."""
+        log = None if self.logs is None else OperationLog(self.logs, "rest")
         queue: CircularQueue[bytes] = CircularQueue.create(
             self.name,
+            instruments=Instruments(observe=None if log is None else log.observe),
             capacity=self.plan.capacity,
             read_cursors=self.plan.read_cursors,
             write_cursors=self.plan.write_cursors,
@@ -150,15 +210,17 @@ class Run:
         with queue:
             self._watch_processes(queue)
             self._take_the_rest(queue)
+            if log is not None:
+                log.close()
             self._gather(queue)
         return self.seen
 
     def _start(self, role: str, number: int, life: int) -> None:
         fates = (self.plan.fates_of_writers if role == "writer" else self.plan.fates_of_readers)[number]
         fate = fates[life] if life < len(fates) else Fate()
-        one = Life(self.plan, self.name, self.folder, self.stop)
+        one = Life(self.plan, self.name, self.folder, self.stop, self.logs)
         if role == "writer":
-            pid = _fork(lambda: one.write(number, fate))
+            pid = _fork(lambda: one.write(number, life, fate))
         else:
             pid = _fork(lambda: one.read(number, life, fate))
         self.living[pid] = (role, number, life)
@@ -238,6 +300,10 @@ class Run:
             for line in _lines(path):
                 life, position, raw = line.split(" ")
                 seen.deliveries.append(Delivery(reader, int(life), int(position), bytes.fromhex(raw)))
+        for path in self.folder.glob("held-*"):
+            for line in _lines(path):
+                cursor, since_ns, until_ns = line.split(" ")
+                seen.held.append(Held(cursor, path.name.partition("-")[2], int(since_ns), int(until_ns)))
         if not seen.stuck:
             seen.stuck += check_that_cursors_become_free(queue, self.threshold_s)
         seen.lost = queue.stats().lost
@@ -284,18 +350,43 @@ def check_that_cursors_become_free(queue: CircularQueue[bytes], threshold_s: flo
     return found
 
 
-def run_seed(seed: int) -> list[Violation]:
+def run_seed(seed: int, trace: TraceWriter | None = None) -> list[Violation]:
     """The run of a seed, and what it broke."""
-    return run_plan(draw_plan(seed))
+    return run_plan(draw_plan(seed), trace)
 
 
-def run_plan(plan: Plan) -> list[Violation]:
-    """One run, and what it broke."""
-    with tempfile.TemporaryDirectory(prefix="gapless-crash-") as folder:
+def run_plan(plan: Plan, trace: TraceWriter | None = None) -> list[Violation]:
+    """One run, and what it broke; its rows go to `trace`."""
+    with tempfile.TemporaryDirectory(prefix="gapless-crash-") as made:
+        folder = Path(made)
+        logs = None if trace is None else folder / "logs"
         try:
-            return judge(plan, Run(plan, Path(folder)).play())
+            found = judge(plan, Run(plan, folder, logs).play())
         except QueueError as error:
-            return [Violation("INTEG", f"{type(error).__name__}: {error}")]
+            found = [Violation("INTEG", f"{type(error).__name__}: {error}")]
+        if trace is not None and logs is not None:
+            trace.add(run_of(plan, found), list(merge(read_logs(logs))))
+        return found
+
+
+def run_of(plan: Plan, found: list[Violation]) -> TracedRun:
+    """The line of a run in the table of runs: its plan, and what it broke."""
+    return TracedRun(
+        run=plan.seed,
+        scenario="crash",
+        seed=plan.seed,
+        parameters=msgspec.json.encode(plan).decode(),
+        outcome=found[0].name if found else "held",
+        versions=msgspec.json.encode({"gapless": version("gapless")}).decode(),
+        fingerprints=msgspec.json.encode(fingerprints(["cursor_recovery"])).decode(),
+    )
+
+
+def _writer(directory: Path, first: int) -> TraceWriter:
+    """Loaded only where it is asked for."""
+    from statemachines.trace.parquet import TraceWriter
+
+    return TraceWriter(directory, f"crash-{first}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -303,13 +394,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--trace", type=Path, metavar="DIR", help="write a trace for `gapless analyze`")
     given = parser.parse_args(arguments)
     broken = 0
     begun_s = time.monotonic()
-    for seed in range(given.first, given.first + given.runs):
-        for name, text in run_seed(seed):
-            broken += 1
-            print(f"seed {seed}: {name}: {text}", flush=True)
+    with nullcontext() if given.trace is None else _writer(given.trace, given.first) as trace:
+        for seed in range(given.first, given.first + given.runs):
+            for name, text in run_seed(seed, trace):
+                broken += 1
+                print(f"seed {seed}: {name}: {text}", flush=True)
     print(f"{given.runs} runs, {broken} violations, {time.monotonic() - begun_s:.1f} s")
     return int(broken > 0)
 

@@ -12,7 +12,7 @@ import pytest
 
 from statemachines.cursor_recovery.memory import FREE, token
 from statemachines.drivers.cursor_recovery import CircularQueue
-from statemachines.testing.cursor_recovery.crash_judge import Delivery, Evidence, judge, messages_in
+from statemachines.testing.cursor_recovery.crash_judge import Delivery, Evidence, Held, judge, messages_in
 from statemachines.testing.cursor_recovery.crash_plan import Plan, draw_plan
 from statemachines.testing.cursor_recovery.crash_run import check_that_cursors_become_free
 
@@ -77,6 +77,7 @@ def whole_run():
         acknowledged=set(MESSAGES),
         deliveries=[Delivery(0, 0, 20 * (number // 2), message) for (_, number), message in MESSAGES.items()],
         heads=[(0, 0, 0), (0, 128, 0), (0, 140, 12)],
+        held=[Held("read/0/state", "reader-0~1", 5, 9), Held("read/0/state", "reader-1~1", 9, 12)],
     )
 
 
@@ -126,6 +127,14 @@ def behind(seen):
     seen.heads.append((8, 4, 8))
 
 
+def shared(seen):
+    seen.held.append(Held("read/0/state", "reader-0~2", 11, 11))
+
+
+def shared_by_one_that_had_it_all_the_time(seen):
+    seen.held = [Held("write/1/state", "a", 1, 9), Held("write/1/state", "b", 9, 10), Held("write/1/state", "c", 3, 4)]
+
+
 def guards(seen):
     seen.guards = False
 
@@ -147,6 +156,8 @@ def stuck(seen):
         (counted_without_a_death, "ACK"),
         (too_far, "BOUND"),
         (behind, "BOUND"),
+        (shared, "EXCL"),
+        (shared_by_one_that_had_it_all_the_time, "EXCL"),
         (guards, "SPACE"),
         (stuck, "STALE"),
     ],

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from statemachines_spec import certificates
@@ -17,12 +18,15 @@ from statemachines_spec.cursor_recovery.bugs import BUGS
 from statemachines_spec.cursor_recovery.counterexamples import COUNTEREXAMPLES
 from statemachines_spec.cursor_recovery.hunts import HUNTS
 from statemachines_spec.cursor_recovery.process import Process
+from statemachines_spec.cursor_recovery.schedule import Schedule, schedule_of
 from statemachines_spec.cursor_recovery.systems import SYSTEMS, system
 from statemachines_spec.explorer.explore import COMPLETE, VIOLATED, explore
 from statemachines_spec.explorer.replay import replay
 from statemachines_spec.hunt import look
 from statemachines_spec.liveness.judge import live
 
+GOLDEN = Path(__file__).parents[2] / "golden" / "cursor_recovery"
+"""Written by `python -m statemachines_spec.cursor_recovery.schedule tests/golden/cursor_recovery`."""
 FOLDER = Path(__file__).parents[3] / "spec" / "cursor_recovery" / "certificates"
 """Smallest first."""
 QUICK = ("pools", "reborn", "one-each")
@@ -68,7 +72,7 @@ def test_by_age_alone_a_slow_owner_shares_its_cursor():
 
 
 def test_by_age_alone_a_slow_writer_costs_an_acknowledged_message():
-    assert broken(BY_NAME["scan-passes-a-writer"].system("by_age")) == ["ACK"]
+    assert broken(BY_NAME["scan-passes-a-writer"].system("by_age"))[0] == ["ACK"]
 
 
 def test_the_run_that_breaks_it_is_replayed():
@@ -81,25 +85,31 @@ BY_NAME = {one.name: one for one in COUNTEREXAMPLES}
 
 
 def broken(made):
-    """The properties that break, those of liveness only where everything else holds."""
+    """What breaks, as it was found: of liveness only where everything else holds."""
     result = explore(made)
     found = [name for name, held in result.always.items() if not held]
-    return found or [one.name for one in live(made, made.obligations) if one.way is not None]
+    if found:
+        return found, result
+    lives = [one for one in live(made, made.obligations) if one.way is not None]
+    return [one.name for one in lives], next(iter(lives), None)
 
 
 @pytest.mark.parametrize("name", BY_NAME)
 def test_the_source_word_for_word_breaks(name):
+    """By the very run that real processes repeat (tests/drivers/cursor_recovery/test_as_written_replayed.py)."""
     one = BY_NAME[name]
-    found = broken(one.system())
-    assert found
-    assert {name.partition(" ")[0] for name in found} == {one.breaks}
+    names, found = broken(one.system())
+    assert {name.partition(" ")[0] for name in names} == {one.breaks}
+    kept = msgspec.json.decode((GOLDEN / f"{name}.json").read_bytes(), type=Schedule)
+    assert schedule_of(found) == kept
+    assert kept.breaks == one.breaks
 
 
 @pytest.mark.parametrize(
     "name", ["size-before-header", "previous-lap", "cursor-reassigned", "exactly-full", "dead-pool"]
 )
 def test_the_shipped_queue_holds_where_the_source_breaks(name):
-    assert broken(BY_NAME[name].system("repaired")) == []
+    assert broken(BY_NAME[name].system("repaired")) == ([], None)
 
 
 @pytest.mark.parametrize("hunt", HUNTS, ids=lambda hunt: hunt.name)
