@@ -192,6 +192,14 @@ def read_columns(path: Path, wanted: tuple[str, ...] = NEEDED) -> Iterator[Colum
             yield columns
 
 
+def columns_of_run(path: Path, run: int) -> Columns:
+    """One run of a trace file; `ConfigurationError` as above."""
+    open_trace(path).close()
+    texts = [name for name in NEEDED if name in TEXTS]
+    table = pq.read_table(path, columns=list(NEEDED), filters=[("run", "=", run)], read_dictionary=texts)
+    return Columns(_with_dictionaries(table))
+
+
 def _whole_runs(file: Any, wanted: tuple[str, ...]) -> Iterator[pa.Table]:
     """The row groups of a file, put together and cut again where a run ends."""
     parts: list[pa.Table] = []

@@ -12,12 +12,13 @@ import pyarrow.parquet as pq
 
 from statemachines.kernel import Fsm
 from statemachines_reports import draw_bars, draw_histogram, draw_machine, draw_sequence
+from statemachines_reports.columns import columns_of_run
 from statemachines_reports.comparison import Comparison
 from statemachines_reports.coverage import Coverage, coverage_of, described, takeable
 from statemachines_reports.draw_histogram import duration
 from statemachines_reports.judge import Judges
 from statemachines_reports.pipeline import NOT_JUDGED, NOT_PROMISED, VIOLATED, Analysis, own_tables
-from statemachines_reports.protocol import FaultColumns, Measure, Section, Story
+from statemachines_reports.protocol import Drawing, FaultColumns, Measure, Section, Story, no_pictures
 from statemachines_reports.tables import ALL, amounts_of
 
 PERCENTILES = ("p50", "p90", "p99", "max")
@@ -36,6 +37,7 @@ class Part(msgspec.Struct):
     unit: str
     sections: list[Section]
     picture: Any
+    drawings: list[Drawing]
 
 
 class Beside(msgspec.Struct):
@@ -49,6 +51,7 @@ class Beside(msgspec.Struct):
 def part_of(name: str, analysis: Analysis) -> Part:
     """Make ready what the page shows of an analysis."""
     reports = analysis.judges.reports
+    picture, drawings = _pictures(analysis)
     return Part(
         name,
         analysis,
@@ -60,7 +63,8 @@ def part_of(name: str, analysis: Analysis) -> Part:
             *(section for name, report in reports.items() for section in report.sections(own_tables(analysis, name))),
             _faults(analysis),
         ],
-        _picture(analysis),
+        picture,
+        drawings,
     )
 
 
@@ -215,8 +219,9 @@ def _faults(analysis: Analysis) -> Section:
     return Section("Faults against outcomes", (*heads, *(head for one in more for head in one.heads)), lines, captions)
 
 
-def _picture(analysis: Analysis) -> Any:
-    """A failing run if there is one (the shortest), else a counterexample to what is not promised, else the first."""
+def _pictures(analysis: Analysis) -> tuple[Any, list[Drawing]]:
+    """Of a failing run if there is one (the shortest), else of a counterexample to what is not promised, else of the
+    first: its messages, and what its protocols draw of it."""
     trace = analysis.trace
     findings = analysis.tables["findings"]
     failing = {line["run"] for line in findings if line["promised"]}
@@ -233,8 +238,18 @@ def _picture(analysis: Analysis) -> Any:
     story = _story(analysis, "" if found is None else owners[found["check"]])
     for path in trace.files:
         if pq.read_table(path, columns=["run"], filters=[("run", "=", number)]).num_rows:
-            return draw_sequence.draw(path, number, story, seq)
-    return None
+            return draw_sequence.draw(path, number, story, seq), _drawings(analysis, path, number, seq)
+    return None, []
+
+
+def _drawings(analysis: Analysis, path: Path, number: int, seq: int | None) -> list[Drawing]:
+    """What the protocols draw of a run, if any of them draws."""
+    drawing = [report for report in analysis.judges.reports.values() if report.pictures is not no_pictures]
+    if not drawing:
+        return []
+    columns = columns_of_run(path, number)
+    parameters = analysis.trace.parameters[number]
+    return [one for report in drawing for one in report.pictures(columns, parameters, seq)]
 
 
 def _story(analysis: Analysis, protocol: str) -> Story:

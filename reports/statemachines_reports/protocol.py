@@ -29,8 +29,8 @@ from statemachines import registry
 from statemachines.kernel import ConfigurationError, Protocol
 from statemachines_reports.columns import Columns, Segment
 
-__all__ = ["Amount", "Chart", "Check", "FaultColumns", "Finding", "Latency", "Measure", "Ratio", "ReportProtocol",
-           "Section", "Segment", "Story", "Tally", "Verdict", "verdict"]  # fmt: skip
+__all__ = ["Amount", "Chart", "Check", "Drawing", "FaultColumns", "Finding", "Latency", "Measure", "Ratio",
+           "ReportProtocol", "Section", "Segment", "Story", "Tally", "Verdict", "verdict"]  # fmt: skip
 
 Parameters = Mapping[str, Any]
 """The parameters of a run, as its line of the table of runs has them."""
@@ -123,6 +123,14 @@ class Section(msgspec.Struct, frozen=True):
     caption: str = ""
 
 
+class Drawing(msgspec.Struct, frozen=True):
+    """A picture on the page, as SVG that is safe to put there, with what it shows in words."""
+
+    title: str
+    caption: str
+    svg: Any
+
+
 class FaultColumns(msgspec.Struct, frozen=True):
     """More columns for the table of faults: kind of fault -> cells."""
 
@@ -167,6 +175,11 @@ def no_sections(tables: Tables) -> Iterable[Section]:
     return ()
 
 
+def no_pictures(columns: Columns, parameters: Parameters, seq: int | None) -> Iterable[Drawing]:
+    """No picture of its own."""
+    return ()
+
+
 def no_fault_columns(tables: Tables) -> FaultColumns | None:
     """No more columns."""
     return None
@@ -195,6 +208,8 @@ class ReportProtocol(msgspec.Struct, frozen=True):
     unit: str = ""
     sections: Callable[[Tables], Iterable[Section]] = no_sections
     fault_columns: Callable[[Tables], FaultColumns | None] = no_fault_columns
+    pictures: Callable[[Columns, Parameters, int | None], Iterable[Drawing]] = no_pictures
+    """Drawings of the run that the page tells of: its columns and parameters, and the row it is about (None: none)."""
     charts: tuple[Chart, ...] = ()
     story: Story = Story()
 

@@ -16,6 +16,7 @@ PROTOCOL = Protocol(
     page="statemachines.cursor_recovery:clauses.md",
     areas={
         "sim": "statemachines_sim.cursor_recovery:SIM",
+        "reports": "statemachines_reports.cursor_recovery:REPORTS",
         "spec": "statemachines_spec.cursor_recovery:SPEC",
         "testing": "statemachines.testing.cursor_recovery:TESTING",
     },

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from statemachines_reports.columns import STEPS, Columns
+from statemachines_reports.intervals import find_overlaps
 from statemachines_reports.protocol import Segment, Verdict, verdict
-from statemachines_reports.shared_subscriptions.intervals import find_overlaps
 from statemachines_reports.shared_subscriptions.names import SESSION
 
 

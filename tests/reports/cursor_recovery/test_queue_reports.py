@@ -1,0 +1,325 @@
+"""Traces of the queue: simulated runs hold, each corruption is found, deaths are told, the ring is drawn."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from statemachines import registry
+from statemachines.trace.parquet import TraceWriter
+from statemachines_reports.columns import Segment, columns_of_run, read_columns
+from statemachines_reports.cursor_recovery.deaths import Death, find_deaths
+from statemachines_reports.cursor_recovery.draw_ring import draw_ring
+from statemachines_reports.cursor_recovery.page import draw_moments
+from statemachines_reports.cursor_recovery.report import knows_the_dead
+from statemachines_reports.cursor_recovery.ring import BEING_READ, BEING_WRITTEN, LEFT, READABLE, Arc, Ring, ring_at
+from statemachines_reports.judge import Judges
+from statemachines_reports.page import part_of, write_page
+from statemachines_reports.pipeline import analyze
+from statemachines_reports.protocol import Latency
+from statemachines_sim.campaign import campaign, run_row
+from statemachines_sim.cursor_recovery.section import Section
+from statemachines_sim.fault import Fault
+from statemachines_sim.scenario import Phases, Scenario, named
+from statemachines_sim.units import S
+from statemachines_sim.world import World
+
+CR = "cursor_recovery"
+JUDGES = Judges([registry.protocol(CR)])
+OWN = ("reserved", "passed", "distance", "exclusive", "kept", "order", "contents")
+CAPACITY = 200
+SHORT = Scenario(
+    "short", CR, Section(writers=2, readers=2, messages=80, capacity=CAPACITY, size=(0, 20), threshold_ms=500, batch=2),
+    phases=Phases(safety_s=8.0, liveness_s=60.0),
+)  # fmt: skip
+DEATHS = (
+    Fault("crash", 2 * S, S, "writer-1"),
+    *(Fault("cut", at * S, S, name, amount=amount)
+      for at, name, amount in ((3, "reader-1", 19), (4, "writer-2", 30), (5, "reader-2", 31), (6, "writer-1", 22))),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory):
+    """A run with five deaths, in a file."""
+    directory = tmp_path_factory.mktemp("trace")
+    world = World(SHORT, 3, schedule=DEATHS)
+    outcome = world.run()
+    assert outcome.held, outcome
+    with TraceWriter(directory, "short") as writer:
+        writer.add(run_row(world.scenario, outcome, 0), world.rows)
+    return directory / "trace-short.parquet"
+
+
+@pytest.fixture(scope="module")
+def rows(trace):
+    return pq.read_table(trace).to_pylist()
+
+
+def segment_of(path, **parameters):
+    (columns,) = read_columns(path)
+    return Segment(columns, JUDGES.lookup, lambda run: {"settings": {"capacity": CAPACITY} | parameters})
+
+
+def judged(path):
+    return {name: check.judge(segment_of(path)) for name, _, check in JUDGES.checks if name in OWN}
+
+
+def write(trace, tmp_path, rows):
+    for number, row in enumerate(rows):
+        row["seq"] = number
+    path = tmp_path / "trace-changed.parquet"
+    pq.write_table(pa.Table.from_pylist(rows, schema=pq.read_schema(trace)), path)
+    return path
+
+
+def test_a_run_with_deaths_holds(trace):
+    verdicts = judged(trace)
+    assert {name: len(verdict.run) for name, verdict in verdicts.items()} == dict.fromkeys(OWN, 0)
+    assert all(verdict.checked > 20 for verdict in verdicts.values())
+
+
+def test_a_run_whose_first_half_is_all_there_is_holds(trace, rows, tmp_path):
+    """Operations that are not at their end, and swaps that nobody has answered, are no violation."""
+    for end in range(len(rows) // 3, len(rows), len(rows) // 12):
+        path = write(trace, tmp_path, [dict(row) for row in rows[:end]])
+        assert {name for name, verdict in judged(path).items() if len(verdict.run)} == set(), end
+
+
+# -- corruptions ----------------------------------------------------------------------------------------------------
+
+
+def of(rows, **wanted):
+    """Places of rows with these values."""
+    return [place for place, row in enumerate(rows) if all(row[key] == value for key, value in wanted.items())]
+
+
+def drop_reserved(rows):
+    del rows[of(rows, event="reserved")[5]]
+
+
+def move_reserved(rows):
+    row = rows[of(rows, event="reserved")[5]]
+    row["first"] += 4
+
+
+def drop_taken(rows):
+    del rows[of(rows, event="taken")[4]]
+
+
+def take_again(rows):
+    places = of(rows, event="taken")
+    rows.insert(places[6], dict(rows[places[4]]))
+
+
+def reserve_far_ahead(rows):
+    """No reader has moved anything when it is reserved."""
+    first = of(rows, event="compare_and_swap", key="read_head")[0]
+    last = of(rows, event="reserved")[-1]
+    row = rows.pop(last)
+    rows.insert(first, row)
+
+
+def share_a_cursor(rows):
+    """Two operations learn that they have the cursor that the first of them has."""
+    takes = [place for place in of(rows, source="1_take_cursor", dest="1_clear_position") if rows[place]["first"] == 1]
+    first = rows[takes[0]]["instance"]
+    other = next(place for place in takes if rows[place]["machine"] == rows[takes[0]]["machine"]
+                 and rows[place]["instance"].partition("~")[0] != first.partition("~")[0])  # fmt: skip
+    asked = max(
+        place for place in of(rows, event="compare_and_swap", instance=rows[other]["instance"]) if place < other
+    )
+    key = rows[max(p for p in of(rows, event="compare_and_swap", instance=first) if p < takes[0])]["key"]
+    pair = [dict(rows[asked]) | {"key": key}, dict(rows[other])]
+    del rows[other], rows[asked]
+    rows[takes[0] + 1 : takes[0] + 1] = pair
+
+
+def skip_what_was_acknowledged(rows):
+    written = of(rows, event="write_done", key="written")[3]
+    place = of(rows, event="taken", first=rows[written]["first"])[0]
+    rows[place]["event"] = "skipped"
+
+
+def take_from_before(rows):
+    """A reader moved over an acknowledged block as a part of another one."""
+    ranges = of(rows, event="taken")
+    one, other = ranges[3], ranges[4]
+    rows[one]["last"] = rows[other]["last"]
+    del rows[other]
+
+
+def deliver_again(rows):
+    places = of(rows, event="read_done", key="delivered")
+    rows.insert(places[5] + 1, dict(rows[places[2]]))
+
+
+def deliver_in_disorder(rows):
+    mine = [place for place in of(rows, event="read_done", key="delivered") if "reader-1~1/" in rows[place]["instance"]]
+    rows[mine[0]]["first"], rows[mine[1]]["first"] = rows[mine[1]]["first"], rows[mine[0]]["first"]
+
+
+def deliver_other_bytes(rows):
+    copied = of(rows, event="copied", source="7_copy_data")[3]
+    rows[copied]["key"] = "4:00000000"
+
+
+def deliver_what_nobody_wrote(rows):
+    place = of(rows, event="read_done", key="delivered")[3]
+    rows[place]["first"] += 4
+
+
+CORRUPTIONS = [
+    (drop_reserved, {"reserved", "contents"}),
+    (move_reserved, {"reserved", "contents"}),
+    (drop_taken, {"passed"}),
+    (take_again, {"passed"}),
+    (reserve_far_ahead, {"distance"}),
+    (share_a_cursor, {"exclusive"}),
+    (skip_what_was_acknowledged, {"kept"}),
+    (take_from_before, {"kept"}),
+    (deliver_again, {"order"}),
+    (deliver_in_disorder, {"order", "contents"}),
+    (deliver_other_bytes, {"contents"}),
+    (deliver_what_nobody_wrote, {"contents"}),
+]
+
+
+@pytest.mark.parametrize(("corrupt", "checks"), CORRUPTIONS, ids=lambda one: getattr(one, "__name__", ""))
+def test_a_corruption_is_found_by_its_checks_and_by_no_other(trace, rows, tmp_path, corrupt, checks):
+    changed = [dict(row) for row in rows]
+    corrupt(changed)
+    verdicts = judged(write(trace, tmp_path, changed))
+    assert {name for name, verdict in verdicts.items() if len(verdict.run)} == checks
+    for name in checks:
+        assert verdicts[name].describe(0)
+
+
+def test_what_a_dead_writer_had_reserved_unsaid_is_no_hole(trace, rows, tmp_path):
+    """It died after the swap and before it could say so: the next block begins where its block ends."""
+    changed = [dict(row) for row in rows]
+    place = of(changed, event="reserved")[5]
+    instance, first = changed[place]["instance"], changed[place]["first"]
+    asked = of(changed, event="compare_and_swap", key="write_head", instance=instance, first=first)[0]
+    gone = [p for p in of(changed, instance=instance) if p > asked]
+    taken = of(changed, event="taken", first=first)
+    for p in sorted((*gone, *taken), reverse=True):
+        del changed[p]
+    changed.insert(taken[0] - len([p for p in gone if p < taken[0]]), dict(rows[taken[0]]) | {"event": "skipped"})
+    verdicts = judged(write(trace, tmp_path, changed))
+    assert len(verdicts["reserved"].run) == len(verdicts["passed"].run) == len(verdicts["kept"].run) == 0
+
+
+def test_by_age_alone_some_of_it_is_not_promised():
+    assert knows_the_dead({"settings": {"threshold_only": False}})
+    assert not knows_the_dead({"settings": {"threshold_only": True}})
+    waived = {
+        name
+        for name, _, check in JUDGES.checks
+        if name in OWN and not check.promised({"settings": {"threshold_only": True}})
+    }
+    assert waived == {"exclusive", "kept", "contents"}
+
+
+# -- deaths ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_death_amid_an_operation_is_told_with_its_state_and_what_became_of_its_block(trace, rows):
+    found = [one for one in find_deaths(segment_of(trace)) if isinstance(one, Death)]
+    died = [row["node"] for row in rows if row["kind"] == "fault" and row["event"] in ("crash", "cut")]
+    amid = []
+    for place in of(rows, kind="fault"):
+        if rows[place]["event"] in ("crash", "cut"):
+            mine = [row for row in rows[:place] if row["node"] == rows[place]["node"] and row["kind"] == "step"]
+            if mine[-1]["dest"][0].isdigit() or mine[-1]["dest"][0] == "r":
+                amid.append((mine[-1]["machine"], mine[-1]["dest"]))
+    assert len(died) >= 4
+    assert len(amid) >= 3
+    assert sorted((one.machine, one.state) for one in found) == sorted(amid)
+    for one in found:
+        step = one.state[0]
+        if step in "12345":
+            assert one.outcome == "nothing"
+        elif one.machine.endswith("writer"):
+            assert one.outcome in (("skipped",) if one.state.startswith("6") else ("delivered", "skipped"))
+
+
+def test_a_dead_one_s_cursor_is_free_after_the_threshold(trace):
+    latencies = [one for one in find_deaths(segment_of(trace)) if isinstance(one, Latency)]
+    assert latencies
+    for one in latencies:
+        assert one.measure == "reclaim"
+        assert one.cause in ("crash", "cut")
+        assert one.value_ns > 0.4 * S
+
+
+# -- the ring -------------------------------------------------------------------------------------------------------
+
+
+def test_the_ring_is_what_the_heads_say(trace, rows):
+    columns = columns_of_run(trace, 0)
+    for place in range(0, len(rows), 211):
+        ring = ring_at(columns, {"settings": {"capacity": CAPACITY}}, place)
+        reserved = [row for row in rows[: place + 1] if row["event"] == "reserved"]
+        passed = [row for row in rows[: place + 1] if row["event"] in ("taken", "skipped")]
+        assert ring.write_head == max((row["last"] + 1 for row in reserved), default=0)
+        assert ring.read_head == max((row["last"] + 1 for row in passed), default=0)
+        unread = [arc for arc in ring.arcs if arc.state != BEING_READ]
+        assert sum(arc.last + 1 - arc.first for arc in unread) == ring.write_head - ring.read_head
+        assert len({name for name, _ in ring.cursors}) == len(ring.cursors) <= 4
+
+
+def test_what_a_dead_writer_left_is_shown_so(trace, rows, tmp_path):
+    place = of(rows, event="reserved")[3]
+    block = rows[place]
+    death = dict(rows[of(rows, kind="fault")[0]]) | {"node": block["node"], "t_ns": block["t_ns"]}
+    columns = columns_of_run(write(trace, tmp_path, [*(dict(row) for row in rows[: place + 1]), death]), 0)
+    before, after = (ring_at(columns, {"settings": {"capacity": CAPACITY}}, at) for at in (place, place + 1))
+    assert Arc(block["first"], block["last"], BEING_WRITTEN, block["instance"]) in before.arcs
+    assert Arc(block["first"], block["last"], LEFT, block["instance"]) in after.arcs
+    assert READABLE in {arc.state for arc in after.arcs}
+
+
+def test_without_a_capacity_there_is_no_ring(trace):
+    assert list(draw_moments(columns_of_run(trace, 0), {}, None)) == []
+
+
+def test_the_moment_is_the_finding_s_else_the_first_deaths_else_the_end(trace, rows):
+    columns, parameters = columns_of_run(trace, 0), {"settings": {"capacity": CAPACITY}}
+    drawn = list(draw_moments(columns, parameters, None))
+    assert [one.title for one in drawn] == ["The ring when writer-1 died", "The ring when reader-1 died"]
+    (one,) = draw_moments(columns, parameters, 500)
+    assert one.title == "The ring at row 500"
+
+
+def test_arcs_go_clockwise_from_the_top_and_may_cross_the_end():
+    arcs = (Arc(50, 149, BEING_WRITTEN, "writer-1~1/1"), Arc(0, 49, READABLE, "writer-2~1/1"))
+    svg = str(draw_ring(Ring(100, 0, 150, arcs, (("write/0", "writer-1~1/<1>"),), "Title", "Caption")))
+    assert 'class="writing"' in svg
+    assert "writer-1~1/&lt;1&gt;" in svg
+    (readable,) = re.findall(r'class="readable" d="([^"]+)"', svg)
+    x, y = map(float, re.match(r"M([\d.]+),([\d.]+)", readable).groups())
+    assert x == pytest.approx(210)
+    assert y == pytest.approx(60)
+
+
+# -- all of it ------------------------------------------------------------------------------------------------------
+
+
+def test_spark_judges_runs_of_the_queue_and_the_page_shows_deaths_and_the_ring(tmp_path):
+    campaign(named("deaths"), range(2), out=tmp_path / "trace", processes=1)
+    analysis = analyze(tmp_path / "trace", tmp_path / "out")
+    assert analysis.held
+    assert [check.name for check in analysis.checks] == ["rows", "continuity", *OWN, "monitors"]
+    assert sum(line["deaths"] for line in analysis.tables["deaths"]) > 3
+    assert {line["measure"] for line in analysis.tables["latencies"]} == {"reclaim"}
+    write_page(tmp_path / "index.html", "Title", "lead", [part_of("Trace", analysis)])
+    page = (tmp_path / "index.html").read_text()
+    assert page.count('<svg class="ring"') == 2
+    assert "Where processes died" in page
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert "deaths" in json.dumps(summary)
