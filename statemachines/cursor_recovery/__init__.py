@@ -19,5 +19,6 @@ PROTOCOL = Protocol(
         "reports": "statemachines_reports.cursor_recovery:REPORTS",
         "spec": "statemachines_spec.cursor_recovery:SPEC",
         "testing": "statemachines.testing.cursor_recovery:TESTING",
+        "demo": "statemachines.demo.cursor_recovery:DEMO",
     },
 )
