@@ -80,9 +80,12 @@ def _live(name: str, folder: Path, life: int, seed: int) -> None:
 
 
 def _take(queue: CircularQueue[bytes], log: int) -> bool:
+    os.write(log, b"t\n")
     got = queue.try_get()
     if got.outcome is ReadOutcome.DELIVERED and got.message is not None:
         os.write(log, f"g {got.position} {got.message.hex()}\n".encode())
+    else:
+        os.write(log, b"e\n")
     return got.outcome is ReadOutcome.DELIVERED
 
 
@@ -95,11 +98,12 @@ def run_crowd(seed: int, lives: int, at_once: int = AT_ONCE) -> Crowd:
             killed = _come_and_go(name, folder, seed, lives, at_once)
             seen = Evidence(readers_killed=killed)
             _take_the_rest(queue, folder, lives, seen)
-            plan = _gather(folder, lives + 1, seen)
+            plan, in_hand = _gather(folder, lives + 1, seen)
             seen.stuck += check_that_cursors_become_free(queue, THRESHOLD_MS / 1000)
-            seen.lost = queue.stats().lost
+            lost = queue.stats().lost
+            seen.lost = lost + in_hand
             seen.guards = guards_hold(queue)
-        return Crowd(lives, killed, len(seen.deliveries), seen.lost, judge(plan, seen))
+        return Crowd(lives, killed, len(seen.deliveries), lost, judge(plan, seen))
 
 
 def _come_and_go(name: str, folder: Path, seed: int, lives: int, at_once: int) -> int:
@@ -134,25 +138,29 @@ def _take_the_rest(queue: CircularQueue[bytes], folder: Path, life: int, seen: E
     os.close(log)
 
 
-def _gather(folder: Path, lives: int, seen: Evidence) -> Plan:
-    """What the lives noted; the plan that they turned out to have."""
+def _gather(folder: Path, lives: int, seen: Evidence) -> tuple[Plan, int]:
+    """What the lives noted: the plan that they turned out to have, and how many died while they took: each may have had
+    a message that was delivered to it, and could not say so."""
+    in_hand = 0
     sizes: list[tuple[tuple[int, ...], ...]] = []
     for life in range(lives):
         blocks: list[tuple[int, ...]] = []
-        for line in lines_of(folder / f"life-{life}"):
-            kind, first, *rest = line.split(" ")
+        lines = lines_of(folder / f"life-{life}")
+        in_hand += lines[-1:] == ["t"]
+        for line in lines:
+            kind, first, *rest = [*line.split(" "), ""]
             if kind == "b":
                 blocks.append((int(rest[0]),))
                 seen.begun[life, int(first)] = message_of(life, int(first), int(rest[0]))
             elif kind == "a":
                 seen.acknowledged.add((life, int(first)))
-            else:
+            elif kind == "g":
                 seen.deliveries.append(Delivery(life, 0, int(first), bytes.fromhex(rest[0])))
         sizes.append(tuple(blocks))
         for line in lines_of(folder / f"held-{life}"):
             cursor, since_ns, until_ns = line.split(" ")
             seen.held.append(Held(cursor, f"life {life}", int(since_ns), int(until_ns)))
-    return Plan(0, CAPACITY, 4, 4, tuple(sizes), (), (), False, THRESHOLD_MS)
+    return Plan(0, CAPACITY, 4, 4, tuple(sizes), (), (), False, THRESHOLD_MS), in_hand
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
