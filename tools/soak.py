@@ -1,10 +1,11 @@
-"""Soak: rounds of simulated campaigns, of groups driven by Hypothesis, of real processes under faults, and of fuzzed
-frames, for a given time.
+"""Soak: rounds of simulated campaigns, of groups driven by Hypothesis, of real processes under faults, of a queue whose
+processes are killed, and of fuzzed frames, for a given time.
 
     python tools/soak.py --minutes 10
 
 A round runs some more seeds of a scenario; lets a real group (processes, TCP, SQLite) read through a bad network while
-its members and its leader host are killed, stopped and lied to; and fuzzes what reads frames.  It appends a line of
+its members and its leader host are killed, stopped and lied to; lets processes at a queue in shared memory be killed
+and stopped before chosen accesses, and a crowd of them come and go; and fuzzes what reads frames.  It appends a line of
 JSON with what it did to out/soak.jsonl; the number of lines is the seed of the next round, so no two are the same.
 At the first violation it ends with exit code 1, and says what repeats it or where the files are.
 """
@@ -33,6 +34,7 @@ from statemachines.kernel import GaplessError
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.testing.closed import CLOSED, SystemTest
 from statemachines.testing.closed import PropertyBroken as SystemBroken
+from statemachines.testing.cursor_recovery import crash_run, crowd_run
 from statemachines.testing.fault_proxy import FaultProxy, in_thread
 from statemachines.testing.fixed_draws import fixed_draws
 from statemachines.testing.frames import attack, fuzz
@@ -53,6 +55,9 @@ LOG = Path("out/soak.jsonl")
 SEEDS = 40
 FRAMES = 50_000
 EXAMPLES = 200
+CRASHES = 100
+LIVES = 600
+"""Of a crowd at a queue."""
 SYSTEMS = ("late-copies", "borrower-crash", "unsubscribe", "revoke-timeout", "reordering", "false-timeouts")
 """Closed systems that Hypothesis drives, one in a round."""
 
@@ -88,6 +93,10 @@ class Totals(msgspec.Struct):
     frames: int = 0
     frames_refused: int = 0
     moves: int = 0
+    crash_runs: int = 0
+    lives: int = 0
+    lives_killed: int = 0
+    through_queue: int = 0
     violations: int = 0
 
     def add(self, other: Totals) -> None:
@@ -132,6 +141,27 @@ def drive(totals: Totals, examples: int) -> None:
     except (PropertyBroken, SystemBroken) as broken:
         totals.violated(str(broken))
     totals.moves += GroupTest.moves - before + closed.moves
+
+
+def crash_queues(totals: Totals, runs: int) -> None:
+    """Some more plans of processes that die or stop at chosen accesses."""
+    first = totals.seed * runs
+    for seed in range(first, first + runs):
+        totals.crash_runs += 1
+        for name, text in crash_run.run_seed(seed):
+            totals.violated(f"crash run {seed}: {name}: {text}")
+            module = "statemachines.testing.cursor_recovery.crash_run"
+            print(f"repeat it with: python -m {module} --runs 1 --first {seed}", file=sys.stderr)
+
+
+def crowd_queue(totals: Totals, lives: int) -> None:
+    """As many processes as a queue takes come and go."""
+    crowd = crowd_run.run_crowd(totals.seed, lives)
+    totals.lives += crowd.lives
+    totals.lives_killed += crowd.killed
+    totals.through_queue += crowd.delivered
+    for name, text in crowd.violations:
+        totals.violated(f"crowd {totals.seed}: {name}: {text}")
 
 
 class RealRound:
@@ -281,14 +311,16 @@ def judge(totals: Totals, real: RealRound) -> None:
         totals.violated(f"real round {totals.seed}: {what}; its files are in {OUT}")
 
 
-def one_round(seed: int, seeds: int, frames: int, examples: int) -> Totals:
+def one_round(seed: int, given: argparse.Namespace) -> Totals:
     """A round; whatever goes wrong in it is a violation."""
     done = Totals(seed=seed, rounds=1)
     scenarios = [name for name in shipped_with(PROTOCOL) if name not in ("quiet", "joins")]
     try:
-        simulate(done, f"{PROTOCOL}/{scenarios[seed % len(scenarios)]}", seeds)
-        fuzz_frames(done, frames)
-        drive(done, examples)
+        simulate(done, f"{PROTOCOL}/{scenarios[seed % len(scenarios)]}", given.seeds)
+        fuzz_frames(done, given.frames)
+        drive(done, given.examples)
+        crash_queues(done, given.crashes)
+        crowd_queue(done, given.lives)
         play_real(done)
     except GaplessError as error:
         done.violated(f"round {seed}: {error}")
@@ -305,6 +337,8 @@ def summary(totals: Totals) -> str:
             f"({t.leader_kills} of leader hosts), {t.stops} SIGSTOPs, {t.cuts} cuts, {t.partitions} partitions, "
             f"{t.hostile_connections:,} hostile connections; {t.steps_judged:,} steps judged",
             f"{t.frames:,} fuzzed inputs, {t.frames_refused:,} refused; {t.moves:,} moves under Hypothesis",
+            f"{t.crash_runs:,} crash runs of the queue; {t.lives:,} processes came to one, {t.lives_killed:,} were "
+            f"killed, {t.through_queue:,} messages came through",
             f"{t.violations} violations",
         )
     )
@@ -320,12 +354,14 @@ def main() -> int:
     parser.add_argument(
         "--examples", type=int, default=EXAMPLES, help=f"groups, and runs of a closed system, in a round ({EXAMPLES})"
     )
+    parser.add_argument("--crashes", type=int, default=CRASHES, help=f"crash runs of the queue in a round ({CRASHES})")
+    parser.add_argument("--lives", type=int, default=LIVES, help=f"processes that come to a queue in a round ({LIVES})")
     given = parser.parse_args()
     end = time.monotonic() + 60 * given.minutes
     given.log.parent.mkdir(parents=True, exist_ok=True)
     totals, seed = Totals(), len(given.log.read_bytes().splitlines()) if given.log.exists() else 0
     while not totals.violations and (totals.rounds == 0 or time.monotonic() < end):
-        done = one_round(seed + totals.rounds, given.seeds, given.frames, given.examples)
+        done = one_round(seed + totals.rounds, given)
         totals.add(done)
         with given.log.open("ab") as file:
             file.write(msgspec.json.encode(done) + b"\n")

@@ -6,7 +6,9 @@ message to its last, so that no start counts.
 
 from __future__ import annotations
 
+import inspect
 import os
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -17,12 +19,15 @@ from statistics import quantiles
 from typing import Any
 
 from statemachines.cursor_recovery.memory import WRITE_HEAD, CompareAndSwap
-from statemachines.drivers.cursor_recovery import CircularQueue, Instruments
-from statemachines.kernel import Request
+from statemachines.drivers.cursor_recovery import CircularQueue, Instruments, attachment, short_way
+from statemachines.kernel import GaplessError, Request
 from statemachines_bench.row import Pair, Ratio, Row, Size
 
 BODY = b"x" * 64
-BATCH = 64
+BATCH = [bytes([number]) * 64 for number in range(64)]
+"""A block of messages that differ: pickle writes what is the same only once."""
+EACH = 4
+"""Producers, and consumers, of the row with many."""
 CONTEXT = get_context("forkserver")
 POOL = {"read_cursors": 1, "write_cursors": 1}
 """What one producer and one consumer need."""
@@ -54,9 +59,8 @@ def put_to_ours(queue: CircularQueue[bytes], count: int) -> None:
 
 def put_batches_to_ours(queue: CircularQueue[bytes], count: int) -> None:
     """The producer: a block of many a call."""
-    batch = [BODY] * BATCH
     for _ in range(count):
-        queue.put_many(batch)
+        queue.put_many(BATCH)
 
 
 def put_to_theirs(queue: Any, count: int, what: object) -> None:
@@ -80,7 +84,7 @@ def ours_single(count: int) -> float:
 def ours_batch(count: int) -> float:
     """Messages a second."""
     with made(**POOL) as queue:
-        return messages_a_second(partial(put_batches_to_ours, queue, count), queue.get_many, count, BATCH)
+        return messages_a_second(partial(put_batches_to_ours, queue, count), queue.get_many, count, len(BATCH))
 
 
 def theirs(count: int, what: object, each: int) -> float:
@@ -97,6 +101,100 @@ def pipe(count: int) -> float:
     here, there = CONTEXT.Pipe(duplex=False)
     with here, there:
         return messages_a_second(partial(send, there, count), here.recv_bytes, count, 1)
+
+
+# -- without what makes it safe -------------------------------------------------------------------------------------
+
+
+def use_bare_way() -> None:
+    """In this process, for good: the short way without its looks at whether the cursor is still its own, and without
+    checksums.  It is made from the text of the short way, so it is what is measured less these lines."""
+    for function in (short_way.short_write, short_way.short_read):
+        text = inspect.getsource(function)
+        text, looks = re.subn(r" +if load_own\(\) != word:\n +return \w+\(\w+\.FENCED\)\n", "", text)
+        text, sums = re.subn(r"crc32\(data, crc32\(pack\(head, size\)\)\) != check", "False", text)
+        text, stored = re.subn(r"crc32\(data, crc32\(pack\(head, size\)\)\)", "0", text)
+        if looks != 2 or not sums + stored:
+            raise GaplessError(f"the text of {function.__name__} has changed: this row has to change with it")
+        names = dict(vars(short_way))
+        exec(text, names)
+        setattr(attachment, function.__name__, names[function.__name__])
+
+
+def put_bare(name: str, count: int) -> None:
+    """The producer, which attaches when there are no checks any more."""
+    use_bare_way()
+    with CircularQueue[bytes].attach(name) as queue:
+        put_to_ours(queue, count)
+
+
+def bare_single(count: int) -> float:
+    """Messages a second, in a consumer of its own."""
+    here, there = CONTEXT.Pipe(duplex=False)
+    consumer = CONTEXT.Process(target=_bare_single, args=(there, count))
+    consumer.start()
+    rate: float = here.recv()
+    consumer.join()
+    return rate
+
+
+def _bare_single(there: Connection, count: int) -> None:
+    use_bare_way()
+    with made(**POOL) as queue:
+        there.send(messages_a_second(partial(put_bare, queue.name, count), queue.get, count, 1))
+
+
+# -- many -----------------------------------------------------------------------------------------------------------
+
+
+def produce(put: Callable[[bytes], object], count: int, begin: Any) -> None:
+    """One of the producers."""
+    begin.wait()
+    for _ in range(count):
+        put(BODY)
+
+
+def consume(get: Callable[[], bytes], begin: Any, end: Any) -> None:
+    """One of the consumers, until it gets an empty message."""
+    begin.wait()
+    while get():
+        pass
+    end.wait()
+
+
+def many(put: Callable[[bytes], object], get: Callable[[], bytes], count: int) -> float:
+    """Messages a second from all producers to all consumers."""
+    begin, end = CONTEXT.Barrier(2 * EACH + 1), CONTEXT.Barrier(EACH + 1)
+    producers = [CONTEXT.Process(target=produce, args=(put, count, begin)) for _ in range(EACH)]
+    consumers = [CONTEXT.Process(target=consume, args=(get, begin, end)) for _ in range(EACH)]
+    for process in (*producers, *consumers):
+        process.start()
+    begin.wait()
+    began = time.perf_counter()
+    for process in producers:
+        process.join()
+    for _ in consumers:
+        put(b"")
+    end.wait()
+    spent = time.perf_counter() - began
+    for process in consumers:
+        process.join()
+    return EACH * count / spent
+
+
+def ours_many(count: int) -> float:
+    """Messages a second; each consumer has its own end of the queue."""
+    with made() as queue:
+        return many(queue.put, queue.get, count)
+
+
+def theirs_many(count: int) -> float:
+    """Messages a second through a `multiprocessing.Queue`."""
+    queue = CONTEXT.Queue()
+    try:
+        return many(queue.put, queue.get, count)
+    finally:
+        queue.close()
 
 
 # -- latency --------------------------------------------------------------------------------------------------------
@@ -233,11 +331,27 @@ ROWS = (
         ratio=Ratio.OURS_OVER_BASELINE,
     ),
     Row(
+        name="queue-single-bare",
+        about="one message a call without checksums and without looking whether a cursor is still its owner's",
+        unit="messages/s",
+        baseline_name="multiprocessing.Queue",
+        prepare=pair(bare_single, theirs, BODY, 1, full=20_000, small=50),
+        ratio=Ratio.OURS_OVER_BASELINE,
+    ),
+    Row(
+        name="queue-many",
+        about="one message of 64 bytes a call, four producer and four consumer processes",
+        unit="messages/s",
+        baseline_name="multiprocessing.Queue",
+        prepare=pair(ours_many, theirs_many, full=4_000, small=10),
+        ratio=Ratio.OURS_OVER_BASELINE,
+    ),
+    Row(
         name="queue-batch",
         about="shared memory, blocks of 64 messages of 64 bytes",
         unit="messages/s",
         baseline_name="multiprocessing.Queue of lists of 64",
-        prepare=pair(ours_batch, theirs, [BODY] * BATCH, BATCH, full=4_000, small=10),
+        prepare=pair(ours_batch, theirs, BATCH, len(BATCH), full=4_000, small=10),
         ratio=Ratio.OURS_OVER_BASELINE,
         at_least=1.0,
         aim="1 000 000 messages/s",

@@ -1,6 +1,7 @@
 """The shared-memory circular queue and the recovery of its stale cursors (source: cursor recovery).
 
-A writer publishes and a reader takes, one memory access a step; both free what the dead have left.
+A writer publishes and a reader takes, one memory access a step; both free what the dead have left.  Cursor and block
+are what an observer sees of it.
 """
 
 from statemachines.kernel.protocol import Protocol
@@ -12,6 +13,8 @@ PROTOCOL = Protocol(
     machines={
         "writer": "statemachines.cursor_recovery.writer:WRITER",
         "reader": "statemachines.cursor_recovery.reader:READER",
+        "cursor": "statemachines.cursor_recovery.cursor:CURSOR",
+        "block": "statemachines.cursor_recovery.memory_block:BLOCK",
     },
     page="statemachines.cursor_recovery:clauses.md",
     areas={

@@ -12,7 +12,8 @@ from zlib import crc32
 from statemachines.cursor_recovery.memory import CELL, HEADER
 
 MAGIC = 0x9AB5_1E55_C0DE_B10C
-
+MARKS = 0x9E37_79B9_7F4A_7C15
+"""What a position is multiplied by, so that commit words of neighbours are unlike each other."""
 
 SEVERAL = 1 << 31
 """Of a size word: the block holds several messages."""
@@ -40,7 +41,7 @@ def size_in(word: int) -> int:
 
 def commit_word(position: int) -> tuple[int, int]:
     """The marker of the block at `position`, its low and its high half."""
-    word = (position * 0x9E37_79B9_7F4A_7C15 ^ MAGIC) % (1 << 64)
+    word = (position * MARKS ^ MAGIC) % (1 << 64)
     return word % (1 << 32), word >> 32
 
 

@@ -31,6 +31,7 @@ from statemachines.kernel.node import Observer
 
 R = TypeVar("R", bound=Operation)
 D = TypeVar("D", WriteDone, ReadDone)
+WRITTEN, DELIVERED = Outcome.WRITTEN, ReadOutcome.DELIVERED
 _STAMP_MASK = (1 << 43) - 1
 
 
@@ -103,7 +104,7 @@ class Attachment:
             told, end = self._go_on(WRITER, over)
             done, self.access.in_the_way = _last(told, WriteDone), _in_the_way(end)
         outcome = done.outcome
-        if (outcome is Outcome.WRITTEN or outcome is Outcome.FENCED) and self._load_readers_wait():
+        if (outcome is WRITTEN or outcome is Outcome.FENCED) and self._load_readers_wait():
             self._removed = not self.readers_bell.ring()
         return done
 
@@ -119,7 +120,7 @@ class Attachment:
             skipped = sum(one.last + 1 - one.first for one in told if isinstance(one, Skipped))
             self.skipped_bytes += skipped
         outcome = done.outcome
-        made_room = outcome is ReadOutcome.DELIVERED or skipped or outcome is ReadOutcome.DISCARDED
+        made_room = outcome is DELIVERED or skipped or outcome is ReadOutcome.DISCARDED
         if made_room and self._load_writers_wait():
             self.writers_bell.ring()
         return done

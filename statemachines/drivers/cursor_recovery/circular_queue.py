@@ -50,6 +50,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 Taken: TypeAlias = tuple[int, bytes]
 """A message that is this process's: the position of its block, and what was put."""
+WRITTEN, DELIVERED = Outcome.WRITTEN, ReadOutcome.DELIVERED
 LOOK_FOR_REMOVAL_S = 0.1
 """Who only tries, and fails, looks so often whether the queue is still there."""
 _ALL: weakref.WeakSet[CircularQueue[Any]] = weakref.WeakSet()
@@ -75,6 +76,7 @@ class CircularQueue(Generic[T]):
         """Messages that this process had taken and lost, by age alone (`threshold_only`)."""
         self._codec: Codec[T] = Codec(codec)
         self._encode, self._decode = self._codec.encode, self._codec.decode
+        self._is_plain = self._codec.is_plain
         self._instruments = instruments
         self._creator = 0
         self._lock = threading.Lock()
@@ -202,9 +204,9 @@ class CircularQueue(Generic[T]):
 
         Raises `PutTimeout`, `MessageTooLarge`, `Fenced`.
         """
-        payload = self._encode(message)
+        payload: bytes = message if type(message) is bytes and self._is_plain else self._encode(message)  # type: ignore[assignment]
         outcome = self._write(payload, 1)
-        if outcome is not Outcome.WRITTEN:
+        if outcome is not WRITTEN:
             self._put_later(outcome, payload, 1, timeout)
 
     def try_put_many(self, messages: Sequence[T]) -> Outcome:
@@ -266,8 +268,8 @@ class CircularQueue(Generic[T]):
         one = self._left() if self._rest else None
         if one is None:
             told = self._read()
-            if told.messages == 1 and told.outcome is ReadOutcome.DELIVERED:
-                return self._decode(told.payload, told.position)
+            if told.messages == 1 and told.outcome is DELIVERED:
+                return told.payload if self._is_plain else self._decode(told.payload, told.position)  # type: ignore[return-value]
             one = self._first_of(told) or self._wait_for_message(timeout)
         position, payload = one
         return self._decode(payload, position)
@@ -346,7 +348,7 @@ class CircularQueue(Generic[T]):
             raise
         finally:
             lock.release()
-        if outcome is Outcome.FULL or outcome is Outcome.NO_CURSOR:
+        if outcome is not WRITTEN and (outcome is Outcome.FULL or outcome is Outcome.NO_CURSOR):
             self._look_for_removal()
         return outcome
 
@@ -364,7 +366,7 @@ class CircularQueue(Generic[T]):
             raise
         finally:
             lock.release()
-        if told.outcome is not ReadOutcome.DELIVERED:
+        if told.outcome is not DELIVERED:
             if told.outcome is ReadOutcome.DISCARDED:
                 self.discarded_messages += told.messages
             self._look_for_removal()

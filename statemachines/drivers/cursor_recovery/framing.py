@@ -1,10 +1,9 @@
-"""Framing: messages as bytes, and several messages as the payload of one block: their sizes, then their bytes."""
+"""Framing: messages as bytes, and several messages as the payload of one block: an array of MessagePack, which is made
+and taken apart without a call a message."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate, pairwise
-from struct import Struct, error, pack
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -12,7 +11,6 @@ import msgspec
 from statemachines.drivers.cursor_recovery.errors import QueueError
 
 T = TypeVar("T")
-_SIZE = 4
 
 
 class Codec(Generic[T]):
@@ -62,16 +60,19 @@ class Codec(Generic[T]):
 
 def join_messages(messages: Sequence[bytes]) -> bytes:
     """The payload of a block that holds several."""
-    return pack(f"<{len(messages)}I", *map(len, messages)) + b"".join(messages)
+    return _join(messages)
 
 
 def split_messages(payload: bytes, count: int) -> list[bytes]:
     """The messages of such a block; `QueueError` where there are not so many in it."""
-    at = count * _SIZE
     try:
-        sizes = Struct(f"<{count}I").unpack_from(payload)
-    except error:
-        sizes = ()
-    if at + sum(sizes) != len(payload) or len(sizes) != count:
+        messages = _split(payload)
+    except msgspec.DecodeError:
+        messages = []
+    if len(messages) != count:
         raise QueueError(f"a block of {len(payload)} bytes does not hold {count} messages as put_many writes them")
-    return [payload[first:last] for first, last in pairwise(accumulate(sizes, initial=at))]
+    return messages
+
+
+_join = msgspec.msgpack.Encoder().encode
+_split = msgspec.msgpack.Decoder(list[bytes]).decode

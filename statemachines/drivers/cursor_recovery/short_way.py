@@ -4,7 +4,8 @@ Both make the same accesses in the same order.  As soon as an answer is not the 
 block that is none, a word that cannot be), the record that the declared machine would have by now is made, and the
 machine is fed that answer.  A test gives both the same memory, the same disturbances, and a crash before every access.
 
-The functions are long because an operation is: a call costs as much as an access.  Numbers are the steps of the source.
+The functions are long because an operation is: a call costs as much as an access, so what `block` says of lengths,
+sizes and commit words stands here once more.  Numbers are the steps of the source.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from zlib import crc32
 
 from msgspec.structs import replace
 
-from statemachines.cursor_recovery.block import SEVERAL, commit_word, data_of, length_of, size_in, size_word
+from statemachines.cursor_recovery.block import MAGIC, MARKS, SEVERAL, data_of
 from statemachines.cursor_recovery.memory import (
     CELL,
     FREE,
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 W, R = WriterStatus, ReaderStatus
 pack = Struct("<QI").pack
 """Position and size word, as the checksum covers them (`block.checksum`)."""
+WORD, HALF = (1 << 64) - 1, (1 << 32) - 1
+WRITTEN, DELIVERED = Outcome.WRITTEN, ReadOutcome.DELIVERED
 ALLOCATED = 1 << 63
 STAMP_MASK = (1 << 43) - 1
 Seen = tuple[str, int, int]
@@ -99,7 +102,8 @@ def short_write(empty: WriterRecord, access: Access) -> Callable[[bytes, int], W
 
     def write(payload: bytes, messages: int) -> WriteDone:
         data = payload if messages == 1 else data_of(payload, messages)
-        length = length_of(len(data))
+        size = len(data)
+        length = HEADER + (size + 3 & -CELL)
         if length > capacity:
             return WriteDone(Outcome.OVERSIZE)
         try:
@@ -147,28 +151,30 @@ def short_write(empty: WriterRecord, access: Access) -> Callable[[bytes, int], W
                 return WriteDone(Outcome.FENCED)
             if move_write_head(head, end) == head:  # 5
                 break
-        size = size_word(data, messages)
-        low, high = commit_word(head)
+        if messages != 1:
+            size |= SEVERAL
+        mark = (head * MARKS ^ MAGIC) & WORD
         at = head % capacity
         if at + length <= capacity:
             at += area
             store_cell(at, size)  # 6
             store_cell(at + 4, crc32(data, crc32(pack(head, size))))
-            store_cell(at + 8, low)
-            store_cell(at + 12, high)
+            store_cell(at + 8, mark & HALF)
+            store_cell(at + 12, mark >> 32)
         else:
             store_cell(area + at, size)
             store_cell(area + (at + 4) % capacity, crc32(data, crc32(pack(head, size))))
-            store_cell(area + (at + 8) % capacity, low)
-            store_cell(area + (at + 12) % capacity, high)
+            store_cell(area + (at + 8) % capacity, mark & HALF)
+            store_cell(area + (at + 12) % capacity, mark >> 32)
             at = 0
         if data:  # 7
             if at and is_plain:
-                memory[at + HEADER : at + HEADER + len(data)] = data
+                at += HEADER
+                memory[at : at + len(data)] = data
             else:
                 copy_in(head + HEADER, data)
         if swap_own(word, FREE) == word:  # 8
-            return WriteDone(Outcome.WRITTEN, head)
+            return WriteDone(WRITTEN, head)
         return WriteDone(Outcome.FENCED)
 
     return write
@@ -226,16 +232,16 @@ def short_read(empty: ReaderRecord, access: Access) -> Callable[[], ReadDone]:
                     raise TakeOver(found, Loaded(place, clock()), *words_seen)
             at = head % capacity
             is_whole = at + HEADER + CELL <= capacity
-            low, high = commit_word(head)
+            mark = (head * MARKS ^ MAGIC) & WORD
             found_low = load_cell(area + (at + 8 if is_whole else (at + 8) % capacity))
-            if found_low != low:
+            if found_low != mark & HALF:
                 raise TakeOver(replace(begun(own, word, head, limit), status=R.LOAD_COMMIT_LOW), Loaded(found_low, 0))
             found_high = load_cell(area + (at + 12 if is_whole else (at + 12) % capacity))
-            if found_high != high:
+            if found_high != mark >> 32:
                 raise TakeOver(replace(begun(own, word, head, limit), status=R.LOAD_COMMIT_HIGH), Loaded(found_high, 0))
             size = load_cell(area + at)
-            length = size_in(size)
-            end = head + length_of(length)
+            length = size & SEVERAL - 1
+            end = head + HEADER + (length + 3 & -CELL)
             if end > limit or (size & SEVERAL and length < CELL):
                 raise TakeOver(replace(begun(own, word, head, limit), status=R.LOAD_SIZE), Loaded(size, 0))
             check = load_cell(area + (at + 4 if is_whole else (at + 4) % capacity))
@@ -259,6 +265,6 @@ def short_read(empty: ReaderRecord, access: Access) -> Callable[[], ReadDone]:
             raise TakeOver(found, Copied(data))
         if swap_own(word, FREE) != word:  # 8
             return ReadDone(ReadOutcome.DISCARDED, head, messages)
-        return ReadDone(ReadOutcome.DELIVERED, head, messages, data[CELL:] if size & SEVERAL else data)
+        return ReadDone(DELIVERED, head, messages, data[CELL:] if size & SEVERAL else data)
 
     return read

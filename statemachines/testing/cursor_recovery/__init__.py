@@ -7,9 +7,11 @@ from typing import Any
 from hypothesis import strategies as st
 
 from statemachines.cursor_recovery import memory
+from statemachines.cursor_recovery.cursor import Taken
 from statemachines.cursor_recovery.memory import Memory, Queue
 from statemachines.cursor_recovery.reader import Read, new_reader
 from statemachines.cursor_recovery.writer import Write, new_writer
+from statemachines.kernel import Event
 from statemachines.testing.protocol import Environment, TestProtocol, Values
 
 VALUES = Values(
@@ -29,6 +31,11 @@ def other_processes(record: Any) -> st.SearchStrategy[memory.Store]:
     return st.builds(memory.Store, st.sampled_from(WORDS), st.sampled_from(WRITTEN))
 
 
+def takes_with_a_word(record: Any, event: Event) -> bool:
+    """Nobody takes a cursor by leaving it free."""
+    return not isinstance(event, Taken) or event.word != memory.FREE
+
+
 TESTING = TestProtocol(
     values=VALUES,
     environments={
@@ -44,5 +51,6 @@ TESTING = TestProtocol(
             others={memory.SERVICE: other_processes},
             opening=(lambda record: Read(),),
         ),
+        "cursor": Environment(legal=takes_with_a_word),
     },
 )

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 PATIENCE_S = 30.0
 """What lasts longer is stuck; a busy machine may need a while."""
 STOPPED_THRESHOLDS = 3
+STOP, GO = 1, 2
+"""What all readers are told: begin nothing more; and, when none is in an operation, leave."""
 
 
 # -- one process ----------------------------------------------------------------------------------------------------
@@ -127,7 +129,7 @@ class Life:
     def write(self, writer: int, life: int, fate: Fate) -> None:
         """Go on with the blocks of a writer, after the last that an earlier life has begun."""
         path = self.folder / f"writer-{writer}"
-        begun = sum(line[0] == "b" for line in _lines(path))
+        begun = sum(line[0] == "b" for line in lines_of(path))
         log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         messages = [message for (who, _), message in messages_in(self.plan).items() if who == writer]
         queue = self.attach(f"writer-{writer}", life, fate)
@@ -141,12 +143,16 @@ class Life:
             first = last
 
     def read(self, reader: int, life: int, fate: Fate) -> None:
-        """Get whatever comes, until everybody is told to stop."""
+        """Get whatever comes, until everybody is told to stop; and stay until nobody is in an operation any more: who
+        comes upon the old cursor of one that leaves just then counts what it may have lost."""
         log = os.open(self.folder / f"reader-{reader}", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         queue = self.attach(f"reader-{reader}", life, fate)
         while not self.stop[0]:
             if _log_deliveries(queue, log, life):
                 continue
+            time.sleep(0.0005)
+        self.stop[1 + reader] = 1
+        while self.stop[0] != GO:
             time.sleep(0.0005)
 
 
@@ -157,11 +163,13 @@ def _log_deliveries(queue: CircularQueue[bytes], log: int, life: int) -> bool:
     return got.outcome is ReadOutcome.DELIVERED
 
 
-def _lines(path: Path) -> list[str]:
+def lines_of(path: Path) -> list[str]:
+    """What a process noted, if it came to that."""
     return path.read_text().splitlines() if path.exists() else []
 
 
-def _fork(work: Callable[[], None]) -> int:
+def fork(work: Callable[[], None]) -> int:
+    """Do it in a process of its own, which ends with it; its number."""
     pid = os.fork()
     if pid:
         return pid
@@ -192,7 +200,7 @@ class Run:
         self.seen = Evidence()
         self.name = f"crash-{os.getpid()}-{plan.seed}"
         self.threshold_s = plan.threshold_ms / 1000
-        self.stop = mmap.mmap(-1, 1)
+        self.stop = mmap.mmap(-1, 1 + len(plan.fates_of_readers))
         self.stopped: dict[int, float] = {}
         self.living: dict[int, tuple[str, int, int]] = {}
 
@@ -220,9 +228,10 @@ class Run:
         fate = fates[life] if life < len(fates) else Fate()
         one = Life(self.plan, self.name, self.folder, self.stop, self.logs)
         if role == "writer":
-            pid = _fork(lambda: one.write(number, life, fate))
+            pid = fork(lambda: one.write(number, life, fate))
         else:
-            pid = _fork(lambda: one.read(number, life, fate))
+            self.stop[1 + number] = 0
+            pid = fork(lambda: one.read(number, life, fate))
         self.living[pid] = (role, number, life)
 
     def _watch_processes(self, queue: CircularQueue[bytes]) -> None:
@@ -237,6 +246,7 @@ class Run:
                 return
             self._sample_heads(queue)
             self._let_go_on()
+            self._let_go()
             pid, status = os.waitpid(-1, os.WUNTRACED | os.WNOHANG)
             if pid == 0:
                 time.sleep(0.001)
@@ -251,6 +261,11 @@ class Run:
             del self.stopped[pid]
             os.kill(pid, signal.SIGCONT)
 
+    def _let_go(self) -> None:
+        readers = [number for role, number, _ in self.living.values() if role == "reader"]
+        if self.stop[0] == STOP and len(readers) == len(self.living) and all(self.stop[1 + one] for one in readers):
+            self.stop[0] = GO
+
     def _ended(self, pid: int, status: int) -> None:
         role, number, life = self.living.pop(pid)
         if os.WIFSIGNALED(status):
@@ -258,9 +273,9 @@ class Run:
             self._start(role, number, life + 1)
         elif os.WEXITSTATUS(status):
             self.seen.stuck.append(("WRITE" if role == "writer" else "READ", f"{role} {number} failed"))
-            self.stop[0] = 1
+            self.stop[0] = self.stop[0] or STOP
         if not any(role == "writer" for role, _, _ in self.living.values()):
-            self.stop[0] = 1
+            self.stop[0] = self.stop[0] or STOP
 
     def _end_all(self) -> None:
         who = sorted(f"{role} {number}" for role, number, _ in self.living.values())
@@ -289,7 +304,7 @@ class Run:
     def _gather(self, queue: CircularQueue[bytes]) -> None:
         seen, messages = self.seen, messages_in(self.plan)
         for writer in range(len(self.plan.writers)):
-            for line in _lines(self.folder / f"writer-{writer}"):
+            for line in lines_of(self.folder / f"writer-{writer}"):
                 kind, first, last = line.split()
                 names = [(writer, number) for number in range(int(first), int(last))]
                 seen.begun |= {name: messages[name] for name in names}
@@ -297,17 +312,17 @@ class Run:
                     seen.acknowledged |= set(names)
         for path in self.folder.glob("reader-*"):
             reader = int(path.name.rpartition("-")[2])
-            for line in _lines(path):
+            for line in lines_of(path):
                 life, position, raw = line.split(" ")
                 seen.deliveries.append(Delivery(reader, int(life), int(position), bytes.fromhex(raw)))
         for path in self.folder.glob("held-*"):
-            for line in _lines(path):
+            for line in lines_of(path):
                 cursor, since_ns, until_ns = line.split(" ")
                 seen.held.append(Held(cursor, path.name.partition("-")[2], int(since_ns), int(until_ns)))
         if not seen.stuck:
             seen.stuck += check_that_cursors_become_free(queue, self.threshold_s)
         seen.lost = queue.stats().lost
-        seen.guards = _guards_hold(queue)
+        seen.guards = guards_hold(queue)
 
 
 def _words(queue: CircularQueue[bytes]) -> Any:
@@ -316,7 +331,7 @@ def _words(queue: CircularQueue[bytes]) -> Any:
     return here.words
 
 
-def _guards_hold(queue: CircularQueue[bytes]) -> bool:
+def guards_hold(queue: CircularQueue[bytes]) -> bool:
     """Read from the file, not through the product."""
     raw = queue.path.read_bytes()
     layout = Layout(queue._segment.queue)
@@ -337,8 +352,8 @@ def check_that_cursors_become_free(queue: CircularQueue[bytes], threshold_s: flo
         ours = token(here.owner.slot, here.owner.incarnation, time.monotonic_ns())
         held = [state for state in states if state.cas(FREE, ours) == FREE]
         for _ in dead:
-            attempt()  # frees one of them, which the next one must not find free
-            held += [state for state in states if state.cas(FREE, ours) == FREE]
+            attempt()
+            held += [state for state in dead if state.cas(FREE, ours) == FREE]  # the next one needs another
         if any(state.load() not in (FREE, ours) for state in dead):
             found.append(("STALE", f"{pool} cursors of the dead stay taken: {queue.stats()}"))
         for state in held:

@@ -59,14 +59,14 @@ def test_every_step_but_the_last_asks_for_an_access_and_the_last_tells(logged):
 
 
 def test_heads_contents_and_outcomes_stand_in_columns(logged):
-    first, second = content(b"AAAA"), content(b"\2\0\0\0\1\0\0\0\2\0\0\0BCC")
+    first, second = content(b"AAAA"), content(b"\2\0\0\0\x92\xc4\1B\xc4\2CC")
     swaps = [row for row in logged if row["event"] == "compare_and_swap"]
     heads = [row for row in swaps if row["key"].endswith("_head")]
     assert columns_of(heads, "key", "first", "last", "grant", "term") == [
         ("write_head", 0, 20, None, None),
-        ("write_head", 20, 52, None, None),
+        ("write_head", 20, 48, None, None),
         ("read_head", 0, 20, None, None),
-        ("read_head", 20, 52, None, None),
+        ("read_head", 20, 48, None, None),
     ]
     taken = [row for row in swaps if row["key"].endswith("/state")]
     assert {(row["grant"], row["term"]) for row in taken} == {(0, 1)}
@@ -80,12 +80,12 @@ def test_heads_contents_and_outcomes_stand_in_columns(logged):
     assert columns_of(told, "event", "key", "grant", "first", "last") == [
         ("reserved", None, None, 0, 19),
         ("write_done", "written", None, 0, None),
-        ("reserved", None, None, 20, 51),
+        ("reserved", None, None, 20, 47),
         ("write_done", "written", None, 20, None),
         ("taken", None, None, 0, 19),
         ("read_done", "delivered", 1, 0, 19),
-        ("taken", None, None, 20, 51),
-        ("read_done", "delivered", 2, 20, 51),
+        ("taken", None, None, 20, 47),
+        ("read_done", "delivered", 2, 20, 47),
     ]
 
 

@@ -23,6 +23,7 @@ from statemachines.cursor_recovery.memory import (
     lock_of,
     state_of,
 )
+from statemachines.cursor_recovery.observers import Observers
 from statemachines.cursor_recovery.reader import OWNING as READER_OWNING
 from statemachines.cursor_recovery.reader import READER, Read, ReadDone, ReadOutcome, Skipped, Taken, new_reader
 from statemachines.cursor_recovery.writer import OWNING, WRITER, Outcome, Reserved, Write, new_writer
@@ -139,6 +140,11 @@ class World:
         self.last_of = {}
         self.lost = {}
         self.skips = []
+        self.observers = None
+
+    def watch(self):
+        """From now on the machines of cursors and blocks see every access; nothing may be put by hand meanwhile."""
+        self.observers = Observers(self.queue)
 
     def word(self, address):
         return self.state.get(address, 0)
@@ -177,6 +183,8 @@ class World:
             if isinstance(dead, Reader) and dead.taken is not None:
                 self.lose(dead)
         self.put(lock_of(slot), 0)
+        if self.observers is not None:
+            self.observers.died(slot, self.word(incarnation_of(slot)))
         return dead
 
     def access(self, slot):
@@ -186,6 +194,8 @@ class World:
         self.check_space(one, request)
         self.state, (answer,) = self.memory.apply(self.state, request, self.now)
         one.accesses += 1
+        if self.observers is not None:
+            self.observers.accessed(slot, self.word(incarnation_of(slot)), request, answer, self.now)
         if isinstance(request, CompareAndSwap) and answer.done:
             if request.address == WRITE_HEAD:
                 self.reserve(one, request)

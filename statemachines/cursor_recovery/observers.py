@@ -1,0 +1,150 @@
+"""Observers: the machines of all cursors and blocks of a queue, fed by the accesses of its processes as they happen.
+
+    observers = Observers(queue)
+    observers.accessed(slot, incarnation, request, answer, now_ns)  # after each access, in the order they were made
+    observers.died(slot, incarnation)
+
+An access that must never be made is a `ProtocolError` of the machine that it hits.  It judges words alone: what anybody
+was told is for others.  Only for queues where the death of an owner is known.
+"""
+
+from __future__ import annotations
+
+from statemachines.cursor_recovery import cursor, memory_block
+from statemachines.cursor_recovery.cursor import CURSOR, CursorRecord
+from statemachines.cursor_recovery.memory import (
+    CELL,
+    FREE,
+    HEADER,
+    NONE,
+    READ_HEAD,
+    WRITE_HEAD,
+    CompareAndSwap,
+    CopyIn,
+    Queue,
+    Store,
+    Swapped,
+    is_aged,
+)
+from statemachines.cursor_recovery.memory_block import BLOCK, BlockRecord
+from statemachines.kernel import Answer, Call, LocalProtocolError, Node, Request
+
+_CELLS: tuple[type[Call], ...] = (
+    memory_block.Sized,
+    memory_block.Checksummed,
+    memory_block.HalfMarked,
+    memory_block.Marked,
+)
+"""What the store into each cell of a header is."""
+
+
+class Observers:
+    """`cursors`: (pool, number) -> its machine; `blocks`: position -> the machine of a block that is not passed yet."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        pools = (("read", queue.read_cursors), ("write", queue.write_cursors))
+        self.cursors = {
+            (pool, number): Node(CURSOR, CursorRecord(pool, number), name=f"{pool}/{number}", now_ns=0, check=True)
+            for pool, count in pools
+            for number in range(count)
+        }
+        self.blocks: dict[int, Node[BlockRecord]] = {}
+
+    def accessed(self, slot: int, incarnation: int, request: Request, answer: Answer, now_ns: int) -> None:
+        """The owner has made an access, and got this answer; loads change nothing."""
+        match request:
+            case CompareAndSwap(address) if isinstance(answer, Swapped) and answer.done:
+                if address.endswith("/state"):
+                    self._swapped_state(slot, incarnation, request, now_ns)
+                elif address == WRITE_HEAD:
+                    self._reserved(slot, incarnation, request)
+                elif address == READ_HEAD:
+                    self._passed(slot, incarnation, request)
+            case Store(address, value) if address.startswith("data/"):
+                self._stored(slot, incarnation, address, int(address[5:]))
+            case Store(address, value) if address.endswith("/position"):
+                self._placed(slot, incarnation, address, value)
+            case CopyIn():
+                self._feed_block(slot, incarnation, memory_block.Filled(), f"{len(request.data)} bytes")
+
+    def died(self, slot: int, incarnation: int) -> None:
+        """The process is dead: all that it had is orphaned."""
+        for node in self.cursors.values():
+            if node.record.is_of(slot, incarnation) and node.record.status in cursor.OWNED:
+                node.feed(cursor.Died(), 0)
+        block = self._block_of(slot, incarnation)
+        if block is not None:
+            block.feed(memory_block.WriterDied(), 0)
+
+    # -- cursors ----------------------------------------------------------------------------------------------------
+
+    def _cursor(self, address: str) -> Node[CursorRecord]:
+        pool, number, _ = address.split("/")
+        return self.cursors[pool, int(number)]
+
+    def _swapped_state(self, slot: int, incarnation: int, request: CompareAndSwap, now_ns: int) -> None:
+        node = self._cursor(request.address)
+        if request.value != FREE:
+            node.feed(cursor.Taken(request.value), 0)
+            return
+        if node.record.is_of(slot, incarnation):
+            node.feed(cursor.Released(), 0)
+            if node.record.pool == "write" and self._block_of(slot, incarnation) is not None:
+                self._feed_block(slot, incarnation, memory_block.LetGo(), "")
+            return
+        is_orphaned = node.record.status is cursor.CursorStatus.ORPHANED
+        if is_orphaned and is_aged(node.record.word, self.queue.threshold_ns, now_ns):
+            node.feed(cursor.Aged(), 0)
+        node.feed(cursor.Reclaimed(), 0)
+
+    def _placed(self, slot: int, incarnation: int, address: str, value: int) -> None:
+        node = self._cursor(address)
+        event: Call = cursor.Cleared() if value == NONE else cursor.Placed(value)
+        node.feed(event if node.record.is_of(slot, incarnation) else cursor.PlacedByOther(), 0)
+
+    # -- blocks -----------------------------------------------------------------------------------------------------
+
+    def _block_of(self, slot: int, incarnation: int) -> Node[BlockRecord] | None:
+        """The one that the owner is writing."""
+        for node in self.blocks.values():
+            record = node.record
+            if (record.slot, record.incarnation) == (slot, incarnation) and record.status in memory_block.WRITING:
+                return node
+        return None
+
+    def _reserved(self, slot: int, incarnation: int, request: CompareAndSwap) -> None:
+        record = BlockRecord(request.expected, request.value, slot, incarnation)
+        name = f"block-{record.position}"
+        self.blocks[record.position] = Node(BLOCK, record, name=name, now_ns=0, check=True)
+
+    def _stored(self, slot: int, incarnation: int, address: str, at: int) -> None:
+        node = self._block_of(slot, incarnation)
+        cell = -1 if node is None else (at - node.record.position) % self.queue.capacity // CELL
+        if node is None or not 0 <= cell < len(_CELLS):
+            raise LocalProtocolError("block", "", "store", "CR-35", f"{address} is in no header of slot {slot}'s")
+        node.feed(_CELLS[cell](), 0)
+        if _CELLS[cell] is memory_block.Marked and node.record.end == node.record.position + HEADER:
+            node.feed(memory_block.Filled(), 0)
+
+    def _feed_block(self, slot: int, incarnation: int, event: Call, what: str) -> None:
+        node = self._block_of(slot, incarnation)
+        if node is None:
+            raise LocalProtocolError("block", "", "copy_in", "CR-35", f"{what} in no block of slot {slot}'s")
+        node.feed(event, 0)
+
+    def _passed(self, slot: int, incarnation: int, request: CompareAndSwap) -> None:
+        """The read head went from one place to another: over one block that is taken, or over any number of others."""
+        position, end = request.expected, request.value
+        is_taken = any(
+            node.record.pool == "read" and node.record.is_of(slot, incarnation) and node.record.position == position
+            for node in self.cursors.values()
+        )
+        while position < end:
+            node = self.blocks.pop(position, None)
+            if node is None:
+                raise LocalProtocolError("block", "", "passed", "CR-37", f"no block begins at {position}")
+            node.feed(memory_block.HeadMoved() if is_taken else memory_block.HeadSkipped(), 0)
+            position = node.record.end
+        if position != end:
+            raise LocalProtocolError("block", "", "passed", "CR-37", f"{end} is in the middle of a block")
