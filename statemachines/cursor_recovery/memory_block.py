@@ -109,7 +109,7 @@ ROWS = (
 
 
 BLOCK = Fsm(
-    "block",
+    "memory_block",
     protocol="cursor_recovery",
     record=BlockRecord,
     states=BlockStatus,

@@ -122,7 +122,9 @@ class Observers:
         node = self._block_of(slot, incarnation)
         cell = -1 if node is None else (at - node.record.position) % self.queue.capacity // CELL
         if node is None or not 0 <= cell < len(_CELLS):
-            raise LocalProtocolError("block", "", "store", "CR-35", f"{address} is in no header of slot {slot}'s")
+            raise LocalProtocolError(
+                "memory_block", "", "store", "CR-35", f"{address} is in no header of slot {slot}'s"
+            )
         node.feed(_CELLS[cell](), 0)
         if _CELLS[cell] is memory_block.Marked and node.record.end == node.record.position + HEADER:
             node.feed(memory_block.Filled(), 0)
@@ -130,7 +132,7 @@ class Observers:
     def _feed_block(self, slot: int, incarnation: int, event: Call, what: str) -> None:
         node = self._block_of(slot, incarnation)
         if node is None:
-            raise LocalProtocolError("block", "", "copy_in", "CR-35", f"{what} in no block of slot {slot}'s")
+            raise LocalProtocolError("memory_block", "", "copy_in", "CR-35", f"{what} in no block of slot {slot}'s")
         node.feed(event, 0)
 
     def _passed(self, slot: int, incarnation: int, request: CompareAndSwap) -> None:
@@ -143,8 +145,8 @@ class Observers:
         while position < end:
             node = self.blocks.pop(position, None)
             if node is None:
-                raise LocalProtocolError("block", "", "passed", "CR-37", f"no block begins at {position}")
+                raise LocalProtocolError("memory_block", "", "passed", "CR-37", f"no block begins at {position}")
             node.feed(memory_block.HeadMoved() if is_taken else memory_block.HeadSkipped(), 0)
             position = node.record.end
         if position != end:
-            raise LocalProtocolError("block", "", "passed", "CR-37", f"{end} is in the middle of a block")
+            raise LocalProtocolError("memory_block", "", "passed", "CR-37", f"{end} is in the middle of a block")

@@ -8,6 +8,8 @@ from typing import Literal
 
 import msgspec
 
+from statemachines.cursor_recovery.memory import Queue
+
 NAME = 10
 """Bytes, at most, by which a message says which one it is."""
 Kind = Literal["none", "kill", "stop"]
@@ -35,6 +37,16 @@ class Plan(msgspec.Struct, frozen=True):
     fates_of_readers: tuple[tuple[Fate, ...], ...]
     declared: bool
     threshold_ms: int = 5
+
+    @property
+    def queue(self) -> Queue:
+        """The shape of its queue."""
+        return Queue(
+            capacity=self.capacity,
+            read_cursors=self.read_cursors,
+            write_cursors=self.write_cursors,
+            threshold_ns=self.threshold_ms * 1_000_000,
+        )
 
 
 def draw_plan(seed: int) -> Plan:

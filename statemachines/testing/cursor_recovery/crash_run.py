@@ -29,6 +29,7 @@ from statemachines.cursor_recovery.memory import FREE, NONE, CompareAndSwap, Cop
 from statemachines.drivers.cursor_recovery import CircularQueue, Instruments, Outcome, QueueError, ReadOutcome
 from statemachines.drivers.cursor_recovery.operation_log import OperationLog
 from statemachines.kernel import Request
+from statemachines.testing.cursor_recovery.access_judge import judge_accesses
 from statemachines.testing.cursor_recovery.crash_judge import Delivery, Evidence, Held, Violation, judge, messages_in
 from statemachines.testing.cursor_recovery.crash_plan import Fate, Plan, draw_plan
 from statemachines.trace import fingerprints
@@ -380,7 +381,9 @@ def run_plan(plan: Plan, trace: TraceWriter | None = None) -> list[Violation]:
         except QueueError as error:
             found = [Violation("INTEG", f"{type(error).__name__}: {error}")]
         if trace is not None and logs is not None:
-            trace.add(run_of(plan, found), list(merge(read_logs(logs))))
+            written = read_logs(logs)
+            found += judge_accesses(plan.queue, written)
+            trace.add(run_of(plan, found), list(merge(written)))
         return found
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from queue_world import World
 from test_interleaved import LATER, MOVES, play
 
-from statemachines.cursor_recovery.cursor import CursorStatus
+from statemachines.cursor_recovery.cursor import CursorStatus, Taken
 from statemachines.cursor_recovery.memory import (
     FREE,
     NONE,
@@ -27,7 +27,7 @@ from statemachines.cursor_recovery.memory import (
 )
 from statemachines.cursor_recovery.memory_block import BlockStatus
 from statemachines.cursor_recovery.observers import Observers
-from statemachines.kernel import ProtocolError
+from statemachines.kernel import InvariantViolated, ProtocolError
 
 DONE, STORED = Swapped(True), Stored()
 MINE, OTHERS = token(0, 1, 0), token(7, 2, 0)
@@ -149,6 +149,11 @@ def test_what_changes_nothing_is_nothing(scene):
 def test_CR_34_a_cursor_that_has_an_owner_is_not_taken(scene):
     scene.take()
     refused(scene.others, CompareAndSwap(STATE, FREE, OTHERS))
+
+
+def test_CR_34_a_cursor_is_not_taken_by_leaving_it_free(scene):
+    with pytest.raises(InvariantViolated):
+        scene.observers.cursors["write", 0].feed(Taken(FREE), 0)
 
 
 def test_CR_34_nobody_frees_what_the_living_use_however_old_it_is(scene):
