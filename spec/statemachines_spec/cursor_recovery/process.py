@@ -56,8 +56,9 @@ class ReadsTheDead(Exception):
 
 
 class ProcessLocal(msgspec.Struct, frozen=True, gc=False):
-    """`record` of the operation that it is in (None: in none; one without `asked` never told how it ended); `asked`: the access that it is about to make; `cells`
-    that a copy has read so far; `done`: how many messages of its own are out of its hands; `dead`; `now_ns`."""
+    """`record` of the operation that it is in (None: in none; one without `asked` never told how it ended); `asked`:
+    the access that it is about to make; `cells` that a copy has read so far; `done`: how many messages of its own are
+    out of its hands; `dead`; `now_ns`."""
 
     record: Any = None
     asked: Any = None
@@ -259,7 +260,6 @@ class Process(Actor):
                 yield Envelope(self.name, LEDGER, Delivered(event.outcome, position, payload, event.messages, end))
             case Skipped():
                 yield Envelope(self.name, LEDGER, event)
-
 
     def _is_a_lie(self, local: ProcessLocal, outcome: Outcome | ReadOutcome) -> bool:
         """What it is told cannot be so."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -29,6 +30,7 @@ from statemachines.cursor_recovery.memory import (
 from statemachines.cursor_recovery.operation import READ, WRITE
 from statemachines.cursor_recovery.reader import READER, ReadOutcome, new_reader
 from statemachines.cursor_recovery.writer import WRITER, Outcome, new_writer
+from statemachines.kernel import Fsm
 from statemachines_spec import Always, Clock, Crash, Eventually, Network, Sometimes, System, View, at_most
 from statemachines_spec.cursor_recovery.as_written import OLD_READER, OLD_WRITER, old_reader, old_writer
 from statemachines_spec.cursor_recovery.ledger import Broken, Ledger
@@ -308,7 +310,7 @@ def told(readers: list[Process], ledger: Ledger, room: int) -> Always:
 def declared(writers: list[Process], readers: list[Process]) -> Iterator[Always]:
     """What the machines declare of their records."""
     for one in (*writers, *readers):
-        view = one.view(lambda record, one=one: all(each.holds(record) for each in one.fsm.invariants), gone=1)
+        view = one.view(partial(_declared, one.fsm), gone=1)
         yield Always(f"invariants of {one.name}", "all that the machine declares", (view,), bool)
 
 
@@ -340,6 +342,10 @@ def counted(queue: Queue, readers: list[Process], ledger: Ledger, owners: int) -
         return bool(dead & {*rest[: len(cursors)]}) or count >= taken
 
     return Always("LOST", "what the dead had taken is counted", (ledger.taken_along(), word, *cursors, *lives), holds)
+
+
+def _declared(fsm: Fsm[Any], record: Any) -> int:
+    return int(all(one.holds(record) for one in fsm.invariants))
 
 
 def _cells(local: Any) -> int:

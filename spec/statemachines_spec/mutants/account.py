@@ -12,11 +12,24 @@ from pathlib import Path
 
 import msgspec
 
-from statemachines_spec.mutants.judging import EQUAL, ERROR, LIVED, NEVER, OBLIGATION, PROPERTY, UNJUDGED, UNSEEN, Verdict
+from statemachines_spec.mutants.judging import (
+    EQUAL,
+    ERROR,
+    LIVED,
+    NEVER,
+    OBLIGATION,
+    PROPERTY,
+    UNJUDGED,
+    UNSEEN,
+    Verdict,
+)
 from statemachines_spec.mutants.mutant import CODE, GROUPS, Mutant
 from statemachines_spec.protocol import Allowed
 
-HEAD = "| mutants | made | property | obligation | never happens | raises | killed | lived | equal | never executed | not judged |"
+HEADS = (
+    "mutants", "made", "property", "obligation", "never happens", "raises", "killed",
+    "lived", "equal", "never executed", "not judged",
+)  # fmt: skip
 COLUMNS = (PROPERTY, OBLIGATION, NEVER, ERROR)
 
 
@@ -85,7 +98,7 @@ def _line(sort: str, verdicts: list[Verdict], excused: dict[str, Allowed]) -> Li
 
 def table(lines: Iterable[Line]) -> list[str]:
     """In Markdown."""
-    rows = [HEAD, "|---|" + "---:|" * 10]
+    rows = [f"| {' | '.join(HEADS)} |", "|---|" + "---:|" * (len(HEADS) - 1)]
     for one in lines:
         by = [_number(one.by.get(name, 0)) for name in (*COLUMNS,)]
         left = [_number(one.by.get(name, 0)) for name in (LIVED, EQUAL, UNSEEN, UNJUDGED)]
@@ -108,8 +121,8 @@ def page(name: str, found: Account, mutants: dict[str, Mutant], judged_in: Seque
     lines = [
         f"# {name.replace('_', ' ').capitalize()}: mutants",
         "",
-        f"What exploration notices of small mistakes in the shipped machines, one at a time: `{command}`. How they are made, "
-        "and what the columns mean, is said in docs/mutants.md.",
+        f"What exploration notices of small mistakes in the shipped machines, one at a time: `{command}`. How they are",
+        "made, and what the columns mean, is said in docs/mutants.md.",
         "",
         f"Judged in: {', '.join(judged_in)}.",
         "",

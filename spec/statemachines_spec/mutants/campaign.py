@@ -132,7 +132,9 @@ def _means(name: str, hunt: str) -> bool:
     return name == hunt or hunt.startswith(f"{name} (")
 
 
-def picked(mutants: Sequence[Mutant], only: Sequence[str], groups: Sequence[str], sample: int, seed: int) -> list[Mutant]:
+def picked(
+    mutants: Sequence[Mutant], only: Sequence[str], groups: Sequence[str], sample: int, seed: int
+) -> list[Mutant]:
     """Those called so (a name, or a pattern with *), of these groups, and of them a sample that `seed` draws (0: all).
 
     Raises `ConfigurationError` for a name that none has.

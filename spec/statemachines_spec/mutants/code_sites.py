@@ -96,8 +96,8 @@ class Sites:
                     yield from ((parent, one) for one in self._arguments(parent))
                 case ast.Tuple() | ast.List():
                     yield from ((parent, one) for one in self._effects(parent))
-                case ast.Return(value=ast.Tuple(elts=[_, second, *_])):
-                    yield from ((parent, one) for one in self._returned(parent.value, second))
+                case ast.Return(value=ast.Tuple(elts=[_, second, *_]) as given):
+                    yield from ((parent, one) for one in self._returned(given, second))
             yield from self._integers(parent)
             yield from self._statements(parent)
 
@@ -269,5 +269,3 @@ def _short(node: ast.expr) -> str:
 def _text(node: ast.AST) -> str:
     text = ast.unparse(node)
     return text if len(text) <= 100 and "\n" not in text else f"{text.splitlines()[0][:97]}..."
-
-

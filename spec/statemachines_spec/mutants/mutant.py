@@ -26,8 +26,9 @@ ROW, GUARD, TIMER, CODE = GROUPS = ("row", "guard", "timer", "code")
 
 
 class Mutant(msgspec.Struct, frozen=True):
-    """`name`, of one `group` and `kind`; `what` is changed, in words; `clause` of the row ("" of code); `sites`: none of
-    them executed, nothing can differ; `refusal()`: what the checks of a declaration say of it ("": nothing)."""
+    """`name`, of one `group` and `kind`; `what` is changed, in words; `clause` of the row ("" of code); `sites`: where
+    none of them is executed, nothing can differ; `refusal()`: what the checks of a declaration say of it ("":
+    nothing)."""
 
     name: str
     group: str

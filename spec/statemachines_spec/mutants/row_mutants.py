@@ -194,5 +194,3 @@ def _scaled_period(timer: Timer, scale: Scale) -> Callable[[Any], int]:
         return scale(timer.period_ns(record)) or 0
 
     return period_ns
-
-
