@@ -15,6 +15,7 @@ from statemachines.commands.progress import bar
 from statemachines.kernel import ConfigurationError
 
 if TYPE_CHECKING:
+    from statemachines.testing.noticing import Notice
     from statemachines_spec.mutants.account import Account
     from statemachines_spec.mutants.campaign import Field, Results
     from statemachines_spec.mutants.mutant import Mutant
@@ -37,9 +38,16 @@ def mutate(
     jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
     again: Annotated[bool, typer.Option("--again", help="Forget what was judged before.")] = False,
     survivors: Annotated[
-        bool, typer.Option("--survivors", help="What was killed before stays so, whatever has changed; the rest again.")
+        bool, typer.Option("--survivors", help="Whatever has changed since, judge only those that lived.")
     ] = False,
+    report: Annotated[bool, typer.Option("--report", help="Judge nothing; say what was judged before.")] = False,
     listed: Annotated[bool, typer.Option("--list", help="List them; judge nothing.")] = False,
+    others: Annotated[
+        bool,
+        typer.Option("--others", help="Show survivors, and 200 of all, to other judges too."),
+    ] = False,
+    tests: Annotated[list[Path] | None, typer.Option(metavar="PATH", help="Tests, for --others.")] = None,
+    seconds: Annotated[float, typer.Option(min=1, help="For each of the others and each mutant.")] = 20.0,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where verdicts are kept.")] = OUT,
     write: Annotated[bool, typer.Option("--write", help="Write mutants.md beside the protocol's clauses.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")] = False,
@@ -71,16 +79,20 @@ def mutate(
     path = out / f"{field.protocol.name}.jsonl"
     if again:
         path.unlink(missing_ok=True)
-    results = campaign.Results(path, head, keep_killed=survivors)
-    stopped = _judge(field, mutants, results, jobs)
+    results = campaign.Results(path, head, names if survivors else () if report else None)
+    stopped = False if report else _judge(field, mutants, results, jobs)
     found = [results.verdicts[name] for name in names if name in results.verdicts]
     said = account.account_of(found, field.part.allowed)
+    noticed = _others(field, mutants, said, tuple(tests or ()), seconds, path) if others and not stopped else []
     if json:
-        print(msgspec.json.encode({"protocol": field.protocol.name, "lines": said.lines, "verdicts": found}).decode())
+        shown = {"protocol": field.protocol.name, "lines": said.lines, "verdicts": found, "others": noticed}
+        print(msgspec.json.encode(shown).decode())
     else:
         print(account.text(said))
+        for one in noticed:
+            print(f"{one.judge}: {one.name}: {one.what or '-'}")
     if write:
-        _write(field, said, names, jobs)
+        _write(field, said, names)
     _end(said, stopped)
 
 
@@ -97,6 +109,28 @@ def _judge(field: Field, mutants: list[Mutant], results: Results, jobs: int) -> 
         except KeyboardInterrupt:
             return True
     return False
+
+
+def _others(
+    field: Field, mutants: list[Mutant], said: Account, tests: tuple[Path, ...], seconds: float, path: Path
+) -> list[Notice]:
+    """What the other judges notice of those that live, and of a sample that is always the same."""
+    from statemachines.testing.noticing import judges_of, notice
+    from statemachines_spec.mutants.campaign import OTHERS, picked
+
+    alive = {one.name for one in said.alive}
+    drawn = {one.name for one in picked(mutants, (), (), OTHERS, 0)}
+    some = [one for one in mutants if one.name in alive | drawn]
+    name = field.protocol.name
+    judges = judges_of(name, tests)
+    found = []
+    with bar("other judges") as advance, path.with_suffix(".others.jsonl").open("wb") as file:
+        for one in some:
+            for judge in judges:
+                found.append(notice(name, one, judge, seconds, tests))
+                file.write(msgspec.json.encode(found[-1]) + b"\n")
+                advance(len(found), len(some) * len(judges))
+    return found
 
 
 def _say(text: str) -> None:
@@ -123,7 +157,7 @@ def _list(mutants: list[Mutant], json: bool) -> None:
         print(f"{one.name}  {one.what}")
 
 
-def _write(field: Field, said: Account, names: dict[str, Mutant], jobs: int) -> None:
+def _write(field: Field, said: Account, names: dict[str, Mutant]) -> None:
     from statemachines_spec.mutants import account
 
     judged_in = [hunt.name for hunt in field.hunts() if hunt.name not in field.left_out]

@@ -249,7 +249,8 @@ def test_verdicts_on_other_machines_or_systems_do_not_count_unless_they_are_kept
     results = Results(path, head)
     for name in ("tank/0/deleted", "tank/3/deleted"):
         results.add(verdicts[name])
-    assert Results(path, Head("tank", "another"), keep_killed=True).verdicts.keys() == {"tank/0/deleted"}
+    other = Head("tank", "another")
+    assert Results(path, other, ["tank/0/deleted", "tank/3/deleted"]).verdicts.keys() == {"tank/0/deleted"}
     assert Results(path, head).verdicts == {}
     assert Field(Shape(NAME, states_max=500)).print() != field.print()
 

@@ -179,7 +179,8 @@ class Ledger(Actor):
             if not local.passed:
                 return self.begin // CELL + 1
             (first, last), *others = local.passed
-            return 0 if others or first != self.begin or last < first else (last + 1) // CELL + 1
+            whole = not others and first == self.begin <= last and (last + 1) % CELL == 0
+            return (last + 1) // CELL + 1 if whole else 0
 
         return View(LEDGER, size, lambda local: min(to(local), size - 1))
 

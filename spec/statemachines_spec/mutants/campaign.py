@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import ExitStack
 from fnmatch import fnmatchcase
@@ -33,6 +33,9 @@ from statemachines_spec.protocol import CheckProtocol, of_protocol
 
 STATES_MAX = 100_000
 """Larger systems are left out, unless they are asked for."""
+
+OTHERS = 200
+"""How many of all the other judges look at, beside those that live."""
 
 Say = Callable[[str], None]
 
@@ -161,26 +164,27 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class Results:
-    """The verdicts so far, by name, in a file; those of other machines, systems or tools do not count."""
+    """The verdicts so far, by name, in a file; those of other machines, systems or tools do not count, unless `again` is
+    given: then all count but those of these names that are alive."""
 
-    def __init__(self, path: Path, head: Head, keep_killed: bool = False) -> None:
+    def __init__(self, path: Path, head: Head, again: Collection[str] | None = None) -> None:
         self.path = path
         self.verdicts: dict[str, Verdict] = {}
-        self.read(head, keep_killed)
+        self.read(head, again)
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = [head, *self.verdicts.values()]
         path.write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in lines))
 
-    def read(self, head: Head, keep_killed: bool) -> None:
+    def read(self, head: Head, again: Collection[str] | None) -> None:
         """A line that was torn ends it."""
         if not self.path.is_file():
             return
         first, *lines = self.path.read_bytes().splitlines() or [b""]
         try:
             same = msgspec.json.decode(first, type=Head) == head
-            for line in lines if same or keep_killed else ():
+            for line in lines if same or again is not None else ():
                 one = msgspec.json.decode(line, type=Verdict)
-                if one.killed or not keep_killed:
+                if one.killed or one.name not in (again or ()):
                     self.verdicts[one.name] = one
         except msgspec.DecodeError:
             return
