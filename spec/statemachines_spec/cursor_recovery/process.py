@@ -56,7 +56,7 @@ class ReadsTheDead(Exception):
 
 
 class ProcessLocal(msgspec.Struct, frozen=True, gc=False):
-    """`record` of the operation that it is in (None: in none; one without `asked` never told how it ended); `asked`:
+    """`record` of the operation that it is in (None: in none; one without `asked` stands still); `asked`:
     the access that it is about to make; `cells` that a copy has read so far; `done`: how many messages of its own are
     out of its hands; `dead`; `now_ns`."""
 
@@ -235,7 +235,7 @@ class Process(Actor):
         asked: Request | None = None
         calls: list[Envelope] = []
         done = local.done
-        ends = False
+        said: list[str] = []
         for effect in effects:
             if isinstance(effect, Ask):
                 if effect.service != SERVICE:
@@ -243,9 +243,12 @@ class Process(Actor):
                 asked = effect.request
             elif isinstance(effect, Tell):
                 calls += self._told(local, effect.event)
-                ends |= isinstance(effect.event, WriteDone | ReadDone)
+                said += [effect.event.outcome.value] if isinstance(effect.event, WriteDone | ReadDone) else []
                 done += isinstance(effect.event, WriteDone) and effect.event.outcome in OUT_OF_HANDS
-        record = None if ends else party.record
+        final = party.record.status in self.fsm.final
+        if said and said != [party.record.status.value]:
+            calls.append(Envelope(self.name, LEDGER, Lied(said[-1])))
+        record = None if said and final else party.record
         return Reaction(replace(local, record=record, asked=asked, done=done), (), tuple(calls))
 
     def _told(self, local: ProcessLocal, event: Event) -> Iterator[Envelope]:

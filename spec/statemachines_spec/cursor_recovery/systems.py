@@ -119,8 +119,8 @@ SYSTEMS: dict[str, tuple[str, dict[str, Setting]]] = {
     "writers": (
         "two writers and a reader; one of them dies at any access",
         {
-            "small": Setting(((A,), (B,)), 1, crashes=1, instants=LATER),
-            "ci": Setting(((A, C), (B,)), 1, crashes=1, instants=LATER),
+            "small": Setting(((A,), (B,)), 1, crashes=1, instants=LATER, capacity=40),
+            "ci": Setting(((A, C), (B,)), 1, crashes=1, instants=LATER, capacity=40),
         },
     ),
     "readers": (
@@ -138,10 +138,10 @@ SYSTEMS: dict[str, tuple[str, dict[str, Setting]]] = {
         },
     ),
     "fenced": (
-        "a writer and two readers; age alone decides, and anybody may be slower than the threshold",
+        "two writers share a cursor, and a reader; age alone decides, and anybody may be slower than the threshold",
         {
-            "small": Setting(((A,),), 2, read_cursors=1, instants=LATER, by_age=True),
-            "ci": Setting(((A, C),), 2, read_cursors=1, instants=LATER, by_age=True),
+            "small": Setting(((A,), (EMPTY,)), 1, write_cursors=1, instants=LATER, by_age=True, capacity=40),
+            "ci": Setting(((A,), (EMPTY,)), 2, 0, 40, 1, 1, instants=LATER, by_age=True),
         },
     ),
     "slow": (

@@ -164,8 +164,8 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class Results:
-    """The verdicts so far, by name, in a file; those of other machines, systems or tools do not count, unless `again` is
-    given: then all count but those of these names that are alive."""
+    """The verdicts so far, by name, in a file.  Those of other machines, systems or tools do not count, unless `again`
+    is given: then all count but those of these names that are alive."""
 
     def __init__(self, path: Path, head: Head, again: Collection[str] | None = None) -> None:
         self.path = path

@@ -22,6 +22,7 @@ from statemachines_spec.explorer.explore import COMPLETE, VIOLATED, explore
 from statemachines_spec.explorer.replay import replay
 from statemachines_spec.hunt import look
 from statemachines_spec.liveness.judge import live
+from statemachines_spec.mutants.campaign import Field, Shape
 
 FOLDER = Path(__file__).parents[3] / "spec" / "cursor_recovery" / "certificates"
 """Smallest first."""
@@ -129,3 +130,30 @@ def test_a_planted_bug_is_found_where_the_table_says(bug):
     with planted(f"cursor_recovery/{bug}"):
         found = look(hunt)
     assert (found.what, found.steps, found.states) == (said["what"], int(said["steps"]), int(said["states"]))
+
+
+# -- mutants --------------------------------------------------------------------------------------------------------
+
+SLICE = {
+    "writer/1/to-1_take_cursor": ("error", "LocalProtocolError"),
+    "reader.tell_broken/5/1-is-0": ("property", "TOLD"),
+    "reader.tell_skipped/4/1-is-2": ("property", "TOLD"),
+    "writer.tell_full/2/Outcome.FULL-is-Outcome.NO_CURSOR": ("property", "TRUTH"),
+    "operation.copy_in/2/SERVICE-is-WRITE": ("error", "LookupError"),
+    "writer/60/to-no_cursor": ("property", "TRUTH"),
+    "block.commit_word/7/11400714819323198485-is-11400714819323198486": ("lived", ""),
+}
+"""A fixed few, in the systems that are named: what is known to be killed, by what, and what is known to live."""
+
+
+@pytest.fixture(scope="module")
+def judged():
+    field = Field(Shape("cursor_recovery", ("alone", "one of each", "slow by age")))
+    judge = field.judge(lambda text: None)
+    return {one.name: judge.judge(one) for one in field.mutants if one.name in SLICE}
+
+
+@pytest.mark.parametrize("name", SLICE)
+def test_a_mutant_of_the_fixed_slice_comes_to_what_it_came_to(name, judged):
+    """TOLD and TRUTH among them: what is passed in silence, and what is not so."""
+    assert (judged[name].verdict, judged[name].by) == SLICE[name]
