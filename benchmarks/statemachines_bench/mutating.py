@@ -41,8 +41,8 @@ def prepare(size: Size) -> Pair:
 ROWS = (
     Row(
         name="mutants",
-        about=f"mutants of a queue judged in an hour by two processes: {SAMPLE} in {len(HUNTS)} hunts, what is made ready "
-        "before included",
+        about=f"mutants of a queue judged in an hour by two processes: {SAMPLE} in {len(HUNTS)} hunts, "
+        "what is made ready before included",
         unit="mutants / h",
         baseline_name="one process",
         prepare=prepare,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from statemachines.testing.noticing import Notice
     from statemachines_spec.mutants.account import Account
     from statemachines_spec.mutants.campaign import Field, Results
+    from statemachines_spec.mutants.judging import Verdict
     from statemachines_spec.mutants.mutant import Mutant
 
 OUT = Path("out/mutants")
@@ -92,7 +93,7 @@ def mutate(
         for one in noticed:
             print(f"{one.judge}: {one.name}: {one.what or '-'}")
     if write:
-        _write(field, said, names)
+        _write(field, said, found)
     _end(said, stopped)
 
 
@@ -157,13 +158,13 @@ def _list(mutants: list[Mutant], json: bool) -> None:
         print(f"{one.name}  {one.what}")
 
 
-def _write(field: Field, said: Account, names: dict[str, Mutant]) -> None:
+def _write(field: Field, said: Account, found: list[Verdict]) -> None:
     from statemachines_spec.mutants import account
 
     judged_in = [hunt.name for hunt in field.hunts() if hunt.name not in field.left_out]
-    command = f"gapless mutate {field.protocol.name}"
     path = catalogue.page(field.protocol.name).with_name("mutants.md")
-    account.write(path, account.page(field.protocol.name, said, names, judged_in, command))
+    names = {one.name: one for one in field.mutants}
+    account.write(path, account.page(field.protocol.name, said, names, found, judged_in))
     print(f"written: {path}", file=sys.stderr)
 
 

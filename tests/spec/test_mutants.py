@@ -141,7 +141,9 @@ def test_what_a_clause_allows_counts_for_nothing(field, verdicts):
     }
     assert found.lines[-1].allowed == 3
     assert found.lines[-1].rate > without.lines[-1].rate
-    said = page("tank", found, {one.name: one for one in field.mutants}, ("filling",), "gapless mutate tank")
+    judged = list(verdicts.values())
+    said = page("tank", found, {one.name: one for one in field.mutants}, judged, ("filling",))
+    assert "Judged are row 21 of 21, guard 4 of 4, timer 6 of 6, code 37 of 37. In: filling." in said
     assert "- TA-1: nobody has a meter: `tank_protocol.fill/3/no-Tell`" in said
     assert "`tank/3` (Drain" not in said
     assert "- `tank/3` (drain in some, full -> some): deleted, to-full" in said

@@ -116,15 +116,22 @@ def text(found: Account) -> str:
     return "\n".join(lines)
 
 
-def page(name: str, found: Account, mutants: dict[str, Mutant], judged_in: Sequence[str], command: str) -> str:
-    """The page of a protocol."""
+def page(
+    name: str, found: Account, mutants: dict[str, Mutant], judged: Sequence[Verdict], judged_in: Sequence[str]
+) -> str:  # fmt: skip
+    """The page of a protocol: of all its `mutants` those that are `judged`, in these systems."""
+    part = [
+        f"{group} {_number(sum(one.group == group for one in judged))} of {_number(made)}"
+        for group in GROUPS
+        if (made := sum(one.group == group for one in mutants.values()))
+    ]
     lines = [
         f"# {name.replace('_', ' ').capitalize()}: mutants",
         "",
-        f"What exploration notices of small mistakes in the shipped machines, one at a time: `{command}`. How they are",
-        "made, and what the columns mean, is said in docs/mutants.md.",
+        "What exploration notices of small mistakes in the shipped machines, one at a time:",
+        f"`gapless mutate {name}`. How they are made, and what the columns mean, is said in docs/mutants.md.",
         "",
-        f"Judged in: {', '.join(judged_in)}.",
+        f"Judged are {', '.join(part)}. In: {', '.join(judged_in)}.",
         "",
         *table(found.lines),
         "",
