@@ -99,7 +99,8 @@ class Ledger(Actor):
                 blocks = tuple(sorted({*local.blocks, (position, self.messages.index(block))}))
                 local = replace(local, blocks=blocks)
                 passed = any(first <= position <= last for first, last in local.skipped)
-                broken = _broken(local, {Broken.ACK: passed})
+                known = self.messages.index(block) in local.came and position not in local.delivered
+                broken = _broken(local, {Broken.ACK: passed, Broken.KEPT: known and not self.wraps})
                 return Reaction(replace(local, acknowledged=_with(local.acknowledged, position), broken=broken))
             case Delivered(ReadOutcome.DELIVERED, position, payload, messages):
                 return Reaction(self._delivered(local, envelope.sender, position, (payload, messages)))
@@ -125,7 +126,8 @@ class Ledger(Actor):
         number = self.messages.index(block) if block in self.messages else -1
         broken = {
             Broken.INTEG: number < 0,
-            Broken.KEPT: there not in (None, number),
+            Broken.KEPT: there not in (None, number)
+            or (not self.wraps and self._is_elsewhere(local, number, position)),
             Broken.ONCE: number in local.came or (not self.wraps and position in local.delivered),
             Broken.ORDER: not self.wraps and position <= last.get(reader, -1),
         }
@@ -139,6 +141,10 @@ class Ledger(Actor):
             last=tuple(sorted(last.items())),
             broken=_broken(local, broken),
         )
+
+    def _is_elsewhere(self, local: LedgerLocal, number: int, position: int) -> bool:
+        """Its writer was told another position."""
+        return not self.wraps and any(one == number and at != position for at, one in local.blocks)
 
     def _passed(self, local: LedgerLocal, first: int, last: int) -> LedgerLocal:
         """A range more that is behind us; ranges that follow each other are one."""

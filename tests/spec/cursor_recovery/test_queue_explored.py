@@ -140,6 +140,7 @@ SLICE = {
     "reader.tell_broken/5/1-is-0": ("property", "TOLD"),
     "reader.tell_skipped/4/1-is-2": ("property", "TOLD"),
     "writer.tell_full/2/Outcome.FULL-is-Outcome.NO_CURSOR": ("property", "TRUTH"),
+    "writer.tell_written/3/record.write_head-is-record.messages": ("property", "KEPT"),
     "operation.copy_in/2/SERVICE-is-WRITE": ("error", "LookupError"),
     "writer/60/to-no_cursor": ("property", "TRUTH"),
     "block.commit_word/7/11400714819323198485-is-11400714819323198486": ("lived", ""),
