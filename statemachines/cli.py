@@ -15,7 +15,7 @@ from typing import Annotated, Final
 import typer
 
 from statemachines import __version__
-from statemachines.commands import analysis, check, demo, node, simulation
+from statemachines.commands import analysis, check, demo, mutate, node, simulation
 from statemachines.commands.exits import Exit
 from statemachines.commands.lazy import ProtocolCommands
 from statemachines.kernel import GaplessError, InvariantViolated
@@ -188,4 +188,5 @@ app.command()(simulation.replay)
 app.command()(simulation.campaign)
 app.command()(analysis.analyze)
 app.command()(check.check)
+app.command()(mutate.mutate)
 app.add_typer(node.app, name="node")

@@ -30,6 +30,14 @@ Build = Callable[[str, str, str, tuple[str, ...]], System]
 """(name, size, variant, deadline orders that are switched off) -> the closed system; all four are known names."""
 
 
+class Allowed(msgspec.Struct, frozen=True):
+    """Mutants (by name, or a pattern with *) that may live, since the `clause` allows what they do; `why`."""
+
+    mutants: tuple[str, ...]
+    clause: str
+    why: str
+
+
 def declared_obligations(system: System) -> tuple[Eventually, ...]:
     """Those that the system itself declares."""
     return system.obligations
@@ -39,8 +47,8 @@ class CheckProtocol(msgspec.Struct, frozen=True, kw_only=True):
     """`systems`: name -> what happens in it; `build` makes one; `sizes` and `variants` (name -> what it is): the first
     is meant where none is given; `orders`: deadline orders that may be switched off; `bugs` that can be planted;
     `obligations_of(system)`: what must be met sooner or later; `hunted`: small systems in which planted bugs are looked
-    for (none: every system at its first size); `script`: how counterexamples become runs of real hosts (None: they
-    do not)."""
+    for (none: every system at its first size); `allowed`: mutants that no judge need notice; `script`: how
+    counterexamples become runs of real hosts (None: they do not)."""
 
     systems: dict[str, str]
     build: Build
@@ -50,6 +58,7 @@ class CheckProtocol(msgspec.Struct, frozen=True, kw_only=True):
     bugs: tuple[Bug, ...] = ()
     obligations_of: Callable[[System], tuple[Eventually, ...]] = declared_obligations
     hunted: tuple[Hunt, ...] = ()
+    allowed: tuple[Allowed, ...] = ()
     script: Any = None
 
     def system(self, name: str, size: str = "", variant: str = "", without: tuple[str, ...] = ()) -> System:

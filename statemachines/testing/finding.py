@@ -79,7 +79,9 @@ def searches_of(protocol: str) -> Searches:
     """What the protocol says, or the defaults.  Raises `ConfigurationError` for an unknown protocol."""
     place = testing_of(registry.protocol(protocol).name).searches
     said = registry.load(place, Searches, f"{protocol}, searches") if place else Searches()
-    return Searches(said.scenarios or tuple(shipped_with(protocol)), said.driven or _systems(protocol))
+    simulated = "sim" in registry.protocol(protocol).areas
+    scenarios = said.scenarios or (tuple(shipped_with(protocol)) if simulated else ())
+    return Searches(scenarios, said.driven or _systems(protocol))
 
 
 def _systems(protocol: str) -> tuple[Driven, ...]:
@@ -151,14 +153,19 @@ METHODS: Final[dict[str, Callable[[str], Tries]]] = {
 }
 
 
-def find(protocol: str, bug: Bug | None, method: str, *, cpu_s: float = 60.0, tries: int = 10**9) -> Found:
-    """Plant a bug of the protocol (None: none, to see that nothing breaks) and try until something breaks, the
-    processor time is used up, there were so many tries, or there are no more."""
+def search(protocol: str, method: str, *, cpu_s: float = 60.0, tries: int = 10**9) -> Found:
+    """Try, with whatever is planted, until something breaks, the processor time is used up, there were so many tries,
+    or there are no more."""
     began = process_time()
     number, last = 0, Try("", "nothing")
-    with planted(f"{protocol}/{bug.name}") if bug is not None else nullcontext():
-        for last in METHODS[method](protocol):
-            number += 1
-            if last.what or process_time() - began > cpu_s or number >= tries:
-                break
+    for last in METHODS[method](protocol):
+        number += 1
+        if last.what or process_time() - began > cpu_s or number >= tries:
+            break
     return Found(last.what, number, process_time() - began, last)
+
+
+def find(protocol: str, bug: Bug | None, method: str, *, cpu_s: float = 60.0, tries: int = 10**9) -> Found:
+    """Plant a bug of the protocol (None: none, to see that nothing breaks), and search."""
+    with planted(f"{protocol}/{bug.name}") if bug is not None else nullcontext():
+        return search(protocol, method, cpu_s=cpu_s, tries=tries)

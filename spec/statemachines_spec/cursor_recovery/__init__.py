@@ -1,5 +1,6 @@
 """Cursor recovery as closed systems: processes that may die at any access, a component for each word of memory."""
 
+from statemachines_spec.cursor_recovery.allowed import ALLOWED
 from statemachines_spec.cursor_recovery.bugs import BUGS
 from statemachines_spec.cursor_recovery.hunts import HUNTS
 from statemachines_spec.cursor_recovery.systems import SYSTEMS, VARIANTS, system
@@ -12,4 +13,5 @@ SPEC = CheckProtocol(
     variants=VARIANTS,
     bugs=BUGS,
     hunted=HUNTS,
+    allowed=ALLOWED,
 )

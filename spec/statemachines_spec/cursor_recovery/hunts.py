@@ -39,6 +39,18 @@ SETTINGS = (
     ("slow", Setting(((A,),), 1, instants=SLOW, capacity=24), False),
     ("two slow writers", Setting(((A,), (EMPTY,)), 1, instants=LATER, capacity=32), False),
     ("a reader of two dies", Setting(((A,),), 2, crashes=1, instants=LATER, capacity=24), False),
+    ("slow by age", Setting(((A,),), 1, instants=LATER, capacity=24, by_age=True), False),
+    ("dead by age", Setting(((EMPTY, A),), 1, left=DEAD, begin=32, instants=LATER, by_age=True), True),
+    ("readers by age", Setting(((A,),), 2, instants=LATER, capacity=24, read_cursors=1, by_age=True), False),
+    (
+        "two cursors left by age",
+        Setting(
+            ((A,),), 1, left=DEAD, begin=32, instants=LATER, by_age=True, capacity=40, read_cursors=2, write_cursors=2
+        ),
+        True,
+    ),
+    ("outrun", Setting(((EMPTY, A), (B,)), 1, capacity=20), False),
+    ("a writer of two dies", Setting(((A,), (B,)), 1, crashes=1, instants=LATER, capacity=40, write_cursors=1), True),
 )
 """Name, bounds, and whether READ and WRITE are judged too."""
 

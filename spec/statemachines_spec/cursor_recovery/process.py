@@ -13,8 +13,10 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from statemachines.cursor_recovery.block import data_of, length_of
 from statemachines.cursor_recovery.memory import (
     CELL,
+    SERVICE,
     Copied,
     CopyIn,
     CopyOut,
@@ -26,10 +28,10 @@ from statemachines.cursor_recovery.memory import (
     lock_of,
 )
 from statemachines.cursor_recovery.operation import READ, Operation
-from statemachines.cursor_recovery.reader import Read, ReadDone, ReaderRecord, Skipped
+from statemachines.cursor_recovery.reader import Read, ReadDone, ReaderRecord, ReadOutcome, Skipped
 from statemachines.cursor_recovery.writer import Outcome, Write, WriteDone, WriterRecord
 from statemachines.kernel import Ask, Event, Fsm, Request, Tell
-from statemachines_spec.cursor_recovery.ledger import LEDGER, Acknowledged, Delivered, Gone
+from statemachines_spec.cursor_recovery.ledger import LEDGER, Acknowledged, Delivered, Gone, Lied
 from statemachines_spec.explorer.actor import Actor, At, Crash, Envelope, Reaction, Watch
 from statemachines_spec.explorer.party import Party, stepped
 from statemachines_spec.explorer.property import View
@@ -49,9 +51,14 @@ class Cut(Event, frozen=True, gc=False):
     cells: int
 
 
+class ReadsTheDead(Exception):
+    """A field decides something although it was not written since it was of use: `canonical` may not forget it."""
+
+
 class ProcessLocal(msgspec.Struct, frozen=True, gc=False):
-    """`record` of the operation that it is in (None: in none); `asked`: the access that it is about to make; `cells`
-    that a copy has read so far; `done`: how many messages of its own are out of its hands; `dead`; `now_ns`."""
+    """`record` of the operation that it is in (None: in none; one without `asked` stands still); `asked`:
+    the access that it is about to make; `cells` that a copy has read so far; `done`: how many messages of its own are
+    out of its hands; `dead`; `now_ns`."""
 
     record: Any = None
     asked: Any = None
@@ -64,7 +71,7 @@ class ProcessLocal(msgspec.Struct, frozen=True, gc=False):
 class Process(Actor):
     """`fsm` with `fresh(queue, slot, incarnation)`, its record; `messages` that it writes (none: it reads): the bytes
     of each block, and how many messages that is; `last_ns`: from then on it does not die any more, since nobody's
-    cursor would ever be aged."""
+    cursor would ever be aged; `never`: outcomes that cannot be true in this system."""
 
     keeps_time = True
 
@@ -79,8 +86,10 @@ class Process(Actor):
         incarnation: int = 1,
         messages: tuple[tuple[bytes, int], ...] = (),
         last_ns: int = 0,
+        never: frozenset[Any] = frozenset(),
     ) -> None:
         super().__init__(name)
+        self.never = never
         self.slot = slot
         self.queue = queue
         self.fsm = fsm
@@ -100,6 +109,18 @@ class Process(Actor):
         return (*self._next(local), *self._deaths(local))
 
     def react(self, local: ProcessLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+        """What comes of the event; and nothing else comes of it where fields that are dead hold something else."""
+        reaction = self._react(local, envelope, watch)
+        other = self._with_other_dead(local)
+        if other is not local:
+            theirs = self._react(other, envelope, None)
+            if reaction is None or theirs is None or reaction.calls != theirs.calls:
+                raise ReadsTheDead(self.name)
+            if self.canonical(reaction.local) != self.canonical(theirs.local):
+                raise ReadsTheDead(self.name)
+        return reaction
+
+    def _react(self, local: ProcessLocal, envelope: Envelope, watch: Watch | None) -> Reaction | None:
         event = envelope.event
         match event:
             case At():
@@ -125,6 +146,13 @@ class Process(Actor):
             return local
         dead = {name: getattr(self._fresh, name) for name in unread(local.record)}
         return replace(local, record=replace(local.record, **dead))
+
+    def _with_other_dead(self, local: ProcessLocal) -> ProcessLocal:
+        """The same with other values in the fields that `canonical` forgets."""
+        if local.record is None or not isinstance(local.record, WriterRecord | ReaderRecord):
+            return local
+        other = {name: _other(getattr(local.record, name)) for name in unread(local.record)}
+        return replace(local, record=replace(local.record, **other))
 
     def describe(self, local: ProcessLocal) -> str:
         if local.dead:
@@ -155,7 +183,7 @@ class Process(Actor):
     def _next(self, local: ProcessLocal) -> Iterator[Event]:
         if local.asked is not None:
             yield Access()
-        elif self.reads or local.done < len(self.messages):
+        elif local.record is None and (self.reads or local.done < len(self.messages)):
             yield Begin()
 
     def _deaths(self, local: ProcessLocal) -> Iterator[Event]:
@@ -170,7 +198,8 @@ class Process(Actor):
         calls = list(self._copied(local.asked, cells)) if cells else []
         calls.append(Envelope("", lock_of(self.slot), Store(lock_of(self.slot), 0)))
         if has_taken(local.record):
-            calls.append(Envelope(self.name, LEDGER, Gone(local.record.at, local.record.messages)))
+            gone = Gone(local.record.at, local.record.messages, local.record.end)
+            calls.append(Envelope(self.name, LEDGER, gone))
         return Reaction(ProcessLocal(done=local.done, dead=True), (), tuple(calls))
 
     def _access(self, local: ProcessLocal, watch: Watch | None) -> Reaction:
@@ -206,24 +235,40 @@ class Process(Actor):
         asked: Request | None = None
         calls: list[Envelope] = []
         done = local.done
+        said: list[str] = []
         for effect in effects:
             if isinstance(effect, Ask):
+                if effect.service != SERVICE:
+                    raise LookupError(f"there is no service {effect.service!r}")
                 asked = effect.request
             elif isinstance(effect, Tell):
                 calls += self._told(local, effect.event)
+                said += [effect.event.outcome.value] if isinstance(effect.event, WriteDone | ReadDone) else []
                 done += isinstance(effect.event, WriteDone) and effect.event.outcome in OUT_OF_HANDS
-        record = party.record if asked is not None else None
+        final = party.record.status in self.fsm.final
+        if said and said != [party.record.status.value]:
+            calls.append(Envelope(self.name, LEDGER, Lied(said[-1])))
+        record = None if said and final else party.record
         return Reaction(replace(local, record=record, asked=asked, done=done), (), tuple(calls))
 
     def _told(self, local: ProcessLocal, event: Event) -> Iterator[Envelope]:
         """What the ledger hears of what the application is told."""
+        if isinstance(event, WriteDone | ReadDone) and self._is_a_lie(local, event.outcome):
+            yield Envelope(self.name, LEDGER, Lied(event.outcome.value))
         match event:
             case WriteDone(Outcome.WRITTEN, position):
                 yield Envelope(self.name, LEDGER, Acknowledged(position, self.messages[local.done]))
             case ReadDone(position=position, payload=payload) if position >= 0:
-                yield Envelope(self.name, LEDGER, Delivered(event.outcome, position, payload, event.messages))
+                end = local.record.end
+                yield Envelope(self.name, LEDGER, Delivered(event.outcome, position, payload, event.messages, end))
             case Skipped():
                 yield Envelope(self.name, LEDGER, event)
+
+    def _is_a_lie(self, local: ProcessLocal, outcome: Outcome | ReadOutcome) -> bool:
+        """What it is told cannot be so."""
+        if outcome is Outcome.OVERSIZE:
+            return length_of(len(data_of(*self.messages[local.done]))) <= self.queue.capacity
+        return outcome in self.never
 
 
 OUT_OF_HANDS = (Outcome.WRITTEN, Outcome.FENCED, Outcome.OVERSIZE)
@@ -235,16 +280,40 @@ def has_taken(record: Any) -> bool:
     return record is not None and record.pool == READ and record.status.value[0] in "78"
 
 
+def _other(value: Any) -> Any:
+    """Another value of the same type."""
+    if isinstance(value, bool):
+        return not value
+    return value + 1 if isinstance(value, int) else value + b"?"
+
+
+_JUDGED = ("seen", "seen_ns", "recovers")
+_TAKEN = {"taken": ("r_lost_messages", "r_lost_head"), "messages_taken": ("r_lost_head", "r_lost_count", "r_lost_add")}
+_BLOCK = {
+    "size": ("3_load_checksum", "3_load_messages", "3_scan_data", "5", "6", "7", "8"),
+    "checksum": ("3_load_messages", "3_scan_data", "5", "6", "7"),
+    "messages": ("5", "6", "7", "8"),
+    "data": ("8",),
+}
+"""Of what a reader knows of a block, the steps (or states) in which it is of use."""
+
+
 def unread(record: Any) -> Iterator[str]:
     """The fields that the operation writes before it reads them again, in the state that it is in."""
-    step = record.status.value[0]
-    judges = step == "r" or record.status.value == "3_check_position"
+    status, reads = record.status.value, record.pool == READ
+    step = status[0]
+    judges = step == "r" or status == "3_check_position"
     if not judges:
-        yield from ("seen", "seen_ns", "taken", "messages_taken", "recovers")
-    if not judges and record.status.value != "3_check_cursor":
+        yield from _JUDGED
+    yield from (name for name, states in _TAKEN.items() if status not in states)
+    if not (status.startswith("3_check") or (step == "r" and record.recovers)):
         yield "other"
-    if record.status.value == "2_load_read_head":
-        yield from ("read_head", "write_head")
-        yield from ("at", "limit", "size", "checksum", "messages", "data") if record.pool == READ else ()
-    elif record.pool == READ and step in "45678":
-        yield "limit"
+    attempts = status in ("2_load_read_head", "2_load_write_head") or status.endswith("give_back")
+    if attempts and status != "2_load_write_head":
+        yield "read_head"
+    if attempts:
+        yield "write_head"
+    if reads:
+        yield from ("at",) if attempts else ()
+        yield from ("limit",) if attempts or step in "45678" else ()
+        yield from (name for name, states in _BLOCK.items() if not status.startswith(states))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -27,8 +28,9 @@ from statemachines.cursor_recovery.memory import (
     token,
 )
 from statemachines.cursor_recovery.operation import READ, WRITE
-from statemachines.cursor_recovery.reader import READER, new_reader
-from statemachines.cursor_recovery.writer import WRITER, new_writer
+from statemachines.cursor_recovery.reader import READER, ReadOutcome, new_reader
+from statemachines.cursor_recovery.writer import WRITER, Outcome, new_writer
+from statemachines.kernel import Fsm
 from statemachines_spec import Always, Clock, Crash, Eventually, Network, Sometimes, System, View, at_most
 from statemachines_spec.cursor_recovery.as_written import OLD_READER, OLD_WRITER, old_reader, old_writer
 from statemachines_spec.cursor_recovery.ledger import Broken, Ledger
@@ -46,7 +48,8 @@ DEAD, EARLIER = "a dead process", "an earlier life"
 
 class Setting(msgspec.Struct, frozen=True):
     """What bounds a system.  `messages` of each writer; `begin`: where the heads are at first; `left`: every cursor was
-    left behind there by a process that is dead, or by the earlier life of one; `instants` of the clock."""
+    left behind there by a process that is dead, or by the earlier life of one; `instants` of the clock; `by_age`: age
+    alone decides who is stale, and what that cannot keep is not asked for."""
 
     messages: tuple[tuple[Message, ...], ...]
     readers: int
@@ -58,6 +61,7 @@ class Setting(msgspec.Struct, frozen=True):
     begin: int = 0
     left: str = ""
     instants: tuple[int, ...] = ()
+    by_age: bool = False
 
     @property
     def queue(self) -> Queue:
@@ -67,7 +71,7 @@ class Setting(msgspec.Struct, frozen=True):
             read_cursors=self.read_cursors or self.readers,
             write_cursors=self.write_cursors or len(self.messages),
             threshold_ns=THRESHOLD_NS,
-            threshold_only=self.threshold_only,
+            threshold_only=self.threshold_only or self.by_age,
         )
 
 
@@ -115,8 +119,8 @@ SYSTEMS: dict[str, tuple[str, dict[str, Setting]]] = {
     "writers": (
         "two writers and a reader; one of them dies at any access",
         {
-            "small": Setting(((A,), (B,)), 1, crashes=1, instants=LATER),
-            "ci": Setting(((A, C), (B,)), 1, crashes=1, instants=LATER),
+            "small": Setting(((A,), (B,)), 1, crashes=1, instants=LATER, capacity=40),
+            "ci": Setting(((A, C), (B,)), 1, crashes=1, instants=LATER, capacity=40),
         },
     ),
     "readers": (
@@ -131,6 +135,13 @@ SYSTEMS: dict[str, tuple[str, dict[str, Setting]]] = {
         {
             "small": Setting(((A,), (B,)), 2),
             "ci": Setting(((A, C), (B,)), 2),
+        },
+    ),
+    "fenced": (
+        "two writers share a cursor, and a reader; age alone decides, and anybody may be slower than the threshold",
+        {
+            "small": Setting(((A,), (EMPTY,)), 1, write_cursors=1, instants=LATER, by_age=True, capacity=40),
+            "ci": Setting(((A,), (EMPTY,)), 2, 0, 40, 1, 1, instants=LATER, by_age=True),
         },
     ),
     "slow": (
@@ -158,15 +169,18 @@ def build(name: str, about: str, setting: Setting, variant: str = "repaired") ->
     last_ns = setting.instants[-1] if setting.instants else 0
     life = 2 if setting.left == EARLIER else 1
     made = AS_WRITTEN if old else SHIPPED
+    never = {pool: frozenset() if old else untrue(setting, queue, pool) for pool in (READ, WRITE)}
     writers = [
-        Process(f"writer-{n}", n, queue, *made[0], incarnation=life, messages=messages, last_ns=last_ns)
+        Process(
+            f"writer-{n}", n, queue, *made[0], incarnation=life, messages=messages, last_ns=last_ns, never=never[WRITE]
+        )
         for n, messages in enumerate(setting.messages)
     ]
     readers = [
-        Process(f"reader-{n}", len(writers) + n, queue, *made[1], incarnation=life, last_ns=last_ns)
+        Process(f"reader-{n}", len(writers) + n, queue, *made[1], incarnation=life, last_ns=last_ns, never=never[READ])
         for n in range(setting.readers)
     ]
-    ledger = Ledger(tuple(message for messages in setting.messages for message in messages), wraps=old)
+    ledger = Ledger(tuple(message for messages in setting.messages for message in messages), setting.begin, wraps=old)
     words = memory(queue, len(writers) + len(readers), setting, 0 if old else NONE)
     clock = (Clock(*setting.instants),) if setting.instants else ()
     return System(
@@ -200,6 +214,23 @@ def memory(queue: Queue, processes: int, setting: Setting, nowhere: int) -> list
     return [*words, *(Word(queue.address(at)) for at in range(0, queue.capacity, CELL))]
 
 
+def untrue(setting: Setting, queue: Queue, pool: str) -> frozenset[Outcome | ReadOutcome]:
+    """Outcomes that cannot be true: that others took a cursor, where only the dead lose theirs; that there is no room,
+    where there is for everything; no cursor, where there is one for each of two."""
+    found: set[Outcome | ReadOutcome] = set()
+    if not queue.threshold_only:
+        found |= {Outcome.FENCED, ReadOutcome.FENCED, ReadOutcome.DISCARDED}
+    sizes = (length_of(len(data_of(*message))) for messages in setting.messages for message in messages)
+    if not setting.left and sum(size for size in sizes if size <= queue.capacity) <= queue.capacity:
+        found.add(Outcome.FULL)
+    processes, cursors = len(setting.messages), queue.write_cursors
+    if pool == READ:
+        processes, cursors = setting.readers, queue.read_cursors
+    if not setting.left and not queue.threshold_only and processes <= min(2, cursors):
+        found |= {Outcome.NO_CURSOR, ReadOutcome.NO_CURSOR}
+    return frozenset(found)
+
+
 def obligations(writers: list[Process], readers: list[Process], ledger: Ledger) -> list[Eventually]:
     """READ and WRITE, sooner or later, as long as somebody reads."""
     lives = tuple(one.lives() for one in readers)
@@ -230,14 +261,16 @@ def properties(
     room = setting.begin // CELL + queue.capacity // CELL * (many + 1) + 2
     heads = (View(READ_HEAD, room, _cells), View(WRITE_HEAD, room, _cells))
     lap = queue.capacity // CELL
+    asked = [how for how in Broken if how is not Broken.ACK or not setting.by_age]
     found: list[Property] = [
-        Always(how.name, how.value, (ledger.is_broken(how),), lambda broken: not broken) for how in Broken
+        Always(how.name, how.value, (ledger.is_broken(how),), lambda broken: not broken) for how in asked
     ]
     bound = Always("BOUND", "the heads keep their distance", heads, lambda read, written: read <= written <= read + lap)
-    found += [] if old else [bound]
+    found += [] if old else [bound, told(readers, ledger, room), *declared(writers, readers)]
     pools = ((WRITE, queue.write_cursors, writers), (READ, queue.read_cursors, readers))
     for pool, count, processes in pools:
-        found += [exclusive(pool, cursor, processes) for cursor in range(count) if len(processes) > 1]
+        alone = len(processes) == 1 or setting.by_age
+        found += [exclusive(pool, cursor, processes) for cursor in range(count) if not alone]
     if not queue.threshold_only:
         found += space(writers, readers, room, lap)
         owners = len(writers) + len(readers) + 2
@@ -260,6 +293,25 @@ def space(writers: list[Process], readers: list[Process], room: int, lap: int) -
             starts = reader.view(_reads_from, room)
             name = f"SPACE {writer.name}, {reader.name}"
             yield Always(name, text, (starts, to), lambda at, end: not at or end <= at - 1 + lap)
+
+
+def told(readers: list[Process], ledger: Ledger, room: int) -> Always:
+    """TOLD: whatever the read head has passed was delivered, taken along by a reader, or is said to be skipped: there
+    is no gap that nobody knows of, as soon as nobody is about to say so."""
+    taking = tuple(one.view(has_taken) for one in readers)
+
+    def holds(passed: int, head: int, *taken: int) -> bool:
+        return any(taken) or passed == head + 1
+
+    text = "what is passed is delivered, lost or skipped, and somebody is told"
+    return Always("TOLD", text, (ledger.passed_to(room + 1), View(READ_HEAD, room, _cells), *taking), holds)
+
+
+def declared(writers: list[Process], readers: list[Process]) -> Iterator[Always]:
+    """What the machines declare of their records."""
+    for one in (*writers, *readers):
+        view = one.view(partial(_declared, one.fsm), gone=1)
+        yield Always(f"invariants of {one.name}", "all that the machine declares", (view,), bool)
 
 
 def exclusive(pool: str, cursor: int, processes: list[Process]) -> Always:
@@ -290,6 +342,10 @@ def counted(queue: Queue, readers: list[Process], ledger: Ledger, owners: int) -
         return bool(dead & {*rest[: len(cursors)]}) or count >= taken
 
     return Always("LOST", "what the dead had taken is counted", (ledger.taken_along(), word, *cursors, *lives), holds)
+
+
+def _declared(fsm: Fsm[Any], record: Any) -> int:
+    return int(all(one.holds(record) for one in fsm.invariants))
 
 
 def _cells(local: Any) -> int:

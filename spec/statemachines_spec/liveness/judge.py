@@ -90,12 +90,15 @@ def graph_of(
     room: int | None = None,
     progress: Progress | None = None,
     explored: Callable[[], object] | None = None,
+    entries: Entries | None = None,
 ) -> FairGraph:
-    """Every reachable state, and what can still happen when faults have stopped; `explored()` is called in between."""
+    """Every reachable state, and what can still happen when faults have stopped; `explored()` is called in between.
+    `entries` of the system without symmetry, where there are any already."""
     if engine not in ENGINES:
         raise ConfigurationError("engine", engine, f"unknown; there are: {', '.join(ENGINES)}")
     say = progress or _silent
-    entries = Entries(system.in_full())  # fairness tells one component from another
+    if entries is None:
+        entries = Entries(system.in_full())  # fairness tells one component from another
     walker = _explored(entries, states_max, engine, say)
     if explored is not None:
         explored()

@@ -24,6 +24,7 @@ from statemachines_spec.explorer.explore import COMPLETE, VIOLATED, explore
 from statemachines_spec.explorer.replay import replay
 from statemachines_spec.hunt import look
 from statemachines_spec.liveness.judge import live
+from statemachines_spec.mutants.campaign import Field, Shape
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "cursor_recovery"
 """Written by `python -m statemachines_spec.cursor_recovery.schedule tests/golden/cursor_recovery`."""
@@ -59,7 +60,8 @@ def test_what_is_acknowledged_comes_and_who_lives_gets_its_messages_out(name):
 @pytest.mark.parametrize("name", QUICK)
 def test_to_forget_what_is_written_before_it_is_read_changes_no_verdict(name, monkeypatch):
     short = explore(system(name), engine="plain")
-    monkeypatch.setattr(Process, "canonical", lambda self, local: local)
+    for forgets in ("canonical", "_with_other_dead"):
+        monkeypatch.setattr(Process, forgets, lambda self, local: local)
     whole = explore(system(name), engine="plain")
     assert (whole.ended, whole.held, whole.shown) == (short.ended, short.held, short.shown) == (COMPLETE, True, True)
     assert whole.states >= short.states
@@ -139,3 +141,31 @@ def test_a_planted_bug_is_found_where_the_table_says(bug):
     with planted(f"cursor_recovery/{bug}"):
         found = look(hunt)
     assert (found.what, found.steps, found.states) == (said["what"], int(said["steps"]), int(said["states"]))
+
+
+# -- mutants --------------------------------------------------------------------------------------------------------
+
+SLICE = {
+    "writer/1/to-1_take_cursor": ("error", "LocalProtocolError"),
+    "reader.tell_broken/5/1-is-0": ("property", "TOLD"),
+    "reader.tell_skipped/4/1-is-2": ("property", "TOLD"),
+    "writer.tell_full/2/Outcome.FULL-is-Outcome.NO_CURSOR": ("property", "TRUTH"),
+    "writer.tell_written/3/record.write_head-is-record.messages": ("property", "KEPT"),
+    "operation.copy_in/2/SERVICE-is-WRITE": ("error", "LookupError"),
+    "writer/60/to-no_cursor": ("property", "TRUTH"),
+    "block.commit_word/7/11400714819323198485-is-11400714819323198486": ("lived", ""),
+}
+"""A fixed few, in the systems that are named: what is known to be killed, by what, and what is known to live."""
+
+
+@pytest.fixture(scope="module")
+def judged():
+    field = Field(Shape("cursor_recovery", ("alone", "one of each", "slow by age")))
+    judge = field.judge(lambda text: None)
+    return {one.name: judge.judge(one) for one in field.mutants if one.name in SLICE}
+
+
+@pytest.mark.parametrize("name", SLICE)
+def test_a_mutant_of_the_fixed_slice_comes_to_what_it_came_to(name, judged):
+    """TOLD and TRUTH among them: what is passed in silence, and what is not so."""
+    assert (judged[name].verdict, judged[name].by) == SLICE[name]

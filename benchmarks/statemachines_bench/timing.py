@@ -1,0 +1,102 @@
+"""Rows about timed systems: what a tick costs the explorer, against a system without one.
+
+Entries are made before, once; they are a row of their own, since a timed one is made again a tick later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+from typing import TYPE_CHECKING
+
+from statemachines_bench.row import Pair, Ratio, Row, Size
+
+if TYPE_CHECKING:
+    from statemachines_spec.explorer.entries import Entries
+    from statemachines_spec.explorer.explore import Result
+
+TIMED = ("timed-hand-over", "ci")
+"""2.1 million states."""
+UNTIMED = ("borrower-crash", "ci")
+"""2.6 million."""
+LITTLE = (("timed-renewal", "small"), ("answered", "small"))
+
+System = tuple[str, str]
+
+
+@cache
+def filled(name: str, size: str) -> tuple[Entries, float]:
+    """The entries of a system that was explored, and how many were made in a second of processor time."""
+    from statemachines_spec.explorer.entries import Entries
+    from statemachines_spec.explorer.explore import explore
+    from statemachines_spec.shared_subscriptions.timed import any_system
+
+    entries = Entries(any_system(name, size).in_full())
+    first = explore(entries.system, engine="compiled", hashing=False, entries=entries)
+    walked = explore(entries.system, engine="compiled", hashing=False, entries=entries)
+    return entries, len(entries.entries) / max(first.seconds - walked.seconds, 1e-3)
+
+
+def a_second(system: System, count: Callable[[Result], int]) -> float:
+    """Of what is counted, a second of processor time, over entries that are there."""
+    from statemachines_spec.explorer.explore import COMPLETE, explore
+
+    entries, _ = filled(*system)
+    result = explore(entries.system, engine="compiled", hashing=False, entries=entries)
+    assert result.ended == COMPLETE
+    return count(result) / result.seconds
+
+
+def both(size: Size) -> tuple[System, System]:
+    return size.pick((TIMED, UNTIMED), LITTLE)
+
+
+def prepare_walk(count: Callable[[Result], int], size: Size) -> Pair:
+    timed, untimed = both(size)
+    filled(*timed), filled(*untimed)
+    return Pair(lambda: a_second(timed, count), lambda: a_second(untimed, count))
+
+
+def prepare_entries(size: Size) -> Pair:
+    timed, untimed = both(size)
+    return Pair(lambda: filled(*timed)[1], lambda: filled(*untimed)[1])
+
+
+def states(result: Result) -> int:
+    return result.states
+
+
+def transitions(result: Result) -> int:
+    return result.transitions
+
+
+_NAMES = f"{TIMED[0]} ({TIMED[1]})", f"{UNTIMED[0]} ({UNTIMED[1]}), which has no tick"
+
+ROWS = (
+    Row(
+        name="explore-timed",
+        about=f"walking {_NAMES[0]}, 2.1 million states, over entries that were made before",
+        unit="states / s",
+        baseline_name=_NAMES[1],
+        prepare=partial(prepare_walk, states),
+        ratio=Ratio.OURS_OVER_BASELINE,
+        at_least=0.5,
+    ),
+    Row(
+        name="explore-timed-lookups",
+        about=f"the same: transitions, each of which looks an entry up, of {_NAMES[0]}",
+        unit="transitions / s",
+        baseline_name=_NAMES[1],
+        prepare=partial(prepare_walk, transitions),
+        ratio=Ratio.OURS_OVER_BASELINE,
+        at_least=0.9,
+    ),
+    Row(
+        name="explore-timed-entries",
+        about=f"making the entries of {_NAMES[0]}: each is made again a tick later",
+        unit="entries / s",
+        baseline_name=_NAMES[1],
+        prepare=prepare_entries,
+        ratio=Ratio.OURS_OVER_BASELINE,
+    ),
+)

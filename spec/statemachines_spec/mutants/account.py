@@ -1,0 +1,187 @@
+"""Account: what came of the mutants of a protocol: how many of each kind were killed, and each that lives.
+
+The numbers rest on mutants that a declaration would accept; those that its checks refuse are a class of their own.  A
+mutant that nothing noticed may be *allowed* where the protocol says by which clause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import msgspec
+
+from statemachines_spec.mutants.judging import (
+    EQUAL,
+    ERROR,
+    LIVED,
+    NEVER,
+    OBLIGATION,
+    PROPERTY,
+    UNJUDGED,
+    UNSEEN,
+    Verdict,
+)
+from statemachines_spec.mutants.mutant import CODE, GROUPS, Mutant
+from statemachines_spec.protocol import Allowed
+
+HEADS = (
+    "mutants", "made", "property", "obligation", "never happens", "raises", "killed",
+    "lived", "equal", "never executed", "not judged",
+)  # fmt: skip
+COLUMNS = (PROPERTY, OBLIGATION, NEVER, ERROR)
+
+
+class Line(msgspec.Struct, frozen=True):
+    """Of mutants of one sort, how many there are and what became of them; `allowed` of those that live."""
+
+    sort: str
+    made: int
+    by: dict[str, int]
+    allowed: int
+
+    @property
+    def killed(self) -> int:
+        """Whatever broke."""
+        return sum(self.by.get(one, 0) for one in COLUMNS)
+
+    @property
+    def rate(self) -> float:
+        """Of all that are not allowed, the part that was killed."""
+        return self.killed / max(1, self.made - self.allowed)
+
+
+class Account(msgspec.Struct, frozen=True):
+    """`lines` by group and kind, then all; `refused`: those that the checks of a declaration refuse; `alive`: the
+    others that nothing killed and no clause allows."""
+
+    lines: tuple[Line, ...]
+    refused: tuple[Line, ...]
+    alive: tuple[Verdict, ...]
+    allowed: tuple[tuple[Verdict, Allowed], ...]
+
+
+def account_of(verdicts: Iterable[Verdict], allowed: Sequence[Allowed]) -> Account:
+    """The account of these verdicts."""
+    found = list(verdicts)
+    taken = [one for one in found if not one.refused]
+    refused = [one for one in found if one.refused]
+    excused = {one.name: clause for one in taken if not one.killed and (clause := excuse(one.name, allowed))}
+    lines = [*_by_kind(taken, excused), _line("row and guard", [o for o in taken if o.group != CODE], excused)]
+    lines += [_line("code", [one for one in taken if one.group == CODE], excused), _line("all", taken, excused)]
+    alive = tuple(one for one in taken if not one.killed and one.name not in excused)
+    pairs = tuple((one, excused[one.name]) for one in taken if one.name in excused)
+    return Account(tuple(line for line in lines if line.made), tuple(_by_kind(refused, {})), alive, pairs)
+
+
+def excuse(name: str, allowed: Sequence[Allowed]) -> Allowed | None:
+    """What allows the mutant of this name (None: nothing)."""
+    return next((one for one in allowed if any(fnmatchcase(name, mutant) for mutant in one.mutants)), None)
+
+
+def _by_kind(verdicts: list[Verdict], excused: dict[str, Allowed]) -> list[Line]:
+    kinds = dict.fromkeys((group, one.kind) for group in GROUPS for one in verdicts if one.group == group)
+    return [_line(kind, [one for one in verdicts if (one.group, one.kind) == (group, kind)], excused)
+            for group, kind in kinds]  # fmt: skip
+
+
+def _line(sort: str, verdicts: list[Verdict], excused: dict[str, Allowed]) -> Line:
+    by: dict[str, int] = {}
+    for one in verdicts:
+        by[one.verdict] = by.get(one.verdict, 0) + 1
+    return Line(sort, len(verdicts), by, sum(one.name in excused for one in verdicts))
+
+
+# -- as text --------------------------------------------------------------------------------------------------------
+
+
+def table(lines: Iterable[Line]) -> list[str]:
+    """In Markdown."""
+    rows = [f"| {' | '.join(HEADS)} |", "|---|" + "---:|" * (len(HEADS) - 1)]
+    for one in lines:
+        by = [_number(one.by.get(name, 0)) for name in (*COLUMNS,)]
+        left = [_number(one.by.get(name, 0)) for name in (LIVED, EQUAL, UNSEEN, UNJUDGED)]
+        rows.append(f"| {' | '.join((one.sort, _number(one.made), *by, f'{100 * one.rate:.1f} %', *left))} |")
+    return rows
+
+
+def text(found: Account) -> str:
+    """For people, on a terminal."""
+    lines = table(found.lines)
+    if found.refused:
+        lines += ["", "refused by the checks of a declaration, and judged all the same:", "", *table(found.refused)]
+    lines += [f"allowed: {one.name}: {one.verdict} [{clause.clause}]" for one, clause in found.allowed]
+    lines += [f"ALIVE {one.name}: {one.verdict}{f' in {one.where}' if one.where else ''}" for one in found.alive]
+    return "\n".join(lines)
+
+
+def page(
+    name: str, found: Account, mutants: dict[str, Mutant], judged: Sequence[Verdict], judged_in: Sequence[str]
+) -> str:  # fmt: skip
+    """The page of a protocol: of all its `mutants` those that are `judged`, in these systems."""
+    part = [
+        f"{group} {_number(sum(one.group == group for one in judged))} of {_number(made)}"
+        for group in GROUPS
+        if (made := sum(one.group == group for one in mutants.values()))
+    ]
+    lines = [
+        f"# {name.replace('_', ' ').capitalize()}: mutants",
+        "",
+        "What exploration notices of small mistakes in the shipped machines, one at a time:",
+        f"`gapless mutate {name}`. How they are made, and what the columns mean, is said in docs/mutants.md.",
+        "",
+        f"Judged are {', '.join(part)}. In: {', '.join(judged_in)}.",
+        "",
+        *table(found.lines),
+        "",
+        "*Killed* is the part of all that are made, less those that a clause allows.",
+    ]
+    if found.refused:
+        lines += ["", "## Refused by the checks of a declaration", "", *table(found.refused)]
+    lines += ["", "## Allowed", ""]
+    by_clause: dict[Allowed, list[Verdict]] = {}
+    for one, clause in found.allowed:
+        by_clause.setdefault(clause, []).append(one)
+    lines += [f"- {clause.clause}: {clause.why}: {_names(each)}" for clause, each in by_clause.items()] or ["None."]
+    for verdict, title in (
+        (LIVED, "Lived: entries differ, and nothing breaks"),
+        (EQUAL, "Indistinguishable in these systems: executed, with equal entries"),
+        (UNSEEN, "Survivors that are never executed"),
+        (UNJUDGED, "Not judged"),
+    ):
+        some = [one for one in found.alive if one.verdict == verdict]
+        if some:
+            lines += ["", f"## {title}", "", *_listed(some, mutants)]
+    return "\n".join(lines) + "\n"
+
+
+def _listed(verdicts: list[Verdict], mutants: dict[str, Mutant]) -> list[str]:
+    """Code one by one; of a row in one line all that live."""
+    lines = []
+    by_row: dict[str, list[Verdict]] = {}
+    for one in verdicts:
+        if one.group == CODE:
+            lines.append(f"- `{one.name}`: {mutants[one.name].what}")
+        else:
+            by_row.setdefault(one.name.rpartition("/")[0], []).append(one)
+    rows = []
+    for row, some in by_row.items():
+        what = mutants[some[0].name].what
+        which = ", ".join(one.name.rpartition("/")[2] for one in some)
+        rows.append(f"- `{row}` {what[what.find('(') : what.find(')') + 1]}: {which}")
+    return rows + lines
+
+
+def _names(verdicts: list[Verdict]) -> str:
+    return ", ".join(f"`{one.name}`" for one in verdicts)
+
+
+def _number(value: int) -> str:
+    return f"{value:,}".replace(",", " ")
+
+
+def write(path: Path, said: str) -> None:
+    """The page anew."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(said)

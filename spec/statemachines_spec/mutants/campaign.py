@@ -1,0 +1,247 @@
+"""Campaign: all mutants of a protocol, or a sample, judged one after the other; what is judged is written down at once.
+
+The results stand in a file of JSON lines, by name of the mutant.  A campaign that was stopped goes on where it was, as
+long as machines, systems and tools are what they were; otherwise it begins anew.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import ExitStack
+from fnmatch import fnmatchcase
+from functools import cached_property, partial
+from hashlib import blake2b
+from pathlib import Path
+from random import Random
+from time import process_time
+
+import msgspec
+
+from statemachines import catalogue, registry
+from statemachines.kernel import ConfigurationError
+from statemachines_spec.hunt import Hunt
+from statemachines_spec.mutants.code_mutants import code_mutants
+from statemachines_spec.mutants.judging import Judge, Verdict, unmet
+from statemachines_spec.mutants.mutant import GROUPS, Mutant
+from statemachines_spec.mutants.original import Original, Tracks
+from statemachines_spec.mutants.reach import Reach
+from statemachines_spec.mutants.row_mutants import row_mutants
+from statemachines_spec.protocol import CheckProtocol, of_protocol
+
+STATES_MAX = 100_000
+"""Larger systems are left out, unless they are asked for."""
+
+OTHERS = 200
+"""How many of all the other judges look at, beside those that live."""
+
+Say = Callable[[str], None]
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """What is judged in: the protocol's `name` (or `module:ATTRIBUTE`), the systems and hunts that are meant (none: all
+    with at most `states_max` states)."""
+
+    name: str
+    systems: tuple[str, ...] = ()
+    states_max: int = STATES_MAX
+
+
+class Field:
+    """The mutants of a protocol, and what they are judged in."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self.protocol = registry.protocol(shape.name)
+        self.part: CheckProtocol = of_protocol(shape.name)
+        self.reach = Reach(catalogue.machines(self.protocol.name))
+        self.left_out: tuple[str, ...] = ()
+
+    @cached_property
+    def mutants(self) -> tuple[Mutant, ...]:
+        """All of them, always in the same order."""
+        calls = partial(self.reach.calls, name="SetTimer")
+        rows = [one for fsm in self.reach.machines for one in row_mutants(fsm, calls)]
+        found = (*rows, *code_mutants(self.reach))
+        names = [one.name for one in found]
+        twice = {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else set()
+        if twice:
+            raise ConfigurationError("mutants", ", ".join(sorted(twice)[:3]), "two of them have one name")
+        return found
+
+    def counts(self, mutants: Iterable[Mutant]) -> dict[str, dict[str, int]]:
+        """Group -> kind -> how many."""
+        found: dict[str, dict[str, int]] = {group: {} for group in GROUPS}
+        for one in mutants:
+            found[one.group][one.kind] = found[one.group].get(one.kind, 0) + 1
+        return {group: kinds for group, kinds in found.items() if kinds}
+
+    def hunts(self) -> tuple[Hunt, ...]:
+        """The systems at their first size and, where the protocol has any, its hunts."""
+        systems = tuple(
+            Hunt(f"{name} ({self.part.sizes[0]})" if self.part.hunted else name, about, partial(self.part.system, name),
+                 self.part.obligations_of)
+            for name, about in self.part.systems.items()
+        )  # fmt: skip
+        found = (*self.part.hunted, *systems)
+        if not self.shape.systems:
+            return found
+        for name in self.shape.systems:
+            if not any(_means(name, one.name) for one in found):
+                raise registry.unknown("system", name, [one.name for one in found])
+        return tuple(one for one in found if any(_means(name, one.name) for name in self.shape.systems))
+
+    def judge(self, say: Say) -> Judge:
+        """Explore everything without a mistake; what breaks then, or is too large, is no judge."""
+        files = {function.__code__.co_filename for function in self.reach.functions}
+        tracks = Tracks(files, self.reach.machines)
+        originals, left_out = [], []
+        for hunt in self.hunts():
+            say(f"{hunt.name}: without a mistake")
+            original = Original(hunt, tracks, self.shape.states_max)
+            walked = original.walked
+            if walked.broke or (walked.complete and walked.never):
+                what = walked.broke or f"never {walked.never[0]}"
+                raise ConfigurationError(f"system {hunt.name!r}", what, "breaks without any mistake; mend that first")
+            if not walked.complete:
+                left_out.append(hunt.name)
+                continue
+            if original.obligations:
+                owed = unmet(original, original.entries)
+                began = process_time()
+                owed = unmet(original, original.entries) if owed == "" else owed
+                original.live_seconds = process_time() - began
+                if owed:
+                    raise ConfigurationError(f"system {hunt.name!r}", owed, "is never met without any mistake")
+                if owed is None:
+                    original.obligations = ()
+            originals.append(original)
+        self.left_out = tuple(left_out)
+        return Judge(originals)
+
+    def print(self) -> str:
+        """What the verdicts rest on, in short: it changes with the text of the machines, the systems and the tools."""
+        found = blake2b(repr(self.shape).encode(), digest_size=16)
+        for name, module in sorted(sys.modules.items()):
+            file = getattr(module, "__file__", None)
+            if file and (self.reach.is_own(name) or name.startswith(("statemachines.kernel", "statemachines_spec"))):
+                found.update(name.encode() + Path(file).read_bytes())
+        return found.hexdigest()
+
+
+def _means(name: str, hunt: str) -> bool:
+    return name == hunt or hunt.startswith(f"{name} (")
+
+
+def picked(
+    mutants: Sequence[Mutant], only: Sequence[str], groups: Sequence[str], sample: int, seed: int
+) -> list[Mutant]:
+    """Those called so (a name, or a pattern with *), of these groups, and of them a sample that `seed` draws (0: all).
+
+    Raises `ConfigurationError` for a name that none has.
+    """
+    for name in only:
+        if not any(fnmatchcase(one.name, name) for one in mutants):
+            raise registry.unknown("mutant", name, [one.name for one in mutants[:5]], "and more: see --list")
+    found = [one for one in mutants if not only or any(fnmatchcase(one.name, name) for name in only)]
+    found = [one for one in found if not groups or one.group in groups]
+    if sample and sample < len(found):
+        drawn = set(Random(seed).sample(range(len(found)), sample))
+        found = [one for number, one in enumerate(found) if number in drawn]
+    return found
+
+
+# -- the file -------------------------------------------------------------------------------------------------------
+
+
+class Head(msgspec.Struct, frozen=True):
+    """The first line: what the verdicts rest on."""
+
+    protocol: str
+    print: str
+
+
+class Results:
+    """The verdicts so far, by name, in a file.  Those of other machines, systems or tools do not count, unless `again`
+    is given: then all count but those of these names that are alive."""
+
+    def __init__(self, path: Path, head: Head, again: Collection[str] | None = None) -> None:
+        self.path = path
+        self.verdicts: dict[str, Verdict] = {}
+        self.read(head, again)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = [head, *self.verdicts.values()]
+        path.write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in lines))
+
+    def read(self, head: Head, again: Collection[str] | None) -> None:
+        """A line that was torn ends it."""
+        if not self.path.is_file():
+            return
+        first, *lines = self.path.read_bytes().splitlines() or [b""]
+        try:
+            same = msgspec.json.decode(first, type=Head) == head
+            for line in lines if same or again is not None else ():
+                one = msgspec.json.decode(line, type=Verdict)
+                if one.killed or one.name not in (again or ()):
+                    self.verdicts[one.name] = one
+        except msgspec.DecodeError:
+            return
+
+    def add(self, verdict: Verdict) -> None:
+        """It is in the file before anything else is judged."""
+        self.verdicts[verdict.name] = verdict
+        with self.path.open("ab") as file:
+            file.write(msgspec.json.encode(verdict) + b"\n")
+
+
+# -- judging --------------------------------------------------------------------------------------------------------
+
+
+def judged(field: Field, mutants: Sequence[Mutant], results: Results, jobs: int, say: Say) -> Iterator[Verdict]:
+    """Judge those that have no verdict yet, in so many processes; each as soon as it is known."""
+    left = [one for one in mutants if one.name not in results.verdicts]
+    if not left:
+        return
+    if jobs <= 1:
+        judge = field.judge(say)
+        for one in left:
+            verdict = judge.judge(one)
+            results.add(verdict)
+            yield verdict
+        return
+    yield from _spread(field, left, results, jobs)
+
+
+def _spread(field: Field, left: Sequence[Mutant], results: Results, jobs: int) -> Iterator[Verdict]:
+    context = multiprocessing.get_context("spawn")
+    waiting = [one.name for one in reversed(left)]
+    with ExitStack() as stack:
+        pool = ProcessPoolExecutor(jobs, context, _begin, (field.shape,))
+        stack.callback(pool.shutdown, wait=True, cancel_futures=True)
+        running: set[Future[Verdict]] = set()
+        while waiting or running:
+            while waiting and len(running) < 2 * jobs:
+                running.add(pool.submit(_judge_one, waiting.pop()))
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            for one in sorted((future.result() for future in done), key=lambda verdict: verdict.name):
+                results.add(one)
+                yield one
+
+
+class _Worker:
+    """One process of several: it makes its own tables."""
+
+    judge: Judge
+    mutants: dict[str, Mutant]
+
+
+def _begin(shape: Shape) -> None:
+    field = Field(shape)
+    _Worker.judge = field.judge(lambda text: None)
+    _Worker.mutants = {one.name: one for one in field.mutants}
+
+
+def _judge_one(name: str) -> Verdict:
+    return _Worker.judge.judge(_Worker.mutants[name])

@@ -1,0 +1,194 @@
+"""Judging: what exploration says of a mutant, fastest systems first, until something breaks.
+
+A system in which no site of the mutant is executed says nothing.  One whose entries come out as before is the same
+system, and is not walked.  Otherwise it is explored, and the obligations are judged where it has any; both may take a
+few times what they take without the mistake, and no more.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import process_time
+from types import FrameType
+from typing import Any
+
+import msgspec
+
+from statemachines_spec.explorer.entries import Entries
+from statemachines_spec.liveness.fair_graph import TooLarge
+from statemachines_spec.liveness.judge import graph_of, worst_parts
+from statemachines_spec.mutants.kept_entries import KeptEntries, print_of
+from statemachines_spec.mutants.mutant import Mutant, Unmade, plant
+from statemachines_spec.mutants.original import Original, walk
+
+TIMES = 5
+"""How much larger, and slower, than the original a mutant may be."""
+SECONDS_MIN = 2.0
+"""However fast the original is."""
+
+PROPERTY, OBLIGATION, NEVER, ERROR = KILLED = ("property", "obligation", "never", "error")
+"""Killed: a property breaks; an obligation stays open; what must happen sometimes does not; something raises."""
+LIVED, EQUAL, UNSEEN, UNJUDGED, UNMADE = "lived", "equal", "never executed", "not judged", "not made"
+"""Alive: executed, with other entries, and everything holds; executed with equal entries in every system; never
+executed; too large or too slow in some system, and nothing broke in the others.  Last: it cannot be made."""
+VERDICTS = (*KILLED, LIVED, EQUAL, UNSEEN, UNJUDGED, UNMADE)
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What became of the mutant `name`: one of `VERDICTS`; `by`: what broke ("": nothing), `where`: in which system (of
+    one that lives: those in which its entries differ), at a depth of `steps`; in `cpu_s` seconds; `refused`: what the
+    checks of a declaration say of it."""
+
+    name: str
+    group: str
+    kind: str
+    verdict: str
+    by: str = ""
+    where: str = ""
+    steps: int = 0
+    cpu_s: float = 0.0
+    refused: str = ""
+
+    @property
+    def killed(self) -> bool:
+        """Something broke."""
+        return self.verdict in KILLED
+
+
+class OutOfTime(BaseException):
+    """It takes longer than it may; no `Exception`, which a step may raise and a table keeps."""
+
+
+@contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """Raises `OutOfTime` after so many seconds of processor time."""
+
+    def stop(signum: int, frame: FrameType | None) -> None:
+        raise OutOfTime
+
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
+class Judge:
+    """Judges mutants in these systems; it has them in the order of what they cost."""
+
+    def __init__(self, originals: list[Original]) -> None:
+        self.originals = sorted(originals, key=lambda one: one.seconds)
+        self._prints: dict[str, frozenset[Any]] = {}
+
+    def judge(self, mutant: Mutant) -> Verdict:
+        """What becomes of it."""
+        began = process_time()
+        try:
+            with plant(mutant):
+                found = self._judged(mutant)
+        except Unmade as error:
+            found = (UNMADE, str(error), "", 0)
+        verdict, by, where, steps = found
+        cpu_s = round(process_time() - began, 3)
+        return Verdict(mutant.name, mutant.group, mutant.kind, verdict, by, where, steps, cpu_s, mutant.refusal())
+
+    def _judged(self, mutant: Mutant) -> tuple[str, str, str, int]:
+        executed = [one for one in self.originals if one.executes(mutant.sites)]
+        different: list[tuple[Original, Entries]] = []
+        unjudged: list[str] = []
+        for original in executed:
+            found = self._bounded(original, original.seconds, lambda one=original: self._walked(one, mutant, different))
+            if found is None:
+                unjudged.append(original.name)
+            elif found[0]:
+                return found
+        for original, entries in sorted(different, key=lambda pair: pair[0].live_seconds):
+            if not original.obligations:
+                continue
+            found = self._bounded(original, original.live_seconds, lambda o=original, e=entries: self._owed(o, e))
+            if found is None:
+                unjudged.append(original.name)
+            elif found[0]:
+                return found
+        if unjudged:
+            return UNJUDGED, "", ", ".join(dict.fromkeys(unjudged)), 0
+        if different:
+            return LIVED, "", ", ".join(one.name for one, _ in different), 0
+        return (EQUAL, "", "", 0) if executed else (UNSEEN, "", "", 0)
+
+    def _bounded(self, original: Original, seconds: float, judge: Any) -> tuple[str, str, str, int] | None:
+        """What `judge` says; None: it takes too long; what it raises is an error of the mutant."""
+        try:
+            with limited(max(SECONDS_MIN, TIMES * seconds)):
+                found: tuple[str, str, str, int] | None = judge()
+                return found
+        except OutOfTime:
+            return None
+        except MemoryError:
+            return None
+        except Unmade:
+            raise
+        except Exception as error:  # whatever a mutant does outside a step is noticed as well
+            return ERROR, type(error).__name__, original.name, 0
+
+    def _walked(
+        self, original: Original, mutant: Mutant, different: list[tuple[Original, Entries]]
+    ) -> tuple[str, str, str, int] | None:
+        entries = self._entries(original, mutant)
+        if entries is None:
+            return "", "", "", 0
+        found = walk(entries, TIMES * original.walked.states)
+        if found.broke and found.kind == "error":
+            raised = sorted({error.partition(":")[0] for error in entries.errors.values()})
+            return ERROR, ", ".join(raised), original.name, found.steps
+        if found.broke:
+            return PROPERTY, _short(found.broke), original.name, found.steps
+        if not found.complete:
+            return None
+        if not isinstance(entries, KeptEntries) and print_of(entries) == self._print(original):
+            return "", "", "", 0
+        never = [one for one in found.never if one not in original.walked.never]
+        if never:
+            return NEVER, never[0], original.name, 0
+        different.append((original, entries))
+        return "", "", "", 0
+
+    def _entries(self, original: Original, mutant: Mutant) -> Entries | None:
+        """The entries of the system with the mistake in it; None: they are those of the original."""
+        if any(site in original.made for site in mutant.sites):
+            return Entries(original.make())
+        affected = {number for site in mutant.sites for number in original.by_site.get(site, ())}
+        places = {place for site in mutant.sites for place in original.locals_by_site.get(site, ())}
+        entries = KeptEntries(original, affected, places)
+        return entries if entries.changed else None
+
+    def _print(self, original: Original) -> frozenset[Any]:
+        if original.name not in self._prints:
+            self._prints[original.name] = print_of(original.entries)
+        return self._prints[original.name]
+
+    def _owed(self, original: Original, entries: Entries) -> tuple[str, str, str, int] | None:
+        broken = unmet(original, entries)
+        return None if broken is None else (OBLIGATION if broken else "", _short(broken), original.name, 0)
+
+
+def unmet(original: Original, entries: Entries) -> str | None:
+    """The first obligation that is never met in the system ("": all are; None: it is too large)."""
+    try:
+        graph = graph_of(entries.system, TIMES * original.walked.states, entries=entries)
+    except TooLarge:
+        return None
+    for one in original.obligations:
+        _, tally = worst_parts(graph, graph.open_nodes(one))
+        if tally[1]:
+            return one.name
+    return ""
+
+
+def _short(name: str) -> str:
+    """A property without the components it speaks of."""
+    return name.partition(" ")[0] if name[:1].isupper() else name

@@ -1,0 +1,175 @@
+"""`gapless mutate`: small mistakes in the shipped machines, one at a time, and what exploration notices of them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from statemachines import catalogue
+from statemachines.commands.exits import Exit
+from statemachines.commands.progress import bar
+from statemachines.kernel import ConfigurationError
+
+if TYPE_CHECKING:
+    from statemachines.testing.noticing import Notice
+    from statemachines_spec.mutants.account import Account
+    from statemachines_spec.mutants.campaign import Field, Results
+    from statemachines_spec.mutants.judging import Verdict
+    from statemachines_spec.mutants.mutant import Mutant
+
+OUT = Path("out/mutants")
+
+
+def mutate(
+    protocol: Annotated[str, typer.Argument(metavar="PROTOCOL", help="Its name, or module:ATTRIBUTE of one.")],
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only these mutants, names or patterns with *.")
+    ] = None,
+    group: Annotated[list[str] | None, typer.Option(metavar="GROUP", help="Only row, guard, timer or code.")] = None,
+    systems: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only in this system or hunt; may be repeated.")
+    ] = None,
+    states_max: Annotated[int, typer.Option(min=100, help="Leave out larger systems.")] = 100_000,
+    sample: Annotated[int, typer.Option(min=0, help="Only so many, drawn by --seed (0: all).")] = 0,
+    seed: Annotated[int, typer.Option(help="What draws the sample.")] = 0,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
+    again: Annotated[bool, typer.Option("--again", help="Forget what was judged before.")] = False,
+    survivors: Annotated[
+        bool, typer.Option("--survivors", help="Whatever has changed since, judge only those that lived.")
+    ] = False,
+    report: Annotated[bool, typer.Option("--report", help="Judge nothing; say what was judged before.")] = False,
+    listed: Annotated[bool, typer.Option("--list", help="List them; judge nothing.")] = False,
+    others: Annotated[
+        bool,
+        typer.Option("--others", help="Show survivors, and 200 of all, to other judges too."),
+    ] = False,
+    tests: Annotated[list[Path] | None, typer.Option(metavar="PATH", help="Tests, for --others.")] = None,
+    seconds: Annotated[float, typer.Option(min=1, help="For each of the others and each mutant.")] = 20.0,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where verdicts are kept.")] = OUT,
+    write: Annotated[bool, typer.Option("--write", help="Write mutants.md beside the protocol's clauses.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")] = False,
+) -> None:
+    """Put small mistakes into a protocol's machines, one at a time, and see what exploration notices.
+
+    Rows are deleted, redirected, swapped; guards dropped or negated; timers dropped or set to other times; in what the
+    machines call, a comparison is turned, a number is off by one, a field, an effect or an argument is wrong.
+
+    Verdicts are kept: a run that was stopped goes on where it was.
+
+    Exit code 0: every mutant was killed, or a clause allows it. 1: some live; they are listed. 3: stopped, or some
+    could not be judged.
+    """
+    from statemachines_spec.mutants import account, campaign
+    from statemachines_spec.mutants.mutant import GROUPS
+
+    unknown = [one for one in group or () if one not in GROUPS]
+    if unknown:
+        raise ConfigurationError("group", unknown[0], f"unknown; there are: {', '.join(GROUPS)}")
+    field = campaign.Field(campaign.Shape(protocol, tuple(systems or ()), states_max))
+    mutants = campaign.picked(field.mutants, tuple(only or ()), tuple(group or ()), sample, seed)
+    if listed:
+        _list(mutants, json)
+        return
+    _count(field, mutants)
+    names = {one.name: one for one in mutants}
+    head = campaign.Head(field.protocol.name, field.print())
+    path = out / f"{field.protocol.name}.jsonl"
+    if again:
+        path.unlink(missing_ok=True)
+    results = campaign.Results(path, head, names if survivors else () if report else None)
+    stopped = False if report else _judge(field, mutants, results, jobs)
+    found = [results.verdicts[name] for name in names if name in results.verdicts]
+    said = account.account_of(found, field.part.allowed)
+    noticed = _others(field, mutants, said, tuple(tests or ()), seconds, path) if others and not stopped else []
+    if json:
+        shown = {"protocol": field.protocol.name, "lines": said.lines, "verdicts": found, "others": noticed}
+        print(msgspec.json.encode(shown).decode())
+    else:
+        print(account.text(said))
+        for one in noticed:
+            print(f"{one.judge}: {one.name}: {one.what or '-'}")
+    if write:
+        _write(field, said, found)
+    _end(said, stopped)
+
+
+def _judge(field: Field, mutants: list[Mutant], results: Results, jobs: int) -> bool:
+    """Judge what has no verdict yet; whether it was stopped."""
+    from statemachines_spec.mutants import campaign
+
+    with bar("mutants") as advance:
+        done = sum(one.name in results.verdicts for one in mutants)
+        try:
+            for _ in campaign.judged(field, mutants, results, jobs, _say):
+                done += 1
+                advance(done, len(mutants))
+        except KeyboardInterrupt:
+            return True
+    return False
+
+
+def _others(
+    field: Field, mutants: list[Mutant], said: Account, tests: tuple[Path, ...], seconds: float, path: Path
+) -> list[Notice]:
+    """What the other judges notice of those that live, and of a sample that is always the same."""
+    from statemachines.testing.noticing import judges_of, notice
+    from statemachines_spec.mutants.campaign import OTHERS, picked
+
+    alive = {one.name for one in said.alive}
+    drawn = {one.name for one in picked(mutants, (), (), OTHERS, 0)}
+    some = [one for one in mutants if one.name in alive | drawn]
+    name = field.protocol.name
+    judges = judges_of(name, tests)
+    found = []
+    with bar("other judges") as advance, path.with_suffix(".others.jsonl").open("wb") as file:
+        for one in some:
+            for judge in judges:
+                found.append(notice(name, one, judge, seconds, tests))
+                file.write(msgspec.json.encode(found[-1]) + b"\n")
+                advance(len(found), len(some) * len(judges))
+    return found
+
+
+def _say(text: str) -> None:
+    if sys.stderr.isatty():
+        print(text, file=sys.stderr)
+
+
+def _count(field: Field, mutants: list[Mutant]) -> None:
+    """Before anything is judged: how many there are."""
+    counts = field.counts(mutants)
+    kinds = "; ".join(
+        f"{group} {sum(kinds.values()):,} ({', '.join(f'{kind} {n:,}' for kind, n in kinds.items())})"
+        for group, kinds in counts.items()
+    )
+    print(f"{field.protocol.name}: {len(mutants):,} mutants: {kinds}", file=sys.stderr)
+
+
+def _list(mutants: list[Mutant], json: bool) -> None:
+    if json:
+        shown = [{"name": one.name, "group": one.group, "kind": one.kind, "what": one.what} for one in mutants]
+        print(msgspec.json.encode(shown).decode())
+        return
+    for one in mutants:
+        print(f"{one.name}  {one.what}")
+
+
+def _write(field: Field, said: Account, found: list[Verdict]) -> None:
+    from statemachines_spec.mutants import account
+
+    judged_in = [hunt.name for hunt in field.hunts() if hunt.name not in field.left_out]
+    path = catalogue.page(field.protocol.name).with_name("mutants.md")
+    names = {one.name: one for one in field.mutants}
+    account.write(path, account.page(field.protocol.name, said, names, found, judged_in))
+    print(f"written: {path}", file=sys.stderr)
+
+
+def _end(said: Account, stopped: bool) -> None:
+    if stopped or any(one.verdict == "not judged" for one in said.alive):
+        raise typer.Exit(Exit.INCONCLUSIVE)
+    if said.alive:
+        raise typer.Exit(Exit.VIOLATED)

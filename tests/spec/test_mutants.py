@@ -1,0 +1,296 @@
+"""`gapless mutate`: what it makes, what it says of each, and that it goes on where it was."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tank_protocol import EMPTY, FULL, TANK, Drain, Fill, TankRecord
+
+from statemachines import catalogue
+from statemachines.cli import run
+from statemachines.kernel import ConfigurationError
+from statemachines_spec.explorer.entries import Entries
+from statemachines_spec.mutants import campaign, judging
+from statemachines_spec.mutants.account import account_of, page, text
+from statemachines_spec.mutants.campaign import Field, Head, Results, Shape, picked
+from statemachines_spec.mutants.judging import Judge
+from statemachines_spec.mutants.kept_entries import KeptEntries, print_of
+from statemachines_spec.mutants.mutant import plant
+from statemachines_spec.mutants.original import Original, Tracks, walk
+from statemachines_spec.mutants.row_table import cells
+from statemachines_spec.protocol import Allowed
+
+NAME = "tank_protocol:PROTOCOL"
+
+
+@pytest.fixture(scope="module")
+def field():
+    return Field(Shape(NAME))
+
+
+@pytest.fixture(scope="module")
+def verdicts(field):
+    judge = field.judge(lambda text: None)
+    return {one.name: judge.judge(one) for one in field.mutants}
+
+
+# -- what is made ---------------------------------------------------------------------------------------------------
+
+
+def test_a_table_compiled_from_lines_is_the_one_read_back_from_the_reference_engine():
+    def shape(table):
+        return {event: {state: [entry[2:3] + entry[4:] for entry in cell] for state, cell in by.items() if cell}
+                for event, by in table.items()}  # fmt: skip
+
+    for name in catalogue.names():
+        for fsm in catalogue.machine(name).family():
+            assert shape(cells(fsm, fsm)) == shape(fsm._cells)
+
+
+def test_every_way_of_the_list_is_made_and_no_name_twice(field):
+    assert field.counts(field.mutants) == {
+        "row": {"deleted": 6, "redirected": 13, "swapped": 2},
+        "guard": {"guard dropped": 2, "guard negated": 2},
+        "timer": {"timer dropped": 2, "timer doubled": 2, "timer halved": 2},
+        "code": {"comparison turned": 5, "integer off by one": 21, "field left out": 7, "effect left out": 4},
+    }
+    names = [one.name for one in field.mutants]
+    assert len(set(names)) == len(names)
+    assert [one.name for one in Field(Shape(NAME)).mutants] == names
+
+
+def test_an_argument_of_an_effect_is_changed_for_another_of_its_type():
+    made = {one.name: one.what for one in Field(Shape("cursor_recovery")).mutants if one.kind == "argument changed"}
+    assert made["operation.swap/4/value-is-expected"].endswith("value is expected")
+    assert "writer.tell_full/2/Outcome.FULL-is-Outcome.NO_CURSOR" in made
+
+
+def test_a_mutant_is_there_within_the_block_and_nowhere_else(field):
+    mutants = {one.name: one for one in field.mutants}
+    before, code = dict(vars(TANK)), TANK.lines[0].when.__code__
+    with plant(mutants["tank/0/deleted"]):
+        assert TANK.step(TankRecord(1), Fill(), 0).row == 1
+    with plant(mutants["tank/3/to-full"]):
+        assert TANK.step(TankRecord(2, status=FULL), Drain(), 0).record.status is FULL
+    with plant(mutants["tank_protocol.is_last/3/1-is-0"]):
+        assert TANK.step(TankRecord(1), Fill(), 0).row == 1
+    assert vars(TANK) == before
+    assert TANK.lines[0].when.__code__ is code
+    assert TANK.step(TankRecord(1), Fill(), 0).row == 0
+
+
+def test_timers_are_dropped_and_set_to_other_times(field):
+    mutants = {one.name: one for one in field.mutants}
+    at = {"dropped": [], "doubled": [10 + 14], "halved": [10 + 3]}
+    for name, deadlines in at.items():
+        with plant(mutants[f"tank/leak/timer-{name}"]):
+            effects = TANK.step(TankRecord(), Fill(), 10).effects
+            assert [one.deadline_ns for one in effects if hasattr(one, "deadline_ns")] == deadlines
+    at = {"dropped": [], "doubled": [20], "halved": [12]}
+    for name, deadlines in at.items():
+        with plant(mutants[f"tank/3/timer-{name}"]):
+            effects = TANK.step(TankRecord(2, status=FULL), Drain(), 10).effects
+            assert [one.deadline_ns for one in effects if hasattr(one, "deadline_ns")] == deadlines
+
+
+# -- what is said ---------------------------------------------------------------------------------------------------
+
+EXPECTED = {
+    "tank/0/deleted": ("property", "CUPS"),
+    "tank/1/deleted": ("never", "full"),
+    "tank/4/deleted": ("obligation", "DRY"),
+    "tank/3/deleted": ("lived", ""),
+    "tank_protocol.fill/3/no-Tell": ("equal", ""),
+    "tank/leak/timer-doubled": ("equal", ""),
+    "tank/5/deleted": ("never executed", ""),
+    "tank_protocol.label/1/without-label": ("never executed", ""),
+    "tank_protocol.drain/2/without-turns": ("not judged", ""),
+    "tank_protocol.has_its_cups/3/0-is-1": ("property", "invariants of tank"),
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_verdict_of_every_kind(verdicts, name):
+    one = verdicts[name]
+    assert (one.verdict, one.by) == EXPECTED[name]
+    assert not one.refused
+
+
+def test_what_a_step_raises_is_a_class_apart():
+    field = Field(Shape("cursor_recovery", ("left by the dead",)))
+    one = next(one for one in field.mutants if one.name == "writer/1/to-1_take_cursor")
+    said = field.judge(lambda text: None).judge(one)
+    assert (said.verdict, said.by, said.where) == ("error", "LocalProtocolError", "left by the dead")
+
+
+def test_what_a_declaration_refuses_is_a_class_of_its_own_and_judged_all_the_same(verdicts):
+    refused = {name for name, one in verdicts.items() if one.refused}
+    assert refused == {"tank/0/unguarded", "tank/0/after-1", "tank/2/unguarded", "tank/2/after-3"}
+    assert verdicts["tank/0/after-1"].verdict == "property"
+    found = account_of(verdicts.values(), ())
+    assert sum(line.made for line in found.refused) == 4
+    assert not refused.intersection(one.name for one in found.alive)
+
+
+def test_what_a_clause_allows_counts_for_nothing(field, verdicts):
+    clause = Allowed(("tank_protocol.*/no-Tell",), "TA-1", "nobody has a meter")
+    without, found = account_of(verdicts.values(), ()), account_of(verdicts.values(), (clause,))
+    assert {one.name for one, _ in found.allowed} == {
+        f"tank_protocol.{of}/3/no-Tell" for of in ("fill", "drain", "empty")
+    }
+    assert found.lines[-1].allowed == 3
+    assert found.lines[-1].rate > without.lines[-1].rate
+    judged = list(verdicts.values())
+    said = page("tank", found, {one.name: one for one in field.mutants}, judged, ("filling",))
+    assert "Judged are row 21 of 21, guard 4 of 4, timer 6 of 6, code 37 of 37. In: filling." in said
+    assert "- TA-1: nobody has a meter: `tank_protocol.fill/3/no-Tell`" in said
+    assert "`tank/3` (Drain" not in said
+    assert "- `tank/3` (drain in some, full -> some): deleted, to-full" in said
+    assert "ALIVE tank/3/deleted: lived in filling" in text(found)
+
+
+def test_an_original_that_breaks_is_refused(field, monkeypatch):
+    monkeypatch.setattr("tank_protocol.at_most", lambda cups: cups < 2)
+    with pytest.raises(ConfigurationError, match="breaks without any mistake"):
+        field.judge(lambda text: None)
+
+
+def test_a_system_that_is_too_large_is_left_out():
+    field = Field(Shape(NAME, states_max=2))
+    assert field.judge(lambda text: None).originals == []
+    assert field.left_out == ("filling",)
+
+
+# -- keeping entries ------------------------------------------------------------------------------------------------
+
+
+def test_what_is_kept_is_what_would_be_made_anew():
+    """A fixed sample over rows, guards and code: the same walk and the same entries, kept or made for themselves."""
+    field = Field(Shape("cursor_recovery", ("alone",)))
+    judge = field.judge(lambda text: None)
+    original = judge.originals[0]
+    compared = 0
+    for one in picked(field.mutants, (), (), 70, 3):
+        with plant(one):
+            kept = come_to(lambda one=one: judge._entries(original, one), original)
+            anew = come_to(lambda: Entries(original.make()), original)
+        if kept[0] is None:
+            kept = (original.entries, (original.walked.broke, original.walked.states, True))
+        assert kept[1] == anew[1], one.name
+        compared += isinstance(kept[0], KeptEntries)
+        if kept[0] is original.entries:
+            assert print_of(anew[0]) == print_of(original.entries), one.name
+    assert compared > 15
+
+
+def come_to(make, original):
+    """The entries, and what a walk over them comes to, or raises."""
+    try:
+        entries = make()
+        if entries is None:
+            return None, None
+        found = walk(entries, 5 * original.walked.states)
+    except Exception as error:
+        return "raised", type(error)
+    return entries, (found.broke, found.states, found.complete)
+
+
+def test_a_footprint_names_the_rows_that_are_asked_and_taken_and_the_lines_that_run(field):
+    files = {function.__code__.co_filename for function in field.reach.functions}
+    original = Original(field.hunts()[0], Tracks(files, field.reach.machines), 1000)
+    entries = original.entries
+    by_event = {}
+    for number, (event, local) in enumerate(entries.pairs):
+        record = entries.components[0].locals[local].party.record
+        by_event[type(entries.envelopes[event].event), record.status] = entries.of_entry[number]
+    first = by_event[Fill, EMPTY]
+    assert {one for one in first if one[0] != "line"} == {
+        ("asked", "tank/tank", 0), ("asked", "tank/tank", 1), ("row", "tank/tank", 1), ("armed", "tank/tank", 0),
+    }  # fmt: skip
+    assert ("row", "tank/tank", 5) not in original.by_site
+
+
+# -- going on -------------------------------------------------------------------------------------------------------
+
+
+def counted(monkeypatch):
+    """The names of what is judged, as it is judged."""
+    found = []
+    judge = Judge.judge
+
+    def noting(self, mutant):
+        found.append(mutant.name)
+        return judge(self, mutant)
+
+    monkeypatch.setattr(judging.Judge, "judge", noting)
+    return found
+
+
+def test_a_campaign_that_was_stopped_goes_on_where_it_was(field, verdicts, tmp_path, monkeypatch):
+    path, head = tmp_path / "tank.jsonl", Head("tank", field.print())
+    names = counted(monkeypatch)
+    some = list(field.mutants)[:12]
+    going = campaign.judged(field, some, Results(path, head), 1, lambda text: None)
+    for _ in range(5):
+        next(going)
+    going.close()
+    with path.open("ab") as file:
+        file.write(b'{"name":"tank/5/del')  # a line that was torn
+    results = Results(path, head)
+    assert list(results.verdicts) == [one.name for one in some[:5]]
+    del names[:]
+    list(campaign.judged(field, some, results, 1, lambda text: None))
+    assert names == [one.name for one in some[5:]]
+    again = Results(path, head).verdicts
+    assert {name: one.verdict for name, one in again.items()} == {one.name: verdicts[one.name].verdict for one in some}
+
+
+def test_verdicts_on_other_machines_or_systems_do_not_count_unless_they_are_kept(field, verdicts, tmp_path):
+    path, head = tmp_path / "tank.jsonl", Head("tank", field.print())
+    results = Results(path, head)
+    for name in ("tank/0/deleted", "tank/3/deleted"):
+        results.add(verdicts[name])
+    other = Head("tank", "another")
+    assert Results(path, other, ["tank/0/deleted", "tank/3/deleted"]).verdicts.keys() == {"tank/0/deleted"}
+    assert Results(path, head).verdicts == {}
+    assert Field(Shape(NAME, states_max=500)).print() != field.print()
+
+
+def test_two_processes_say_what_one_says(field, verdicts, tmp_path):
+    results = Results(tmp_path / "tank.jsonl", Head("tank", field.print()))
+    some = [one for one in field.mutants if one.name in EXPECTED]
+    said = {one.name: (one.verdict, one.by) for one in campaign.judged(field, some, results, 2, lambda text: None)}
+    assert said == EXPECTED
+
+
+# -- the command ----------------------------------------------------------------------------------------------------
+
+
+def test_the_command_judges_one_by_its_name(tmp_path, capsys):
+    arguments = ["mutate", NAME, "--out", str(tmp_path), "--only"]
+    assert run([*arguments, "tank/0/deleted"]) == 0
+    shown = capsys.readouterr()
+    assert "| deleted | 1 | 1 |" in shown.out
+    assert shown.err.startswith("tank: 1 mutants: row 1 (deleted 1)")
+    assert run([*arguments, "tank/3/deleted", "--json"]) == 1
+    said = json.loads(capsys.readouterr().out)
+    assert [(one["name"], one["verdict"]) for one in said["verdicts"]] == [("tank/3/deleted", "lived")]
+    assert run([*arguments, "tank_protocol.drain/2/without-turns"]) == 3
+    assert run([*arguments, "tank/9/deleted"]) == 2
+
+
+def test_the_command_lists_what_it_would_judge(tmp_path, capsys):
+    assert run(["mutate", NAME, "--list", "--group", "guard", "--out", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("  ")[0] for line in lines] == [
+        f"tank/{row}/{how}" for row in (0, 2) for how in ("unguarded", "negated")
+    ]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_sample_is_drawn_by_its_seed(field):
+    one, same, other = (picked(field.mutants, (), (), 10, seed) for seed in (1, 1, 2))
+    assert [each.name for each in one] == [each.name for each in same]
+    assert [each.name for each in one] != [each.name for each in other]
+    assert len(one) == 10

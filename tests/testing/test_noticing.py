@@ -1,0 +1,44 @@
+"""The other judges, before a mutant: simulation, Hypothesis and tests, each with a few seconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from statemachines.testing.noticing import judges_of, notice
+from statemachines_spec.mutants.campaign import Field, Shape
+
+QUEUE = "cursor_recovery"
+
+A_TEST = """
+from statemachines.cursor_recovery.writer import WRITER, Write, WriterStatus, new_writer
+from statemachines.cursor_recovery.memory import Queue
+
+
+def test_a_block_that_is_too_large_is_refused():
+    record = new_writer(Queue(capacity=16), 0, 1)
+    assert WRITER.step(record, Write(b"12345"), 0).record.status is WriterStatus.OVERSIZE
+"""
+
+
+@pytest.fixture(scope="module")
+def mutants():
+    return {one.name: one for one in Field(Shape(QUEUE)).mutants}
+
+
+def test_pytest_plants_the_mutant_and_names_the_test_that_fails(mutants, tmp_path):
+    file = tmp_path / "test_too_large.py"
+    file.write_text(A_TEST)
+    noticed = notice(QUEUE, mutants["writer/0/deleted"], "tests", 120, (file,))
+    assert noticed.what == "test_too_large.py::test_a_block_that_is_too_large_is_refused"
+    assert not notice(QUEUE, mutants["writer/1/to-full"], "tests", 120, (file,)).what
+
+
+def test_hypothesis_notices_what_breaks_within_a_few_steps(mutants):
+    assert notice(QUEUE, mutants["writer/1/to-1_take_cursor"], "hypothesis", 60).what
+
+
+def test_a_judge_that_the_protocol_does_not_have_is_not_asked():
+    assert "tests" not in judges_of(QUEUE, ())
+    assert judges_of("shared_subscriptions", (Path("tests"),)) == ("simulation", "hypothesis", "tests")
