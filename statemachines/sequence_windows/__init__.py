@@ -20,6 +20,8 @@ PROTOCOL = Protocol(
     page="statemachines.sequence_windows:clauses.md",
     areas={
         "spec": "statemachines_spec.sequence_windows:SPEC",
+        "drivers": "statemachines.drivers.sequence_windows:DRIVERS",
         "testing": "statemachines.testing.sequence_windows:TESTING",
     },
+    commands={"show-loss": "statemachines.drivers.sequence_windows.show_loss:app"},
 )

@@ -111,7 +111,7 @@ def one_less(record: Any, event: Any, now_ns: int) -> Any:
 
 
 def is_after_another(record: Any, event: Any) -> bool:
-    return event.before != 0
+    return bool(event.before != 0)
 
 
 def is_not_the_first(record: Any, event: Any) -> bool:
