@@ -67,7 +67,7 @@ class SequencedPublisher:
         self.table.converge(self._wall() if t_ns is None else t_ns)
 
     def poll(self) -> None:
-        """Let the window turn, and free for up to a millisecond what it has dropped; `publish` does a little of both."""
+        """Let the window turn, and free what it has dropped for up to a millisecond (`publish` does a little of it)."""
         self.table.tick(self._now())
         end = self._now() + 1_000_000
         while self.table.subjects.free() and self._now() < end:
