@@ -17,7 +17,7 @@ from statemachines_bench.row import Row
 
 THEMES: Final = (
     "dispatch", "simulation", "stormy", "tracing", "campaigns", "transport", "reassigning", "throughput", "failover",
-    "judging", "exploring", "obligations", "finding", "shared_memory",
+    "judging", "exploring", "obligations", "finding", "shared_memory", "windows",
 )  # fmt: skip
 """The modules of this package that have rows, in the order in which they are measured."""
 

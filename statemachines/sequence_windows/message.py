@@ -6,11 +6,13 @@ Numbers come as ranges of one frame, so that one step stands for a batch.  In a 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
 from typing import ClassVar
 
 from statemachines.kernel import Event, Message, TraceColumns
 from statemachines.sequence_windows.sequence import (
+    BASE_BITS,
     BASE_MAX,
     FIRST_FRAME,
     FRAME_MAX,
@@ -74,6 +76,22 @@ class Numbered(Message, frozen=True, gc=False):
     def strange(self) -> bool:
         """It carries a time or a chain that cannot be, and is ignored."""
         return self.told_ns != self.time_ns or self.before != self.chain
+
+
+def fold(numbers: Iterable[int]) -> tuple[Numbered, ...]:
+    """Numbers of one publisher and subject that came one after the other, without TIME and CHAIN, as ranges: one for
+    each run of numbers that rise by one.  ValueError where one is no number."""
+    found: list[Numbered] = []
+    first = last = None
+    for number in numbers:
+        if last is None or number != last + 1 or not number & BASE_MAX:
+            if first is not None and last is not None:
+                found.append(Numbered(first >> BASE_BITS, first & BASE_MAX, last & BASE_MAX))
+            first = number
+        last = number
+    if first is not None and last is not None:
+        found.append(Numbered(first >> BASE_BITS, first & BASE_MAX, last & BASE_MAX))
+    return tuple(found)
 
 
 class Verdict(Enum):

@@ -92,8 +92,14 @@ class SubscriberTable:
 
     def receive_one(self, subject: str, publisher: str, number: int, time_ns: int, chain: int, t_ns: int) -> Judged:
         """The same for one message with the number `number`; ValueError (`Refused` is one) where it is none."""
-        event = Numbered(number >> BASE_BITS, number & BASE_MAX, number & BASE_MAX, time_ns, chain)
-        return self.receive(subject, publisher, event, t_ns)[0]
+        base = number & BASE_MAX
+        publishers = self.subjects.current.get(subject)
+        if publishers is not None:
+            entry = publishers.get(publisher)
+            if entry is not None and number == entry.last + 1 and base and not time_ns and not chain:
+                entry.last = number
+                return Judged(NEXT, number >> BASE_BITS, base, base)
+        return self._receive(subject, publisher, Numbered(number >> BASE_BITS, base, base, time_ns, chain), t_ns)[0]
 
     def tick(self, now_ns: int) -> bool:
         """Flip if it is time; whether it did."""

@@ -24,7 +24,6 @@ from statemachines.sequence_windows.loss_notifier import (
 from statemachines.sequence_windows.losses import PEERS_MAX, Losses
 from statemachines.sequence_windows.message import Judged, Numbered, Verdict
 from statemachines.sequence_windows.rotation import Window
-from statemachines.sequence_windows.sequence import BASE_BITS, BASE_MAX
 from statemachines.sequence_windows.subscriber_table import HORIZON_NS, SubscriberTable
 
 
@@ -131,17 +130,13 @@ class SequencedSubscriber:
         self.table.tick(self._now())
         t_ns = self._wall()
         try:
-            base = number & BASE_MAX
-            event = Numbered(number >> BASE_BITS, base, base, time_ns, chain)
-            (told,) = self.table.receive(subject, publisher, event, t_ns)
+            told = self.table.receive_one(subject, publisher, number, time_ns, chain, t_ns)
         except ValueError:  # `Refused` is one
             self._losses.of(publisher).refused += 1
             return None
         if told.verdict is not Verdict.NEXT:
-            peer = self._losses.of(publisher)
-            peer.count(told, t_ns)
-            peer.strange += event.strange
-        elif event.strange:
+            self._losses.of(publisher).count(told, t_ns)
+        if (time_ns or chain) and Numbered(told.frame, told.first, told.last, time_ns, chain).strange:
             self._losses.of(publisher).strange += 1
         if self._observe is not None:
             self._observe(publisher, subject, told, t_ns)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from statemachines.sequence_windows.inbox_window import INBOX_WINDOW
 from statemachines.sequence_windows.late_join import LATE_JOIN
 from statemachines.sequence_windows.loss_notifier import LOSS_NOTIFIER
-from statemachines.sequence_windows.message import Numbered
+from statemachines.sequence_windows.message import Numbered, fold
 from statemachines.sequence_windows.publisher_table import FramesUsedUp, PublisherTable
 from statemachines.sequence_windows.publisher_window import (
     PUBLISHER_WINDOW,
@@ -102,6 +103,31 @@ def test_SW_03_to_SW_15_a_table_of_publishers_is_its_machines(moves):
     assert table.subjects.kept == cost
 
 
+NUMBERS = st.builds(number_of, st.integers(1, 2), st.sampled_from((1, 2, 3, 4, BASE_MAX - 1, BASE_MAX)))
+
+
+@given(st.lists(NUMBERS, max_size=12))
+@settings(max_examples=100, deadline=None)
+def test_SW_22_to_SW_28_a_fold_of_numbers_is_judged_as_they_are_one_by_one(numbers):
+    """Losses and last number are the same; a repeat within a range of new ones cannot be."""
+    one, other = (SubscriberTable(Window(1), 0, everything=True) for _ in range(2))
+    alone = [one.receive_one("s", "p", number, 0, 0, 10 * FRAME_NS) for number in numbers]
+    ranges = fold(numbers)
+    folded = [told for event in ranges for told in other.receive("s", "p", event, 10 * FRAME_NS)]
+    assert sum(event.last - event.first + 1 for event in ranges) == len(numbers)
+    for what in ("lost", "unknown"):
+        assert sum(getattr(told, what) for told in folded) == sum(getattr(told, what) for told in alone)
+    delivered = [sum(told.last - told.first + 1 for told in each if told.delivered) for each in (alone, folded)]
+    assert delivered[0] == delivered[1]
+    assert one.record("s", "p") == other.record("s", "p")
+
+
+@pytest.mark.parametrize("bad", [[0], [number_of(1, 0)], [5], [number_of(1, BASE_MAX), number_of(2, 0)], [-1]])
+def test_SW_16_a_fold_refuses_what_is_no_number(bad):
+    with pytest.raises(ValueError, match="expected"):
+        fold(bad)
+
+
 WHO = st.sampled_from("pq")
 BASES = st.sampled_from((1, 2, 3, 4, 5, BASE_MAX))
 NUMBERED = st.builds(
@@ -147,7 +173,11 @@ def test_SW_11_to_SW_28_a_table_of_receivers_is_its_machines(moves):
             subject, who, event = given_
             step = SUBSCRIBER_WINDOW.step(alone[subject, who], event, 0)
             told = [effect.event for effect in step.effects]
-            assert list(table.receive(subject, who, event, 10 * FRAME_NS)) == told
+            if event.first == event.last:
+                given_one = (event.number, event.time_ns, event.chain, 10 * FRAME_NS)
+                assert [table.receive_one(subject, who, *given_one)] == told
+            else:
+                assert list(table.receive(subject, who, event, 10 * FRAME_NS)) == told
             alone[subject, who] = step.record
             other = "q" if who == "p" else "p"
             feed(Touched(), (subject, other))
