@@ -17,7 +17,7 @@ from statemachines_bench.row import Row
 
 THEMES: Final = (
     "dispatch", "simulation", "stormy", "tracing", "campaigns", "transport", "reassigning", "throughput", "failover",
-    "judging", "exploring", "timing", "obligations", "finding", "mutating", "shared_memory",
+    "judging", "exploring", "timing", "obligations", "finding", "mutating", "shared_memory", "windows",
 )  # fmt: skip
 """The modules of this package that have rows, in the order in which they are measured."""
 

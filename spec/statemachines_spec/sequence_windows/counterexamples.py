@@ -1,0 +1,130 @@
+"""Counterexamples: where the source, word for word, breaks; the three limits; and what JOIN is worth without what it
+assumes."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import replace
+
+from statemachines.sequence_windows.sequence import BASE_MAX, number_of
+from statemachines_spec.explorer.property import Always, Property
+from statemachines_spec.explorer.system import System
+from statemachines_spec.sequence_windows.publisher import Publisher
+from statemachines_spec.sequence_windows.receiver import Broken, Receiver
+from statemachines_spec.sequence_windows.systems import BACK, STEADY, Setting, build, never
+
+
+class Counterexample(msgspec.Struct, frozen=True):
+    """`about`: what goes wrong; `breaks`: the property; a limit is what DETECT leaves out, and has its name."""
+
+    name: str
+    about: str
+    setting: Setting
+    breaks: str
+
+    def system(self, variant: str = "as_written") -> System:
+        """The system in a variant, and of its properties the one that is to break."""
+        made = build(self.name, self.about, self.setting, variant)
+        wanted = [one for one in made.properties if one.name.partition(" ")[0] == self.breaks]
+        return replace(made, properties=tuple(wanted or [strict(made, self.breaks)]))
+
+
+def strict(made: System, name: str) -> Property:
+    """What would hold without a limit, or without what is assumed."""
+    receiver = next(one for one in made.actors if isinstance(one, Receiver))
+    if name == "JOIN":
+        return never(receiver, Broken.JOIN)
+    if name == "limit-forgotten":
+        return never(receiver, Broken.FORGOTTEN, f"DETECT {name}")
+    if name == "limit-cycled":
+        return never(receiver, Broken.CYCLED, f"DETECT {name}")
+    publisher = next(one for one in made.actors if isinstance(one, Publisher))
+    place = (publisher.subjects[0], f"{publisher.name}~1")
+    views = (publisher.last_sent(), receiver.arrived(place, publisher.messages + 1))
+    text = "what was sent has come, or is known to be missing, when nothing is on its way any more"
+    return Always(f"DETECT {name}", text, views, lambda sent, arrived: sent <= arrived, quiet=True)
+
+
+AS_WRITTEN = (
+    Counterexample(
+        "clock-back",
+        "a subject that was rotated out begins anew, and the clock has stepped back: numbers that were sent come again",
+        Setting(walls=(BACK,), messages=3, lost=0, own_flips=2),
+        "MONO",
+    ),
+    Counterexample(
+        "lower-frame",
+        "the same, and its first message is lost: the receiver drops those that follow as if they had come",
+        Setting(walls=(BACK,), messages=3, lost=1, own_flips=2),
+        "ONCE",
+    ),
+    Counterexample(
+        "one-map",
+        "two publishers of a subject: what one sends is a repeat of what the other has sent",
+        Setting(walls=(STEADY, STEADY), messages=2, lost=0),
+        "ONCE",
+    ),
+    Counterexample(
+        "time-comes-twice",
+        "a first message comes twice: its TIME makes the receiver synchronise, and it is delivered again",
+        Setting(messages=1, lost=0, copies=True),
+        "ONCE",
+    ),
+    Counterexample(
+        "loss-before-a-restart",
+        "the last message before a restart is lost: the TIME of the next makes the receiver synchronise",
+        Setting(messages=3, lost=1, converges=1),
+        "DETECT",
+    ),
+    Counterexample(
+        "a-frame-of-losses",
+        "the first message of a new stream is lost: the next is 2^35 numbers ahead, and so many are called lost",
+        Setting(messages=3, lost=1, converges=1),
+        "EXACT",
+    ),
+    Counterexample(
+        "used-up-within-the-frame",
+        "no base is left, and the frame of now is the stream's own: its numbers come again",
+        Setting(messages=3, lost=0, begin=number_of(2, BASE_MAX - 1)),
+        "MONO",
+    ),
+)
+"""Found by exploring, shortest first; the shipped machines keep the property in the same system."""
+
+LIMITS = (
+    Counterexample(
+        "limit-forgotten",
+        "the receiver's window turns twice: it has forgotten the stream, and the next message is FIRST",
+        Setting(messages=3, lost=1, flips=2),
+        "limit-forgotten",
+    ),
+    Counterexample(
+        "limit-last",
+        "the last message is lost: nothing follows that would show it",
+        Setting(messages=2, lost=1),
+        "limit-last",
+    ),
+    Counterexample(
+        "limit-cycled",
+        "the last message before its publisher forgets the subject is lost: what follows says nothing of it",
+        Setting(messages=3, lost=1, own_flips=2),
+        "limit-cycled",
+    ),
+)
+"""Of the shipped machines: losses that stay unseen."""
+
+ASSUMED = (
+    Counterexample(
+        "join-loses-later",
+        "the network loses after it has converged: the first message of a stream",
+        Setting(messages=2, lost=1, converges=1),
+        "JOIN",
+    ),
+    Counterexample(
+        "join-ahead-of-the-clock",
+        "a clock that steps back leaves a publisher in a frame that is still to come when the network converges",
+        Setting(walls=(BACK,), messages=2, lost=1, converges=1, careful=True),
+        "JOIN",
+    ),
+)
+"""Of the shipped machines: JOIN, where what it assumes is not so."""

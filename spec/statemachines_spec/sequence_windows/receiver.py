@@ -1,0 +1,238 @@
+"""Receiver: a receiver of a few publishers as a component, and the judge of what it says.
+
+The judge knows the ordinal of each message, and nothing else of it; when a receiver has forgotten a subject it knows by
+a count of its own.  A limit is a loss that stays unseen, and is no fault: each has its name.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from statemachines.kernel import Event
+from statemachines.sequence_windows.late_join import LATE_JOIN, Converged, Join, Joined, LateJoinRecord
+from statemachines.sequence_windows.message import LOSS_MAX, Judged, Verdict
+from statemachines.sequence_windows.publisher_window import Flip
+from statemachines.sequence_windows.subscriber_window import (
+    SUBSCRIBER_WINDOW,
+    Subscribe,
+    SubscriberWindowRecord,
+    Touched,
+    Unsubscribe,
+)
+from statemachines_spec.explorer.actor import Actor, At, Envelope, Reaction, Watch
+from statemachines_spec.explorer.property import View
+from statemachines_spec.sequence_windows.publisher import RECEIVER, Carried, Rotate
+from statemachines_spec.sequence_windows.rules import SHIPPED, Rules, step
+
+
+class Broken(Enum):
+    """What was broken; the last two are limits."""
+
+    ONCE = "a message is delivered twice, or dropped as if it had been"
+    EXACT = "a known loss is not what was missed"
+    NOFALSE = "a loss is told, and nothing was missed"
+    DETECT = "something was missed, and is not told"
+    JOIN = "something of a verified stream was missed"
+    FORGOTTEN = "a loss is hidden by a record that was forgotten"
+    CYCLED = "a loss is hidden by a stream that its publisher has forgotten"
+
+
+PROMISES = (Broken.ONCE, Broken.EXACT, Broken.NOFALSE, Broken.DETECT, Broken.JOIN)
+
+
+class Heard(msgspec.Struct, frozen=True, gc=False):
+    """What the judge knows of one publisher and subject: the ordinals of the last that `arrived` and the last that was
+    `delivered` (-1: none); `known`: the receiver must remember it."""
+
+    arrived: int = -1
+    delivered: int = -1
+    known: bool = False
+
+
+class ReceiverLocal(msgspec.Struct, frozen=True, gc=False):
+    """`records` and `heard` by subject and publisher, sorted; `subscribed`: which subjects; `ages`: how often the
+    window has turned since something came of each; `told`: the last verdict."""
+
+    records: tuple[tuple[tuple[str, str], SubscriberWindowRecord], ...] = ()
+    heard: tuple[tuple[tuple[str, str], Heard], ...] = ()
+    join: LateJoinRecord = LateJoinRecord()
+    subscribed: tuple[bool, ...] = ()
+    ages: tuple[int, ...] = ()
+    place: int = 0
+    told: str = ""
+    broken: tuple[Broken, ...] = ()
+
+
+class Receiver(Actor):
+    """`walls`: what its clock says at each instant; `late`: it subscribes at some time (otherwise from the beginning);
+    `leaves`: it may unsubscribe; `rotates`: its window may turn."""
+
+    keeps_time = True
+
+    def __init__(
+        self,
+        *,
+        walls: tuple[int, ...],
+        subjects: tuple[str, ...] = ("s",),
+        rotates: bool = False,
+        late: bool = False,
+        leaves: bool = False,
+        rules: Rules = SHIPPED,
+    ) -> None:
+        super().__init__(RECEIVER)
+        self.walls = walls
+        self.subjects = subjects
+        self.rotates = rotates
+        self.late = late
+        self.leaves = leaves
+        self.rules = rules
+
+    # -- the component ------------------------------------------------------------------------------------------
+
+    def initial(self) -> ReceiverLocal:
+        count = len(self.subjects)
+        return ReceiverLocal(subscribed=(not self.late,) * count, ages=(2,) * count)
+
+    def inputs(self, local: ReceiverLocal) -> tuple[Any, ...]:
+        found: list[Event] = []
+        if self.rotates and any(record.last for _, record in local.records):
+            found.append(Rotate())
+        if self.late and not local.subscribed[0]:
+            found.append(Subscribe())
+        if self.leaves and local.subscribed[0]:
+            found.append(Unsubscribe())
+        return tuple(found)
+
+    def react(self, local: ReceiverLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+        match envelope.event:
+            case At(now_ns):
+                return Reaction(replace(local, place=now_ns))
+            case Converged() as event:
+                return Reaction(replace(local, join=step(LATE_JOIN, local.join, event, self.name, watch)[0]))
+            case Rotate():
+                return Reaction(self._rotated(local, watch))
+            case Subscribe() | Unsubscribe() as event:
+                return Reaction(self._subscribed(local, event, watch))
+            case Carried() as carried:
+                return Reaction(self._heard(local, carried, watch))
+        raise TypeError(f"a receiver does not take a {type(envelope.event).__name__}")
+
+    def _rotated(self, local: ReceiverLocal, watch: Watch | None) -> ReceiverLocal:
+        ages = tuple(min(2, age + 1) for age in local.ages)
+        local = self._fed(local, Flip(), watch)
+        gone = {subject for subject, age in zip(self.subjects, ages, strict=True) if age == 2}
+        heard = tuple((place, _forgotten(one) if place[0] in gone else one) for place, one in local.heard)
+        return replace(local, ages=ages, heard=heard)
+
+    def _subscribed(self, local: ReceiverLocal, event: Event, watch: Watch | None) -> ReceiverLocal:
+        """The first subject is the one that comes and goes."""
+        first = self.subjects[0]
+        local = self._fed(local, event, watch, first)
+        heard = tuple((place, _forgotten(one) if place[0] == first else one) for place, one in local.heard)
+        subscribed = (isinstance(event, Subscribe), *local.subscribed[1:])
+        return replace(local, subscribed=subscribed, heard=heard)
+
+    def _fed(
+        self, local: ReceiverLocal, event: Event, watch: Watch | None, subject: str = "", but: str = ""
+    ) -> ReceiverLocal:
+        """Every record of the subject ("": of all), but that of one publisher, takes the event."""
+        records = []
+        for place, record in local.records:
+            if (not subject or place[0] == subject) and place[1] != but:
+                record = step(SUBSCRIBER_WINDOW, record, event, self.name, watch)[0]
+            records.append((place, record))
+        return replace(local, records=tuple(records))
+
+    def _heard(self, local: ReceiverLocal, carried: Carried, watch: Watch | None) -> ReceiverLocal:
+        """The receiver's part, then the judge's."""
+        at = self.subjects.index(carried.subject)
+        who = carried.publisher if self.rules.by_publisher else "anybody"
+        place, truth_place = (carried.subject, who), (carried.subject, carried.publisher)
+        record = dict(local.records).get(place)
+        if record is None:
+            record = SubscriberWindowRecord(*place)
+            if local.subscribed[at]:
+                record = step(SUBSCRIBER_WINDOW, record, Subscribe(), self.name, None)[0]
+        record, (told,) = self.rules.judge(record, carried.event, self.name, watch)
+        local = replace(local, records=_with(local.records, place, record))
+        if self.rules.by_publisher:
+            local = self._fed(local, Touched(), watch, carried.subject, who)
+        heard = dict(local.heard).get(truth_place, Heard())
+        found = self._faults(heard, carried, told, local.subscribed[at])
+        if told.verdict is Verdict.FIRST:
+            found |= self._join_faults(local, heard, carried, watch)
+        if local.subscribed[at]:
+            ages = tuple(0 if n == at else age for n, age in enumerate(local.ages))
+            local = replace(local, ages=ages)
+            known = True
+        else:
+            known = False
+        delivered = carried.ordinal if told.delivered else heard.delivered
+        after = Heard(max(heard.arrived, carried.ordinal), delivered, known)
+        broken = tuple(one for one in Broken if one in local.broken or one in found)
+        told_as = f"{told.verdict.value}{' unknown' if told.unknown else ''}"
+        return replace(local, heard=_with(local.heard, truth_place, after), told=told_as, broken=broken)
+
+    # -- the judge ----------------------------------------------------------------------------------------------
+
+    def _faults(self, heard: Heard, carried: Carried, told: Judged, subscribed: bool) -> set[Broken]:
+        """What is wrong with the verdict."""
+        new = carried.ordinal > heard.delivered
+        missed = max(0, carried.ordinal - heard.delivered - 1)
+        verdict = told.verdict
+        if not subscribed or verdict is Verdict.NOT_SUBSCRIBED:
+            return set() if (verdict is Verdict.NOT_SUBSCRIBED) is not subscribed else {Broken.ONCE}
+        if not heard.known:
+            unseen = carried.ordinal - heard.arrived - 1 > 0 and heard.arrived >= 0
+            found = {Broken.FORGOTTEN} if unseen else set()
+            return found if verdict is Verdict.FIRST else found | {Broken.ONCE}
+        if (verdict is Verdict.REPEAT) is new:
+            return {Broken.ONCE}
+        if not new:
+            return set()
+        if verdict is Verdict.SKIP:
+            exact = told.unknown or told.lost == min(missed, LOSS_MAX)
+            return (set() if missed else {Broken.NOFALSE}) | (set() if exact else {Broken.EXACT})
+        if verdict is Verdict.CYCLE and missed and heard.delivered < carried.cut <= carried.ordinal:
+            return {Broken.CYCLED}
+        if verdict is Verdict.FIRST:
+            return {Broken.DETECT}
+        return {Broken.DETECT} if missed else set()
+
+    def _join_faults(self, local: ReceiverLocal, heard: Heard, carried: Carried, watch: Watch | None) -> set[Broken]:
+        """Whether something of a stream that is called verified did not arrive."""
+        event = Joined(carried.event.frame, self.walls[local.place])
+        _, (told,) = step(LATE_JOIN, local.join, event, self.name, watch)
+        lost = max(heard.arrived + 1, carried.begin) < carried.ordinal
+        return {Broken.JOIN} if lost and told.join is Join.VERIFIED else set()
+
+    # -- reading it ---------------------------------------------------------------------------------------------
+
+    def describe(self, local: ReceiverLocal) -> str:
+        words = [f"{place[0]} of {place[1]} {one.status.value} {one.last:#x}" for place, one in local.records]
+        words += [local.told] if local.told else []
+        return "; ".join([*words, *(one.value for one in local.broken)])
+
+    def is_broken(self, how: Broken) -> View:
+        """Whether this was broken."""
+        return View(RECEIVER, 2, lambda local: int(how in local.broken))
+
+    def is_told(self, verdict: str) -> View:
+        """Whether this was the last verdict."""
+        return View(RECEIVER, 2, lambda local: int(local.told == verdict))
+
+    def arrived(self, place: tuple[str, str], size: int) -> View:
+        """How far the messages of one publisher and subject have come: the last ordinal and 1 (0: nothing has)."""
+        return View(RECEIVER, size, lambda local: dict(local.heard).get(place, Heard()).arrived + 1)
+
+
+def _forgotten(heard: Heard) -> Heard:
+    return replace(heard, delivered=-1, known=False)
+
+
+def _with(pairs: tuple[Any, ...], place: tuple[str, str], value: Any) -> tuple[Any, ...]:
+    return tuple(sorted({**dict(pairs), place: value}.items(), key=lambda pair: pair[0]))

@@ -1,0 +1,156 @@
+"""SubscriberTable: the window of one receiver: a `SubscriberWindow` for each subject and publisher, and a `Rotation`.
+
+A thin host.  A subject has one entry with all its publishers, which is moved, dropped and reckoned as one.  A message
+that has nothing to decide (the next of its stream) takes a short way; a test holds it against the machines.
+"""
+
+from __future__ import annotations
+
+from statemachines.kernel import Tell
+from statemachines.sequence_windows.generations import Generations
+from statemachines.sequence_windows.message import Judged, Numbered, Verdict
+from statemachines.sequence_windows.publisher_table import SUBJECT_MAX
+from statemachines.sequence_windows.rotation import ROTATION, SUBSCRIBER_OVERHEAD, RotationRecord, Tick, Window
+from statemachines.sequence_windows.sequence import BASE_BITS, BASE_MAX, frame_at
+from statemachines.sequence_windows.subscriber_window import (
+    CURRENT,
+    FRESH,
+    OLD,
+    SUBSCRIBER_WINDOW,
+    UNSUBSCRIBED,
+    SubscriberWindowRecord,
+)
+
+PUBLISHERS_MAX = 256
+"""Of one subject; one more, and the record of the publisher that was met first is forgotten."""
+HORIZON_NS = 2 * 24 * 3600 * 1_000_000_000
+"""A frame that begins so much later than our clock says, or more, is not believed: two days."""
+
+NEXT = Verdict.NEXT
+
+
+class Refused(ValueError):
+    """A message that cannot be: it is dropped, and counted."""
+
+
+class Entry:
+    """One publisher of a subject: the last number, and when its stream began."""
+
+    __slots__ = ("last", "time_ns")
+
+    def __init__(self, last: int, time_ns: int) -> None:
+        self.last = last
+        self.time_ns = time_ns
+
+
+class SubscriberTable:
+    """`window`: when to forget; `now_ns` of a clock that does not step, from which the window's time runs;
+    `everything`: all subjects are subscribed but those that were taken back; `horizon_ns`: see `HORIZON_NS` (0: any
+    frame is believed).  `evicted`: publishers that were forgotten because a subject had too many."""
+
+    def __init__(
+        self, window: Window | None = None, now_ns: int = 0, *, everything: bool = False, horizon_ns: int = HORIZON_NS
+    ) -> None:
+        self.rotation = RotationRecord(window or Window(), now_ns)
+        self.subjects: Generations[dict[str, Entry]] = Generations(SUBSCRIBER_OVERHEAD)
+        self.evicted = 0
+        self._everything = everything
+        self._listed: set[str] = set()
+        self._horizon_ns = horizon_ns
+
+    # -- who subscribes -----------------------------------------------------------------------------------------
+
+    def is_subscribed(self, subject: str) -> bool:
+        """Whether messages of the subject are wanted."""
+        return (subject in self._listed) is not self._everything
+
+    def subscribe(self, subject: str) -> None:
+        """They are wanted; what is subscribed already stays as it is."""
+        (self._listed.discard if self._everything else self._listed.add)(subject)
+
+    def unsubscribe(self, subject: str) -> None:
+        """They are not, and what was known of them is forgotten."""
+        (self._listed.add if self._everything else self._listed.discard)(subject)
+        self.subjects.remove(subject)
+
+    # -- what comes ---------------------------------------------------------------------------------------------
+
+    def receive(self, subject: str, publisher: str, event: Numbered, t_ns: int) -> tuple[Judged, ...]:
+        """What the messages are; `t_ns` of the wall's clock.  Several: some of them are repeated, and others are not.
+
+        Raises `Refused` for a frame that is too far ahead of our clock, and for a subject that is too long.
+        """
+        publishers = self.subjects.current.get(subject)
+        if publishers is not None:
+            entry = publishers.get(publisher)
+            if entry is not None:
+                number = event.frame << BASE_BITS | event.first
+                if number == entry.last + 1 and not event.time_ns:
+                    entry.last = number + event.last - event.first
+                    return (Judged(NEXT, event.frame, event.first, event.last),)
+        return self._receive(subject, publisher, event, t_ns)
+
+    def receive_one(self, subject: str, publisher: str, number: int, time_ns: int, chain: int, t_ns: int) -> Judged:
+        """The same for one message with the number `number`; ValueError (`Refused` is one) where it is none."""
+        base = number & BASE_MAX
+        publishers = self.subjects.current.get(subject)
+        if publishers is not None:
+            entry = publishers.get(publisher)
+            if entry is not None and number == entry.last + 1 and base and not time_ns and not chain:
+                entry.last = number
+                return Judged(NEXT, number >> BASE_BITS, base, base)
+        return self._receive(subject, publisher, Numbered(number >> BASE_BITS, base, base, time_ns, chain), t_ns)[0]
+
+    def tick(self, now_ns: int) -> bool:
+        """Flip if it is time; whether it did."""
+        step = ROTATION.step(self.rotation, Tick(now_ns, self.subjects.kept), 0)
+        self.rotation = step.record
+        if step.effects:
+            self.subjects.flip()
+        return bool(step.effects)
+
+    def record(self, subject: str, publisher: str) -> SubscriberWindowRecord:
+        """What the machine of the subject and publisher has."""
+        if not self.is_subscribed(subject):
+            return SubscriberWindowRecord(subject, publisher)
+        for status, generation in ((CURRENT, self.subjects.current), (OLD, self.subjects.old)):
+            entry = generation.get(subject, _NOBODY).get(publisher)
+            if entry is not None:
+                return SubscriberWindowRecord(subject, publisher, status, entry.last, entry.time_ns)
+        return SubscriberWindowRecord(subject, publisher, FRESH)
+
+    def _receive(self, subject: str, publisher: str, event: Numbered, t_ns: int) -> tuple[Judged, ...]:
+        """All that the short way does not do: the machine."""
+        if self.subjects.is_freeing:
+            self.subjects.free()
+        self._check(subject, event, t_ns)
+        before = self.record(subject, publisher)
+        step = SUBSCRIBER_WINDOW.step(before, event, 0)
+        if before.status is not UNSUBSCRIBED:
+            self._keep(step.record)
+        return tuple(effect.event for effect in step.effects if isinstance(effect, Tell))  # type: ignore[misc]
+
+    def _check(self, subject: str, event: Numbered, t_ns: int) -> None:
+        ahead = self._horizon_ns
+        if ahead and event.frame >= frame_at(t_ns + ahead):
+            raise Refused(f"{subject[:64]!r}: frame {event.frame} is more than {ahead} ns ahead of our clock")
+        if self.subjects.cost(subject) - SUBSCRIBER_OVERHEAD > SUBJECT_MAX:
+            raise Refused(f"{subject[:32]!r}...: a subject has at most {SUBJECT_MAX} bytes")
+
+    def _keep(self, after: SubscriberWindowRecord) -> None:
+        """The record of a publisher of whom something has just come; the subject is in the current generation then."""
+        publishers = self.subjects.current.get(after.subject) or self.subjects.move(after.subject)
+        if publishers is None:
+            publishers = {}
+            self.subjects.add(after.subject, publishers)
+        entry = publishers.get(after.publisher)
+        if entry is not None:
+            entry.last, entry.time_ns = after.last, after.time_ns
+            return
+        if len(publishers) >= PUBLISHERS_MAX:
+            del publishers[next(iter(publishers))]
+            self.evicted += 1
+        publishers[after.publisher] = Entry(after.last, after.time_ns)
+
+
+_NOBODY: dict[str, Entry] = {}

@@ -1,0 +1,195 @@
+"""SubscriberWindow: what a receiver keeps of one publisher of a subject, and what a message is to it.
+
+`fresh -> current <-> old -> fresh`, beside `unsubscribed` (source: "Subscription sequence window", "Message Loss").
+A subject stands in a generation of the window as a whole, with the records of all its publishers.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import replace
+
+from statemachines.kernel import STAY, Call, Effects, Event, Fsm, Ignore, Invariant, Row, Status, Tell
+from statemachines.sequence_windows.message import LOSS_MAX, Judged, Numbered, Verdict
+from statemachines.sequence_windows.publisher_window import Flip
+from statemachines.sequence_windows.sequence import base_of, frame_of, is_number
+
+
+class Subscribe(Call, frozen=True, gc=False):
+    """From the host: the subject is wanted."""
+
+
+class Unsubscribe(Call, frozen=True, gc=False):
+    """From the host: the subject is not wanted any more."""
+
+
+class Touched(Call, frozen=True, gc=False):
+    """Something came of another publisher of the subject."""
+
+
+class SubscriberWindowStatus(Status):
+    """Whether the subject is subscribed, and where it stands."""
+
+    UNSUBSCRIBED = "unsubscribed"
+    FRESH = "fresh"
+    CURRENT = "current"
+    OLD = "old"
+
+
+UNSUBSCRIBED, FRESH, CURRENT, OLD = SubscriberWindowStatus
+KEPT = (CURRENT, OLD)
+SUBSCRIBED = (FRESH, CURRENT, OLD)
+
+
+class SubscriberWindowRecord(msgspec.Struct, frozen=True, gc=False):
+    """One publisher of one subject.  `last`: the last number that came (0: none); `time_ns`: when its stream began, if
+    that came with it (0: it did not)."""
+
+    subject: str
+    publisher: str
+    status: SubscriberWindowStatus = UNSUBSCRIBED
+    last: int = 0
+    time_ns: int = 0
+
+
+Done = tuple[SubscriberWindowRecord, Effects]
+
+
+# -- guards, in the order in which they are asked -------------------------------------------------------------------
+
+
+def is_repeat(record: SubscriberWindowRecord, event: Numbered) -> bool:
+    return event.end <= record.last
+
+
+def overlaps(record: SubscriberWindowRecord, event: Numbered) -> bool:
+    """Some of it has come, and the rest goes on from there."""
+    return event.number <= record.last
+
+
+def is_next(record: SubscriberWindowRecord, event: Numbered) -> bool:
+    return event.number == record.last + 1 and event.frame == frame_of(record.last)
+
+
+def is_of_the_stream(record: SubscriberWindowRecord, event: Numbered) -> bool:
+    return event.frame == frame_of(record.last)
+
+
+def follows(record: SubscriberWindowRecord, event: Numbered) -> bool:
+    """A stream that begins where the one before ended for us, too."""
+    return event.before == record.last
+
+
+def follows_later(record: SubscriberWindowRecord, event: Numbered) -> bool:
+    """A stream that begins after messages of the one before that have not come."""
+    return frame_of(event.before) == frame_of(record.last) and event.before > record.last
+
+
+def is_lost_between(record: SubscriberWindowRecord, event: Numbered) -> bool:
+    """It does not begin its stream, or begins it after a stream that we know nothing of."""
+    return event.first != 1 or event.before != 0
+
+
+# -- actions --------------------------------------------------------------------------------------------------------
+
+
+def judged(
+    verdict: Verdict, event: Numbered, *, first: int = 0, last: int = 0, lost: int = 0, unknown: bool = False
+) -> Tell:
+    """What messages `first`..`last` are (0: as the event has it)."""
+    lost = min(lost, LOSS_MAX)
+    return Tell(Judged(verdict, event.frame, first or event.first, last or event.last, lost, unknown))
+
+
+def moved(record: SubscriberWindowRecord, event: Numbered) -> SubscriberWindowRecord:
+    """Up to the end of the event."""
+    time_ns = event.told_ns or (record.time_ns if event.frame == frame_of(record.last) else 0)
+    return replace(record, last=event.end, time_ns=time_ns)
+
+
+def drop_unsubscribed(record: SubscriberWindowRecord, event: Numbered, now_ns: int) -> Done:
+    return record, (judged(Verdict.NOT_SUBSCRIBED, event),)
+
+
+def drop_repeat(record: SubscriberWindowRecord, event: Numbered, now_ns: int) -> Done:
+    return record, (judged(Verdict.REPEAT, event),)
+
+
+def take_rest(record: SubscriberWindowRecord, event: Numbered, now_ns: int) -> Done:
+    base = base_of(record.last)
+    again, rest = judged(Verdict.REPEAT, event, last=base), judged(Verdict.NEXT, event, first=base + 1)
+    return moved(record, event), (again, rest)
+
+
+def take_first(record: SubscriberWindowRecord, event: Numbered, now_ns: int) -> Done:
+    return moved(record, event), (judged(Verdict.FIRST, event),)
+
+
+def take_next(record: SubscriberWindowRecord, event: Numbered, now_ns: int) -> Done:
+    return moved(record, event), (judged(Verdict.NEXT, event),)
+
+
+def take_skip(record: SubscriberWindowRecord, event: Numbered, now_ns: int) -> Done:
+    return moved(record, event), (judged(Verdict.SKIP, event, lost=event.number - record.last - 1),)
+
+
+def take_after_tail(record: SubscriberWindowRecord, event: Numbered, now_ns: int) -> Done:
+    return moved(record, event), (judged(Verdict.SKIP, event, lost=event.before - record.last),)
+
+
+def take_unknown(record: SubscriberWindowRecord, event: Numbered, now_ns: int) -> Done:
+    return moved(record, event), (judged(Verdict.SKIP, event, lost=1, unknown=True),)
+
+
+def take_cycle(record: SubscriberWindowRecord, event: Numbered, now_ns: int) -> Done:
+    return moved(record, event), (judged(Verdict.CYCLE, event),)
+
+
+def forget(record: SubscriberWindowRecord, event: Event, now_ns: int) -> Done:
+    return replace(record, last=0, time_ns=0), ()
+
+
+# fmt: off
+ROWS = (
+    #   on           from          to            do                 when              clause
+    Row(Numbered,    UNSUBSCRIBED, STAY,         drop_unsubscribed, None,             "SW-20"),
+    Row(Numbered,    FRESH,        CURRENT,      take_first,        None,             "SW-21"),
+    Row(Numbered,    KEPT,         CURRENT,      drop_repeat,       is_repeat,        "SW-22"),
+    Row(Numbered,    KEPT,         CURRENT,      take_rest,         overlaps,         "SW-22"),
+    Row(Numbered,    KEPT,         CURRENT,      take_next,         is_next,          "SW-23"),
+    Row(Numbered,    KEPT,         CURRENT,      take_skip,         is_of_the_stream, "SW-24"),
+    Row(Numbered,    KEPT,         CURRENT,      take_next,         follows,          "SW-25"),
+    Row(Numbered,    KEPT,         CURRENT,      take_after_tail,   follows_later,    "SW-26"),
+    Row(Numbered,    KEPT,         CURRENT,      take_unknown,      is_lost_between,  "SW-27"),
+    Row(Numbered,    KEPT,         CURRENT,      take_cycle,        None,             "SW-28"),
+    Row(Touched,     OLD,          CURRENT,      None,              None,             "SW-14"),
+    Row(Flip,        CURRENT,      OLD,          None,              None,             "SW-11"),
+    Row(Flip,        OLD,          FRESH,        forget,            None,             "SW-12"),
+    Row(Subscribe,   UNSUBSCRIBED, FRESH,        None,              None,             "SW-19"),
+    Row(Unsubscribe, SUBSCRIBED,   UNSUBSCRIBED, forget,            None,             "SW-19"),
+    Ignore((Touched,), (UNSUBSCRIBED, FRESH, CURRENT),                                "SW-14"),
+    Ignore((Flip,), (UNSUBSCRIBED, FRESH),                                            "SW-12"),
+    Ignore((Subscribe,), SUBSCRIBED,                                                  "SW-19"),
+    Ignore((Unsubscribe,), UNSUBSCRIBED,                                              "SW-19"),
+)
+# fmt: on
+
+
+# -- invariants -----------------------------------------------------------------------------------------------------
+
+
+def keeps_a_number_where_it_is_kept(record: SubscriberWindowRecord) -> bool:
+    """Where something came there is the last number of it; where nothing came, or it is forgotten, there is none."""
+    return is_number(record.last) if record.status in KEPT else record.last == record.time_ns == 0
+
+
+SUBSCRIBER_WINDOW = Fsm(
+    "subscriber_window",
+    protocol="sequence_windows",
+    record=SubscriberWindowRecord,
+    states=SubscriberWindowStatus,
+    initial=UNSUBSCRIBED,
+    rows=ROWS,
+    key=lambda record: f"{record.subject} {record.publisher}",
+    invariants=(Invariant("keeps-a-number-where-it-is-kept", "SW-02", keeps_a_number_where_it_is_kept),),
+)

@@ -1,0 +1,369 @@
+"""SequencedPublisher and SequencedSubscriber over any transport, attacked (docs/sequence_windows.md)."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+import pytest
+
+from statemachines.drivers.sequence_windows import (
+    FramesUsedUp,
+    Join,
+    Loss,
+    MalformedDatagram,
+    MessageTooLarge,
+    SequencedPublisher,
+    SequencedSubscriber,
+    Verdict,
+    Window,
+)
+from statemachines.drivers.sequence_windows.datagram import Datagram, check_size, decode, encode
+from statemachines.kernel import ConfigurationError
+
+S = 1_000_000_000
+T = 1659131646 * S
+DAY = 24 * 3600 * S
+FIRST, NEXT, SKIP, CYCLE, REPEAT, NOT_SUBSCRIBED = Verdict
+
+
+class World:
+    """A wire that keeps everything, and two clocks that are set by hand."""
+
+    def __init__(self, **subscriber):
+        self.wall, self.now = T, 0
+        self.wire, self.got, self.lost, self.advised = [], [], [], []
+        clocks = {"wall": lambda: self.wall, "now": lambda: self.now}
+        self.clocks = clocks
+        self.subscriber = SequencedSubscriber(
+            self.got.append,
+            on_loss=self.lost.append,
+            on_advisory=lambda fields: self.advised.append((self.now / S, fields)),
+            **{"everything": True, **clocks, **subscriber},
+        )
+
+    def publisher(self, name="p~1", **given):
+        return SequencedPublisher(self.wire.append, publisher=name, **{**self.clocks, **given})
+
+    def arrive(self, *places):
+        """These of what was sent; none: all that was."""
+        sent, wire = list(self.wire), self.wire
+        for place in places or range(len(sent)):
+            self.subscriber.receive(sent[place])
+        wire.clear()
+
+    def verdicts(self):
+        told = [(one.verdict, one.lost) for one in self.got]
+        self.got.clear()
+        return told
+
+    def at(self, seconds):
+        self.now = round(seconds * S)
+        self.subscriber.poll()
+
+
+def test_a_loss_is_attached_called_back_and_advised():
+    world = World(client=7500)
+    one = world.publisher()
+    for number in range(6):
+        one.publish("s", b"%d" % number)
+    world.arrive(0, 1, 4, 5)
+    assert [one.payload for one in world.got] == [b"0", b"1", b"4", b"5"]
+    assert world.verdicts() == [(FIRST, 0), (NEXT, 0), (SKIP, 2), (NEXT, 0)]
+    assert world.lost == [Loss("p~1", "s", 0x5C19ADC000000005, 2, False)]
+    ((at, fields),) = world.advised
+    assert (at, fields["lost"], fields["sub1"], fields["lost1"], fields["scid"]) == (0, 2, "s", 2, 7500)
+    (row,) = world.subscriber.losses().rows
+    assert (row.user, row.lost, row.lost_ns, row.unknown) == ("p~1", 2, T, 0)
+
+
+def test_advisories_come_when_polled_and_the_deadline_says_when():
+    world = World()
+    one = world.publisher()
+    for _ in range(7):
+        one.publish("s", b"")
+    sent = list(world.wire)
+    world.subscriber.receive(sent[0])
+    assert world.subscriber.deadline() is None
+    world.subscriber.receive(sent[2])
+    assert world.subscriber.deadline() == S
+    world.now = S // 2
+    world.subscriber.receive(sent[6])
+    world.at(0.9)
+    assert [fields["lost"] for _, fields in world.advised] == [1]
+    world.at(1.0)
+    world.at(2.0)
+    assert [(at, fields["lost"]) for at, fields in world.advised] == [(0, 1), (1.0, 3)]
+    assert world.subscriber.deadline() is None
+
+
+def test_joins_are_what_the_host_says():
+    world = World()
+    one = world.publisher()
+
+    def joins():
+        one.publish("s", b"")
+        world.arrive()
+        world.subscriber.unsubscribe("s")
+        world.subscriber.subscribe("s")
+        return world.got.pop().join
+
+    assert joins() is Join.UNKNOWN
+    world.subscriber.converged()
+    assert joins() is Join.UNVERIFIED
+    world.wall += 60 * S
+    world.subscriber.converged()
+    one.converged()
+    assert joins() is Join.UNVERIFIED
+    world.wall += 60 * S
+    fresh = world.publisher("q~1")
+    fresh.publish("s", b"")
+    world.arrive()
+    assert world.got.pop().join is Join.VERIFIED
+
+
+def test_a_stream_that_is_older_than_the_convergence_begins_anew_and_loses_nothing():
+    world = World()
+    one = world.publisher()
+    one.publish("s", b"")
+    one.publish("s", b"")
+    world.wall += 60 * S
+    one.converged()
+    one.publish("s", b"")
+    assert world.arrive() is None
+    assert world.verdicts() == [(FIRST, 0), (NEXT, 0), (NEXT, 0)]
+
+
+def test_what_is_not_subscribed_is_counted():
+    world = World(everything=False)
+    world.subscriber.subscribe("wanted")
+    one = world.publisher()
+    one.publish("wanted", b"")
+    one.publish("other", b"")
+    world.arrive()
+    assert world.verdicts() == [(FIRST, 0)]
+    (row,) = world.subscriber.losses().rows
+    assert (row.not_subscribed, row.not_subscribed_ns) == (1, T)
+
+
+def test_a_message_that_does_not_fit_is_not_numbered():
+    world = World()
+    one = world.publisher(size=200)
+    with pytest.raises(MessageTooLarge, match="at most 200"):
+        one.publish("s", bytes(200))
+    with pytest.raises(ConfigurationError, match="must not be empty"):
+        one.publish("", b"")
+    with pytest.raises(ConfigurationError, match="at most 4096 bytes"):
+        world.publisher().publish("s" * 10_000, b"")
+    one.publish("s", bytes(100))
+    assert decode(world.wire[0]).number == 0x5C19ADC000000001
+    with pytest.raises(ConfigurationError, match="1 to 128"):
+        world.publisher("p" * 129)
+    with pytest.raises(FramesUsedUp):
+        world.publisher("q", wall=lambda: 2**62).publish("s", b"")
+
+
+@pytest.mark.parametrize("size", [100, 200, 1000])
+def test_the_size_is_that_of_the_widest_number(size):
+    for length in range(size - 90, size + 1):
+        payload = bytes(length)
+        fits = len(encode("p", "s", 2**64 - 1, 2**63 - 1, 2**64 - 1, payload)) <= size
+        if fits:
+            check_size("p", "s", payload, size)
+        else:
+            with pytest.raises(MessageTooLarge):
+                check_size("p", "s", payload, size)
+
+
+# -- attacked -------------------------------------------------------------------------------------------------------
+
+
+def test_bytes_that_are_no_message_are_counted():
+    world = World()
+    good = encode("p", "s", 0x5C19ADC000000001, 0, 0, b"x")
+    encoded = [
+        Datagram(2, "p", "s", 1, 0, 0, b""), Datagram(1, "", "s", 1, 0, 0, b""), Datagram(1, "p", "", 1, 0, 0, b""),
+        Datagram(1, "p", "s", 1, -1, 0, b""), Datagram(1, "p" * 129, "s", 1, 0, 0, b""),
+        Datagram(1, "p", "s" * 4097, 1, 0, 0, b""), Datagram(1, "p", "s", "1", 0, 0, b""),
+        Datagram(1, "p", "s", 2.5, 0, 0, b""), [1, "p", "s", 1, 0, 0, b"", 0], [1, "p"], {}, 7,
+    ]  # fmt: skip
+    bad = [b"", good[:-1], good + b"\0", b"\xff" * 40, b"\x91" * 60_000, *map(msgspec.msgpack.encode, encoded)]
+    for data in bad:
+        with pytest.raises(MalformedDatagram):
+            decode(data)
+        assert world.subscriber.receive(data) is None
+    assert world.subscriber.losses().malformed == len(bad)
+    chance = random.Random(1)
+    for _ in range(3000):
+        data = bytearray(good)
+        data[chance.randrange(len(data))] = chance.randrange(256)
+        world.subscriber.receive(bytes(data[: chance.randrange(1, len(data) + 1)]))
+    assert world.subscriber.receive(good) is not None or world.subscriber.losses().rows
+
+
+@pytest.mark.parametrize("number", [0, 5, 1 << 35, 0x5C19ADC000000000, 1 << 64, (1 << 64) - 1])
+def test_numbers_that_cannot_be_are_refused_and_counted(number):
+    """Base 0, frame 0, more than 64 bits, the far future."""
+    world = World()
+    assert world.subscriber.receive_message("p", "s", number, b"") is None
+    report = world.subscriber.losses()
+    assert [row.refused for row in report.rows] == [1]
+    assert "refused: 1" in report.text()
+
+
+def test_two_publishers_with_one_id_cannot_be_told_apart_and_nothing_comes_twice():
+    world = World()
+    one, other = world.publisher("twin"), world.publisher("twin")
+    for _ in range(3):
+        one.publish("s", b"one")
+        other.publish("s", b"other")
+    world.arrive()
+    numbers = [told.number for told in world.got]
+    assert len(numbers) == len(set(numbers)) == 3
+    assert world.subscriber.losses().rows[0].repeat == 3
+
+
+def test_a_publisher_whose_clock_is_a_day_off_is_heard_and_never_verified():
+    world = World()
+    world.subscriber.converged()
+    for off, join in ((DAY, Join.UNKNOWN), (-DAY, Join.UNVERIFIED)):
+        one = world.publisher(f"p{off}", wall=lambda off=off: world.wall + off)
+        for _ in range(4):
+            one.publish("s", b"")
+        world.arrive(0, 1, 3)
+        assert world.got[0].join is join
+        assert world.verdicts() == [(FIRST, 0), (NEXT, 0), (SKIP, 1)]
+
+
+def test_a_clock_that_comes_right_by_a_day_takes_no_number_back():
+    world = World()
+    one = world.publisher(window=Window(1))
+    world.wall = T + DAY
+    one.publish("s", b"")
+    world.wall = T
+    for later in (11, 22, 33):
+        world.now = later * S
+        one.poll()
+    one.publish("s", b"")
+    one.publish("s", b"")
+    assert [decode(data).number for data in world.wire] == sorted({decode(data).number for data in world.wire})
+    world.arrive()
+    assert world.verdicts() == [(FIRST, 0), (CYCLE, 0), (NEXT, 0)]
+
+
+def test_a_receiver_that_was_suspended_across_two_rotations():
+    """Its clock goes on, and nothing turned meanwhile: one flip when it wakes, so it still knows the stream."""
+    world = World(window=Window(1))
+    one = world.publisher()
+    for _ in range(4):
+        one.publish("s", b"")
+    sent = list(world.wire)
+    world.subscriber.receive(sent[0])
+    world.now = 3600 * S
+    world.subscriber.receive(sent[3])
+    assert world.verdicts() == [(FIRST, 0), (SKIP, 2)]
+    world.at(3600 + 11)
+    world.at(3600 + 22)
+    world.subscriber.receive(sent[3])
+    assert world.verdicts() == [(FIRST, 0)]
+
+
+def test_numbers_replayed_from_an_hour_ago_are_repeats():
+    world = World()
+    one = world.publisher()
+    for _ in range(3):
+        one.publish("s", b"")
+    old = list(world.wire)
+    world.arrive()
+    world.wall += 3600 * S
+    one.converged()
+    one.publish("s", b"")
+    world.arrive()
+    world.got.clear()
+    for data in old:
+        assert world.subscriber.receive(data) is None
+    assert world.subscriber.losses().rows[0].repeat == 3
+
+
+def test_a_callback_that_raises_takes_nothing_from_the_others():
+    world = World()
+    one = world.publisher()
+    for _ in range(5):
+        one.publish("s", b"")
+    sent = list(world.wire)
+
+    def refuse(value):
+        world.got.append(value)
+        raise RuntimeError("no")
+
+    world.subscriber = SequencedSubscriber(
+        refuse, on_loss=lambda loss: 1 / 0, on_advisory=lambda fields: world.advised.append(fields), everything=True,
+        **world.clocks,
+    )  # fmt: skip
+    for place, error in ((0, RuntimeError), (2, RuntimeError), (3, RuntimeError)):
+        with pytest.raises(error):
+            world.subscriber.receive(sent[place])
+    assert world.verdicts() == [(FIRST, 0), (SKIP, 1), (NEXT, 0)]
+    assert [fields["lost"] for fields in world.advised] == [1]
+    assert world.subscriber.losses().failed == 4
+    assert world.subscriber.receive(sent[3]) is None
+
+
+def test_a_callback_may_call_back():
+    world = World()
+    one = world.publisher()
+    for _ in range(3):
+        one.publish("s", b"")
+    sent = list(world.wire)
+    got = []
+
+    def deliver(delivery):
+        got.append(delivery.verdict)
+        if len(got) == 1:
+            world.subscriber.receive(sent[1])
+
+    world.subscriber = SequencedSubscriber(deliver, everything=True, **world.clocks)
+    world.subscriber.receive(sent[0])
+    world.subscriber.receive(sent[2])
+    assert got == [FIRST, NEXT, NEXT]
+
+
+def test_a_send_that_raises_is_a_loss():
+    world = World()
+    answers = iter([None, OSError("full"), None])
+
+    def send(data):
+        answer = next(answers)
+        if answer is not None:
+            raise answer
+        world.wire.append(data)
+
+    one = SequencedPublisher(send, publisher="p", **world.clocks)
+    one.publish("s", b"")
+    with pytest.raises(OSError, match="full"):
+        one.publish("s", b"")
+    one.publish("s", b"")
+    world.arrive()
+    assert world.verdicts() == [(FIRST, 0), (SKIP, 1)]
+
+
+def test_a_flood_of_publishers_is_bounded():
+    world = World()
+    for number in range(5000):
+        world.subscriber.receive_message(f"p{number}", "s", 0x5C19ADC000000001, b"")
+        world.subscriber.receive_message(f"p{number}", "s", 0x5C19ADC000000001, b"")
+    report = world.subscriber.losses()
+    assert len(report.rows) == 4097
+    assert report.evicted == 5000 - 256
+    assert report.subjects == 1
+    assert "several times" in report.text()
+
+
+def test_SW_51_an_inbox_is_counted_beside_the_rest():
+    world = World()
+    told = [world.subscriber.receive_inbox("peer.1", number) for number in (9, 10, 13, 13, 12, 14)]
+    assert told == [True, True, True, False, False, True]
+    (row,) = world.subscriber.losses().rows
+    assert (row.inbox_lost, row.inbox_lost_ns) == (2, T)
+    with pytest.raises(ValueError, match="inbox number"):
+        world.subscriber.receive_inbox("peer.1", 0)

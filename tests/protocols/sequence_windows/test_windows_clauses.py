@@ -1,0 +1,471 @@
+"""Sequence windows, clause by clause, where the worked numbers do not say it (spec/sequence_windows/clauses.md)."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from statemachines.kernel import ConfigurationError, InvariantViolated, Node
+from statemachines.sequence_windows import losses as counting
+from statemachines.sequence_windows.inbox_window import INBOX_WINDOW, Inboxed
+from statemachines.sequence_windows.late_join import LATE_JOIN, Converged, Joined, LateJoinRecord
+from statemachines.sequence_windows.loss_notifier import (
+    LOSS_NOTIFIER,
+    SUBJECTS_MAX,
+    LossNotifierRecord,
+    Lost,
+    NotifierStatus,
+    SecondOver,
+    fields_of,
+)
+from statemachines.sequence_windows.message import Numbered, Verdict
+from statemachines.sequence_windows.publisher_table import SUBJECT_MAX, PublisherTable
+from statemachines.sequence_windows.publisher_window import (
+    ABSENT,
+    CURRENT,
+    OLD,
+    PUBLISHER_WINDOW,
+    Flip,
+    Publish,
+    PublisherWindowRecord,
+    Stamped,
+)
+from statemachines.sequence_windows.rotation import ROTATION, RotationRecord, Tick, Window
+from statemachines.sequence_windows.sequence import BASE_MAX, FRAME_MAX, FRAME_NS, number_of, start_of
+from statemachines.sequence_windows.subscriber_table import HORIZON_NS, PUBLISHERS_MAX, Refused, SubscriberTable
+from statemachines.sequence_windows.subscriber_window import (
+    SUBSCRIBER_WINDOW,
+    UNSUBSCRIBED,
+    Subscribe,
+    SubscriberWindowRecord,
+    SubscriberWindowStatus,
+    Touched,
+    Unsubscribe,
+)
+from statemachines.sequence_windows.windows import Windows, windows_of
+
+S = 1_000_000_000
+T = 1659131646 * S
+F = 193148344
+FIRST, NEXT, SKIP, CYCLE, REPEAT, NOT_SUBSCRIBED = Verdict
+
+
+def message(base, frame=F, last=0, **more):
+    return Numbered(frame, base, last or base, **more)
+
+
+class Receiver:
+    """One publisher of one subject, at the machine; each step is compared with that of `transitions`."""
+
+    def __init__(self, *events):
+        self.record = SubscriberWindowRecord("s", "p")
+        for event in (Subscribe(), *events):
+            self.feed(event)
+
+    def feed(self, event):
+        before = self.record
+        step = SUBSCRIBER_WINDOW.step(before, event, 0)
+        assert step == SUBSCRIBER_WINDOW.reference_step(before, event, 0)
+        self.record = step.record
+        return [(told.event.verdict, None if told.event.unknown else told.event.lost) for told in step.effects]
+
+    @property
+    def status(self):
+        return self.record.status
+
+
+def table(*subjects, **given):
+    made = SubscriberTable(Window(1), 0, **given)
+    for subject in subjects:
+        made.subscribe(subject)
+    return made
+
+
+# -- the publisher --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fsm", "record"),
+    [
+        (PUBLISHER_WINDOW, PublisherWindowRecord("s", CURRENT, number_of(F, 0))),
+        (PUBLISHER_WINDOW, PublisherWindowRecord("s", OLD, 0)),
+        (PUBLISHER_WINDOW, PublisherWindowRecord("s", ABSENT, number_of(F, 1))),
+        (SUBSCRIBER_WINDOW, SubscriberWindowRecord("s", "p", SubscriberWindowStatus.CURRENT, 7)),
+        (SUBSCRIBER_WINDOW, SubscriberWindowRecord("s", "p", UNSUBSCRIBED, number_of(F, 1))),
+    ],
+)
+def test_SW_02_a_number_where_it_is_kept_and_none_elsewhere(fsm, record):
+    with pytest.raises(InvariantViolated, match="keeps-a-number-where-it-is-kept"):
+        Node(fsm, record, name="n", now_ns=0).check()
+
+
+def test_SW_05_an_exhausted_restart_leaves_the_stream_as_it_was():
+    made = PublisherTable(Window(1), 0)
+    made.stamp("s", start_of(FRAME_MAX))
+    assert made.stamp("s", start_of(FRAME_MAX)) == Stamped(FRAME_MAX, 2, 2)
+    other = PublisherWindowRecord("s", OLD, number_of(5, 2))
+    step = PUBLISHER_WINDOW.step(other, Publish(1, 0, start_of(7)), 0)
+    assert step.effects[0].event == Stamped(7, 1, 1, start_of(7), number_of(5, 2))
+    assert step.record.status is CURRENT
+
+
+def test_SW_06_the_latest_convergence_counts():
+    made = PublisherTable(Window(1), 0)
+    made.stamp("s", start_of(10))
+    for at in (start_of(20), start_of(15)):
+        made.converge(at)
+    assert made.rotation.converged_ns == start_of(20)
+    assert made.stamp("s", start_of(10)) == Stamped(20, 1, 1, start_of(20), number_of(10, 1))
+    record = LateJoinRecord()
+    for at in (start_of(20), start_of(15)):
+        record = LATE_JOIN.step(record, Converged(at), 0).record
+    assert record.converged_ns == start_of(20)
+    (told,) = LATE_JOIN.step(record, Joined(20, start_of(30)), 0).effects
+    assert told.event.join.value == "unverified"
+    record = LATE_JOIN.step(record, Converged(start_of(30)), 0).record
+    (told,) = LATE_JOIN.step(record, Joined(30, start_of(40)), 0).effects
+    assert told.event.join.value == "unverified"
+
+
+def test_SW_03_SW_07_a_clock_that_steps_back_takes_no_number_back():
+    made = PublisherTable(Window(1), 0)
+    told = [made.stamp("s", start_of(50)), made.stamp("s", start_of(40))]
+    made.tick(11 * S)
+    made.tick(22 * S)
+    assert made.record("s").status is ABSENT
+    told += [made.stamp("s", start_of(40)), made.stamp("other", start_of(30))]
+    assert [(one.frame, one.first, one.time_ns) for one in told] == [
+        (50, 1, start_of(50)),
+        (50, 2, 0),
+        (51, 1, start_of(51)),
+        (51, 1, start_of(51)),
+    ]
+    assert told[2].chain == 0
+
+
+def test_SW_07_only_what_is_dropped_raises_the_frame():
+    """A subject that was touched has left the generation that is dropped."""
+    made = PublisherTable(Window(1), 0)
+    made.stamp("high", start_of(90))
+    made.stamp("low", start_of(50))
+    made.tick(11 * S)
+    made.stamp("high", start_of(50))
+    made.tick(22 * S)
+    assert made.stamp("new", start_of(40)).frame == 51
+
+
+def test_SW_10_time_and_size_are_strict():
+    record = RotationRecord(Window(140), 0)
+    for at, kept, flips in ((10 * S, 141, 0), (10 * S + 1, 140, 0), (10 * S + 1, 141, 1)):
+        step = ROTATION.step(record, Tick(at, kept), 0)
+        assert (step.record.flips, len(step.effects)) == (flips, flips)
+    assert step.record.flipped_ns == 10 * S + 1
+
+
+def test_SW_11_SW_12_SW_13_generations_of_a_publisher():
+    record = PUBLISHER_WINDOW.step(PublisherWindowRecord("s"), Publish(1, T), 0).record
+    seen = [record.status]
+    for _ in range(3):
+        record = PUBLISHER_WINDOW.step(record, Flip(), 0).record
+        seen.append(record.status)
+    assert seen == [CURRENT, OLD, ABSENT, ABSENT]
+    assert record.last == 0
+    made = PublisherTable(Window(1), 0)
+    made.stamp("äb", T)
+    assert made.subjects.kept == 48 + 3
+    made.tick(11 * S)
+    made.stamp("b", T)
+    assert made.subjects.kept == 48 + 3 + 48 + 1
+    made.stamp("äb", T)
+    assert made.subjects.kept == 48 + 3 + 48 + 1
+
+
+def test_SW_13_a_receiver_reckons_a_subject_with_all_its_publishers_as_one():
+    made = table("abc")
+    for who in ("p", "q", "r"):
+        made.receive("abc", who, message(1), T)
+    assert made.subjects.kept == 128 + 3
+    made.unsubscribe("abc")
+    assert made.subjects.kept == 0
+
+
+def test_SW_15_a_generation_is_dropped_at_once_and_freed_a_little_at_a_time():
+    made = table(everything=True)
+    for number in range(1000):
+        made.receive(f"s{number}", "p", message(1), T)
+    made.tick(11 * S)
+    made.tick(22 * S)
+    assert (len(made.subjects), made.subjects.kept, made.subjects.is_freeing) == (0, 0, True)
+    rounds = 0
+    while made.subjects.is_freeing:
+        made.receive(f"t{rounds}", "p", message(1), T)
+        rounds += 1
+    assert 1000 // 64 <= rounds <= 1000 // 64 + 2
+
+
+# -- the receiver ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [(0, 1, 1), (FRAME_MAX + 1, 1, 1), (1, 0, 0), (1, 0, 3), (1, 3, 2), (1, 1, BASE_MAX + 1), (1, 1, 1, -1, 0),
+     (1, 1, 1, 0, -1)],
+)  # fmt: skip
+def test_SW_16_what_is_no_number_is_malformed(fields):
+    with pytest.raises(ValueError, match="expected"):
+        Numbered(*fields)
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.json.decode(msgspec.json.encode(["numbered", *fields]), type=Numbered)
+
+
+@pytest.mark.parametrize("number", [0, -1, number_of(F, 0), number_of(0, 5), 1 << 64])
+def test_SW_16_a_number_that_is_none_is_refused(number):
+    with pytest.raises(ValueError, match="expected"):
+        table("s").receive_one("s", "p", number, 0, 0, T)
+    with pytest.raises(ValueError, match="expected"):
+        Inboxed(0)
+
+
+def test_SW_17_the_far_future_is_refused_and_a_day_is_not():
+    made = table("s")
+    day = 24 * 3600 * S
+    ahead = message(1, (T + HORIZON_NS) >> 33)
+    with pytest.raises(Refused, match="ahead of our clock"):
+        made.receive("s", "p", ahead, T)
+    assert made.receive("s", "p", message(1, (T + day) >> 33), T)[0].verdict is FIRST
+    assert made.receive("s", "q", message(1, (T - 365 * day) >> 33), T)[0].verdict is FIRST
+    trusting = table("s", horizon_ns=0)
+    assert trusting.receive("s", "p", message(1, FRAME_MAX), T)[0].verdict is FIRST
+
+
+def test_SW_17_a_subject_has_no_more_than_4096_bytes():
+    made = table(everything=True)
+    assert made.receive("s" * SUBJECT_MAX, "p", message(1), T)[0].verdict is FIRST
+    for subject in ("s" * 10_000, "ä" * (SUBJECT_MAX // 2 + 1)):
+        with pytest.raises(Refused, match="at most 4096 bytes"):
+            made.receive(subject, "p", message(1), T)
+        with pytest.raises(ConfigurationError, match="at most 4096 bytes"):
+            PublisherTable(Window(1), 0).stamp(subject, T)
+    assert len(made.subjects) == 1
+
+
+CHAIN = number_of(F, 4)
+
+
+@pytest.mark.parametrize(
+    ("event", "expected"),
+    [
+        (message(1, F + 5, time_ns=start_of(F + 4)), (CYCLE, 0)),
+        (message(1, F + 5, time_ns=start_of(F + 5), chain=number_of(F + 5, 3)), (CYCLE, 0)),
+        (message(1, F + 5, chain=number_of(F + 9, 3)), (CYCLE, 0)),
+        (message(1, F + 5, chain=number_of(F, 0)), (CYCLE, 0)),
+        (message(1, F + 5, chain=1 << 64), (CYCLE, 0)),
+        (message(2, F + 5, chain=CHAIN), (SKIP, None)),
+        (message(5, chain=CHAIN), (NEXT, 0)),
+        (message(5, time_ns=start_of(F + 1)), (NEXT, 0)),
+    ],
+)
+def test_SW_08_a_time_or_chain_that_cannot_be_is_ignored(event, expected):
+    one = Receiver(message(4))
+    assert event.strange
+    assert one.feed(event) == [expected]
+    assert one.record.time_ns in (0, start_of(F + 5))
+
+
+def test_SW_08_a_time_of_the_frame_is_kept():
+    one = Receiver(message(1, time_ns=start_of(F) + 3))
+    assert one.record.time_ns == start_of(F) + 3
+    one.feed(message(2))
+    assert one.record.time_ns == start_of(F) + 3
+    one.feed(message(2, F + 1))
+    assert one.record.time_ns == 0
+
+
+def test_SW_18_publishers_of_a_subject_are_bounded():
+    made = table("s")
+    for n in range(PUBLISHERS_MAX + 1):
+        made.receive("s", f"p{n}", message(1), T)
+    assert made.evicted == 1
+    assert made.receive("s", "p1", message(2), T)[0].verdict is NEXT
+    assert made.receive("s", "p0", message(2), T)[0].verdict is FIRST
+    assert sum(len(entry) for _, entry in made.subjects.items()) == PUBLISHERS_MAX
+
+
+def test_SW_19_who_subscribes_begins_without_a_record():
+    one = Receiver(message(1))
+    assert one.feed(Subscribe()) == []
+    assert one.record.last == number_of(F, 1)
+    one.feed(Unsubscribe())
+    one.feed(Unsubscribe())
+    assert (one.status, one.record.last) == (UNSUBSCRIBED, 0)
+    for event in (Flip(), Touched()):
+        one.feed(event)
+        assert one.status is UNSUBSCRIBED
+    one.feed(Subscribe())
+    assert one.feed(message(2)) == [(FIRST, 0)]
+
+
+def test_SW_19_everything_but_what_was_taken_back():
+    made = table(everything=True)
+    made.unsubscribe("s")
+    assert made.receive("s", "p", message(1), T)[0].verdict is NOT_SUBSCRIBED
+    assert made.receive("t", "p", message(1), T)[0].verdict is FIRST
+    made.subscribe("s")
+    assert made.receive("s", "p", message(1), T)[0].verdict is FIRST
+
+
+def test_SW_22_of_a_range_that_overlaps_the_rest_is_next():
+    one = Receiver(message(1, last=4))
+    assert one.feed(message(2, last=4)) == [(REPEAT, 0)]
+    (again, rest) = SUBSCRIBER_WINDOW.step(one.record, message(3, last=9), 0).effects
+    assert (again.event.verdict, again.event.first, again.event.last) == (REPEAT, 3, 4)
+    assert (rest.event.verdict, rest.event.first, rest.event.last) == (NEXT, 5, 9)
+    assert one.feed(message(9, F - 1)) == [(REPEAT, 0)]
+
+
+def test_SW_23_the_number_after_the_last_is_next():
+    one = Receiver(message(4))
+    assert one.feed(message(5)) == one.feed(message(6, last=9)) == [(NEXT, 0)]
+    one.feed(Flip())
+    assert one.feed(message(10)) == [(NEXT, 0)]
+    assert one.status.value == "current"
+
+
+def test_SW_23_the_number_after_the_last_base_is_no_number():
+    one = Receiver(message(BASE_MAX))
+    assert one.feed(message(1, F + 1)) == [(CYCLE, 0)]
+
+
+@pytest.mark.parametrize(
+    ("event", "expected"),
+    [
+        (message(1, F + 3, chain=CHAIN), (NEXT, 0)),
+        (message(1, F + 3, last=7, chain=CHAIN), (NEXT, 0)),
+        (message(1, F + 3, chain=CHAIN + 3), (SKIP, 3)),
+        (message(1, F + 3, chain=CHAIN + 40_000), (SKIP, 32767)),
+        (message(1, F + 3, chain=CHAIN - 1), (SKIP, None)),
+        (message(1, F + 3, chain=number_of(F + 1, 1)), (SKIP, None)),
+        (message(1, F + 3, chain=number_of(F - 1, 9)), (SKIP, None)),
+        (message(2, F + 3), (SKIP, None)),
+        (message(1, F + 3), (CYCLE, 0)),
+        (message(1, F + 3, time_ns=start_of(F + 3)), (CYCLE, 0)),
+    ],
+)
+def test_SW_25_to_SW_28_a_stream_of_a_later_frame(event, expected):
+    one = Receiver(message(4))
+    assert one.feed(event) == [expected]
+    assert one.record.last == event.end
+
+
+def test_SW_12_SW_14_what_is_touched_stays():
+    one = Receiver(message(1))
+    for event, status in ((Touched(), "current"), (Flip(), "old"), (Touched(), "current"), (Flip(), "old")):
+        one.feed(event)
+        assert one.status.value == status
+    one.feed(Flip())
+    assert (one.status.value, one.record.last) == ("fresh", 0)
+    for event in (Flip(), Touched()):
+        one.feed(event)
+        assert one.status.value == "fresh"
+
+
+def test_SW_14_a_subject_is_moved_with_all_its_publishers():
+    made = table("s")
+    made.receive("s", "p", message(1), T)
+    made.receive("s", "q", message(1), T)
+    made.tick(11 * S)
+    made.receive("s", "q", message(1), T)
+    made.tick(22 * S)
+    assert made.receive("s", "p", message(2), T)[0].verdict is NEXT
+
+
+def test_SW_30_peers_are_bounded(monkeypatch):
+    monkeypatch.setattr(counting, "PEERS_MAX", 3)
+    rows = counting.Losses()
+    for n in range(6):
+        rows.of(f"p.{n}").count(a_repeat(), T)
+    assert [(row.user, row.repeat) for row in rows.rows()] == [("p.0", 1), ("p.1", 1), ("p.2", 1), ("(others)", 3)]
+
+
+def a_repeat():
+    (told,) = SUBSCRIBER_WINDOW.step(Receiver(message(1)).record, message(1), 0).effects
+    return told.event
+
+
+# -- notification, inbox, parameters --------------------------------------------------------------------------------
+
+
+def test_SW_43_a_late_timer_changes_nothing():
+    step = LOSS_NOTIFIER.step(LossNotifierRecord("c"), SecondOver(), 0)
+    assert (step.record, step.effects) == (LossNotifierRecord("c"), ())
+
+
+def test_SW_44_nothing_waits_while_no_second_runs():
+    with pytest.raises(InvariantViolated, match="has-told-all-when-idle"):
+        Node(LOSS_NOTIFIER, LossNotifierRecord("c", lost=1), name="c", now_ns=0).check()
+    Node(LOSS_NOTIFIER, LossNotifierRecord("c", NotifierStatus.WAITING, lost=1), name="c", now_ns=0).check()
+
+
+def test_SW_45_subjects_are_bounded_and_their_losses_count():
+    record = replace(LossNotifierRecord("c"), status=NotifierStatus.WAITING)
+    many = Lost(tuple((f"s{n}", 1) for n in range(SUBJECTS_MAX + 50)))
+    record = LOSS_NOTIFIER.step(record, many, 0).record
+    told = LOSS_NOTIFIER.step(record, SecondOver(), 0).effects[0].event
+    assert (told.lost, told.subjects) == (SUBJECTS_MAX + 50, SUBJECTS_MAX)
+    assert [subject for subject, _ in told.listed] == [f"s{n}" for n in range(9)]
+    assert fields_of(told, 1)["lost9"] == 1
+    with pytest.raises(ValueError, match="at least one"):
+        Lost(())
+
+
+def test_SW_51_an_inbox_loss_has_a_cap():
+    record = INBOX_WINDOW.step(replace(INBOX_RECORD, last=0), Inboxed(1), 0).record
+    (told,) = INBOX_WINDOW.step(record, Inboxed(10**9), 0).effects
+    assert told.event.lost == 32767
+
+
+INBOX_RECORD = INBOX_WINDOW.record_type("p")
+
+
+def test_SW_60_the_parameters_of_the_source():
+    read = windows_of(
+        {"pub-window-size": "10 mb", "pub-window-time": "60 sec", "sub_window_size": "10 mb", "sub_window_time": "1 m"}
+    )
+    assert read == Windows(Window(10 << 20, 60 * S), Window(10 << 20, 60 * S))
+    assert windows_of({}) == Windows(Window(4 << 20, 10 * S), Window(4 << 20, 10 * S))
+    assert windows_of({"pub-window-time": 30, "timestamp": "LOCAL"}).publisher == Window(4 << 20, 30 * S)
+
+
+@pytest.mark.parametrize(
+    ("said", "size"), [("4096", 4096), (4096, 4096), ("3 k", 3072), ("3KB", 3072), ("2 m", 2 << 20), ("1 gb", 1 << 30)]
+)
+def test_SW_60_sizes(said, size):
+    assert windows_of({"pub-window-size": said}).publisher.size == size
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("pub-window-time", "9 sec"), ("sub-window-time", 9), ("pub-window-time", "60 mb"),
+        ("pub-window-time", "1 day"),
+        ("pub-window-time", -60), ("pub-window-time", "1.5 m"), ("pub-window-time", True), ("pub-window-time", None),
+        ("pub-window-size", "10 sec"), ("pub-window-size", "ten"), ("sub-window-size", 0), ("sub-window-size", [1]),
+        ("pub-window-size", "10 mb 5"), ("pub-window-size", "9" * 18 + " gb"), ("pub_window_tim", "60"),
+        ("pub-window-size", "\u0661\u0660 mb"), ("sub-window-time", "999999999 m"),
+    ],
+)  # fmt: skip
+def test_SW_60_what_is_none_is_refused_by_its_key(key, value):
+    with pytest.raises(ConfigurationError) as told:
+        windows_of({key: value})
+    assert told.value.key == key
+
+
+def test_SW_60_a_key_is_there_once():
+    with pytest.raises(ConfigurationError, match="twice"):
+        windows_of({"pub-window-size": 1, "pub_window_size": 1})
+
+
+def test_SW_01_a_frame_is_two_to_the_33_nanoseconds():
+    assert (FRAME_NS, start_of(F)) == (8_589_934_592, F * FRAME_NS)
+    assert PublisherTable(Window(1), 0).stamp("s", 3 * FRAME_NS + 5).number == 3 << 35 | 1

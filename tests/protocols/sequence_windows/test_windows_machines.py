@@ -1,0 +1,191 @@
+"""The machines of sequence windows under any events, and their hosts against them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from statemachines.sequence_windows.inbox_window import INBOX_WINDOW
+from statemachines.sequence_windows.late_join import LATE_JOIN
+from statemachines.sequence_windows.loss_notifier import LOSS_NOTIFIER
+from statemachines.sequence_windows.message import Numbered, fold
+from statemachines.sequence_windows.publisher_table import FramesUsedUp, PublisherTable
+from statemachines.sequence_windows.publisher_window import (
+    PUBLISHER_WINDOW,
+    Flip,
+    Publish,
+    PublisherWindowRecord,
+)
+from statemachines.sequence_windows.rotation import ROTATION, Window
+from statemachines.sequence_windows.sequence import BASE_MAX, FRAME_MAX, FRAME_NS, frame_of, number_of
+from statemachines.sequence_windows.subscriber_table import SubscriberTable
+from statemachines.sequence_windows.subscriber_window import (
+    SUBSCRIBER_WINDOW,
+    Subscribe,
+    SubscriberWindowRecord,
+    Touched,
+    Unsubscribe,
+)
+from statemachines.testing.machine import MachineTest
+
+S = 1_000_000_000
+
+
+def machine_test(fsm):
+    case = MachineTest.of(fsm).TestCase
+    case.settings = settings(case.settings, max_examples=25, stateful_step_count=20)
+    return case
+
+
+TestPublisherWindow = machine_test(PUBLISHER_WINDOW)
+TestSubscriberWindow = machine_test(SUBSCRIBER_WINDOW)
+TestRotation = machine_test(ROTATION)
+TestLateJoin = machine_test(LATE_JOIN)
+TestLossNotifier = machine_test(LOSS_NOTIFIER)
+TestInboxWindow = machine_test(INBOX_WINDOW)
+
+SUBJECTS = st.sampled_from("ab")
+FRAMES = st.sampled_from((0, 1, 2, 3, 9, FRAME_MAX, FRAME_MAX + 1))
+COUNTS = st.sampled_from((1, 1, 1, 2, BASE_MAX - 1, BASE_MAX))
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("publish"), SUBJECTS, COUNTS, FRAMES),
+            st.tuples(st.just("flip")),
+            st.tuples(st.just("converge"), FRAMES),
+        ),
+        max_size=30,
+    )
+)
+@settings(max_examples=150, deadline=None)
+def test_SW_03_to_SW_15_a_table_of_publishers_is_its_machines(moves):
+    """Each subject's machine is fed by itself, flips included; floor and convergence are counted here, too."""
+    table, alone = PublisherTable(Window(1), 0), {}
+    now = floor = converged = 0
+    for kind, *given_ in moves:
+        if kind == "flip":
+            now += 10 * S + 1
+            kept = any(record.status.value != "absent" for record in alone.values())
+            assert table.tick(now) == kept
+            if kept:
+                dropped = [frame_of(one.last) for one in alone.values() if one.status.value == "old"]
+                floor = max([floor, *(frame + 1 for frame in dropped)])
+                alone = {name: PUBLISHER_WINDOW.step(one, Flip(), 0).record for name, one in alone.items()}
+        elif kind == "converge":
+            converged = max(converged, given_[0] * FRAME_NS)
+            table.converge(given_[0] * FRAME_NS)
+        else:
+            subject, count, frame = given_
+            expected, record = [], alone.get(subject, PublisherWindowRecord(subject))
+            while count:
+                step = PUBLISHER_WINDOW.step(record, Publish(count, frame * FRAME_NS, converged, max(1, floor)), 0)
+                (told,) = (effect.event for effect in step.effects)
+                record = step.record
+                if not hasattr(told, "first"):
+                    expected.append(None)
+                    break
+                expected.append(told)
+                count -= told.last - told.first + 1
+            alone[subject] = record
+            try:
+                if given_[1] == 1:
+                    assert [table.stamp(subject, frame * FRAME_NS)] == expected
+                else:
+                    assert list(table.stamp_many(subject, given_[1], frame * FRAME_NS)) == expected
+            except FramesUsedUp:
+                assert expected[-1] is None
+        for subject, record in alone.items():
+            assert table.record(subject) == record
+    cost = sum(49 for one in alone.values() if one.status.value != "absent")
+    assert table.subjects.kept == cost
+
+
+NUMBERS = st.builds(number_of, st.integers(1, 2), st.sampled_from((1, 2, 3, 4, BASE_MAX - 1, BASE_MAX)))
+
+
+@given(st.lists(NUMBERS, max_size=12))
+@settings(max_examples=100, deadline=None)
+def test_SW_22_to_SW_28_a_fold_of_numbers_is_judged_as_they_are_one_by_one(numbers):
+    """Losses and last number are the same; a repeat within a range of new ones cannot be."""
+    one, other = (SubscriberTable(Window(1), 0, everything=True) for _ in range(2))
+    alone = [one.receive_one("s", "p", number, 0, 0, 10 * FRAME_NS) for number in numbers]
+    ranges = fold(numbers)
+    folded = [told for event in ranges for told in other.receive("s", "p", event, 10 * FRAME_NS)]
+    assert sum(event.last - event.first + 1 for event in ranges) == len(numbers)
+    for what in ("lost", "unknown"):
+        assert sum(getattr(told, what) for told in folded) == sum(getattr(told, what) for told in alone)
+    delivered = [sum(told.last - told.first + 1 for told in each if told.delivered) for each in (alone, folded)]
+    assert delivered[0] == delivered[1]
+    assert one.record("s", "p") == other.record("s", "p")
+
+
+@pytest.mark.parametrize("bad", [[0], [number_of(1, 0)], [5], [number_of(1, BASE_MAX), number_of(2, 0)], [-1]])
+def test_SW_16_a_fold_refuses_what_is_no_number(bad):
+    with pytest.raises(ValueError, match="expected"):
+        fold(bad)
+
+
+WHO = st.sampled_from("pq")
+BASES = st.sampled_from((1, 2, 3, 4, 5, BASE_MAX))
+NUMBERED = st.builds(
+    lambda frame, bases, time_ns, chain: Numbered(frame, min(bases), max(bases), time_ns, chain),
+    st.integers(1, 3),
+    st.tuples(BASES, BASES),
+    st.sampled_from((0, FRAME_NS, 2 * FRAME_NS)),
+    st.sampled_from((0, number_of(1, 2), number_of(1, 4), number_of(2, 1), number_of(1, BASE_MAX))),
+)
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("receive"), SUBJECTS, WHO, NUMBERED),
+            st.tuples(st.just("flip")),
+            st.tuples(st.sampled_from(("subscribe", "unsubscribe")), SUBJECTS),
+        ),
+        max_size=40,
+    )
+)
+@settings(max_examples=150, deadline=None)
+def test_SW_11_to_SW_28_a_table_of_receivers_is_its_machines(moves):
+    """Each publisher's record is fed by itself, what comes of others of its subject included; the short way as well."""
+    table = SubscriberTable(Window(1), 0)
+    alone = {(subject, who): SubscriberWindowRecord(subject, who) for subject in "ab" for who in "pq"}
+    now = 0
+
+    def feed(event, *places):
+        for place in places:
+            alone[place] = SUBSCRIBER_WINDOW.step(alone[place], event, 0).record
+
+    table.subscribe("a")
+    feed(Subscribe(), ("a", "p"), ("a", "q"))
+    for kind, *given_ in moves:
+        if kind == "flip":
+            now += 10 * S + 1
+            kept = any(record.last for record in alone.values())
+            assert table.tick(now) == kept
+            if kept:
+                feed(Flip(), *alone)
+        elif kind == "receive":
+            subject, who, event = given_
+            step = SUBSCRIBER_WINDOW.step(alone[subject, who], event, 0)
+            told = [effect.event for effect in step.effects]
+            if event.first == event.last:
+                given_one = (event.number, event.time_ns, event.chain, 10 * FRAME_NS)
+                assert [table.receive_one(subject, who, *given_one)] == told
+            else:
+                assert list(table.receive(subject, who, event, 10 * FRAME_NS)) == told
+            alone[subject, who] = step.record
+            other = "q" if who == "p" else "p"
+            feed(Touched(), (subject, other))
+        else:
+            getattr(table, kind)(given_[0])
+            event = Subscribe() if kind == "subscribe" else Unsubscribe()
+            feed(event, (given_[0], "p"), (given_[0], "q"))
+        for (subject, who), record in alone.items():
+            assert table.record(subject, who) == record
+    subjects = {subject for (subject, _), record in alone.items() if record.last}
+    assert table.subjects.kept == 129 * len(subjects)

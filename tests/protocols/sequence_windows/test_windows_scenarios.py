@@ -1,0 +1,337 @@
+"""The worked numbers of sequence windows, to the digit (spec/sequence_windows/scenarios.md)."""
+
+from __future__ import annotations
+
+import pytest
+
+from statemachines.kernel import Node, Tell
+from statemachines.sequence_windows.inbox_window import INBOX_WINDOW, Inboxed, InboxJudged, InboxWindowRecord
+from statemachines.sequence_windows.late_join import (
+    LATE_JOIN,
+    Converged,
+    Join,
+    Joined,
+    Joining,
+    LateJoinRecord,
+)
+from statemachines.sequence_windows.loss_notifier import (
+    LOSS_NOTIFIER,
+    LOST_MAX,
+    Advisory,
+    LossNotifierRecord,
+    Lost,
+    fields_of,
+)
+from statemachines.sequence_windows.losses import Losses, Peer, table
+from statemachines.sequence_windows.message import Judged, Verdict
+from statemachines.sequence_windows.publisher_table import FramesUsedUp, PublisherTable
+from statemachines.sequence_windows.publisher_window import Stamped
+from statemachines.sequence_windows.rotation import Window
+from statemachines.sequence_windows.sequence import (
+    BASE_MAX,
+    FRAME_MAX,
+    base_of,
+    first_of,
+    frame_at,
+    frame_of,
+    number_of,
+    start_of,
+)
+from statemachines.sequence_windows.subscriber_table import SubscriberTable
+
+S = 1_000_000_000
+MS = 1_000_000
+T = 1659131646 * S
+F = 193148344
+B = 0x5C19ADC000000000
+FIRST, NEXT, SKIP, CYCLE, REPEAT, NOT_SUBSCRIBED = Verdict
+SUBJECT = "RSF.REC.PAC.NaE"
+
+
+def publisher(size=4 << 20):
+    return PublisherTable(Window(size), 0)
+
+
+def receiver(*subjects, size=4 << 20):
+    table = SubscriberTable(Window(size), 0)
+    for subject in subjects or (SUBJECT,):
+        table.subscribe(subject)
+    return table
+
+
+def hear(table, number, *, chain=0, time_ns=0, subject=SUBJECT, who="p"):
+    """What one message is: its verdict, and its loss (None: unknown)."""
+    told = table.receive_one(subject, who, number, time_ns, chain, T)
+    return (told.verdict, None) if told.unknown else (told.verdict, told.lost)
+
+
+def heard(table, *bases):
+    """The verdicts and losses of F.n, one after the other."""
+    return [hear(table, B + base) for base in bases]
+
+
+def test_SW_01_the_numbers_of_the_source():
+    assert T == 0x17066B710B706C00
+    assert first_of(T) == 0x5C19ADC000000001
+    assert (frame_at(T), start_of(F)) == (F, 1659131641513115648)
+    assert first_of(1659131641513115648) == 0x5C19ADC000000001
+    assert first_of(1659131641513115647) == 0x5C19ADB800000001
+    assert first_of(1659131650103050240) == 0x5C19ADC800000001
+    assert first_of(1659131650103050239) == 0x5C19ADC000000001
+    assert (frame_of(B + 1), base_of(B + 1), number_of(F, 1)) == (F, 1, B + 1)
+    assert first_of(0) == first_of(-5) == number_of(1, 1)
+
+
+def test_SW_09_at_the_end_of_29_bits_nothing_is_numbered():
+    last_ns = 2**62 - 1
+    assert (frame_at(last_ns), first_of(last_ns)) == (FRAME_MAX, 0xFFFFFFF800000001)
+    one = publisher()
+    assert one.stamp("s", last_ns) == Stamped(FRAME_MAX, 1, 1, last_ns)
+    for subject in ("new", "other"):
+        with pytest.raises(FramesUsedUp, match="no frame is left"):
+            one.stamp(subject, 2**62)
+    assert one.stamp("s", 2**62) == Stamped(FRAME_MAX, 2, 2)
+    assert one.stamp_many("s", BASE_MAX - 2, 2**62) == (Stamped(FRAME_MAX, 3, BASE_MAX),)
+    with pytest.raises(FramesUsedUp):
+        one.stamp("s", 2**62)
+    assert one.record("s").last == number_of(FRAME_MAX, BASE_MAX)
+
+
+def test_SW_03_SW_04_three_messages_and_two_subjects():
+    one = publisher()
+    told = [one.stamp(SUBJECT, T + later * S) for later in (0, 1, 20)]
+    assert [each.number for each in told] == [B + 1, B + 2, B + 3]
+    assert [(each.time_ns, each.chain) for each in told] == [(T, 0), (0, 0), (0, 0)]
+    assert one.stamp("another", T).number == B + 1
+
+
+def test_SW_21_SW_22_SW_23_SW_24_runs_of_one_frame():
+    assert heard(receiver(), 1, 2, 5, 6) == [(FIRST, 0), (NEXT, 0), (SKIP, 2), (NEXT, 0)]
+    assert heard(receiver(), 1, 2, 2, 1, 3) == [(FIRST, 0), (NEXT, 0), (REPEAT, 0), (REPEAT, 0), (NEXT, 0)]
+
+
+@pytest.mark.parametrize(("base", "loss"), [(32768, 32766), (32769, 32767), (32770, 32767), (40001, 32767)])
+def test_SW_29_a_loss_has_a_cap(base, loss):
+    assert heard(receiver(), 1, base) == [(FIRST, 0), (SKIP, loss)]
+
+
+LAST = 0x5C19ADC7FFFFFFFF
+
+
+def test_SW_05_no_base_is_left():
+    one = publisher()
+    one.stamp_many(SUBJECT, BASE_MAX, T)
+    assert one.record(SUBJECT).last == LAST
+    told = one.stamp(SUBJECT, T + 34360 * S)
+    assert told.number == 0x5C1A2AC000000001
+    assert (told.time_ns, told.chain) == (1659166006000000000, LAST)
+
+
+def test_SW_05_no_base_is_left_within_the_frame_or_a_batch():
+    one = publisher()
+    one.stamp_many(SUBJECT, BASE_MAX - 1, T)
+    assert one.stamp_many(SUBJECT, 3, T) == (
+        Stamped(F, BASE_MAX, BASE_MAX),
+        Stamped(F + 1, 1, 2, start_of(F + 1), LAST),
+    )
+
+
+@pytest.mark.parametrize(
+    ("last", "expected"),
+    [(LAST, (NEXT, 0)), (0x5C19ADC7FFFFFFFC, (SKIP, 3)), (number_of(193148332, 5), (SKIP, None))],
+)
+def test_SW_25_SW_26_SW_27_a_receiver_at_the_overflow(last, expected):
+    one = receiver()
+    hear(one, last)
+    assert hear(one, 0x5C1A2AC000000001, chain=LAST, time_ns=1659166006000000000) == expected
+
+
+def test_SW_05_SW_26_the_network_converges():
+    one = publisher()
+    one.stamp_many(SUBJECT, 4, T)
+    one.converge(T + 60 * S)
+    told = one.stamp(SUBJECT, T + 60 * S + 5 * MS)
+    assert (told.number, told.chain, told.time_ns) == (0x5C19ADF800000001, B + 4, T + 60 * S + 5 * MS)
+    other = receiver()
+    hear(other, B + 2)
+    assert hear(other, told.number, chain=told.chain, time_ns=told.time_ns) == (SKIP, 2)
+
+
+def test_SW_05_a_convergence_of_the_same_frame_restarts_nothing():
+    one = publisher()
+    one.stamp_many(SUBJECT, 4, T)
+    one.converge(T + 1 * S)
+    assert one.stamp(SUBJECT, T + 2 * S) == Stamped(F, 5, 5)
+
+
+def test_SW_21_SW_24_a_late_join():
+    assert heard(receiver(), 7, 10, 12) == [(FIRST, 0), (SKIP, 2), (SKIP, 1)]
+
+
+def test_SW_27_a_restarted_stream_whose_first_message_was_lost():
+    one = receiver()
+    hear(one, B + 4)
+    assert hear(one, 0x5C19ADF800000002) == (SKIP, None)
+
+
+SUBJECTS = ("s" * 21 + "1", "s" * 21 + "2", "s" * 21 + "3")
+
+
+def flips(table, seconds=31):
+    """The times of the flips, in ticks of 10 ms."""
+    return [tick for tick in range(1, seconds * 100) if table.tick(tick * 10 * MS)]
+
+
+def test_SW_10_SW_13_a_window_flips_when_both_are_exceeded():
+    one = publisher(140)
+    for subject in SUBJECTS:
+        one.stamp(subject, T)
+    assert one.subjects.kept == 210
+    assert flips(one) == [1001, 2002]
+    assert len(one.subjects) == 0
+    two = publisher(210)
+    for subject in SUBJECTS:
+        two.stamp(subject, T)
+    assert flips(two) == []
+
+
+def test_SW_11_SW_12_an_entry_across_two_flips():
+    for touched, expected in ((False, (FIRST, 0)), (True, (NEXT, 0))):
+        one = receiver(size=1)
+        hear(one, B + 1)
+        assert one.tick(10 * S + 1)
+        if touched:
+            assert hear(one, B + 2) == (NEXT, 0)
+        assert one.tick(20 * S + 2)
+        assert hear(one, B + 3 if touched else B + 2) == expected
+
+
+def test_SW_14_two_publishers_of_a_subject():
+    one = receiver()
+    assert hear(one, B + 1, who="p") == hear(one, B + 1, who="q") == (FIRST, 0)
+    assert (hear(one, B + 2, who="p"), hear(one, B + 4, who="q")) == ((NEXT, 0), (SKIP, 2))
+
+
+def test_SW_19_SW_20_unsubscribe_and_subscribe():
+    one = receiver()
+    heard(one, 1, 2)
+    one.unsubscribe(SUBJECT)
+    assert hear(one, B + 3) == (NOT_SUBSCRIBED, 0)
+    one.subscribe(SUBJECT)
+    assert hear(one, B + 9) == (FIRST, 0)
+    assert hear(one, B + 10) == (NEXT, 0)
+
+
+def test_SW_50_SW_51_SW_52_an_inbox():
+    record, told = InboxWindowRecord("peer"), []
+    for number in (9, 10, 13, 13, 12, 14):
+        step = INBOX_WINDOW.step(record, Inboxed(number), 0)
+        record = step.record
+        told += [effect.event for effect in step.effects]
+    assert [one.new for one in told] == [True, True, True, False, False, True]
+    assert sum(one.lost for one in told) == 2
+    assert told[2] == InboxJudged(True, 2)
+
+
+class Client:
+    """A notifier, and what it told when."""
+
+    def __init__(self):
+        self.node = Node(LOSS_NOTIFIER, LossNotifierRecord("c"), name="c", now_ns=0, check=True)
+        self.told = []
+
+    def until(self, now_ns):
+        while (deadline := self.node.deadline()) is not None and deadline <= now_ns:
+            self.keep(self.node.fire(deadline), deadline)
+
+    def lose(self, now_ns, *losses):
+        self.until(now_ns)
+        self.keep(self.node.feed(Lost(losses), now_ns), now_ns)
+
+    def keep(self, effects, now_ns):
+        self.told += [(now_ns / S, effect.event) for effect in effects if isinstance(effect, Tell)]
+
+
+def test_SW_40_SW_41_SW_42_SW_43_losses_are_advised_once_a_second():
+    one = Client()
+    for at_ms, count in ((0, 1), (300, 2), (900, 1), (2500, 5)):
+        one.lose(at_ms * MS, ("s", count))
+    one.until(100 * S)
+    assert [(at, each.lost) for at, each in one.told] == [(0.0, 1), (1.0, 3), (2.5, 5)]
+
+
+def test_SW_45_SW_46_twelve_subjects_lose_one_each():
+    one = Client()
+    one.lose(0, *((f"s{n}", 1) for n in range(12)))
+    one.until(100 * S)
+    ((at, told),) = one.told
+    assert (at, told.lost, told.subjects, len(told.listed)) == (0, 12, 12, 9)
+    fields = fields_of(told, 7500)
+    assert [key for key in fields if key.startswith("sub")] == ["sub_cnt", *(f"sub{n}" for n in range(1, 10))]
+
+
+def test_SW_46_the_advisory_of_the_source():
+    subjects = ("PAC.NaE", "MTC.NaE", "MCD.NaE", "MCD.N", "SPM4.NaE", "MER.NaE", "MER.N")
+    told = Advisory(7, 7, tuple((f"RSF.REC.{subject}", 1) for subject in subjects))
+    fields = fields_of(told, 7500)
+    assert list(fields) == [
+        "ADV_CLASS", "ADV_SOURCE", "ADV_NAME", "ADV_DESC", "lost", "sub_cnt",
+        *(f"{key}{n}" for n in range(1, 8) for key in ("sub", "lost")), "scid",
+    ]  # fmt: skip
+    assert list(fields.values()) == [
+        "ERROR", "SYSTEM", "DATALOSS.INBOUND.BCAST", "lost msgs", 7, 7,
+        *(value for subject in subjects for value in (f"RSF.REC.{subject}", 1)), 7500,
+    ]  # fmt: skip
+
+
+def test_SW_45_a_greater_loss_is_told_with_the_next():
+    one = Client()
+    one.lose(0, ("s", LOST_MAX), ("s", 5))
+    one.until(100 * S)
+    assert [(at, each.lost) for at, each in one.told] == [(0.0, LOST_MAX), (1.0, 5)]
+
+
+SOURCE = """\
+user | repeat | rep time | not sub | not time |  msg loss |   loss time  | ibx loss | ibx time
+-----+--------+----------+---------+----------+-----------+--------------+----------+---------
+ B.1 |      0 |          |       0 |          |         0 |              |        0 |         
+ D.3 |      0 |          |       0 |          |       766 | 20:42:24.431 |        0 |         
+ C.4 |      0 |          |       0 |          |         0 |              |        0 |         """
+
+
+def test_SW_61_the_table_of_the_source():
+    peers = [Peer("C.4"), Peer("D.3", lost=766, lost_ns=(20 * 3600 + 42 * 60 + 24) * S + 431 * MS), Peer("B.1")]
+    assert table(peers) == SOURCE
+
+
+def test_SW_30_a_peer_is_counted():
+    losses = Losses()
+    for told in (
+        Judged(REPEAT, F, 1, 3),
+        Judged(NOT_SUBSCRIBED, F, 4, 4),
+        Judged(SKIP, F, 9, 9, 4),
+        Judged(SKIP, F, 9, 9, 1, True),
+        Judged(NEXT, F, 10, 10),
+    ):
+        losses.of("p").count(told, T)
+    losses.of("p").count_inbox(InboxJudged(True, 2), T)
+    (row,) = losses.rows()
+    assert row == Peer("p", 3, T, 1, T, 5, T, 1, 2, T)
+
+
+def test_SW_31_SW_32_SW_33_SW_34_a_first_message_is_verified_by_its_frame():
+    record, told = LateJoinRecord(), []
+
+    def joined(frame, t_ns=T + 100 * S):
+        (effect,) = LATE_JOIN.step(record, Joined(frame, t_ns), 0).effects
+        assert isinstance(effect.event, Joining)
+        told.append(effect.event.join)
+
+    joined(F + 1)
+    record = LATE_JOIN.step(record, Converged(T), 0).record
+    joined(F + 1)
+    joined(F)
+    joined(F - 1)
+    joined(F + 1, T)
+    joined(F + 2, T)
+    assert told == [Join.UNKNOWN, Join.VERIFIED, Join.UNVERIFIED, Join.UNVERIFIED, Join.VERIFIED, Join.UNKNOWN]
