@@ -69,6 +69,10 @@ class DemoProtocol(Protocol):
     title: str
     options: type[msgspec.Struct]
 
+    def check(self, given: Given) -> None:
+        """Raises `ConfigurationError` for an option that is wrong: asked of all before any is played."""
+        ...
+
     def play(self, out: Path, given: Given, say: Say, advance: Advance) -> Played:
         """Play it, its files below `out`.  Raises `ConfigurationError` for an option that is wrong."""
         ...

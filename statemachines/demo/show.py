@@ -79,6 +79,8 @@ def run(protocols: tuple[str, ...], out: Path, given: dict[str, Given], say: Say
     from statemachines_reports.pipeline import analyze_all
 
     begin = time.monotonic()
+    for name in protocols:
+        demo_of(name).check(given[name])
     shutil.rmtree(out / "report", ignore_errors=True)
     done = {}
     for name in protocols:

@@ -25,6 +25,9 @@ class PubDemo:
     title = "A pub"
     options = Options
 
+    def check(self, given):
+        """Any will do."""
+
     def play(self, out, given, say, advance):
         say(f"{given.options.guests} guests, late by {given.options.late_by}, {given.seeds} seeds")
         out.mkdir(parents=True)

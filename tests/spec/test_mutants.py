@@ -7,7 +7,7 @@ import json
 import pytest
 from tank_protocol import EMPTY, FULL, TANK, Drain, Fill, TankRecord
 
-from statemachines import catalogue
+from statemachines import catalogue, registry
 from statemachines.cli import run
 from statemachines.kernel import ConfigurationError
 from statemachines_spec.explorer.entries import Entries
@@ -22,6 +22,13 @@ from statemachines_spec.mutants.row_table import cells
 from statemachines_spec.protocol import Allowed
 
 NAME = "tank_protocol:PROTOCOL"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def a_tank_that_is_forgotten():
+    """What is registered stays so in a process; tests of other files are to know the shipped protocols alone."""
+    yield
+    registry._REGISTERED.pop("tank", None)
 
 
 @pytest.fixture(scope="module")

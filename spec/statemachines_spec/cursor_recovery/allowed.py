@@ -6,8 +6,7 @@ from statemachines_spec.protocol import Allowed
 
 ALLOWED = (
     Allowed(
-        ("block.commit_word/4/*", "block.commit_word/5/*", "block.commit_word/7/*", "block.commit_word/8/*",
-         "block.commit_word/12/*"),
+        ("block.commit_word/*",),
         "CR-44",
         "a word made from the position: which one no clause says, and writers and readers make the same",
     ),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
+from statemachines.demo.cursor_recovery.lines import read_lines
 from statemachines.demo.protocol import Advance, Given, Played, Say, Trace, Verdict
 from statemachines.demo.simulated import simulate, verdict
 
@@ -33,6 +34,11 @@ class QueueDemo:
 
     title = "Cursor recovery: a queue whose processes may die at any step"
     options = Options
+
+    def check(self, given: Given) -> None:
+        options: Options = given.options
+        if options.input:
+            read_lines(Path(options.input))
 
     def play(self, out: Path, given: Given, say: Say, advance: Advance) -> Played:
         """Real, then simulated."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 import subprocess
@@ -15,25 +14,21 @@ from pathlib import Path
 import msgspec
 
 from statemachines.demo.cursor_recovery.account import Account, account_for
+from statemachines.demo.cursor_recovery.lines import LINES, read_lines
 from statemachines.demo.cursor_recovery.shipper import DONE
 from statemachines.demo.protocol import Advance, Say
 from statemachines.drivers.cursor_recovery import CircularQueue
 from statemachines.drivers.lives import node_number
-from statemachines.kernel import ConfigurationError, GaplessError
+from statemachines.kernel import GaplessError
 from statemachines.trace import fault_row
 from statemachines.trace.log import FORMAT, Head, TraceLog
 
 WRITERS, SHIPPERS = 4, 2
-LINES = 1_800
-"""So many lines, of all writers together."""
-LONGEST = 200
-"""Bytes of a line; what is longer is cut."""
 KILLS = ("writer-0", "shipper-0", "writer-1", "writer-2", "shipper-1", "writer-3", "shipper-0", "writer-0", "shipper-1")
 """Who is killed, each when another tenth of the lines has been shipped."""
 THRESHOLD_S = 0.05
 """The death of an owner can be told here, so it may be short."""
 PATIENCE_S = 120.0
-OWN_SOURCE = Path(__file__).parents[2] / "kernel"
 
 Process = subprocess.Popen[bytes]
 
@@ -52,8 +47,9 @@ class Real(msgspec.Struct, frozen=True):
 def run(out: Path, given: Path | None, say: Say, advance: Advance) -> Real:
     """Ship lines of the file or folder `given` (None: of our own source).  Raises `ConfigurationError` where there are
     none."""
+    lines = read_lines(given)
     out.mkdir(parents=True)
-    share_out(out, read_lines(given))
+    share_out(out, lines)
     begin = time.monotonic()
     name = f"demo-{os.getpid()}"
     made: CircularQueue[bytes] = CircularQueue.create(name, capacity=8_192, threshold=THRESHOLD_S)
@@ -77,20 +73,6 @@ def wrong_in(account: Account, killed: dict[str, int]) -> list[str]:
     if account.blocks > shippers:
         wrong.append(f"acknowledged lines of {account.blocks} blocks never came; shippers killed: {shippers}")
     return wrong
-
-
-def read_lines(given: Path | None) -> list[bytes]:
-    """The lines that are shipped: at most `LINES`, short ones again and again until there are as many."""
-    place = given or OWN_SOURCE
-    files = sorted(place.rglob("*.py" if given is None else "*")) if place.is_dir() else [place]
-    try:
-        found = [line[:LONGEST] for file in files if file.is_file() for line in file.read_bytes().split(b"\n")]
-    except OSError as error:
-        raise ConfigurationError("--input", str(place), f"cannot be read: {error.strerror}") from error
-    lines = [line for line in found if line.strip()]
-    if not lines:
-        raise ConfigurationError("--input", str(place), "has no line in it")
-    return list(itertools.islice(itertools.cycle(lines), LINES))
 
 
 def share_out(out: Path, lines: list[bytes]) -> None:

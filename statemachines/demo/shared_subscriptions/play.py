@@ -55,13 +55,18 @@ class GroupDemo:
     title = "Shared subscriptions: a group that loses members and its leader"
     options = Options
 
+    def check(self, given: Given) -> None:
+        options: Options = given.options
+        if options.store not in STORES:
+            raise ConfigurationError("--store", options.store, f"must be {' or '.join(STORES)}")
+        if options.input and not Path(options.input).exists():
+            raise ConfigurationError("--input", options.input, "is no file and no folder")
+
     def play(self, out: Path, given: Given, say: Say, advance: Advance) -> Played:
         """Real, on PostgreSQL, simulated."""
         from statemachines.demo.shared_subscriptions import real
 
         options: Options = given.options
-        if options.store not in STORES:
-            raise ConfigurationError("--store", options.store, f"must be {' or '.join(STORES)}")
         path = Path(options.input) if options.input else None
         parts = {"real": played("real", real.run(out / "real", path, say, advance), say)}
         if options.store == "postgres":

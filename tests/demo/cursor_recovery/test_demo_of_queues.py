@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from statemachines.demo.cursor_recovery import lines as lines_module
 from statemachines.demo.cursor_recovery import real
 from statemachines.demo.cursor_recovery.account import Account, account_for
-from statemachines.demo.cursor_recovery.real import read_lines, wrong_in
+from statemachines.demo.cursor_recovery.lines import read_lines
+from statemachines.demo.cursor_recovery.real import wrong_in
 from statemachines.kernel import ConfigurationError
 from statemachines.trace.log import read_logs
 
@@ -62,7 +64,7 @@ def test_an_input_without_lines_is_named(tmp_path):
     (tmp_path / "empty.txt").write_text("\n \n")
     with pytest.raises(ConfigurationError, match="has no line"):
         read_lines(tmp_path)
-    with pytest.raises(ConfigurationError, match="has no line"):
+    with pytest.raises(ConfigurationError, match="is no file and no folder"):
         read_lines(tmp_path / "nothing.txt")
     (tmp_path / "some.txt").write_text("a\nb\n" + "x" * 500)
     lines = read_lines(tmp_path)
@@ -71,7 +73,8 @@ def test_an_input_without_lines_is_named(tmp_path):
 
 
 def test_a_short_run_with_real_kills_loses_nothing_but_what_a_killed_shipper_had(tmp_path, monkeypatch):
-    monkeypatch.setattr(real, "LINES", 180)
+    for module in (real, lines_module):
+        monkeypatch.setattr(module, "LINES", 180)
     monkeypatch.setattr(real, "KILLS", ("writer-0", "shipper-0"))
     said = []
     came = real.run(tmp_path / "real", None, said.append, lambda done, of: None)
