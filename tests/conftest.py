@@ -124,6 +124,7 @@ ON_SPARK = (
     "reports/test_baselines",
     "reports/test_comparison",
     "reports/test_spark_session",
+    "reports/cursor_recovery/test_queue_reports.py::test_spark",
     "demo/",
     "[judge-steps",
 )

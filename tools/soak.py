@@ -4,8 +4,9 @@ processes are killed, and of fuzzed frames, for a given time.
     python tools/soak.py --minutes 10
 
 A round runs some more seeds of a scenario; lets a real group (processes, TCP, SQLite) read through a bad network while
-its members and its leader host are killed, stopped and lied to; lets processes at a queue in shared memory be killed
-and stopped before chosen accesses, and a crowd of them come and go; and fuzzes what reads frames.  It appends a line of
+its members and its leader host are killed, stopped and lied to; explores a system of the queue in shared memory, looks
+for a bug that is planted in it, lets its processes be killed and stopped before chosen accesses, and a crowd of them
+come and go; and fuzzes what reads frames.  It appends a line of
 JSON with what it did to out/soak.jsonl; the number of lines is the seed of the next round, so no two are the same.
 At the first violation it ends with exit code 1, and says what repeats it or where the files are.
 """
@@ -26,6 +27,7 @@ from hypothesis import seed as hypothesis_seed
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from statemachines import catalogue
 from statemachines.demo.shared_subscriptions import account
 from statemachines.drivers.shared_subscriptions import consumer_file
 from statemachines.drivers.shared_subscriptions.roles import LEADER
@@ -36,6 +38,7 @@ from statemachines.testing.closed import CLOSED, SystemTest
 from statemachines.testing.closed import PropertyBroken as SystemBroken
 from statemachines.testing.cursor_recovery import crash_run, crowd_run
 from statemachines.testing.fault_proxy import FaultProxy, in_thread
+from statemachines.testing.finding import find
 from statemachines.testing.fixed_draws import fixed_draws
 from statemachines.testing.frames import attack, fuzz
 from statemachines.testing.process_harness import free_port
@@ -47,9 +50,13 @@ from statemachines.trace.log import FORMAT, Head, TraceLog
 from statemachines_reports.pipeline import analyze
 from statemachines_sim.campaign import campaign
 from statemachines_sim.scenario import named, shipped_with
+from statemachines_spec import certificates
+from statemachines_spec.explorer.explore import explore
+from statemachines_spec.protocol import of_protocol
 from statemachines_spec.shared_subscriptions.systems import system
 
 PROTOCOL = "shared_subscriptions"
+QUEUE = "cursor_recovery"
 OUT = Path("out/soak")
 LOG = Path("out/soak.jsonl")
 SEEDS = 40
@@ -93,6 +100,8 @@ class Totals(msgspec.Struct):
     frames: int = 0
     frames_refused: int = 0
     moves: int = 0
+    explored: int = 0
+    bugs_found: int = 0
     crash_runs: int = 0
     lives: int = 0
     lives_killed: int = 0
@@ -141,6 +150,23 @@ def drive(totals: Totals, examples: int) -> None:
     except (PropertyBroken, SystemBroken) as broken:
         totals.violated(str(broken))
     totals.moves += GroupTest.moves - before + closed.moves
+
+
+def explore_queue(totals: Totals) -> None:
+    """One system of the queue, the next one in the next round, against its certificate; and one planted bug, by all
+    hunts."""
+    kept = sorted((catalogue.page(QUEUE).with_name("certificates")).glob("*.json"))
+    certificate = certificates.read(kept[totals.seed % len(kept)])
+    result = explore(certificates.system_of(certificate))
+    totals.explored += result.states
+    for difference in certificates.differences(certificate, result):
+        totals.violated(f"{QUEUE}, {certificate.system}: {difference}")
+    bugs = of_protocol(QUEUE).bugs
+    bug = bugs[totals.seed % len(bugs)]
+    if find(QUEUE, bug, "exploration").what:
+        totals.bugs_found += 1
+    else:
+        totals.violated(f"{QUEUE}: exploration does not find {bug.name}")
 
 
 def crash_queues(totals: Totals, runs: int) -> None:
@@ -319,6 +345,9 @@ def one_round(seed: int, given: argparse.Namespace) -> Totals:
         simulate(done, f"{PROTOCOL}/{scenarios[seed % len(scenarios)]}", given.seeds)
         fuzz_frames(done, given.frames)
         drive(done, given.examples)
+        queues = tuple(shipped_with(QUEUE))
+        simulate(done, f"{QUEUE}/{queues[seed % len(queues)]}", given.seeds)
+        explore_queue(done)
         crash_queues(done, given.crashes)
         crowd_queue(done, given.lives)
         play_real(done)
@@ -337,6 +366,7 @@ def summary(totals: Totals) -> str:
             f"({t.leader_kills} of leader hosts), {t.stops} SIGSTOPs, {t.cuts} cuts, {t.partitions} partitions, "
             f"{t.hostile_connections:,} hostile connections; {t.steps_judged:,} steps judged",
             f"{t.frames:,} fuzzed inputs, {t.frames_refused:,} refused; {t.moves:,} moves under Hypothesis",
+            f"{t.explored:,} states of the queue's systems explored, {t.bugs_found} planted bugs found",
             f"{t.crash_runs:,} crash runs of the queue; {t.lives:,} processes came to one, {t.lives_killed:,} were "
             f"killed, {t.through_queue:,} messages came through",
             f"{t.violations} violations",

@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from statemachines.drivers.sequence_windows import read_windows
 
 PAGE = (Path(__file__).parents[2] / "docs" / "sequence_windows.md").read_text()
@@ -24,7 +22,6 @@ def test_the_first_example_prints_what_the_page_says():
 
 
 def test_the_configuration_that_the_page_shows_is_read(tmp_path):
-    pytest.importorskip("yaml")
     path = tmp_path / "param.yaml"
     path.write_text(re.search(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[1])
     assert read_windows(path).publisher.size == 10 << 20

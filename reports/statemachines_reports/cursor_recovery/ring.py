@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 
 from statemachines_reports.columns import Columns
+from statemachines_reports.cursor_recovery.deaths import DEATHS
 from statemachines_reports.cursor_recovery.operations import FREE, tells_of
 from statemachines_reports.draw_histogram import duration
 from statemachines_reports.protocol import Parameters
@@ -51,7 +52,7 @@ def ring_at(columns: Columns, parameters: Parameters, row: int) -> Ring | None:
         first, last = int(columns["first"][at]), int(columns["last"][at])
         if columns.text("kind", at) == "fault":
             node = columns.text("node", at)
-            if event in ("crash", "cut", "kill", "lost_disk"):
+            if event in DEATHS:
                 dead |= {arc.who for arc in (*blocks.values(), *taken.values()) if arc.who.startswith(f"{node}~")}
         elif event == "reserved":
             blocks[first] = Arc(first, last, BEING_WRITTEN, who)

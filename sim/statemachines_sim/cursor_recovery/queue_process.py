@@ -8,6 +8,7 @@ life of `writer-1`.
 from __future__ import annotations
 
 import random
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from statemachines.cursor_recovery.memory import SERVICE, SLOTS, Load, Loaded, Store, incarnation_of, lock_of
@@ -103,16 +104,17 @@ class QueueProcess(Process):
         )
         self.perform(self.host.feed(name, call, now_ns), self._env.now)
 
+    @abstractmethod
     def _call(self) -> Call | None:
         """What its application wants next."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _record(self) -> Any:
-        raise NotImplementedError
+        """What the next operation begins with."""
 
+    @abstractmethod
     def _rest_ms(self, event: Any) -> int:
-        """Before the next operation."""
-        raise NotImplementedError
+        """How long it rests before the next operation."""
 
     def _come_alive(self) -> None:
         self._incarnation = self._word(incarnation_of(self.slot)) + 1

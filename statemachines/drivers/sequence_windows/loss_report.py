@@ -14,8 +14,8 @@ NOTE = (
 
 class LossReport(msgspec.Struct, frozen=True):
     """`rows`: one a peer, in the order of their ids.  `subjects` that are kept, and their `bytes` as the source reckons
-    them; `malformed`: datagrams that were no messages; `evicted`: publishers that were forgotten because a subject had
-    too many; `failed`: calls of the application that raised (-1 each: nobody counted)."""
+    them; `malformed`: datagrams that were no messages; `evicted`: publishers that were forgotten because a subject, or
+    our inbox, had too many; `failed`: calls of the application that raised (-1 each: nobody counted)."""
 
     rows: tuple[Peer, ...]
     subjects: int = -1

@@ -91,6 +91,7 @@ class SequencedSubscriber:
         self._losses = Losses()
         self._join = LateJoinRecord()
         self._inboxes: dict[str, InboxWindowRecord] = {}
+        self._forgotten = 0
         self._notifier = Node(LOSS_NOTIFIER, LossNotifierRecord(str(client)), name=str(client), now_ns=now())
 
     # -- what the application says ------------------------------------------------------------------------------
@@ -148,6 +149,7 @@ class SequencedSubscriber:
         if before is None:
             if len(self._inboxes) >= PEERS_MAX:
                 del self._inboxes[next(iter(self._inboxes))]
+                self._forgotten += 1
             before = InboxWindowRecord(peer)
         step = INBOX_WINDOW.step(before, Inboxed(number), 0)
         self._inboxes[peer] = step.record
@@ -172,7 +174,8 @@ class SequencedSubscriber:
     def losses(self) -> LossReport:
         """What was counted so far."""
         kept = self.table.subjects
-        return LossReport(self._losses.rows(), len(kept), kept.kept, self.malformed, self.table.evicted, self.failed)
+        evicted = self.table.evicted + self._forgotten
+        return LossReport(self._losses.rows(), len(kept), kept.kept, self.malformed, evicted, self.failed)
 
     # -- inside -------------------------------------------------------------------------------------------------
 

@@ -367,3 +367,10 @@ def test_SW_51_an_inbox_is_counted_beside_the_rest():
     assert (row.inbox_lost, row.inbox_lost_ns) == (2, T)
     with pytest.raises(ValueError, match="inbox number"):
         world.subscriber.receive_inbox("peer.1", 0)
+
+
+def test_SW_51_inboxes_beyond_the_bound_are_forgotten_and_counted():
+    world = World()
+    for number in range(4096 + 7):
+        assert world.subscriber.receive_inbox(f"peer.{number}", 5)
+    assert world.subscriber.losses().evicted == 7
