@@ -17,13 +17,18 @@ from pathlib import Path
 
 from statemachines import catalogue, registry
 from statemachines.kernel import ConfigurationError
-from statemachines.testing.finding import METHODS, Found, find
+from statemachines.testing.finding import METHODS, Found, find, methods_of
 from statemachines_spec.bug import Bug, bug_named
 from statemachines_spec.protocol import all_parts, of_protocol
 
-HEAD = ("bug", "what is wrong", "clause", *METHODS)
-LINES = (f"| {' | '.join(HEAD)} |", f"|{'---|' * len(HEAD)}")
+FIRST = ("bug", "what is wrong", "clause")
 NAME = "planted_bugs.md"
+
+
+def head(methods: tuple[str, ...]) -> list[str]:
+    """The first lines of a table of these methods."""
+    columns = (*FIRST, *methods)
+    return [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
 
 
 def page_of(protocol: str) -> Path:
@@ -42,22 +47,26 @@ def cell(found: Found) -> str:
 
 def line(bug: Bug, cells: dict[str, str]) -> str:
     """One line of the table."""
-    return f"| {' | '.join((f'`{bug.name}`', bug.sentence, bug.clause, *(cells[method] for method in METHODS)))} |"
+    return f"| {' | '.join((f'`{bug.name}`', bug.sentence, bug.clause, *cells.values()))} |"
 
 
-def kept(page: Path, bug: Bug) -> dict[str, str]:
+def kept(page: Path, bug: Bug, methods: tuple[str, ...]) -> dict[str, str]:
     """Its cells as the page has them."""
+    found = dict.fromkeys(methods, "-")
+    columns: list[str] = []
     for row in page.read_text().splitlines() if page.is_file() else ():
         cells = [one.strip() for one in row.strip("|").split("|")]
-        if cells[0] == f"`{bug.name}`" and len(cells) == len(HEAD):
-            return dict(zip(METHODS, cells[3:], strict=True))
-    return dict.fromkeys(METHODS, "-")
+        if tuple(cells[:3]) == FIRST:
+            columns = cells
+        if cells[0] == f"`{bug.name}`" and len(cells) == len(columns):
+            found |= zip(columns[3:], cells[3:], strict=True)
+    return found
 
 
 def write(page: Path, lines: list[str]) -> None:
     """Put the table where the old one stands; a page that is not there yet is made of it alone."""
-    text = page.read_text() if page.is_file() else f"# Planted bugs\n\n{LINES[0]}\n\n"
-    begin = text.index(LINES[0])
+    text = page.read_text() if page.is_file() else f"# Planted bugs\n\n{lines[0]}\n\n"
+    begin = text.index(f"| {' | '.join(FIRST)} |")
     end = text.find("\n\n", begin)
     end = len(text.rstrip("\n")) if end < 0 else end
     page.write_text(text[:begin] + "\n".join(lines) + text[end:])
@@ -75,11 +84,12 @@ def nothing(protocol: str, methods: list[str], seconds: float) -> int:
 
 def table(protocol: str, names: list[str], methods: list[str], seconds: float) -> tuple[list[str], int]:
     """A line for each bug, printed as soon as it is known; how many no method found."""
-    page = page_of(protocol)
-    lines, missed = list(LINES), 0
+    page, columns = page_of(protocol), methods_of(protocol)
+    lines, missed = head(columns), 0
     print("\n".join(lines), flush=True)
     for bug in [bug_named(f"{protocol}/{name}") for name in names] or of_protocol(protocol).bugs:
-        cells = kept(page, bug) | {method: cell(find(protocol, bug, method, cpu_s=seconds)) for method in methods}
+        cells = kept(page, bug, columns)
+        cells |= {one: cell(find(protocol, bug, one, cpu_s=seconds)) for one in methods or columns if one in cells}
         lines.append(line(bug, cells))
         print(lines[-1], flush=True)
         missed += all(one == "-" for one in cells.values())
@@ -106,12 +116,12 @@ def arguments() -> argparse.Namespace:
 def main() -> int:
     """The tables that were asked for."""
     options = arguments()
-    methods = options.method or list(METHODS)
+    methods = options.method or []
     missed = 0
     try:
         protocols = protocols_of(options.protocol)
         if options.nothing:
-            return max(nothing(protocol, methods, options.seconds) for protocol in protocols)
+            return max(nothing(one, methods or list(methods_of(one)), options.seconds) for one in protocols)
         for protocol in protocols:
             lines, more = table(protocol, options.bugs, methods, options.seconds)
             missed += more

@@ -4,10 +4,10 @@ processes are killed, and of fuzzed frames, for a given time.
     python tools/soak.py --minutes 10
 
 A round runs some more seeds of a scenario; lets a real group (processes, TCP, SQLite) read through a bad network while
-its members and its leader host are killed, stopped and lied to; explores a system of the queue in shared memory, looks
-for a bug that is planted in it, lets its processes be killed and stopped before chosen accesses, and a crowd of them
-come and go; and fuzzes what reads frames.  It appends a line of
-JSON with what it did to out/soak.jsonl; the number of lines is the seed of the next round, so no two are the same.
+its members and its leader host are killed, stopped and lied to; explores a system against its certificate and looks for
+a planted bug; lets processes at a queue in shared memory be killed and stopped before chosen accesses, and a crowd of
+them come and go; and fuzzes what reads frames.  It appends a line of JSON with what it did to out/soak.jsonl; the
+number of lines is the seed of the next round, so no two are the same.
 At the first violation it ends with exit code 1, and says what repeats it or where the files are.
 """
 
@@ -52,7 +52,7 @@ from statemachines_sim.campaign import campaign
 from statemachines_sim.scenario import named, shipped_with
 from statemachines_spec import certificates
 from statemachines_spec.explorer.explore import explore
-from statemachines_spec.protocol import of_protocol
+from statemachines_spec.protocol import all_parts
 from statemachines_spec.shared_subscriptions.systems import system
 
 PROTOCOL = "shared_subscriptions"
@@ -65,6 +65,8 @@ EXAMPLES = 200
 CRASHES = 100
 LIVES = 600
 """Of a crowd at a queue."""
+STATES = 10_000_000
+"""Of a system that is explored again, at most."""
 SYSTEMS = ("late-copies", "borrower-crash", "unsubscribe", "revoke-timeout", "reordering", "false-timeouts")
 """Closed systems that Hypothesis drives, one in a round."""
 
@@ -152,21 +154,27 @@ def drive(totals: Totals, examples: int) -> None:
     totals.moves += GroupTest.moves - before + closed.moves
 
 
-def explore_queue(totals: Totals) -> None:
-    """One system of the queue, the next one in the next round, against its certificate; and one planted bug, by all
-    hunts."""
-    kept = sorted((catalogue.page(QUEUE).with_name("certificates")).glob("*.json"))
-    certificate = certificates.read(kept[totals.seed % len(kept)])
+def explore_again(totals: Totals, states_max: int) -> None:
+    """One system of some protocol, the next one in the next round, against its certificate; and one planted bug, by
+    all hunts.  They are so many that `make test` has only those which take seconds."""
+    kept = [one for one in certificates_of_all() if one.states <= states_max]
+    certificate = kept[totals.seed % len(kept)]
     result = explore(certificates.system_of(certificate))
     totals.explored += result.states
     for difference in certificates.differences(certificate, result):
-        totals.violated(f"{QUEUE}, {certificate.system}: {difference}")
-    bugs = of_protocol(QUEUE).bugs
-    bug = bugs[totals.seed % len(bugs)]
-    if find(QUEUE, bug, "exploration").what:
+        totals.violated(f"{certificate.protocol}, {certificate.system}, {certificate.size}: {difference}")
+    bugs = [(name, bug) for name, part in all_parts().items() for bug in part.bugs]
+    protocol, bug = bugs[totals.seed % len(bugs)]
+    if find(protocol, bug, "exploration").what:
         totals.bugs_found += 1
     else:
-        totals.violated(f"{QUEUE}: exploration does not find {bug.name}")
+        totals.violated(f"{protocol}: exploration does not find {bug.name}")
+
+
+def certificates_of_all() -> list[certificates.Certificate]:
+    """Every certificate that is kept."""
+    folders = [catalogue.page(name).with_name("certificates") for name in all_parts()]
+    return [certificates.read(path) for folder in folders for path in sorted(folder.glob("*.json"))]
 
 
 def crash_queues(totals: Totals, runs: int) -> None:
@@ -347,7 +355,7 @@ def one_round(seed: int, given: argparse.Namespace) -> Totals:
         drive(done, given.examples)
         queues = tuple(shipped_with(QUEUE))
         simulate(done, f"{QUEUE}/{queues[seed % len(queues)]}", given.seeds)
-        explore_queue(done)
+        explore_again(done, given.states)
         crash_queues(done, given.crashes)
         crowd_queue(done, given.lives)
         play_real(done)
@@ -366,7 +374,7 @@ def summary(totals: Totals) -> str:
             f"({t.leader_kills} of leader hosts), {t.stops} SIGSTOPs, {t.cuts} cuts, {t.partitions} partitions, "
             f"{t.hostile_connections:,} hostile connections; {t.steps_judged:,} steps judged",
             f"{t.frames:,} fuzzed inputs, {t.frames_refused:,} refused; {t.moves:,} moves under Hypothesis",
-            f"{t.explored:,} states of the queue's systems explored, {t.bugs_found} planted bugs found",
+            f"{t.explored:,} states explored again, {t.bugs_found} planted bugs found",
             f"{t.crash_runs:,} crash runs of the queue; {t.lives:,} processes came to one, {t.lives_killed:,} were "
             f"killed, {t.through_queue:,} messages came through",
             f"{t.violations} violations",
@@ -386,6 +394,7 @@ def main() -> int:
     )
     parser.add_argument("--crashes", type=int, default=CRASHES, help=f"crash runs of the queue in a round ({CRASHES})")
     parser.add_argument("--lives", type=int, default=LIVES, help=f"processes that come to a queue in a round ({LIVES})")
+    parser.add_argument("--states", type=int, default=STATES, help=f"at most, of a system explored again ({STATES})")
     given = parser.parse_args()
     end = time.monotonic() + 60 * given.minutes
     given.log.parent.mkdir(parents=True, exist_ok=True)

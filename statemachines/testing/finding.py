@@ -1,8 +1,8 @@
 """Finding: how long it takes until a check finds a planted bug of a protocol.
 
-Three methods, none of which knows which bug it looks for: exploration of the protocol's small systems, one after the
-other, the same for every bug; simulation of its scenarios under one seed after the other; Hypothesis over whole groups,
-or over the closed systems where the protocol has no groups.
+No method knows which bug it looks for: exploration of the protocol's small systems, one after the other, the same for
+every bug; simulation of its scenarios under one seed after the other; Hypothesis over whole groups, or over the closed
+systems where the protocol has no groups; and real processes that are killed, where the protocol has a harness for them.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from itertools import count
+from resource import RUSAGE_CHILDREN, getrusage
 from time import process_time
 from typing import Any, Final
 
@@ -45,11 +46,13 @@ class Searches(msgspec.Struct, frozen=True):
     """Where planted bugs of a protocol are looked for, beside the hunts that the explorer knows.
 
     `scenarios`, simulated in turn: each with seed 0, then each with seed 1, and so on (none: all that come with the
-    protocol); `driven` by Hypothesis in the same way (none: every closed system at its first size).
+    protocol); `driven` by Hypothesis in the same way (none: every closed system at its first size).  `processes`, given
+    a seed, lets real processes run under its plan, and says what broke ("" = nothing).
     """
 
     scenarios: tuple[str, ...] = ()
     driven: tuple[Driven, ...] = ()
+    processes: Callable[[int], str] | None = None
 
 
 class Try(msgspec.Struct, frozen=True):
@@ -63,7 +66,8 @@ class Try(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """`what` broke ("" = nothing did) after so many `runs` and `cpu_s` seconds of processor time; `last`: the run."""
+    """`what` broke ("" = nothing did) after so many `runs` and `cpu_s` seconds of processor time, children
+    included; `last`: the run."""
 
     what: str
     runs: int
@@ -81,7 +85,7 @@ def searches_of(protocol: str) -> Searches:
     said = registry.load(place, Searches, f"{protocol}, searches") if place else Searches()
     simulated = "sim" in registry.protocol(protocol).areas
     scenarios = said.scenarios or (tuple(shipped_with(protocol)) if simulated else ())
-    return Searches(scenarios, said.driven or _systems(protocol))
+    return Searches(scenarios, said.driven or _systems(protocol), said.processes)
 
 
 def _systems(protocol: str) -> tuple[Driven, ...]:
@@ -146,23 +150,42 @@ def _batch(one: Driven, number: int) -> str:
     return ""
 
 
+def played(protocol: str) -> Tries:
+    """Runs of real processes; no two are the same, whatever the seed."""
+    run = searches_of(protocol).processes
+    if run is not None:
+        yield from (Try(run(number), f"plan {number}") for number in count())
+
+
 METHODS: Final[dict[str, Callable[[str], Tries]]] = {
     "exploration": explored,
     "simulation": simulated,
     "hypothesis": driven,
+    "processes": played,
 }
+
+
+def methods_of(protocol: str) -> tuple[str, ...]:
+    """Those that the protocol has something for: the first three, and processes where it has a harness."""
+    return tuple(name for name in METHODS if name != "processes" or searches_of(protocol).processes is not None)
+
+
+def _spent_s() -> float:
+    """Processor time of this process, and of those that it has waited for."""
+    children = getrusage(RUSAGE_CHILDREN)
+    return process_time() + children.ru_utime + children.ru_stime
 
 
 def search(protocol: str, method: str, *, cpu_s: float = 60.0, tries: int = 10**9) -> Found:
     """Try, with whatever is planted, until something breaks, the processor time is used up, there were so many tries,
     or there are no more."""
-    began = process_time()
+    began = _spent_s()
     number, last = 0, Try("", "nothing")
     for last in METHODS[method](protocol):
         number += 1
-        if last.what or process_time() - began > cpu_s or number >= tries:
+        if last.what or _spent_s() - began > cpu_s or number >= tries:
             break
-    return Found(last.what, number, process_time() - began, last)
+    return Found(last.what, number, _spent_s() - began, last)
 
 
 def find(protocol: str, bug: Bug | None, method: str, *, cpu_s: float = 60.0, tries: int = 10**9) -> Found:

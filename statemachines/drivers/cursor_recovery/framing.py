@@ -4,6 +4,7 @@ and taken apart without a call a message."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import countOf
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -35,7 +36,7 @@ class Codec(Generic[T]):
 
     def encode_all(self, messages: Sequence[Any]) -> Sequence[bytes]:
         """Each of them."""
-        if self.is_plain and set(map(type, messages)) <= {bytes}:
+        if self.is_plain and countOf(map(type, messages), bytes) == len(messages):
             return messages
         return [self.encode(message) for message in messages]
 

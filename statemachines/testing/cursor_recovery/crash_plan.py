@@ -10,6 +10,8 @@ import msgspec
 
 from statemachines.cursor_recovery.memory import Queue
 
+PATIENCE_S = 30.0
+"""What lasts longer is stuck; a busy machine may need a while."""
 NAME = 10
 """Bytes, at most, by which a message says which one it is."""
 Kind = Literal["none", "kill", "stop"]
@@ -26,7 +28,8 @@ class Fate(msgspec.Struct, frozen=True):
 
 class Plan(msgspec.Struct, frozen=True):
     """One run.  `writers`: for each the sizes of its messages, by block; `fates_of_writers`, `fates_of_readers`: one a
-    life, in order; after those a life is undisturbed.  `declared`: processes run the declared machines."""
+    life, in order; after those a life is undisturbed.  `declared`: processes run the declared machines;
+    `patience_s`: what lasts longer is stuck."""
 
     seed: int
     capacity: int
@@ -37,6 +40,7 @@ class Plan(msgspec.Struct, frozen=True):
     fates_of_readers: tuple[tuple[Fate, ...], ...]
     declared: bool
     threshold_ms: int = 5
+    patience_s: float = PATIENCE_S
 
     @property
     def queue(self) -> Queue:

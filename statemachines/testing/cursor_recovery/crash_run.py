@@ -39,8 +39,6 @@ from statemachines.trace.row import Run as TracedRun
 if TYPE_CHECKING:
     from statemachines.trace.parquet import TraceWriter
 
-PATIENCE_S = 30.0
-"""What lasts longer is stuck; a busy machine may need a while."""
 STOPPED_THRESHOLDS = 3
 STOP, GO = 1, 2
 """What all readers are told: begin nothing more; and, when none is in an operation, leave."""
@@ -139,7 +137,7 @@ class Life:
             last = first + len(block)
             if number >= begun:
                 os.write(log, f"b {first} {last}\n".encode())
-                queue.put_many(messages[first:last], timeout=PATIENCE_S)
+                queue.put_many(messages[first:last], timeout=self.plan.patience_s)
                 os.write(log, f"a {first} {last}\n".encode())
             first = last
 
@@ -240,7 +238,7 @@ class Run:
         for role, count in (("writer", len(self.plan.writers)), ("reader", len(self.plan.fates_of_readers))):
             for number in range(count):
                 self._start(role, number, 0)
-        until_s = time.monotonic() + PATIENCE_S
+        until_s = time.monotonic() + self.plan.patience_s
         while self.living:
             if time.monotonic() > until_s:
                 self._end_all()
@@ -280,7 +278,7 @@ class Run:
 
     def _end_all(self) -> None:
         who = sorted(f"{role} {number}" for role, number, _ in self.living.values())
-        self.seen.stuck.append(("WRITE", f"{', '.join(who)}: still at it after {PATIENCE_S} s"))
+        self.seen.stuck.append(("WRITE", f"{', '.join(who)}: still at it after {self.plan.patience_s} s"))
         for pid in self.living:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
@@ -293,7 +291,7 @@ class Run:
     def _take_the_rest(self, queue: CircularQueue[bytes]) -> None:
         """READ: all that is there comes to one more reader, at the latest when the dead are aged."""
         log = os.open(self.folder / "reader-9", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        until_s = time.monotonic() + PATIENCE_S
+        until_s = time.monotonic() + self.plan.patience_s
         while queue.stats().used:
             if not _log_deliveries(queue, log, 0):
                 time.sleep(0.001)

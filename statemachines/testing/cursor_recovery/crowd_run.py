@@ -25,9 +25,8 @@ import msgspec
 
 from statemachines.drivers.cursor_recovery import CircularQueue, Instruments, Outcome, ReadOutcome
 from statemachines.testing.cursor_recovery.crash_judge import Delivery, Evidence, Held, Violation, judge
-from statemachines.testing.cursor_recovery.crash_plan import Plan, message_of
+from statemachines.testing.cursor_recovery.crash_plan import PATIENCE_S, Plan, message_of
 from statemachines.testing.cursor_recovery.crash_run import (
-    PATIENCE_S,
     Holding,
     check_that_cursors_become_free,
     fork,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from statemachines.testing.finding import METHODS, driven_run, find, simulation_run
+from statemachines.testing.finding import driven_run, find, methods_of, simulation_run
 from statemachines_spec.bug import bug_named, planted
 from statemachines_spec.explorer import counterexample
 from statemachines_spec.explorer.replay import replay
@@ -22,6 +22,7 @@ PAGE = Path(__file__).parents[3] / "spec" / "shared_subscriptions" / "planted_bu
 CELL = re.compile(r"(?P<what>\S+) in (?P<where>[^;]+?)(?: by (?P<steps>\d+) steps, (?P<states>\d+) states)?; [\d.]+ s")
 
 PROTOCOL = "shared_subscriptions"
+METHODS = methods_of(PROTOCOL)
 
 
 def table():

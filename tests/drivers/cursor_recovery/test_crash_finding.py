@@ -1,0 +1,19 @@
+"""Planted bugs are looked for among real processes, too: they are forked where the bug is, and run the declared
+machines."""
+
+from __future__ import annotations
+
+from statemachines.testing.finding import find, methods_of
+from statemachines_spec.bug import bug_named
+
+
+def test_real_processes_find_that_cursors_of_the_dead_stay_taken():
+    bug = bug_named("cursor_recovery/stale-is-left-to-write")
+    found = find("cursor_recovery", bug, "processes", cpu_s=3_600, tries=40)
+    assert (found.what, found.last.where.partition(" ")[0]) == ("STALE", "plan")
+    assert found.cpu_s > 0
+
+
+def test_only_a_protocol_with_a_harness_is_looked_at_so():
+    assert methods_of("cursor_recovery")[-1] == "processes"
+    assert "processes" not in methods_of("shared_subscriptions")
