@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import os
 import random
+import subprocess
 import sys
 
 import pytest
@@ -91,7 +92,20 @@ def pytest_addoption(parser):
     )
 
 
+COMPILE = ["-m", "statemachines", "check", "cursor_recovery", "--system", "pools", "--engine", "compiled", "--liveness"]
+"""Compiles both walkers of the explorer, and keeps them beside their bytecode."""
+
+
+def compile_walkers_once(config):
+    """Beside the first tests, before workers come to those that explore: else each of them compiles the same."""
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    compiling = subprocess.Popen([sys.executable, *COMPILE], **quiet)
+    config.add_cleanup(compiling.wait)
+
+
 def pytest_configure(config):
+    if getattr(config.option, "numprocesses", None):
+        compile_walkers_once(config)
     if config.getoption("--rewrite") and os.environ.get("CI"):
         raise pytest.UsageError("--rewrite would make every interaction expected; where CI is set it is refused")
     draws = fixed_draws()
@@ -124,6 +138,8 @@ ON_SPARK = (
     "reports/test_baselines",
     "reports/test_comparison",
     "reports/test_spark_session",
+    "judged_side_by_side[--spark]",
+    "as_far_as_may_be[--spark]",
     "reports/cursor_recovery/test_queue_reports.py::test_spark",
     "demo/",
     "[judge-steps",

@@ -1,10 +1,13 @@
 """Traces of protocols that are not ours: judged by what they register, and as far as may be where they are missing.
 
-Everything runs in processes of its own: what is registered in one stays known to it.
+What registers a protocol runs in a process of its own, or registers it no more in the end: Spark starts slowly, so all
+tests share one.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import subprocess
@@ -14,8 +17,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from statemachines import cli
+from statemachines import cli, registry
 from statemachines.trace.parquet import TraceWriter
+from statemachines_reports.session import Session
 from statemachines_sim.campaign import run_row
 from statemachines_sim.scenario import named
 from statemachines_sim.world import World
@@ -79,37 +83,43 @@ def both(tmp_path_factory):
     return made(directory)
 
 
-ON_SPARK = """
-import sys
-from statemachines import cli
-trace, without, with_it = sys.argv[1:]
-codes = [cli.run(["analyze", trace, "--out", without, "--spark"])]
-codes.append(cli.run(["analyze", trace, "--out", with_it, "--spark", "--protocol", "lock_protocol:PROTOCOL"]))
-print(*codes)
-"""
+@pytest.fixture(scope="module")
+def on_spark(both, tmp_path_factory):
+    """Whether the other protocol is installed -> exit code, what was said, folder.  Spark is that of this process:
+    first nothing of the other protocol is registered, then it is, here and in the tasks."""
+    found = {}
+    try:
+        with Session() as session:
+            session._spark.sparkContext.addPyFile(str(HERE / "lock_protocol.py"))
+            for at, more in enumerate([(), ("--protocol", "lock_protocol:PROTOCOL")]):
+                out, said = tmp_path_factory.mktemp("spark"), io.StringIO()
+                with contextlib.redirect_stderr(said):
+                    code = cli.run(["analyze", str(both), "--out", str(out), "--spark", *more])
+                found[bool(at)] = code, said.getvalue(), out
+    finally:
+        registry._REGISTERED.pop("mine", None)
+    return found
 
 
 @pytest.fixture(scope="module")
-def judged(both, tmp_path_factory):
-    """(how, whether the other protocol is installed) -> exit code, what was said, summary, folder.  Spark starts once:
-    first nothing of the other protocol is registered, then it is."""
-    folders = [tmp_path_factory.mktemp(name) for name in ("without", "with")]
-    done = python("-c", ON_SPARK, str(both), *map(str, folders))
-    assert done.returncode == 0, done.stderr
-    codes = map(int, done.stdout.splitlines()[-1].split())
-    found = {
-        ("--spark", at): (code, done.stderr, out) for at, (code, out) in enumerate(zip(codes, folders, strict=True))
-    }
+def without_spark(both, tmp_path_factory):
+    """The same."""
+    found = {}
     for at, more in enumerate([(), ("--protocol", "lock_protocol:PROTOCOL")]):
         out = tmp_path_factory.mktemp("plain")
         done, _ = analyzed(both, out, "--no-spark", *more)
-        found["--no-spark", at] = done.returncode, done.stderr, out
+        found[bool(at)] = done.returncode, done.stderr, out
     return found
+
+
+@pytest.fixture
+def judged(request, spark):
+    return request.getfixturevalue("on_spark" if spark == "--spark" else "without_spark")
 
 
 @pytest.mark.parametrize("spark", ["--spark", "--no-spark"])
 def test_two_protocols_in_one_directory_are_judged_side_by_side(judged, spark):
-    code, said, out = judged[spark, True]
+    code, said, out = judged[True]
     summary = json.loads((out / "summary.json").read_text())
     assert code == cli.Exit.HELD, said
     found = checks(summary)
@@ -169,7 +179,7 @@ def test_a_protocol_without_a_report_has_one_all_the_same(tmp_path):
 
 @pytest.mark.parametrize("spark", ["--spark", "--no-spark"])
 def test_a_trace_of_a_protocol_that_is_not_installed_is_judged_as_far_as_may_be(judged, spark):
-    code, said, out = judged[spark, False]
+    code, said, out = judged[False]
     summary = json.loads((out / "summary.json").read_text())
     assert code == cli.Exit.INCONCLUSIVE
     assert "mine is not installed here" in said

@@ -71,7 +71,7 @@ def test_the_same_seed_is_the_same_run():
 
 def test_positions_are_conserved_under_deaths():
     """Every byte between the beginning and the read head was delivered, skipped, or lost with a reader that died."""
-    for seed in range(3):
+    for seed in range(2):
         world = World(named(f"{SIM.name}/deaths"), seed)
         assert world.run().held
         blocks = world.watch.books.blocks.values()
@@ -85,10 +85,10 @@ def test_positions_are_conserved_under_deaths():
 # -- faults ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("accesses", [1, 7, 20, 33])
+@pytest.mark.parametrize("accesses", [1, 20])
 def test_who_is_cut_short_dies_before_that_access(accesses):
     cut = Fault("cut", 2 * S, 3 * S, "writer-1", amount=accesses)
-    world = World(short(messages=400), 1, schedule=(cut,))
+    world = World(short(messages=150), 1, schedule=(cut,))
     world.run(until_ns=2 * S)
     rows = len(world.rows)
     world.run(until_ns=4 * S)

@@ -17,7 +17,7 @@ from statemachines_spec.shared_subscriptions.systems import SYSTEMS, system
 FOLDER = Path(__file__).parents[3] / "spec" / "shared_subscriptions" / "certificates"
 
 
-PLAIN_MAX = 12_000
+PLAIN_MAX = 4_000
 """States: what is larger the plain walker explores where its results are compared in every field."""
 
 
