@@ -19,6 +19,7 @@ PROTOCOL = Protocol(
     },
     page="statemachines.sequence_windows:clauses.md",
     areas={
+        "sim": "statemachines_sim.sequence_windows:SIM",
         "spec": "statemachines_spec.sequence_windows:SPEC",
         "drivers": "statemachines.drivers.sequence_windows:DRIVERS",
         "testing": "statemachines.testing.sequence_windows:TESTING",
