@@ -125,6 +125,7 @@ ON_SPARK = (
     "reports/test_comparison",
     "reports/test_spark_session",
     "reports/cursor_recovery/test_queue_reports.py::test_spark",
+    "reports/sequence_windows/test_loss_reports.py::test_spark",
     "demo/",
     "[judge-steps",
 )

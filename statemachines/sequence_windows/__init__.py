@@ -23,6 +23,8 @@ PROTOCOL = Protocol(
         "spec": "statemachines_spec.sequence_windows:SPEC",
         "drivers": "statemachines.drivers.sequence_windows:DRIVERS",
         "testing": "statemachines.testing.sequence_windows:TESTING",
+        "reports": "statemachines_reports.sequence_windows:REPORTS",
+        "demo": "statemachines.demo.sequence_windows:DEMO",
     },
     commands={"show-loss": "statemachines.drivers.sequence_windows.show_loss:app"},
 )

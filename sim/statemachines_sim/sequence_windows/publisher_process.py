@@ -7,7 +7,6 @@ from functools import partial
 from statemachines.sequence_windows.late_join import Converged
 from statemachines.sequence_windows.publisher_window import (
     ABSENT,
-    CURRENT,
     OLD,
     PUBLISHER_WINDOW,
     Flip,
@@ -16,7 +15,7 @@ from statemachines.sequence_windows.publisher_window import (
     Stamped,
 )
 from statemachines.sequence_windows.rotation import PUBLISHER_OVERHEAD, ROTATION, RotationRecord, Tick
-from statemachines.sequence_windows.sequence import BASE_MAX, frame_at, frame_of, number_of
+from statemachines.sequence_windows.sequence import BASE_MAX, frame_of
 from statemachines_sim.sequence_windows.carried import Carried
 from statemachines_sim.sequence_windows.peer import Peer
 from statemachines_sim.sequence_windows.watch import CLOSING_NS
@@ -32,7 +31,9 @@ class PublisherProcess(Peer):
         self.watch.speak(self)
         self.add(ROTATION, RotationRecord(self.own.publisher_window, self.local_now()), WINDOW)
         for subject in self.own.names:
-            self.add(PUBLISHER_WINDOW, self._first_record(subject), subject)
+            self.add(PUBLISHER_WINDOW, PublisherWindowRecord(subject), subject)
+            if self.own.bases_left:  # as if all the others had been sent, and nobody had listened
+                self.feed(subject, Publish(BASE_MAX - self.own.bases_left, self.wall()))
             self.after(self._pace(), partial(self._go_on, subject))
         if self.own.closing:
             self.after(max(0, self.end_ns - self.world.now) + CLOSING_NS, self._close)
@@ -63,12 +64,6 @@ class PublisherProcess(Peer):
             self.send(subject, Carried(self.life, subject, ordinal, *parts))
         else:
             self.tell(f"{self.life}/{subject}", told)
-
-    def _first_record(self, subject: str) -> PublisherWindowRecord:
-        left = self.own.bases_left
-        if not left:
-            return PublisherWindowRecord(subject)
-        return PublisherWindowRecord(subject, CURRENT, number_of(frame_at(self.wall()), BASE_MAX - left))
 
     def _pace(self) -> int:
         own, chance = self.own, self.chance
