@@ -53,6 +53,7 @@ class ApplicationProcess(Receiver):
         number = message.numbered.number
         parts = (number, b"", message.time_ns, message.chain)
         self.subscriber.receive_message(message.publisher, message.subject, *parts)
+        self.watch.end_message(self, message)
         self._set_alarm()
         return []
 

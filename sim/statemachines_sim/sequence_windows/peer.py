@@ -81,9 +81,19 @@ class Peer(Process):
         return self.host.nodes[f"{self.life}/{name}"].record
 
     def feed(self, name: str, event: Event) -> list[Event]:
-        """What a machine of its own tells when this happens to it.  None of them sends, or asks."""
-        out = self.host.feed(f"{self.life}/{name}", event, self.local_now())
-        return [effect.event for _, effect in out if isinstance(effect, Tell)]
+        """What a machine of its own tells when this happens to it.  None of them sends, or asks.
+
+        Whose timer is due is fired first: what comes of that is told at once."""
+        party, mine = f"{self.life}/{name}", []
+        for who, effect in self.host.feed(party, event, self.local_now()):
+            if isinstance(effect, Tell):
+                if who == party:
+                    mine.append(effect.event)
+                else:
+                    self.tell(who, effect.event)
+        if self.host.moved:
+            self.perform([], self.world.now)
+        return mine
 
     def tell(self, party: str, event: Event, peer: str = "", machine: str = "") -> None:
         """For the trace, with all that the event says (`gapless show-loss` reads it), and for whoever judges."""

@@ -111,8 +111,9 @@ class ReceiverProcess(Receiver):
             for joining in self.feed(JOIN, Joined(told.frame, self.wall())):
                 self.tell(f"{self.life}/{JOIN}", joining, message.publisher)
         if told.lost:
-            lost = Lost(((message.subject, told.lost),))
-            return self.host.feed(f"{self.life}/{CLIENT}", lost, self.local_now())
+            for advisory in self.feed(CLIENT, Lost(((message.subject, told.lost),))):
+                self.tell(f"{self.life}/{CLIENT}", advisory)
+        self.watch.end_message(self, message)
         return []
 
     def _line(self, subject: str, publisher: str) -> str:

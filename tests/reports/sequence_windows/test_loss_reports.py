@@ -182,6 +182,17 @@ def advise_too_soon(rows):
     rows[places[1]]["t_ns"] = rows[places[0]]["t_ns"] + S - 1
 
 
+def advise_before_the_last_loss(rows):
+    """Of all but a loss that came earlier."""
+    for place in of(rows, event="advisory"):
+        node, at = rows[place]["node"], rows[place]["t_ns"]
+        told = [row for row in rows[:place] if row["event"] == "judged" and row["node"] == node and row["grant"]]
+        if told[-1]["t_ns"] < at and rows[place]["grant"] > told[-1]["grant"]:
+            rows[place]["grant"] -= told[-1]["grant"]
+            return
+    raise AssertionError("the run has no such advisory")
+
+
 def advise_of_less(rows):
     rows[of(rows, event="advisory")[0]]["grant"] -= 1
 
@@ -198,6 +209,7 @@ TAMPERINGS = [
     (verify_what_was_lost, {"joins"}),
     (advise_too_soon, {"advisories"}),
     (advise_of_less, {"advisories"}),
+    (advise_before_the_last_loss, {"advisories"}),
 ]
 
 

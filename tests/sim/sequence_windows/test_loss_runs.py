@@ -226,6 +226,25 @@ def test_the_layout_of_numbers_ends_and_says_so():
     assert max(row[0] for row in told_rows(world, "stamped")) > 4 * S, "streams that have begun go on"
 
 
+@pytest.mark.parametrize("node", ["receiver-1", "application-1"])
+def test_who_stands_still_while_a_second_runs_advises_as_soon_as_it_goes_on(node):
+    """Its second is over when it goes on, and what has waited for it brings more losses."""
+    for seed in range(3):
+        faults = (Fault("loss", S, 6 * S, rate=0.4), Fault("pause", 3 * S, 4 * S, node))
+        world = World(short(publish_ms=(20, 200)), seed, schedule=faults)
+        assert world.run().held, seed
+        advised = [row[0] for row in told_rows(world, "advisory", node)]
+        assert 7 * S in advised
+        assert not [at for at in advised if 3 * S < at < 7 * S]
+
+
+def test_whoever_says_nothing_of_what_comes_is_noticed():
+    """A publisher three days ahead: the application refuses all of it, which is more than any fault here does."""
+    ahead = Fault("wrong_wall", 0, 8 * S, "publisher-1", amount=3 * 86_400 * S)
+    outcome = World(short(receivers=0), 1, schedule=(ahead,)).run()
+    assert (outcome.monitor, "says nothing of message 0" in outcome.detail) == ("DETECT", True)
+
+
 # -- what a scenario may say ----------------------------------------------------------------------------------------
 
 

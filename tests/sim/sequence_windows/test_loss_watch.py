@@ -54,9 +54,11 @@ class Hand:
     def lose(self, carried, node="receiver-1"):
         self.watch.hit("drop", node, self.p.life, carried.subject, carried, self.world.now)
 
-    def say(self, carried, verdict, lost=0, unknown=False):
+    def say(self, carried, verdict, lost=0, unknown=False, ends=True):
         told = Judged(Verdict[verdict], carried.frame, carried.first, carried.first, lost, unknown)
         self.watch.judge_message(self.r, carried, told)
+        if ends:
+            self.watch.end_message(self.r, carried)
 
     def come(self, frame, base, verdict, lost=0, unknown=False, subject="s"):
         """A message is sent, and comes."""
@@ -256,6 +258,15 @@ def test_who_is_dead_misses_nothing_and_what_it_had_lost_is_the_last(hand):
     assert hand.watch.tally()["lost"] == hand.watch.tally()["limit-last"] == 1
 
 
+def test_DETECT_something_is_said_of_every_message_that_comes(hand):
+    one = hand.send(F, 1)
+    with hand.breaks("DETECT"):
+        hand.watch.end_message(hand.r, one)
+    hand.say(one, "FIRST")
+    with hand.breaks("DETECT"):
+        hand.watch.end_message(hand.r, hand.send(F, 2))
+
+
 # -- limits ---------------------------------------------------------------------------------------------------------
 
 
@@ -402,6 +413,23 @@ def test_THROTTLE_nine_subjects_are_listed_and_all_are_counted():
         hand.come(F, 1, "FIRST", subject=name)
         lose_and_skip(hand, 2, subject=name)
     hand.advise(*((name, 1) for name in names[:9]), subjects=12, lost=12)
+
+
+def test_THROTTLE_a_second_that_is_over_is_told_before_the_loss_that_came_then():
+    hand = lossy()
+    hand.advise(("s", 1))
+    lose_and_skip(hand, 4)
+    hand.at(S)
+    hand.send(F, 6, lost=True)
+    hand.say(hand.send(F, 7), "SKIP", 1, ends=False)
+    hand.advise(("s", 1))
+    hand.at(2 * S)
+    hand.advise(("s", 1))
+    late = lossy()
+    lose_and_skip(late, 4)
+    late.at(S)
+    with late.breaks("THROTTLE"):
+        late.advise(("s", 1))
 
 
 def test_NOTIFY_nobody_waits_longer_than_a_second_of_the_slowest_clock():
