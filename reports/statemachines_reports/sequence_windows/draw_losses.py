@@ -48,7 +48,7 @@ def draw_losses(losses: list[Loss], seconds: int) -> Markup:
     for number, (publisher, subject) in enumerate(shown):
         y = TOP + LINE * number
         name = escape(f"{publisher} {subject}"[-30:])
-        parts.append(f'<text x="{LABEL - 6}" y="{y + 11}" text-anchor="end" font-size="10">{name}</text>')
+        parts.append(f'<text x="{LABEL - 6}" y="{y + 11}" style="text-anchor:end;font-size:10px">{name}</text>')
         for second, kinds in sorted(cells[publisher, subject].items()):
             count = sum(kinds.values())
             parts.append(
@@ -62,11 +62,13 @@ def draw_losses(losses: list[Loss], seconds: int) -> Markup:
 
 def _legend(top: int, seconds: int) -> list[str]:
     parts = [
-        f'<text x="{LABEL}" y="{top}" font-size="10">0 s</text>'
-        f'<text x="{WIDTH}" y="{top}" text-anchor="end" font-size="10">{seconds} s</text>'
+        f'<text x="{LABEL}" y="{top}" style="text-anchor:start;font-size:10px">0 s</text>'
+        f'<text x="{WIDTH}" y="{top}" style="text-anchor:end;font-size:10px">{seconds} s</text>'
     ]
     for number, (words, colour, _) in enumerate(KINDS):
         y = top + LINE * (number + 1) - 9
         parts.append(f'<rect x="{LABEL}" y="{y}" width="10" height="10" style="fill:{colour}"/>')
-        parts.append(f'<text x="{LABEL + 16}" y="{y + 9}" font-size="10">{escape(words)}</text>')
+        parts.append(
+            f'<text x="{LABEL + 16}" y="{y + 9}" style="text-anchor:start;font-size:10px">{escape(words)}</text>'
+        )
     return parts

@@ -16,6 +16,7 @@ from statemachines_reports.page import part_of, write_page
 from statemachines_reports.pipeline import analyze
 from statemachines_reports.sequence_windows.draw_losses import draw_losses
 from statemachines_reports.sequence_windows.hearing import parts_of
+from statemachines_reports.sequence_windows.network import Network
 from statemachines_reports.sequence_windows.outcomes import Loss, find_cases, find_losses
 from statemachines_reports.sequence_windows.page import confusion, draw_run
 from statemachines_reports.sequence_windows.report import keeps_order
@@ -99,6 +100,30 @@ def test_the_report_counts_what_the_watch_of_the_run_has_counted(made):
     assert all(case.right for case in cases)
     assert {case.said for case in cases if case.lost} >= {"missing"}
     assert {case.said for case in cases if not case.lost} == {"nothing missing", "no claim"}
+
+
+@pytest.mark.parametrize(
+    ("name", "limit"),
+    [("forgotten", "limit-forgotten"), ("nothing_follows", "limit-last"), ("cycled", "limit-cycled")],
+)
+def test_of_a_run_that_shows_a_limit_the_report_finds_that_and_no_other(tmp_path, name, limit):
+    (outcome,) = campaign(named(f"{SW}/{name}"), range(1), out=tmp_path, processes=1)
+    (path,) = tmp_path.glob("trace-*.parquet")
+    assert {name: len(verdict.run) for name, verdict in judged(path).items()} == dict.fromkeys(OWN, 0)
+    hidden = {}
+    for loss in find_losses(segment_of(path)):
+        if loss.outcome not in ("told", "unknown"):
+            hidden[loss.outcome] = hidden.get(loss.outcome, 0) + loss.count
+    assert hidden == {limit: outcome.tally[limit]}
+
+
+def test_what_lies_between_two_messages_is_neither_of_them(made):
+    network = Network(columns_of_run(made[0], 0))
+    (place, node), some = next((key, some) for key, some in network.lost.items() if len(some) > 2)
+    one, *between, other = some
+    assert network.between(place, node, one.number, other.number) == between
+    assert network.between(place, node, one.number - 1, other.number + 1) == some
+    assert network.between(place, "receiver-9", 0, other.number) == []
 
 
 # -- tampering ------------------------------------------------------------------------------------------------------
@@ -270,6 +295,9 @@ def test_losses_over_time_are_drawn_by_publisher_and_subject(made):
     assert "&lt;p&gt; s" in bad
     assert "second 3: 5" in bad
     assert bad.count("fill:var(--red)") == 2, "the cell, and the legend"
+    assert bad.count("<text ") == bad.count('<text x="') == bad.count("text-anchor:"), (
+        "the page centres what says nothing"
+    )
 
 
 def test_a_run_without_losses_has_no_picture(tmp_path):

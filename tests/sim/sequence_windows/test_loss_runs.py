@@ -176,6 +176,9 @@ def test_a_wall_that_is_set_back_moves_numbers_and_no_window():
     assert process.local_now() == world.now
     assert not operator.is_right(process)
     assert operator.is_right(world.processes["publisher-2"])
+    operator.step_wall("publisher-1", 5)
+    operator.step_wall("publisher-1", 7)
+    assert operator.wall(process) - before == 2 - 3_600 * S + 12
     assert world.run().held
 
 

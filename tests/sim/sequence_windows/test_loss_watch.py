@@ -353,6 +353,19 @@ def test_JOIN_counts_what_reached_the_host_of_the_stream_alone(hand):
     assert hand.watch.tally()["verified"] == 1
 
 
+def test_JOIN_what_came_of_an_earlier_stream_makes_up_for_nothing(hand):
+    hand.come(F, 1, "FIRST")
+    hand.come(F, 2, "NEXT")
+    hand.send(F + 1, 1, lost=True)
+    hand.at(S)
+    hand.watch.converge(hand.r, S)
+    hand.watch.subscribe(hand.r, "s", False)
+    hand.watch.subscribe(hand.r, "s", True)
+    hand.come(F + 1, 2, "FIRST")
+    with hand.breaks("JOIN"):
+        hand.tell(Joining(Join.VERIFIED))
+
+
 # -- THROTTLE, NOTIFY -----------------------------------------------------------------------------------------------
 
 
@@ -425,6 +438,10 @@ def test_THROTTLE_a_second_that_is_over_is_told_before_the_loss_that_came_then()
     hand.advise(("s", 1))
     hand.at(2 * S)
     hand.advise(("s", 1))
+    other = lossy()
+    other.send(F, 2, subject="t", lost=True)
+    other.say(other.send(F, 3, subject="t"), "SKIP", 1, ends=False)
+    other.advise(("s", 1))
     late = lossy()
     lose_and_skip(late, 4)
     late.at(S)
@@ -440,6 +457,12 @@ def test_NOTIFY_nobody_waits_longer_than_a_second_of_the_slowest_clock():
     other = lossy()
     other.at(S + S // 5_000)
     other.advise(("s", 1))
+    first = lossy()
+    first.at(S * 9 // 10)
+    lose_and_skip(first, 4)
+    first.at(S * 3 // 2)
+    with first.breaks("NOTIFY"):
+        first.advise(("s", 2))
     silent = lossy()
     silent.at(20 * S)
     with silent.breaks("NOTIFY"):
@@ -475,6 +498,23 @@ def test_a_memory_turns_when_both_bounds_are_passed_and_forgets_in_two_turns():
     assert list(memory.tick(22)) == ["a"]
     assert "a" not in memory
     assert "b" in memory
+
+
+def test_a_memory_of_just_its_size_never_turns():
+    memory = Memory(size=49, time_ns=10, overhead=48, now_ns=0)
+    memory.touch("a")
+    for now_ns in (11, 22, 33, 44):
+        assert list(memory.tick(now_ns)) == []
+    assert "a" in memory
+
+
+def test_what_was_forgotten_or_left_may_come_again(hand):
+    one = hand.send(F, 1)
+    hand.say(one, "FIRST")
+    hand.watch.subscribe(hand.r, "s", False)
+    assert "s" not in hand.watch.hearing[hand.r.life].memory
+    hand.watch.subscribe(hand.r, "s", True)
+    hand.say(one, "FIRST")
 
 
 def test_a_run_that_is_not_watched_is_not_judged():
