@@ -141,6 +141,7 @@ ON_SPARK = (
     "judged_side_by_side[--spark]",
     "as_far_as_may_be[--spark]",
     "reports/cursor_recovery/test_queue_reports.py::test_spark",
+    "reports/sequence_windows/test_loss_reports.py::test_spark",
     "demo/",
     "[judge-steps",
 )

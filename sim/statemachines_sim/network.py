@@ -215,5 +215,8 @@ class Network:
             process.receive(packet)
 
     def _note(self, kind: str, packet: Packet) -> None:
-        _, party, to, message, msg = packet
-        self._recorder.message(kind, self._env.now, node_of(party), party, to, msg, message)
+        """Along a route the row says to which node it was: the party or key may stand for many."""
+        node, party, to, message, msg = packet
+        peer = to if self._route is None else node
+        self._recorder.message(kind, self._env.now, node_of(party), party, peer, msg, message)
+        self._recorder.hit(kind, node, party, to, message, self._env.now)

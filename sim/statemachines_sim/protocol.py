@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from statemachines.kernel import Answer, Event, Node, Request, Step
+from statemachines.kernel import Answer, Event, Message, Node, Request, Step
 from statemachines_sim.judge import Judge
 from statemachines_sim.local_clock import LocalClock
 from statemachines_sim.units import S as SECOND
@@ -142,6 +142,10 @@ class Watch:
 
     def carried_out(self, service: str, party: str, request: Request, answers: tuple[Answer, ...], now_ns: int) -> None:
         """A device carried `request` of `party` out, at `now_ns` by the device's own clock."""
+
+    def hit(self, kind: str, node: str, sender: str, to: str, message: Message, now_ns: int) -> None:
+        """The network loses (`kind` drop) what `sender` sent to `to` on its way to `node`, which may be dead; or it
+        will arrive there twice (duplicate)."""
 
     def fault(self, kind: str, node: str, now_ns: int) -> None:
         """A fault begins or ends, or something is done to a node (join, restart, resume)."""

@@ -80,6 +80,11 @@ class Recorder:
         """A drop or a duplicate."""
         self.note((kind, now_ns, node, instance, peer, msg, message))
 
+    def hit(self, kind: str, node: str, party: str, to: str, message: Message, now_ns: int) -> None:
+        """The same, for who watches."""
+        if self._monitors is not None:
+            self._monitors.hit(kind, node, party, to, message, now_ns)
+
     def tell(self, now_ns: int, node: str, instance: str, machine: str, event: Event) -> None:
         """Something for the application, or something that a publisher has done."""
         self.note(event_row(now_ns, node, instance, "tell", event, machine=machine, data=self._data))

@@ -19,9 +19,12 @@ PROTOCOL = Protocol(
     },
     page="statemachines.sequence_windows:clauses.md",
     areas={
+        "sim": "statemachines_sim.sequence_windows:SIM",
         "spec": "statemachines_spec.sequence_windows:SPEC",
         "drivers": "statemachines.drivers.sequence_windows:DRIVERS",
         "testing": "statemachines.testing.sequence_windows:TESTING",
+        "reports": "statemachines_reports.sequence_windows:REPORTS",
+        "demo": "statemachines.demo.sequence_windows:DEMO",
     },
     commands={"show-loss": "statemachines.drivers.sequence_windows.show_loss:app"},
 )

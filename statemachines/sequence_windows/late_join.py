@@ -6,11 +6,12 @@ It rests on the source's assumption that a network which has converged loses not
 from __future__ import annotations
 
 from enum import Enum
+from typing import ClassVar
 
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import STAY, Call, Effects, Event, Fsm, Ignore, Row, Status, Tell
+from statemachines.kernel import STAY, Call, Effects, Event, Fsm, Ignore, Row, Status, Tell, TraceColumns
 from statemachines.sequence_windows.sequence import frame_at
 
 
@@ -37,9 +38,16 @@ class Join(Enum):
 
 
 class Joining(Event, frozen=True, gc=False):
-    """To the host: what the first message is."""
+    """To the host: what the first message is; in a trace it stands in `key`."""
+
+    columns: ClassVar = TraceColumns(key="said")
 
     join: Join
+
+    @property
+    def said(self) -> str:
+        """The word."""
+        return self.join.value
 
 
 class LateJoinStatus(Status):

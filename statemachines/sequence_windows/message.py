@@ -110,9 +110,9 @@ DELIVERED = (Verdict.FIRST, Verdict.NEXT, Verdict.SKIP, Verdict.CYCLE)
 
 class Judged(Event, frozen=True, gc=False):
     """To the host: what messages `first`..`last` are.  `lost`: how many are missing before them, at most `LOSS_MAX`;
-    1 where it is `unknown` how many."""
+    1 where it is `unknown` how many.  In a trace the verdict stands in `key`, the loss in `grant`."""
 
-    columns: ClassVar = OF_FRAME
+    columns: ClassVar = TraceColumns(key="said", term="frame", grant="lost")
 
     verdict: Verdict
     frame: int
@@ -125,6 +125,11 @@ class Judged(Event, frozen=True, gc=False):
     def delivered(self) -> bool:
         """The application gets them."""
         return self.verdict in DELIVERED
+
+    @property
+    def said(self) -> str:
+        """The verdict, and whether its loss is unknown."""
+        return f"{self.verdict.value} unknown" if self.unknown else self.verdict.value
 
     @property
     def number(self) -> int:

@@ -13,7 +13,8 @@
     source   state before (steps)
     dest     state after (steps)
     row      row of the table that was taken; -1 none
-    peer     the other party (send, deliver, drop), the service (ask, answer)
+    peer     the other party (send, deliver, drop), the service (ask, answer); of a message that is lost, or comes
+             twice, along a route to several nodes: to which of them
     msg      node number << 40 | counter, carried on the wire: joins send and deliver; -1 none
     key      what it is about: a stream, a subject, a lock (null: nothing)
     term     an epoch (null: none)

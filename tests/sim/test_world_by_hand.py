@@ -14,6 +14,8 @@ from statemachines_sim import (
     Net,
     S,
     Scenario,
+    SimProtocol,
+    Watch,
     World,
     delay,
     drop,
@@ -255,6 +257,43 @@ def test_a_key_is_routed_to_the_nodes_that_match():
     got = {row[1] for row in world.rows if row[4] == "deliver" and row[5] == "add"}
     assert got == {"server-2", "server-3"}
     assert len(sent(world, "add")) == 1
+
+
+class Losses(Watch):
+    """Hears what the network does to messages."""
+
+    def __init__(self):
+        super().__init__()
+        self.hits = []
+
+    def hit(self, kind, node, sender, to, message, now_ns):
+        self.hits.append((kind, node, sender, to, type(message).__name__))
+
+
+def test_a_watch_and_the_trace_say_to_whom_a_message_was_that_was_lost():
+    watch = Losses()
+
+    class Watched(SimProtocol):
+        def watch(self, own, judge):
+            return watch
+
+    world = World(Watched())
+    client = world.add("client-1", machine_role("client", CLIENT, ClientRecord))
+    for number in (2, 3):
+        world.add(f"server-{number}", machine_role("server", SERVER, ServerRecord))
+    world.network.route_by(lambda to: ("server-2", "server-3"))
+    world.cut("client-1", "server-3")
+    world.network.rule(duplicate("add", late_ns=MS))
+    client.feed(Count())
+    world.run(until_ns=MS // 2)
+    assert watch.hits == [
+        ("duplicate", "server-2", "client-1~1", "server-1", "Add"),
+        ("drop", "server-3", "client-1~1", "server-1", "Add"),
+    ]
+    assert [(row[4], row[1], row[9]) for row in world.rows if row[4] in ("drop", "duplicate")] == [
+        ("duplicate", "client-1", "server-2"),
+        ("drop", "client-1", "server-3"),
+    ]
 
 
 def test_faults_of_a_schedule_hit_a_world_by_hand():

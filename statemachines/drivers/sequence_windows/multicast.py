@@ -125,10 +125,18 @@ class MulticastForwarder(_Socket):
     """Hands datagrams from one group to another; some are lost, some come twice.
 
     `lose(number)` and `repeat(number)` say so of the datagram that arrives as the `number`-th, from 0 on; `lost` and
-    `repeated` are the numbers of those.
+    `repeated` are the numbers of those; `observe(data, copies)` sees each, and how often it was handed over.
     """
 
-    def __init__(self, source: Group, to: Group, *, lose: Callable[[int], bool], repeat: Callable[[int], bool]) -> None:
+    def __init__(
+        self,
+        source: Group,
+        to: Group,
+        *,
+        lose: Callable[[int], bool],
+        repeat: Callable[[int], bool],
+        observe: Callable[[bytes, int], object] | None = None,
+    ) -> None:
         if (source.address, source.port) == (to.address, to.port):
             raise ConfigurationError("to", f"{to.address}:{to.port}", "is the group that it forwards from")
         self.receiver = MulticastReceiver(source)
@@ -139,19 +147,20 @@ class MulticastForwarder(_Socket):
         self.repeated: list[int] = []
         self._lose = lose
         self._repeat = repeat
+        self._observe = observe
 
     def forward_ready(self) -> int:
         """Hand over what has arrived; how many datagrams that were."""
         found = self.receiver.receive_ready()
         for data in found:
             number, self.count = self.count, self.count + 1
-            if self._lose(number):
-                self.lost.append(number)
-                continue
-            self.sender.send(data)
-            if self._repeat(number):
-                self.repeated.append(number)
+            copies = 0 if self._lose(number) else 2 if self._repeat(number) else 1
+            if copies != 1:
+                (self.repeated if copies else self.lost).append(number)
+            for _ in range(copies):
                 self.sender.send(data)
+            if self._observe is not None:
+                self._observe(data, copies)
         return len(found)
 
     def close(self) -> None:

@@ -1,0 +1,143 @@
+"""Verdicts: the checks of what receivers say (ONCE, EXACT, NOFALSE, DETECT), of its limits, of joins and of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from statemachines_reports.protocol import Segment, Verdict, verdict
+from statemachines_reports.sequence_windows.hearing import KNOWN, WINDOW_NS, Said, hearing_of, odd_clocks, stamps_of
+from statemachines_reports.sequence_windows.network import BASE_BITS, Place
+
+
+def _judge(segment: Segment, which: Callable[[Said], bool], wrong: Callable[[Said], bool], what: str) -> Verdict:
+    """Of what was said, `which` is looked at, and what is wrong with it."""
+    looked = [said for said in hearing_of(segment).said if which(said)]
+    found = {said.row: said for said in looked if wrong(said)}
+
+    def describe(row: int) -> str:
+        said = found[row]
+        last = f"{said.last >> BASE_BITS}.{said.last & (1 << BASE_BITS) - 1}" if said.heard else "none"
+        number = f"{said.number >> BASE_BITS}.{said.number & (1 << BASE_BITS) - 1}"
+        return (
+            f"{said.life}: {number} of {said.place.publisher} on {said.place.subject} is {said.verdict}, "
+            f"{said.told} told, {len(said.lost)} lost, last delivered {last}: {what}"
+        )
+
+    return verdict(segment.columns, len(looked), np.array(sorted(found), np.int64), describe)
+
+
+def judge_numbers(segment: Segment) -> Verdict:
+    """MONO: the numbers of a publisher and subject increase."""
+    columns = segment.columns
+    highest: dict[Place, int] = {}
+    wrong, checked = [], 0
+    for row, place, number in stamps_of(columns):
+        checked += 1
+        if number <= highest.get(place, 0):
+            wrong.append(row)
+        highest[place] = max(number, highest.get(place, 0))
+
+    def describe(row: int) -> str:
+        return f"{columns.text('instance', row)} numbers {columns['first'][row]} of frame {columns['term'][row]} again"
+
+    return verdict(columns, checked, np.array(wrong, np.int64), describe)
+
+
+def judge_once(segment: Segment) -> Verdict:
+    """ONCE: what is delivered as known is later than what was delivered before, and a repeat is not."""
+
+    def wrong(said: Said) -> bool:
+        return said.heard and (said.number <= said.last) is (said.verdict in KNOWN)
+
+    return _judge(segment, lambda said: said.verdict in (*KNOWN, "repeat"), wrong, "delivered twice, or not at all")
+
+
+def judge_exact(segment: Segment) -> Verdict:
+    """EXACT: a known loss is how many the network lost."""
+
+    def wrong(said: Said) -> bool:
+        return bool(said.lost) and not said.exact
+
+    return _judge(segment, lambda said: said.verdict == "skip", wrong, "another number was lost")
+
+
+def judge_alarms(segment: Segment) -> Verdict:
+    """NOFALSE: where a loss is told the network lost something."""
+    told = ("skip", "skip unknown")
+    return _judge(segment, lambda said: said.verdict in told, lambda said: not said.lost, "nothing was lost")
+
+
+def judge_detected(segment: Segment) -> Verdict:
+    """DETECT: where nothing is told nothing was lost."""
+    return _judge(segment, lambda said: said.verdict == "next", lambda said: bool(said.lost), "it is not told")
+
+
+def judge_limits(segment: Segment) -> Verdict:
+    """DETECT: what claims nothing may do so: the receiver had been left alone for as long as its window takes to
+    forget, or had unsubscribed; or the publisher had been silent for as long."""
+    columns = segment.columns
+    silence = _silences(segment)
+    odd = odd_clocks(columns)
+
+    def wrong(said: Said) -> bool:
+        run = said.place.run
+        if said.verdict == "first":
+            return said.heard and not said.forgettable and (run, said.node) not in odd
+        speaker = said.place.publisher.partition("~")[0]
+        since = silence.get((said.place, said.number), WINDOW_NS)
+        return bool(said.lost) and since < WINDOW_NS and (run, speaker) not in odd
+
+    return _judge(segment, lambda said: said.verdict in ("first", "cycle"), wrong, "nobody can have forgotten")
+
+
+def _silences(segment: Segment) -> dict[tuple[Place, int], int]:
+    """How long a publisher had been silent on a subject before each message with base 1, in nanoseconds."""
+    columns = segment.columns
+    found: dict[tuple[Place, int], int] = {}
+    last: dict[Place, int] = {}
+    for row, place, number in stamps_of(columns):
+        t_ns = int(columns["t_ns"][row])
+        if columns["first"][row] == 1 and place in last:
+            found[place, number] = t_ns - last[place]
+        last[place] = t_ns
+    return found
+
+
+def judge_joins(segment: Segment) -> Verdict:
+    """JOIN: of a verified stream nothing was lost, where the network that converged has lost nothing since, and the
+    publisher's clock was right."""
+    columns, hearing = segment.columns, hearing_of(segment)
+    odd, first = odd_clocks(columns), {said.row: said for said in hearing.said if said.verdict == "first"}
+    rows = columns.rows_of("tell", event=("joining",))
+    verified = rows[columns.is_one_of("key", ("verified",), rows)].tolist()
+    converged = columns.rows_of("fault", event=("converged",))
+    wrong, checked = [], 0
+    for row in verified:
+        run, node = int(columns["run"][row]), columns.text("node", row)
+        said = _said_before(first, row, columns.text("peer", row), node)
+        before = converged[(columns["run"][converged] == run) & (converged < row)]
+        if said is None or (run, said.place.publisher.partition("~")[0]) in odd or not len(before):
+            continue
+        checked += 1
+        begin = said.number >> BASE_BITS << BASE_BITS
+        missing = hearing.network.between(said.place, node, begin, said.number)
+        if missing and not hearing.network.loses_since(run, node, int(before[-1]), row):
+            wrong.append(row)
+
+    def describe(row: int) -> str:
+        return (
+            f"{columns.text('instance', row)} verifies a stream of {columns.text('peer', row)}, and some of it was lost"
+        )
+
+    return verdict(columns, checked, np.array(wrong, np.int64), describe)
+
+
+def _said_before(first: dict[int, Said], row: int, publisher: str, node: str) -> Said | None:
+    """The first message that a join is told of: the last one before it, some rows of steps apart."""
+    for before in range(row - 1, max(-1, row - 9), -1):
+        said = first.get(before)
+        if said is not None and (said.place.publisher, said.node) == (publisher, node):
+            return said
+    return None

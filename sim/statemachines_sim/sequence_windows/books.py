@@ -1,0 +1,121 @@
+"""Books: what was sent, what arrived where, and what the network lost, as only the simulator knows it.
+
+A message is known by its ordinal among those of its publisher and subject; no number is looked at.
+"""
+
+from __future__ import annotations
+
+from statemachines_sim.sequence_windows.memory import Memory
+
+Place = tuple[str, str]
+"""A publisher (its id, which is that of one life) and a subject."""
+
+
+class Line:
+    """What a receiver has heard of a place.  `arrived`: the last ordinal that reached its host, `delivered`: that its
+    application got (-1: none); `handed`: all that it got since it was `known`: since then it must be remembered;
+    `lost`: ordinals that the network lost on the way here, and nothing was said of yet, and whether its subject was
+    subscribed then; `stream`: the ordinal with which the last stream began, `of_stream`: how many of its messages
+    arrived."""
+
+    __slots__ = ("arrived", "delivered", "handed", "known", "lost", "of_stream", "stream")
+
+    def __init__(self) -> None:
+        self.arrived = -1
+        self.delivered = -1
+        self.handed: set[int] = set()
+        self.known = False
+        self.lost: dict[int, bool] = {}
+        self.stream = -1
+        self.of_stream = 0
+
+    def arrive(self, ordinal: int, begin: int) -> int:
+        """It has reached the host; how many of its stream, which began with `begin`, have not."""
+        if begin != self.stream:
+            self.stream, self.of_stream = begin, 0
+        missing = ordinal - begin - self.of_stream
+        if ordinal > self.arrived:
+            self.arrived = ordinal
+            self.of_stream += 1
+        return max(0, missing)
+
+    def forget(self) -> None:
+        """The receiver may know nothing of it any more."""
+        self.known, self.delivered = False, -1
+        self.handed.clear()
+
+    def missed(self, ordinal: int) -> int:
+        """How many were lost between the last that its application got and this one."""
+        return sum(self.delivered < one < ordinal for one in self.lost)
+
+    def settle(self, ordinal: int) -> list[bool]:
+        """Something is said of what was lost before this one, or nothing ever will be: whether each was wanted."""
+        return [self.lost.pop(one) for one in sorted(self.lost) if one < ordinal]
+
+
+class Hearing:
+    """One life of a receiver.  `born`: when it began; `converged_at`: the latest convergence that it was told of, in
+    true time (-1: none); `lost_at`: when the network last lost something on the way here (-1: never)."""
+
+    def __init__(self, memory: Memory, subjects: tuple[str, ...], born: int) -> None:
+        self.memory = memory
+        self.subscribed = set(subjects)
+        self.born = born
+        self.lines: dict[Place, Line] = {}
+        self.converged_at = -1
+        self.lost_at = -1
+
+    def line(self, place: Place) -> Line:
+        """What it has heard of a place."""
+        return self.lines.setdefault(place, Line())
+
+    def forget(self, subject: str) -> None:
+        """All that it knew of a subject."""
+        for place, line in self.lines.items():
+            if place[1] == subject:
+                line.forget()
+
+
+class Stream:
+    """A stream of a place: the ordinal of its first message, and whether the clock that it began by was right."""
+
+    __slots__ = ("begin", "right")
+
+    def __init__(self, begin: int, right: bool) -> None:
+        self.begin = begin
+        self.right = right
+
+
+class Sent:
+    """What a publisher has sent on a subject.  `highest`: its last number as (frame, base); `streams`: by their frames;
+    `cuts`: the ordinals that were next when it forgot the subject, in order."""
+
+    __slots__ = ("count", "cuts", "highest", "streams")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.highest = (0, 0)
+        self.streams: dict[int, Stream] = {}
+        self.cuts: list[int] = []
+
+    def cut_before(self, ordinal: int) -> int:
+        """The last of the cuts that is no later than a message (-1: none)."""
+        return max((cut for cut in self.cuts if cut <= ordinal), default=-1)
+
+
+class Speaking:
+    """One life of a publisher."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+        self.sent: dict[str, Sent] = {}
+
+    def of(self, subject: str) -> Sent:
+        """What it has sent on a subject."""
+        return self.sent.setdefault(subject, Sent())
+
+    def forget(self, subject: str) -> None:
+        """What it sends next says nothing of what was before."""
+        sent = self.of(subject)
+        if sent.count not in sent.cuts:
+            sent.cuts.append(sent.count)

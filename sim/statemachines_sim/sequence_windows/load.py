@@ -1,0 +1,26 @@
+"""Load: beside what publishers and receivers do by themselves: the routes, and the operator's words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from statemachines_sim.sequence_windows.operator import NAME
+from statemachines_sim.sequence_windows.section import Section
+from statemachines_sim.units import S
+
+if TYPE_CHECKING:
+    from statemachines_sim.world import World
+
+LISTENERS = ("receiver-", "application-")
+
+
+def play(own: Section, world: World) -> None:
+    """Every message goes to every receiver, as in a multicast group: who does not want it drops it."""
+
+    def route(to: str) -> list[str]:
+        return [node for node in world.processes if node.startswith(LISTENERS)]
+
+    world.network.route_by(route)
+    operator: Any = world.devices[NAME]
+    for at_s in own.converge_s:
+        world.after(int(at_s * S), operator.converge)

@@ -1,0 +1,62 @@
+"""Forwarder: hands datagrams from the publishers' group to the receivers', and notes what it drops and repeats."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import ClassVar
+
+from statemachines.demo.sequence_windows.account import Passed
+from statemachines.drivers.lives import node_number
+from statemachines.drivers.sequence_windows.datagram import decode
+from statemachines.drivers.sequence_windows.multicast import Group, MulticastForwarder
+from statemachines.kernel import Message, TraceColumns
+from statemachines.sequence_windows.sequence import base_of, frame_of
+from statemachines.trace import fault_row
+from statemachines.trace.log import FORMAT, Head, TraceLog
+from statemachines.trace.row import event_row
+
+NODE = "forwarder"
+
+
+class Forwarded(Message, frozen=True, gc=False):
+    """A message on its way, as a trace has it: base `first` of `frame`, on `subject`."""
+
+    columns: ClassVar = TraceColumns(key="subject", term="frame", first="first", last="first")
+
+    subject: str
+    frame: int
+    first: int
+
+
+class Forwarder:
+    """`passed`: every message, in the order in which they came.  What it drops and repeats is in its log, too."""
+
+    def __init__(
+        self, source: Group, to: Group, trace: Path, lose: Callable[[int], bool], repeat: Callable[[int], bool]
+    ) -> None:
+        self.passed: list[Passed] = []
+        self._log = TraceLog(trace, Head(FORMAT, NODE, f"{NODE}~1", node_number(f"{NODE}~1"), {}, {}))
+        self._way = MulticastForwarder(source, to, lose=lose, repeat=repeat, observe=self._note)
+
+    def forward(self) -> None:
+        """What has arrived."""
+        self._way.forward_ready()
+
+    def note_kill(self, node: str) -> None:
+        """Somebody has killed a node."""
+        self._log.write([fault_row(time.time_ns(), node, "kill")])
+
+    def close(self) -> None:
+        """No more."""
+        self._way.close()
+        self._log.close()
+
+    def _note(self, data: bytes, copies: int) -> None:
+        one = decode(data)
+        self.passed.append(Passed(one.publisher, one.payload.decode(errors="replace"), copies))
+        if copies != 1:
+            message = Forwarded(one.subject, frame_of(one.number), base_of(one.number))
+            kind = "duplicate" if copies else "drop"
+            self._log.write([event_row(time.time_ns(), NODE, one.publisher, kind, message)])

@@ -1,0 +1,88 @@
+"""The demo of sequence windows: a real part over UDP multicast, and a simulated part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+
+from statemachines.demo.protocol import Advance, Given, Played, Say, Trace, Verdict
+from statemachines.demo.sequence_windows.lines import read_lines
+from statemachines.demo.simulated import simulate, verdict
+
+if TYPE_CHECKING:
+    from statemachines.demo.sequence_windows.real import Real
+    from statemachines_sim.world import Outcome
+
+SCENARIO = "sequence_windows/crowded"
+SHARE = 20
+"""One of so many simulated runs that are asked for is made: each has a thousand messages to seven receivers."""
+PROPERTIES = "MONO to NOTIFY"
+
+
+class Options(msgspec.Struct, frozen=True):
+    """Of the command."""
+
+    input: Annotated[
+        str, msgspec.Meta(description="PATH: a text file or folder whose lines are published (default: our own source)")
+    ] = ""
+
+
+class LossDemo:
+    """Watch lines go over multicast, some of them lost on the way, and receivers say exactly how many."""
+
+    title = "Sequence windows: every loss counted"
+    options = Options
+
+    def check(self, given: Given) -> None:
+        options: Options = given.options
+        if options.input:
+            read_lines(Path(options.input))
+
+    def play(self, out: Path, given: Given, say: Say, advance: Advance) -> Played:
+        """Real, then simulated."""
+        from statemachines.demo.sequence_windows import real
+
+        options: Options = given.options
+        came = real.run(out / "real", Path(options.input) if options.input else None, say, advance)
+        dropped = sum(one.dropped for one in came.accounts)
+        say(f"real: {came.sent} messages, {dropped} losses in {len(came.accounts)} receivers; {came.seconds:.0f} s")
+        simulated, outcomes = simulate(SCENARIO, out / "sim", max(given.seeds // SHARE, 1), say, advance, too_tame)
+        lost = sum(one.tally["lost"] for one in outcomes)
+        say(f"simulated: {simulated.runs} runs, {lost:,} losses; {simulated.seconds:.0f} s")
+        return Played(
+            f"{came.sent:,} lines over UDP multicast; what receivers told is compared with what a forwarder dropped. "
+            f"The same machines in {simulated.runs} simulated runs with {lost:,} losses. Spark judges what was told "
+            "against what the networks lost.",
+            (*real_lines(came), verdict(simulated, PROPERTIES)),
+            (
+                Trace("real", "Real multicast", out / "real" / "trace"),
+                Trace("simulated", "Simulated multicast", out / "sim"),
+            ),
+            (*came.wrong, *simulated.wrong),
+            {"real": came, "simulated": simulated, "lost": lost},
+        )
+
+
+def real_lines(came: Real) -> list[Verdict]:
+    """The verdicts of the processes' own files."""
+    accounts = came.accounts
+    told, dropped = sum(one.told for one in accounts), sum(one.dropped for one in accounts)
+    exact = not any(one.wrong or one.unknown for one in accounts)
+    whole = not any(one.missing or one.twice or one.foreign for one in accounts)
+    advised = all(one.advised == one.told and one.shown in (-1, one.told) for one in accounts)
+    sums = f"{sum(one.advised for one in accounts):,} advised"
+    came_in = f"{sum(one.came for one in accounts):,} came, {came.repeated} sent twice"
+    return [
+        Verdict("real", "what is told is what the forwarder dropped (own files)", exact, f"{told:,} of {dropped:,}"),
+        Verdict("real", "everything else comes, once (own files)", whole, came_in),
+        Verdict("real", "advisories and show-loss say the same (own files)", advised, sums),
+    ]
+
+
+def too_tame(outcome: Outcome) -> str:
+    """What a simulated run lacks ("": nothing)."""
+    if outcome.tally["delivered"] < 1_000 or not outcome.tally["lost"]:
+        return f"{outcome.tally['delivered']} deliveries, {outcome.tally['lost']} losses"
+    return ""

@@ -1,0 +1,328 @@
+"""Traces of sequence windows: simulated runs hold, each tampering is found by its check, losses add up."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from statemachines import registry
+from statemachines.trace.parquet import TraceWriter
+from statemachines_reports.columns import Segment, columns_of_run, read_columns
+from statemachines_reports.judge import Judges
+from statemachines_reports.page import part_of, write_page
+from statemachines_reports.pipeline import analyze
+from statemachines_reports.sequence_windows.draw_losses import draw_losses
+from statemachines_reports.sequence_windows.hearing import parts_of
+from statemachines_reports.sequence_windows.network import Network
+from statemachines_reports.sequence_windows.outcomes import Loss, find_cases, find_losses
+from statemachines_reports.sequence_windows.page import confusion, draw_run
+from statemachines_reports.sequence_windows.report import keeps_order
+from statemachines_sim.campaign import campaign, run_row
+from statemachines_sim.fault import Fault
+from statemachines_sim.scenario import Net, Phases, Scenario, named
+from statemachines_sim.sequence_windows.section import Section
+from statemachines_sim.units import S
+from statemachines_sim.world import World
+
+SW = "sequence_windows"
+JUDGES = Judges([registry.protocol(SW)])
+OWN = ("numbers", "once", "exact", "alarms", "detected", "limits", "joins", "advisories")
+SHORT = Scenario(
+    "short", SW, Section(subjects=2, publishers=2, publish_ms=(50, 600), converge_s=(6.0,), resubscribe_s=(2, 5)),
+    network=Net(fifo=True), phases=Phases(safety_s=20.0, liveness_s=60.0),
+)  # fmt: skip
+FAULTS = (
+    Fault("unsettled", 1, 6 * S - 2, rate=0.3),
+    Fault("loss", 12 * S, 3 * S, rate=0.3),
+    Fault("duplicate", 8 * S, 2 * S, rate=0.3),
+    Fault("crash", 11 * S, S, "receiver-2"),
+    Fault("crash", 15 * S, S, "publisher-2"),
+)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A run with losses, copies and deaths: its trace, and what its own watch has counted."""
+    directory = tmp_path_factory.mktemp("losses")
+    world = World(SHORT, 5, schedule=FAULTS)
+    outcome = world.run()
+    assert outcome.held, outcome
+    with TraceWriter(directory, "short") as writer:
+        writer.add(run_row(world.scenario, outcome, 0), world.rows)
+    return directory / "trace-short.parquet", outcome.tally
+
+
+@pytest.fixture(scope="module")
+def rows(made):
+    return pq.read_table(made[0]).to_pylist()
+
+
+def segment_of(path):
+    (columns,) = read_columns(path)
+    return Segment(columns, JUDGES.lookup, lambda run: {"settings": {"network": {"fifo": True}}})
+
+
+def judged(path):
+    return {name: check.judge(segment_of(path)) for name, _, check in JUDGES.checks if name in OWN}
+
+
+def write(made, tmp_path, rows):
+    for number, row in enumerate(rows):
+        row["seq"] = number
+    path = tmp_path / "trace-changed.parquet"
+    pq.write_table(pa.Table.from_pylist(rows, schema=pq.read_schema(made[0])), path)
+    return path
+
+
+def test_a_run_with_losses_holds_and_everything_is_looked_at(made):
+    verdicts = judged(made[0])
+    assert {name: len(verdict.run) for name, verdict in verdicts.items()} == dict.fromkeys(OWN, 0)
+    assert all(verdict.checked >= 1 for verdict in verdicts.values())
+    assert sum(verdict.checked for verdict in verdicts.values()) > 500
+
+
+def test_the_report_counts_what_the_watch_of_the_run_has_counted(made):
+    path, tally = made
+    found = {}
+    for loss in find_losses(segment_of(path)):
+        found[loss.outcome] = found.get(loss.outcome, 0) + loss.count
+    assert found["told"] == tally["told"] > 20
+    assert found.get("unknown", 0) == tally["unknown"]
+    assert found.get("limit-cycled", 0) == tally["limit-cycled"]
+    assert found.get("limit-last", 0) == tally["limit-last"]
+    assert "missed" not in found
+    assert "wrong" not in found
+    cases = list(find_cases(segment_of(path)))
+    assert sum(case.count for case in cases) == tally["delivered"]
+    assert all(case.right for case in cases)
+    assert {case.said for case in cases if case.lost} >= {"missing"}
+    assert {case.said for case in cases if not case.lost} == {"nothing missing", "no claim"}
+
+
+@pytest.mark.parametrize(
+    ("name", "limit"),
+    [("forgotten", "limit-forgotten"), ("nothing_follows", "limit-last"), ("cycled", "limit-cycled")],
+)
+def test_of_a_run_that_shows_a_limit_the_report_finds_that_and_no_other(tmp_path, name, limit):
+    (outcome,) = campaign(named(f"{SW}/{name}"), range(1), out=tmp_path, processes=1)
+    (path,) = tmp_path.glob("trace-*.parquet")
+    assert {name: len(verdict.run) for name, verdict in judged(path).items()} == dict.fromkeys(OWN, 0)
+    hidden = {}
+    for loss in find_losses(segment_of(path)):
+        if loss.outcome not in ("told", "unknown"):
+            hidden[loss.outcome] = hidden.get(loss.outcome, 0) + loss.count
+    assert hidden == {limit: outcome.tally[limit]}
+
+
+def test_what_lies_between_two_messages_is_neither_of_them(made):
+    network = Network(columns_of_run(made[0], 0))
+    (place, node), some = next((key, some) for key, some in network.lost.items() if len(some) > 2)
+    one, *between, other = some
+    assert network.between(place, node, one.number, other.number) == between
+    assert network.between(place, node, one.number - 1, other.number + 1) == some
+    assert network.between(place, "receiver-9", 0, other.number) == []
+
+
+# -- tampering ------------------------------------------------------------------------------------------------------
+
+
+def of(rows, **wanted):
+    """Places of rows with these values."""
+    return [place for place, row in enumerate(rows) if all(row[key] == value for key, value in wanted.items())]
+
+
+def number_again(rows):
+    one, other = of(rows, event="stamped", instance=rows[of(rows, event="stamped")[0]]["instance"])[3:5]
+    rows[other]["first"] = rows[one]["first"]
+
+
+def deliver_again(rows):
+    place = of(rows, event="judged", key="repeat")[0]
+    rows[place]["key"] = "next"
+
+
+def drop_as_if_it_had_come(rows):
+    place = of(rows, event="judged", key="next")[20]
+    rows[place]["key"] = "repeat"
+
+
+def tell_one_more(rows):
+    place = of(rows, event="judged", key="skip")[2]
+    rows[place]["grant"] += 1
+
+
+def tell_of_nothing(rows):
+    place = of(rows, event="judged", key="next")[20]
+    rows[place]["key"], rows[place]["grant"] = "skip unknown", 1
+
+
+def keep_a_loss_to_oneself(rows):
+    place = of(rows, event="judged", key="skip")[2]
+    rows[place]["key"], rows[place]["grant"] = "next", 0
+
+
+def lose_one_more(rows):
+    """The network lost another message, of which nobody was told."""
+    nexts = [rows[place] for place in of(rows, event="judged", key="next")]
+    told = next(one for one in nexts if one["first"] > 3)
+    carried = next(row for row in rows if row["kind"] == "deliver" and row["node"] == told["node"]
+                   and (row["term"], row["first"], row["peer"]) == (told["term"], told["first"] - 1, told["peer"])
+                   and f"/{row['key']}/" in told["instance"])  # fmt: skip
+    delivered = of(rows, event="judged", instance=told["instance"], term=told["term"], first=told["first"] - 1)
+    for place in delivered:
+        rows[place]["event"] = "unjudged"
+    place = rows.index(carried)
+    rows[place] = dict(carried) | {
+        "kind": "drop", "node": told["peer"].partition("~")[0], "instance": told["peer"], "peer": told["node"],
+    }  # fmt: skip
+
+
+def begin_anew(rows):
+    place = next(at for at in of(rows, event="judged", key="next") if rows[at]["first"] == 4)
+    rows[place]["key"] = "first"
+
+
+def verify_what_was_lost(rows):
+    """The network converges between the loss and the join, and has lost nothing since."""
+    lost = {}
+    for row in rows:
+        if row["kind"] == "drop" and row["peer"] != "receiver-2":  # which was dead for a while
+            lost.setdefault((row["peer"], row["instance"], row["key"], row["term"]), row["first"])
+    for place in of(rows, event="joining", key="unverified"):
+        at = next(at for at in range(place - 1, 0, -1) if rows[at]["event"] == "judged")
+        _, subject = parts_of(rows[at]["instance"], rows[at]["peer"])
+        first = lost.get((rows[at]["node"], rows[at]["peer"], subject, rows[at]["term"]), 1 << 40)
+        if first < rows[at]["first"]:
+            rows[place]["key"] = "verified"
+            rows.insert(at, rows.pop(of(rows, kind="fault", event="converged")[0]))
+            return
+    raise AssertionError("the run has no such join")
+
+
+def advise_too_soon(rows):
+    places = of(rows, event="advisory", node="application-1")
+    rows[places[1]]["t_ns"] = rows[places[0]]["t_ns"] + S - 1
+
+
+def advise_before_the_last_loss(rows):
+    """Of all but a loss that came earlier."""
+    for place in of(rows, event="advisory"):
+        node, at = rows[place]["node"], rows[place]["t_ns"]
+        told = [row for row in rows[:place] if row["event"] == "judged" and row["node"] == node and row["grant"]]
+        if told[-1]["t_ns"] < at and rows[place]["grant"] > told[-1]["grant"]:
+            rows[place]["grant"] -= told[-1]["grant"]
+            return
+    raise AssertionError("the run has no such advisory")
+
+
+def advise_of_less(rows):
+    rows[of(rows, event="advisory")[0]]["grant"] -= 1
+
+
+TAMPERINGS = [
+    (number_again, {"numbers"}),
+    (deliver_again, {"once"}),
+    (drop_as_if_it_had_come, {"once"}),
+    (tell_one_more, {"exact", "advisories"}),
+    (tell_of_nothing, {"alarms", "advisories"}),
+    (keep_a_loss_to_oneself, {"detected", "advisories"}),
+    (lose_one_more, {"detected"}),
+    (begin_anew, {"limits"}),
+    (verify_what_was_lost, {"joins"}),
+    (advise_too_soon, {"advisories"}),
+    (advise_of_less, {"advisories"}),
+    (advise_before_the_last_loss, {"advisories"}),
+]
+
+
+@pytest.mark.parametrize(("tamper", "checks"), TAMPERINGS, ids=lambda one: getattr(one, "__name__", ""))
+def test_a_tampering_is_found_by_its_checks_and_by_no_other(made, rows, tmp_path, tamper, checks):
+    changed = [dict(row) for row in rows]
+    tamper(changed)
+    verdicts = judged(write(made, tmp_path, changed))
+    assert {name for name, verdict in verdicts.items() if len(verdict.run)} == checks
+    for name in checks:
+        assert verdicts[name].describe(0)
+
+
+# -- parts ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("instance", "publisher", "parts"),
+    [
+        ("receiver-1~1/subject.01/publisher-1~1", "publisher-1~1", ("receiver-1~1", "subject.01")),
+        ("subscriber-1~1:a/b:c", "p", ("subscriber-1~1", "a/b:c")),
+        ("publisher-1~1/subject.01", "", ("publisher-1~1", "subject.01")),
+        ("alone", "p", ("alone", "")),
+    ],
+)
+def test_an_instance_is_a_life_and_a_subject(instance, publisher, parts):
+    assert parts_of(instance, publisher) == parts
+
+
+def test_where_paths_keep_no_order_some_of_it_is_not_promised():
+    reordered = {"settings": {"network": {"fifo": False}}}
+    assert keeps_order({})
+    assert keeps_order({"settings": {"network": {"fifo": True}}})
+    waived = {name for name, _, check in JUDGES.checks if name in OWN and not check.promised(reordered)}
+    assert waived == {"exact", "alarms", "detected", "joins"}
+
+
+def test_the_confusion_table_has_two_lines_a_scenario():
+    def line(lost, said, right, messages):
+        return {"scenario": "one", "lost": lost, "said": said, "right": right, "messages": messages}
+
+    lines = [
+        line(True, "missing", True, 5), line(True, "missing", False, 2), line(True, "nothing missing", False, 1),
+        line(False, "nothing missing", True, 900), line(False, "no claim", True, 7),
+        line(False, "missing, unknown", False, 3),
+    ]  # fmt: skip
+    assert list(confusion(lines)) == [
+        ("one", "some", "8", "5", "2", "0", "1", "0", "3"),
+        ("one", "nothing", "910", "0", "0", "3", "900", "7", "3"),
+    ]
+
+
+def test_losses_over_time_are_drawn_by_publisher_and_subject(made):
+    (drawing,) = draw_run(columns_of_run(made[0], 0), {}, None)
+    assert str(drawing.svg).count("<rect") > 20
+    assert "publisher-1~1 subject.01" in str(drawing.svg)
+    bad = str(draw_losses([Loss(0, 3, "<p>", "s", "missed", 4), Loss(0, 3, "<p>", "s", "told", 1)], 10))
+    assert "&lt;p&gt; s" in bad
+    assert "second 3: 5" in bad
+    assert bad.count("fill:var(--red)") == 2, "the cell, and the legend"
+    assert bad.count("<text ") == bad.count('<text x="') == bad.count("text-anchor:"), (
+        "the page centres what says nothing"
+    )
+
+
+def test_a_run_without_losses_has_no_picture(tmp_path):
+    campaign(named(f"{SW}/fair"), range(1), out=tmp_path, processes=1)
+    (path,) = tmp_path.glob("trace-*.parquet")
+    assert list(draw_run(columns_of_run(path, 0), {}, None)) == []
+
+
+def test_spark_judges_losses_and_the_page_has_both_confusion_tables(tmp_path):
+    trace = tmp_path / "trace"
+    campaign(named(f"{SW}/rarely"), range(2), out=trace, processes=1)
+    campaign(named(f"{SW}/overtaken"), range(1), out=trace, processes=1, first_run=2)
+    analysis = analyze(trace, tmp_path / "out")
+    assert analysis.held
+    assert [check.name for check in analysis.checks] == ["rows", "continuity", *OWN, "monitors"]
+    assert {check.name for check in analysis.checks if check.waived} == {"exact", "alarms"}
+    ordered = [line for line in analysis.tables["confusion"] if line["ordered"]]
+    assert {line["scenario"] for line in ordered} == {"rarely"}
+    assert all(line["right"] for line in ordered)
+    assert {line["outcome"] for line in analysis.tables["losses"]} >= {"told", "unknown"}
+    times = analysis.tables["loss_over_time"]
+    assert sum(line["messages"] for line in times) == sum(line["messages"] for line in analysis.tables["losses"])
+    write_page(tmp_path / "index.html", "Title", "lead", [part_of("Trace", analysis)])
+    page = (tmp_path / "index.html").read_text()
+    for words in ("Losses found against losses that happened", "messages overtake each other", "What became of lost",
+                  "Who lost most", '<svg class="losses"'):  # fmt: skip
+        assert words in page
+    assert "confusion" in json.dumps(json.loads((tmp_path / "out" / "summary.json").read_text()))
