@@ -14,6 +14,8 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import Answer, ConfigurationError, Event, Map, Request, TraceColumns, in_order
+from statemachines.shared_subscriptions.names import check_filter as check_filter
+from statemachines.shared_subscriptions.names import check_group
 
 SERVICE = "stream_store"
 
@@ -161,6 +163,7 @@ def parse_filter(subscription: str) -> tuple[str, str]:
         rule = "must be $shared/GROUP/FILTER or $queue/FILTER; GROUP is not empty and has no '+', '#' or '$'"
         if not group or set(group) & set("+#$"):
             raise ConfigurationError("subscription", subscription, rule)
+        check_group(group, "subscription")
     elif head == "$queue":
         group, topic_filter = "$queue", rest
     else:
@@ -168,18 +171,6 @@ def parse_filter(subscription: str) -> tuple[str, str]:
         raise ConfigurationError("subscription", subscription, rule)
     check_filter(topic_filter, subscription)
     return group, topic_filter
-
-
-def check_filter(topic_filter: str, subscription: str) -> None:
-    """Raises `ConfigurationError` unless the wildcards stand where MQTT lets them."""
-    levels = topic_filter.split("/")
-    if not topic_filter or len(topic_filter) > 65_535 or "\0" in topic_filter:
-        raise ConfigurationError("subscription", subscription, "the topic filter must have 1 to 65535 characters")
-    for position, level in enumerate(levels):
-        if "#" in level and (level != "#" or position != len(levels) - 1):
-            raise ConfigurationError("subscription", subscription, "'#' must be the whole last level of the filter")
-        if "+" in level and level != "+":
-            raise ConfigurationError("subscription", subscription, "'+' must be a whole level of the filter")
 
 
 def matches(topic_filter: str, topic: str) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -18,16 +19,20 @@ from statemachines.kernel import ConfigurationError, GaplessError, LocalProtocol
 OPEN_S: Final = 10.0
 """How long opening waits at least: several processes may make the file at once, and one of them is first."""
 
+logger = logging.getLogger("gapless")
+
 T = TypeVar("T")
 
 
 class Layout(NamedTuple):
     """What a file holds: `application`, SQLite's application_id of such files; `version` of the tables; `statements`
-    that make them.  One of the tables is `store`, of one row, whose column `time_ns` is the time of the last commit."""
+    that make them; `upgrades`: version -> what makes the next one of it, and says what a log should.  One of the tables
+    is `store`, of one row, whose column `time_ns` is the time of the last commit."""
 
     application: int
     version: int
     statements: tuple[str, ...]
+    upgrades: Mapping[int, Callable[[sqlite3.Connection], tuple[str, ...]]] = {}
 
 
 class Database:
@@ -151,12 +156,23 @@ class Database:
         connection.execute("PRAGMA synchronous = NORMAL")
         # To write also where nothing is to be made: it fails where we may not.
         with _transaction(connection, "BEGIN IMMEDIATE"):
-            if self._check(connection) == 0:
+            version = self._check(connection)
+            if version == 0:
                 for statement in self._layout.statements:
                     connection.execute(statement)
                 connection.execute(f"PRAGMA application_id = {self._layout.application}")
-                connection.execute(f"PRAGMA user_version = {self._layout.version}")
+            said = self._upgrade(connection, version) if version else ()
+            connection.execute(f"PRAGMA user_version = {self._layout.version}")
             self._agree(connection)
+        for line in said:
+            logger.warning("%s: %s", self.path, line)
+
+    def _upgrade(self, connection: sqlite3.Connection, version: int) -> list[str]:
+        """Step by step to our version, within the transaction that opens the file; what is to be said of it."""
+        said: list[str] = []
+        for each in range(version, self._layout.version):
+            said += self._layout.upgrades[each](connection)
+        return said
 
     def _check(self, connection: sqlite3.Connection) -> int:
         """The version of the file, 0 for an empty one."""
@@ -167,7 +183,7 @@ class Database:
             return 0
         if application != self._layout.application:
             raise self._refuse("is a database of another program; give a path of its own, which is made anew")
-        if version != self._layout.version:
+        if version != self._layout.version and version not in self._layout.upgrades:
             reads = f"this gapless reads version {self._layout.version}"
             rule = f"is of version {version}, and {reads}; use the gapless that made it"
             raise self._refuse(f"{rule}, or give another path")

@@ -56,7 +56,9 @@ class Clock:
 
 # -- group store ----------------------------------------------------------------------------------------------------
 
-KEYS = st.sampled_from(["", "g/#:claim", "g/#:progress:a", "g/#:progress:b", "g/#:progress:\U0010ffff", "gé", "h\0x"])
+KEYS = st.sampled_from(
+    ["", "/1.1/g/#:claim", "/1.1/g/#:progress:a", "/1.1/g/#:progress:b", "/1.1/g/#:progress:\U0010ffff", "gé", "h\0x"]
+)
 VALUES = st.one_of(
     st.integers(0, 2**63 - 1),
     st.builds(Claim, st.sampled_from(["", "l~1/1"]), st.integers(1, 9), st.booleans()),
@@ -66,7 +68,7 @@ VALUES = st.one_of(
 PUTS = st.lists(st.tuples(KEYS, VALUES), max_size=3)
 COMMITS = st.tuples(st.just("commit"), PUTS, st.lists(KEYS, max_size=2), st.sampled_from(["held", "held", "stale"]))
 READS = st.tuples(st.just("read"), st.lists(KEYS, max_size=3))
-PREFIXES = st.sampled_from(["", "g", "g/#:", "g/#:progress:", "g/#:progress:\U0010ffff", "x"])
+PREFIXES = st.sampled_from(["", "g", "/1.1/g/#:", "/1.1/g/#:progress:", "/1.1/g/#:progress:\U0010ffff", "x"])
 SCANS = st.tuples(st.just("scan"), PREFIXES, KEYS, st.integers(0, 3))
 
 

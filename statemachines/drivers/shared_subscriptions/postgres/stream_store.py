@@ -21,7 +21,6 @@ from statemachines.drivers.shared_subscriptions.store import (
     agree_on_shards,
     check_payload,
     check_shards,
-    check_topic,
     has_ended,
     has_no_stream,
     literal_prefix,
@@ -29,6 +28,7 @@ from statemachines.drivers.shared_subscriptions.store import (
 from statemachines.drivers.sql.failure import BUSY_S, StoreUnavailable, beyond
 from statemachines.drivers.sql.postgres import Database
 from statemachines.kernel import Answer
+from statemachines.shared_subscriptions.names import check_topic
 from statemachines.shared_subscriptions.stream_store import (
     SERVICE,
     Appended,
