@@ -21,13 +21,23 @@ SERVICE = "stream_store"
 
 
 class StreamInfo(msgspec.Struct, frozen=True, gc=False):
-    """A stream that exists: its id, its rank (shard, generation), and `first`, the offset of its first message at or
-    after the start time asked for."""
+    """A stream that exists: its id, its rank (shard, generation), `first`, the offset of its first message at or after
+    the start time asked for, `count`, how many messages it has, and whether it has `ended`."""
 
     stream: str
     shard: int
     generation: int
     first: int
+    count: int
+    ended: bool = False
+
+
+class StreamSize(msgspec.Struct, frozen=True, gc=False):
+    """How many messages a stream has, and whether it has ended."""
+
+    stream: str
+    count: int
+    ended: bool
 
 
 class Slice(msgspec.Struct, frozen=True, gc=False):
@@ -70,6 +80,22 @@ class StreamsListed(Answer, frozen=True, gc=False):
     streams: tuple[StreamInfo, ...]
     more: bool
     generation: int = 0
+    oldest: int = 0
+
+
+class Measure(Request, frozen=True, gc=False):
+    """How far do these streams go?  Answered by `Measured`."""
+
+    n: int
+    streams: tuple[str, ...]
+
+
+class Measured(Answer, frozen=True, gc=False):
+    """The streams that were asked for, in the order of their ids; those that are not there are left out.  All
+    generations before `oldest` have been dropped."""
+
+    n: int
+    sizes: tuple[StreamSize, ...]
     oldest: int = 0
 
 
@@ -229,6 +255,10 @@ class StreamStore:
         match request:
             case ListStreams():
                 return state, (self._list(state, request),)
+            case Measure(n, streams):
+                known = ((stream, state.by_id.get(stream)) for stream in sorted(streams))
+                sizes = tuple(StreamSize(stream, one.count, one.ended) for stream, one in known if one is not None)
+                return state, (Measured(n, sizes, state.oldest),)
             case Fetch(n, slices):
                 return state, (Fetched(n, tuple(self._batch(state, one) for one in slices)),)
             case Append():
@@ -249,7 +279,14 @@ class StreamStore:
     @staticmethod
     def _list(state: Streams, request: ListStreams) -> StreamsListed:
         found = tuple(
-            StreamInfo(stream, stored.shard, stored.generation, stored.first_since(request.start_ns))
+            StreamInfo(
+                stream,
+                stored.shard,
+                stored.generation,
+                stored.first_since(request.start_ns),
+                stored.count,
+                stored.ended,
+            )
             for stream, stored in in_order(state.by_id)
             if stream > request.after and matches(request.filter, stored.topic)
         )

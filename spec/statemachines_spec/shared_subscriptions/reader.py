@@ -1,7 +1,7 @@
 """Reader: a Consumer whose streams end.
 
-It may report the end of a stream whenever it has read all `offsets` of it, even before the store has rotated: that is
-more than a store allows, and what is explored holds all the same.
+It may report the end of a stream whenever it has read all `offsets` of it, even before the store has rotated: that is a
+lie, it is refused, and its borrower kicked (S16).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from statemachines.kernel import Answer, ConfigurationError
 from statemachines.shared_subscriptions.group_store import Commit, Read, Scan
-from statemachines.shared_subscriptions.stream_store import Appended, Fetch, Fetched, FetchFailed, ListStreams
+from statemachines.shared_subscriptions.stream_store import Appended, Fetch, Fetched, FetchFailed, ListStreams, Measure
 
 PAYLOAD_MAX: Final = 2**20
 """Bytes of the largest message."""
@@ -41,7 +41,7 @@ class GroupStore(Protocol):
 class StreamStore(Protocol):
     """Streams of messages."""
 
-    async def ask(self, request: ListStreams | Fetch) -> tuple[Answer, ...]:
+    async def ask(self, request: ListStreams | Measure | Fetch) -> tuple[Answer, ...]:
         """The answers, without payloads; `FetchFailed` where the database did not carry it out (logged)."""
         ...
 

@@ -64,7 +64,7 @@ class Bench:
             case Fetch(n, slices):
                 return Fetched(n, tuple(self.batch(one) for one in slices))
             case ListStreams(n):
-                return StreamsListed(n, (StreamInfo("p", 0, 0, 0),), False)
+                return StreamsListed(n, (StreamInfo("p", 0, 0, 0, 0),), False)
             case _:
                 self.groups, (answer,) = STORE.apply(self.groups, request, 1)
                 return answer

@@ -75,6 +75,12 @@ class Bench:
         for number in range(count):
             self.streams, _ = self.streams_service.apply(self.streams, Append(0, f"t{number:05}", 10), 0)
 
+    def end(self, *streams):
+        """Nothing follows in these streams any more."""
+        for stream in streams:
+            ended = replace(self.streams.by_id[stream], ended=True)
+            self.streams = replace(self.streams, by_id=self.streams.by_id.set(stream, ended))
+
     def saw(self, node, event, before, step, now_ns):
         self.clauses.append(LEADER.lines[step.row].clause)
         reference = LEADER.reference_step(self.before, event, now_ns)
@@ -621,6 +627,7 @@ def test_SS_143_progress_of_the_owner_is_kept_and_never_decreases():
 def test_SS_144_an_ended_stream_is_never_granted_again():
     bench = Bench().start()
     one, two = only(Grant, bench.join("c1"))
+    bench.end(one.stream)
     (revoked,) = only(Revoked, bench.progress(one, END_OF_STREAM))
     assert bench.record.live == 1
     assert bench.record.members["c1~1/1"].share == 1, "shares are reckoned anew at once"
@@ -633,6 +640,7 @@ def test_SS_144_an_ended_stream_is_never_granted_again():
 def test_SS_144_also_when_a_ping_or_a_disconnect_says_so():
     bench = Bench().start()
     one, two = only(Grant, bench.join("c1"))
+    bench.end(one.stream, two.stream)
     bench.ping("c1", 1, (Report(one.stream, one.grant, END_OF_STREAM, True),))
     assert bench.record.live == 1
     bench.feed(Disconnect("c1~1/1", 1, 1, (Report(two.stream, two.grant, END_OF_STREAM, True),)))
