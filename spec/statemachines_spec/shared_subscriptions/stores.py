@@ -132,9 +132,10 @@ def holder(local: StoreLocal) -> Claim | None:
     return None
 
 
-def streams(topics: tuple[str, ...], count: int) -> Streams:
-    """A stream store with `count` messages in the one stream of each topic."""
-    return Streams(Map({f"0.0/{topic}": StoredStream(topic, 0, 0, count, ((0, 0),)) for topic in topics}))
+def streams(topics: tuple[str, ...], count: int, *, ended: bool = False) -> Streams:
+    """A stream store with `count` messages in the one stream of each topic; `ended`: nothing follows in them."""
+    held = {f"0.0/{topic}": StoredStream(topic, 0, 0, count, ((0, 0),), ended) for topic in topics}
+    return Streams(Map(held))
 
 
 def script(lines: tuple[str, ...]) -> tuple[Request, ...]:

@@ -210,7 +210,9 @@ def _stores(setting: Setting, variant: str, topics: tuple[str, ...]) -> tuple[St
         "state": declared(configuration(variant)),
         "roots": setting.roots,
     }
-    held, script = streams(topics, max(1, setting.offsets)), stores.script(setting.script)
+    # What a script rotates has ended before: its readers say so whenever they have read it.
+    held = streams(topics, max(1, setting.offsets), ended=bool(setting.script))
+    script = stores.script(setting.script)
     messages: dict[str, Any] = {"at_once": at_once, "state": held, "script": script, "page": setting.page}
     if not setting.store_failures:
         return Store(GroupStore(), **group), Store(StreamStore(1), **messages)
