@@ -24,7 +24,7 @@ def leading_record(streams: int) -> LeaderRecord:
     record = replace(record, status=LEADING, epoch=1, list_n=1, number=1)
     for number in range(MEMBERS):
         record = LEADER.step(record, LeaderWanted(f"consumer-{number}~1/1", "group", "orders/#"), MS).record
-    infos = tuple(StreamInfo(stream_name(number), 0, 0, 0) for number in range(streams))
+    infos = tuple(StreamInfo(stream_name(number), 0, 0, 0, 2**40) for number in range(streams))
     listed = LEADER.step(record, StreamsListed(1, infos, False), 2 * MS)
     record = listed.record
     for update in answers(listed.effects):

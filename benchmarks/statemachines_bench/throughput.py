@@ -17,6 +17,7 @@ from time import monotonic, sleep
 from typing import Any, Final
 
 from statemachines.kernel import ConfigurationError, GaplessError
+from statemachines.shared_subscriptions.names import record_name
 from statemachines_bench.row import Pair, Ratio, Row, Size
 
 MESSAGES: Final = 200_000
@@ -136,7 +137,9 @@ def check_committed(store: Path, wanted: int) -> None:
         (scanned,) = await groups.ask(Scan(1, "bench/", "", 1_000))
         await groups.close()
         assert isinstance(scanned, Scanned)
-        return sum(int(one.value) for key, one in scanned.records if ":progress:" in key and isinstance(one.value, int))
+        return sum(
+            int(one.value) for key, one in scanned.records if record_name(key).stream and isinstance(one.value, int)
+        )
 
     deadline = monotonic() + PATIENCE_S
     while (found := asyncio.run(committed())) != wanted:

@@ -41,7 +41,7 @@ from statemachines.shared_subscriptions.borrower import (
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group import GROUP, DeclarationRefused, Declare, GroupDeclared, GroupRecord
 from statemachines.shared_subscriptions.message import Disconnect, LeaderMessage, Report, Undeclared
-from statemachines.shared_subscriptions.stream_store import check_filter
+from statemachines.shared_subscriptions.names import check_filter, check_group
 
 LAST_WORDS_MAX = 64
 """Of so many borrowers that are gone the Agent remembers what they said last."""
@@ -99,8 +99,10 @@ class Agent(Host):
     def on_subscribe(self, wanted: Shared, now_ns: int) -> tuple[str, list[Outgoing]]:
         """Begin: the id of the new subscription, and what to do.
 
-        Raises `ConfigurationError` for a malformed filter, `LocalProtocolError` where there are too many subscriptions.
+        Raises `ConfigurationError` for a malformed group or filter, `LocalProtocolError` where there are too many
+        subscriptions.
         """
+        check_group(wanted.group)
         check_filter(wanted.filter, wanted.filter)
         self._check_room()
         subscription = self._fresh()

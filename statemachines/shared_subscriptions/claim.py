@@ -279,8 +279,8 @@ def keep_page(record: LeaderRecord, event: Scanned) -> LeaderRecord:
     prefix = len(record.key("progress:"))
     loaded = record.loaded
     for key, stored in event.records:
-        assert isinstance(stored.value, int)
-        loaded = loaded.set(key[prefix:], stored.value)
+        if isinstance(stored.value, int):  # what is none is left alone; the store has named it
+            loaded = loaded.set(key[prefix:], stored.value)
     return replace(record, loaded=loaded)
 
 

@@ -12,6 +12,8 @@ from typing import ClassVar
 import msgspec
 
 from statemachines.kernel import Answer, Map, Request, TraceColumns, in_order
+from statemachines.shared_subscriptions.names import CLAIM, PROGRESS, PROPERTIES, ROOT
+from statemachines.shared_subscriptions.names import record_key as record_key
 
 SERVICE = "group_store"
 
@@ -39,16 +41,20 @@ class Properties(msgspec.Struct, frozen=True, gc=False, tag="properties"):
 Value = Claim | Properties | int
 
 
+def is_value_of(name: str, value: Value) -> bool:
+    """Whether a value is what the record `name` of a group holds."""
+    if name == CLAIM:
+        return isinstance(value, Claim)
+    if name == PROPERTIES:
+        return isinstance(value, Properties)
+    return isinstance(value, int) and (name == ROOT or name.startswith(PROGRESS))
+
+
 class Stored(msgspec.Struct, frozen=True, gc=False):
     """A record: its value, and the store's time of the commit that wrote it."""
 
     value: Value
     time_ns: int
-
-
-def record_key(group: str, topic_filter: str, name: str) -> str:
-    """The key of one of a group's records: its claim, root, properties, or progress:STREAM."""
-    return f"{group}/{topic_filter}:{name}"
 
 
 # -- requests -------------------------------------------------------------------------------------------------------

@@ -6,8 +6,8 @@ committed, waits until nobody can hold a lease from before, registers borrowers,
 commits the progress that they report.  After the end of its claim, by its own clock, it handles nothing more.  A
 follower passes borrowers on to the holder of the claim.
 
-What it does with the claim stands in `claim`, with streams in `listing`, with borrowers in `membership`, with shares in
-`plan`.
+What it does with the claim stands in `claim`, with streams in `listing`, with borrowers in `membership`, with progress
+that is not believed yet in `measuring`, with shares in `plan`.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ from statemachines.shared_subscriptions.group_store import (
     Scanned,
     StoreFailed,
 )
+from statemachines.shared_subscriptions.holding import MeasureTimer
 from statemachines.shared_subscriptions.leader_record import (
     CANDIDATE,
     CLAIMED,
@@ -79,6 +80,14 @@ from statemachines.shared_subscriptions.listing import (
     list_streams,
     load_streams,
     try_renew_later,
+)
+from statemachines.shared_subscriptions.measuring import (
+    hold_progress,
+    is_beyond,
+    is_measure,
+    judge_held,
+    measure_again,
+    measure_later,
 )
 from statemachines.shared_subscriptions.member import MEMBER, REGISTERED, ExpiryTimer, HandOverTimer
 from statemachines.shared_subscriptions.membership import (
@@ -114,7 +123,7 @@ from statemachines.shared_subscriptions.message import (
     UpdateProgress,
 )
 from statemachines.shared_subscriptions.plan import COUNTED, Draft, has_ended, reassign
-from statemachines.shared_subscriptions.stream_store import FetchFailed, StreamsListed
+from statemachines.shared_subscriptions.stream_store import FetchFailed, Measured, StreamsListed
 
 ASKERS_MAX = 1_000
 """A leader that cannot answer yet remembers no more borrowers than this; the others ask again."""
@@ -294,10 +303,14 @@ ROWS = (
     Row(LeaderWanted,  SERVING,    STAY,      Delegate(register),          has_room,                  "SS-140"),
     Row(Ping,          SERVING,    STAY,      Delegate(take_ping),         is_of_member,              "SS-141"),
     Row(Ping,          SERVING,    STAY,      say_invalid,                 None,                      "SS-142"),
+    Row(UpdateProgress, SERVING,   STAY,      Delegate(hold_progress),     is_beyond,                 "SS-157"),
     Row(UpdateProgress, SERVING,   STAY,      Delegate(take_end),          ends_stream,               "SS-144"),
     Row(UpdateProgress, SERVING,   STAY,      Delegate(take_progress),     is_of_owner,               "SS-143"),
     Row(UpdateProgress, SERVING,   STAY,      Delegate(hear),              is_of_registered,          "SS-145"),
     Row(UpdateProgress, SERVING,   STAY,      say_invalid,                 None,                      "SS-142"),
+    Row(Measured,      SERVING,    STAY,      Delegate(judge_held),        is_measure,                "SS-158"),
+    Row(FetchFailed,   SERVING,    STAY,      measure_later,               is_measure,                "SS-159"),
+    Row(MeasureTimer,  SERVING,    STAY,      Delegate(measure_again),     None,                      "SS-159"),
     Row(RevokeFinished, SERVING,   STAY,      Delegate(take_back_finished), is_of_owner,              "SS-146"),
     Row(RevokeFinished, SERVING,   STAY,      Delegate(hear),              is_of_registered,          "SS-145"),
     Row(Disconnect,    SERVING,    STAY,      Delegate(take_farewell),     is_known,                  "SS-147"),
@@ -334,10 +347,10 @@ ROWS = (
     Ignore(BORROWERS,                             (*LOOKING, LOADING, RELEASING),       "SS-150"),
     Ignore((LeaderWanted, RevokeFinished, Disconnect), SERVING,                         "SS-151"),
     Ignore(CHILD_TIMERS,                          (*LOOKING, *HOLDING),                "SS-152"),
-    Ignore((ReadDone, Committed, Refused, StoreFailed, Scanned, StreamsListed, FetchFailed),
+    Ignore((ReadDone, Committed, Refused, StoreFailed, Scanned, StreamsListed, Measured, FetchFailed),
                                                   (*LOOKING, *HOLDING),                "SS-153"),
-    Ignore((RetryTimer, GraceEnd, RenewTimer, CommitTimer, RecheckTimer, HeartbeatTimer, ClaimEnd, IdleTimer),
-                                                  (*LOOKING, *HOLDING),                "SS-152"),
+    Ignore((RetryTimer, GraceEnd, RenewTimer, CommitTimer, RecheckTimer, HeartbeatTimer, ClaimEnd, IdleTimer,
+            MeasureTimer),                        (*LOOKING, *HOLDING),                "SS-152"),
     Ignore((StartLeader,),                        (FOLLOWER, *HOLDING),                 "SS-120"),
     Ignore((Halt,),                               RELEASING,                            "SS-133"),
 )
@@ -350,6 +363,7 @@ TIMERS = (
     Timer("renew",     RenewTimer,     SERVING,              lambda record: 0, on_entry=False),
     Timer("commit",    CommitTimer,    SERVING,              lambda record: 0, on_entry=False),
     Timer("recheck",   RecheckTimer,   CLAIMED,              lambda record: 0, on_entry=False),
+    Timer("measure",   MeasureTimer,   SERVING,              lambda record: 0, on_entry=False),
     Timer("idle",      IdleTimer,      (FOLLOWER, *SERVING), lambda record: 0, on_entry=False),
 )
 # fmt: on
@@ -386,7 +400,7 @@ def counts_agree(record: LeaderRecord) -> bool:
         all(member.count == counted.get(borrower, 0) for borrower, member in in_order(record.members))
         and record.live == sum(rank.live for _, rank in in_order(record.ranks) if rank.open)
         and all(rank.live == count_unread(record, rank) for _, rank in in_order(record.ranks))
-        and record.live == len(waiting(record)) + len(held(record))
+        and record.live == len(waiting(record)) + len(held(record) | unjudged(record))
     )
 
 
@@ -407,6 +421,12 @@ def held(record: LeaderRecord) -> set[str]:
         for _, stream in in_order(member.grants)
         if stream in record.streams and not has_ended(record, stream)
     }
+
+
+def unjudged(record: LeaderRecord) -> set[str]:
+    """Unread streams of open ranks of which something is said that is not believed yet."""
+    streams = ((stream, record.streams[stream]) for stream in keys_in_order(record.held))
+    return {stream for stream, known in streams if record.ranks[known.rank].open and not has_ended(record, stream)}
 
 
 LEADER = Fsm(

@@ -45,11 +45,14 @@ class Trial(msgspec.Struct, frozen=True, gc=False):
 
 
 class Known(msgspec.Struct, frozen=True, gc=False):
-    """A stream of the group: where its next owner begins (of an assigned one: where its owner began), and its rank."""
+    """A stream of the group: where its next owner begins (of an assigned one: where its owner began), its rank, and
+    how far it goes as far as the store has said: `count` messages, and whether it has `ended`."""
 
     progress: int
     shard: int
     generation: int
+    count: int = 0
+    ended: bool = False
 
     @property
     def rank(self) -> tuple[int, int]:
@@ -65,6 +68,19 @@ class Rank(msgspec.Struct, frozen=True, gc=False):
     open: bool = False
 
 
+class Held(msgspec.Struct, frozen=True, gc=False):
+    """Progress that nothing that is known of the store covers: `borrower` said it of its `grant` ("": an earlier leader
+    committed it, and nobody is asked).  `n`: the request that asks the store (0: not asked yet); `free`: nobody holds
+    the stream any more, it only waits for that answer."""
+
+    borrower: str
+    grant: int
+    progress: int
+    finished: bool = False
+    n: int = 0
+    free: bool = False
+
+
 class LeaderRecord(msgspec.Struct, frozen=True):
     """One leader of one (group, filter).
 
@@ -75,6 +91,7 @@ class LeaderRecord(msgspec.Struct, frozen=True):
     the one appended to when the listing under way began; `loaded`: durable progress of streams not listed so far.
     `staged`: progress not yet committed (None: to be removed); `live`: streams of open ranks that have not ended.
     `free`: streams nobody holds (some may have vanished since); `wanting`: members below their share, in turn.
+    `held`: progress that is not believed yet, by stream; `measure_n`: the request that asks about some of it (0: none).
     """
 
     id: str
@@ -108,6 +125,8 @@ class LeaderRecord(msgspec.Struct, frozen=True):
     grant: int = 0
     free: Fifo = Fifo()
     wanting: Fifo = Fifo()
+    held: Map[str, Held] = Map()
+    measure_n: int = 0
 
     def key(self, name: str) -> str:
         """The key of one of the group's records in the group store."""

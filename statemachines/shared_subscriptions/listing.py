@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from statemachines.kernel import Ask, Effects, Event, SetTimer, TimerFired, in_order, keys_in_order
+from statemachines.kernel import Ask, Effects, Event, Map, SetTimer, Tell, TimerFired, in_order, keys_in_order
 from statemachines.shared_subscriptions.assignment import Vanish
 from statemachines.shared_subscriptions.claim import PAGE, idle_later, keep_page, stage
 from statemachines.shared_subscriptions.configuration import MS
 from statemachines.shared_subscriptions.group_store import Properties, Scanned
-from statemachines.shared_subscriptions.leader_record import Known, LeaderRecord, Rank
+from statemachines.shared_subscriptions.holding import StreamBehind, covers
+from statemachines.shared_subscriptions.leader_record import Held, Known, LeaderRecord, Rank
 from statemachines.shared_subscriptions.membership import Outcome
 from statemachines.shared_subscriptions.message import END_OF_STREAM
 from statemachines.shared_subscriptions.plan import Draft, reassign
@@ -23,6 +24,7 @@ from statemachines.shared_subscriptions.stream_store import (
     SERVICE,
     FetchFailed,
     ListStreams,
+    StreamInfo,
     StreamsListed,
     rank_of,
 )
@@ -78,12 +80,15 @@ def try_renew_later(record: LeaderRecord, event: FetchFailed, now_ns: int) -> tu
 
 
 def learn_page(record: LeaderRecord, event: StreamsListed, now_ns: int) -> tuple[LeaderRecord, Effects]:
-    return list_after(learn(record, event), event.streams[-1].stream)
+    told = behind(record, event)
+    record, asked = list_after(learn(record, event), event.streams[-1].stream)
+    return record, (*told, *asked)
 
 
 def learn_last(record: LeaderRecord, event: StreamsListed, now_ns: int) -> tuple[LeaderRecord, Effects]:
     """All is listed; nobody is a member yet."""
     draft = Draft(learn(record, event), now_ns)
+    draft.effects.extend(behind(record, event))
     end_listing(draft)
     return draft.record, (*draft.effects, renew_later(record, now_ns), idle_later(record, now_ns))
 
@@ -91,6 +96,7 @@ def learn_last(record: LeaderRecord, event: StreamsListed, now_ns: int) -> tuple
 def learn_and_share(record: LeaderRecord, event: StreamsListed, now_ns: int) -> Outcome:
     """New streams are shared at once; the next page, or the next look."""
     draft = Draft(learn(record, event), now_ns)
+    draft.effects.extend(behind(record, event))
     if event.more:
         draft.record, asked = list_after(draft.record, event.streams[-1].stream)
         draft.effects.extend(asked)
@@ -103,14 +109,23 @@ def learn_and_share(record: LeaderRecord, event: StreamsListed, now_ns: int) -> 
 
 
 def learn(record: LeaderRecord, event: StreamsListed) -> LeaderRecord:
-    """Streams not known so far: at their durable progress, or at the start of the group."""
+    """Streams not known so far: at their durable progress, or at the start of the group; of the others how far they
+    go.  One of which more was read than is there is held."""
     streams, ranks, loaded, free, live = record.streams, record.ranks, record.loaded, record.free, record.live
+    held = record.held
     oldest = max(record.oldest, event.oldest)
     for info in event.streams:
-        if info.stream in streams or info.generation < oldest:
+        if info.generation < oldest:
             continue
-        known = Known(max(loaded.get(info.stream, 0), info.first), info.shard, info.generation)
+        known = streams.get(info.stream)
+        if known is not None:
+            if (info.count, info.ended) > (known.count, known.ended):
+                streams = streams.set(info.stream, replace(known, count=info.count, ended=info.ended))
+            continue
+        known = found(loaded, info)
         streams = streams.set(info.stream, known)
+        if is_behind(known):
+            held = held.set(info.stream, Held("", 0, known.progress))
         if info.stream in loaded:
             loaded = loaded.delete(info.stream)
         rank = ranks.get(known.rank) or Rank()
@@ -119,7 +134,9 @@ def learn(record: LeaderRecord, event: StreamsListed) -> LeaderRecord:
             known.rank, replace(rank, streams=rank.streams.set(info.stream, True), live=rank.live + unread)
         )
         if unread and rank.open:
-            free, live = free.push(info.stream), live + 1
+            live += 1
+            if info.stream not in held:
+                free = free.push(info.stream)
     return replace(
         record,
         streams=streams,
@@ -127,8 +144,31 @@ def learn(record: LeaderRecord, event: StreamsListed) -> LeaderRecord:
         loaded=loaded,
         free=free,
         live=live,
+        held=held,
         oldest=oldest,
         generation=event.generation if record.generation < 0 else record.generation,
+    )
+
+
+def found(loaded: Map[str, int], info: StreamInfo) -> Known:
+    """A stream that is new to this leader."""
+    progress = max(loaded.get(info.stream, 0), info.first)
+    return Known(progress, info.shard, info.generation, info.count, info.ended)
+
+
+def is_behind(known: Known) -> bool:
+    """More of it was read than the store has."""
+    return not covers(known, known.progress)
+
+
+def behind(record: LeaderRecord, event: StreamsListed) -> tuple[Tell, ...]:
+    """Each of those on this page is named once by a leader."""
+    return tuple(
+        Tell(StreamBehind(record.id, info.stream, known.progress, info.count))
+        for info in event.streams
+        if info.stream not in record.streams and info.generation >= max(record.oldest, event.oldest)
+        for known in (found(record.loaded, info),)
+        if is_behind(known)
     )
 
 
@@ -153,7 +193,8 @@ def vanish(draft: Draft, key: tuple[int, int]) -> None:
             draft.step_assignment(stream, Vanish())
         record = draft.record
         lived = rank.open and not draft.has_ended(stream)
-        draft.record = replace(record, streams=record.streams.delete(stream), live=record.live - lived)
+        held = record.held.delete(stream) if stream in record.held else record.held
+        draft.record = replace(record, streams=record.streams.delete(stream), live=record.live - lived, held=held)
         remove_progress(draft, stream)
     draft.record = replace(draft.record, ranks=draft.record.ranks.delete(key))
 
@@ -185,6 +226,6 @@ def open_ranks(record: LeaderRecord) -> LeaderRecord:
         ranks = ranks.set(key, replace(rank, open=True))
         live += rank.live
         for stream in keys_in_order(rank.streams):
-            if record.streams[stream].progress != END_OF_STREAM:
+            if record.streams[stream].progress != END_OF_STREAM and stream not in record.held:
                 free = free.push(stream)
     return replace(record, ranks=ranks, free=free, live=live)

@@ -17,7 +17,8 @@ from statemachines.shared_subscriptions.assignment import (
     TakeBack,
 )
 from statemachines.shared_subscriptions.configuration import MS
-from statemachines.shared_subscriptions.leader_record import LEADING, LeaderRecord
+from statemachines.shared_subscriptions.holding import hold, is_covered
+from statemachines.shared_subscriptions.leader_record import LEADING, Held, LeaderRecord
 from statemachines.shared_subscriptions.member import (
     GONE,
     LAPSED,
@@ -138,6 +139,9 @@ def take_report(draft: Draft, ping: Ping, report: Report) -> bool:
     """As `update_progress`; whether the stream ended by it."""
     if not owns(draft.record, ping.borrower, report.stream, report.grant):
         return False
+    if not is_covered(draft.record, report.stream, report.progress):
+        hold(draft, report.stream, Held(ping.borrower, report.grant, report.progress, report.finished))
+        return False
     live = draft.record.live
     update = UpdateProgress(
         ping.borrower,
@@ -215,8 +219,12 @@ def take_farewell(record: LeaderRecord, event: Disconnect, now_ns: int) -> Outco
     draft = Draft(record, now_ns)
     grants = record.members[event.borrower].grants
     for report in event.reports:
-        if grants.get(report.grant) == report.stream:
+        if grants.get(report.grant) != report.stream:
+            continue
+        if is_covered(draft.record, report.stream, report.progress):
             take_last_word(draft, report)
+        else:
+            hold(draft, report.stream, Held(event.borrower, report.grant, report.progress, report.finished))
     draft.step_member(event.borrower, event)
     forget(draft, event.borrower)
     return draft.done()

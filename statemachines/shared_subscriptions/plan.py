@@ -106,8 +106,12 @@ class Draft:
         return has_ended(self.record, stream)
 
     def release(self, stream: str) -> None:
-        """Nobody holds it any more: it is free, unless it has ended."""
+        """Nobody holds it any more: it is free, unless it has ended; not before what was said of it last is judged."""
         record = self.record
+        said = record.held.get(stream)
+        if said is not None:
+            self.record = replace(record, held=record.held.set(stream, replace(said, free=True)))
+            return
         if stream in record.streams and record.streams[stream].progress != END_OF_STREAM:
             self.record = replace(record, free=record.free.push(stream))
 

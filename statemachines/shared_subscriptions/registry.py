@@ -31,7 +31,7 @@ from statemachines.shared_subscriptions.message import (
     Ping,
     UpdateProgress,
 )
-from statemachines.shared_subscriptions.stream_store import check_filter
+from statemachines.shared_subscriptions.names import check_filter, check_group
 
 LEADERS_MAX = 10_000
 """A process leads no more groups than this; who asks for another is not answered."""
@@ -102,6 +102,7 @@ class Registry(Host):
         if self._closing or len(self.leaders) >= LEADERS_MAX:
             return self.fire(now_ns)
         try:
+            check_group(message.group)
             check_filter(message.filter, message.filter)
         except ConfigurationError as error:
             raise RemoteProtocolError("registry", "-", "leader_wanted", "", str(error)) from error

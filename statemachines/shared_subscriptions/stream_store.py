@@ -14,18 +14,30 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import Answer, ConfigurationError, Event, Map, Request, TraceColumns, in_order
+from statemachines.shared_subscriptions.names import check_filter as check_filter
+from statemachines.shared_subscriptions.names import check_group
 
 SERVICE = "stream_store"
 
 
 class StreamInfo(msgspec.Struct, frozen=True, gc=False):
-    """A stream that exists: its id, its rank (shard, generation), and `first`, the offset of its first message at or
-    after the start time asked for."""
+    """A stream that exists: its id, its rank (shard, generation), `first`, the offset of its first message at or after
+    the start time asked for, `count`, how many messages it has, and whether it has `ended`."""
 
     stream: str
     shard: int
     generation: int
     first: int
+    count: int
+    ended: bool = False
+
+
+class StreamSize(msgspec.Struct, frozen=True, gc=False):
+    """How many messages a stream has, and whether it has ended."""
+
+    stream: str
+    count: int
+    ended: bool
 
 
 class Slice(msgspec.Struct, frozen=True, gc=False):
@@ -68,6 +80,22 @@ class StreamsListed(Answer, frozen=True, gc=False):
     streams: tuple[StreamInfo, ...]
     more: bool
     generation: int = 0
+    oldest: int = 0
+
+
+class Measure(Request, frozen=True, gc=False):
+    """How far do these streams go?  Answered by `Measured`."""
+
+    n: int
+    streams: tuple[str, ...]
+
+
+class Measured(Answer, frozen=True, gc=False):
+    """The streams that were asked for, in the order of their ids; those that are not there are left out.  All
+    generations before `oldest` have been dropped."""
+
+    n: int
+    sizes: tuple[StreamSize, ...]
     oldest: int = 0
 
 
@@ -161,6 +189,7 @@ def parse_filter(subscription: str) -> tuple[str, str]:
         rule = "must be $shared/GROUP/FILTER or $queue/FILTER; GROUP is not empty and has no '+', '#' or '$'"
         if not group or set(group) & set("+#$"):
             raise ConfigurationError("subscription", subscription, rule)
+        check_group(group, "subscription")
     elif head == "$queue":
         group, topic_filter = "$queue", rest
     else:
@@ -168,18 +197,6 @@ def parse_filter(subscription: str) -> tuple[str, str]:
         raise ConfigurationError("subscription", subscription, rule)
     check_filter(topic_filter, subscription)
     return group, topic_filter
-
-
-def check_filter(topic_filter: str, subscription: str) -> None:
-    """Raises `ConfigurationError` unless the wildcards stand where MQTT lets them."""
-    levels = topic_filter.split("/")
-    if not topic_filter or len(topic_filter) > 65_535 or "\0" in topic_filter:
-        raise ConfigurationError("subscription", subscription, "the topic filter must have 1 to 65535 characters")
-    for position, level in enumerate(levels):
-        if "#" in level and (level != "#" or position != len(levels) - 1):
-            raise ConfigurationError("subscription", subscription, "'#' must be the whole last level of the filter")
-        if "+" in level and level != "+":
-            raise ConfigurationError("subscription", subscription, "'+' must be a whole level of the filter")
 
 
 def matches(topic_filter: str, topic: str) -> bool:
@@ -238,6 +255,10 @@ class StreamStore:
         match request:
             case ListStreams():
                 return state, (self._list(state, request),)
+            case Measure(n, streams):
+                known = ((stream, state.by_id.get(stream)) for stream in sorted(streams))
+                sizes = tuple(StreamSize(stream, one.count, one.ended) for stream, one in known if one is not None)
+                return state, (Measured(n, sizes, state.oldest),)
             case Fetch(n, slices):
                 return state, (Fetched(n, tuple(self._batch(state, one) for one in slices)),)
             case Append():
@@ -258,7 +279,14 @@ class StreamStore:
     @staticmethod
     def _list(state: Streams, request: ListStreams) -> StreamsListed:
         found = tuple(
-            StreamInfo(stream, stored.shard, stored.generation, stored.first_since(request.start_ns))
+            StreamInfo(
+                stream,
+                stored.shard,
+                stored.generation,
+                stored.first_since(request.start_ns),
+                stored.count,
+                stored.ended,
+            )
             for stream, stored in in_order(state.by_id)
             if stream > request.after and matches(request.filter, stored.topic)
         )

@@ -10,7 +10,7 @@ from statemachines.kernel.node import Observer
 from statemachines.shared_subscriptions.agent import Shared
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.handler import Handler
-from statemachines.shared_subscriptions.stream_store import check_filter
+from statemachines.shared_subscriptions.names import check_filter, check_group
 
 
 class Subscription(Handler):
@@ -32,6 +32,7 @@ class Subscription(Handler):
         check: bool = False,
     ) -> None:
         super().__init__(host, registries, configuration, buffer=buffer, observe=observe, check=check)
+        check_group(group)
         check_filter(topic_filter, topic_filter)
         self.wanted = Shared(group, topic_filter, at_delivery, start_ns)
         self.id = ""

@@ -17,6 +17,7 @@ from statemachines.drivers.shared_subscriptions.publish import Publisher
 from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group_store import Scan
+from statemachines.shared_subscriptions.names import record_name
 from statemachines.testing.process_harness import free_port
 from statemachines.testing.shared_subscriptions.nodes import GroupHarness
 from statemachines.trace import fault_row
@@ -207,9 +208,9 @@ class Stage:
             finally:
                 await store.close()
             return {
-                key.partition("progress:")[2].partition("/")[2]: stored.value
+                record_name(key).stream.partition("/")[2]: stored.value
                 for key, stored in answer.records
-                if "progress:" in key
+                if record_name(key).stream
             }
 
         return asyncio.run(scan())

@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from statemachines.kernel import Event, Message, Outgoing
+from statemachines.kernel import Event, Message, Outgoing, Send, in_order
 from statemachines.shared_subscriptions.group import start_of
+from statemachines.shared_subscriptions.message import END_OF_STREAM, UpdateProgress
 from statemachines.shared_subscriptions.session import SESSION, Acknowledged, Deliver, Ready
+from statemachines.shared_subscriptions.stream import ABSENT
 from statemachines.shared_subscriptions.subscription import Subscription
 from statemachines_sim.process import Process
 from statemachines_sim.shared_subscriptions.section import Section
@@ -15,6 +17,10 @@ from statemachines_sim.units import MS
 
 if TYPE_CHECKING:
     from statemachines_sim.world import World
+
+
+BEYOND = 2**62
+"""More messages than any stream has."""
 
 
 class Consumer(Process):
@@ -84,6 +90,25 @@ class Consumer(Process):
         """Unsubscribe, and subscribe again at once: the old borrower finishes while the new one connects."""
         self._run(self._unsubscribe)
         self._run(self.start)
+
+    def lies(self) -> list[UpdateProgress]:
+        """What it could say of the streams it holds that is not so: of the last one that it has ended, of the others
+        more than can be there."""
+        node = self.host.nodes.get(self.host.borrower)
+        if node is None or node.record.link is None:
+            return []
+        link = node.record.link
+        held = [child for _, child in in_order(node.record.streams) if child.status is not ABSENT]
+        said = [BEYOND] * (len(held) - 1) + [END_OF_STREAM]
+        return [
+            UpdateProgress(link.borrower, link.epoch, link.registration, child.stream, child.grant, progress, True)
+            for child, progress in zip(held, said, strict=False)
+        ]
+
+    def lie(self) -> None:
+        """Say so to its leader."""
+        leader = self.host.nodes[self.host.borrower].record.link.leader
+        self.perform([(one.borrower, Send(leader, one)) for one in self.lies()], self._env.now)
 
     def heal(self) -> None:
         self.slow = 1

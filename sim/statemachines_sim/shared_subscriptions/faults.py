@@ -88,4 +88,23 @@ class Unsubscribe(FaultKind):
             process.come_back()
 
 
-FAULTS = (LeaderCrash(), SlowConsumer(), Halt(), Unsubscribe())
+class Lie(FaultKind):
+    """A consumer reports progress that nothing stored covers."""
+
+    name = "lie"
+    hits = "a consumer"
+    about = "it reports more of a stream than is stored, and of another that it has ended"
+
+    def draw(self, pot: Pot) -> Fault:
+        return Fault(self.name, pot.at_ns, 0, pot.target())
+
+    def begin(self, world: World, fault: Fault) -> bool:
+        process = world.living(fault.target)
+        if not isinstance(process, Consumer) or process.paused or not process.lies():
+            return False
+        world.note(self.name, fault.target)
+        process.lie()
+        return True
+
+
+FAULTS = (LeaderCrash(), SlowConsumer(), Halt(), Unsubscribe(), Lie())

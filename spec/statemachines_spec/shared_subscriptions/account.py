@@ -20,6 +20,7 @@ from statemachines.shared_subscriptions.group_store import Commit
 from statemachines.shared_subscriptions.leader_record import LEADING
 from statemachines.shared_subscriptions.member import ExpiryTimer, HandOverTimer
 from statemachines.shared_subscriptions.message import Revoked
+from statemachines.shared_subscriptions.names import record_name
 from statemachines.shared_subscriptions.session import Ack, Take
 from statemachines.shared_subscriptions.session_record import Acknowledged, Deliver
 from statemachines.shared_subscriptions.stream import ABSENT
@@ -155,9 +156,8 @@ class Account(Observer):
 
 def progress_in(local: StoreLocal) -> dict[str, int]:
     """The progress that a group store holds, by stream."""
-    return {
-        key.partition(":progress:")[2]: stored.value for key, stored in in_order(local.state) if ":progress:" in key
-    }
+    found = ((record_name(key).stream, stored.value) for key, stored in in_order(local.state))
+    return {stream: value for stream, value in found if stream}
 
 
 def bits(first: int, last: int) -> int:

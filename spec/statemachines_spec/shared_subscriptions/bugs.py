@@ -20,6 +20,7 @@ from statemachines.shared_subscriptions import (
     assignment,
     borrower,
     claim,
+    holding,
     leader,
     listing,
     member,
@@ -317,6 +318,13 @@ BUGS: Final = (
         "SS-124",
         "listing.keep_page",
         wrapped(listing, "keep_page", load_nothing),
+    ),
+    Bug(
+        "progress-believed",
+        "progress counts whatever the store holds",
+        "SS-157",
+        "holding.covers",
+        called(holding, "covers", lambda known, progress: True),
     ),
 )
 """The first eighteen are those of the protocol's page, in its order; the others were made up for the simulator."""

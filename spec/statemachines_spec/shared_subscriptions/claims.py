@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from statemachines.kernel import in_order
 from statemachines.shared_subscriptions.group_store import SERVICE, Claim, Stored
 from statemachines.shared_subscriptions.leader_record import CLAIMED, LeaderRecord
+from statemachines.shared_subscriptions.names import CLAIM, ROOT, record_name
 from statemachines_spec.explorer.party import is_due
 from statemachines_spec.explorer.property import Always, Property, Sometimes, View
 from statemachines_spec.shared_subscriptions import leader_host
@@ -100,16 +101,16 @@ def root_known(local: HostLocal) -> int:
 
 def claim_stored(local: StoreLocal) -> int:
     """The claim as it is stored."""
-    return _stored(local, ":claim")
+    return _stored(local, CLAIM)
 
 
 def root_stored(local: StoreLocal) -> int:
     """The root as it is stored."""
-    return _stored(local, ":root")
+    return _stored(local, ROOT)
 
 
-def _stored(local: StoreLocal, ending: str) -> int:
-    return _code(next((stored for key, stored in in_order(local.state) if key.endswith(ending)), None))
+def _stored(local: StoreLocal, name: str) -> int:
+    return _code(next((stored for key, stored in in_order(local.state) if record_name(key).name == name), None))
 
 
 def _code(stored: Stored | None) -> int:

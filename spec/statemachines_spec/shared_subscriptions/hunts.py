@@ -100,6 +100,11 @@ SETTINGS = (
         "two consumers with sessions; one is given up, and its lease ends",
         Setting(sessions=True, offsets=1, grants=2, timeouts=1),
     ),
+    Small(
+        "lies",
+        "one consumer reports more than is stored, and the end of a stream that goes on",
+        Setting(consumers=1, lies=True, lives=2, registrations=3, roots=1),
+    ),
 )  # fmt: skip
 
 

@@ -54,7 +54,7 @@ from statemachines_spec.explorer.party import (
 from statemachines_spec.explorer.timing import Timing
 from statemachines_spec.shared_subscriptions.consumer import Promised
 
-STORE_TIMERS = ("heartbeat", "commit", "renew", "idle", "claim_end", "recheck")
+STORE_TIMERS = ("heartbeat", "commit", "renew", "idle", "claim_end", "recheck", "measure")
 """Timers that a system without store faults or another leader may leave silent."""
 
 
@@ -280,4 +280,4 @@ def renumbered(record: LeaderRecord, awaited: int) -> LeaderRecord:
     if awaited:
         return record
     trial = None if record.trial is None else replace(record.trial, n=0, check_n=0)
-    return replace(record, number=0, load_n=0, list_n=0, trial=trial)
+    return replace(record, number=0, load_n=0, list_n=0, measure_n=0, trial=trial)

@@ -13,6 +13,7 @@ from statemachines.shared_subscriptions.group_store import Claim, Commit
 from statemachines.shared_subscriptions.leader import LEADER
 from statemachines.shared_subscriptions.leader_record import CANDIDATE, FOLLOWER, SERVING, LeaderStatus
 from statemachines.shared_subscriptions.message import UpdateProgress
+from statemachines.shared_subscriptions.names import CLAIM, record_name
 from statemachines.shared_subscriptions.stream import ABSENT, GRANTED, REVOKING
 from statemachines_spec.explorer.party import is_due
 from statemachines_spec.explorer.property import Always, Eventually, Property, Sometimes, Stepwise, View
@@ -238,7 +239,7 @@ def by_holder(actor: str, before: Any, event: Any, after: Any) -> bool:
     """S3: a batch that changes the store takes a claim that nobody may hold any more, or comes from who holds it."""
     if not isinstance(before, StoreLocal) or not isinstance(event, Commit) or before.state == after.state:
         return True
-    held, now = holder(before), next((value for key, value in event.put if key.endswith(":claim")), None)
+    held, now = holder(before), next((value for key, value in event.put if record_name(key).name == CLAIM), None)
     if held is None or before.aged:
         return True
     return getattr(now, "epoch", 0) == held.epoch and getattr(now, "leader", "") in (held.leader, "")

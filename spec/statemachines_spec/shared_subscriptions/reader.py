@@ -1,7 +1,7 @@
 """Reader: a Consumer whose streams end.
 
-It may report the end of a stream whenever it has read all `offsets` of it, even before the store has rotated: that is
-more than a store allows, and what is explored holds all the same.
+It reports the end of a stream whenever it has read all `offsets` of it.  That is so of the streams that are there at
+the beginning; of one that the script begins it is a lie before the store has rotated, and refused (S16).
 """
 
 from __future__ import annotations

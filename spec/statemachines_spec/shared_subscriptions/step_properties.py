@@ -18,6 +18,7 @@ from statemachines.shared_subscriptions.leader import LEADER
 from statemachines.shared_subscriptions.leader_record import LEADING, SERVING, LeaderRecord
 from statemachines.shared_subscriptions.member import REGISTERED
 from statemachines.shared_subscriptions.message import Disconnect, LeaderWanted, Ping, RevokeFinished, UpdateProgress
+from statemachines.shared_subscriptions.names import CLAIM, record_name
 from statemachines.shared_subscriptions.session_record import reading_key
 from statemachines.shared_subscriptions.stream import ABSENT, REVOKING, Link
 from statemachines_spec.explorer.property import Always, Stepwise, View
@@ -66,10 +67,10 @@ def holder_renews(actor: str, before: Any, event: Any, after: Any) -> bool:
     if not isinstance(before, StoreLocal) or actor != GROUP_STORE or not isinstance(event, Commit):
         return True
     held = holder(before)
-    put = next((value for key, value in event.put if key.endswith(":claim")), None)
+    put = next((value for key, value in event.put if record_name(key).name == CLAIM), None)
     if held is None or not isinstance(put, Claim) or before.state != after.state:
         return True
-    expected = next((stored for key, stored in event.expect if key.endswith(":claim")), None)
+    expected = next((stored for key, stored in event.expect if record_name(key).name == CLAIM), None)
     ours = expected is not None and isinstance(expected.value, Claim) and expected.value.leader == held.leader
     return not (ours and put.epoch == held.epoch)
 

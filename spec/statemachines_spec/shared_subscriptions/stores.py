@@ -19,6 +19,7 @@ from statemachines.shared_subscriptions.group_store import (
     Stored,
     record_key,
 )
+from statemachines.shared_subscriptions.names import CLAIM, ROOT, record_name
 from statemachines.shared_subscriptions.stream_store import Append, Drop, ListStreams, Rotate, StoredStream, Streams
 from statemachines_spec.explorer.actor import Actor, Envelope, Reaction, Watch
 from statemachines_spec.shared_subscriptions.consumer import FILTER, GROUP
@@ -113,7 +114,7 @@ class Store(Actor):
     def within(self, local: StoreLocal) -> bool:
         if self.name != GROUP_STORE:
             return True
-        roots = (stored.value for key, stored in in_order(local.state) if key.endswith(":root"))
+        roots = (stored.value for key, stored in in_order(local.state) if record_name(key).name == ROOT)
         return all(root <= self.roots for root in roots)
 
     def describe(self, local: StoreLocal) -> str:
@@ -126,14 +127,15 @@ class Store(Actor):
 def holder(local: StoreLocal) -> Claim | None:
     """The claim that somebody holds."""
     for key, stored in in_order(local.state):
-        if key.endswith(":claim") and isinstance(stored.value, Claim) and stored.value.leader:
+        if record_name(key).name == CLAIM and isinstance(stored.value, Claim) and stored.value.leader:
             return stored.value
     return None
 
 
-def streams(topics: tuple[str, ...], count: int) -> Streams:
-    """A stream store with `count` messages in the one stream of each topic."""
-    return Streams(Map({f"0.0/{topic}": StoredStream(topic, 0, 0, count, ((0, 0),)) for topic in topics}))
+def streams(topics: tuple[str, ...], count: int, *, ended: bool = False) -> Streams:
+    """A stream store with `count` messages in the one stream of each topic; `ended`: nothing follows in them."""
+    held = {f"0.0/{topic}": StoredStream(topic, 0, 0, count, ((0, 0),), ended) for topic in topics}
+    return Streams(Map(held))
 
 
 def script(lines: tuple[str, ...]) -> tuple[Request, ...]:

@@ -24,6 +24,7 @@ from statemachines_spec.explorer.property import Eventually, Property
 from statemachines_spec.explorer.system import Budget, System
 from statemachines_spec.shared_subscriptions import (
     agreement,
+    believed,
     claims,
     election,
     generations,
@@ -46,6 +47,7 @@ from statemachines_spec.shared_subscriptions.failing_store import (
     Failure,
 )
 from statemachines_spec.shared_subscriptions.leader_host import STORE_TIMERS, LeaderHost
+from statemachines_spec.shared_subscriptions.liar import Liar
 from statemachines_spec.shared_subscriptions.orders import ORDERS, is_kept
 from statemachines_spec.shared_subscriptions.reader import Reader
 from statemachines_spec.shared_subscriptions.stores import Store, declared, streams
@@ -61,6 +63,7 @@ class Setting(msgspec.Struct, frozen=True):
     `sessions`: consumers are whole, and what follows up to `disconnects` is theirs, as `delivering` says;
     `roots` batches are committed after a claim was taken (0: none is, and no progress becomes durable);
     `script`: what the environment does with the stream store (`stores.script`), which lists `page` streams at a time;
+    `lies`: consumers report what was never stored;
     `silences`: a store that fails may not even answer; `renews`: a leader renews its claim in time while it lives;
     `idles`: a leader without members gives its claim up;
     `lives` borrowers each consumer makes, `pings` each of them sends; `registrations`, `grants`, `epochs` of leaders;
@@ -100,6 +103,7 @@ class Setting(msgspec.Struct, frozen=True):
     unsubscribes: int = 0
     script: tuple[str, ...] = ()
     page: int = 0
+    lies: bool = False
     store_failures: int = 0
     silences: bool = False
     renews: bool = False
@@ -183,6 +187,8 @@ def build(name: str, about: str, setting: Setting, variant: str = "settled", wit
             *((claims.goes_on(leaders),) if setting.epochs > 1 else ()),
             *(claims.doubts(leaders) if setting.store_failures else ()),
             *(generations.vanished(leaders) if "drop" in setting.script else ()),
+            *(believed.believes(leaders, held) if setting.script or setting.lies else ()),
+            *((believed.refused(leaders),) if setting.lies else ()),
             quiescent_properties.balanced_at_rest(leaders),
             quiescent_properties.at_rest(leaders),
             *_resets(setting, consumers),
@@ -204,7 +210,9 @@ def _stores(setting: Setting, variant: str, topics: tuple[str, ...]) -> tuple[St
         "state": declared(configuration(variant)),
         "roots": setting.roots,
     }
-    held, script = streams(topics, max(1, setting.offsets)), stores.script(setting.script)
+    # What a script rotates has ended before: its readers say so whenever they have read it.
+    held = streams(topics, max(1, setting.offsets), ended=bool(setting.script))
+    script = stores.script(setting.script)
     messages: dict[str, Any] = {"at_once": at_once, "state": held, "script": script, "page": setting.page}
     if not setting.store_failures:
         return Store(GroupStore(), **group), Store(StreamStore(1), **messages)
@@ -215,8 +223,8 @@ def _stores(setting: Setting, variant: str, topics: tuple[str, ...]) -> tuple[St
 
 
 def _resets(setting: Setting, consumers: tuple[Consumer, ...]) -> tuple[Property, ...]:
-    """L8 (not where consumers leave: that is no reset, and looks like one)."""
-    if setting.unsubscribes:
+    """L8: not where consumers leave, which looks like a reset, nor where they lie, and are kicked for it."""
+    if setting.unsubscribes or setting.script or setting.lies:
         return ()
     ends = setting.epochs * setting.consumers if setting.claims_age else 0
     faults = setting.timeouts + setting.revoke_timeouts + setting.pauses + setting.late_timers
@@ -249,7 +257,8 @@ def _consumer(number: int, setting: Setting, variant: str) -> Consumer:
         *((Pause,) if setting.pauses else ()),
         *((OnUnsubscribe,) if setting.unsubscribes else ()),
     )
-    return (Reader if setting.script else Consumer)(
+    kind = Reader if setting.script else Liar if setting.lies else Consumer
+    return kind(
         f"consumer-{number + 1}",
         configuration(variant),
         fsm=borrower(variant),
@@ -321,6 +330,8 @@ def _bounds_of_stores(setting: Setting) -> dict[str, str]:
     lines = {}
     if setting.script:
         lines["environment"] = f"in this order: {', '.join(setting.script)}; streams end whenever they have been read"
+    if setting.lies:
+        lines["lies"] = "a consumer reports more than a stream has, or its end, whenever it likes"
     if setting.page:
         lines["listings"] = f"{setting.page} streams in a page"
     if setting.store_failures:
@@ -410,6 +421,14 @@ SYSTEMS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
                 "network": Network(2),
             },
             {"consumers": 2},
+        ),
+    ),
+    "lies": (
+        "consumers report progress beyond what is stored, and the end of streams that go on",
+        _sizes(
+            {"lies": True, "lives": 2, "registrations": 3, "roots": 1, "consumers": 1},
+            {"consumers": 2, "offsets": 1, "grants": 4},
+            {"network": Network(2)},
         ),
     ),
     "vanished": (

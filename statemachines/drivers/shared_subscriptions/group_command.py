@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from statemachines.drivers.shared_subscriptions.node_commands import Config, Start, read_configuration
+from statemachines.drivers.shared_subscriptions.node_commands import Config, Start, Store, read_configuration
 
 app = typer.Typer(no_args_is_help=True, help="Declare a group of consumers, or destroy it.")
 
 Subscription = Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="$shared/GROUP/FILTER")]
-Store = Annotated[Path, typer.Option(metavar="FILE", help="SQLite database with the stores; made where missing.")]
 
 
 @app.command()

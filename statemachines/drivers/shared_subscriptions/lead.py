@@ -9,6 +9,7 @@ On leaving, every leader commits what it has and gives its claim up.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -24,11 +25,20 @@ from statemachines.drivers.tcp import Address
 from statemachines.kernel import Event, Outgoing, RemoteProtocolError, name_of
 from statemachines.shared_subscriptions import group_store, stream_store
 from statemachines.shared_subscriptions.configuration import Configuration
-from statemachines.shared_subscriptions.message import BorrowerMessage, LeaderWanted
+from statemachines.shared_subscriptions.holding import ProgressRefused, StreamBehind
+from statemachines.shared_subscriptions.message import END_OF_STREAM, BorrowerMessage, LeaderWanted
 from statemachines.shared_subscriptions.registry import Registry
+from statemachines.wire import shown
+
+logger = logging.getLogger("gapless")
 
 HALT_S = 5.0
 """Leaders that have not given their claim up by then keep it until it expires."""
+
+
+def read_to(progress: int) -> str:
+    """A progress, for people."""
+    return "of its end" if progress == END_OF_STREAM else str(progress)
 
 
 class LeaderNode:
@@ -61,6 +71,8 @@ class LeaderNode:
         self._trace = None if trace is None else Path(trace)
         self._number = number
         self._peers = {f"leader:{place}": address for place, address in enumerate(peers, 1)}
+        self.refused = 0
+        """Reports of progress that were not believed."""
         self._failure = asyncio.Event()
 
     @property
@@ -145,4 +157,14 @@ class LeaderNode:
         return self._host.receive(to, message, now_ns)
 
     def _told(self, party: str, event: Event) -> None:
-        """A leader resigned; the next `leader_wanted` starts another."""
+        """What an operator must know; a leader that resigned is followed by another at the next `leader_wanted`."""
+        match event:
+            case ProgressRefused(_, borrower, stream, grant, progress, count):
+                self.refused += 1
+                what = "refused progress %s of %s by grant %d from %s, which is not a member any more: the store has %d"
+                mend = " messages; if this goes on, it may be of another store, or no gapless node"
+                logger.warning(what + mend, read_to(progress), shown(stream), grant, shown(borrower), count)
+            case StreamBehind(_, stream, progress, count):
+                what = "%s is not granted: progress %s was committed, and the store has %d messages; one of the two was"
+                mend = " restored: restore both to the same moment, or destroy the group and declare it anew"
+                logger.error(what + mend, shown(stream), read_to(progress), count)

@@ -11,16 +11,13 @@ from typing import Final, Protocol
 
 from statemachines.kernel import Answer, ConfigurationError
 from statemachines.shared_subscriptions.group_store import Commit, Read, Scan
-from statemachines.shared_subscriptions.stream_store import Appended, Fetch, Fetched, FetchFailed, ListStreams
+from statemachines.shared_subscriptions.stream_store import Appended, Fetch, Fetched, FetchFailed, ListStreams, Measure
 
 PAYLOAD_MAX: Final = 2**20
 """Bytes of the largest message."""
 
 ANSWER_MAX: Final = 16 * 2**20
 """Bytes after which a fetch answers with fewer messages than it was asked for; the rest is asked for again."""
-
-TOPIC_MAX: Final = 65_535
-"""Bytes of the longest topic."""
 
 OFFSET_BITS: Final = 36
 """A message's place: its offset in the low bits, the number of its stream above (27 bits are left)."""
@@ -44,7 +41,7 @@ class GroupStore(Protocol):
 class StreamStore(Protocol):
     """Streams of messages."""
 
-    async def ask(self, request: ListStreams | Fetch) -> tuple[Answer, ...]:
+    async def ask(self, request: ListStreams | Measure | Fetch) -> tuple[Answer, ...]:
         """The answers, without payloads; `FetchFailed` where the database did not carry it out (logged)."""
         ...
 
@@ -88,18 +85,6 @@ def literal_prefix(topic_filter: str) -> str:
         return head
     head, wildcard, _ = topic_filter.partition("#")
     return head.removesuffix("/") if wildcard else topic_filter
-
-
-def check_topic(topic: str) -> None:
-    """Raises `ConfigurationError` unless messages can be published to `topic`."""
-    if not topic or set(topic) & set("+#\0"):
-        raise ConfigurationError("topic", topic, "must have no '+', '#' or NUL, and not be empty")
-    try:
-        size = len(topic.encode())
-    except UnicodeEncodeError as error:
-        raise ConfigurationError("topic", topic, f"must be text that UTF-8 can express: {error.reason}") from error
-    if size > TOPIC_MAX:
-        raise ConfigurationError("topic", f"{topic[:40]}...", f"has {size} bytes; at most {TOPIC_MAX} are allowed")
 
 
 def check_payload(payload: bytes) -> None:

@@ -7,7 +7,8 @@ all processes have one order, and the store's time grows with it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, TypeVar
@@ -19,6 +20,8 @@ from statemachines.drivers.clock import Clock
 from statemachines.drivers.sql.failure import BUSY_S, OutcomeOpen, StoreDamaged, StoreUnavailable
 from statemachines.drivers.sql.postgres_address import connect, parse_url, shown
 from statemachines.kernel import ConfigurationError, GaplessError, LocalProtocolError
+
+logger = logging.getLogger("gapless")
 
 T = TypeVar("T")
 
@@ -41,7 +44,8 @@ BROKEN: Final = "XX"
 class Layout(NamedTuple):
     """What a database holds: tables in a `schema` of ours, their `version`, the `statements` that make schema and
     tables (under the advisory lock `lock`), the tables it is `known_by`, and what whoever opens a store must be allowed
-    there: kind of store -> table -> privileges (`needed`).
+    there: kind of store -> table -> privileges (`needed`); `upgrades`: version -> what makes the next one of it, and
+    says what a log should.
 
     One of the tables is `store`, of one row: its column `version`, and `time_ns`, the time of the last commit.
     """
@@ -52,6 +56,7 @@ class Layout(NamedTuple):
     statements: tuple[str, ...]
     known_by: tuple[str, ...]
     needed: dict[str, dict[str, tuple[str, ...]]]
+    upgrades: Mapping[int, Callable[[Connection], tuple[str, ...]]] = {}
 
     def tables(self, connection: Connection) -> set[str]:
         """The names of the tables that are there."""
@@ -73,6 +78,17 @@ class Layout(NamedTuple):
     def version_of(self, connection: Connection) -> int:
         """The version of the tables that are there."""
         return int(connection.execute(text(f"SELECT version FROM {self.schema}.store")).scalar_one())
+
+    def upgrade(self, connection: Connection) -> list[str]:
+        """Step by step to our version, unless somebody else has meanwhile; what is to be said of it."""
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": self.lock})
+        found = self.version_of(connection)
+        said: list[str] = []
+        for version in range(found, self.version):
+            said += self.upgrades[version](connection)
+        if found < self.version:
+            connection.execute(text(f"UPDATE {self.schema}.store SET version = :version"), {"version": self.version})
+        return said
 
     def missing_privileges(self, connection: Connection, kind: str) -> list[str]:
         """What we are not allowed and need: `SELECT on gapless.records`, ..."""
@@ -214,6 +230,10 @@ class Database:
         elif not set(layout.known_by) <= found:
             raise self._refuse(f"holds another program's schema {layout.schema!r}", "give a database of its own")
         version = layout.version_of(connection)
+        if version in layout.upgrades:
+            for line in layout.upgrade(connection):
+                logger.warning("%s: %s", self.url, line)
+            version = layout.version_of(connection)
         if version != layout.version:
             found_version = f"holds tables of version {version}, and this gapless reads version {layout.version}"
             raise self._refuse(found_version, "use the gapless that made them, or give another database")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
+import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -18,16 +21,20 @@ from statemachines.kernel import ConfigurationError, GaplessError, LocalProtocol
 OPEN_S: Final = 10.0
 """How long opening waits at least: several processes may make the file at once, and one of them is first."""
 
+logger = logging.getLogger("gapless")
+
 T = TypeVar("T")
 
 
 class Layout(NamedTuple):
     """What a file holds: `application`, SQLite's application_id of such files; `version` of the tables; `statements`
-    that make them.  One of the tables is `store`, of one row, whose column `time_ns` is the time of the last commit."""
+    that make them; `upgrades`: version -> what makes the next one of it, and says what a log should.  One of the tables
+    is `store`, of one row, whose column `time_ns` is the time of the last commit."""
 
     application: int
     version: int
     statements: tuple[str, ...]
+    upgrades: Mapping[int, Callable[[sqlite3.Connection], tuple[str, ...]]] = {}
 
 
 class Database:
@@ -49,6 +56,7 @@ class Database:
         agree: Callable[[sqlite3.Connection], None] = lambda connection: None,
     ) -> None:
         self.path = path
+        self._place = path.absolute()  # wherever the process goes
         self._layout = layout
         self._busy_s = busy_s
         self._clock = clock
@@ -66,7 +74,7 @@ class Database:
         if self._closed:
             raise LocalProtocolError("store", "closed", "request", "", f"{self.path} was closed; open another store")
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._worker, work)
+            return await asyncio.get_running_loop().run_in_executor(self._worker, self._in_place, work)
         except sqlite3.OperationalError as error:
             raise StoreUnavailable(f"{self.path}: {error}; nothing was written, try again") from error
         except sqlite3.DatabaseError as error:
@@ -80,6 +88,14 @@ class Database:
             self._closed = True
             await asyncio.get_running_loop().run_in_executor(self._worker, self.connection.close)
             self._worker.shutdown()
+
+    def _in_place(self, work: Callable[[], T]) -> T:
+        """`work()`, if the file is still the one that was opened: what is written to one that was removed is lost with
+        the last process that has it open, while others begin a new one."""
+        if _identity(self._place) != self._opened:
+            what = "was removed, or another file was put in its place, while it was open"
+            raise StoreDamaged(f"{self.path}: {what}; stop every node that has it open, and put the file back")
+        return work()
 
     # -- transactions, in the worker ----------------------------------------------------------------------------
 
@@ -114,9 +130,10 @@ class Database:
             raise self._refuse("is a directory; give the path of a file in it, which is made if it is not there")
         if not self.path.parent.is_dir():
             raise self._refuse(f"there is no directory {str(self.path.parent)!r}; make it, or give another path")
+        self._make_private()
         try:
             # Absolute: SQLite has other meanings for ":memory:" and the like.
-            connection = sqlite3.connect(self.path.absolute(), timeout=self._busy_s, isolation_level=None)
+            connection = sqlite3.connect(self._place, timeout=self._busy_s, isolation_level=None)
         except sqlite3.Error as error:
             raise self._explain(error) from error
         try:
@@ -127,7 +144,13 @@ class Database:
         except BaseException:
             connection.close()
             raise
+        self._opened = _identity(self._place)
         return connection
+
+    def _make_private(self) -> None:
+        """A file that we make is its owner's alone, and so are those that SQLite makes beside it."""
+        with contextlib.suppress(OSError):  # it is there, or SQLite says why it cannot be
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
     def _make_ours(self, connection: sqlite3.Connection) -> None:
         """Check whose it is; one that is empty becomes ours, whoever comes first."""
@@ -151,12 +174,23 @@ class Database:
         connection.execute("PRAGMA synchronous = NORMAL")
         # To write also where nothing is to be made: it fails where we may not.
         with _transaction(connection, "BEGIN IMMEDIATE"):
-            if self._check(connection) == 0:
+            version = self._check(connection)
+            if version == 0:
                 for statement in self._layout.statements:
                     connection.execute(statement)
                 connection.execute(f"PRAGMA application_id = {self._layout.application}")
-                connection.execute(f"PRAGMA user_version = {self._layout.version}")
+            said = self._upgrade(connection, version) if version else ()
+            connection.execute(f"PRAGMA user_version = {self._layout.version}")
             self._agree(connection)
+        for line in said:
+            logger.warning("%s: %s", self.path, line)
+
+    def _upgrade(self, connection: sqlite3.Connection, version: int) -> list[str]:
+        """Step by step to our version, within the transaction that opens the file; what is to be said of it."""
+        said: list[str] = []
+        for each in range(version, self._layout.version):
+            said += self._layout.upgrades[each](connection)
+        return said
 
     def _check(self, connection: sqlite3.Connection) -> int:
         """The version of the file, 0 for an empty one."""
@@ -167,7 +201,7 @@ class Database:
             return 0
         if application != self._layout.application:
             raise self._refuse("is a database of another program; give a path of its own, which is made anew")
-        if version != self._layout.version:
+        if version != self._layout.version and version not in self._layout.upgrades:
             reads = f"this gapless reads version {self._layout.version}"
             rule = f"is of version {version}, and {reads}; use the gapless that made it"
             raise self._refuse(f"{rule}, or give another path")
@@ -201,6 +235,17 @@ def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
         if connection.in_transaction:  # a full disk has rolled it back already
             connection.execute("ROLLBACK")
         raise
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file a path names; None: none.  Raises `StoreUnavailable` where nobody can say."""
+    try:
+        found = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise StoreUnavailable(f"{path}: {error.strerror}; nothing was written, try again") from error
+    return found.st_dev, found.st_ino
 
 
 def _primary(error: sqlite3.Error) -> int:

@@ -54,7 +54,7 @@ class PostgresDatabase:
     def empty(self):
         """Nothing is in it."""
         if run_sql(self.url, "SELECT to_regnamespace('gapless')") != [(None,)]:
-            run_sql(self.url, "TRUNCATE gapless.records, gapless.streams, gapless.appends, gapless.messages")
+            run_sql(self.url, "TRUNCATE gapless.group_records, gapless.streams, gapless.appends, gapless.messages")
             run_sql(self.url, "UPDATE gapless.store SET time_ns = 0, shards = 0, generation = 0, oldest = 0")
 
     def wipe(self):

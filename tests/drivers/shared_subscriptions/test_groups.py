@@ -125,3 +125,20 @@ def test_the_commands_declare_and_destroy(tmp_path, capsys):
         "$shared/g/#: there is no such group",
     ]
     assert gapless(["group", "destroy", "$shared/g", "--store", store]) == 2
+
+
+@pytest.mark.parametrize("verb", ["declare", "destroy"])
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "mysql"])
+def test_the_commands_take_the_url_of_a_store_and_print_no_password(tmp_path, capsys, monkeypatch, verb, scheme):
+    monkeypatch.chdir(tmp_path)
+    url = f"{scheme}://me:hush-hush@127.0.0.1:1/none"
+    assert gapless(["group", verb, GROUP, "--store", url]) == 2
+    said = "".join(capsys.readouterr())
+    assert "store = " in said
+    assert "127.0.0.1:1/none" in said
+    assert "hush-hush" not in said
+
+
+def test_the_commands_take_the_url_of_a_file(tmp_path, capsys):
+    assert gapless(["group", "declare", GROUP, "--store", f"sqlite:///{tmp_path}/by_url.db"]) == 0
+    assert (tmp_path / "by_url.db").exists()

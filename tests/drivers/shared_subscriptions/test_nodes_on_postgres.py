@@ -67,7 +67,7 @@ class Group:
             found = -1
             while found != wanted:
                 await asyncio.sleep(0.05)
-                (scanned,) = await groups.ask(Scan(1, "g/#:progress:", "", 100))
+                (scanned,) = await groups.ask(Scan(1, "/1.1/g/#:progress:", "", 100))
                 found = sum(stored.value for _, stored in scanned.records)
         await groups.close()
 

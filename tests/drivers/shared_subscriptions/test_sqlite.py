@@ -113,10 +113,11 @@ def test_a_read_sees_one_state_of_all_its_keys(path):
     [
         ("a/+", b"", "topic = 'a/.': must have no"),
         ("a/#", b"", "topic = 'a/#': must have no"),
-        ("a\0", b"", "must have no .* NUL"),
-        ("", b"", "topic = '': must .* not be empty"),
+        ("a\0", b"", "must have no control characters"),
+        ("a\x9b2J", b"", "must have no control characters"),
+        ("", b"", "topic = '': must have 1 to 1024 bytes in UTF-8, and has 0"),
         ("\ud800", b"", "topic = .*UTF-8 can express"),
-        ("é" * 32_768, b"", "topic = .*has 65536 bytes; at most 65535 are allowed"),
+        ("é" * 513, b"", "topic = .*must have 1 to 1024 bytes in UTF-8, and has 1026"),
         ("a", b"x" * (2**20 + 1), "payload = '1048577 bytes': must have at most 1048576"),
         ("a", "text", "payload = 'text': must be bytes, not str"),
     ],
@@ -134,7 +135,7 @@ def test_what_cannot_be_appended_is_named_and_nothing_is_written(path, topic, pa
 
 def test_the_largest_message_and_topic(path):
     store = SqliteStreamStore(path)
-    topic, payload = "a" * 65_535, b"x" * 2**20
+    topic, payload = "é" * 512, b"x" * 2**20
 
     async def test():
         appended = await store.append(topic, [payload])
@@ -252,7 +253,7 @@ def test_a_read_that_fails_is_the_protocol_s_store_error(path):
     groups, streams = SqliteGroupStore(path), SqliteStreamStore(path)
     with closing(sqlite3.connect(path)) as other:
         other.execute("ALTER TABLE streams RENAME TO elsewhere")
-        other.execute("ALTER TABLE records RENAME TO elsewhere_too")
+        other.execute("ALTER TABLE group_records RENAME TO elsewhere_too")
 
     async def test():
         assert await groups.ask(Read(2, ("k",))) == (StoreFailed(2),)

@@ -14,10 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore, SqliteStreamStore, StoreUnavailable
+from statemachines.drivers.shared_subscriptions.sqlite import (
+    SqliteGroupStore,
+    SqliteStreamStore,
+    StoreDamaged,
+    StoreUnavailable,
+)
 from statemachines.drivers.sql import sqlite as opening
 from statemachines.kernel import ConfigurationError
 from statemachines.shared_subscriptions.group_store import Commit, Committed
+from statemachines.shared_subscriptions.stream_store import ListStreams
 
 NOBODY = 65534
 """A user who may write nothing."""
@@ -44,7 +50,7 @@ def make_newer(path):
         (lambda path: execute(path, "CREATE TABLE theirs (x)"), "another program; give a path of its own"),
         (lambda path: execute(path, "PRAGMA user_version = 1"), "another program; give a path of its own"),
         (lambda path: execute(path, "PRAGMA application_id = 7"), "another program; give a path of its own"),
-        (make_newer, "is of version 9, and this gapless reads version 2; use the gapless that made it"),
+        (make_newer, "is of version 9, and this gapless reads version 3; use the gapless that made it"),
         (lambda path: path.mkdir(), "is a directory; give the path of a file"),
     ],
 )
@@ -151,6 +157,67 @@ def test_what_was_written_is_there_after_reopening(tmp_path):
     first, second = asyncio.run(run())
     assert isinstance(first, Committed)
     assert second.time_ns == first.time_ns + 1, "the store's time goes on although the clock was set back"
+
+
+def test_a_file_that_is_made_is_its_owner_s_alone(tmp_path):
+    path = tmp_path / "x.db"
+    before = os.umask(0)
+    try:
+        store = SqliteGroupStore(path)
+        asyncio.run(store.ask(Commit(1, (), (("k", 1),))))
+        modes = {one.name: one.stat().st_mode & 0o777 for one in tmp_path.iterdir()}
+        asyncio.run(store.close())
+    finally:
+        os.umask(before)
+    assert modes == dict.fromkeys(("x.db", "x.db-wal", "x.db-shm"), 0o600)
+
+
+def test_a_file_that_was_there_keeps_its_mode(tmp_path):
+    path = tmp_path / "x.db"
+    make(path)
+    path.chmod(0o640)
+    make(path)
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+def replaced(path):
+    path.unlink()
+    path.touch()
+
+
+@pytest.mark.parametrize("harm", [Path.unlink, replaced, lambda path: path.rename(path.with_name("moved.db"))])
+def test_a_file_that_is_not_there_any_more_takes_no_request(tmp_path, harm):
+    path = tmp_path / "x.db"
+
+    async def test():
+        groups, streams = SqliteGroupStore(path), SqliteStreamStore(path)
+        await streams.append("t", [b"1"])
+        harm(path)
+        for request in (
+            groups.ask(Commit(1, (), (("k", 1),))),
+            streams.append("t", [b"2"]),
+            streams.ask(ListStreams(1, "#", 0, "", 9)),
+        ):
+            with pytest.raises(StoreDamaged, match=r"x\.db: was removed, or another file was put in its place"):
+                await request
+        await groups.close()
+        await streams.close()
+
+    asyncio.run(test())
+
+
+def test_a_process_that_goes_elsewhere_keeps_its_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+
+    async def test():
+        store = SqliteGroupStore("x.db")
+        os.chdir("elsewhere")
+        assert isinstance((await store.ask(Commit(1, (), (("k", 1),))))[0], Committed)
+        await store.close()
+
+    asyncio.run(test())
+    assert not list((tmp_path / "elsewhere").iterdir())
 
 
 OPEN = """

@@ -23,6 +23,7 @@ from statemachines.shared_subscriptions.stream_store import (
     Drop,
     Fetch,
     ListStreams,
+    Measure,
     Rotate,
     Slice,
     StreamStore,
@@ -56,7 +57,9 @@ class Clock:
 
 # -- group store ----------------------------------------------------------------------------------------------------
 
-KEYS = st.sampled_from(["", "g/#:claim", "g/#:progress:a", "g/#:progress:b", "g/#:progress:\U0010ffff", "gé", "h\0x"])
+KEYS = st.sampled_from(
+    ["", "/1.1/g/#:claim", "/1.1/g/#:progress:a", "/1.1/g/#:progress:b", "/1.1/g/#:progress:\U0010ffff", "gé", "h\0x"]
+)
 VALUES = st.one_of(
     st.integers(0, 2**63 - 1),
     st.builds(Claim, st.sampled_from(["", "l~1/1"]), st.integers(1, 9), st.booleans()),
@@ -66,7 +69,7 @@ VALUES = st.one_of(
 PUTS = st.lists(st.tuples(KEYS, VALUES), max_size=3)
 COMMITS = st.tuples(st.just("commit"), PUTS, st.lists(KEYS, max_size=2), st.sampled_from(["held", "held", "stale"]))
 READS = st.tuples(st.just("read"), st.lists(KEYS, max_size=3))
-PREFIXES = st.sampled_from(["", "g", "g/#:", "g/#:progress:", "g/#:progress:\U0010ffff", "x"])
+PREFIXES = st.sampled_from(["", "g", "/1.1/g/#:", "/1.1/g/#:progress:", "/1.1/g/#:progress:\U0010ffff", "x"])
 SCANS = st.tuples(st.just("scan"), PREFIXES, KEYS, st.integers(0, 3))
 
 
@@ -112,9 +115,15 @@ STREAMS = st.sampled_from([stream_id(topic, 4, generation) for generation in (0,
 APPENDS = st.tuples(st.just("append"), st.sampled_from(TOPICS), st.integers(0, 4))
 LISTS = st.tuples(st.just("list"), st.sampled_from(FILTERS), WALL, st.just("") | STREAMS, st.integers(0, 4))
 FETCHES = st.tuples(st.just("fetch"), st.lists(st.tuples(STREAMS, st.integers(0, 6), st.integers(0, 9)), max_size=3))
+MEASURES = st.tuples(st.just("measure"), st.lists(STREAMS, max_size=4, unique=True))
 ENDS = st.tuples(st.just("end"), STREAMS)
 ROTATIONS = st.tuples(st.just("rotate"))
 DROPS = st.tuples(st.just("drop"), st.integers(0, 3))
+
+
+MOVES = APPENDS | LISTS | MEASURES | FETCHES | ENDS | ROTATIONS | DROPS
+
+THREE = [stream_id(topic, 4, 0) for topic in "bac"]
 
 
 class Streams:
@@ -150,6 +159,11 @@ class Streams:
         assert await self.real.ask(request) == expected
         assert payloads == [self.contents.get(stream, [])[first : first + limit] for stream, first, limit in slices]
 
+    async def measure(self, n, streams):
+        request = Measure(n, tuple(streams))
+        _, expected = self.pure.apply(self.state, request, 0)
+        assert await self.real.ask(request) == expected
+
     async def end(self, n, stream):
         streams = self.state.by_id
         if stream in streams:
@@ -170,7 +184,10 @@ class Streams:
 
 
 @TRIALS
-@given(moves=st.lists(st.tuples(WALL, APPENDS | LISTS | FETCHES | ENDS | ROTATIONS | DROPS), max_size=MOVES_MAX))
+@given(
+    moves=st.lists(st.tuples(WALL, APPENDS | LISTS | MEASURES | FETCHES | ENDS | ROTATIONS | DROPS), max_size=MOVES_MAX)
+)
+@example(moves=[(1, ("append", "b", 2)), (1, ("append", "a", 1)), (1, ("measure", THREE))])
 @example(moves=[(50, ("append", "a", 2)), (9, ("append", "a", 1)), (60, ("list", "a", 51, "", 1))])
 def test_the_stream_store_means_what_the_pure_one_means(database, moves):
     async def run():

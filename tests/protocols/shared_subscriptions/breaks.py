@@ -5,12 +5,17 @@ from __future__ import annotations
 from msgspec.structs import replace
 from mutants import swap, wrap
 
+from statemachines.drivers.shared_subscriptions import old_keys
+from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
+from statemachines.drivers.shared_subscriptions.sqlite import tables as sqlite_tables
 from statemachines.kernel import in_order, keys_in_order
 from statemachines.shared_subscriptions import (
     agent,
     configuration,
+    group_store,
     handler,
     listing,
+    names,
     plan,
     registry,
     stream_store,
@@ -23,7 +28,7 @@ from statemachines.shared_subscriptions.handler import Handler
 from statemachines.shared_subscriptions.message import END_OF_STREAM, LeaderWanted
 from statemachines.shared_subscriptions.registry import Registry
 from statemachines.shared_subscriptions.session import Admit
-from statemachines.shared_subscriptions.stream_store import Batch, StreamStore
+from statemachines.shared_subscriptions.stream_store import Batch, StreamSize, StreamStore
 
 # -- the leader -----------------------------------------------------------------------------------------------------
 
@@ -116,6 +121,26 @@ def everything_is_there(state, one):
     return Batch(one.stream, one.grant, one.first, one.first + one.limit - 1, False)
 
 
+def lengths_left_out(key):
+    """Keys as they were."""
+    return lambda group, topic_filter, name: f"{group}/{topic_filter}:{name}"
+
+
+def nothing_moved(translate):
+    """Old keys are left where they are."""
+    return lambda encoded: old_keys.Translated({}, sorted(encoded))
+
+
+def unreadable_ends_it(read_all):
+    """A page with a record that cannot be read has failed."""
+    return lambda self, found: [(key, self.read(key, value, time_ns)) for key, value, time_ns in found]
+
+
+def sizeless(stream, count, ended):
+    """The store says of every stream that it is empty and goes on."""
+    return StreamSize(stream, 0, False)
+
+
 BREAKS = {
     "SS-154": swap(listing, "open_ranks", open_all),
     "SS-155": swap(listing, "vanish", lambda draft, rank: None),
@@ -134,6 +159,12 @@ BREAKS = {
     "SS-210": swap(Configuration, "_less", lambda self, *relation: None),
     "SS-211": swap(configuration, "_stretch", lambda duration_ns, drift: duration_ns),
     "SS-212": swap(stream_store, "check_filter", lambda topic_filter, subscription: None),
+    "SS-213": wrap(group_store, "record_key", lengths_left_out),
+    "SS-214": swap(names, "check_text", lambda key, value, most: None),
+    "SS-219": wrap(sqlite_tables, "translate", nothing_moved),
+    "SS-225": wrap(RecordCodec, "read_all", unreadable_ends_it),
+    "SS-163": swap(listing, "is_behind", lambda known: False),
+    "SS-226": swap(stream_store, "StreamSize", sizeless),
     "SS-215": wrap(GroupStore, "apply", expects_nothing),
     "SS-216": wrap(GroupStore, "apply", one_page),
     "SS-217": swap(StreamStore, "_batch", staticmethod(everything_is_there)),

@@ -42,8 +42,8 @@ def marked(properties=PROPERTIES):
 def records(**named):
     """A store with these records of the group, all written at time 0; `progress`: of so many streams."""
     count = named.pop("progress", 0)
-    state = {f"g/#:{name}": Stored(value, 0) for name, value in named.items()}
-    state |= {f"g/#:progress:{number:04}": Stored(number, 0) for number in range(count)}
+    state = {f"/1.1/g/#:{name}": Stored(value, 0) for name, value in named.items()}
+    state |= {f"/1.1/g/#:progress:{number:04}": Stored(number, 0) for number in range(count)}
     return Map(state)
 
 
@@ -93,7 +93,7 @@ class Bench:
         return self.node.record.status
 
     def stored(self, name):
-        found = self.state.get(f"g/#:{name}")
+        found = self.state.get(f"/1.1/g/#:{name}")
         return None if found is None else found.value
 
 
@@ -146,7 +146,7 @@ def test_SS_203_of_two_that_change_it_one_begins_again():
 
 def bench_request(bench):
     """The first read of an operation."""
-    return module.Read(bench.node.record.n, ("g/#:properties", "g/#:claim"))
+    return module.Read(bench.node.record.n, ("/1.1/g/#:properties", "/1.1/g/#:claim"))
 
 
 def test_SS_204_a_declaration_completes_a_destruction_first():
@@ -168,8 +168,8 @@ def test_SS_205_progress_goes_in_pages_and_the_mark_last(monkeypatch):
     bench = Bench(records(properties=PROPERTIES, progress=5, root=3, claim=Claim("", 4, clean=True))).feed(Destroy())
     removed = [[key for key, value in one.put if value is None] for one in bench.requests if isinstance(one, Commit)]
     assert [len(keys) for keys in removed] == [0, 2, 2, 1, 1]
-    assert removed[-1] == ["g/#:properties"]
-    assert sorted(bench.state) == ["g/#:claim", "g/#:root"]
+    assert removed[-1] == ["/1.1/g/#:properties"]
+    assert sorted(bench.state) == ["/1.1/g/#:claim", "/1.1/g/#:root"]
     assert "SS-205" in bench.clauses
 
 
@@ -180,7 +180,7 @@ def test_SS_205_nothing_is_removed_of_a_group_that_was_declared_again():
     def declared_meanwhile(request):
         if isinstance(request, Scan) and not scans:
             scans.append(request)
-            bench.state = Bench(bench.state).feed(Declare(3)).state.set("g/#:progress:new", Stored(8, 0))
+            bench.state = Bench(bench.state).feed(Declare(3)).state.set("/1.1/g/#:progress:new", Stored(8, 0))
         return ""
 
     bench.fail = declared_meanwhile
@@ -218,7 +218,7 @@ def test_SS_206_the_times_of_the_group_count_not_ours():
 
 def test_SS_206_a_later_leader_has_waited_itself():
     bench = Bench(records(properties=PROPERTIES, claim=Claim("leader-1~1/1", 4))).feed(Destroy())
-    bench.state = bench.state.set("g/#:claim", Stored(Claim("leader-2~1/1", 5), 3 * MS))
+    bench.state = bench.state.set("/1.1/g/#:claim", Stored(Claim("leader-2~1/1", 5), 3 * MS))
     bench.at(1_000)
     assert bench.told == [GroupDestroyed("g", "#", True)]
 

@@ -64,6 +64,7 @@ def test_SS_154_a_listing_that_began_before_the_rotation_opens_nothing(monkeypat
     store(bench, Append(0, "t0", 1), Append(0, "t1", 1))
     bench.start()
     for grant in only(Grant, bench.join("c1")):
+        bench.end(grant.stream)
         end(bench, grant)
     bench.down = "deaf"
     bench.at(1_000)

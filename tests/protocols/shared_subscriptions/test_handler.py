@@ -64,7 +64,7 @@ class Bench:
             case Fetch(n, slices):
                 return Fetched(n, tuple(self.batch(one) for one in slices))
             case ListStreams(n):
-                return StreamsListed(n, (StreamInfo("p", 0, 0, 0),), False)
+                return StreamsListed(n, (StreamInfo("p", 0, 0, 0, 0),), False)
             case _:
                 self.groups, (answer,) = STORE.apply(self.groups, request, 1)
                 return answer
@@ -332,7 +332,7 @@ def test_what_is_wrong_with_a_private_subscription_is_named():
     bench = Bench()
     for wanted, words in (
         (Private("x#"), "whole last level"),
-        (Private(""), "1 to 65535 characters"),
+        (Private(""), "1 to 1024 bytes in UTF-8, and has 0"),
         (Private("", 0, Map({"s": -1})), "none below 0"),
     ):
         with pytest.raises(ConfigurationError, match=words):

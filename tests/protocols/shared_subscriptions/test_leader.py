@@ -48,7 +48,7 @@ def declared(configuration=CONFIGURATION, start_ns=0):
     """A group store that knows the group."""
     ours = configuration
     properties = Properties(start_ns, ours.ping_interval_ms, ours.ping_timeout_ms, ours.claim_ttl_ms)
-    return Map({"g/#:properties": Stored(properties, 0)})
+    return Map({"/1.1/g/#:properties": Stored(properties, 0)})
 
 
 class Bench:
@@ -74,6 +74,12 @@ class Bench:
     def topics(self, count):
         for number in range(count):
             self.streams, _ = self.streams_service.apply(self.streams, Append(0, f"t{number:05}", 10), 0)
+
+    def end(self, *streams):
+        """Nothing follows in these streams any more."""
+        for stream in streams:
+            ended = replace(self.streams.by_id[stream], ended=True)
+            self.streams = replace(self.streams, by_id=self.streams.by_id.set(stream, ended))
 
     def saw(self, node, event, before, step, now_ns):
         self.clauses.append(LEADER.lines[step.row].clause)
@@ -183,7 +189,7 @@ class Bench:
         return {stream: a.link.borrower for stream, a in sorted(self.record.assignments.items())}
 
     def stored(self, name):
-        found = self.groups.get(f"g/#:{name}")
+        found = self.groups.get(f"/1.1/g/#:{name}")
         return None if found is None else found.value
 
 
@@ -262,7 +268,7 @@ def test_SS_137_a_follower_that_nobody_asks_ends():
 
 
 def test_SS_138_a_group_that_is_not_declared_is_not_led():
-    for groups in (Map(), Map({"g/#:properties": Stored(Properties(0, 1000, 2000, 15000, destroyed=True), 0)})):
+    for groups in (Map(), Map({"/1.1/g/#:properties": Stored(Properties(0, 1000, 2000, 15000, destroyed=True), 0)})):
         bench = Bench(groups=groups)
         ask = bench.node.feed(StartLeader(), 0)
         assert bench.feed(LeaderWanted("c1~1/1", "g", "#")) == []
@@ -285,7 +291,7 @@ def test_SS_138_no_more_borrowers_are_remembered_than_there_is_room_for(monkeypa
 def destroy(bench):
     """Somebody marks the group."""
     mark = replace(bench.stored("properties"), destroyed=True)
-    bench.groups = bench.groups.set("g/#:properties", Stored(mark, bench.now * MS))
+    bench.groups = bench.groups.set("/1.1/g/#:properties", Stored(mark, bench.now * MS))
 
 
 def test_SS_139_the_leader_of_a_destroyed_group_tells_everybody_and_gives_its_claim_up():
@@ -468,7 +474,7 @@ def test_SS_129_a_committed_batch_moves_the_end_of_the_claim():
 def test_SS_130_a_refused_batch_ends_the_leader():
     bench = Bench().start()
     bench.join("c1")
-    bench.groups = bench.groups.set("g/#:claim", Stored(Claim("leader-2~1/1", 2), 5))
+    bench.groups = bench.groups.set("/1.1/g/#:claim", Stored(Claim("leader-2~1/1", 2), 5))
     sent = bench.at(5_000)
     assert bench.status is LeaderStatus.RESIGNED
     assert only(Invalidate, sent) == [Invalidate("c1~1/1", 1, 1)]
@@ -507,7 +513,7 @@ def test_SS_131_other_values_end_the_leader():
     bench.down = "before"
     bench.at(5_000)
     bench.down = ""
-    bench.groups = bench.groups.set("g/#:root", Stored(9, 5))
+    bench.groups = bench.groups.set("/1.1/g/#:root", Stored(9, 5))
     bench.at(7_000)
     assert bench.status is LeaderStatus.RESIGNED
 
@@ -621,6 +627,7 @@ def test_SS_143_progress_of_the_owner_is_kept_and_never_decreases():
 def test_SS_144_an_ended_stream_is_never_granted_again():
     bench = Bench().start()
     one, two = only(Grant, bench.join("c1"))
+    bench.end(one.stream)
     (revoked,) = only(Revoked, bench.progress(one, END_OF_STREAM))
     assert bench.record.live == 1
     assert bench.record.members["c1~1/1"].share == 1, "shares are reckoned anew at once"
@@ -633,6 +640,7 @@ def test_SS_144_an_ended_stream_is_never_granted_again():
 def test_SS_144_also_when_a_ping_or_a_disconnect_says_so():
     bench = Bench().start()
     one, two = only(Grant, bench.join("c1"))
+    bench.end(one.stream, two.stream)
     bench.ping("c1", 1, (Report(one.stream, one.grant, END_OF_STREAM, True),))
     assert bench.record.live == 1
     bench.feed(Disconnect("c1~1/1", 1, 1, (Report(two.stream, two.grant, END_OF_STREAM, True),)))

@@ -41,7 +41,7 @@ class Bench:
 
     def listed(self, *found, more=False):
         """A page: (stream, first) or (stream, first, shard, generation)."""
-        infos = tuple(StreamInfo(one[0], *(one[2:] or (0, 0)), one[1]) for one in found)
+        infos = tuple(StreamInfo(one[0], *(one[2:] or (0, 0)), one[1], 99) for one in found)
         return self.feed(StreamsListed(self.node.record.list_n, infos, more))
 
     @property
@@ -128,7 +128,7 @@ def test_SS_192_a_listing_that_failed_or_comes_too_late_changes_nothing():
     assert bench.listed(("late", 0)) == []
     assert bench.renew() == [ask(2, NOW)], "no listing was whole yet"
     assert bench.feed(RenewTimer()) == []
-    assert bench.feed(StreamsListed(1, (StreamInfo("late", 0, 0, 0),), False)) == []
+    assert bench.feed(StreamsListed(1, (StreamInfo("late", 0, 0, 0, 0),), False)) == []
     assert bench.node.record.progress == Map()
 
 

@@ -44,7 +44,7 @@ def test_SS_218_a_listing_comes_in_pages_by_id_and_from_the_start_time():
     assert [info.stream for info in (*first.streams, *second.streams)] == ids
     assert (first.more, second.more) == (True, False)
     _, (late,) = STORE.apply(state, ListStreams(3, "a", 2, "", 9), 9)
-    assert late.streams == (StreamInfo(stream_id("a", 4, 0), shard_of("a", 4), 0, 3),)
+    assert late.streams == (StreamInfo(stream_id("a", 4, 0), shard_of("a", 4), 0, 3, 3),)
 
 
 def test_SS_217_a_fetch_gives_what_is_there():

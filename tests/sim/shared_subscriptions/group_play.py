@@ -10,6 +10,7 @@ from statemachines.shared_subscriptions.assignment import GRANTED, GRANTING
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.group import GROUP, Destroy, GroupRecord
 from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
+from statemachines.shared_subscriptions.names import record_name
 from statemachines.shared_subscriptions.session_record import reading_key
 from statemachines.shared_subscriptions.stream_store import SERVICE as STREAM_STORE
 from statemachines.shared_subscriptions.stream_store import Append
@@ -159,7 +160,7 @@ class Group:
     def durable(self):
         """Stream -> progress that survives everybody."""
         records = self.world.devices[GROUP_STORE].state
-        return {key.partition(":progress:")[2]: one.value for key, one in records.items() if ":progress:" in key}
+        return {record_name(key).stream: one.value for key, one in records.items() if record_name(key).stream}
 
     def got(self, name=None, since_s=0.0):
         """What applications got, in order."""

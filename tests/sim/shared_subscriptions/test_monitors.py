@@ -324,7 +324,7 @@ def test_what_is_on_its_way_is_what_was_sent_and_did_not_arrive_yet():
 @pytest.mark.parametrize(("destroyed", "said"), [(True, None), (False, "S3")])
 def test_S3_progress_is_removed_without_the_claim_only_of_a_group_that_is_marked(destroyed, said):
     properties = Stored(Properties(0, 1000, 2000, 15000, destroyed=destroyed), 1)
-    batch = Commit(1, (("g/#:properties", properties),), (("g/#:progress:0.0/a", None),))
+    batch = Commit(1, (("/1.1/g/#:properties", properties),), (("/1.1/g/#:progress:0.0/a", None),))
     watch = Watch(Configuration())
     try:
         watch.carried_out("group_store", "c1~1/declare-1", batch, (Committed(1, 2),), 2)

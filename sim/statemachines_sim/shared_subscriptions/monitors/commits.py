@@ -6,8 +6,15 @@ from statemachines.kernel import Answer, Request
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.group_store import Claim, Commit, Committed, Properties, Stored, Value
 from statemachines.shared_subscriptions.message import END_OF_STREAM
+from statemachines.shared_subscriptions.names import CLAIM, PROPERTIES, ROOT, record_key, record_name
 from statemachines_sim.judge import Judge
 from statemachines_sim.shared_subscriptions.monitors.progress import Progress
+
+
+def beside(key: str, name: str) -> str:
+    """The key of another record of the same group and filter."""
+    said = record_name(key)
+    return record_key(said.group, said.filter, name)
 
 
 class Held:
@@ -40,27 +47,27 @@ class Commits:
         if not isinstance(request, Commit) or not isinstance(answers[0], Committed):
             return
         put = dict(request.put)
-        key = next((key for key in put if key.endswith(":claim")), "")
+        key = next((key for key in put if record_name(key).name == CLAIM), "")
         if not key:
             self._declare(party, put, dict(request.expect))
             return
-        self._claim(party, key, put[key], dict(request.expect), put.get(f"{key[:-6]}:root"), now_ns)
+        self._claim(party, key, put[key], dict(request.expect), put.get(beside(key, ROOT)), now_ns)
         for name, value in request.put:
-            _, found, stream = name.partition(":progress:")
-            if found and isinstance(value, int):
+            stream = record_name(name).stream
+            if stream and isinstance(value, int):
                 self._durable(stream, value)
-            elif found:
+            elif stream:
                 self.durable.pop(stream, None)
 
     def _declare(self, party: str, put: dict[str, Value | None], expect: dict[str, Stored | None]) -> None:
         """Without the claim a group is declared or marked, and what is left of a marked one removed; nothing else."""
         for name, value in put.items():
-            group, found, stream = name.partition(":progress:")
-            mark = expect.get(f"{group}:properties")
+            said = record_name(name)
+            mark = expect.get(beside(name, PROPERTIES))
             marked = mark is not None and isinstance(mark.value, Properties) and mark.value.destroyed
-            if found and value is None and marked:
-                self.durable.pop(stream, None)
-            elif not name.endswith(":properties"):
+            if said.stream and value is None and marked:
+                self.durable.pop(said.stream, None)
+            elif said.name != PROPERTIES:
                 self._judge.broken("S3", f"{party} commits {name} without the claim")
 
     def _claim(

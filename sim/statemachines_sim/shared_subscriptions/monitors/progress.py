@@ -1,4 +1,5 @@
-"""Progress: what was published and acknowledged.  S6: no progress beyond what is acknowledged; L5: all of it is."""
+"""Progress: what was published and acknowledged.  S6: no progress beyond what is acknowledged, S16: or beyond
+what is stored; L5: all of it is."""
 
 from __future__ import annotations
 
@@ -23,9 +24,12 @@ class Progress:
         self.acked.setdefault(stream, Covered()).add(first, last)
 
     def check(self, stream: str, progress: int, what: str) -> None:
-        """S6 for one progress that somebody relies on."""
+        """S6, and S16, for one progress that somebody relies on."""
         prefix = self.acked[stream].prefix if stream in self.acked else 0
         whole = progress == END_OF_STREAM and prefix == self.published.get(stream, 0)
+        count = max(prefix, self.published.get(stream, 0))  # what was read is there, also before its publisher knows
+        if count < progress < END_OF_STREAM:
+            self._judge.broken("S16", f"{stream}: {what} progress {progress}, and {count} messages are stored")
         if progress > prefix and not whole:
             self._judge.broken("S6", f"{stream}: {what} progress {progress}, acknowledged only below {prefix}")
 

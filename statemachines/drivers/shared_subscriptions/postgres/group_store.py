@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-import msgspec
 from sqlalchemy import Connection, text
 
 from statemachines.drivers.clock import Clock
 from statemachines.drivers.shared_subscriptions.postgres.tables import LAYOUT
+from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
 from statemachines.drivers.sql.failure import BUSY_S, StoreUnavailable, beyond
 from statemachines.drivers.sql.postgres import CLOCK, Database
 from statemachines.kernel import Answer
@@ -24,7 +24,6 @@ from statemachines.shared_subscriptions.group_store import (
     Scanned,
     Stored,
     StoreFailed,
-    Value,
 )
 
 logger = logging.getLogger("gapless")
@@ -34,19 +33,19 @@ Asked = Read | Scan | Commit
 # One statement sees one state: the records and the time belong together.
 READ: Final = text(
     f"SELECT greatest(store.time_ns, {CLOCK}), records.key, records.value, records.time_ns FROM gapless.store"
-    " LEFT JOIN gapless.records ON records.key = ANY(CAST(:keys AS bytea[]))"
+    " LEFT JOIN gapless.group_records AS records ON records.key = ANY(CAST(:keys AS bytea[]))"
 )
-FIND: Final = text("SELECT key, value, time_ns FROM gapless.records WHERE key = ANY(CAST(:keys AS bytea[]))")
+FIND: Final = text("SELECT key, value, time_ns FROM gapless.group_records WHERE key = ANY(CAST(:keys AS bytea[]))")
 SCAN: Final = text(
-    "SELECT key, value, time_ns FROM gapless.records"
+    "SELECT key, value, time_ns FROM gapless.group_records"
     " WHERE key >= :low AND key < :beyond AND key <> :after ORDER BY key LIMIT :limit"
 )
 PUT: Final = text(
-    "INSERT INTO gapless.records SELECT key, value, :time_ns"
+    "INSERT INTO gapless.group_records SELECT key, value, :time_ns"
     " FROM unnest(CAST(:keys AS bytea[]), CAST(:values AS bytea[])) AS put (key, value)"
     " ON CONFLICT (key) DO UPDATE SET value = excluded.value, time_ns = excluded.time_ns"
 )
-DELETE: Final = text("DELETE FROM gapless.records WHERE key = ANY(CAST(:keys AS bytea[]))")
+DELETE: Final = text("DELETE FROM gapless.group_records WHERE key = ANY(CAST(:keys AS bytea[]))")
 
 
 class PostgresGroupStore:
@@ -59,8 +58,7 @@ class PostgresGroupStore:
 
     def __init__(self, url: str, busy_s: float = BUSY_S, *, clock: Clock | None = None) -> None:
         self._database = Database(url, "group store", LAYOUT, busy_s, clock)
-        self._encoder = msgspec.msgpack.Encoder()
-        self._decoder: msgspec.msgpack.Decoder[Value] = msgspec.msgpack.Decoder(Value)
+        self._codec = RecordCodec(self._database.url)
 
     async def ask(self, request: Asked) -> tuple[Answer, ...]:
         """The answers; `StoreFailed` where the database did not carry it out, or the outcome is open (logged)."""
@@ -90,20 +88,29 @@ class PostgresGroupStore:
         keys = [key.encode() for key in read.keys]
         with self._database.single() as connection:
             rows = connection.execute(READ, {"keys": keys, **self._database.clock}).all()
-        found = {key: self._stored(value, time_ns) for _, key, value, time_ns in rows if key is not None}
+        found = {key: self._stored(key, value, time_ns) for _, key, value, time_ns in rows if key is not None}
         return ReadDone(read.n, tuple(found.get(key) for key in keys), rows[0][0])
 
     def _scan(self, scan: Scan) -> Scanned:
-        values = {
-            "low": max(scan.prefix, scan.after).encode(),
-            "beyond": beyond(scan.prefix),
-            "after": scan.after.encode(),
-            "limit": scan.limit + 1,
-        }
-        with self._database.single() as connection:
-            rows = connection.execute(SCAN, values).all()
-        records = tuple((key.decode(), self._stored(value, time_ns)) for key, value, time_ns in rows)
-        return Scanned(scan.n, records[: scan.limit], len(records) > scan.limit)
+        """Until there are enough that can be read: what cannot is passed by."""
+        records: list[tuple[str, Stored]] = []
+        after = scan.after
+        with self._database.snapshot() as connection:
+            while len(records) <= scan.limit:
+                wanted = scan.limit + 1 - len(records)
+                values = {
+                    "low": max(scan.prefix, after).encode(),
+                    "beyond": beyond(scan.prefix),
+                    "after": after.encode(),
+                    "limit": wanted,
+                }
+                rows = connection.execute(SCAN, values).all()
+                found = [(key.decode(), value, time_ns) for key, value, time_ns in rows]
+                records += self._codec.read_all(found)
+                if len(found) < wanted:
+                    break
+                after = found[-1][0]
+        return Scanned(scan.n, tuple(records[: scan.limit]), len(records) > scan.limit)
 
     def _commit(self, commit: Commit) -> Committed | Refused:
         try:
@@ -112,7 +119,7 @@ class PostgresGroupStore:
                 time_ns = self._database.stamp(connection)
                 self._expect(connection, commit)
                 last = {key.encode(): value for key, value in commit.put}
-                put = {key: self._encoder.encode(value) for key, value in last.items() if value is not None}
+                put = {key: self._codec.encode(value) for key, value in last.items() if value is not None}
                 if put:
                     connection.execute(PUT, {"keys": list(put), "values": list(put.values()), "time_ns": time_ns})
                 if len(put) < len(last):
@@ -124,13 +131,13 @@ class PostgresGroupStore:
     def _expect(self, connection: Connection, commit: Commit) -> None:
         if commit.expect:
             rows = connection.execute(FIND, {"keys": [key.encode() for key, _ in commit.expect]})
-            found = {key: self._stored(value, time_ns) for key, value, time_ns in rows}
+            found = {key: self._stored(key, value, time_ns) for key, value, time_ns in rows}
             for key, stored in commit.expect:
                 if found.get(key.encode()) != stored:
                     raise NotExpected(key)
 
-    def _stored(self, value: bytes, time_ns: int) -> Stored:
-        return Stored(self._decoder.decode(value), time_ns)
+    def _stored(self, key: bytes, value: bytes, time_ns: int) -> Stored:
+        return self._codec.read(key.decode(), value, time_ns)
 
 
 class NotExpected(Exception):

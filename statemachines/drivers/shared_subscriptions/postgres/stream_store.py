@@ -21,7 +21,6 @@ from statemachines.drivers.shared_subscriptions.store import (
     agree_on_shards,
     check_payload,
     check_shards,
-    check_topic,
     has_ended,
     has_no_stream,
     literal_prefix,
@@ -29,6 +28,7 @@ from statemachines.drivers.shared_subscriptions.store import (
 from statemachines.drivers.sql.failure import BUSY_S, StoreUnavailable, beyond
 from statemachines.drivers.sql.postgres import Database
 from statemachines.kernel import Answer
+from statemachines.shared_subscriptions.names import check_topic
 from statemachines.shared_subscriptions.stream_store import (
     SERVICE,
     Appended,
@@ -37,8 +37,11 @@ from statemachines.shared_subscriptions.stream_store import (
     Fetched,
     FetchFailed,
     ListStreams,
+    Measure,
+    Measured,
     Slice,
     StreamInfo,
+    StreamSize,
     StreamsListed,
     matches,
     shard_of,
@@ -57,7 +60,7 @@ PATIENCE_S: Final = 15.0
 NEXT: Final = text("SELECT id FROM gapless.streams WHERE id > :after ORDER BY id LIMIT 1")
 LIST: Final = text(
     "SELECT id, topic, shard, generation, coalesce((SELECT first FROM gapless.appends"
-    " WHERE stream = number AND time_ns >= :start_ns ORDER BY time_ns LIMIT 1), count)"
+    " WHERE stream = number AND time_ns >= :start_ns ORDER BY time_ns LIMIT 1), count), count, ended"
     " FROM gapless.streams WHERE id >= :low AND id < :beyond AND id <> :after ORDER BY id LIMIT :limit"
 )
 KNOWN: Final = text("SELECT id, number, count, ended FROM gapless.streams WHERE id = ANY(CAST(:ids AS bytea[]))")
@@ -136,14 +139,14 @@ class PostgresStreamStore:
         self._shards = check_shards(shards)
         self._database = Database(url, "stream store", LAYOUT, busy_s, clock, self._agree)
 
-    async def ask(self, request: ListStreams | Fetch) -> tuple[Answer, ...]:
+    async def ask(self, request: ListStreams | Measure | Fetch) -> tuple[Answer, ...]:
         """The answers, without payloads; `FetchFailed` where the database did not carry it out (logged)."""
         if isinstance(request, Fetch):
             return ((await self.fetch(request))[0],)
-        if not isinstance(request, ListStreams):
+        if not isinstance(request, ListStreams | Measure):
             raise TypeError(f"{self.name} does not take a {type(request).__name__}: messages go to `append`")
         try:
-            return (await self._database.run(lambda: self._list(request)),)
+            return (await self._database.run(lambda: self._look(request)),)
         except StoreUnavailable as error:
             logger.warning("stream store: %s", error)
             return (FetchFailed(request.n),)
@@ -196,6 +199,9 @@ class PostgresStreamStore:
             known = connection.execute(text("SELECT shards FROM gapless.store")).scalar_one()
         agree_on_shards(self._shards, known)
 
+    def _look(self, request: ListStreams | Measure) -> StreamsListed | Measured:
+        return self._list(request) if isinstance(request, ListStreams) else self._measure(request)
+
     def _list(self, request: ListStreams) -> StreamsListed:
         """By id.  Ids begin with shard and generation, so a filter's literal beginning is looked up in each of these
         (there are few): topics that begin otherwise cost nothing."""
@@ -228,12 +234,20 @@ class PostgresStreamStore:
                 "limit": CANDIDATES,
             }
             rows = connection.execute(LIST, values).all()
-            for stream, topic, shard, generation, first in rows:
+            for stream, topic, *place in rows:
                 if matches(request.filter, topic.decode()):
-                    yield StreamInfo(stream.decode(), shard, generation, first)
+                    yield StreamInfo(stream.decode(), *place)
             if len(rows) < CANDIDATES:
                 return
             after = rows[-1][0].decode()
+
+    def _measure(self, request: Measure) -> Measured:
+        ids = sorted(stream.encode() for stream in request.streams)
+        with self._database.snapshot() as connection:
+            _, oldest = connection.execute(GENERATION).one()
+            rows = connection.execute(KNOWN, {"ids": ids}).all()
+        sizes = sorted((stream.decode(), count, ended) for stream, _, count, ended in rows)
+        return Measured(request.n, tuple(StreamSize(*size) for size in sizes), oldest)
 
     def _fetch(self, request: Fetch) -> tuple[Fetched, Payloads]:
         """Messages below a count that was read are there for ever, so two statements see one state."""

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from sqlalchemy import Connection, text
+
+from statemachines.drivers.shared_subscriptions.old_keys import LEFT, say_left, translate
 from statemachines.drivers.sql.postgres import Layout
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 STATEMENTS: Final = (
     "CREATE SCHEMA IF NOT EXISTS gapless",
@@ -18,7 +21,7 @@ STATEMENTS: Final = (
     # `generation` is appended to, all before `oldest` are gone.
     "CREATE TABLE gapless.store (one boolean PRIMARY KEY DEFAULT true CHECK (one), version integer NOT NULL,"
     " time_ns bigint NOT NULL, shards integer NOT NULL, generation integer NOT NULL, oldest integer NOT NULL)",
-    "CREATE TABLE gapless.records (key bytea PRIMARY KEY, value bytea NOT NULL, time_ns bigint NOT NULL)",
+    "CREATE TABLE gapless.group_records (key bytea PRIMARY KEY, value bytea NOT NULL, time_ns bigint NOT NULL)",
     "CREATE TABLE gapless.streams (number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, id bytea NOT NULL UNIQUE,"
     " topic bytea NOT NULL, shard integer NOT NULL, generation integer NOT NULL, count bigint NOT NULL,"
     " ended boolean NOT NULL)",
@@ -33,16 +36,36 @@ STATEMENTS: Final = (
 )
 
 NEEDED: Final[dict[str, dict[str, tuple[str, ...]]]] = {
-    "group store": {"store": ("SELECT", "UPDATE"), "records": ("SELECT", "INSERT", "UPDATE", "DELETE")},
+    "group store": {"store": ("SELECT", "UPDATE"), "group_records": ("SELECT", "INSERT", "UPDATE", "DELETE")},
     "stream store": {"store": ("SELECT",), "streams": ("SELECT",), "messages": ("SELECT",), "appends": ("SELECT",)},
 }
 """What whoever opens a store must be allowed; appending needs more, and says so."""
+
+
+def upgrade(connection: Connection) -> tuple[str, ...]:
+    """From version 1: keys of records say how long their names are.  The table has another name since, so that a
+    program of before, which is still connected, is refused."""
+    connection.execute(text("ALTER TABLE gapless.records RENAME TO group_records"))
+    rows = connection.execute(text("SELECT key, value FROM gapless.group_records"))
+    translated = translate({key.decode(): value for key, value in rows})
+    for old, new in translated.keys.items():
+        moved = {"new": new.encode(), "old": old.encode()}
+        connection.execute(text("UPDATE gapless.group_records SET key = :new WHERE key = :old"), moved)
+    if translated.left:
+        left = {"keys": [key.encode() for key in translated.left]}
+        of_those = "WHERE key = ANY(CAST(:keys AS bytea[]))"
+        connection.execute(text(f"CREATE TABLE gapless.{LEFT} (LIKE gapless.group_records)"))
+        connection.execute(text(f"INSERT INTO gapless.{LEFT} SELECT * FROM gapless.group_records {of_those}"), left)
+        connection.execute(text(f"DELETE FROM gapless.group_records {of_those}"), left)
+    return say_left(translated.left)
+
 
 LAYOUT: Final = Layout(
     schema="gapless",
     version=VERSION,
     lock=0x67617031,
     statements=STATEMENTS,
-    known_by=("store", "records"),
+    known_by=("store", "streams"),
     needed=NEEDED,
+    upgrades={1: upgrade},
 )

@@ -7,9 +7,8 @@ import time
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from statemachines.drivers.clock import Clock
+from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
 from statemachines.drivers.shared_subscriptions.sqlite.tables import LAYOUT
 from statemachines.drivers.sql.failure import BUSY_S, StoreUnavailable, beyond
 from statemachines.drivers.sql.sqlite import Database
@@ -25,12 +24,18 @@ from statemachines.shared_subscriptions.group_store import (
     Scanned,
     Stored,
     StoreFailed,
-    Value,
 )
 
 PUT: Final = (
-    "INSERT INTO records VALUES (?, ?, ?)"
+    "INSERT INTO group_records VALUES (?, ?, ?)"
     " ON CONFLICT (key) DO UPDATE SET value = excluded.value, time_ns = excluded.time_ns"
+)
+
+GET: Final = "SELECT value, time_ns FROM group_records WHERE key = ?"
+
+FIND: Final = (
+    "SELECT key, value, time_ns FROM group_records"
+    " WHERE key >= ? AND key < CAST(? AS TEXT) AND key <> ? ORDER BY key LIMIT ?"
 )
 
 logger = logging.getLogger("gapless")
@@ -48,8 +53,7 @@ class SqliteGroupStore:
 
     def __init__(self, path: str | Path, busy_s: float = BUSY_S, *, clock: Clock = time.time_ns) -> None:
         self._database = Database(Path(path), LAYOUT, busy_s, clock)
-        self._encoder = msgspec.msgpack.Encoder()
-        self._decoder: msgspec.msgpack.Decoder[Value] = msgspec.msgpack.Decoder(Value)
+        self._codec = RecordCodec(str(path))
 
     async def ask(self, request: Asked) -> tuple[Answer, ...]:
         """The answers; `StoreFailed` where the database was busy for too long or broke (logged)."""
@@ -80,17 +84,23 @@ class SqliteGroupStore:
             return ReadDone(read.n, tuple(self._get(key) for key in read.keys), self._database.now_ns())
 
     def _get(self, key: str) -> Stored | None:
-        found = self._database.connection.execute("SELECT value, time_ns FROM records WHERE key = ?", (key,)).fetchone()
-        return None if found is None else Stored(self._decoder.decode(found[0]), found[1])
+        found = self._database.connection.execute(GET, (key,)).fetchone()
+        return None if found is None else self._codec.read(key, *found)
 
     def _scan(self, scan: Scan) -> Scanned:
-        found = self._database.connection.execute(
-            "SELECT key, value, time_ns FROM records"
-            " WHERE key >= ? AND key < CAST(? AS TEXT) AND key <> ? ORDER BY key LIMIT ?",
-            (max(scan.prefix, scan.after), beyond(scan.prefix), scan.after, scan.limit + 1),
-        ).fetchall()
-        records = tuple((key, Stored(self._decoder.decode(value), time_ns)) for key, value, time_ns in found)
-        return Scanned(scan.n, records[: scan.limit], len(records) > scan.limit)
+        """Until there are enough that can be read: what cannot is passed by."""
+        records: list[tuple[str, Stored]] = []
+        after = scan.after
+        with self._database.snapshot() as connection:
+            while len(records) <= scan.limit:
+                wanted = scan.limit + 1 - len(records)
+                low = max(scan.prefix, after)
+                found = connection.execute(FIND, (low, beyond(scan.prefix), after, wanted)).fetchall()
+                records += self._codec.read_all(found)
+                if len(found) < wanted:
+                    break
+                after = found[-1][0]
+        return Scanned(scan.n, tuple(records[: scan.limit]), len(records) > scan.limit)
 
     def _commit(self, commit: Commit) -> Committed | Refused:
         with self._database.transaction() as connection:
@@ -100,7 +110,7 @@ class SqliteGroupStore:
             now_ns = self._database.stamp()
             for key, value in commit.put:
                 if value is None:
-                    connection.execute("DELETE FROM records WHERE key = ?", (key,))
+                    connection.execute("DELETE FROM group_records WHERE key = ?", (key,))
                 else:
-                    connection.execute(PUT, (key, self._encoder.encode(value), now_ns))
+                    connection.execute(PUT, (key, self._codec.encode(value), now_ns))
         return Committed(commit.n, now_ns)

@@ -18,7 +18,6 @@ from statemachines.drivers.shared_subscriptions.store import (
     agree_on_shards,
     check_payload,
     check_shards,
-    check_topic,
     has_ended,
     has_no_stream,
     literal_prefix,
@@ -26,6 +25,7 @@ from statemachines.drivers.shared_subscriptions.store import (
 from statemachines.drivers.sql.failure import BUSY_S, StoreUnavailable, beyond
 from statemachines.drivers.sql.sqlite import Database
 from statemachines.kernel import Answer
+from statemachines.shared_subscriptions.names import check_topic
 from statemachines.shared_subscriptions.stream_store import (
     SERVICE,
     Appended,
@@ -34,8 +34,11 @@ from statemachines.shared_subscriptions.stream_store import (
     Fetched,
     FetchFailed,
     ListStreams,
+    Measure,
+    Measured,
     Slice,
     StreamInfo,
+    StreamSize,
     StreamsListed,
     matches,
     shard_of,
@@ -45,9 +48,11 @@ from statemachines.shared_subscriptions.stream_store import (
 LIST: Final = """
     SELECT id, shard, generation, coalesce((
         SELECT first FROM appends WHERE stream = number AND time_ns >= ? ORDER BY time_ns LIMIT 1
-    ), count)
+    ), count), count, ended
     FROM streams WHERE id >= ? AND id < CAST(? AS TEXT) AND id <> ? AND matches(?, topic) ORDER BY id LIMIT ?
 """
+
+SIZE: Final = "SELECT count, ended FROM streams WHERE id = ?"
 
 READ: Final = "SELECT payload FROM messages WHERE place BETWEEN ? AND ? ORDER BY place"
 
@@ -69,14 +74,14 @@ class SqliteStreamStore:
         self._shards = check_shards(shards)
         self._database = Database(Path(path), LAYOUT, busy_s, clock, self._agree)
 
-    async def ask(self, request: ListStreams | Fetch) -> tuple[Answer, ...]:
+    async def ask(self, request: ListStreams | Measure | Fetch) -> tuple[Answer, ...]:
         """The answers, without payloads; `FetchFailed` where the database was busy for too long or broke (logged)."""
         if isinstance(request, Fetch):
             return ((await self.fetch(request))[0],)
-        if not isinstance(request, ListStreams):
+        if not isinstance(request, ListStreams | Measure):
             raise TypeError(f"{self.name} does not take a {type(request).__name__}: messages go to `append`")
         try:
-            return (await self._database.run(lambda: self._list(request)),)
+            return (await self._database.run(lambda: self._look(request)),)
         except StoreUnavailable as error:
             logger.warning("stream store: %s", error)
             return (FetchFailed(request.n),)
@@ -128,6 +133,9 @@ class SqliteStreamStore:
         (known,) = connection.execute("SELECT shards FROM store").fetchone()
         agree_on_shards(self._shards, known)
 
+    def _look(self, request: ListStreams | Measure) -> StreamsListed | Measured:
+        return self._list(request) if isinstance(request, ListStreams) else self._measure(request)
+
     def _list(self, request: ListStreams) -> StreamsListed:
         """By id.  Ids begin with shard and generation, so a filter's literal beginning is looked up in each of these
         (there are few): topics that begin otherwise cost nothing."""
@@ -146,10 +154,18 @@ class SqliteStreamStore:
                 rows = connection.execute(
                     LIST, (request.start_ns, max(begin, after), beyond(begin), after, request.filter, wanted)
                 )
-                found += [StreamInfo(*row) for row in rows]
+                for stream, shard, stored, first, count, ended in rows:
+                    found.append(StreamInfo(stream, shard, stored, first, count, bool(ended)))
                 after = place + "0"  # "0" follows "/"
         more = len(found) > request.limit
         return StreamsListed(request.n, tuple(found[: request.limit]), more, generation, oldest)
+
+    def _measure(self, request: Measure) -> Measured:
+        with self._database.snapshot() as connection:
+            (oldest,) = connection.execute("SELECT oldest FROM store").fetchone()
+            found = [(stream, connection.execute(SIZE, (stream,)).fetchone()) for stream in sorted(request.streams)]
+        sizes = tuple(StreamSize(stream, size[0], bool(size[1])) for stream, size in found if size is not None)
+        return Measured(request.n, sizes, oldest)
 
     def _fetch(self, request: Fetch) -> tuple[Fetched, Payloads]:
         room = ANSWER_MAX

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 from typing import Final
 
+from statemachines.drivers.shared_subscriptions.old_keys import LEFT, say_left, translate
 from statemachines.drivers.sql.sqlite import Layout
 
 STATEMENTS: Final = (
@@ -12,7 +14,7 @@ STATEMENTS: Final = (
     "CREATE TABLE store (one INTEGER PRIMARY KEY CHECK (one = 1), time_ns INTEGER NOT NULL, shards INTEGER NOT NULL,"
     " generation INTEGER NOT NULL, oldest INTEGER NOT NULL)",
     "INSERT INTO store VALUES (1, 0, 0, 0, 0)",
-    "CREATE TABLE records (key TEXT PRIMARY KEY, value BLOB NOT NULL, time_ns INTEGER NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE group_records (key TEXT PRIMARY KEY, value BLOB NOT NULL, time_ns INTEGER NOT NULL) WITHOUT ROWID",
     "CREATE TABLE streams (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, topic TEXT NOT NULL,"
     " shard INTEGER NOT NULL, generation INTEGER NOT NULL, count INTEGER NOT NULL, ended INTEGER NOT NULL)",
     # When each append happened: the offset of its first message.  Time grows with the offset.
@@ -23,5 +25,22 @@ STATEMENTS: Final = (
     "CREATE TABLE messages (place INTEGER PRIMARY KEY, payload BLOB NOT NULL)",
 )
 
-LAYOUT: Final = Layout(application=0x67617031, version=2, statements=STATEMENTS)
+
+def upgrade(connection: sqlite3.Connection) -> tuple[str, ...]:
+    """From version 2: keys of records say how long their names are.  The table has another name since, so that a
+    program of before, which still has the file open, is refused."""
+    found = dict(connection.execute("SELECT key, value FROM records"))
+    translated = translate(found)
+    connection.execute("ALTER TABLE records RENAME TO group_records")
+    moved = [(new, old) for old, new in translated.keys.items()]
+    connection.executemany("UPDATE group_records SET key = ? WHERE key = ?", moved)
+    if translated.left:
+        connection.execute(f"CREATE TABLE {LEFT} (key TEXT PRIMARY KEY, value BLOB NOT NULL, time_ns INTEGER NOT NULL)")
+        left = [(key,) for key in translated.left]
+        connection.executemany(f"INSERT INTO {LEFT} SELECT key, value, time_ns FROM group_records WHERE key = ?", left)
+        connection.executemany("DELETE FROM group_records WHERE key = ?", left)
+    return say_left(translated.left)
+
+
+LAYOUT: Final = Layout(application=0x67617031, version=3, statements=STATEMENTS, upgrades={2: upgrade})
 """The application_id is "gap1"."""

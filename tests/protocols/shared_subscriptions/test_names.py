@@ -1,0 +1,133 @@
+"""Names of groups, topics and filters, and the keys of records (clauses SS-213, SS-214)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from statemachines.kernel import ConfigurationError, RemoteProtocolError
+from statemachines.shared_subscriptions import group_store
+from statemachines.shared_subscriptions.agent import Agent, Shared
+from statemachines.shared_subscriptions.configuration import Configuration
+from statemachines.shared_subscriptions.group import GroupRecord
+from statemachines.shared_subscriptions.group_store import Claim, GroupStore, Properties, Scan, Stored, is_value_of
+from statemachines.shared_subscriptions.leader_record import LeaderRecord
+from statemachines.shared_subscriptions.message import LeaderWanted
+from statemachines.shared_subscriptions.names import (
+    GROUP_MAX,
+    KEY_MAX,
+    NOTHING,
+    TOPIC_MAX,
+    RecordName,
+    check_filter,
+    check_group,
+    check_topic,
+    record_key,
+    record_name,
+)
+from statemachines.shared_subscriptions.registry import Registry
+from statemachines.shared_subscriptions.stream_store import parse_filter, stream_id
+from statemachines.shared_subscriptions.subscription import Subscription
+
+C = Configuration().check()
+
+PARTS = ("a", "g", "/", ":", ".", "1", "2", "#", "+", "%", "$", "~", ":progress:", ":claim", "/1.1/", "é", "\U0001f600")
+TEXTS = st.lists(st.sampled_from(PARTS), max_size=5).map("".join)
+NAMES = st.one_of(st.sampled_from(("claim", "root", "properties")), TEXTS.map("progress:{}".format))
+RECORDS = st.tuples(TEXTS, TEXTS, NAMES)
+
+
+@settings(max_examples=600, deadline=None)
+@given(RECORDS, RECORDS)
+@example(("g", "a:progress:x", "claim"), ("g", "a", "progress:x:claim"))
+@example(("g", "t/#", "claim"), ("g/t", "#", "claim"))
+@example(("g/1", "a", "root"), ("g", "1/a", "root"))
+def test_SS_213_different_records_have_different_keys(one, other):
+    assert (record_key(*one) == record_key(*other)) == (one == other)
+    assert record_name(record_key(*one)) == RecordName(*one)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.tuples(TEXTS, TEXTS), RECORDS)
+@example(("g", "a"), ("g", "a:progress:x", "properties"))
+def test_SS_213_the_progress_of_a_group_is_found_without_that_of_another(group, record):
+    state = {record_key(*record): Stored(1, 1)}
+    found = GroupStore().apply(state, Scan(1, record_key(*group, "progress:"), "", 9), 0)[1][0].records
+    assert bool(found) == (group == record[:2] and record[2].startswith("progress:"))
+
+
+def test_SS_213_machines_and_stores_use_these_keys():
+    record = LeaderRecord("leader-1~1/1", "g", "a:progress:x", C)
+    assert record.key("claim") == group_store.record_key("g", "a:progress:x", "claim") == "/1.12/g/a:progress:x:claim"
+    assert GroupRecord("group", "g", "#", C).key("root") == "/1.1/g/#:root"
+
+
+@pytest.mark.parametrize("text", ["", "/", "g/#:claim", "/1.1", "/1/g/#:claim", "/1.2/g/#:claim", "/1.x/g/#:c", "/²./"])
+def test_SS_213_what_is_no_key_says_nothing(text):
+    assert record_name(text) == NOTHING
+    assert record_name(text).stream == ""
+
+
+def test_SS_213_a_key_says_which_stream():
+    assert record_name(record_key("g", "a:claim", "progress:0.0/x:root")).stream == "0.0/x:root"
+    assert record_name(record_key("g", "a", "claim")).stream == ""
+
+
+def test_SS_213_the_longest_names_have_keys_that_databases_index():
+    stream = stream_id("t" * TOPIC_MAX, 10**9, 10**9)
+    assert len(record_key("é" * (GROUP_MAX // 2), "#" * TOPIC_MAX, f"progress:{stream}").encode()) <= KEY_MAX
+
+
+def test_what_a_record_holds():
+    values = {"claim": Claim("", 1), "properties": Properties(0, 1, 2, 3), "root": 1, "progress:0.0/a": 2}
+    for name, value in values.items():
+        fits = [other for other in values if is_value_of(other, value)]
+        assert name in fits
+        assert fits == (["root", "progress:0.0/a"] if isinstance(value, int) else [name])
+    assert not is_value_of("other", 1)
+
+
+WRONG_GROUPS = ["", "g/t", "g+", "#", "g" * 257, "é" * 129, "g\n", "g\x1b[2J", "g\x85", "g\0", "\ud800"]
+
+
+@pytest.mark.parametrize("group", WRONG_GROUPS)
+def test_SS_214_no_group_can_be_called_so_on_any_path(group):
+    with pytest.raises(ConfigurationError):
+        check_group(group)
+    with pytest.raises(ConfigurationError):
+        parse_filter(f"$shared/{group}/" + ("a" if "/" not in group else "a\0"))
+    with pytest.raises(ConfigurationError):
+        Agent("c1~1", "leader-1", C).on_subscribe(Shared(group, "#"), 0)
+    with pytest.raises(ConfigurationError):
+        Subscription("c1~1", group, "#", "leader-1", C)
+    registry = Registry("leader-1~1", C)
+    with pytest.raises(RemoteProtocolError):
+        registry.receive("leader-1", LeaderWanted("c1~1/1", group, "#"), 0)
+    assert not registry.nodes
+
+
+@pytest.mark.parametrize("group", ["g", "$queue", "g" * 256, "é" * 128, "a:progress:x", "%2F", " "])
+def test_SS_214_a_group_may_be_called_so(group):
+    check_group(group)
+    registry = Registry("leader-1~1", C)
+    assert registry.receive("leader-1", LeaderWanted("c1~1/1", group, "#"), 0)
+    assert len(registry.nodes) == 1
+
+
+@pytest.mark.parametrize("name", ["", "t" * 1025, "é" * 513, "t\r", "t\x7f", "t\x9b", "\udfff"])
+def test_SS_214_no_topic_or_filter_can_be_called_so(name):
+    with pytest.raises(ConfigurationError):
+        check_topic(name)
+    with pytest.raises(ConfigurationError):
+        check_filter(name, name)
+    with pytest.raises(RemoteProtocolError):
+        Registry("leader-1~1", C).receive("leader-1", LeaderWanted("c1~1/1", "g", name), 0)
+
+
+def test_SS_214_topics_have_no_wildcards_and_may_be_long():
+    check_topic("t" * 1024)
+    check_filter("t" * 1022 + "/#", "")
+    for topic in ("a/+", "#"):
+        with pytest.raises(ConfigurationError, match="must have no '\\+' or '#'"):
+            check_topic(topic)

@@ -1,0 +1,145 @@
+"""Outside: what somebody can do who has no part of gapless: raw frames on a socket, commands, files.
+
+Nothing of `statemachines.testing` is used, nor a codec of ours: what is shared with what is judged would be wrong in
+both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+
+import msgspec
+
+LEADER, CONSUMER = "shared_subscriptions/leader", "shared_subscriptions/consumer"
+
+
+def gapless(*arguments, **options):
+    """A command of gapless as a process that has ended."""
+    command = [sys.executable, "-m", "statemachines", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
+
+
+class Process:
+    """A command of gapless that goes on; its log is in a file beside the store."""
+
+    def __init__(self, log, *arguments):
+        self.log = log
+        with log.open("w") as file:
+            command = [sys.executable, "-m", "statemachines", *map(str, arguments)]
+            self.child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=file, text=True)
+
+    @property
+    def said(self):
+        """What it has logged so far."""
+        return self.log.read_text()
+
+    def until_said(self, words, seconds=60):
+        """Wait until it has logged something; raises `TimeoutError`."""
+        end = time.monotonic() + seconds
+        while words not in self.said:
+            if time.monotonic() > end:
+                raise TimeoutError(f"never said {words!r}: {self.said}")
+            time.sleep(0.02)
+
+    def stop(self):
+        """In good order; how it ended."""
+        self.child.send_signal(signal.SIGTERM)
+        return self.child.wait(60)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.child.kill()
+        self.child.wait()
+        self.child.stdout.close()
+
+
+class LeaderHost(Process):
+    """A leader host that listens."""
+
+    def __init__(self, folder, store, *options):
+        listen = ("--listen", "127.0.0.1:0", "--state", folder)
+        super().__init__(folder / "leader.log", "node", "leader", "--store", store, *listen, *options)
+        line = self.child.stdout.readline()
+        assert line.startswith("listening on "), self.said
+        self.port = int(line.rpartition(":")[2])
+
+
+class Stranger:
+    """A connection to a port, with whatever hello it likes."""
+
+    def __init__(self, port, life, role=CONSUMER):
+        self.wire = socket.create_connection(("127.0.0.1", port), timeout=30)
+        self._read = b""
+        self._msg = 0
+        self.send(["gapless", 2, role, life, b"", False])
+
+    def send(self, body):
+        """One frame."""
+        data = msgspec.msgpack.encode(body)
+        self.wire.sendall(struct.pack(">I", len(data)) + data)
+
+    def say(self, sender, to, *message):
+        """A packet."""
+        self._msg += 1
+        self.send([sender, to, self._msg, list(message)])
+
+    def hear(self, *names, seconds=30):
+        """The next message with one of these names; None: the connection was ended, or nothing came in time."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            frame = self._frame(end)
+            if frame is None:
+                return None
+            body = msgspec.msgpack.decode(frame)
+            if len(body) == 4 and isinstance(body[3], list) and body[3][0] in names:
+                return body
+        return None
+
+    def register(self, borrower, group, topic_filter, seconds=60):
+        """Ask who leads, again and again, as a borrower does; the connect response."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.say(borrower, "leader", "leader_wanted", borrower, group, topic_filter)
+            heard = self.hear("leader_connect_response", seconds=0.3)
+            if heard is not None and heard[1] == borrower:
+                return heard[3]
+        raise TimeoutError(f"nobody leads {group}/{topic_filter}")
+
+    def is_cut_off(self, seconds=30):
+        """Whether the other side ends the connection."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if self._frame(end) is None:
+                return time.monotonic() < end
+        return False
+
+    def _frame(self, end):
+        while True:
+            if len(self._read) >= 4:
+                (size,) = struct.unpack(">I", self._read[:4])
+                if len(self._read) >= 4 + size:
+                    frame, self._read = self._read[4 : 4 + size], self._read[4 + size :]
+                    return frame
+            self.wire.settimeout(max(0.01, end - time.monotonic()))
+            try:
+                data = self.wire.recv(65_536)
+            except (TimeoutError, ConnectionError):
+                return None
+            if not data:
+                return None
+            self._read += data
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        with contextlib.suppress(OSError):
+            self.wire.close()

@@ -1,0 +1,95 @@
+"""Strangers who lie about progress, against real processes: nothing of the stream is lost, and an operator is told."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from contextlib import closing
+
+import msgspec
+import pytest
+
+from tests.real.outside import LeaderHost, Process, Stranger, gapless
+
+LINES = [f"line {number}" for number in range(20)]
+END = 2**63 - 1
+
+
+@pytest.fixture
+def store(tmp_path):
+    """Twenty messages in one stream, and a group that begins before them."""
+    store = tmp_path / "messages.db"
+    declared = gapless("group", "declare", "$shared/g/#", "--store", store, "--start", "beginning")
+    assert declared.returncode == 0, declared.stderr
+    lines = tmp_path / "lines.txt"
+    lines.write_text("\n".join(LINES))
+    published = gapless("node", "publisher", "--store", store, "--input", lines, "--state", tmp_path)
+    assert published.returncode == 0, published.stderr
+    return store
+
+
+def granted(stranger, borrower):
+    """Take part, and get the stream: what every later message says (epoch, registration, stream, grant)."""
+    _, _, _, epoch, registration = stranger.register(borrower, "g", "#")
+    for _ in range(20):
+        heard = stranger.hear("grant", seconds=2)
+        if heard is not None and heard[1] == borrower:
+            return heard[0], epoch, registration, heard[3][4], heard[3][5]
+    raise AssertionError("nothing was granted")
+
+
+def progress_in(store):
+    with closing(sqlite3.connect(store)) as connection:
+        rows = connection.execute("SELECT value FROM group_records WHERE key LIKE '%:progress:%'").fetchall()
+    return [msgspec.msgpack.decode(value) for (value,) in rows]
+
+
+def read_all(folder, store, port):
+    """The offsets that a consumer acknowledges, of which nobody lied, until it has all."""
+    out = folder / "got.txt"
+    leader = ("--leader", f"127.0.0.1:{port}", "--state", folder)
+    arguments = ("node", "consumer", "$shared/g/#", "--store", store, "--out", out, *leader)
+    with Process(folder / "consumer.log", *arguments) as consumer:
+        end = time.monotonic() + 60
+        acknowledged = set()
+        while len(acknowledged) < len(LINES):
+            assert time.monotonic() < end, consumer.said
+            time.sleep(0.05)
+            lines = out.read_bytes().splitlines() if out.exists() else []
+            acknowledged = {said[3] for said in map(msgspec.json.decode, lines) if said[0] == "ack"}
+        assert consumer.stop() == 0, consumer.said
+    return acknowledged
+
+
+@pytest.mark.parametrize(("way", "lie"), [("update_progress", 2**62), ("ping", END), ("disconnect", len(LINES) + 1)])
+def test_a_lie_about_progress_loses_nothing_and_is_told(tmp_path, store, way, lie):
+    with LeaderHost(tmp_path, store) as host, Stranger(host.port, "c1~1") as stranger:
+        leader, epoch, registration, stream, grant = granted(stranger, "c1~1/1")
+        reports = [[stream, grant, lie, True]]
+        told = {
+            "update_progress": (stream, grant, lie, True),
+            "ping": (1, reports),
+            "disconnect": (reports,),
+        }[way]
+        stranger.say("c1~1/1", leader, way, "c1~1/1", epoch, registration, *told)
+        host.until_said("refused progress")
+        assert stream in host.said
+        assert "c1~1/1" in host.said
+        assert read_all(tmp_path, store, host.port) == set(range(len(LINES)))
+        assert host.stop() == 0, host.said
+    assert progress_in(store) == [len(LINES)]
+
+
+def test_a_stream_store_that_was_restored_loses_nothing_in_silence(tmp_path, store):
+    with LeaderHost(tmp_path, store) as host:
+        read_all(tmp_path, store, host.port)
+        assert host.stop() == 0, host.said
+    assert progress_in(store) == [len(LINES)]
+    with closing(sqlite3.connect(store)) as connection, connection:
+        connection.execute("UPDATE streams SET count = 5")
+    with LeaderHost(tmp_path, store) as host, Stranger(host.port, "c2~1") as stranger:
+        stranger.register("c2~1/1", "g", "#")
+        host.until_said("is not granted: progress 20 was committed, and the store has 5 messages")
+        assert stranger.hear("grant", seconds=1) is None
+        assert host.stop() == 0, host.said
+    assert progress_in(store) == [len(LINES)]

@@ -1,0 +1,27 @@
+"""Consumers that lie in the simulator: nothing is lost, and with lies believed S16 breaks."""
+
+from __future__ import annotations
+
+from statemachines_sim.fault import Fault
+from statemachines_sim.scenario import named
+from statemachines_sim.units import S
+from statemachines_sim.world import World
+from statemachines_spec.bug import planted
+
+LIES = tuple(Fault("lie", at * S, 0, f"consumer-{at % 3 + 1}") for at in range(5, 30, 5))
+
+
+def run():
+    return World(named("shared_subscriptions/lies"), 4, schedule=LIES).run()
+
+
+def test_S16_lies_cost_a_reset_and_no_message():
+    outcome = run()
+    assert outcome.held, outcome
+    assert outcome.faults["lie"] == len(LIES)
+
+
+def test_S16_breaks_where_a_lie_is_believed():
+    with planted("shared_subscriptions/progress-believed"):
+        outcome = run()
+    assert outcome.monitor == "S16", outcome
