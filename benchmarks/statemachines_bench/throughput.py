@@ -134,7 +134,7 @@ def check_committed(store: Path, wanted: int) -> None:
 
     async def committed() -> int:
         groups = SqliteGroupStore(store)
-        (scanned,) = await groups.ask(Scan(1, "bench/", "", 1_000))
+        (scanned,) = await groups.ask(Scan(1, "", "", 1_000))
         await groups.close()
         assert isinstance(scanned, Scanned)
         return sum(
