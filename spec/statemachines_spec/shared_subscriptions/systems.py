@@ -223,8 +223,8 @@ def _stores(setting: Setting, variant: str, topics: tuple[str, ...]) -> tuple[St
 
 
 def _resets(setting: Setting, consumers: tuple[Consumer, ...]) -> tuple[Property, ...]:
-    """L8: not where consumers leave, which looks like a reset, nor where they lie, or say that a stream has ended which a
-    script goes on with, and are kicked for it."""
+    """L8: not where consumers leave, which looks like a reset, nor where they lie, or say that a stream has ended with
+    which a script goes on, and are kicked for it."""
     if setting.unsubscribes or setting.script or setting.lies:
         return ()
     ends = setting.epochs * setting.consumers if setting.claims_age else 0
