@@ -33,6 +33,8 @@ R = TypeVar("R", bound=Operation)
 D = TypeVar("D", WriteDone, ReadDone)
 WRITTEN, DELIVERED = Outcome.WRITTEN, ReadOutcome.DELIVERED
 _STAMP_MASK = (1 << 43) - 1
+ALL_TAKEN = 1
+"""Of its own pool: a word in the way, without a stamp; nobody rings when one of them is free again."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,8 @@ class Attachment:
         outcome = done.outcome
         if (outcome is WRITTEN or outcome is Outcome.FENCED) and self._load_readers_wait():
             self._removed = not self.readers_bell.ring()
+        elif outcome is Outcome.NO_CURSOR:
+            self.access.in_the_way = ALL_TAKEN
         return done
 
     def read(self) -> ReadDone:
@@ -123,6 +127,8 @@ class Attachment:
         made_room = outcome is DELIVERED or skipped or outcome is ReadOutcome.DISCARDED
         if made_room and self._load_writers_wait():
             self.writers_bell.ring()
+        elif outcome is ReadOutcome.NO_CURSOR:
+            self.access.in_the_way = ALL_TAKEN
         return done
 
     def _go_on(self, fsm: Fsm[R], over: TakeOver) -> tuple[list[Event], R]:

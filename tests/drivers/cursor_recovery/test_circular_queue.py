@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from shm_files import left_over
 
-from statemachines.cursor_recovery.memory import NONE, Load, token
+from statemachines.cursor_recovery.memory import FREE, NONE, Load, token
 from statemachines.cursor_recovery.reader import ReadDone
 from statemachines.drivers.cursor_recovery import (
     CircularQueue,
@@ -30,8 +30,12 @@ from statemachines.drivers.cursor_recovery import (
     QueueError,
     ReadOutcome,
 )
+from statemachines.drivers.cursor_recovery.bell import SOON_S, Patience
 from statemachines.drivers.cursor_recovery.framing import join_messages, split_messages
 from statemachines.drivers.cursor_recovery.segment import path_of
+
+ONE_CURSOR = {"read_cursors": 1, "write_cursors": 1}
+"""With more, a dead owner's cursor stays until it is in the way: what is left rests on how fast all goes."""
 
 
 class Job(msgspec.Struct):
@@ -114,6 +118,24 @@ def test_without_a_free_cursor_the_status_says_so(queue, other):
     assert other.try_get().outcome is ReadOutcome.NO_CURSOR
     with pytest.raises(PutTimeout, match="no_cursor for 0"):
         other.put(b"a", timeout=0.01)
+
+
+@pytest.mark.parametrize("declared", [False, True])
+def test_who_waits_for_a_cursor_of_its_own_pool_looks_again_soon(name, declared):
+    """Nobody rings when one of them is free again, or its dead owner aged."""
+    with (
+        CircularQueue.create(name, **ONE_CURSOR) as queue,
+        CircularQueue.attach(name, instruments=Instruments(declared=declared)) as other,
+    ):
+        here = queue._here
+        for pool, attempt in (("write", lambda: other.try_put(b"a")), ("read", lambda: other.try_get().outcome)):
+            word = here.words.states[pool][0]
+            word.store(token(here.owner.slot, here.owner.incarnation, time.monotonic_ns()))
+            assert attempt() in (Outcome.NO_CURSOR, ReadOutcome.NO_CURSOR)
+            assert other._sleep_s(Patience(), None) == SOON_S
+            word.store(FREE)
+            attempt()
+            assert other._sleep_s(Patience(), None) > SOON_S
 
 
 def test_waiting_in_vain_ends_in_time(queue, other):
@@ -413,7 +435,7 @@ def accesses_of(name, call):
 def test_who_is_interrupted_at_any_access_leaves_a_dead_owner_and_takes_part_again(name, call):
     """As Control-C amid an operation: afterwards everybody goes on, this process too."""
     calls = {"put": lambda queue: queue.try_put(b"CCCC"), "get": lambda queue: queue.try_get()}
-    with CircularQueue.create(name, capacity=128, threshold=0.001) as first:
+    with CircularQueue.create(name, capacity=128, threshold=0.001, **ONE_CURSOR) as first:
         first.put(b"AAAA")
         begin, end = accesses_of(name, calls[call])
         while first.try_get().outcome is ReadOutcome.DELIVERED:
@@ -531,7 +553,7 @@ def test_an_interpreter_that_exits_amid_an_operation_harms_nobody(name, end):
         f"queue = CircularQueue.attach({name!r}, instruments=Instruments(hook=hook))\n"
         "while True: queue.try_put(b'A')\n"
     )
-    with CircularQueue.create(name, threshold=0.001) as queue:
+    with CircularQueue.create(name, threshold=0.001, **ONE_CURSOR) as queue:
         done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
         assert done.returncode in (3, -9), done.stderr
         assert len(queue.stats().processes) == 1
