@@ -8,6 +8,7 @@ answers.  Clocks are true.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -37,7 +38,7 @@ from statemachines_spec.script.stage import CannotFollow
 from statemachines_spec.script.words import Words
 
 
-class ScriptProcess:
+class ScriptProcess(ABC):
     """One life of a node; it is the port of its host.  What comes while it stands still waits."""
 
     clock = None
@@ -55,9 +56,9 @@ class ScriptProcess:
 
     # -- what a protocol says -------------------------------------------------------------------------------------
 
+    @abstractmethod
     def make_host(self) -> Host:
         """The host, with `self.world.observe` as the observer of its nodes."""
-        raise NotImplementedError
 
     def start(self) -> None:
         """Begin."""
@@ -124,7 +125,7 @@ class ScriptProcess:
         return None if self.standing or not self.alive else self.loop.deadline()
 
 
-class ScriptWorld:
+class ScriptWorld(ABC):
     """The stage of its conductor; a protocol's stage says what processes there are and what words of its own mean.
 
     `services` by name, with their `states`; `broken`: what judges have noted.
@@ -146,9 +147,9 @@ class ScriptWorld:
 
     # -- what a protocol says -------------------------------------------------------------------------------------
 
+    @abstractmethod
     def make_process(self, node: str, number: int) -> ScriptProcess:
         """The process of a node in its life `number`."""
-        raise NotImplementedError
 
     def is_played(self, node: str) -> bool:
         """Whether requests of this node are the script's business; others are answered at once."""

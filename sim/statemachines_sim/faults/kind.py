@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from statemachines_sim.fault import Fault
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from statemachines_sim.world import World
 
 
-class FaultKind:
+class FaultKind(ABC):
     """Base of the kinds.  `name` as in scenarios, schedules and traces; `hits`: whom, in words; `about`: what happens;
     `unit` of `Fault.amount` ("" = it has none); `from_start`: it lasts from the beginning on.
     """
@@ -33,9 +34,9 @@ class FaultKind:
     def prepare(self, world: World, fault: Fault) -> None:
         """The fault is in the schedule of this world, which has not begun."""
 
+    @abstractmethod
     def begin(self, world: World, fault: Fault) -> bool:
         """Do it; whether it took effect."""
-        raise NotImplementedError
 
     def end(self, world: World, fault: Fault) -> None:
         """Undo it, unless everything has healed before."""

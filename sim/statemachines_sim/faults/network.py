@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 from statemachines_sim.fault import Fault
@@ -37,10 +38,10 @@ class OfNetwork(FaultKind):
         world.network.end(fault)
         world.note(f"end_{self.name}", "")
 
+    @abstractmethod
     def delays(self, delay: int, hit: float) -> tuple[int, ...]:
         """After what delays a message arrives that would take `delay`; none: never.  `hit`: where in the share of the
         fault it lies, from 0 to 1."""
-        raise NotImplementedError
 
 
 class Loss(OfNetwork):
