@@ -3,7 +3,7 @@
     credentials = Credentials(secret_file="group.secret", tls_ca="ca.pem")
 
 Everything is read and checked when it is made, and never printed: what is wrong with a file is a `ConfigurationError`
-that names it.
+that names it.  A secret or a key that others may read is refused.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Credentials:
         if secret is not None and secret_file is not None:
             raise ConfigurationError("secret_file", str(secret_file), "secret is given as well; give one of the two")
         if secret_file is not None:
-            secret = _read("secret_file", Path(secret_file))
+            secret = _read_private("secret_file", Path(secret_file))
         self.secret = None if secret is None else _checked(secret, secret_file)
         if (tls_cert is None) != (tls_key is None):
             given, missing = ("tls_cert", "tls_key") if tls_key is None else ("tls_key", "tls_cert")
@@ -117,6 +117,16 @@ def _read(key: str, path: Path) -> bytes:
         raise ConfigurationError(key, str(path), f"cannot be read: {error.strerror}") from error
 
 
+def _read_private(key: str, path: Path) -> bytes:
+    """What only its owner may read; the group too, of a file that is another's (root's, as services are given one)."""
+    content = _read(key, path)
+    found = path.stat()
+    if os.name == "posix" and found.st_mode & (0o077 if found.st_uid == os.geteuid() else 0o027):
+        rule = f"others may read or write it (mode {found.st_mode & 0o777:04o}); chmod 600 it, and think of a new one"
+        raise ConfigurationError(key, str(path), rule)
+    return content
+
+
 def _checked(secret: bytes, path: StrPath | None) -> bytes:
     """Neither empty nor a word that could be guessed; the value is not repeated."""
     secret = secret.rstrip(b"\r\n")
@@ -149,7 +159,7 @@ def _check_certificates(key: str, path: Path) -> None:
 
 
 def _load_key(context: ssl.SSLContext, cert: Path, key: Path) -> None:
-    if b"ENCRYPTED" in _read("tls_key", key):
+    if b"ENCRYPTED" in _read_private("tls_key", key):
         raise ConfigurationError("tls_key", str(key), "is encrypted; give a key without a passphrase")
     try:
         context.load_cert_chain(cert, key, password="")

@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol, Self
 import msgspec
 
 from statemachines.drivers.clock import Clock
+from statemachines.drivers.clock import steady_ns as system_steady_ns
 from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.port import Transport
 from statemachines.drivers.role import Role
@@ -63,13 +64,13 @@ class TransportMaker(Protocol):
 
 class Environment(msgspec.Struct, frozen=True):
     """`transport` makes a node's transport; `open_stores` opens what it keeps things in, in place of what its protocol
-    would open; `monotonic_ns`, `time_ns`: its clocks, of which the second is only for logs; `observe` sees every step
+    would open; `steady_ns`, `time_ns`: its clocks, of which the second is only for logs; `observe` sees every step
     of every machine, `refused` every message that a table does not take and the node drops (for tests and
     measurements)."""
 
     transport: TransportMaker = TcpTransport
     open_stores: Callable[[str | Path], Any] | None = None
-    monotonic_ns: Clock = time.monotonic_ns
+    steady_ns: Clock = system_steady_ns
     time_ns: Clock = time.time_ns
     observe: Observer | None = None
     refused: Callable[[RemoteProtocolError], None] | None = None

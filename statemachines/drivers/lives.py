@@ -1,11 +1,15 @@
 """Lives: the number of each start of a node, kept on disk so that none is used twice; and the log of a life.
 
-Ids are made from it (`identity.incarnation`); two lives of one number would speak with each other's voice.
+Ids are made from it (`identity.incarnation`); two lives of one number would speak with each other's voice.  A node
+whose name was made by chance has one life, and keeps nothing.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import secrets
+import socket
 from pathlib import Path
 from typing import NamedTuple
 
@@ -54,10 +58,16 @@ class Life(NamedTuple):
     log: TraceLog | None
 
 
-def begin_life(node: str, state: Path, trace: Path | None, number: int | None, protocol: str) -> Life:
-    """The next life of `node`, counted in `state`, logged in `trace` with the tables of `protocol`; `number` instead of
-    the one its name gives."""
-    name = next_life(state, node)
+def chance_name(kind: str) -> str:
+    """A name for a node that was given none, such as `consumer-apple-4711-9f2c01d3`: host, process, and chance."""
+    host = re.sub(r"[^A-Za-z0-9]+", "-", socket.gethostname().partition(".")[0])[:24].strip("-") or "host"
+    return f"{kind}-{host}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def begin_life(node: str, state: Path | None, trace: Path | None, number: int | None, protocol: str) -> Life:
+    """The next life of `node`, counted in `state` (None: its name was made by chance, this is its only one), logged in
+    `trace` with the tables of `protocol`; `number` instead of the one its name gives."""
+    name = incarnation(node, 1) if state is None else next_life(state, node)
     number = node_number(name) if number is None else number
     if trace is None:
         return Life(name, number, None)

@@ -137,13 +137,13 @@ class MachineNode:
             answered=self._answered,
             told=self._told,
             log=life.log,
-            clock=environment.monotonic_ns,
-            offset_ns=environment.time_ns() - environment.monotonic_ns(),
+            clock=environment.steady_ns,
+            offset_ns=environment.time_ns() - environment.steady_ns(),
             observe=environment.observe,
             refused=environment.refused,
         )
         self._runtime.on_failure = self._failure.set
-        self._host = self._make(life.name, environment.monotonic_ns(), self._runtime.observe)
+        self._host = self._make(life.name, environment.steady_ns(), self._runtime.observe)
         self._transport = environment.transport(
             life=life.name,
             role=self.role,

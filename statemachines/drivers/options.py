@@ -14,6 +14,9 @@ from statemachines.kernel import ConfigurationError
 SECRET_VARIABLE: Final = "GAPLESS_SECRET"
 
 Name = Annotated[str, typer.Option(help="Name of this node.")]
+NameOrChance = Annotated[
+    str | None, typer.Option("--name", help="Name of this node; default: made of host, process and chance.")
+]
 Listen = Annotated[str, typer.Option(metavar="HOST:PORT", help="Where it listens; port 0: any that is free.")]
 Dial = Annotated[str, typer.Option(metavar="HOST:PORT", help="Where that node listens.")]
 State = Annotated[

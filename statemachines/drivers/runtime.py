@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from statemachines.drivers.clock import Clock
+from statemachines.drivers.clock import LOOK_AGAIN_S, Clock, steady_ns, wall_offset_ns
 from statemachines.drivers.port import Service, Transport
 from statemachines.kernel import (
     Answer,
@@ -35,7 +34,7 @@ from statemachines.kernel import (
 )
 from statemachines.kernel.node import Observer
 from statemachines.trace import TraceRow, event_row, step_rows
-from statemachines.trace.log import TraceLog, wall_offset_ns
+from statemachines.trace.log import TraceLog
 from statemachines.wire import Packet, shown
 
 logger = logging.getLogger("gapless")
@@ -43,7 +42,7 @@ logger = logging.getLogger("gapless")
 
 class Runtime:
     """`life` is the incarnation, `number` what its messages are numbered from, `services` what carries requests out, by
-    the name in `Ask`; `log` where rows go (None: nowhere), `clock` the monotonic one, `offset_ns` what to add to it for
+    the name in `Ask`; `log` where rows go (None: nowhere), `clock` the steady one, `offset_ns` what to add to it for
     the times of rows, `observe` sees every step, `refused` every message that is dropped because the protocol does not
     take it.
 
@@ -61,7 +60,7 @@ class Runtime:
         answered: Callable[[str, Answer, int], list[Outgoing]],
         told: Callable[[str, Event], None],
         log: TraceLog | None = None,
-        clock: Clock = time.monotonic_ns,
+        clock: Clock = steady_ns,
         offset_ns: int | None = None,
         observe: Observer | None = None,
         refused: Callable[[RemoteProtocolError], None] | None = None,
@@ -186,19 +185,23 @@ class Runtime:
         self._rearm()
 
     def _rearm(self) -> None:
-        """One handle on the loop, for the earliest deadline."""
+        """One handle on the loop, for the earliest deadline; it may be that the loop's clock stands still while ours
+        goes on (a machine that sleeps), so it never waits for long."""
         deadline = self._host.deadline()
         if deadline is None or (self._wake is not None and self._wake_at == deadline):
             return
         if self._wake is not None:
             self._wake.cancel()
-        delay = max(deadline - self._clock(), 0) / 1e9
+        delay_s = max(deadline - self._clock(), 0) / 1e9
         self._wake_at = deadline
-        self._wake = asyncio.get_running_loop().call_later(delay, self._fire)
+        self._wake = asyncio.get_running_loop().call_later(min(delay_s, LOOK_AGAIN_S), self._fire)
 
     def _fire(self) -> None:
         self._wake = None
-        self.act(self._host.fire)
+        if self._clock() >= self._wake_at:
+            self.act(self._host.fire)
+        else:
+            self._rearm()
 
     def _fail(self, error: BaseException) -> None:
         if self.failed is None:

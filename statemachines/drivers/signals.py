@@ -9,12 +9,16 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
+from statemachines.drivers.plain_text import PlainFormatter
+
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
     """Run it to its end, or until SIGTERM or SIGINT asks it to stop in good order."""
-    logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(message)s", level=logging.WARNING)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(PlainFormatter("%(levelname)s %(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.WARNING)
 
     async def supervised() -> None:
         loop = asyncio.get_running_loop()

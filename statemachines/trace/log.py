@@ -10,7 +10,6 @@ Merged, the rows of each node keep their order, a send comes before its deliver,
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from pathlib import Path
@@ -62,7 +61,7 @@ _FIELDS: Final = tuple(_ORDER.index(place) for place in range(len(ROW)))
 
 class TraceLog:
     """The log of one life of a node.  `clock()` is the time of its rows: nanoseconds since the epoch, but as steady as
-    the monotonic clock."""
+    that of the node."""
 
     def __init__(self, directory: Path, head: Head) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -88,11 +87,6 @@ class TraceLog:
     def _write(self, data: bytes) -> None:
         while data:
             data = data[os.write(self._file, data) :]
-
-
-def wall_offset_ns() -> int:
-    """What to add to the monotonic clock for nanoseconds since the epoch."""
-    return time.time_ns() - time.monotonic_ns()
 
 
 class Log(msgspec.Struct, frozen=True):

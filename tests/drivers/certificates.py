@@ -26,6 +26,7 @@ class Authority:
         cert, key = stem.with_suffix(".cert"), stem.with_suffix(".key")
         cert.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
         issued.private_key_pem.write_to_path(str(key))
+        key.chmod(0o600)
         return cert, key
 
     def server(self, *names, **more):

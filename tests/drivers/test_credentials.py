@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from certificates import Authority
 
@@ -14,6 +16,13 @@ from statemachines.kernel import ConfigurationError
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory):
     return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(autouse=True)
+def _private_files():
+    before = os.umask(0o077)
+    yield
+    os.umask(before)
 
 
 def refusal(**files):
@@ -53,6 +62,30 @@ def test_a_missing_file_is_named(tmp_path, authority):
     assert f"tls_key = '{missing}': cannot be read: No such file" in refusal(tls_cert=cert, tls_key=missing)
     assert f"tls_ca = '{missing}': cannot be read: No such file" in refusal(tls_ca=missing)
     assert "cannot be read: Is a directory" in refusal(tls_ca=tmp_path)
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o602])
+def test_what_others_may_read_is_no_secret(tmp_path, authority, mode):
+    secret = tmp_path / "secret"
+    secret.write_text("0123456789abcdef\n")
+    cert, key = authority.issue("open")
+    secret.chmod(mode)
+    key.chmod(mode)
+    told = f"others may read or write it (mode {mode:04o}); chmod 600 it"
+    assert f"secret_file = '{secret}': {told}" in refusal(secret_file=secret)
+    assert f"tls_key = '{key}': {told}" in refusal(tls_cert=cert, tls_key=key)
+
+
+@pytest.mark.parametrize(("mode", "may"), [(0o640, True), (0o644, False), (0o660, False)])
+def test_the_group_may_read_what_root_has_given_it(tmp_path, monkeypatch, mode, may):
+    secret = tmp_path / "secret"
+    secret.write_text("0123456789abcdef\n")
+    secret.chmod(mode)
+    monkeypatch.setattr(os, "geteuid", lambda: secret.stat().st_uid + 1)
+    if may:
+        assert Credentials(secret_file=secret).secret == b"0123456789abcdef"
+    else:
+        assert "others may read or write it" in refusal(secret_file=secret)
 
 
 def test_a_file_that_holds_something_else_is_named(tmp_path, authority):

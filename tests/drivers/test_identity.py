@@ -308,13 +308,14 @@ def test_an_application_embeds_it(tmp_path, authority):
     """Certificates on both sides and a secret, from files, through the whole of it."""
     secret = tmp_path / "secret"
     secret.write_bytes(SECRET)
+    secret.chmod(0o600)
     store = tmp_path / "messages.db"
 
     async def test():
         async with Publisher(store) as publisher:
             await publisher.publish("orders", [b"one", b"two"])
         ours, theirs = authority.mutual("leader-1", secret_file=secret), authority.mutual("c1", secret_file=secret)
-        async with LeaderNode(listen=LOCAL, store=store, credentials=ours) as node:
+        async with LeaderNode(listen=LOCAL, store=store, node="leader-1", credentials=ours) as node:
             address = "{}:{}".format(*node.address)
             got = []
             async with SharedSubscription(

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import msgspec
 import pytest
 
+from statemachines.drivers import clock as clock_module
+from statemachines.drivers import runtime as runtime_module
+from statemachines.drivers.environment import Environment
 from statemachines.drivers.runtime import Runtime
 from statemachines.kernel import (
     STAY,
@@ -239,3 +243,69 @@ def test_nothing_is_left_over_when_it_is_closed():
         assert bench.runtime.failed is None
 
     run(test)
+
+
+class Waiting(Host):
+    """A host that waits for one moment."""
+
+    def __init__(self, at_ns):
+        super().__init__()
+        self.at_ns, self.fired_at = at_ns, []
+
+    def deadline(self):
+        return None if self.fired_at else self.at_ns
+
+    def fire(self, now_ns):
+        self.fired_at.append(now_ns)
+        return []
+
+
+def waiting(at_ns, clock):
+    host = Waiting(at_ns)
+    runtime = Runtime("a~1", NUMBER, {}, handle=None, answered=None, told=None, clock=clock, offset_ns=0)
+    runtime.attach(host, transport=None)
+    runtime.run(lambda now: [])
+    return host, runtime
+
+
+def test_a_machine_that_slept_past_a_deadline_notices_soon(monkeypatch):
+    """The loop's clock has stood still meanwhile: its own timer is an hour away."""
+    monkeypatch.setattr(runtime_module, "LOOK_AGAIN_S", 0.001)
+
+    async def test():
+        now = [0]
+        host, runtime = waiting(3_600 * 10**9, lambda: now[0])
+        await asyncio.sleep(0.01)
+        assert host.fired_at == []
+        now[0] = 3_700 * 10**9
+        while not host.fired_at:
+            await asyncio.sleep(0.001)
+        assert host.fired_at == [3_700 * 10**9]
+        await runtime.close()
+
+    run(test)
+
+
+def test_a_deadline_that_is_near_is_not_looked_for_in_between():
+    async def test():
+        looks = []
+        real = time.monotonic_ns
+
+        def clock():
+            looks.append(real())
+            return looks[-1]
+
+        host, runtime = waiting(real() + 50 * 10**6, clock)
+        before = len(looks)
+        while not host.fired_at:
+            await asyncio.sleep(0.001)
+        assert len(looks) - before <= 6
+        await runtime.close()
+
+    run(test)
+
+
+def test_leases_count_by_a_clock_that_goes_on_while_the_machine_sleeps():
+    assert Environment().steady_ns is clock_module.steady_ns
+    before = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    assert before <= clock_module.steady_ns() <= time.clock_gettime_ns(time.CLOCK_BOOTTIME)

@@ -12,7 +12,9 @@ def keys(tmp_path):
     """Certificate and key of each node, of one authority; a secret."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    (tmp_path / "secret").write_text("a secret of this test alone\n")
+    secret = tmp_path / "secret"
+    secret.write_text("a secret of this test alone\n")
+    secret.chmod(0o600)
     for name in ("leader-1", ONE):
         issued = authority.issue_cert(name, "127.0.0.1")
         issued.cert_chain_pems[0].write_to_path(str(tmp_path / f"{name}.pem"))

@@ -164,7 +164,7 @@ class GroupStage(AsyncioStage):
         return Environment(
             transport=self.network.transport,
             open_stores=partial(self._open_held, node),
-            monotonic_ns=read_ns,
+            steady_ns=read_ns,
             time_ns=read_ns,
             observe=self.observe,
             refused=self.refused.append,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from statemachines.drivers.clock import Clock
+from statemachines.drivers.clock import Clock, steady_ns
 from statemachines.drivers.sequence_windows.datagram import DATAGRAM_MAX, PUBLISHER_MAX, check_size, encode
 from statemachines.kernel import ConfigurationError
 from statemachines.sequence_windows.publisher_table import PublisherTable
@@ -30,7 +30,7 @@ class SequencedPublisher:
         window: Window | None = None,
         size: int = DATAGRAM_MAX,
         wall: Clock = time.time_ns,
-        now: Clock = time.monotonic_ns,
+        now: Clock = steady_ns,
         observe: Callable[[str, Stamped, int], object] | None = None,
     ) -> None:
         if not 0 < len(publisher) <= PUBLISHER_MAX:

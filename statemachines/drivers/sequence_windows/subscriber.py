@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from statemachines.drivers.clock import Clock
+from statemachines.drivers.clock import Clock, steady_ns
 from statemachines.drivers.sequence_windows.datagram import MalformedDatagram, decode
 from statemachines.drivers.sequence_windows.loss_report import LossReport
 from statemachines.kernel import Effect, Node, Tell
@@ -75,7 +75,7 @@ class SequencedSubscriber:
         window: Window | None = None,
         horizon_ns: int = HORIZON_NS,
         wall: Clock = time.time_ns,
-        now: Clock = time.monotonic_ns,
+        now: Clock = steady_ns,
         observe: Callable[[str, str, Judged, int], object] | None = None,
     ) -> None:
         self.table = SubscriberTable(window, now(), everything=everything, horizon_ns=horizon_ns)

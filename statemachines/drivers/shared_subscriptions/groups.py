@@ -7,10 +7,10 @@ await destroy("$shared/workers/#", store="messages.db")
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
 from typing import TypeVar
 
+from statemachines.drivers.clock import LOOK_AGAIN_S, steady_ns
 from statemachines.drivers.shared_subscriptions.open_stores import open_stores
 from statemachines.drivers.shared_subscriptions.store import GroupStore
 from statemachines.kernel import Ask, Call, Effect, Event, Node, Tell
@@ -57,8 +57,8 @@ async def _operate(
     group, topic_filter = parse_filter(subscription)
     groups, streams = await asyncio.to_thread(open_stores, store)
     try:
-        node = Node(GROUP, GroupRecord("group", group, topic_filter, ours), name="group", now_ns=time.monotonic_ns())
-        told = await _drive(node, groups, node.feed(operation, time.monotonic_ns()))
+        node = Node(GROUP, GroupRecord("group", group, topic_filter, ours), name="group", now_ns=steady_ns())
+        told = await _drive(node, groups, node.feed(operation, steady_ns()))
     finally:
         await groups.close()
         await streams.close()
@@ -74,12 +74,13 @@ async def _drive(node: Node[GroupRecord], groups: GroupStore, effects: list[Effe
         if not effects:
             deadline = node.deadline()
             assert deadline is not None, "it waits for nothing"
-            await asyncio.sleep(max(deadline - time.monotonic_ns(), 0) / 1e9)
-            effects = node.fire(time.monotonic_ns())
+            while (left_ns := deadline - steady_ns()) > 0:
+                await asyncio.sleep(min(left_ns / 1e9, LOOK_AGAIN_S))
+            effects = node.fire(steady_ns())
             continue
         effect, *effects = effects
         if isinstance(effect, Tell):
             return effect.event
         if isinstance(effect, Ask):
             for answer in await groups.ask(effect.request):  # type: ignore[arg-type]
-                effects += node.feed(answer, time.monotonic_ns())
+                effects += node.feed(answer, steady_ns())

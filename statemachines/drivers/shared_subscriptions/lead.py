@@ -16,7 +16,7 @@ from types import TracebackType
 
 from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.environment import REAL, Environment
-from statemachines.drivers.lives import begin_life
+from statemachines.drivers.lives import begin_life, chance_name
 from statemachines.drivers.port import replies
 from statemachines.drivers.runtime import Runtime
 from statemachines.drivers.shared_subscriptions.open_stores import Stores, directory_of, open_stores
@@ -51,7 +51,7 @@ class LeaderNode:
         *,
         listen: tuple[str, int],
         store: str | Path,
-        node: str = "leader-1",
+        node: str | None = None,
         state: str | Path | None = None,
         trace: str | Path | None = None,
         configuration: Configuration | None = None,
@@ -64,10 +64,10 @@ class LeaderNode:
         credentials.listening()  # raises what is wrong with them
         self.credentials = credentials
         self.configuration = (configuration or Configuration()).check()
-        self.node = node
+        self.node = node or chance_name("leader")
         self._listen = listen
         self._where = store
-        self._state = Path(state) if state is not None else directory_of(store)
+        self._state = None if node is None else Path(state) if state is not None else directory_of(store)
         self._trace = None if trace is None else Path(trace)
         self._number = number
         self._peers = {f"leader:{place}": address for place, address in enumerate(peers, 1)}
@@ -94,8 +94,8 @@ class LeaderNode:
             answered=lambda party, answer, now: self._host.answer(party, answer, now),
             told=self._told,
             log=self._log,
-            clock=environment.monotonic_ns,
-            offset_ns=environment.time_ns() - environment.monotonic_ns(),
+            clock=environment.steady_ns,
+            offset_ns=environment.time_ns() - environment.steady_ns(),
             observe=environment.observe,
             refused=environment.refused,
         )

@@ -13,7 +13,7 @@ from statemachines.drivers.options import (
     DiallingCa,
     Listen,
     ListeningCa,
-    Name,
+    NameOrChance,
     Number,
     SecretFile,
     TlsCert,
@@ -21,6 +21,7 @@ from statemachines.drivers.options import (
     Trace,
     read_credentials,
 )
+from statemachines.drivers.plain_text import plain_line
 from statemachines.drivers.signals import on_first_signal, run_until_signal
 from statemachines.kernel import ConfigurationError
 
@@ -62,7 +63,7 @@ def leader(
     peers: Annotated[
         str, typer.Option(metavar="HOST:PORT,...", help="The other leader hosts over the same store, if there are any.")
     ] = "",
-    name: Name = "leader-1",
+    name: NameOrChance = None,
     state: State = None,
     trace: Trace = None,
     config: Config = None,
@@ -109,9 +110,10 @@ def consumer(
     leader: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="The leader host; several: with commas.")
     ] = "127.0.0.1:7411",
-    name: Name = "consumer-1",
+    name: NameOrChance = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Append what was got and acknowledged; default: print it.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Append what was got and acknowledged; default: print it, escaped."),
     ] = None,
     start: Start = "now",
     batch: Annotated[int, typer.Option(min=1, max=10_000, help="Messages taken at a time.")] = 20,
@@ -166,7 +168,7 @@ def publisher(
     path: Annotated[
         Path | None, typer.Option("--input", metavar="PATH", help="Text file or folder; default: our own source.")
     ] = None,
-    name: Name = "publisher-1",
+    name: NameOrChance = None,
     rate: Annotated[int, typer.Option(min=1, help="Messages a second.")] = 2_000,
     batch: Annotated[int, typer.Option(min=1, max=10_000, help="Messages in one append.")] = 50,
     state: State = None,
@@ -199,7 +201,8 @@ async def deal_with(messages: list[Delivered], file: ConsumerFile | None, work_m
     contents = [(message.offset, message.payload) for message in messages]
     if file is None:
         for message in messages:
-            print(f"{message.topic}\t{message.offset}\t{message.payload.decode(errors='replace')}", flush=True)
+            text = plain_line(message.payload.decode(errors="replace"))
+            print(f"{plain_line(message.topic)}\t{message.offset}\t{text}", flush=True)
     else:
         file.got(stream, grant, contents, messages[0].owner)
     if work_ms:

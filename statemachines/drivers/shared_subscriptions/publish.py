@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-from statemachines.drivers.lives import begin_life
+from statemachines.drivers.clock import steady_ns, wall_offset_ns
+from statemachines.drivers.lives import begin_life, chance_name
 from statemachines.drivers.shared_subscriptions.open_stores import directory_of, open_stream_store
 from statemachines.drivers.shared_subscriptions.roles import PROTOCOL
 from statemachines.drivers.sql.failure import OutcomeOpen, StoreUnavailable
 from statemachines.shared_subscriptions.stream_store import Appended, Published
 from statemachines.trace import event_row
-from statemachines.trace.log import wall_offset_ns
 
 AGAIN_S = 0.1
 """The pause before an append is repeated."""
@@ -32,16 +32,16 @@ class Publisher:
         self,
         store: str | Path,
         *,
-        node: str = "publisher-1",
+        node: str | None = None,
         state: str | Path | None = None,
         trace: str | Path | None = None,
         number: int | None = None,
         patience_s: float = 0.0,
     ) -> None:
-        self.node = node
+        self.node = node or chance_name("publisher")
         self._patience_s = patience_s
         self._where = store
-        self._state = Path(state) if state is not None else directory_of(store)
+        self._state = None if node is None else Path(state) if state is not None else directory_of(store)
         self._trace = None if trace is None else Path(trace)
         self._number = number
 
@@ -67,7 +67,7 @@ class Publisher:
         appended = await self._append(topic, payloads)
         if self._log is not None and appended.last >= appended.first:
             event = Published(appended.stream, appended.first, appended.last)
-            self._log.write([event_row(time.monotonic_ns() + self._offset, self.node, self._life, "tell", event)])
+            self._log.write([event_row(steady_ns() + self._offset, self.node, self._life, "tell", event)])
         return appended
 
     async def _append(self, topic: str, payloads: Sequence[bytes]) -> Appended:

@@ -26,7 +26,7 @@ from typing import Any, Final, Literal, Self
 
 from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.environment import REAL, Environment
-from statemachines.drivers.lives import begin_life
+from statemachines.drivers.lives import begin_life, chance_name
 from statemachines.drivers.locker import Locker
 from statemachines.drivers.port import Feed, replies
 from statemachines.drivers.runtime import Runtime
@@ -104,10 +104,11 @@ class SharedSession:
 
     `leader`: HOST:PORT of the leader host, or of all of them (in a sequence, or separated by commas), asked in turn;
     `store`: path or URL of the database with both stores (`postgresql://USER@HOST/DATABASE`); `node`: name of this
-    process, one at a time; `state`: directory for the number of its life (default: beside the store's file, or the
-    current one); `trace`: directory for its log; `buffer`: messages of a stream that may be fetched ahead of what is
-    acknowledged; `number`: for messages in traces, if two nodes' should clash; `credentials`: what leader hosts must
-    prove, and what we show them; `environment`: what the node lives in, if not this machine.
+    process, one at a time (default: made of its host, its number and chance); `state`: directory for the number of its
+    life, if it has a name (default: beside the store's file, or the current one); `trace`: directory for its log;
+    `buffer`: messages of a stream that may be fetched ahead of what is acknowledged; `number`: for messages in traces,
+    if two nodes' should clash; `credentials`: what leader hosts must prove, and what we show them; `environment`: what
+    the node lives in, if not this machine.
     """
 
     def __init__(
@@ -115,7 +116,7 @@ class SharedSession:
         *,
         leader: str | Sequence[str],
         store: str | Path,
-        node: str = "consumer-1",
+        node: str | None = None,
         state: str | Path | None = None,
         trace: str | Path | None = None,
         configuration: Configuration | None = None,
@@ -128,10 +129,10 @@ class SharedSession:
         credentials.dialling()  # raises what is wrong with them
         self.credentials = credentials
         self.configuration = (configuration or Configuration()).check()
-        self.node = node
+        self.node = node or chance_name("consumer")
         self._leaders = parse_leaders(leader)
         self._where = store
-        self._state = Path(state) if state is not None else directory_of(store)
+        self._state = None if node is None else Path(state) if state is not None else directory_of(store)
         self._trace = None if trace is None else Path(trace)
         self._buffer = buffer
         self._number = number
@@ -161,8 +162,8 @@ class SharedSession:
             answered=self._answered,
             told=self._told,
             log=self._log,
-            clock=environment.monotonic_ns,
-            offset_ns=environment.time_ns() - environment.monotonic_ns(),
+            clock=environment.steady_ns,
+            offset_ns=environment.time_ns() - environment.steady_ns(),
             observe=environment.observe,
             refused=environment.refused,
         )
@@ -318,10 +319,10 @@ class SharedSession:
         )
 
     async def _yield(self) -> None:
-        now_ns = self._environment.monotonic_ns()
+        now_ns = self._environment.steady_ns()
         if now_ns - self._turn_ns > TURN_NS:
             await asyncio.sleep(0)
-            self._turn_ns = self._environment.monotonic_ns()
+            self._turn_ns = self._environment.steady_ns()
 
     def _flush_acks(self) -> None:
         acks, self._acks = self._acks, {}

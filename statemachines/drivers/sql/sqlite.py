@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import sqlite3
 import time
@@ -16,6 +17,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from statemachines.drivers.clock import Clock
 from statemachines.drivers.sql.failure import BUSY_S, StoreDamaged, StoreUnavailable
+from statemachines.drivers.sql.lock_holder import lock_holder
 from statemachines.kernel import ConfigurationError, GaplessError, LocalProtocolError
 
 OPEN_S: Final = 10.0
@@ -62,6 +64,8 @@ class Database:
         self._clock = clock
         self._agree = agree
         self._closed = False
+        self._locked_since = time.monotonic()
+        """When the first of the calls began that found it locked, one after the other."""
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="sqlite")
         try:
             self.connection = self._worker.submit(self._open).result()
@@ -73,10 +77,13 @@ class Database:
         """`work()` in the worker thread; raises `StoreUnavailable` or `StoreDamaged`."""
         if self._closed:
             raise LocalProtocolError("store", "closed", "request", "", f"{self.path} was closed; open another store")
+        began = time.monotonic()
         try:
             return await asyncio.get_running_loop().run_in_executor(self._worker, self._in_place, work)
         except sqlite3.OperationalError as error:
-            raise StoreUnavailable(f"{self.path}: {error}; nothing was written, try again") from error
+            self._locked_since = min(self._locked_since, began)
+            holder = self._holder() if _is_busy(error) else ""
+            raise StoreUnavailable(f"{self.path}: {error}{holder}; nothing was written, try again") from error
         except sqlite3.DatabaseError as error:
             if type(error) is not sqlite3.DatabaseError:
                 raise  # a wrong statement: ours to mend
@@ -103,6 +110,8 @@ class Database:
     def transaction(self, begin: str = "BEGIN IMMEDIATE") -> Iterator[sqlite3.Connection]:
         """All or nothing, and no other process's transaction in between."""
         with _transaction(self.connection, begin):
+            if begin != "BEGIN":  # reads wait for nobody
+                self._locked_since = math.inf
             yield self.connection
 
     def snapshot(self) -> AbstractContextManager[sqlite3.Connection]:
@@ -207,6 +216,11 @@ class Database:
             raise self._refuse(f"{rule}, or give another path")
         return int(version)
 
+    def _holder(self) -> str:
+        """Who has it locked, and since when we have found it so; "" where that cannot be told."""
+        holder = lock_holder(self._place)
+        return f" by {holder}, for {time.monotonic() - self._locked_since:.1f} s or more" if holder else ""
+
     def _refuse(self, rule: str) -> ConfigurationError:
         return ConfigurationError("store", str(self.path), rule)
 
@@ -216,7 +230,8 @@ class Database:
     def _explain(self, error: sqlite3.Error) -> GaplessError:
         """Why it could not be opened."""
         if _is_busy(error):
-            return StoreUnavailable(f"{self.path}: {error}: another process holds it; try again when it is done")
+            holder = self._holder() or ": another process holds it"
+            return StoreUnavailable(f"{self.path}: {error}{holder}; try again when it is done")
         if _primary(error) == sqlite3.SQLITE_NOTADB:
             return self._refuse("is not a database; give a path where there is none yet, or one that gapless made")
         if _primary(error) == sqlite3.SQLITE_CORRUPT:

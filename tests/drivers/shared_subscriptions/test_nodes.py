@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 from contextlib import asynccontextmanager
 
 import pytest
@@ -273,6 +275,36 @@ def test_what_is_wrong_with_a_consumer_is_named(tmp_path):
         SharedSubscription("orders/#", leader="127.0.0.1:1", store=tmp_path / "x.db")
     with pytest.raises(ConfigurationError, match="HOST:PORT"):
         SharedSubscription("$shared/g/#", leader="nowhere", store=tmp_path / "x.db")
+
+
+def test_who_is_given_no_name_has_one_that_nobody_else_has_and_keeps_nothing(tmp_path):
+    store = tmp_path / "x.db"
+
+    async def test():
+        async with LeaderNode(listen=("127.0.0.1", 0), store=store) as node:
+            there = {"leader": "{}:{}".format(*node.address), "store": store}
+            async with (
+                SharedSubscription("$shared/g/#", **there) as one,
+                SharedSubscription("$shared/g/#", **there) as two,
+                Publisher(store) as publisher,
+            ):
+                return [node.node, one.node, two.node, publisher.node]
+
+    names = asyncio.run(test())
+    assert len(set(names)) == 4
+    for name, kind in zip(names, ("leader", "consumer", "consumer", "publisher"), strict=True):
+        assert re.fullmatch(rf"{kind}-[A-Za-z0-9-]{{1,24}}-{os.getpid()}-[0-9a-f]{{8}}", name)
+        assert len(name) <= 64
+    assert list(tmp_path.glob("*.life")) == []
+
+
+@pytest.mark.parametrize("host", ["a" * 300, "", "böse.example.org", "--", "..", "a b\n"])
+def test_a_name_made_by_chance_is_one_whatever_the_host_is_called(monkeypatch, host):
+    from statemachines.drivers import lives
+    from statemachines.kernel import incarnation
+
+    monkeypatch.setattr(lives.socket, "gethostname", lambda: host)
+    incarnation(lives.chance_name("publisher"), 1)
 
 
 def test_lives_are_numbered_on_disk(tmp_path):

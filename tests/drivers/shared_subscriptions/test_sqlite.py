@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import os
+import re
 import resource
+import signal
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing, contextmanager
 
 import pytest
@@ -186,6 +192,11 @@ def test_a_fetch_answers_with_what_fits_and_the_rest_comes_later(path, monkeypat
 # -- failures -------------------------------------------------------------------------------------------------------
 
 
+def by(process):
+    """What is said of who has it locked, as a pattern."""
+    return rf" by process {process} \(.*\), for \d+\.\d s or more" if sys.platform == "linux" else ""
+
+
 @contextmanager
 def locked(path):
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
@@ -199,7 +210,9 @@ def test_a_busy_database_is_the_protocol_s_store_error(path, caplog):
     async def test():
         with locked(path) as other:
             assert await groups.ask(Commit(5, (), (("k", 1),))) == (StoreFailed(5),)
-            with pytest.raises(StoreUnavailable, match="database is locked; nothing was written, try again"):
+            with pytest.raises(
+                StoreUnavailable, match=f"database is locked{by(os.getpid())}; nothing was written, try again"
+            ):
                 await streams.append("a", [b"1"])
             with pytest.raises(StoreUnavailable):
                 await streams.end(STREAM)
@@ -210,6 +223,44 @@ def test_a_busy_database_is_the_protocol_s_store_error(path, caplog):
 
     run(test(), groups, streams)
     assert "x.db: database is locked" in caplog.text
+
+
+WRITER = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("BEGIN IMMEDIATE")
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_who_is_stopped_inside_a_transaction_is_named_and_for_how_long(path, caplog):
+    groups = SqliteGroupStore(path, busy_s=0.05)
+    writer = subprocess.Popen(
+        [sys.executable, "-c", WRITER, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert writer.stdout.readline() == "locked\n"
+    writer.send_signal(signal.SIGSTOP)
+
+    async def test():
+        for _ in range(3):
+            assert await groups.ask(Commit(5, (), (("k", 1),))) == (StoreFailed(5),)
+            assert isinstance((await groups.ask(Read(6, ("k",))))[0], ReadDone)
+            await asyncio.sleep(0.1)
+        writer.kill()
+        writer.wait()
+        assert isinstance((await groups.ask(Commit(8, (), (("k", 1),))))[0], Committed)
+
+    run(test(), groups)
+    writer.stdin.close()
+    writer.stdout.close()
+    assert groups._database._locked_since == math.inf
+    said = re.findall(f"database is locked{by(writer.pid)}; nothing", caplog.text)
+    assert len(said) == 3
+    seconds = [float(line.split(", for ")[1].split()[0]) for line in said]
+    assert seconds == sorted(seconds)
+    assert seconds[-1] >= 0.3, "since the first, though it was read in between"
+    assert "import sqlite3, sys" in said[0], "its command"
 
 
 def test_a_publisher_repeats_what_was_not_carried_out_for_as_long_as_it_is_told(path):

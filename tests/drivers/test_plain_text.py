@@ -1,0 +1,76 @@
+"""What others have said reaches a terminal as text, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import unicodedata
+from typing import NamedTuple
+
+import pytest
+
+from statemachines.drivers.plain_text import PlainFormatter, plain_line
+from statemachines.drivers.shared_subscriptions.node_commands import deal_with
+
+
+def test_control_characters_are_escaped_and_everything_else_stays():
+    for code in range(0x11_0000):
+        character = chr(code)
+        if unicodedata.category(character) in ("Cc", "Zl", "Zp") and character != "\t":
+            assert plain_line(character) == repr(character)[1:-1]
+        elif 0x202A <= code <= 0x202E or 0x2066 <= code <= 0x2069:
+            assert plain_line(character) == f"\\u{code:04x}"
+        else:
+            assert plain_line(character) == character
+
+
+@pytest.fixture
+def said():
+    """What a logger with our formatter writes."""
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(PlainFormatter("%(levelname)s %(message)s"))
+    logger = logging.getLogger("gapless.plain")
+    logger.addHandler(handler)
+    logger.propagate = False
+    yield logger, stream
+    logger.removeHandler(handler)
+    logger.propagate = True
+
+
+def test_a_log_line_cannot_look_like_two(said):
+    logger, stream = said
+    logger.warning("says %s", "\x1b[2Jhello\nERROR all is lost\r\x07\x9b31m")
+    assert stream.getvalue() == "WARNING says \\x1b[2Jhello\\nERROR all is lost\\r\\x07\\x9b31m\n"
+
+
+def test_only_a_traceback_has_lines_of_its_own(said):
+    logger, stream = said
+    try:
+        raise ValueError("bad \x1b]0;title\x07")
+    except ValueError:
+        logger.exception("it stops")
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "ERROR it stops"
+    assert lines[-1] == "ValueError: bad \\x1b]0;title\\x07"
+    assert len(lines) > 3
+
+
+def test_a_consumer_prints_one_line_a_message_whatever_is_in_it(capsys):
+    acknowledged = []
+
+    class Message(NamedTuple):
+        topic: str
+        offset: int
+        payload: bytes
+        stream: str = "0.0/a"
+        grant: int = 1
+        owner: str = "c~1/1"
+
+        async def ack(self):
+            acknowledged.append(self.offset)
+
+    asyncio.run(deal_with([Message("a", 0, b"one\x1b[2J\ntwo\t\xff"), Message("a", 1, b"")], None, 0))
+    assert capsys.readouterr().out == "a\t0\tone\\x1b[2J\\ntwo\t\ufffd\na\t1\t\n"
+    assert acknowledged == [0, 1]
