@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
+import subprocess
+import sys
 import unicodedata
 from typing import NamedTuple
 
@@ -55,6 +57,22 @@ def test_only_a_traceback_has_lines_of_its_own(said):
     assert lines[0] == "ERROR it stops"
     assert lines[-1] == "ValueError: bad \\x1b]0;title\\x07"
     assert len(lines) > 3
+
+
+NODE = """
+import logging
+from statemachines.drivers.signals import run_until_signal
+
+async def work():
+    logging.getLogger("gapless").warning("a peer says %s", chr(27) + "[2J")
+
+run_until_signal(work())
+"""
+
+
+def test_every_node_logs_so():
+    done = subprocess.run([sys.executable, "-c", NODE], capture_output=True, text=True, check=True)
+    assert done.stderr == "WARNING a peer says \\x1b[2J\n"
 
 
 def test_a_consumer_prints_one_line_a_message_whatever_is_in_it(capsys):

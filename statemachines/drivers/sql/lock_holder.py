@@ -29,7 +29,7 @@ def lock_holder(path: Path) -> str:
     for line in lines:
         # 2: POSIX  ADVISORY  WRITE 4711 fe:00:2149059 120 120
         words = line.split()
-        if words[1:2] == ["POSIX"] and words[3:4] == ["WRITE"] and words[5:8] == [wanted, *[str(WRITE_LOCK)] * 2]:
+        if words[1:2] == ["POSIX"] and words[5:8] == [wanted, *[str(WRITE_LOCK)] * 2]:
             return _named(words[4])
     return ""
 

@@ -246,13 +246,20 @@ class Run:
             self._sample_heads(queue)
             self._let_go_on()
             self._let_go()
-            pid, status = os.waitpid(-1, os.WUNTRACED | os.WNOHANG)
-            if pid == 0:
+            if not self._look_at_processes():
                 time.sleep(0.001)
-            elif os.WIFSTOPPED(status):
+
+    def _look_at_processes(self) -> bool:
+        """Whether something has become of one of ours; the process may have other children."""
+        moved = False
+        for pid in list(self.living):
+            found, status = os.waitpid(pid, os.WUNTRACED | os.WNOHANG)
+            moved = moved or found != 0
+            if found and os.WIFSTOPPED(status):
                 self.stopped[pid] = time.monotonic() + STOPPED_THRESHOLDS * self.threshold_s
-            else:
+            elif found:
                 self._ended(pid, status)
+        return moved
 
     def _let_go_on(self) -> None:
         now_s = time.monotonic()

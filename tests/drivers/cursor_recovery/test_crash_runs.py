@@ -14,7 +14,7 @@ from statemachines.cursor_recovery.memory import FREE, token
 from statemachines.drivers.cursor_recovery import CircularQueue
 from statemachines.testing.cursor_recovery.crash_judge import Delivery, Evidence, Held, judge, messages_in
 from statemachines.testing.cursor_recovery.crash_plan import Plan, draw_plan
-from statemachines.testing.cursor_recovery.crash_run import check_that_cursors_become_free
+from statemachines.testing.cursor_recovery.crash_run import check_that_cursors_become_free, run_seed
 
 RUNS, AT_ONCE = 200, 4
 
@@ -34,6 +34,14 @@ def test_random_runs_keep_every_property():
     said = [program.communicate()[0] for program in programs]
     assert [program.returncode for program in programs] == [0] * AT_ONCE, said
     assert all(f"{each} runs, 0 violations" in one for one in said)
+
+
+def test_a_run_leaves_other_children_of_its_process_alone():
+    """One of them that ends meanwhile is still there for whoever waits for it."""
+    other = subprocess.Popen([sys.executable, "-c", "raise SystemExit(7)"])
+    os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
+    assert run_seed(3) == []
+    assert other.wait() == 7
 
 
 def test_a_seed_draws_one_plan_and_seeds_draw_many():

@@ -9,9 +9,17 @@ import pytest
 from msgspec.structs import replace
 
 from statemachines.cli import run as gapless
-from statemachines.drivers.shared_subscriptions import LeaderNode, Publisher, SharedSubscription, declare, destroy
-from statemachines.kernel import ConfigurationError
+from statemachines.drivers.shared_subscriptions import (
+    LeaderNode,
+    Publisher,
+    SharedSubscription,
+    declare,
+    destroy,
+    groups,
+)
+from statemachines.kernel import ConfigurationError, Tell
 from statemachines.shared_subscriptions.configuration import Configuration
+from statemachines.shared_subscriptions.group import GroupDestroyed
 from tests.drivers.shared_subscriptions.test_nodes import CALM, PATIENT, read
 
 GROUP = "$shared/g/#"
@@ -142,3 +150,33 @@ def test_the_commands_take_the_url_of_a_store_and_print_no_password(tmp_path, ca
 def test_the_commands_take_the_url_of_a_file(tmp_path, capsys):
     assert gapless(["group", "declare", GROUP, "--store", f"sqlite:///{tmp_path}/by_url.db"]) == 0
     assert (tmp_path / "by_url.db").exists()
+
+
+class Sleeping:
+    """A machine that waits for an hour, and then tells that it is done."""
+
+    def __init__(self, event):
+        self.event = event
+
+    def deadline(self):
+        return 3_600 * 10**9
+
+    def fire(self, now_ns):
+        return [Tell(self.event)] if now_ns >= self.deadline() else []
+
+
+def test_who_waits_while_the_machine_sleeps_is_done_soon_after(monkeypatch):
+    """The event loop's clock stands still meanwhile."""
+    now = [0]
+    done = GroupDestroyed("g", "#", found=True)
+    monkeypatch.setattr(groups, "steady_ns", lambda: now[0])
+    monkeypatch.setattr(groups, "LOOK_AGAIN_S", 0.001)
+
+    async def test():
+        waiting = asyncio.ensure_future(groups._drive(Sleeping(done), None, []))
+        await asyncio.sleep(0.01)
+        assert not waiting.done()
+        now[0] = 3_700 * 10**9
+        return await asyncio.wait_for(waiting, 10)
+
+    assert asyncio.run(test()) == done

@@ -304,7 +304,9 @@ def test_a_name_made_by_chance_is_one_whatever_the_host_is_called(monkeypatch, h
     from statemachines.kernel import incarnation
 
     monkeypatch.setattr(lives.socket, "gethostname", lambda: host)
-    incarnation(lives.chance_name("publisher"), 1)
+    name = lives.chance_name("publisher")
+    incarnation(name, 1)
+    assert re.fullmatch(r"publisher-[A-Za-z0-9]+(-[A-Za-z0-9]+)*", name)
 
 
 def test_lives_are_numbered_on_disk(tmp_path):

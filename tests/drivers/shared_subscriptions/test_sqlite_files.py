@@ -129,7 +129,7 @@ def test_a_file_that_stays_locked_while_it_is_opened_is_unavailable(tmp_path, mo
     make(path)
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(StoreUnavailable, match="is locked.*; try again when it is done"):
+        with pytest.raises(StoreUnavailable, match=r"is locked.*; try again when it is done"):
             SqliteGroupStore(path, busy_s=0.01)
 
 
