@@ -307,6 +307,7 @@ def play_real(totals: Totals) -> None:
     common: tuple[str, ...] = ()
     if totals.seed % 2:
         secret = OUT / "secret"
+        secret.touch(mode=0o600)
         secret.write_text(f"the secret of soak round {totals.seed}\n")
         common = ("--secret-file", str(secret))
     trace = TraceLog(

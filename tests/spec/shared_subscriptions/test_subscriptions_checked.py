@@ -203,7 +203,7 @@ def test_a_store_whose_time_stands_still_lets_two_leaders_write():
     stores = [actor for actor in one.actors if isinstance(actor, Store)]
     standing = Standing(stores[0].service, at_once=False, ages=True, roots=1, state=stores[0].state)
     actors = tuple(standing if actor is stores[0] else actor for actor in one.actors)
-    result = explore(replace(one, actors=actors), hashing=False, **PLAIN)
+    result = explore(replace(one, actors=actors), hashing=False)
     assert result.path.broken == "S3"
 
 
