@@ -23,6 +23,7 @@ from random import Random
 
 import msgspec
 
+from statemachines.cursor_recovery.memory import SLOTS
 from statemachines.drivers.cursor_recovery import CircularQueue, Instruments, Outcome, ReadOutcome
 from statemachines.testing.cursor_recovery.crash_judge import Delivery, Evidence, Held, Violation, judge
 from statemachines.testing.cursor_recovery.crash_plan import PATIENCE_S, Plan, message_of
@@ -166,9 +167,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """One crowd; 1 if it broke a property."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lives", type=int, default=2000)
-    parser.add_argument("--at-once", type=int, default=AT_ONCE)
+    parser.add_argument("--at-once", type=int, default=AT_ONCE, help=f"1 to {SLOTS - 1}: one place is this process's")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args(arguments)
+    if not 1 <= given.at_once < SLOTS:
+        parser.error(f"--at-once: 1 to {SLOTS - 1} are possible, {given.at_once} is not")
     begun_s = time.monotonic()
     crowd = run_crowd(given.seed, given.lives, given.at_once)
     for name, text in crowd.violations:

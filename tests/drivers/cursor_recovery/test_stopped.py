@@ -16,6 +16,7 @@ from statemachines.cursor_recovery.writer import WRITER, new_writer
 from statemachines.drivers.cursor_recovery import CircularQueue, DamagedQueue, Instruments, Outcome, ReadOutcome
 from statemachines.drivers.cursor_recovery.memory_access import POSITION_MAX
 from statemachines.drivers.cursor_recovery.segment import path_of
+from statemachines.testing.cursor_recovery.crowd_run import main as crowd_main
 from statemachines.testing.cursor_recovery.crowd_run import run_crowd
 from statemachines.testing.cursor_recovery.stepped_process import SteppedQueue
 
@@ -197,6 +198,14 @@ def test_processes_that_come_and_go_harm_nobody():
     assert crowd.violations == []
     assert 0 < crowd.killed < crowd.lives == 150
     assert crowd.delivered > 150
+
+
+@pytest.mark.parametrize("at_once", [0, 256])
+def test_a_crowd_that_a_queue_has_no_room_for_is_refused(at_once, capsys):
+    with pytest.raises(SystemExit) as refused:
+        crowd_main(["--at-once", str(at_once)])
+    assert refused.value.code == 2
+    assert f"1 to 255 are possible, {at_once} is not" in capsys.readouterr().err
 
 
 # -- counters that grow for ever --------------------------------------------------------------------------------------
