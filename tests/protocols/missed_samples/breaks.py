@@ -7,7 +7,7 @@ import sys
 from mutants import swap, wrap
 
 from statemachines.kernel import Message
-from statemachines.missed_samples import source
+from statemachines.missed_samples import source_actions
 from statemachines.missed_samples.message import Missed
 
 
@@ -30,6 +30,6 @@ def silent(settle):
 
 
 BREAKS = {
-    "MS-23": wrap(source, "settle_below", silent),
+    "MS-23": wrap(source_actions, "settle_below", silent),
     "MS-24": lambda stack: swap(sys.modules["test_source"], "Sample", Sample)(stack),
 }
