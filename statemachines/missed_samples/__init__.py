@@ -17,5 +17,8 @@ PROTOCOL = Protocol(
         "source": "statemachines.missed_samples.source:SOURCE",
     },
     page="statemachines.missed_samples:clauses.md",
-    areas={"testing": "statemachines.testing.missed_samples:TESTING"},
+    areas={
+        "spec": "statemachines_spec.missed_samples:SPEC",
+        "testing": "statemachines.testing.missed_samples:TESTING",
+    },
 )
