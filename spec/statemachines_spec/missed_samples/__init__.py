@@ -1,6 +1,7 @@
 """Missed-samples recovery as closed systems: publishers, a cache, a subscriber, and a judge that sees what comes."""
 
 from statemachines_spec.missed_samples.bugs import BUGS
+from statemachines_spec.missed_samples.hunts import HUNTS
 from statemachines_spec.missed_samples.systems import SYSTEMS, VARIANTS, system
 from statemachines_spec.protocol import CheckProtocol
 
@@ -9,4 +10,5 @@ SPEC = CheckProtocol(
     build=system,
     variants=VARIANTS,
     bugs=BUGS,
+    hunted=HUNTS,
 )

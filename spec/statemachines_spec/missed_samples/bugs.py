@@ -44,6 +44,10 @@ def always(record: Any, event: Event) -> bool:
     return True
 
 
+def never(record: Any, event: Event) -> bool:
+    return False
+
+
 def take_without_asking(record: Any, event: Any, now_ns: int) -> Any:
     return source_actions.settle(source_actions.arrived(record, event))
 
@@ -326,8 +330,7 @@ BUGS = (
     Bug("history-for-ever", "a first query that never ends is waited for", "MS-56", "the timeout",
         lambda stack: redeclare(stack, SUBSCRIBER, without_history_timeout)),
     Bug("history-without-limit", "as much is held for the first query as comes", "MS-16", "the limit",
-        both(row_changed(S, "fill_history_live", do=A.hold, to=STAY, when=None), row_changed(S, "fill_history_and_ask",
-             do=A.hold))),
+        both(row_changed(S, "fill_history_live", when=never), row_changed(S, "fill_history_and_ask", when=never))),
     Bug("end-of-another", "the end of a query goes to the first source", "MS-57", "the source",
         row_changed(SUBSCRIBER, "take_end", do=Delegate(end_for_the_first))),
     Bug("token-is-nothing", "of a source that came up meanwhile what was before the first contact is past", "MS-18",

@@ -311,7 +311,7 @@ class Receiver(Actor):
             if goes is has and had:
                 found.add(Broken.FORGOTTEN)
             if had and not has:
-                local = self._with(local, source, Truth(tries=(0,) * self.count, alive=False))
+                local = self._with(local, source, Truth(tries=(0,) * self.count, waits=local.history))
             elif isinstance(event, RetentionOver) and event.key == source:
                 local = self._with(local, source, replace(truth, heard=False))
         return local, found

@@ -140,7 +140,7 @@ SYSTEMS: dict[str, tuple[str, Setting]] = {
     ),
     "crowded": (
         "no more than one sample may be held",
-        Setting(samples=4, depth=4, pending=1, slow=1, shows=("missed",)),
+        Setting(samples=5, depth=5, pending=1, slow=1, shows=("missed",)),
     ),
     "heartbeats": (
         "the last samples are lost: heartbeats show it",
@@ -168,6 +168,11 @@ SYSTEMS: dict[str, tuple[str, Setting]] = {
         "of the history one sample of each source is wanted, and two may be held while it is asked for",
         Setting(samples=3, depth=3, history=History(newest=1), history_limit=1, empty=1, slow=1, single=True,
                 shows=("missed",)),
+    ),
+    "history-tokens": (
+        "history, tokens and heartbeats at once",
+        Setting(samples=2, depth=2, history=History(), tokens=True, goings=1, beats=Beats.SPORADIC, slow=1,
+                in_flight=1),
     ),
     "tokens": (
         "sources are known to live, or not; they come, are silent, are forgotten, and come again",
