@@ -12,7 +12,7 @@ PROTOCOL = Protocol(
     about="missed-samples recovery: a subscriber asks caches for the samples that it missed",
     machines={
         "publisher": "statemachines.missed_samples.publisher:PUBLISHER",
-        "cache": "statemachines.missed_samples.cache:CACHE",
+        "reliability_cache": "statemachines.missed_samples.cache:CACHE",
         "subscriber": "statemachines.missed_samples.subscriber:SUBSCRIBER",
         "source": "statemachines.missed_samples.source:SOURCE",
     },

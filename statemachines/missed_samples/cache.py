@@ -217,7 +217,7 @@ def keeps_no_more_than_it_may(record: CacheRecord) -> bool:
 
 
 CACHE = Fsm(
-    "cache",
+    "reliability_cache",
     protocol="missed_samples",
     record=CacheRecord,
     states=CacheStatus,

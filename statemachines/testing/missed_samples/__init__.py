@@ -61,7 +61,7 @@ TESTING = TestProtocol(
     values=VALUES,
     environments={
         "publisher": Environment(start=PUBLISHERS),
-        "cache": Environment(start=CACHES),
+        "reliability_cache": Environment(start=CACHES),
         "subscriber": Environment(start=SUBSCRIBERS, services={QUERY: QueryEnds()}),
         "source": Environment(start=SOURCES, services={QUERY: QueryEnds()}),
     },
