@@ -1,6 +1,7 @@
-"""Missed-samples recovery (source: missed-samples recovery): what one Subscriber keeps of one source.
+"""Missed-samples recovery (source: missed-samples recovery): a subscriber asks caches for the samples that it missed.
 
-Publisher, cache and the Subscriber that holds many sources are still to come.
+Publishers stamp samples with a source and a number, caches keep some of them, subscribers see what is missing, ask for
+it, and deliver what comes in order.
 """
 
 from statemachines.kernel.protocol import Protocol
@@ -9,7 +10,15 @@ PROTOCOL = Protocol(
     name="missed_samples",
     prefix="MS",
     about="missed-samples recovery: a subscriber asks caches for the samples that it missed",
-    machines={"source": "statemachines.missed_samples.source:SOURCE"},
+    machines={
+        "publisher": "statemachines.missed_samples.publisher:PUBLISHER",
+        "reliability_cache": "statemachines.missed_samples.cache:CACHE",
+        "subscriber": "statemachines.missed_samples.subscriber:SUBSCRIBER",
+        "source": "statemachines.missed_samples.source:SOURCE",
+    },
     page="statemachines.missed_samples:clauses.md",
-    areas={"testing": "statemachines.testing.missed_samples:TESTING"},
+    areas={
+        "spec": "statemachines_spec.missed_samples:SPEC",
+        "testing": "statemachines.testing.missed_samples:TESTING",
+    },
 )

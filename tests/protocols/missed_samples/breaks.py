@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 
+from msgspec.structs import replace
 from mutants import swap, wrap
 
 from statemachines.kernel import Message
-from statemachines.missed_samples import source
+from statemachines.missed_samples import sample_queue, source_actions, subscriber_actions
 from statemachines.missed_samples.message import Missed
 
 
@@ -29,7 +30,31 @@ def silent(settle):
     return settled
 
 
+def anew(source_of):
+    """The queries to a source are numbered from 1 on, whatever was before."""
+    return lambda record, source: source_of(replace(record, queries=0), source)
+
+
+def not_the_nearest(stack):
+    """A number of the wire is taken for itself."""
+    for owner in (subscriber_actions, sample_queue):
+        swap(owner, "unwrapped", lambda sn, near, width: sn)(stack)
+
+
+def from_0(node):
+    """A publisher that starts again does not go on counting."""
+
+    def declared(**given):
+        return node(**{**given, "next": 0})
+
+    return declared
+
+
 BREAKS = {
-    "MS-23": wrap(source, "settle_below", silent),
+    "MS-23": wrap(source_actions, "settle_below", silent),
+    "MS-36": lambda stack: wrap(sys.modules["test_recovery_parties"], "publisher", from_0)(stack),
+    "MS-47": lambda stack: swap(sys.modules["test_recovery_parties"], "matches", lambda expression, key: True)(stack),
+    "MS-61": wrap(subscriber_actions, "source_of", anew),
+    "MS-62": lambda stack: not_the_nearest(stack),
     "MS-24": lambda stack: swap(sys.modules["test_source"], "Sample", Sample)(stack),
 }

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statemachines.kernel import ConfigurationError, Node, Send, Tell
+from statemachines.kernel import Ask, ConfigurationError, Node, Tell
 from statemachines.missed_samples.message import (
     Deliver,
     Heartbeat,
@@ -20,15 +20,14 @@ from statemachines.missed_samples.message import (
     Sample,
 )
 from statemachines.missed_samples.ranges import add, overlap, size
-from statemachines.missed_samples.source import (
-    MS,
-    SOURCE,
+from statemachines.missed_samples.recovery import MS, Recovery
+from statemachines.missed_samples.source import SOURCE
+from statemachines.missed_samples.source_record import (
     Appeared,
     Disappeared,
     HistoryEnded,
     PeriodOver,
     QueryTimeout,
-    Recovery,
     Rested,
     RetentionOver,
     SourceRecord,
@@ -40,7 +39,7 @@ class Bench:
     """A source; what it told and what it asked, and each step compared with the step of `transitions`."""
 
     def __init__(self, *, history=False, **recovery):
-        record = SourceRecord("p", "caches", Recovery(**recovery), history=history)
+        record = SourceRecord("p", Recovery(**recovery), history=history)
         self.node = Node(SOURCE, record, name="s/p", now_ns=0, check=True, observe=self.saw)
         self.before = record
         self.told = []
@@ -60,7 +59,7 @@ class Bench:
     def keep(self, effects):
         told = [effect.event for effect in effects if isinstance(effect, Tell)]
         self.told += told
-        self.asked += [effect.message for effect in effects if isinstance(effect, Send)]
+        self.asked += [effect.request for effect in effects if isinstance(effect, Ask)]
         return told
 
     def sample(self, first, last=None):
@@ -131,7 +130,7 @@ def test_MS_05_what_has_become_contiguous_is_delivered():
     bench.sample(9)
     assert bench.sample(1, 4) == [Deliver("p", 1, 5)]
     assert bench.status is SourceStatus.RECOVERING
-    bench.feed(QueryEnded(1, False))
+    bench.feed(QueryEnded("p", 1, False))
     assert bench.sample(7) == []
 
 
@@ -139,7 +138,7 @@ def test_MS_05_also_while_it_rests():
     bench = Bench(reliable=False)
     bench.sample(0)
     bench.sample(4)
-    bench.feed(QueryEnded(1, False))
+    bench.feed(QueryEnded("p", 1, False))
     assert bench.status is SourceStatus.RESTING
     assert bench.sample(1, 2) == [Deliver("p", 1, 2)]
     assert bench.status is SourceStatus.RESTING
@@ -152,10 +151,10 @@ def test_MS_06_with_nothing_missing_it_is_live_and_an_open_query_does_not_matter
     assert bench.sample(1) == [Deliver("p", 1, 2)]
     assert bench.status is SourceStatus.LIVE
     assert list(bench.node.armed()) == [("retention", "p")]
-    bench.feed(QueryEnded(1, True))
+    bench.feed(QueryEnded("p", 1, True))
     assert bench.clauses[-1] == "MS-12"
     bench.sample(5)
-    bench.feed(QueryEnded(2, False))
+    bench.feed(QueryEnded("p", 2, False))
     assert bench.status is SourceStatus.RESTING
     bench.sample(3, 4)
     assert bench.status is SourceStatus.LIVE
@@ -168,7 +167,7 @@ def test_MS_07_a_heartbeat_shows_what_was_lost_at_the_end(state):
     if state != "live":
         bench.sample(3)
     if state == "resting":
-        bench.feed(QueryEnded(1, False))
+        bench.feed(QueryEnded("p", 1, False))
     bench.feed(Heartbeat("p", 6))
     assert bench.clauses[-1] == "MS-07"
     assert bench.record.top == 7
@@ -180,7 +179,7 @@ def test_MS_08_a_reply_convicts_what_it_did_not_bring():
     bench.sample(0)
     bench.sample(5)
     bench.sample(2)
-    assert bench.feed(QueryEnded(1, True)) == [
+    assert bench.feed(QueryEnded("p", 1, True)) == [
         Missed("p", 1, 1),
         Deliver("p", 2, 2),
         Missed("p", 3, 4),
@@ -194,7 +193,7 @@ def test_MS_08_only_what_was_missing_when_it_was_sent():
     bench.sample(0)
     bench.feed(Heartbeat("p", 3))
     bench.feed(Heartbeat("p", 6))
-    assert bench.feed(QueryEnded(1, True)) == [Missed("p", 1, 3)]
+    assert bench.feed(QueryEnded("p", 1, True)) == [Missed("p", 1, 3)]
     assert bench.asked[-1] == Query("p", 2, 4)
 
 
@@ -202,7 +201,7 @@ def test_MS_08_not_where_replies_may_be_lost():
     bench = Bench(reliable=False)
     bench.sample(0)
     bench.sample(2)
-    assert bench.feed(QueryEnded(1, True)) == []
+    assert bench.feed(QueryEnded("p", 1, True)) == []
     assert bench.status is SourceStatus.RESTING
 
 
@@ -211,7 +210,7 @@ def test_MS_09_what_came_to_be_missing_later_is_asked_for_at_the_end_of_the_quer
     bench.sample(0)
     bench.sample(2)
     bench.sample(9)
-    assert bench.feed(QueryEnded(1, True)) == [Missed("p", 1, 1), Deliver("p", 2, 2)]
+    assert bench.feed(QueryEnded("p", 1, True)) == [Missed("p", 1, 1), Deliver("p", 2, 2)]
     assert bench.asked[-1] == Query("p", 2, 3)
     assert bench.status is SourceStatus.RECOVERING
 
@@ -222,11 +221,11 @@ def test_MS_10_without_a_reply_a_number_is_asked_for_again_after_growing_pauses(
     bench.sample(2)
     pauses = []
     for n in (1, 2):
-        assert bench.feed(QueryEnded(n, False)) == []
+        assert bench.feed(QueryEnded("p", n, False)) == []
         pauses.append(bench.node.deadline() - bench.now)
         bench.tick()
     assert pauses == [100 * MS, 200 * MS]
-    assert bench.feed(QueryEnded(3, False)) == [Missed("p", 1, 1), Deliver("p", 2, 2)]
+    assert bench.feed(QueryEnded("p", 3, False)) == [Missed("p", 1, 1), Deliver("p", 2, 2)]
     assert bench.asked == [Query("p", n, 1) for n in (1, 2, 3)]
 
 
@@ -236,7 +235,7 @@ def test_MS_10_the_pauses_double_up_to_the_greatest():
     bench.sample(2)
     pauses = []
     for n in range(1, 7):
-        bench.feed(QueryEnded(n, False))
+        bench.feed(QueryEnded("p", n, False))
         pauses.append((bench.node.armed()["rest", "p"] - bench.now) // MS)
         bench.tick()
     assert pauses == [100, 200, 400, 800, 1_000, 1_000]
@@ -246,13 +245,13 @@ def test_MS_10_attempts_count_per_number():
     bench = Bench(retries=1)
     bench.sample(0)
     bench.sample(2)
-    bench.feed(QueryEnded(1, False))
+    bench.feed(QueryEnded("p", 1, False))
     bench.sample(4)
     bench.tick()
     assert bench.asked[-1] == Query("p", 2, 1)
-    assert bench.feed(QueryEnded(2, False)) == [Missed("p", 1, 1), Deliver("p", 2, 2)]
+    assert bench.feed(QueryEnded("p", 2, False)) == [Missed("p", 1, 1), Deliver("p", 2, 2)]
     bench.tick()
-    assert bench.feed(QueryEnded(3, False)) == [Missed("p", 3, 3), Deliver("p", 4, 4)]
+    assert bench.feed(QueryEnded("p", 3, False)) == [Missed("p", 3, 3), Deliver("p", 4, 4)]
 
 
 def test_MS_10_new_holes_do_not_shorten_the_pauses():
@@ -260,7 +259,7 @@ def test_MS_10_new_holes_do_not_shorten_the_pauses():
     bench.sample(0)
     for number in range(2, 100, 2):
         bench.sample(number)
-        bench.feed(QueryEnded(len(bench.asked), False))
+        bench.feed(QueryEnded("p", len(bench.asked), False))
     assert numbers(bench, Missed) == []
     assert len(bench.asked) == 1
 
@@ -271,7 +270,7 @@ def test_MS_11_a_query_that_never_ends_counts_as_one_that_brought_nothing():
     bench.sample(2)
     assert bench.tick() == []
     assert bench.now == 2_000 * MS
-    bench.feed(QueryEnded(1, True))
+    bench.feed(QueryEnded("p", 1, True))
     assert bench.status is SourceStatus.RESTING, "too late"
     bench.tick()
     assert bench.tick() == [Missed("p", 1, 1), Deliver("p", 2, 2)]
@@ -292,7 +291,7 @@ def test_MS_12_a_heartbeat_that_says_nothing_new_changes_nothing():
     before = bench.record
     assert bench.feed(Heartbeat("p", 4)) == []
     assert bench.clauses[-1] == "MS-12"
-    assert bench.feed(QueryEnded(3, True)) == []
+    assert bench.feed(QueryEnded("p", 3, True)) == []
     assert bench.record == before
     assert bench.asked == [], "without loss no query is sent"
 
@@ -305,7 +304,7 @@ def test_MS_13_late_timers_change_nothing(state):
     if state in ("recovering", "resting"):
         bench.sample(2)
     if state == "resting":
-        bench.feed(QueryEnded(1, False))
+        bench.feed(QueryEnded("p", 1, False))
     assert bench.status.value == state
     taken = {"live": {PeriodOver, RetentionOver}, "recovering": {QueryTimeout, RetentionOver}}
     taken["resting"] = {Rested, RetentionOver}
@@ -377,7 +376,7 @@ def test_MS_17_the_source_is_asked_periodically_while_nothing_is_missing():
     assert (bench.now, bench.asked) == (500 * MS, [Query("p", 1, 1)])
     assert bench.sample(1, 2) == [Deliver("p", 1, 2)], "lost at the end"
     bench.tick()
-    bench.feed(QueryEnded(2, False))
+    bench.feed(QueryEnded("p", 2, False))
     assert (bench.status, len(bench.asked)) == (SourceStatus.LIVE, 2)
     bench.tick()
     bench.tick()
@@ -395,7 +394,7 @@ def test_MS_17_from_the_first_contact_on_even_by_a_heartbeat():
 @pytest.mark.parametrize(("new", "asked"), [(True, [Query("p", 1, 0)]), (False, [])])
 def test_MS_18_of_a_source_that_came_up_meanwhile_nothing_is_past(new, asked):
     bench = Bench()
-    bench.feed(Appeared(new))
+    bench.feed(Appeared("p", new))
     bench.sample(2)
     assert bench.asked == asked
 
@@ -403,7 +402,7 @@ def test_MS_18_of_a_source_that_came_up_meanwhile_nothing_is_past(new, asked):
 @pytest.mark.parametrize("first", [Sample("p", 3, 3), Heartbeat("p", 2)])
 def test_MS_18_nor_while_the_first_query_is_open(first):
     bench = Bench(history=True)
-    bench.feed(Appeared(True))
+    bench.feed(Appeared("p", True))
     assert bench.feed(first) == []
     assert bench.status is SourceStatus.HISTORY
     bench.feed(HistoryEnded())
@@ -414,7 +413,7 @@ def test_MS_18_nor_while_the_first_query_is_open(first):
 
 def test_MS_18_nor_where_the_first_sample_ends_the_waiting():
     bench = Bench(history=True, history_limit=2)
-    bench.feed(Appeared(True))
+    bench.feed(Appeared("p", True))
     assert bench.sample(3, 9) == []
     assert (bench.status, bench.asked) == (SourceStatus.RECOVERING, [Query("p", 1, 0)])
 
@@ -422,11 +421,11 @@ def test_MS_18_nor_where_the_first_sample_ends_the_waiting():
 def test_MS_18_a_source_is_known_to_live_from_its_token_until_that_goes():
     bench = Bench(retention_ms=1_000)
     bench.sample(0)
-    bench.feed(Appeared(False))
+    bench.feed(Appeared("p", False))
     for _ in range(3):
         bench.tick()
     assert bench.status is SourceStatus.LIVE, "silent, and known to live"
-    bench.feed(Disappeared())
+    bench.feed(Disappeared("p"))
     bench.tick()
     assert bench.status is SourceStatus.GONE
 
@@ -465,10 +464,10 @@ def test_MS_19_a_silent_source_is_forgotten_and_not_one_that_lives():
     bench.sample(0)
     bench.tick()
     assert bench.status is SourceStatus.LIVE, "it was heard of"
-    bench.feed(Appeared(True))
+    bench.feed(Appeared("p", True))
     bench.tick()
     assert bench.status is SourceStatus.LIVE, "it is known to live"
-    bench.feed(Disappeared())
+    bench.feed(Disappeared("p"))
     bench.tick()
     assert (bench.status, bench.now) == (SourceStatus.GONE, 3_000 * MS)
     assert bench.node.stopped
@@ -491,8 +490,8 @@ def test_MS_19_not_while_something_is_missing():
         beats.tick()
     assert beats.status is SourceStatus.LIVE, "a source that sends heartbeats is not silent"
     unmet = Bench()
-    unmet.feed(Appeared(True))
-    unmet.feed(Disappeared())
+    unmet.feed(Appeared("p", True))
+    unmet.feed(Disappeared("p"))
     assert unmet.status is SourceStatus.GONE
 
 
@@ -531,7 +530,7 @@ def test_MS_23_the_convicted_are_reported_at_once_and_dropped_when_they_come():
     bench.sample(0)
     bench.sample(4)
     bench.sample(8)
-    assert bench.feed(QueryEnded(1, False)) == [Missed("p", 1, 3), Deliver("p", 4, 4)]
+    assert bench.feed(QueryEnded("p", 1, False)) == [Missed("p", 1, 3), Deliver("p", 4, 4)]
     assert bench.sample(1, 3) == []
     assert bench.record.dropped == 3
     assert bench.sample(5, 7) == [Deliver("p", 5, 8)]
@@ -582,7 +581,7 @@ def serve(bench, chance, served, last, cached, reply_loss):
                 if cached(number) and chance.random() >= reply_loss:
                     bench.sample(number)
                     replied = True
-        bench.feed(QueryEnded(query.n, replied))
+        bench.feed(QueryEnded("p", query.n, replied))
     return served
 
 

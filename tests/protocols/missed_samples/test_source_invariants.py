@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from statemachines.missed_samples.source import SOURCE, Recovery, SourceRecord, SourceStatus
+from statemachines.missed_samples.recovery import Recovery
+from statemachines.missed_samples.source import SOURCE
+from statemachines.missed_samples.source_record import SourceRecord, SourceStatus
 
 RECOVERY = Recovery(pending=4)
-GOOD = SourceRecord("p", "caches", RECOVERY, SourceStatus.RECOVERING, expected=3, top=9, held=((5, 6),), held_count=2)
+GOOD = SourceRecord("p", RECOVERY, SourceStatus.RECOVERING, expected=3, top=9, held=((5, 6),), held_count=2)
 
 
 def holds(clause):

@@ -11,7 +11,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statemachines.kernel import Node, Send, Tell
+from statemachines.kernel import Ask, Node, Tell
 from statemachines.missed_samples.message import (
     Deliver,
     Heartbeat,
@@ -19,14 +19,9 @@ from statemachines.missed_samples.message import (
     QueryEnded,
     Sample,
 )
-from statemachines.missed_samples.source import (
-    MS,
-    SOURCE,
-    HistoryEnded,
-    Recovery,
-    SourceRecord,
-    SourceStatus,
-)
+from statemachines.missed_samples.recovery import MS, Recovery
+from statemachines.missed_samples.source import SOURCE
+from statemachines.missed_samples.source_record import HistoryEnded, SourceRecord, SourceStatus
 
 LAST = 40
 
@@ -43,7 +38,7 @@ class World:
         self.queries = 0
         self.known = {}
         self.settled = {}
-        self.before = SourceRecord("p", "caches", recovery, history=history)
+        self.before = SourceRecord("p", recovery, history=history)
         self.node = Node(SOURCE, self.before, name="s/p", now_ns=0, check=True, observe=self.compare)
 
     def compare(self, node, event, status, step, now_ns):
@@ -63,8 +58,8 @@ class World:
                 for number in range(effect.event.first, effect.event.last + 1):
                     assert number not in self.settled, "told twice"
                     self.settled[number] = (type(effect.event), self.now)
-            elif isinstance(effect, Send):
-                self.open = effect.message
+            elif isinstance(effect, Ask):
+                self.open = effect.request
                 self.queries += 1
 
     def answer(self, brought, step):
@@ -75,7 +70,7 @@ class World:
         numbers = sorted(number for number in self.cached & brought if number >= query.first)
         for first, last in runs(numbers, step):
             self.feed(Sample("p", first, last))
-        self.feed(QueryEnded(query.n, bool(numbers)))
+        self.feed(QueryEnded("p", query.n, bool(numbers)))
 
     def advance(self):
         """To the next timer of the recovery; the source is not forgotten meanwhile."""

@@ -1,0 +1,14 @@
+"""Missed-samples recovery as closed systems: publishers, a cache, a subscriber, and a judge that sees what comes."""
+
+from statemachines_spec.missed_samples.bugs import BUGS
+from statemachines_spec.missed_samples.hunts import HUNTS
+from statemachines_spec.missed_samples.systems import SYSTEMS, VARIANTS, system
+from statemachines_spec.protocol import CheckProtocol
+
+SPEC = CheckProtocol(
+    systems={name: about for name, (about, _) in SYSTEMS.items()},
+    build=system,
+    variants=VARIANTS,
+    bugs=BUGS,
+    hunted=HUNTS,
+)

@@ -1,0 +1,369 @@
+"""Bugs: mistakes that can be planted in the machines of missed-samples recovery; each is found by exploring."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from statemachines.kernel import STAY, Ask, Event, Fsm, Row, Send, Tell
+from statemachines.kernel.row import AnyRow, Delegate
+from statemachines.missed_samples import cache, publisher, sample_queue, source_actions, subscriber_actions
+from statemachines.missed_samples.message import QUERY, Deliver, Heartbeat, Missed, Query, Sample
+from statemachines.missed_samples.publisher import PUBLISHER, HeartbeatDue
+from statemachines.missed_samples.sample_queue import SampleQueue
+from statemachines.missed_samples.serial_number import wrapped
+from statemachines.missed_samples.source import SOURCE
+from statemachines.missed_samples.source_record import (
+    LIVE,
+    PeriodOver,
+    SourceRecord,
+)
+from statemachines.missed_samples.subscriber import SUBSCRIBER
+from statemachines.missed_samples.subscriber_record import HistoryTimeout
+from statemachines_spec.bug import Apply, Bug, both, called, redeclare, row_changed
+from statemachines_spec.bug import wrapped as around
+
+
+def on(fsm: Fsm[Any], event: type[Event], source: Any, **what: Any) -> Apply:
+    """The rows of this event in `source` have another action `do`, guard `when` or destination `to`."""
+
+    def changed(one: AnyRow) -> list[AnyRow]:
+        if not isinstance(one, Row) or one.on is not event or source not in fsm._sources(one.source):
+            return [one]
+        do, when, to = what.get("do", one.do), what.get("when", one.when), what.get("to", one.to)
+        return [Row(one.on, one.source, to, do, when, one.clause)]
+
+    return lambda stack: redeclare(stack, fsm, changed)
+
+
+# -- what is done instead -------------------------------------------------------------------------------------------
+
+
+def always(record: Any, event: Event) -> bool:
+    return True
+
+
+def never(record: Any, event: Event) -> bool:
+    return False
+
+
+def take_without_asking(record: Any, event: Any, now_ns: int) -> Any:
+    return source_actions.settle(source_actions.arrived(record, event))
+
+
+def keep_still(record: Any, event: Any, now_ns: int) -> Any:
+    return record, ()
+
+
+def ask_from_the_top(record: SourceRecord, effects: Any) -> Any:
+    record = replace(record, query_n=record.query_n + 1, asked_top=record.top)
+    return record, (*effects, Ask(QUERY, Query(record.source, record.query_n, record.top)))
+
+
+def ask_by_the_same_number(record: SourceRecord, effects: Any) -> Any:
+    return replace(record, asked_top=record.top), (*effects, Ask(QUERY, Query(record.source, 1, record.expected)))
+
+
+def ask_for_what_was(record: SourceRecord, effects: Any) -> Any:
+    """What is missing now is not noted."""
+    record = replace(record, query_n=record.query_n + 1)
+    return record, (*effects, Ask(QUERY, Query(record.source, record.query_n, record.expected)))
+
+
+def convict_newer(record: SourceRecord, replied: bool) -> Any:
+    return source_actions_query_over(replace(record, asked_top=record.top), replied)
+
+
+source_actions_query_over = source_actions.query_over
+
+
+def every_end_is_good(record: SourceRecord, replied: bool) -> Any:
+    return source_actions_query_over(record, True)
+
+
+def no_end_is_good(record: SourceRecord, replied: bool) -> Any:
+    return source_actions_query_over(record, False)
+
+
+def any_transport_is_reliable(record: SourceRecord, replied: bool) -> Any:
+    recovery = record.recovery
+    after, effects = source_actions_query_over(replace(record, recovery=replace(recovery, reliable=True)), replied)
+    return replace(after, recovery=recovery), effects
+
+
+def never_enough(record: SourceRecord, replied: bool) -> Any:
+    recovery = record.recovery
+    after, effects = source_actions_query_over(replace(record, recovery=replace(recovery, retries=99)), replied)
+    return replace(after, recovery=recovery), effects
+
+
+def one_try_less(record: SourceRecord, replied: bool) -> Any:
+    recovery = record.recovery
+    fewer = replace(record, recovery=replace(recovery, retries=max(recovery.retries - 1, 0)))
+    after, effects = source_actions_query_over(fewer, replied)
+    return replace(after, recovery=recovery), effects
+
+
+def only_the_next(arrived: Any) -> Any:
+    """What is ahead is dropped."""
+
+    def changed(record: Any, event: Any) -> Any:
+        after = arrived(record, event)
+        return (
+            after if event.first <= after.expected else replace(after, held=record.held, held_count=record.held_count)
+        )
+
+    return changed
+
+
+def without_missed(settle: Any) -> Any:
+    def changed(record: Any, below: int) -> Any:
+        record, effects = settle(record, below)
+        return record, tuple(one for one in effects if not isinstance(one.event, Missed))
+
+    return changed
+
+
+def missed_twice(settle: Any) -> Any:
+    def changed(record: Any, below: int) -> Any:
+        record, effects = settle(record, below)
+        return record, tuple(one for told in effects for one in (told,) * (1 + isinstance(told.event, Missed)))
+
+    return changed
+
+
+def one_more_below(settle: Any) -> Any:
+    return lambda record, below: settle(record, below + 1)
+
+
+def deliver_again(record: Any, event: Any, now_ns: int) -> Any:
+    record, effects = source_actions.take(record, event, now_ns)
+    return record, effects or (Tell(Deliver(record.source, event.first, event.last)),)
+
+
+def unbounded(record: Any, below: int = 0) -> Any:
+    return source_actions.settle_below(record, below)
+
+
+def one_more_held(record: Any, below: int = 0) -> Any:
+    record, effects = source_actions.settle_below(record, below)
+    if record.held_count > record.recovery.pending + 1:
+        record, more = source_actions.settle_below(record, source_actions.first_to_keep(record))
+        effects = (*effects, *more)
+    return record, effects
+
+
+def give_up_all(record: Any) -> int:
+    return int(record.top)
+
+
+def was_heard_only(record: Any, event: Any) -> bool:
+    return bool(record.heard)
+
+
+def retain_as_heard(record: Any, event: Any, now_ns: int) -> Any:
+    return record, source_actions.retain(record, event, now_ns)[1]
+
+
+def appear_as_before(record: Any, event: Any, now_ns: int) -> Any:
+    return replace(record, alive=True), ()
+
+
+def disappear_alive(record: Any, event: Any, now_ns: int) -> Any:
+    return record, ()
+
+
+def live_without_period(record: Any, effects: Any, now_ns: int) -> Any:
+    return record, effects
+
+
+def not_in_history(source_of: Any) -> Any:
+    return lambda record, source: replace(source_of(record, source), history=False)
+
+
+def from_here_on(source_of: Any) -> Any:
+    """Sources that are met have the origin of the wire."""
+    return lambda record, source: replace(source_of(record, source), origin=0)
+
+
+def end_for_the_first(record: Any, event: Any, now_ns: int) -> Any:
+    first = min(record.sources)
+    return subscriber_actions.step_source(record, record.sources[first], replace(event, source=first), now_ns)
+
+
+def close_nobody(record: Any, event: Any, now_ns: int) -> Any:
+    return record, (), ()
+
+
+def gone_is_kept(record: Any, before: Any, event: Any, now_ns: int) -> Any:
+    after, effects, seen = SOURCE.child_step(before, event, now_ns)
+    return replace(record, sources=record.sources.set(after.source, after)), effects, (seen,)
+
+
+def number_of_the_wire(sn: int, near: int, width: int) -> int:
+    return sn
+
+
+def always_ahead(sn: int, near: int, width: int) -> int:
+    return near + wrapped(sn - near, width)
+
+
+def keep_the_lowest(queue: SampleQueue, history: int) -> SampleQueue:
+    numbers = [one for first, last in queue.kept for one in range(first, last + 1)][:history]
+    return SampleQueue(tuple((one, one) for one in numbers), len(numbers))
+
+
+def take_in_anything(queue: SampleQueue, sn: int, count: int, *, history: int, width: int, t_ns: int) -> SampleQueue:
+    """A number below a full queue pushes out the next."""
+    if queue.count >= history and queue.kept and sn < queue.kept[0][0]:
+        first, last = queue.kept[0]
+        rest = ((first + 1, last), *queue.kept[1:]) if first < last else queue.kept[1:]
+        return SampleQueue(((sn, sn), *rest), queue.count)
+    return sample_queue.take_in(queue, sn, count, history=history, width=width, t_ns=t_ns)
+
+
+def after_the_first(chosen: Any) -> Any:
+    def changed(queue: Any, selector: Any, width: int) -> Any:
+        first = selector.first
+        return chosen(queue, selector if first is None else replace(selector, first=first + 1), width)
+
+    return changed
+
+
+def oldest_of(found: Any, newest: int) -> Any:
+    return tuple((first, first) for first, _ in found[:newest])
+
+
+def from_anywhere(record: Any, event: Any) -> bool:
+    return bool(event.local)
+
+
+def stamp_the_same(record: Any, event: Any, now_ns: int) -> Any:
+    after, effects = publisher.stamp(record, event, now_ns)
+    return (after if record.next % 2 else record), effects
+
+
+def send_before_it_is_kept(record: Any, event: Any, now_ns: int) -> Any:
+    after, effects = publisher.stamp(record, event, now_ns)
+    return after, tuple(one for one in effects if isinstance(one, Send))
+
+
+def beat_one_less(record: Any, event: Any, now_ns: int) -> Any:
+    record, (_, *again) = publisher.beat_again(record, event, now_ns)
+    return record, (Send(record.to, Heartbeat(record.source, max(record.next - 2, -1))), *again)
+
+
+def beat_one_more(record: Any, event: Any, now_ns: int) -> Any:
+    record, (_, *again) = publisher.beat_again(record, event, now_ns)
+    return record, (Send(record.to, Heartbeat(record.source, record.next)), *again)
+
+
+def without_history_timeout(one: AnyRow) -> list[AnyRow]:
+    if isinstance(one, Row) and one.on is HistoryTimeout:
+        return [Row(one.on, one.source, STAY, keep_still, None, one.clause)]
+    return [one]
+
+
+S, A = SOURCE, source_actions
+_END, _OLD = "the end of a query", "older numbers"
+
+BUGS = (
+    Bug("hole-not-asked", "a sample that is ahead is held, and nobody is asked", "MS-04", "the query",
+        on(S, Sample, LIVE, do=take_without_asking)),
+    Bug("past-not-asked", "what was before the first contact is waited for, and nobody is asked", "MS-02", "the query",
+        row_changed(S, "miss_and_ask", do=A.hear)),
+    Bug("asks-from-the-top", "a query asks for what follows, and not for what is missing", "MS-04", "the range",
+        called(A, "ask", ask_from_the_top)),
+    Bug("asks-by-the-same-number", "all queries have one number", "MS-12", "the number", called(A, "ask",
+        ask_by_the_same_number)),
+    Bug("asks-for-what-was", "a query does not note what it was sent for", "MS-08", "the note", called(A, "ask",
+        ask_for_what_was)),
+    Bug("convicts-newer", "the end of a query convicts what was missed after it was sent", "MS-08", _END,
+        called(A, "query_over", convict_newer)),
+    Bug("empty-end-convicts", "a query that nobody answered convicts", "MS-10", _END,
+        called(A, "query_over", every_end_is_good)),
+    Bug("reply-convicts-nothing", "a query that was answered is asked again all the same", "MS-08", _END,
+        called(A, "query_over", no_end_is_good)),
+    Bug("transport-is-believed", "where replies may be lost an answered query convicts", "MS-08", "reliable replies",
+        called(A, "query_over", any_transport_is_reliable)),
+    Bug("one-try-less", "a number is convicted one query too early", "MS-10", "the tries", called(A, "query_over",
+        one_try_less)),
+    Bug("never-convicts", "a number that no cache has is asked for without end", "MS-10", "the tries",
+        called(A, "query_over", never_enough)),
+    Bug("late-end-counts", "the end of an earlier query counts as that of the open one", "MS-12", "the number",
+        both(called(A, "is_open", always), row_changed(S, "end_query", when=always))),
+    Bug("attempts-not-counted", "a number that was asked for is asked for again at once", "MS-09", "the pause",
+        called(SourceRecord, "attempts", property(lambda record: 0))),
+    Bug("asks-again-in-silence", "after the pause nobody is asked", "MS-10", "the query",
+        row_changed(S, "ask_again", do=keep_still)),
+    Bug("timeout-is-no-try", "a query that never ends does not count", "MS-11", "the timeout",
+        row_changed(S, "give_up_query", do=keep_still)),
+    Bug("ahead-is-dropped", "what is ahead is not held", "MS-04", "what is held", around(A, "arrived", only_the_next)),
+    Bug("missed-in-silence", "what is convicted is not reported", "MS-23", "the report",
+        around(A, "settle_below", without_missed)),
+    Bug("missed-twice", "what is convicted is reported twice", "MS-23", "the report",
+        around(A, "settle_below", missed_twice)),
+    Bug("convicts-one-more", "the first number that nobody was asked for is convicted, too", "MS-08", "below",
+        around(A, "settle_below", one_more_below)),
+    Bug("older-is-delivered", "a number that is older is delivered again", "MS-03", _OLD,
+        row_changed(S, "take", do=deliver_again)),
+    Bug("next-is-any", "any sample is taken for the next", "MS-03", "the expected number",
+        row_changed(S, "deliver", when=always)),
+    Bug("no-bound", "as many samples are held as come", "MS-21", "the bound", called(A, "settle", unbounded)),
+    Bug("bound-of-one-more", "one sample more is held than may be", "MS-21", "the bound",
+        called(A, "settle", one_more_held)),
+    Bug("gives-up-all-holes", "where too much is held every hole is given up", "MS-21", "the oldest hole",
+        called(A, "first_to_keep", give_up_all)),
+    Bug("every-heartbeat-asks", "a heartbeat that says nothing new is a reason to ask", "MS-12", "the last number",
+        row_changed(S, "miss_and_ask", when=always)),
+    Bug("heartbeat-not-noted", "a heartbeat while something is missing is dropped", "MS-07", "the last number",
+        row_changed(S, "hear", do=keep_still)),
+    Bug("period-once", "after the first periodic query there is none", "MS-17", "the period",
+        called(A, "live", live_without_period)),
+    Bug("period-asks-nobody", "when the period is over nobody is asked", "MS-17", "the query",
+        on(S, PeriodOver, LIVE, do=keep_still)),
+    Bug("history-not-waited-for", "what comes while the first query is open is delivered at once", "MS-14", "the wait",
+        around(subscriber_actions, "source_of", not_in_history)),
+    Bug("history-ends-for-nobody", "the end of the first query is told to no source", "MS-56", "the sources",
+        row_changed(SUBSCRIBER, "close_history", do=Delegate(close_nobody))),
+    Bug("history-for-ever", "a first query that never ends is waited for", "MS-56", "the timeout",
+        lambda stack: redeclare(stack, SUBSCRIBER, without_history_timeout)),
+    Bug("history-without-limit", "as much is held for the first query as comes", "MS-16", "the limit",
+        both(row_changed(S, "fill_history_live", when=never), row_changed(S, "fill_history_and_ask", when=never))),
+    Bug("end-of-another", "the end of a query goes to the first source", "MS-57", "the source",
+        row_changed(SUBSCRIBER, "take_end", do=Delegate(end_for_the_first))),
+    Bug("token-is-nothing", "of a source that came up meanwhile what was before the first contact is past", "MS-18",
+        "the token", row_changed(S, "appear", do=appear_as_before)),
+    Bug("forgets-the-living", "a source that is known to live is forgotten", "MS-19", "the token",
+        row_changed(S, "retain", when=was_heard_only)),
+    Bug("never-forgets", "a source that was heard of once is never forgotten", "MS-19", "the silence",
+        row_changed(S, "retain", do=retain_as_heard)),
+    Bug("lives-for-ever", "a token that disappears is taken for there", "MS-18", "the token",
+        row_changed(S, "disappear", do=disappear_alive)),
+    Bug("gone-is-kept", "a source that is gone is kept", "MS-60", "the end",
+        called(subscriber_actions, "step_source", gone_is_kept)),
+    Bug("wire-is-believed", "a number that came round is taken for itself", "MS-62", "the nearest",
+        called(subscriber_actions, "unwrapped", number_of_the_wire)),
+    Bug("always-ahead", "every number of the wire is ahead", "MS-62", "the nearest",
+        called(subscriber_actions, "unwrapped", always_ahead)),
+    Bug("counts-from-0", "a source is met where the wire begins, and nothing was before", "MS-62", "the origin",
+        around(subscriber_actions, "source_of", from_here_on)),
+    Bug("cache-keeps-the-lowest", "a full queue lets the newest go", "MS-43", "the lowest",
+        called(sample_queue, "_within", keep_the_lowest)),
+    Bug("resent-pushes-out", "what is below a full queue pushes out something newer", "MS-43", "the lowest",
+        called(cache, "take_in", take_in_anything)),
+    Bug("range-without-its-begin", "a query is answered with what follows its first number", "MS-44", "the range",
+        around(cache, "chosen", after_the_first)),
+    Bug("newest-is-oldest", "of the newest so many the oldest are given", "MS-44", "the newest",
+        called(sample_queue, "_newest", oldest_of)),
+    Bug("number-comes-again", "every other number is given twice", "MS-33", "the next number",
+        row_changed(PUBLISHER, "stamp", do=stamp_the_same)),
+    Bug("sent-and-not-kept", "what is published is not kept", "MS-33", "the cache",
+        row_changed(PUBLISHER, "stamp", do=send_before_it_is_kept)),
+    Bug("beats-one-less", "a heartbeat says the number before the last", "MS-31", "the last number",
+        on(PUBLISHER, HeartbeatDue, publisher.PERIODIC, do=beat_one_less)),
+    Bug("beats-one-more", "a heartbeat says the next number", "MS-31", "the last number",
+        on(PUBLISHER, HeartbeatDue, publisher.PERIODIC, do=beat_one_more)),
+)  # fmt: skip
+"""Each with a sentence of its own."""

@@ -1,0 +1,271 @@
+"""Fabric: the caches, and all that lies between them and a subscriber's queries, as one component.
+
+A query waits in one of two places of its source until it reaches the caches; then they have answered, and the replies
+are on their way, in any order.  When the last has come the query ends; where the transport does not bring every reply
+it may end before, and replies may be lost.  A network that is coming back ends a query at once, without a reply;
+another never ends.  A query that takes the place of one that is still under way lets that one never end.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from statemachines.kernel import Event, Send
+from statemachines.missed_samples.cache import CACHE, CacheQuery, CacheRecord, Published, Reply
+from statemachines.missed_samples.message import EVERY_SOURCE, QUERY, Heartbeat, Query, Sample
+from statemachines.missed_samples.publisher import Stamped
+from statemachines.missed_samples.selector import history_text, range_text
+from statemachines.missed_samples.serial_number import wrapped
+from statemachines_spec.explorer.actor import Actor, Envelope, Reaction, Watch
+from statemachines_spec.explorer.party import Party, stepped
+from statemachines_spec.explorer.property import View
+from statemachines_spec.missed_samples.truth import Broken
+
+SUBSCRIBER = "subscriber"
+KEY = "a"
+
+
+class Asked(Event, frozen=True, gc=False):
+    """A query takes a place."""
+
+    place: int
+    query: Query
+
+
+class Reach(Event, frozen=True, gc=False):
+    """The query in this place reaches the caches, which answer."""
+
+    place: int
+
+
+class Bring(Event, frozen=True, gc=False):
+    """A reply to the query in this place comes."""
+
+    place: int
+    reply: int
+
+
+class LoseReply(Event, frozen=True, gc=False):
+    """A reply to the query in this place is lost."""
+
+    place: int
+    reply: int
+
+
+class EndQuery(Event, frozen=True, gc=False):
+    """The query in this place ends."""
+
+    place: int
+
+
+class EndEarly(Event, frozen=True, gc=False):
+    """The query in this place ends before its replies have come."""
+
+    place: int
+
+
+class EndEmpty(Event, frozen=True, gc=False):
+    """The query in this place has reached nobody, and ends."""
+
+    place: int
+
+
+class Vanish(Event, frozen=True, gc=False):
+    """The query in this place never ends."""
+
+    place: int
+
+
+class Ended(Event, frozen=True, gc=False):
+    """To the subscriber: the query in this place is over."""
+
+    place: int
+    source: str
+    replied: bool
+
+
+class Under(msgspec.Struct, frozen=True, gc=False):
+    """A query under way; `reached`: the caches have answered it, `replied`: with something, `ended`: before its replies
+    came; `replies` that are still to come."""
+
+    query: Query
+    reached: bool = False
+    replied: bool = False
+    ended: bool = False
+    replies: tuple[Sample, ...] = ()
+
+
+class FabricLocal(msgspec.Struct, frozen=True, gc=False):
+    """`cache`: the record of the cache; `kept`: of each source what it ever had, by sn; `places`: queries under way."""
+
+    cache: Party
+    kept: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    places: tuple[Under | None, ...] = ()
+    broken: tuple[Broken, ...] = ()
+
+
+class Fabric(Actor):
+    """`history` and `width` of the cache; `local`: it takes what publishers have stamped, else what
+    the network brings; `sources` that there are;
+    `stuck`: sources whose queries reach nobody, and never end; `reliable`: replies are not lost, nor overtaken by the
+    end; `single`: a reply brings one sample; `begin`: the first number."""
+
+    def __init__(
+        self,
+        *,
+        history: int,
+        width: int,
+        local: bool = True,
+        sources: int = 1,
+        reliable: bool = True,
+        stuck: tuple[str, ...] = (),
+        single: bool = False,
+        begin: int = 0,
+    ) -> None:
+        super().__init__(QUERY)
+        self.history = history
+        self.width = width
+        self.local = local
+        self.sources = sources
+        self.reliable = reliable
+        self.stuck = stuck
+        self.single = single
+        self.begin = begin
+
+    # -- the component ------------------------------------------------------------------------------------------
+
+    def initial(self) -> FabricLocal:
+        cache = Party(CacheRecord(history=self.history, width=self.width, local=self.local))
+        return FabricLocal(cache, places=(None,) * (2 * self.sources + 1))
+
+    def inputs(self, local: FabricLocal) -> tuple[Any, ...]:
+        found: list[Event] = []
+        for place, under in enumerate(local.places):
+            if under is None or under.query.source in self.stuck:
+                continue
+            if not under.reached:
+                found += [Reach(place), EndEmpty(place), Vanish(place)]
+                continue
+            for number in range(len(under.replies)):
+                found.append(Bring(place, number))
+                found += [] if self.reliable else [LoseReply(place, number)]
+            if not under.replies:
+                found.append(EndQuery(place))
+            elif not (self.reliable or under.ended):
+                found.append(EndEarly(place))
+        return tuple(found)
+
+    def react(self, local: FabricLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+        match envelope.event:
+            case Stamped(source, first, last):
+                return Reaction(self._published(local, source, wrapped(first, self.width), last - first, watch))
+            case Sample(source, first, last):
+                return Reaction(self._published(local, source, first, last - first, watch))
+            case Heartbeat():
+                return Reaction(local)
+            case Asked(place, query):
+                return Reaction(self._with(local, place, Under(query)))
+            case Reach(place):
+                return Reaction(self._reached(local, place, watch))
+            case Vanish(place):
+                return Reaction(self._with(local, place, None))
+            case Bring(place, reply):
+                return self._brought(local, place, reply)
+            case LoseReply(place, reply):
+                return Reaction(self._without(local, place, reply))
+            case EndQuery(place) | EndEarly(place) | EndEmpty(place):
+                return self._ended(local, place)
+        raise TypeError(f"the fabric does not take a {type(envelope.event).__name__}")
+
+    def _published(
+        self, local: FabricLocal, source: str, first: int, more: int, watch: Watch | None
+    ) -> FabricLocal:  # fmt: skip
+        event = Published(KEY, source, first, first + more, self.local)
+        cache, _ = stepped(CACHE, local.cache, event, "cache", watch)
+        had = dict(local.kept)
+        numbers = {*had.get(source, ()), *(self._count(sn) for sn in range(first, first + more + 1))}
+        kept = {**had, source: tuple(sorted(numbers)[-self.history :])}
+        return replace(local, cache=cache, kept=tuple(sorted(kept.items())))
+
+    def _count(self, sn: int) -> int:
+        """Which number of the system it is."""
+        return sn - self.begin if self.width == 64 else wrapped(sn - self.begin, self.width)
+
+    def _reached(self, local: FabricLocal, place: int, watch: Watch | None) -> FabricLocal:
+        under = local.places[place]
+        assert under is not None
+        query = under.query
+        everything = query.source == EVERY_SOURCE
+        first = wrapped(query.first, self.width)
+        text = history_text(query.newest, query.age_ms) if everything else range_text(first)
+        asked = CacheQuery(SUBSCRIBER, 1, query.source, "**", text)
+        cache, effects = stepped(CACHE, local.cache, asked, "cache", watch)
+        replies = [one.message for one in effects if isinstance(one, Send) and isinstance(one.message, Reply)]
+        found = tuple(Sample(one.source, first, last) for one in replies for first, last in self._parts(one))
+        local = self._with(replace(local, cache=cache), place, Under(query, True, bool(found), False, found))
+        said = [(one.source, self._count(sn)) for one in found for sn in range(one.first, one.last + 1)]
+        return local if said == self._expected(local, query) else replace(local, broken=(Broken.REPLIES,))
+
+    def _expected(self, local: FabricLocal, query: Query) -> list[tuple[str, int]]:
+        """What a cache should answer: of the highest that it ever had, those that are asked for."""
+        lowest = 0 if query.source == EVERY_SOURCE else self._count(query.first)
+        found = [(source, [one for one in numbers if one >= lowest]) for source, numbers in local.kept
+                 if query.source in (source, EVERY_SOURCE)]  # fmt: skip
+        return [(source, one) for source, numbers in found for one in numbers[-query.newest :]]
+
+    def _parts(self, reply: Reply) -> list[tuple[int, int]]:
+        if not self.single:
+            return [(reply.first, reply.last)]
+        sns = [wrapped(one, self.width) for one in range(reply.first, reply.last + 1)]
+        return [(sn, sn) for sn in sns]
+
+    def _brought(self, local: FabricLocal, place: int, reply: int) -> Reaction:
+        under = local.places[place]
+        assert under is not None
+        call = Envelope(QUERY, SUBSCRIBER, under.replies[reply])
+        return Reaction(self._without(local, place, reply), (), (call,))
+
+    def _without(self, local: FabricLocal, place: int, reply: int) -> FabricLocal:
+        under = local.places[place]
+        assert under is not None
+        left = (*under.replies[:reply], *under.replies[reply + 1 :])
+        gone = under.ended and not left
+        return self._with(local, place, None if gone else replace(under, replies=left))
+
+    def _ended(self, local: FabricLocal, place: int) -> Reaction:
+        """Its end comes; replies that have not come yet may follow, until another query takes the place."""
+        under = local.places[place]
+        assert under is not None
+        call = Envelope(QUERY, SUBSCRIBER, Ended(place, under.query.source, under.replied))
+        left = replace(under, ended=True) if under.replies else None
+        return Reaction(self._with(local, place, left), (), (call,))
+
+    @staticmethod
+    def _with(local: FabricLocal, place: int, under: Under | None) -> FabricLocal:
+        return replace(local, places=(*local.places[:place], under, *local.places[place + 1 :]))
+
+    # -- reading it ---------------------------------------------------------------------------------------------
+
+    def describe(self, local: FabricLocal) -> str:
+        kept = [f"{source} {', '.join(map(str, numbers))}" for source, numbers in local.kept]
+        under = [f"query {place} about {one.query.source} {'answered' if one.reached else 'on its way'}"
+                 for place, one in enumerate(local.places) if one is not None]  # fmt: skip
+        return "; ".join([f"kept: {', '.join(kept) or 'nothing'}", *under, *(one.value for one in local.broken)])
+
+    def bounds(self) -> dict[str, str]:
+        lines = {"history of the cache": str(self.history), "queries under way": "2 of each source"}
+        return {**lines, "reaches nobody": ", ".join(self.stuck)} if self.stuck else lines
+
+    def is_broken(self) -> View:
+        """Whether the cache answered wrongly."""
+        return View(QUERY, 2, lambda local: int(bool(local.broken)))
+
+
+def is_under_way(actor: str, local: Any) -> tuple[str, ...]:
+    """The sources of which a query is under way (for `Due`)."""
+    if not isinstance(local, FabricLocal):
+        return ()
+    return tuple(sorted({one.query.source for one in local.places if one is not None and not one.ended}))

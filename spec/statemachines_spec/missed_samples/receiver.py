@@ -1,0 +1,372 @@
+"""Receiver: a subscriber as a component, and the judge of all that it does.
+
+Queries go to the fabric with a place in place of their number: the fabric needs no numbers, and states that differ in
+them alone are one.  Of two queries to a source the later takes the other place.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from statemachines.kernel import Ask, Effects, Event, SetTimer, Tell
+from statemachines.missed_samples.message import (
+    EVERY_SOURCE,
+    QUERY,
+    Deliver,
+    Heartbeat,
+    Missed,
+    Query,
+    QueryEnded,
+    Sample,
+)
+from statemachines.missed_samples.recovery import MS, Recovery
+from statemachines.missed_samples.serial_number import wrapped
+from statemachines.missed_samples.source_record import (
+    Appeared,
+    Disappeared,
+    PeriodOver,
+    QueryTimeout,
+    RetentionOver,
+)
+from statemachines.missed_samples.subscriber_record import History, HistoryTimeout, Subscribe, SubscriberRecord
+from statemachines_spec.explorer.actor import Actor, Envelope, Reaction, Watch
+from statemachines_spec.explorer.party import Party, timer_words
+from statemachines_spec.explorer.property import View
+from statemachines_spec.missed_samples.fabric import SUBSCRIBER, Asked, Ended
+from statemachines_spec.missed_samples.rules import SHIPPED, Rules
+from statemachines_spec.missed_samples.truth import (
+    Broken,
+    Truth,
+    backoff_ms,
+    bits,
+    came,
+    delivered,
+    faults_after,
+    heard,
+    no_query,
+    query_over,
+    query_sent,
+    reported,
+    settled,
+)
+
+
+class Place(msgspec.Struct, frozen=True, gc=False):
+    """A query under way, as far as the subscriber knows: `n`, its number."""
+
+    n: int = 0
+
+
+class ReceiverLocal(msgspec.Struct, frozen=True, gc=False):
+    """`truths` by source; `places`: the numbers of the queries in the places of each source, and which was taken last;
+    `begun`; `history`: the first query is open."""
+
+    party: Party
+    truths: tuple[tuple[str, Truth], ...]
+    places: tuple[tuple[int, int, int], ...]
+    begun: bool = False
+    history: bool = False
+    broken: tuple[Broken, ...] = ()
+
+
+class Receiver(Actor):
+    """`count`: so many numbers there are, from `begin` on the wire; `silent` timers never fire; `tokens`: whether
+    sources may appear (and, where `leaves`, disappear); `rules`: those of the shipped machine, or the source's own."""
+
+    def __init__(
+        self,
+        *,
+        sources: tuple[str, ...],
+        recovery: Recovery,
+        count: int,
+        history: History | None = None,
+        width: int = 64,
+        begin: int = 0,
+        silent: tuple[str, ...] = (),
+        tokens: bool = False,
+        leaves: bool = False,
+        rules: Rules = SHIPPED,
+    ) -> None:
+        super().__init__(SUBSCRIBER, silent=silent)
+        self.sources = sources
+        self.recovery = recovery
+        self.history = history
+        self.count = count
+        self.width = width
+        self.begin = begin
+        self.tokens = tokens
+        self.leaves = leaves
+        self.rules = rules
+
+    @property
+    def _asks(self) -> bool:
+        """It begins with a query."""
+        return self.history is not None
+
+    # -- the component ------------------------------------------------------------------------------------------
+
+    def initial(self) -> ReceiverLocal:
+        truth = Truth(tries=(0,) * self.count)
+        record = SubscriberRecord(self.recovery, self.history, self.width)
+        return ReceiverLocal(
+            self.rules.begin(record),
+            tuple((source, truth) for source in self.sources),
+            ((0, 0, 0),) * len(self.sources),
+        )
+
+    def inputs(self, local: ReceiverLocal) -> tuple[Any, ...]:
+        if not local.begun:
+            return (Subscribe(),)
+        found: list[Event] = list(self.rules.firings(local.party, self.silent))
+        for source, truth in local.truths if self.tokens else ():
+            if not truth.alive:
+                found.append(Appeared(source, new=truth.began < 0))
+            elif self.leaves:
+                found.append(Disappeared(source))
+        return tuple(found)
+
+    def react(self, local: ReceiverLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+        event = envelope.event
+        if not local.begun and not isinstance(event, Subscribe):
+            return Reaction(local)  # nobody has subscribed yet
+        if isinstance(event, Ended):
+            return self._ended(local, event, watch)
+        return self._step(self._informed(local, event), local, event, watch)
+
+    def canonical(self, local: ReceiverLocal) -> ReceiverLocal:
+        """Without the numbers of queries, counts of what was dropped, and what is settled."""
+        record, places = self.rules.renumbered(local.party.record, self.sources, local.places)
+        truths = tuple((source, settled(truth)) for source, truth in local.truths)
+        return replace(local, party=replace(local.party, record=record), places=places, truths=truths)
+
+    # -- what the judge learns before the step --------------------------------------------------------------------
+
+    def _informed(self, local: ReceiverLocal, event: Event) -> ReceiverLocal:
+        source = getattr(event, "source", "") or getattr(event, "key", "")
+        if isinstance(event, HistoryTimeout):
+            return self._history_over(local)
+        if source not in self.sources:
+            begins = isinstance(event, Subscribe)
+            return replace(local, begun=True, history=local.history or (begins and self._asks))
+        truth = dict(local.truths)[source]
+        match event:
+            case Sample(_, first, last):
+                truth, _ = came(truth, self._count(first), self._count(first) + last - first, self.recovery)
+            case Heartbeat(_, last):
+                truth = heard(truth, self._count(last) + 1, self._count(last), self.recovery)
+            case QueryTimeout():
+                truth = query_over(truth, False, self.recovery)
+            case Appeared(_, new):
+                truth = replace(truth, alive=True, new=new)
+            case Disappeared():
+                truth = replace(truth, alive=False)
+        return self._with(local, source, truth)
+
+    def _history_over(self, local: ReceiverLocal) -> ReceiverLocal:
+        truths = tuple((source, replace(truth, waits=False)) for source, truth in local.truths)
+        return replace(local, history=False, truths=truths)
+
+    def _ended(self, local: ReceiverLocal, event: Ended, watch: Watch | None) -> Reaction:
+        if event.source == EVERY_SOURCE:
+            return self._step(self._history_over(local), local, QueryEnded(EVERY_SOURCE, 0, event.replied), watch)
+        place = self.sources.index(event.source)
+        numbers = local.places[place]
+        at = event.place - 2 * place
+        truth = dict(local.truths)[event.source]
+        informed = local
+        if at == numbers[2] and truth.open:
+            informed = self._with(local, event.source, query_over(truth, event.replied, self.recovery))
+        return self._step(informed, local, QueryEnded(event.source, numbers[at], event.replied), watch)
+
+    # -- the step ---------------------------------------------------------------------------------------------------
+
+    def _step(self, informed: ReceiverLocal, before: ReceiverLocal, event: Event, watch: Watch | None) -> Reaction:
+        party, effects = self.rules.step(informed.party, event, self.name, watch)
+        local = self._waiting(replace(informed, party=party))
+        found: set[Broken] = set()
+        calls: list[Envelope] = []
+        for effect in effects:
+            match effect:
+                case Tell(Deliver() | Missed() as told):
+                    local, wrong = self._told(local, told)
+                    found |= wrong
+                case Ask(_, Query() as query):
+                    local, wrong = self._asked(local, query, event, calls)
+                    found |= wrong
+        found |= self._mistimed(local, effects) | self._miscounted(before, local, event)
+        local, forgotten = self._kept(local, before, event)
+        found |= forgotten
+        if isinstance(event, Sample):
+            local = self._with(local, event.source, no_query(dict(local.truths)[event.source]))
+        for _, truth in local.truths:
+            found |= faults_after(truth, self.recovery)
+        if self.rules.counts and set(local.party.timers) != self._timers(local):
+            found.add(Broken.TIMERS)
+        broken = tuple(one for one in Broken if one in local.broken or one in found)
+        return Reaction(replace(local, broken=broken), (), tuple(calls))
+
+    def _waiting(self, local: ReceiverLocal) -> ReceiverLocal:
+        """A source that is met while the first query is open waits, until it holds too much."""
+        truths = []
+        for source, truth in local.truths:
+            waits = local.history and truth.held() <= self.recovery.history_limit
+            truths.append((source, replace(truth, waits=waits if truth.began < 0 or truth.waits else False)))
+        return replace(local, truths=tuple(truths))
+
+    def _told(self, local: ReceiverLocal, told: Deliver | Missed) -> tuple[ReceiverLocal, set[Broken]]:
+        first = self._count(wrapped(told.first, self.width))
+        last = first + told.last - told.first
+        if last >= self.count:
+            return local, {Broken.INVENTED}
+        truth = dict(local.truths)[told.source]
+        if isinstance(told, Deliver):
+            truth, wrong = delivered(truth, first, last)
+        else:
+            truth, wrong = reported(truth, first, last, self.recovery)
+        return self._with(local, told.source, truth), wrong
+
+    def _asked(
+        self, local: ReceiverLocal, query: Query, event: Event, calls: list[Envelope]
+    ) -> tuple[ReceiverLocal, set[Broken]]:
+        if query.source == EVERY_SOURCE:
+            calls.append(Envelope(self.name, QUERY, Asked(2 * len(self.sources), query)))
+            wanted = self.history or History()
+            right = self._asks and (query.newest, query.age_ms) == (wanted.newest, wanted.age_ms)
+            return local, set() if right and isinstance(event, Subscribe) else {Broken.ASKED}
+        place = self.sources.index(query.source)
+        truth = dict(local.truths)[query.source]
+        missing = truth.missing()
+        found = set()
+        if truth.open or truth.waits:
+            found.add(Broken.ASKED)
+        if not missing and not isinstance(event, PeriodOver):
+            found.add(Broken.QUIET)
+        lowest = (missing & -missing).bit_length() - 1 if missing else truth.next
+        if self._count(wrapped(query.first, self.width)) != lowest:
+            found.add(Broken.ASKED)
+        *numbers, last = local.places[place]
+        at = 1 - last
+        numbers[at] = query.n
+        calls.append(Envelope(self.name, QUERY, Asked(2 * place + at, query)))
+        places = (*local.places[:place], (numbers[0], numbers[1], at), *local.places[place + 1 :])
+        return self._with(replace(local, places=places), query.source, query_sent(truth)), found
+
+    # -- what else the judge looks at -------------------------------------------------------------------------------
+
+    def _mistimed(self, local: ReceiverLocal, effects: Effects) -> set[Broken]:
+        """The deadlines of timers: they run from now on, which is 0."""
+        recovery = self.recovery
+        wanted = {"query": recovery.timeout_ms, "history": recovery.timeout_ms, "period": recovery.period_ms,
+                  "retention": recovery.retention_ms}  # fmt: skip
+        for effect in effects:
+            if isinstance(effect, SetTimer):
+                due = wanted.get(effect.timer)
+                if effect.timer == "rest":
+                    due = backoff_ms(dict(local.truths)[effect.key], recovery)
+                if effect.deadline_ns != (due or 0) * MS:
+                    return {Broken.TIMING}
+        return set()
+
+    def _timers(self, local: ReceiverLocal) -> set[tuple[str, str]]:
+        """Those that should run."""
+        wanted = {("history", "")} if local.history else set()
+        for source, truth in local.truths:
+            if truth.began < 0 or truth.waits:
+                continue
+            wanted.add(("retention", source))
+            if truth.open:
+                wanted.add(("query", source))
+            elif truth.missing():
+                wanted.add(("rest", source))
+            elif self.recovery.period_ms:
+                wanted.add(("period", source))
+        return wanted
+
+    def _miscounted(self, before: ReceiverLocal, local: ReceiverLocal, event: Event) -> set[Broken]:
+        """Whether what was not new was counted."""
+        if not isinstance(event, Sample) or not self.rules.counts:
+            return set()
+        truth = dict(before.truths)[event.source]
+        first = self._count(event.first)
+        _, new = came(truth, first, first + event.last - event.first, self.recovery)
+        was = self.rules.dropped(before.party.record, event.source)
+        now = self.rules.dropped(local.party.record, event.source)
+        return set() if now - was == event.last - event.first + 1 - new else {Broken.COUNT}
+
+    def _kept(
+        self, local: ReceiverLocal, before: ReceiverLocal, event: Event
+    ) -> tuple[ReceiverLocal, set[Broken]]:  # fmt: skip
+        """Sources that are forgotten, and whether they should be."""
+        found: set[Broken] = set()
+        for source, truth in local.truths:
+            had, has = (self.rules.keeps(one.party.record, source) for one in (before, local))
+            silent = isinstance(event, RetentionOver) and event.key == source and not truth.heard and not truth.alive
+            goes = had and (
+                (silent and not truth.missing())
+                or (isinstance(event, Disappeared) and event.source == source and truth.began < 0)
+            )
+            if goes is has and had:
+                found.add(Broken.FORGOTTEN)
+            if had and not has:
+                local = self._with(local, source, Truth(tries=(0,) * self.count, waits=local.history))
+            elif isinstance(event, RetentionOver) and event.key == source:
+                local = self._with(local, source, replace(truth, heard=False))
+        return local, found
+
+    # -- reading it ---------------------------------------------------------------------------------------------
+
+    def describe(self, local: ReceiverLocal) -> str:
+        words = [
+            f"{source} next {truth.next} of {truth.top}" + (f", missed {truth.missed:b}" if truth.missed else "")
+            for source, truth in local.truths
+        ]
+        timers = list(timer_words(local.party))
+        words += [f"timers {', '.join(timers)}"] if timers else []
+        return "; ".join([*words, *(one.value for one in local.broken)])
+
+    def bounds(self) -> dict[str, str]:
+        one = self.recovery
+        return {
+            "numbers": str(self.count),
+            "retries": str(one.retries),
+            "pending": str(one.pending),
+            "replies": "every one comes" if one.reliable else "may be lost",
+        }
+
+    def is_broken(self, how: Broken) -> View:
+        """Whether this was broken."""
+        return View(SUBSCRIBER, 2, lambda local: int(how in local.broken))
+
+    def has_missed(self) -> View:
+        """Whether anything was reported missed."""
+        return View(SUBSCRIBER, 2, lambda local: int(any(truth.missed for _, truth in local.truths)))
+
+    def has_hole(self, *sources: str) -> View:
+        """Whether something is missing (of these sources; none: of any), or has come and waits."""
+
+        def read(local: ReceiverLocal) -> int:
+            return int(any(truth.next < truth.top for source, truth in local.truths
+                           if source in (sources or self.sources)))  # fmt: skip
+
+        return View(SUBSCRIBER, 2, read)
+
+    def is_settled(self) -> View:
+        """How many numbers of its first source are delivered or reported."""
+        return View(SUBSCRIBER, self.count + 1, lambda local: local.truths[0][1].next)
+
+    def has_recovered(self) -> View:
+        """Whether everything of some source was delivered."""
+        full = bits(0, self.count - 1)
+        return View(SUBSCRIBER, 2, lambda local: int(any(t.next == self.count and not t.missed & full and t.began == 0
+                                                         for _, t in local.truths)))  # fmt: skip
+
+    def _count(self, sn: int) -> int:
+        """Which number of the system it is."""
+        return sn - self.begin if self.width == 64 else wrapped(sn - self.begin, self.width)
+
+    @staticmethod
+    def _with(local: ReceiverLocal, source: str, truth: Truth) -> ReceiverLocal:
+        return replace(local, truths=tuple((one, truth if one == source else old) for one, old in local.truths))

@@ -1,0 +1,331 @@
+"""Systems: a publisher of a few samples, a cache of a few, a subscriber, and a network that loses and reorders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from statemachines.missed_samples.message import QUERY
+from statemachines.missed_samples.publisher import (
+    CLOSED,
+    NEW,
+    PUBLISHER,
+    Beats,
+    Declare,
+    HeartbeatDue,
+    Publish,
+    PublisherRecord,
+    Stamped,
+)
+from statemachines.missed_samples.recovery import Recovery
+from statemachines.missed_samples.source_record import Appeared, Disappeared, PeriodOver, QueryTimeout, RetentionOver
+from statemachines.missed_samples.subscriber_record import History, HistoryTimeout
+from statemachines_spec.explorer.actor import Actor, Crash
+from statemachines_spec.explorer.fsm_actor import FsmActor
+from statemachines_spec.explorer.network import Network
+from statemachines_spec.explorer.property import Always, Eventually, Property, Sometimes
+from statemachines_spec.explorer.system import Budget, Due, System, at_most
+from statemachines_spec.missed_samples.as_written import AS_WRITTEN
+from statemachines_spec.missed_samples.fabric import (
+    KEY,
+    SUBSCRIBER,
+    EndEarly,
+    EndEmpty,
+    Fabric,
+    LoseReply,
+    Vanish,
+    is_under_way,
+)
+from statemachines_spec.missed_samples.receiver import Receiver
+from statemachines_spec.missed_samples.rules import SHIPPED
+from statemachines_spec.missed_samples.truth import Broken
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """What bounds a system.
+
+    `sources` that publish `samples` each, the first of them `begin`; `beats` of theirs; `depth` of the cache, which is
+    theirs (`local`) or stands elsewhere; `width` of the wire; `single`: a reply brings one sample.  `reliable`: every
+    reply comes, before the end; else `lost_replies` are lost, and `early` ends come before their replies.  `empty` ends
+    come at once; `vanished` queries never end; `slow` ones end after their timeout; `periods` pass, `silences` as
+    well.  `crashes` of a publisher that goes on counting.  `tokens` appear, `goings` disappear.  `stuck`: sources whose
+    queries reach nobody.  `in_flight` samples and heartbeats, which are `lossy`.  `whole`: nothing may be missed.
+    `shows`: what must happen."""
+
+    sources: tuple[str, ...] = ("p",)
+    samples: int = 4
+    begin: int = 0
+    beats: Beats = Beats.OFF
+    depth: int = 4
+    local: bool = True
+    width: int = 64
+    single: bool = False
+    reliable: bool = True
+    past: bool = False
+    history: History | None = None
+    history_limit: int = 9
+    pending: int = 9
+    retries: int = 1
+    period: bool = False
+    lost_replies: int = 0
+    early: int = 0
+    empty: int = 0
+    vanished: int = 0
+    slow: int = 0
+    periods: int = 0
+    silences: int = 0
+    crashes: int = 0
+    tokens: bool = False
+    goings: int = 0
+    stuck: tuple[str, ...] = ()
+    in_flight: int = 2
+    lossy: bool = True
+    ordered: bool = False
+    whole: bool = False
+    shows: tuple[str, ...] = ()
+
+    def recovery(self) -> Recovery:
+        """The subscriber's."""
+        return Recovery(
+            past=self.past,
+            reliable=self.reliable,
+            retries=self.retries,
+            timeout_ms=1_000,
+            backoff_ms=10,
+            backoff_max_ms=15,
+            pending=self.pending,
+            history_limit=self.history_limit,
+            period_ms=500 if self.period else 0,
+            retention_ms=60_000,
+        )
+
+
+VARIANTS = {"settled": "as it is shipped", "as_written": "the source, word for word"}
+
+SYSTEMS: dict[str, tuple[str, Setting]] = {
+    "gap": (
+        "samples are lost and overtake each other; the cache has them all, and queries are slow, or never end",
+        Setting(samples=3, past=True, retries=3, empty=1, vanished=1, slow=1, whole=True, shows=("recovered",)),
+    ),
+    "shallow": (
+        "a cache of one: what it had to let go is reported",
+        Setting(samples=4, depth=1, past=True, empty=1, slow=1, shows=("missed", "recovered")),
+    ),
+    "two-deep": (
+        "a cache of two, of which each reply brings one sample; the first contact decides where counting begins",
+        Setting(samples=4, depth=2, single=True, slow=1, shows=("missed",)),
+    ),
+    "elsewhere": (
+        "a cache somewhere in the network, which misses what the network loses",
+        Setting(samples=3, depth=3, local=False, past=True, shows=("missed", "recovered")),
+    ),
+    "small-elsewhere": (
+        "a small cache somewhere in the network, where samples overtake each other",
+        Setting(samples=3, depth=2, local=False, past=True, lossy=False, in_flight=4, shows=("recovered",)),
+    ),
+    "unreliable": (
+        "replies are lost, overtake each other, and come after the end of their query",
+        Setting(
+            samples=3, depth=3, single=True, reliable=False, past=True, lost_replies=1, early=1, empty=1, slow=1,
+            shows=("missed", "recovered"),
+        ),
+    ),
+    "early-end": (
+        "the end of a query overtakes all of its replies: two attempts more, and the rest is reported",
+        Setting(samples=3, depth=3, reliable=False, past=True, early=2, slow=1, shows=("missed", "recovered")),
+    ),
+    "crowded": (
+        "no more than one sample may be held",
+        Setting(samples=5, depth=5, pending=1, slow=1, shows=("missed",)),
+    ),
+    "heartbeats": (
+        "the last samples are lost: heartbeats show it",
+        Setting(samples=2, depth=2, beats=Beats.PERIODIC, past=True, empty=1, slow=1, shows=("recovered",)),
+    ),
+    "sporadic": (
+        "the last samples are lost: a heartbeat after each change may show it",
+        Setting(samples=3, depth=1, beats=Beats.SPORADIC, slow=1, shows=("missed",)),
+    ),
+    "periodic": (
+        "the last samples are lost: periodic queries show it",
+        Setting(samples=3, depth=3, period=True, periods=2, empty=1, slow=1),
+    ),
+    "two-sources": (
+        "two publishers: of one every query is stuck, and never ends",
+        Setting(sources=("p", "q"), samples=2, depth=2, past=True, stuck=("q",), retries=0, slow=1,
+                shows=("missed", "recovered")),
+    ),
+    "history": (
+        "a subscriber that comes late asks for history; two publishers go on meanwhile",
+        Setting(sources=("p", "q"), samples=2, depth=2, history=History(), past=True, slow=1, retries=0,
+                shows=("recovered",)),
+    ),
+    "short-history": (
+        "of the history one sample of each source is wanted, and two may be held while it is asked for",
+        Setting(samples=3, depth=3, history=History(newest=1), history_limit=1, empty=1, slow=1, single=True,
+                shows=("missed",)),
+    ),
+    "history-tokens": (
+        "history, tokens and heartbeats at once",
+        Setting(samples=2, depth=2, history=History(), tokens=True, goings=1, beats=Beats.SPORADIC, slow=1,
+                in_flight=1),
+    ),
+    "tokens": (
+        "sources are known to live, or not; they come, are silent, are forgotten, and come again",
+        Setting(samples=3, depth=3, tokens=True, goings=1, silences=3, slow=1, retries=0),
+    ),
+    "continued": (
+        "a publisher dies, and goes on counting",
+        Setting(samples=3, depth=3, past=True, crashes=1, beats=Beats.PERIODIC, shows=("recovered",)),
+    ),
+    "turn": (
+        "numbers of three bits come round in the middle",
+        Setting(samples=3, begin=6, width=3, depth=3, beats=Beats.SPORADIC, slow=1),
+    ),
+    "turn-history": (
+        "numbers of three bits come round, and somebody comes late",
+        Setting(samples=4, begin=6, width=3, depth=4, history=History(), single=True),
+    ),
+}  # fmt: skip
+"""Name -> (about, bounds)."""
+
+
+def system(name: str, size: str = "small", variant: str = "settled", without: tuple[str, ...] = ()) -> System:
+    """The system called so."""
+    about, setting = SYSTEMS[name]
+    return build(name, about, setting, variant)
+
+
+def build(name: str, about: str, setting: Setting, variant: str = "settled") -> System:
+    """The system with these bounds."""
+    recovery = setting.recovery()
+    receiver = Receiver(
+        sources=setting.sources,
+        recovery=recovery,
+        count=setting.samples,
+        history=setting.history,
+        width=setting.width,
+        begin=setting.begin,
+        silent=() if setting.silences else ("retention",),
+        tokens=setting.tokens,
+        leaves=setting.goings > 0,
+        rules=AS_WRITTEN if variant == "as_written" else SHIPPED,
+    )
+    fabric = Fabric(
+        history=setting.depth,
+        width=setting.width,
+        local=setting.local,
+        sources=len(setting.sources),
+        reliable=setting.reliable,
+        stuck=setting.stuck,
+        single=setting.single,
+        begin=setting.begin,
+    )
+    senders = tuple(sender(source, setting) for source in setting.sources)
+    actors: tuple[Actor, ...] = (*senders, fabric, receiver)
+    return System(
+        name,
+        about,
+        actors,
+        Network(setting.in_flight, lossy=setting.lossy, duplicating=False, ordered=setting.ordered),
+        properties=tuple(properties(receiver, fabric, setting)),
+        budgets=budgets(setting),
+        bounds={"a slow query": "ends after its timeout", "a cache": "takes what it keeps at once"},
+        obligations=obligations(receiver, senders, setting),
+    )
+
+
+def sender(source: str, setting: Setting) -> FsmActor:
+    """A publisher."""
+    end = setting.begin + setting.samples
+
+    def calls(record: PublisherRecord) -> Iterable[Any]:
+        return (Publish(),) if record.status not in (NEW, CLOSED) and record.next < end else ()
+
+    def goes_on(crashed: PublisherRecord, fresh: PublisherRecord) -> PublisherRecord:
+        return replace(fresh, next=crashed.next)
+
+    record = PublisherRecord(source, KEY, setting.beats, width=setting.width, next=setting.begin)
+    return FsmActor(
+        source,
+        PUBLISHER,
+        record,
+        lives=1 + setting.crashes,
+        faults=(Crash,) if setting.crashes else (),
+        disk=goes_on,
+        start=Declare(),
+        calls=calls,
+        route=partial(_everybody, setting.local),
+        tells={Stamped: QUERY} if setting.local else {},
+    )
+
+
+def _everybody(local: bool, to: str) -> Iterable[str]:
+    return (SUBSCRIBER,) if local else (QUERY, SUBSCRIBER)
+
+
+def budgets(setting: Setting) -> tuple[Budget, ...]:
+    """How many faults there are of each kind."""
+    return (
+        at_most("queries that end at once", setting.empty, EndEmpty),
+        at_most("queries that never end", setting.vanished, Vanish),
+        Budget("slow queries", setting.slow + setting.vanished, _is_timeout, Due(_whose, is_under_way)),
+        at_most("lost replies", setting.lost_replies, LoseReply),
+        at_most("early ends", setting.early, EndEarly),
+        at_most("periods", setting.periods, PeriodOver),
+        at_most("silences", setting.silences, RetentionOver),
+        at_most("crashes", setting.crashes, Crash),
+        at_most("tokens that appear", 1 + setting.goings, Appeared),
+        at_most("tokens that disappear", setting.goings, Disappeared),
+        *((at_most("first heartbeats", 0, HeartbeatDue),) if setting.beats is Beats.OFF else ()),
+    )
+
+
+def _is_timeout(actor: str, event: Any) -> bool:
+    return isinstance(event, QueryTimeout | HistoryTimeout)
+
+
+def _whose(actor: str, local: Any, event: Any) -> str | None:
+    """The source that waits for its query ("*": all of them)."""
+    return event.key or "*" if _is_timeout(actor, event) else None
+
+
+def properties(receiver: Receiver, fabric: Fabric, setting: Setting) -> list[Property]:
+    """What must hold, and what must happen sometimes."""
+    found: list[Property] = [never(receiver, how) for how in Broken if how is not Broken.REPLIES]
+    found.append(Always("REPLIES", f"never: {Broken.REPLIES.value}", (fabric.is_broken(),), _not))
+    if setting.whole:
+        found.append(Always("WHOLE", "nothing that the cache has is missed", (receiver.has_missed(),), _not))
+    shown = {"missed": receiver.has_missed(), "recovered": receiver.has_recovered()}
+    found += [Sometimes(f"something is {what}", "", (shown[what],), bool) for what in setting.shows]
+    return found
+
+
+def never(receiver: Receiver, how: Broken) -> Always:
+    """This is never broken."""
+    return Always(how.name, f"never: {how.value}", (receiver.is_broken(how),), _not)
+
+
+def obligations(receiver: Receiver, senders: tuple[FsmActor, ...], setting: Setting) -> tuple[Eventually, ...]:
+    """What must be met sooner or later."""
+    found = []
+    if not setting.stuck:
+        found.append(Eventually("LIVE", "every hole is delivered or reported", (receiver.has_hole(),), bool))
+    else:
+        free = tuple(one for one in setting.sources if one not in setting.stuck)
+        text = "the holes of a source are settled, whatever another waits for"
+        found.append(Eventually("ISOLATION", text, (receiver.has_hole(*free),), bool))
+    if setting.beats is Beats.PERIODIC and setting.past:
+        begin, size = setting.begin, setting.samples + 1
+        sent = senders[0].view(lambda record: record.next - begin, size, gone=0)
+        text = "everything that is published is delivered or reported"
+        found.append(Eventually("TAIL", text, (sent, receiver.is_settled()), lambda sent, settled: sent > settled))
+    return tuple(found)
+
+
+def _not(value: int) -> bool:
+    return not value

@@ -1,0 +1,182 @@
+"""Truth: what a judge knows of one source at a subscriber, and what was broken.
+
+It sees what came in, what was asked, and what was told, and nothing of any record.  Numbers are counted from the first
+that can exist in the system on (0, 1, ...), whatever they are on the wire.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+from msgspec.structs import replace
+
+from statemachines.missed_samples.recovery import Recovery
+
+
+class Broken(Enum):
+    """What was broken."""
+
+    ORDER = "a number is delivered or reported that is settled"
+    REPORT = "a number is passed over in silence"
+    INVENTED = "what is delivered has not come, or what is reported was never heard of"
+    NOGAP = "a number is reported missed that has come"
+    HASTY = "a number is reported missed that was not asked for often enough"
+    PROMPT = "what can be delivered, or is convicted, waits"
+    BOUND = "more is held than may be"
+    QUIET = "a query is sent, and nothing is missing"
+    ASKED = "a query does not ask for what is missing"
+    COUNT = "what is dropped is not counted"
+    TIMING = "a timer is set for another moment than it should"
+    TIMERS = "a timer does not run that should, or runs that should not"
+    FORGOTTEN = "a source is forgotten that is not silent, or is remembered though it is"
+    HISTORY = "something happens while the first query is open, or what came with it is not first"
+    REPLIES = "a cache does not answer with what it should have kept"
+
+
+class Truth(msgspec.Struct, frozen=True, gc=False):
+    """One source.  `began`: the first number that is ours (-1: no contact yet); `next`: the first that is not settled;
+    `top`: the first never heard of.  `arrived`: what came (bits); `missed`: whether anything
+    was reported.  `tries`: of each
+    number the queries that ended; `answered`: a query that was sent for it came back (bits).  `open`: a query is waited
+    for, sent for the numbers in `asked` (bits)."""
+
+    began: int = -1
+    next: int = 0
+    top: int = 0
+    arrived: int = 0
+    missed: int = 0
+    tries: tuple[int, ...] = ()
+    answered: int = 0
+    open: bool = False
+    asked: int = 0
+    waits: bool = False
+    new: bool = False
+    alive: bool = False
+    heard: bool = False
+
+    def missing(self) -> int:
+        """The numbers that are known to exist, are ours, and have neither come nor been settled (bits)."""
+        if self.began < 0:
+            return 0
+        return bits(self.next, self.top - 1) & ~self.arrived
+
+    def held(self) -> int:
+        """How many have come, and are not settled."""
+        return (self.arrived >> self.next).bit_count() if self.began >= 0 else 0
+
+    def is_convicted(self, number: int, recovery: Recovery) -> bool:
+        """It was asked for often enough, or a query for it came back."""
+        return bool(self.answered >> number & 1) or self.tries[number] > recovery.retries
+
+
+def bits(first: int, last: int) -> int:
+    """The numbers from `first` to `last`."""
+    return ((1 << (last + 1)) - 1) & ~((1 << first) - 1) if first <= last else 0
+
+
+def from_start(truth: Truth, recovery: Recovery) -> bool:
+    """What was before the first contact is ours."""
+    return truth.new or (recovery.past and not truth.waits)
+
+
+def heard(truth: Truth, first: int, last: int, recovery: Recovery) -> Truth:
+    """Numbers up to `last` exist; where that is the first contact, it decides where the source begins."""
+    if truth.began < 0:
+        begin = 0 if from_start(truth, recovery) else first
+        truth = replace(truth, began=begin, next=begin)
+    return replace(truth, top=max(truth.top, truth.next, last + 1), heard=True)
+
+
+def came(truth: Truth, first: int, last: int, recovery: Recovery) -> tuple[Truth, int]:
+    """A sample came; how many of its numbers are new."""
+    truth = heard(truth, first, last, recovery)
+    if truth.waits and first < truth.next:
+        truth = replace(truth, began=first, next=first)
+    new = bits(max(first, truth.next), last) & ~truth.arrived
+    return replace(truth, arrived=truth.arrived | new), new.bit_count()
+
+
+def query_sent(truth: Truth) -> Truth:
+    """It is for all that is missing."""
+    return replace(truth, open=True, asked=truth.missing())
+
+
+def no_query(truth: Truth) -> Truth:
+    """A sample came: with nothing missing after it, an open query is not waited for any more."""
+    return truth if truth.missing() else replace(truth, open=False, asked=0)
+
+
+def query_over(truth: Truth, replied: bool, recovery: Recovery) -> Truth:
+    """What it was sent for was asked for once more, or is answered."""
+    if replied and recovery.reliable:
+        return replace(truth, open=False, asked=0, answered=truth.answered | truth.asked)
+    tries = tuple(min(count + (truth.asked >> number & 1), recovery.retries + 1)
+                  for number, count in enumerate(truth.tries))  # fmt: skip
+    return replace(truth, open=False, asked=0, tries=tries)
+
+
+def delivered(truth: Truth, first: int, last: int) -> tuple[Truth, set[Broken]]:
+    """The application was given a range."""
+    truth, found = _settled(truth, first, last)
+    if bits(first, last) & ~truth.arrived:
+        found.add(Broken.INVENTED)
+    return truth, found
+
+
+def reported(truth: Truth, first: int, last: int, recovery: Recovery) -> tuple[Truth, set[Broken]]:
+    """The application was told that a range will not come."""
+    crowded = truth.held() > recovery.pending
+    truth, found = _settled(truth, first, last)
+    if last >= truth.top:
+        found.add(Broken.INVENTED)
+    if bits(first, last) & truth.arrived:
+        found.add(Broken.NOGAP)
+    if not crowded and not all(truth.is_convicted(one, recovery) for one in range(first, min(last + 1, truth.top))):
+        found.add(Broken.HASTY)
+    return replace(truth, missed=truth.missed | bits(first, last)), found
+
+
+def faults_after(truth: Truth, recovery: Recovery) -> set[Broken]:
+    """What is wrong when a step is over."""
+    if truth.began < 0:
+        return set()
+    if truth.waits:
+        return {Broken.BOUND} if truth.held() > recovery.history_limit else set()
+    found = {Broken.BOUND} if truth.held() > recovery.pending else set()
+    if truth.next < truth.top and (truth.arrived >> truth.next & 1 or truth.is_convicted(truth.next, recovery)):
+        found.add(Broken.PROMPT)
+    return found
+
+
+def backoff_ms(truth: Truth, recovery: Recovery) -> int:
+    """The pause before the next query for the first number that is missing."""
+    pause = recovery.backoff_ms
+    for _ in range(truth.tries[truth.next] - 1):
+        pause = min(2 * pause, recovery.backoff_max_ms)
+    return pause
+
+
+def settled(truth: Truth) -> Truth:
+    """Without what nothing depends on any more, so that equal situations are one state."""
+    past = (1 << truth.next) - 1
+    tries = tuple(0 if number < truth.next else count for number, count in enumerate(truth.tries))
+    return replace(
+        truth,
+        arrived=truth.arrived & ~past,
+        missed=min(truth.missed, 1),
+        answered=truth.answered & ~past,
+        asked=truth.asked & ~past,
+        tries=tries,
+    )
+
+
+def _settled(truth: Truth, first: int, last: int) -> tuple[Truth, set[Broken]]:
+    found = set()
+    if truth.waits:
+        found.add(Broken.HISTORY)
+    if first < truth.next:
+        found.add(Broken.ORDER)
+    if first > truth.next:
+        found.add(Broken.REPORT)
+    return replace(truth, next=max(truth.next, last + 1)), found

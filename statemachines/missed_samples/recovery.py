@@ -1,0 +1,34 @@
+"""Recovery: how a Subscriber recovers what it has missed (source: "The `ReliableSubscriber`" to "Historical data")."""
+
+from __future__ import annotations
+
+import msgspec
+
+from statemachines.kernel import ConfigurationError
+
+MS = 1_000_000
+
+
+class Recovery(msgspec.Struct, frozen=True):
+    """How to recover; times in milliseconds.  `past`: what was sent before the first contact counts as missing;
+    `reliable`: a query that ended well brought everything there was; `pending`: at most so many samples are held, and
+    `history_limit` while the first query is open; `period_ms`: how often to ask unprompted (0: never).
+    `ConfigurationError` names the value that cannot be."""
+
+    past: bool = False
+    reliable: bool = True
+    retries: int = 5
+    timeout_ms: int = 2_000
+    backoff_ms: int = 100
+    backoff_max_ms: int = 1_000
+    pending: int = 10_000
+    history_limit: int = 10_000
+    period_ms: int = 0
+    retention_ms: int = 3_600_000
+
+    def __post_init__(self) -> None:
+        least = {"timeout_ms": 1, "backoff_ms": 1, "backoff_max_ms": self.backoff_ms, "retention_ms": 1}
+        for key in ("retries", "timeout_ms", "backoff_ms", "backoff_max_ms", "pending", "history_limit", "period_ms",
+                    "retention_ms"):  # fmt: skip
+            if getattr(self, key) < least.get(key, 0):
+                raise ConfigurationError(key, getattr(self, key), f"at least {least.get(key, 0)}")

@@ -1,0 +1,309 @@
+"""What an event makes of a source: the guards and actions of its table (`source`)."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from statemachines.kernel import Ask, Effects, Event, SetTimer, Tell
+from statemachines.missed_samples.message import QUERY, Deliver, Heartbeat, Missed, Query, QueryEnded, Sample
+from statemachines.missed_samples.ranges import add, overlap
+from statemachines.missed_samples.recovery import MS
+from statemachines.missed_samples.source_record import (
+    UNKNOWN,
+    Appeared,
+    Disappeared,
+    Done,
+    HistoryEnded,
+    PeriodOver,
+    QueryTimeout,
+    Rested,
+    RetentionOver,
+    SourceRecord,
+)
+
+# -- what an event makes of the record ------------------------------------------------------------------------------
+
+
+def heard_of(record: SourceRecord, first: int, last: int) -> SourceRecord:
+    """Numbers up to `last` exist; a source that was not known begins, with `first` or with the first there is."""
+    if record.status is UNKNOWN:
+        begin = record.origin if record.from_start else first
+        return replace(record, expected=begin, top=last + 1, heard=True)
+    return replace(record, top=max(record.top, last + 1), heard=True)
+
+
+def arrived(record: SourceRecord, event: Sample) -> SourceRecord:
+    """Keep what is new of the range, count the rest."""
+    first, last = event.first, event.last
+    record = heard_of(record, first, last)
+    if record.history and first < record.expected:
+        record = replace(record, expected=first)  # a source begins with the lowest that came, the order apart
+    first = max(first, record.expected)
+    new = last - first + 1 - overlap(record.held, first, last) if first <= last else 0
+    again = last - event.first + 1 - new
+    if new:
+        held = add(record.held, first, last)
+        return replace(record, held=held, held_count=record.held_count + new, dropped=record.dropped + again)
+    return replace(record, dropped=record.dropped + again)
+
+
+def settle(record: SourceRecord, below: int = 0) -> Done:
+    """Deliver what is held and report what is missing below `below`, in order, up to the first number that is still to
+    come; hold no more than may be held."""
+    record, effects = settle_below(record, below)
+    if record.held_count > record.recovery.pending:
+        record, more = settle_below(record, first_to_keep(record))
+        effects = (*effects, *more)
+    return record, effects
+
+
+def settle_below(record: SourceRecord, below: int) -> Done:
+    expected, held = record.expected, record.held
+    done = delivered = 0
+    effects: list[Tell] = []
+    while True:
+        next_held = held[done][0] if done < len(held) else record.top
+        if done < len(held) and next_held == expected:
+            last = held[done][1]
+            effects.append(Tell(Deliver(record.source, expected, last)))
+            delivered += last - expected + 1
+            done += 1
+        elif expected < min(below, next_held):
+            last = min(below, next_held) - 1
+            effects.append(Tell(Missed(record.source, expected, last)))
+        else:
+            break
+        expected = last + 1
+    if effects:
+        record = replace(record, expected=expected, held=held[done:], held_count=record.held_count - delivered)
+    return record, tuple(effects)
+
+
+def first_to_keep(record: SourceRecord) -> int:
+    """Below it the holes must be given up so that no more is held than may be."""
+    left, below = record.held_count, 0
+    for first, last in record.held:
+        if left <= record.recovery.pending:
+            break
+        left -= last - first + 1
+        below = first
+    return below
+
+
+def query_over(record: SourceRecord, replied: bool) -> Done:
+    """What was missing when the query was sent has been asked for once more, or is convicted."""
+    if replied and record.recovery.reliable:
+        return settle(record, record.asked_top)
+    enough = record.recovery.retries + 1
+    asked = (*record.asked, record.asked_top)[-enough:]
+    return settle(replace(record, asked=asked), asked[0] if len(asked) == enough else 0)
+
+
+def ask(record: SourceRecord, effects: Effects) -> Done:
+    """One open-ended query from the first missing number on."""
+    record = replace(record, query_n=record.query_n + 1, asked_top=record.top)
+    return record, (*effects, Ask(QUERY, Query(record.source, record.query_n, record.expected)))
+
+
+# -- guards ---------------------------------------------------------------------------------------------------------
+
+
+def shows_new_hole(record: SourceRecord, event: Sample) -> bool:
+    """Numbers before it were not known to exist."""
+    top = event.first if record.status is UNKNOWN and not record.from_start else record.top
+    return event.first > top
+
+
+def leaves_nothing(record: SourceRecord, event: Sample) -> bool:
+    """After it nothing is missing: it fills every hole, or the holes are given up."""
+    record = arrived(record, event)
+    if record.missing and record.held_count > record.recovery.pending:
+        record, _ = settle(record)
+    return not record.missing
+
+
+def opens_hole(record: SourceRecord, event: Sample) -> bool:
+    """It shows numbers missing that were not known to be, and they are worth asking for."""
+    return shows_new_hole(record, event) and not leaves_nothing(record, event)
+
+
+def is_next(record: SourceRecord, event: Sample) -> bool:
+    return event.first == record.expected
+
+
+def shows_loss(record: SourceRecord, event: Heartbeat) -> bool:
+    """Numbers exist that nothing was heard of."""
+    if record.status is UNKNOWN:
+        return record.from_start and event.last >= record.origin
+    return event.last >= record.top
+
+
+def has_history_open(record: SourceRecord, event: Event) -> bool:
+    return record.history
+
+
+def fills_history(record: SourceRecord, event: Sample) -> bool:
+    """More would be held than may be while the first query is open."""
+    return record.history and arrived(record, event).held_count > record.recovery.history_limit
+
+
+def is_new_in_history(record: SourceRecord, event: Heartbeat) -> bool:
+    return record.history and record.new
+
+
+def fills_history_without_hole(record: SourceRecord, event: Sample) -> bool:
+    return fills_history(record, event) and leaves_nothing(record, event)
+
+
+def misses_nothing(record: SourceRecord, event: HistoryEnded) -> bool:
+    return not settle(record)[0].missing
+
+
+def was_heard(record: SourceRecord, event: RetentionOver) -> bool:
+    """Or is known to live."""
+    return record.heard or record.alive
+
+
+def is_open(record: SourceRecord, event: QueryEnded) -> bool:
+    return event.n == record.query_n
+
+
+def settles_all(record: SourceRecord, event: QueryEnded) -> bool:
+    return is_open(record, event) and not query_over(record, event.replied)[0].missing
+
+
+def leaves_only_new(record: SourceRecord, event: QueryEnded) -> bool:
+    """Numbers are missing, and none that the query that ended was sent for."""
+    return is_open(record, event) and not query_over(record, event.replied)[0].attempts
+
+
+def timeout_settles_all(record: SourceRecord, event: QueryTimeout) -> bool:
+    return not query_over(record, False)[0].missing
+
+
+# -- actions --------------------------------------------------------------------------------------------------------
+
+
+def live(record: SourceRecord, effects: Effects, now_ns: int) -> Done:
+    """Into live: where the Subscriber asks unprompted, the period begins."""
+    period_ms = record.recovery.period_ms
+    if period_ms:
+        effects = (*effects, SetTimer("period", now_ns + period_ms * MS, record.source))
+    return record, effects
+
+
+def deliver(record: SourceRecord, event: Sample, now_ns: int) -> Done:
+    """All of it is in order: most steps of a life are this one."""
+    after = event.last + 1
+    return replace(record, expected=after, top=after, heard=True), (
+        Tell(Deliver(record.source, event.first, event.last)),
+    )
+
+
+def take(record: SourceRecord, event: Sample, now_ns: int) -> Done:
+    return settle(arrived(record, event))
+
+
+def take_the_rest(record: SourceRecord, event: Sample, now_ns: int) -> Done:
+    """Nothing is missing now."""
+    return live(*settle(arrived(record, event)), now_ns)
+
+
+def take_and_ask(record: SourceRecord, event: Sample, now_ns: int) -> Done:
+    return ask(*settle(arrived(record, event)))
+
+
+def note_top(record: SourceRecord, event: Heartbeat, now_ns: int) -> Done:
+    """First contact by a heartbeat: what it covers is the past."""
+    return replace(record, expected=event.last + 1, top=event.last + 1, heard=True), ()
+
+
+def note_top_live(record: SourceRecord, event: Heartbeat, now_ns: int) -> Done:
+    return live(*note_top(record, event, now_ns), now_ns)
+
+
+def hear(record: SourceRecord, event: Heartbeat, now_ns: int) -> Done:
+    return heard_of(record, event.last + 1, event.last), ()
+
+
+def miss_and_ask(record: SourceRecord, event: Heartbeat, now_ns: int) -> Done:
+    return ask(heard_of(record, event.last + 1, event.last), ())
+
+
+def end_query(record: SourceRecord, event: QueryEnded, now_ns: int) -> Done:
+    return query_over(record, event.replied)
+
+
+def end_last_query(record: SourceRecord, event: QueryEnded, now_ns: int) -> Done:
+    return live(*end_query(record, event, now_ns), now_ns)
+
+
+def end_query_and_ask(record: SourceRecord, event: QueryEnded, now_ns: int) -> Done:
+    return ask(*end_query(record, event, now_ns))
+
+
+def give_up_query(record: SourceRecord, event: QueryTimeout, now_ns: int) -> Done:
+    return query_over(record, False)
+
+
+def give_up_last_query(record: SourceRecord, event: QueryTimeout, now_ns: int) -> Done:
+    return live(*give_up_query(record, event, now_ns), now_ns)
+
+
+def ask_again(record: SourceRecord, event: Rested, now_ns: int) -> Done:
+    return ask(record, ())
+
+
+def ask_unprompted(record: SourceRecord, event: PeriodOver, now_ns: int) -> Done:
+    return ask(record, ())
+
+
+def hold(record: SourceRecord, event: Sample, now_ns: int) -> Done:
+    return arrived(record, event), ()
+
+
+def close_history(record: SourceRecord, event: Event, now_ns: int) -> Done:
+    return replace(record, history=False), ()
+
+
+def close_history_live(record: SourceRecord, event: HistoryEnded, now_ns: int) -> Done:
+    return live(*settle(replace(record, history=False)), now_ns)
+
+
+def close_history_and_ask(record: SourceRecord, event: HistoryEnded, now_ns: int) -> Done:
+    return ask(*settle(replace(record, history=False)))
+
+
+def fill_history_live(record: SourceRecord, event: Sample, now_ns: int) -> Done:
+    return live(*settle(replace(arrived(record, event), history=False)), now_ns)
+
+
+def fill_history_and_ask(record: SourceRecord, event: Sample, now_ns: int) -> Done:
+    return ask(*settle(replace(arrived(record, event), history=False)))
+
+
+def appear(record: SourceRecord, event: Appeared, now_ns: int) -> Done:
+    return replace(record, alive=True, new=event.new), ()
+
+
+def stay_alive(record: SourceRecord, event: Appeared, now_ns: int) -> Done:
+    return replace(record, alive=True), ()
+
+
+def disappear(record: SourceRecord, event: Disappeared, now_ns: int) -> Done:
+    return replace(record, alive=False), ()
+
+
+def retain(record: SourceRecord, event: RetentionOver, now_ns: int) -> Done:
+    """Remembered for another time."""
+    return replace(record, heard=False), (SetTimer("retention", now_ns + retention_ns(record), record.source),)
+
+
+def retention_ns(record: SourceRecord) -> int:
+    return record.recovery.retention_ms * MS
+
+
+def backoff_ns(record: SourceRecord) -> int:
+    """Doubling with the attempts, up to the greatest."""
+    recovery = record.recovery
+    return min(recovery.backoff_ms << min(max(record.attempts - 1, 0), 20), recovery.backoff_max_ms) * MS

@@ -1,0 +1,107 @@
+"""SourceRecord: what a Subscriber keeps of one publisher, and what may happen to it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+from statemachines.kernel import Call, Effects, Status, TimerFired, TraceColumns
+from statemachines.missed_samples.ranges import Ranges
+from statemachines.missed_samples.recovery import Recovery
+
+
+class Appeared(Call, frozen=True, gc=False):
+    """The source is known to live; `new`: it came up while we were there, so all it sent is ours."""
+
+    columns: ClassVar = TraceColumns(key="source")
+
+    source: str
+    new: bool
+
+
+class Disappeared(Call, frozen=True, gc=False):
+    """The source is not known to live any more."""
+
+    columns: ClassVar = TraceColumns(key="source")
+
+    source: str
+
+
+class HistoryEnded(Call, frozen=True, gc=False):
+    """The Subscriber's first query is over, well or not."""
+
+
+class QueryTimeout(TimerFired, frozen=True, gc=False):
+    """The open query has not ended in time."""
+
+
+class Rested(TimerFired, frozen=True, gc=False):
+    """Time to ask again."""
+
+
+class PeriodOver(TimerFired, frozen=True, gc=False):
+    """Time to ask what may have been missed at the end."""
+
+
+class RetentionOver(TimerFired, frozen=True, gc=False):
+    """Time to forget the source, if it was silent."""
+
+
+class SourceStatus(Status):
+    """The page's states; its recovering is two here, so that each has its timer."""
+
+    UNKNOWN = "unknown"
+    HISTORY = "history"
+    LIVE = "live"
+    RECOVERING = "recovering"
+    RESTING = "resting"
+    GONE = "gone"
+
+
+UNKNOWN, HISTORY, LIVE, RECOVERING, RESTING, GONE = SourceStatus
+KNOWN = (LIVE, RECOVERING, RESTING)
+
+
+class SourceRecord(msgspec.Struct, frozen=True, gc=False):
+    """One source.  All below `expected` is delivered or reported; `top` is the lowest number never heard of.  Between
+    the two a number is in `held` (arrived; `held_count` of them) or missing.  `asked_top`: `top` when the open query
+    was sent; `asked`: the same of the last queries that ended.  A missing number has been asked for by those above it:
+    the lower of two at least as often as the higher, so none needs a count of its own.
+    `history`: the Subscriber's first query is open; `heard`: since the last retention; `new`, `alive`: see Appeared;
+    `origin`: its first number."""
+
+    source: str
+    recovery: Recovery
+    status: SourceStatus = UNKNOWN
+    expected: int = 0
+    top: int = 0
+    held: Ranges = ()
+    held_count: int = 0
+    query_n: int = 0
+    asked_top: int = 0
+    asked: tuple[int, ...] = ()
+    dropped: int = 0
+    history: bool = False
+    new: bool = False
+    alive: bool = False
+    heard: bool = False
+    origin: int = 0
+
+    @property
+    def missing(self) -> int:
+        """How many numbers are missing; when everything before it is settled, `expected` is the first of them."""
+        return self.top - self.expected - self.held_count
+
+    @property
+    def attempts(self) -> int:
+        """How many queries for the first missing number have ended."""
+        return sum(top > self.expected for top in self.asked)
+
+    @property
+    def from_start(self) -> bool:
+        """What was sent before the first contact counts as missing."""
+        return self.new or (self.recovery.past and not self.history)
+
+
+Done = tuple[SourceRecord, Effects]

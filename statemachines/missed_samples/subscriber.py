@@ -1,0 +1,120 @@
+"""Subscriber: all that is subscribed under one key expression (source: "The `ReliableSubscriber`", "Historical data").
+
+`new -> history -> subscribed -> closed`: in history its first query, about every source, is open.  It holds a Source
+for each publisher and does little itself: numbers of the wire become numbers that never come round, and each event
+goes to the source it is about, so that one which is stuck delays no other.
+"""
+
+from __future__ import annotations
+
+from statemachines.kernel import STAY, Delegate, Event, Fsm, Ignore, Invariant, Refuse, Row, Timer
+from statemachines.missed_samples.message import Heartbeat, QueryEnded, Sample, Unnumbered
+from statemachines.missed_samples.recovery import MS
+from statemachines.missed_samples.source import SOURCE
+from statemachines.missed_samples.source_record import (
+    GONE,
+    Appeared,
+    Disappeared,
+    PeriodOver,
+    QueryTimeout,
+    Rested,
+    RetentionOver,
+    SourceRecord,
+)
+from statemachines.missed_samples.subscriber_actions import (
+    ask_history,
+    beats_beyond_the_wire,
+    close_history,
+    deliver_unnumbered,
+    ends_history,
+    is_about_a_source,
+    is_beyond_the_wire,
+    is_known,
+    is_of_a_source,
+    says_nothing,
+    take_end,
+    take_heartbeat,
+    take_sample,
+    take_timer,
+    take_token,
+    wants_history,
+)
+from statemachines.missed_samples.subscriber_record import (
+    CLOSED,
+    HISTORY,
+    NEW,
+    OPEN,
+    SUBSCRIBED,
+    HistoryTimeout,
+    Subscribe,
+    SubscriberRecord,
+    SubscriberStatus,
+    Unsubscribe,
+)
+
+OF_SOURCES = (QueryTimeout, Rested, PeriodOver, RetentionOver)
+FROM_OUTSIDE = (Sample, Unnumbered, Heartbeat, Appeared, Disappeared, QueryEnded)
+
+# fmt: off
+ROWS = (
+    #   on              from     to          do                        when                   clause
+    Row(Subscribe,      NEW,     HISTORY,    ask_history,              wants_history,         "MS-50"),
+    Row(Subscribe,      NEW,     SUBSCRIBED, None,                     None,                  "MS-51"),
+    Row(Sample,         OPEN,    STAY,       None,                     is_beyond_the_wire,    "MS-52"),
+    Row(Sample,         OPEN,    STAY,       Delegate(take_sample),    None,                  "MS-53"),
+    Row(Unnumbered,     OPEN,    STAY,       deliver_unnumbered,       None,                  "MS-54"),
+    Row(Heartbeat,      OPEN,    STAY,       None,                     beats_beyond_the_wire, "MS-52"),
+    Row(Heartbeat,      OPEN,    STAY,       None,                     says_nothing,          "MS-55"),
+    Row(Heartbeat,      OPEN,    STAY,       Delegate(take_heartbeat), None,                  "MS-53"),
+    Row(Appeared,       OPEN,    STAY,       Delegate(take_token),     None,                  "MS-53"),
+    Row(Disappeared,    OPEN,    STAY,       Delegate(take_token),     is_known,              "MS-53"),
+    Row(QueryEnded,     HISTORY, SUBSCRIBED, Delegate(close_history),  ends_history,          "MS-56"),
+    Row(HistoryTimeout, HISTORY, SUBSCRIBED, Delegate(close_history),  None,                  "MS-56"),
+    Row(QueryEnded,     OPEN,    STAY,       Delegate(take_end),       is_about_a_source,     "MS-57"),
+    Row(QueryTimeout,   OPEN,    STAY,       Delegate(take_timer),     is_of_a_source,        "MS-57"),
+    Row(Rested,         OPEN,    STAY,       Delegate(take_timer),     is_of_a_source,        "MS-57"),
+    Row(PeriodOver,     OPEN,    STAY,       Delegate(take_timer),     is_of_a_source,        "MS-57"),
+    Row(RetentionOver,  OPEN,    STAY,       Delegate(take_timer),     is_of_a_source,        "MS-57"),
+    Row(Unsubscribe,    (NEW, *OPEN), CLOSED, None,                    None,                  "MS-58"),
+    Ignore((Disappeared, QueryEnded, *OF_SOURCES), OPEN,                                      "MS-59"),
+    Ignore((HistoryTimeout,), (NEW, SUBSCRIBED),                                              "MS-59"),
+    Ignore((*FROM_OUTSIDE, *OF_SOURCES), NEW,                                                 "MS-51"),
+    Refuse((Subscribe,), OPEN,                                                                "MS-51"),
+)
+# fmt: on
+
+
+# -- invariants -----------------------------------------------------------------------------------------------------
+
+
+def is_sound(source: SourceRecord) -> bool:
+    return source.status is not GONE and all(one.holds(source) for one in SOURCE.invariants)
+
+
+def keeps_sound_sources(record: SubscriberRecord) -> bool:
+    """Each source is kept under its name, is not gone, and keeps its own promises; none waits for a first query that is
+    over."""
+    waits = record.status is HISTORY
+    return all(
+        name == source.source and is_sound(source) and (waits or not source.history)
+        for name, source in record.sources.items()
+    )
+
+
+def keeps_the_touched(record: SubscriberRecord, event: Event) -> bool:
+    source = record.sources.get(getattr(event, "source", "") or getattr(event, "key", ""))
+    return source is None or is_sound(source)
+
+
+SUBSCRIBER = Fsm(
+    "subscriber",
+    protocol="missed_samples",
+    record=SubscriberRecord,
+    states=SubscriberStatus,
+    initial=NEW,
+    final=(CLOSED,),
+    rows=ROWS,
+    timers=(Timer("history", HistoryTimeout, (HISTORY,), lambda record: record.recovery.timeout_ms * MS),),
+    children=(SOURCE,),
+    invariants=(Invariant("keeps-sound-sources", "MS-60", keeps_sound_sources, keeps_the_touched),),
+)

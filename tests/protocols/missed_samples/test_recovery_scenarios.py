@@ -1,0 +1,341 @@
+"""The scenarios that must be played (spec/missed_samples/scenarios.md), with all parties: publishers, caches, a
+subscriber, and whatever happens on the way."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from samples_world import World
+
+from statemachines.missed_samples.message import Deliver, Missed, Query, QueryEnded, Sample, Unnumbered
+from statemachines.missed_samples.publisher import Beats
+from statemachines.missed_samples.recovery import MS
+from statemachines.missed_samples.source_record import Appeared, Disappeared, SourceStatus
+from statemachines.missed_samples.subscriber_record import History
+
+
+def world(*, history=None, depth=100, name="p", local=True, **given):
+    """One publisher with a cache of its own (or one that stands elsewhere)."""
+    made = World(history=history, **given)
+    made.publisher(name)
+    made.cache(owner=name if local else "", history=depth)
+    return made
+
+
+def test_scenario_1_in_order():
+    made = world()
+    for _ in range(20):
+        made.publish()
+    assert made.numbers(Deliver) == list(range(20))
+    assert made.asked == []
+
+
+def test_scenario_2_one_gap():
+    made = world()
+    for number in range(6):
+        made.publish(lost=number == 3)
+    assert made.asked == [Query("p", 1, 3)]
+    made.answer()
+    assert made.numbers(Deliver) == list(range(6))
+    assert made.source().status is SourceStatus.LIVE
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_scenario_3_thirty_percent_are_lost_and_the_cache_is_deep(seed):
+    chance = random.Random(seed)
+    made = world(past=True, depth=1_000)
+    for number in range(300):
+        made.publish(lost=number < 299 and chance.random() < 0.3)
+        if made.open and chance.random() < 0.5:
+            made.answer()
+    while made.open:
+        made.answer()
+    assert made.numbers(Deliver) == list(range(300))
+    assert made.numbers(Missed) == []
+
+
+def test_scenario_4_a_cache_of_one():
+    made = world(depth=1)
+    for number in range(5):
+        made.publish(lost=number in (1, 2))
+    made.answer()
+    assert made.told == [Deliver("p", 0, 0), Missed("p", 1, 2), Deliver("p", 3, 4)]
+
+
+def test_scenario_5_loss_while_a_query_is_open():
+    made = world()
+    for number in range(8):
+        made.publish(lost=number in (1, 4, 5))
+    assert made.asked == [Query("p", 1, 1)], "one query at a time, without end"
+    made.answer()
+    assert made.numbers(Deliver) == list(range(8))
+    assert made.asked == [Query("p", 1, 1)]
+
+
+def test_scenario_6_replies_are_lost():
+    made = world(reliable=False, retries=2)
+    for number in range(6):
+        made.publish(lost=number in (1, 2, 3))
+    made.answer(lost={1, 3})
+    assert made.numbers(Deliver) == [0]
+    made.tick()
+    made.answer(lost={3})
+    assert made.numbers(Deliver) == [0, 1, 2]
+    made.tick()
+    made.answer()
+    assert made.numbers(Deliver) == list(range(6))
+    assert made.numbers(Missed) == []
+
+
+def test_scenario_7_an_empty_reply_while_the_network_comes_back_then_a_full_one():
+    made = world()
+    for number in range(4):
+        made.publish(lost=number == 1)
+    made.end_empty()
+    assert made.numbers(Missed) == []
+    assert made.now == 0
+    made.tick()
+    assert made.now == 100 * MS, "at once would ask the same network again"
+    made.answer()
+    assert made.numbers(Deliver) == [0, 1, 2, 3]
+
+
+def test_scenario_8_a_query_that_never_ends():
+    made = world(retries=1)
+    for number in range(4):
+        made.publish(lost=number == 1)
+    made.tick()
+    assert made.now == 2_000 * MS
+    made.tick()
+    made.answer(at=1)
+    assert made.numbers(Deliver) == [0, 1, 2, 3]
+    assert made.tell(QueryEnded("p", 1, True)) == [], "its late end"
+
+
+def test_scenario_9_of_two_sources_one_is_stuck():
+    made = world()
+    made.publisher("q")
+    made.cache("of q", owner="q", history=100)
+    for number in range(4):
+        made.publish("p", lost=number == 1)
+        made.publish("q", lost=number == 2)
+    made.answer(at=1)
+    assert made.numbers(Deliver, "q") == [0, 1, 2, 3]
+    for _ in range(50):
+        made.publish("q")
+    assert made.numbers(Deliver, "q") == list(range(54))
+    assert made.numbers(Deliver, "p") == [0], "stuck"
+
+
+def test_scenario_10_the_first_sample_is_lost():
+    for past in (True, False):
+        made = world(past=past)
+        made.publish(lost=True)
+        made.publish()
+        assert made.asked == ([Query("p", 1, 0)] if past else [])
+    token = world()
+    token.tell(Appeared("p", True))
+    token.publish(lost=True)
+    token.publish()
+    token.answer()
+    assert token.numbers(Deliver) == [0, 1]
+
+
+def test_scenario_11_the_last_samples_are_lost_periodic_queries_find_them():
+    made = world(period_ms=300)
+    made.publish()
+    made.publish(count=2, lost=True)
+    made.tick()
+    assert (made.now, made.asked) == (300 * MS, [Query("p", 1, 1)])
+    made.answer()
+    assert made.numbers(Deliver) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("beats", [Beats.PERIODIC, Beats.SPORADIC])
+def test_scenario_11_heartbeats_find_them(beats):
+    made = World()
+    made.publisher(beats=beats)
+    made.cache(owner="p", history=100)
+    made.publish()
+    made.publish(count=2, lost=True)
+    made.beat()
+    made.answer()
+    assert made.numbers(Deliver) == [0, 1, 2]
+    asked = len(made.asked)
+    for _ in range(5):
+        made.beat()
+    assert len(made.asked) == asked, "no query for each heartbeat"
+
+
+def test_scenario_12_the_last_samples_are_lost_and_no_cache_has_them():
+    made = World(retries=2)
+    made.publisher(beats=Beats.PERIODIC)
+    made.publish()
+    made.publish(count=2, lost=True)
+    made.beat()
+    while made.open:
+        made.answer()
+        if made.source().status is SourceStatus.RESTING:
+            made.tick()
+    assert made.told == [Deliver("p", 0, 0), Missed("p", 1, 2)]
+    made.wait(60_000)
+    made.beat()
+    assert len(made.asked) == 3, "no query for ever"
+
+
+def test_scenario_13_a_late_subscriber_with_history():
+    made = World(history=History(), past=True)
+    for name in ("p", "q"):
+        made.publisher(name)
+        made.cache(name, owner=name, history=100)
+        for _ in range(5):
+            made.publish(name, lost=True)
+    made.answer()
+    assert made.numbers(Deliver, "p") == made.numbers(Deliver, "q") == [0, 1, 2, 3, 4]
+    assert made.asked == [Query("*", 0, 0)]
+
+
+@pytest.mark.parametrize(("history", "numbers"), [(History(newest=2), [3, 4]), (History(age_ms=150), [4]),
+                                                  (History(3, 10_000), [2, 3, 4])])  # fmt: skip
+def test_scenario_13_history_with_limits(history, numbers):
+    made = World(history=history)
+    made.publisher()
+    made.cache(owner="p", history=100)
+    for _ in range(5):
+        made.now += 100 * MS
+        made.publish(lost=True)
+    made.now += 100 * MS
+    made.answer()
+    assert made.numbers(Deliver) == numbers
+    made.publish()
+    assert made.numbers(Deliver) == [*numbers, 5]
+
+
+def test_scenario_14_live_samples_while_the_first_query_is_open():
+    made = world(history=History())
+    for _ in range(3):
+        made.publish(lost=True)
+    made.publish()
+    made.publish()
+    assert made.told == []
+    made.answer()
+    assert made.numbers(Deliver) == [0, 1, 2, 3, 4], "what was before, before what is now"
+    cut = world(history=History(), history_limit=3)
+    for _ in range(4):
+        cut.publish()
+    assert cut.numbers(Deliver) == [0, 1, 2, 3], "no more is held than may be"
+    cut.answer()
+    assert cut.numbers(Deliver) == [0, 1, 2, 3]
+
+
+def test_scenario_15_a_publisher_starts_again():
+    made = world()
+    for _ in range(3):
+        made.publish()
+    made.publisher("p~2")
+    made.cache("second", owner="p~2", history=100)
+    made.publish("p~2", lost=True)
+    made.publish("p~2")
+    assert made.numbers(Deliver, "p~2") == [1], "a new id begins anew"
+    goes_on = made.publishers["p"].record.next
+    made.publisher("p", next=goes_on)
+    made.publish("p", lost=True)
+    made.publish("p")
+    made.answer()
+    assert made.numbers(Deliver) == [0, 1, 2, 3, 4], "the same id goes on counting"
+    assert made.numbers(Missed) == []
+
+
+@pytest.mark.parametrize("lost", [(2**32 - 1,), (2**32,), (2**32 - 2, 2**32 - 1, 2**32, 2**32 + 1)])
+def test_scenario_16_numbers_come_round_at_32_bits(lost):
+    made = World(width=32)
+    begin = 2**32 - 4
+    made.publisher(next=begin)
+    made.cache(owner="p", history=100)
+    for number in range(begin, begin + 8):
+        made.publish(lost=number in lost)
+    made.answer()
+    top = 2**32 - 1
+    assert made.numbers(Deliver) == [top - 3, top - 2, top - 1, top, 0, 1, 2, 3]
+
+
+def test_scenario_16_a_burst_over_the_turn_and_a_deep_hole():
+    made = World(width=32)
+    made.publisher(next=2**32 - 50_000)
+    made.cache(owner="p", history=100_000)
+    made.publish()
+    made.publish(count=99_000, lost=True)
+    made.publish()
+    made.answer()
+    assert len(made.numbers(Deliver)) == 99_002
+    assert made.numbers(Missed) == []
+
+
+def test_scenario_19_two_publishers_of_one_session_and_samples_without_source_information():
+    made = World()
+    for source in ("a1/1", "a1/2"):
+        made.publisher(source)
+        made.cache(source, owner=source, history=10)
+    for number in range(4):
+        made.publish("a1/1", lost=number == 1)
+        made.publish("a1/2", lost=number == 2)
+        made.tell(Unnumbered())
+    made.answer()
+    made.answer()
+    assert made.numbers(Deliver, "a1/1") == made.numbers(Deliver, "a1/2") == [0, 1, 2, 3]
+    assert made.unnumbered == 4
+
+
+def test_scenario_20_a_cache_of_any_origin_answers_for_a_publisher_that_is_dead():
+    made = World()
+    made.publisher()
+    made.cache("own", owner="p", history=100)
+    made.cache("elsewhere", history=100)
+    made.publish()
+    made.publish(missed_by=("elsewhere",))
+    for _ in range(3):
+        made.publish()
+    lost = Sample("p", 5, 5)
+    made.keep("p", lost, ["elsewhere"], local=False)
+    made.tell(Sample("p", 6, 6))
+    del made.caches["own"]
+    made.answer()
+    assert made.numbers(Deliver) == [0, 1, 2, 3, 4, 5, 6]
+
+
+def test_scenario_21_a_burst_of_100_000():
+    made = world(depth=100_000, pending=50_000)
+    made.publish(count=50_000)
+    made.publish(count=1, lost=True)
+    made.publish(count=50_000)
+    made.answer()
+    assert made.told == [Deliver("p", 0, 49_999), Deliver("p", 50_000, 100_000)]
+    full = world(depth=100_000)
+    full.publish(count=50_000)
+    full.publish(count=1, lost=True)
+    full.publish(count=50_000)
+    assert full.told[1:] == [Missed("p", 50_000, 50_000), Deliver("p", 50_001, 100_000)], "more than may be held"
+    single = world(depth=1)
+    for _ in range(2_000):
+        single.publish()
+    assert single.numbers(Deliver) == list(range(2_000))
+
+
+def test_scenario_22_many_sources_come_and_go():
+    made = World(retention_ms=5_000, reliable=False, retries=0)
+    for number in range(200):
+        source = f"p{number}"
+        made.tell(Appeared(source, True))
+        made.tell(Sample(source, 1, 1))
+        made.end_empty()
+        if number % 2:
+            made.tell(Disappeared(source))
+    assert len(made.node.record.sources) == 200
+    made.wait(20_000)
+    assert len(made.node.record.sources) == 100, "those that are known to live"
+    for number in range(0, 200, 2):
+        made.tell(Disappeared(f"p{number}"))
+    made.wait(20_000)
+    assert dict(made.node.record.sources) == {}
+    assert made.node.armed() == {}
