@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from statemachines import registry
+from statemachines_spec.protocol import all_parts
 
 HOME = Path(__file__).parents[2]
 SPEC = HOME / "spec" / "statemachines_spec"
@@ -45,3 +46,9 @@ def test_a_neutral_file_names_no_protocol_and_no_machine(file):
 def test_there_are_neutral_files_and_files_of_protocols():
     assert len(FILES) > 30
     assert len(list(SPEC.rglob("*.py"))) > len(FILES) + 15
+
+
+def test_no_two_planted_bugs_have_one_name():
+    """Of all protocols of ours: a table, a report and `tools/planted.py` name them by it alone."""
+    names = [bug.name for part in all_parts().values() for bug in part.bugs]
+    assert len(names) == len(set(names)) > 100

@@ -357,7 +357,7 @@ BUGS = (
         around(cache, "chosen", after_the_first)),
     Bug("newest-is-oldest", "of the newest so many the oldest are given", "MS-44", "the newest",
         called(sample_queue, "_newest", oldest_of)),
-    Bug("number-comes-again", "every other number is given twice", "MS-33", "the next number",
+    Bug("number-stamped-twice", "every other number is given twice", "MS-33", "the next number",
         row_changed(PUBLISHER, "stamp", do=stamp_the_same)),
     Bug("sent-and-not-kept", "what is published is not kept", "MS-33", "the cache",
         row_changed(PUBLISHER, "stamp", do=send_before_it_is_kept)),
