@@ -137,6 +137,7 @@ ON_SPARK = (
     "reports/test_pipeline",
     "reports/test_baselines",
     "reports/test_comparison",
+    "reports/test_spark_session",
     "judged_side_by_side[--spark]",
     "as_far_as_may_be[--spark]",
     "reports/cursor_recovery/test_queue_reports.py::test_spark",

@@ -10,6 +10,7 @@ import atexit
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import cache, partial
 from pathlib import Path
 from time import perf_counter
@@ -45,15 +46,26 @@ def trace(size: Size) -> tuple[Path, ...]:
     return tuple(sorted((directory / "many").glob("trace-*.parquet")))
 
 
+KEPT: Final = ExitStack()
+"""What is kept from one measurement to the next."""
+
+
 @cache
 def session(size: Size) -> Any:
     """A Spark session that has run something before: its start is not measured."""
     from statemachines_reports.session import Session
 
     opened = Session().__enter__()
-    atexit.register(opened.__exit__)
+    KEPT.callback(opened.__exit__)
+    atexit.register(end_session)
     spark_judge(opened, trace(size)[:2])
     return opened
+
+
+def end_session() -> None:
+    """Nobody measures any more: a session that was kept ends."""
+    session.cache_clear()
+    KEPT.close()
 
 
 def spark_judge(opened: Any, files: tuple[Path, ...]) -> Counts:

@@ -7,9 +7,17 @@ from math import isfinite
 import pytest
 
 from statemachines.kernel import Node
-from statemachines_bench import Size, stormy, table
+from statemachines_bench import Size, judging, stormy, table
 
 
+@pytest.fixture
+def _nothing_is_kept():
+    """A process has one Spark, and other tests have claims about theirs."""
+    yield
+    judging.end_session()
+
+
+@pytest.mark.usefixtures("_nothing_is_kept")
 @pytest.mark.parametrize("row", table.all_rows(), ids=lambda row: row.name)
 def test_a_row_gives_values(row):
     pair = row.prepare(Size.SMALL)

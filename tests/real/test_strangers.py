@@ -19,6 +19,7 @@ def keys(tmp_path):
         issued = authority.issue_cert(name, "127.0.0.1")
         issued.cert_chain_pems[0].write_to_path(str(tmp_path / f"{name}.pem"))
         issued.private_key_pem.write_to_path(str(tmp_path / f"{name}.key"))
+        (tmp_path / f"{name}.key").chmod(0o600)
 
     def options(name):
         tls = ("--tls-cert", f"{tmp_path}/{name}.pem", "--tls-key", f"{tmp_path}/{name}.key", "--tls-ca")

@@ -44,8 +44,8 @@ def test_the_plain_walker_comes_to_the_same(name):
     assert (result.states, result.transitions) == (kept.states, kept.transitions)
 
 
-def test_a_certificate_of_millions_of_states_is_what_exploring_again_comes_to():
-    kept = certificates.read(FOLDER / "two-leaders-ci.json")
+def test_a_certificate_of_a_larger_system_is_what_exploring_again_comes_to():
+    kept = certificates.read(FOLDER / "vanished-ci.json")
     result = explore(certificates.system_of(kept))
-    assert result.states >= 1_000_000
+    assert result.states >= 500_000
     assert certificates.differences(kept, result) == []
