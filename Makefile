@@ -3,6 +3,9 @@ BIN := .venv/bin
 MINUTES ?= 10
 LOAD ?= 0
 
+# Hundreds of processes are begun by the tests; each would compile all that it imports anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup demo test orders lint clauses bench soak lock clean
 
 help:  ## what there is

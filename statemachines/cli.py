@@ -18,6 +18,7 @@ from statemachines import __version__
 from statemachines.commands import analysis, check, demo, mutate, node, simulation
 from statemachines.commands.exits import Exit
 from statemachines.commands.lazy import ProtocolCommands
+from statemachines.interrupts import end_on_sigterm
 from statemachines.kernel import GaplessError, InvariantViolated
 
 EXTRAS: Final = {
@@ -57,7 +58,9 @@ JSON = Annotated[bool, typer.Option("--json", help="Print JSON for programs inst
 
 
 def main() -> None:
-    """The console script."""
+    """The console script.  A node ends in a way of its own, and has nothing to clean up until it lives."""
+    if sys.argv[1:2] != ["node"]:
+        end_on_sigterm()
     sys.exit(run())
 
 

@@ -351,7 +351,7 @@ ROWS = (
         about="shared memory, blocks of 64 messages of 64 bytes",
         unit="messages/s",
         baseline_name="multiprocessing.Queue of lists of 64",
-        prepare=pair(ours_batch, theirs, BATCH, len(BATCH), full=4_000, small=10),
+        prepare=pair(ours_batch, theirs, BATCH, len(BATCH), full=40_000, small=10),
         ratio=Ratio.OURS_OVER_BASELINE,
         at_least=1.0,
         aim="1 000 000 messages/s",

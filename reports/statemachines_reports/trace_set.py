@@ -80,13 +80,26 @@ class TraceSet:
 
 
 def parameters(run: Run) -> dict[str, Any]:
-    """The parameters of a run."""
+    """The parameters of a run; its settings are those that it had, with what its seed drew."""
     try:
-        return msgspec.json.decode(run.parameters, type=dict[str, Any])
+        return _with_drawn(msgspec.json.decode(run.parameters, type=dict[str, Any]))
     except msgspec.MsgspecError as error:
         raise ConfigurationError(
             "parameters", run.parameters[:80], f"of run {run.run} are no object: {error}"
         ) from error
+
+
+def _with_drawn(given: dict[str, Any]) -> dict[str, Any]:
+    """A swarm writes down its own settings, and beside them what each seed drew in place of some, by their paths."""
+    swarm = given.get("swarm")
+    for path, value in swarm.items() if isinstance(swarm, dict) else ():
+        *folders, name = path.split(".")
+        section = given.get("settings")
+        for folder in folders:
+            section = section.get(folder) if isinstance(section, dict) else None
+        if isinstance(section, dict) and name in section:
+            section[name] = value
+    return given
 
 
 def fingerprints_of(run: Run) -> dict[str, str]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import msgspec
 
 from statemachines.trace.parquet import TraceWriter
 from statemachines.trace.row import Run
+from statemachines.workers import workers
 from statemachines_sim.fault import draw
 from statemachines_sim.keys import settings as settings_of
 from statemachines_sim.runfile import tables
@@ -50,18 +49,30 @@ def campaign(
 
     `settings`: what the caller has set in the scenario (`override`), kept with the runs.
     """
-    jobs = list(_jobs(scenario, seeds, out, first_run, settings))
     outcomes: list[Outcome] = []
-    if processes <= 1 or len(jobs) == 1:
-        for job in jobs:
-            outcomes += _note(run_job(job), progress)
-        return outcomes
-    # Not fork: the caller may hold threads (a progress bar).
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, mp_context=context) as pool:
-        for done in pool.map(run_job, jobs):
-            outcomes += _note(done, progress)
+    for done in campaign_parts(scenario, seeds, out=out, processes=processes, first_run=first_run, settings=settings):
+        outcomes += done
+        if progress is not None:
+            progress(len(done))
     return outcomes
+
+
+def campaign_parts(
+    scenario: Scenario,
+    seeds: range,
+    *,
+    out: Path | None = None,
+    processes: int = 2,
+    first_run: int = 0,
+    settings: tuple[str, ...] = (),
+) -> Iterator[list[Outcome]]:
+    """As `campaign`, some outcomes at a time: who is interrupted has those that came before, and their trace."""
+    jobs = list(_jobs(scenario, seeds, out, first_run, settings))
+    if processes <= 1 or len(jobs) == 1:
+        yield from map(run_job, jobs)
+        return
+    with workers(processes) as pool:
+        yield from pool.map(run_job, jobs)
 
 
 def run_job(job: Job) -> list[Outcome]:
@@ -107,9 +118,3 @@ def _jobs(
     for begin in range(0, len(seeds), SEEDS_PER_FILE):
         part = tuple(seeds[begin : begin + SEEDS_PER_FILE])
         yield Job(scenario, part, first_run + begin, "" if out is None else str(out), settings)
-
-
-def _note(done: list[Outcome], progress: Callable[[int], None] | None) -> list[Outcome]:
-    if progress is not None:
-        progress(len(done))
-    return done

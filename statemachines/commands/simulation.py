@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -128,9 +129,9 @@ def campaign(
 
     The trace that --trace writes is judged by `gapless analyze DIR`; the same seeds under another setting (--set) are
     compared by `gapless analyze DIR DIR`.  The first failure is shrunk and kept as a file that `replay` repeats.
-    Exit code 1 if a property is violated.
+    Exit code 1 if a property is violated; 3 if interrupted: what was done by then is counted, and its trace kept.
     """
-    from statemachines_sim.campaign import campaign as run_campaign
+    from statemachines_sim.campaign import campaign_parts
     from statemachines_sim.fault import draw
     from statemachines_sim.override import override
     from statemachines_sim.scenario import named
@@ -139,16 +140,12 @@ def campaign(
     chosen = override(named(scenario), given)
     if not json:
         print(f"scenario {chosen.name}, seeds {first} to {first + seeds - 1}{''.join(f', {one}' for one in given)}")
-    with bar("seeds") as advance:
-        done = 0
-
-        def progress(more: int) -> None:
-            nonlocal done
-            done += more
-            advance(done, seeds)
-
+    outcomes: list[Outcome] = []
+    with bar("seeds") as advance, suppress(KeyboardInterrupt):
         numbers = range(first, first + seeds)
-        outcomes = run_campaign(chosen, numbers, out=trace, processes=processes, progress=progress, settings=given)
+        for done in campaign_parts(chosen, numbers, out=trace, processes=processes, settings=given):
+            outcomes += done
+            advance(len(outcomes), seeds)
     failed = [outcome for outcome in outcomes if not outcome.held]
     print(msgspec.json.encode(outcomes).decode()) if json else print(totals(outcomes))
     if failed:
@@ -156,6 +153,9 @@ def campaign(
             print(f"seed {outcome.seed}: {outcome.monitor}: {outcome.detail}", file=sys.stderr)
         keep_failure(chosen, failed[0], draw(chosen, failed[0].seed))
         raise typer.Exit(Exit.VIOLATED)
+    if len(outcomes) < seeds:
+        print(f"interrupted after {len(outcomes)} of {seeds} seeds", file=sys.stderr)
+        raise typer.Exit(Exit.INCONCLUSIVE)
 
 
 def run_one(
@@ -206,6 +206,8 @@ def show_swarm(scenario: Scenario, seed: int) -> None:
 
 def totals(outcomes: list[Outcome]) -> str:
     """A campaign in a few lines."""
+    if not outcomes:
+        return "no run has come to its end"
     faults: dict[str, int] = {}
     for outcome in outcomes:
         for kind, count in outcome.faults.items():

@@ -4,10 +4,30 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Annotated
+
+import msgspec
 
 from statemachines.kernel import ConfigurationError
 
 OWN_SOURCE = Path(__file__).parents[1] / "kernel"
+
+
+class LineOptions(msgspec.Struct, frozen=True):
+    """The options of a demo that sends lines."""
+
+    input: Annotated[
+        str, msgspec.Meta(description="PATH: a text file or folder whose lines are sent (default: our own source)")
+    ] = ""
+
+    @property
+    def place(self) -> Path | None:
+        """Where the lines are; None: our own source."""
+        return Path(self.input) if self.input else None
+
+    def check(self) -> None:
+        """Raises `ConfigurationError` where there is no line."""
+        input_lines(self.place, 1, 1)
 
 
 def input_lines(given: Path | None, wanted: int, longest: int) -> list[bytes]:

@@ -13,7 +13,7 @@ import socket
 from pathlib import Path
 from typing import NamedTuple
 
-from statemachines.kernel import ConfigurationError, incarnation
+from statemachines.kernel import ConfigurationError, incarnation, node_of
 from statemachines.trace import fingerprints
 from statemachines.trace.log import FORMAT, Head, TraceLog
 
@@ -64,15 +64,20 @@ def chance_name(kind: str) -> str:
     return f"{kind}-{host}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
-def begin_life(node: str, state: Path | None, trace: Path | None, number: int | None, protocol: str) -> Life:
-    """The next life of `node`, counted in `state` (None: its name was made by chance, this is its only one), logged in
-    `trace` with the tables of `protocol`; `number` instead of the one its name gives."""
-    name = incarnation(node, 1) if state is None else next_life(state, node)
+def begin_life(
+    node: str | None, state: Path, trace: Path | None, number: int | None, protocol: str, *, kind: str = "node"
+) -> Life:
+    """The next life of `node`, counted in `state`, or the only one of a name that is made now (None: of this `kind`);
+    logged in `trace` with the tables of `protocol`; `number` instead of the one its name gives.
+
+    A name is made when a life begins, not before: who is entered twice, or is entered after a fork, has two.
+    """
+    name = incarnation(chance_name(kind), 1) if node is None else next_life(state, node)
     number = node_number(name) if number is None else number
     if trace is None:
         return Life(name, number, None)
     return Life(
         name,
         number,
-        TraceLog(trace, Head(FORMAT, node, name, number, fingerprints([protocol]), {})),
+        TraceLog(trace, Head(FORMAT, node_of(name), name, number, fingerprints([protocol]), {})),
     )

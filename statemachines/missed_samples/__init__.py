@@ -18,7 +18,11 @@ PROTOCOL = Protocol(
     },
     page="statemachines.missed_samples:clauses.md",
     areas={
+        "sim": "statemachines_sim.missed_samples:SIM",
         "spec": "statemachines_spec.missed_samples:SPEC",
+        "drivers": "statemachines.drivers.missed_samples:DRIVERS",
+        "reports": "statemachines_reports.missed_samples:REPORTS",
+        "demo": "statemachines.demo.missed_samples:DEMO",
         "testing": "statemachines.testing.missed_samples:TESTING",
     },
 )

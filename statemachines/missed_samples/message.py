@@ -102,6 +102,16 @@ class DeliverUnnumbered(Event, frozen=True, gc=False):
     """To the application: the sample without source information that has just come."""
 
 
+class TurnedAway(Event, frozen=True, gc=False):
+    """To the application: samples `first`..`last` have come, and are not taken: so many sources are kept as may be."""
+
+    columns: ClassVar = OF_SOURCE
+
+    source: str
+    first: int
+    last: int
+
+
 class Missed(Event, frozen=True, gc=False):
     """To the application: samples `first`..`last` will not come."""
 

@@ -12,7 +12,8 @@ MS = 1_000_000
 class Recovery(msgspec.Struct, frozen=True):
     """How to recover; times in milliseconds.  `past`: what was sent before the first contact counts as missing;
     `reliable`: a query that ended well brought everything there was; `pending`: at most so many samples are held, and
-    `history_limit` while the first query is open; `period_ms`: how often to ask unprompted (0: never).
+    `history_limit` while the first query is open; at most so many `sources` are kept; `period_ms`: how often to ask
+    unprompted (0: never).
     `ConfigurationError` names the value that cannot be."""
 
     past: bool = False
@@ -23,12 +24,14 @@ class Recovery(msgspec.Struct, frozen=True):
     backoff_max_ms: int = 1_000
     pending: int = 10_000
     history_limit: int = 10_000
+    sources: int = 10_000
     period_ms: int = 0
     retention_ms: int = 3_600_000
 
     def __post_init__(self) -> None:
-        least = {"timeout_ms": 1, "backoff_ms": 1, "backoff_max_ms": self.backoff_ms, "retention_ms": 1}
-        for key in ("retries", "timeout_ms", "backoff_ms", "backoff_max_ms", "pending", "history_limit", "period_ms",
-                    "retention_ms"):  # fmt: skip
+        least = {"timeout_ms": 1, "backoff_ms": 1, "backoff_max_ms": self.backoff_ms, "retention_ms": 1,
+                 "sources": 1}  # fmt: skip
+        for key in ("retries", "timeout_ms", "backoff_ms", "backoff_max_ms", "pending", "history_limit", "sources",
+                    "period_ms", "retention_ms"):  # fmt: skip
             if getattr(self, key) < least.get(key, 0):
                 raise ConfigurationError(key, getattr(self, key), f"at least {least.get(key, 0)}")

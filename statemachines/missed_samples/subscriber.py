@@ -25,18 +25,21 @@ from statemachines.missed_samples.subscriber_actions import (
     ask_history,
     beats_beyond_the_wire,
     close_history,
+    count_only,
     deliver_unnumbered,
     ends_history,
     is_about_a_source,
     is_beyond_the_wire,
     is_known,
     is_of_a_source,
+    is_one_too_many,
     says_nothing,
     take_end,
     take_heartbeat,
     take_sample,
     take_timer,
     take_token,
+    turn_away,
     wants_history,
 )
 from statemachines.missed_samples.subscriber_record import (
@@ -61,11 +64,14 @@ ROWS = (
     Row(Subscribe,      NEW,     HISTORY,    ask_history,              wants_history,         "MS-50"),
     Row(Subscribe,      NEW,     SUBSCRIBED, None,                     None,                  "MS-51"),
     Row(Sample,         OPEN,    STAY,       None,                     is_beyond_the_wire,    "MS-52"),
+    Row(Sample,         OPEN,    STAY,       turn_away,                is_one_too_many,       "MS-63"),
     Row(Sample,         OPEN,    STAY,       Delegate(take_sample),    None,                  "MS-53"),
     Row(Unnumbered,     OPEN,    STAY,       deliver_unnumbered,       None,                  "MS-54"),
     Row(Heartbeat,      OPEN,    STAY,       None,                     beats_beyond_the_wire, "MS-52"),
     Row(Heartbeat,      OPEN,    STAY,       None,                     says_nothing,          "MS-55"),
+    Row(Heartbeat,      OPEN,    STAY,       count_only,               is_one_too_many,       "MS-64"),
     Row(Heartbeat,      OPEN,    STAY,       Delegate(take_heartbeat), None,                  "MS-53"),
+    Row(Appeared,       OPEN,    STAY,       count_only,               is_one_too_many,       "MS-64"),
     Row(Appeared,       OPEN,    STAY,       Delegate(take_token),     None,                  "MS-53"),
     Row(Disappeared,    OPEN,    STAY,       Delegate(take_token),     is_known,              "MS-53"),
     Row(QueryEnded,     HISTORY, SUBSCRIBED, Delegate(close_history),  ends_history,          "MS-56"),
@@ -101,6 +107,10 @@ def keeps_sound_sources(record: SubscriberRecord) -> bool:
     )
 
 
+def keeps_no_more_sources_than_it_may(record: SubscriberRecord) -> bool:
+    return len(record.sources) <= record.recovery.sources
+
+
 def keeps_the_touched(record: SubscriberRecord, event: Event) -> bool:
     source = record.sources.get(getattr(event, "source", "") or getattr(event, "key", ""))
     return source is None or is_sound(source)
@@ -116,5 +126,8 @@ SUBSCRIBER = Fsm(
     rows=ROWS,
     timers=(Timer("history", HistoryTimeout, (HISTORY,), lambda record: record.recovery.timeout_ms * MS),),
     children=(SOURCE,),
-    invariants=(Invariant("keeps-sound-sources", "MS-60", keeps_sound_sources, keeps_the_touched),),
+    invariants=(
+        Invariant("keeps-sound-sources", "MS-60", keeps_sound_sources, keeps_the_touched),
+        Invariant("keeps-no-more-sources-than-it-may", "MS-63", keeps_no_more_sources_than_it_may),
+    ),
 )

@@ -13,6 +13,7 @@ from statemachines.missed_samples.message import (
     Query,
     QueryEnded,
     Sample,
+    TurnedAway,
     Unnumbered,
 )
 from statemachines.missed_samples.serial_number import origin, unwrapped
@@ -73,6 +74,11 @@ def beats_beyond_the_wire(record: SubscriberRecord, event: Heartbeat) -> bool:
     return event.last > 0 and event.last >> record.width != 0
 
 
+def is_one_too_many(record: SubscriberRecord, event: Sample | Heartbeat | Appeared) -> bool:
+    """Of a source that is not known, and so many are kept as may be: none of those gives way to it."""
+    return event.source not in record.sources and len(record.sources) >= record.recovery.sources
+
+
 def says_nothing(record: SubscriberRecord, event: Heartbeat) -> bool:
     """Nothing was sent yet, and the source is known for something."""
     known = record.sources.get(event.source)
@@ -107,6 +113,19 @@ def ask_history(record: SubscriberRecord, event: Subscribe, now_ns: int) -> Done
 
 def deliver_unnumbered(record: SubscriberRecord, event: Unnumbered, now_ns: int) -> Done:
     return record, (Tell(DeliverUnnumbered()),)
+
+
+def turn_away(record: SubscriberRecord, event: Sample, now_ns: int) -> Done:
+    """As the first of its source, whose numbers nobody knows."""
+    first = origin(record.width) + event.first
+    count = event.last - event.first + 1
+    told = Tell(TurnedAway(event.source, first, first + count - 1))
+    return replace(record, turned_away=record.turned_away + count), (told,)
+
+
+def count_only(record: SubscriberRecord, event: Heartbeat | Appeared, now_ns: int) -> Done:
+    """It brings no sample that anybody could miss."""
+    return replace(record, turned_away=record.turned_away + 1), ()
 
 
 def take_sample(record: SubscriberRecord, event: Sample, now_ns: int) -> Delegated:

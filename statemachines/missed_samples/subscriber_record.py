@@ -50,8 +50,9 @@ OPEN = (HISTORY, SUBSCRIBED)
 
 class SubscriberRecord(msgspec.Struct, frozen=True, gc=False):
     """One subscriber.  `history`: what to ask for first (None: nothing); `width` of the numbers on the wire, in bits;
-    `queries`: no query that was sent about a source that is forgotten had a higher number.  Raises
-    `ConfigurationError` for a width that no wire has."""
+    `queries`: no query that was sent about a source that is forgotten had a higher number; `turned_away`: so many
+    samples, heartbeats and tokens were of sources for which there was no place.  Raises `ConfigurationError` for a
+    width that no wire has."""
 
     recovery: Recovery = Recovery()
     history: History | None = None
@@ -59,6 +60,7 @@ class SubscriberRecord(msgspec.Struct, frozen=True, gc=False):
     status: SubscriberStatus = NEW
     sources: Map[str, SourceRecord] = Map()
     queries: int = 0
+    turned_away: int = 0
 
     def __post_init__(self) -> None:
         check_width(self.width)

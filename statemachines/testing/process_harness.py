@@ -23,6 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from statemachines.interrupts import held_back
 from statemachines.kernel import ConfigurationError, GaplessError
 
 NODE = (sys.executable, "-m", "statemachines", "node")
@@ -194,8 +195,9 @@ class ProcessHarness:
         command += ["--name", name, "--state", str(self.folder)]
         if self.trace is not None:
             command += ["--trace", str(self.trace)]
-        node = self.nodes[name] = NodeProcess(role, name, command, self.folder, ends=ends)
-        self._all.append(node)
+        with held_back():
+            node = self.nodes[name] = NodeProcess(role, name, command, self.folder, ends=ends)
+            self._all.append(node)
         if says:
             self.until(lambda: said_whole(node, says), f"{name} to say {says.strip()!r}")
             node.address = node.said().partition(says)[2].split()[0]

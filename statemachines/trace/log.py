@@ -18,6 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from statemachines.kernel import ConfigurationError
+from statemachines.trace.append_whole import append_whole
 from statemachines.trace.row import COLUMNS, ROW, Column, TraceRow
 from statemachines.trace.tables import joined
 
@@ -73,20 +74,16 @@ class TraceLog:
         except OSError as error:
             rule = f"cannot be created ({error.strerror}); every life of a node needs a number of its own"
             raise ConfigurationError("trace log", str(self.path), rule) from error
-        self._write(self._encoder.encode(head) + b"\n")
+        append_whole(self._file, self.path, self._encoder.encode(head) + b"\n")
 
     def write(self, rows: list[TraceRow]) -> None:
-        """Append rows; they are the operating system's when this returns."""
+        """Append rows; they are the operating system's when this returns.  Raises `GaplessError` on a full disk."""
         lines = [LogRow(*(row[place] for place in _ORDER)) for row in rows]
-        self._write(self._encoder.encode_lines(lines))
+        append_whole(self._file, self.path, self._encoder.encode_lines(lines))
 
     def close(self) -> None:
         """No more rows."""
         os.close(self._file)
-
-    def _write(self, data: bytes) -> None:
-        while data:
-            data = data[os.write(self._file, data) :]
 
 
 class Log(msgspec.Struct, frozen=True):

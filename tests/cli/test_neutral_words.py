@@ -24,6 +24,7 @@ HOUSE_WORDS = frozenset(
     {
         "source",  # a column of traces: the state before
         "group",  # an argument of Popen: of users
+        "cache",  # an option of Numba's compiler
     }
 )
 

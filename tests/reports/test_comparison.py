@@ -12,9 +12,11 @@ from statemachines import cli
 from statemachines.kernel import ConfigurationError
 from statemachines_reports.comparison import side_names
 from statemachines_reports.pipeline import NOT_PROMISED, analyze
+from statemachines_reports.trace_set import parameters, read_runs
 from statemachines_sim.campaign import campaign
 from statemachines_sim.override import override
 from statemachines_sim.scenario import named
+from statemachines_sim.swarm import settle
 
 OFF = ("configuration.exclusive=false",)
 
@@ -95,3 +97,15 @@ def test_the_settings_of_a_run_are_in_its_parameters(traces):
     assert facts["set"] == list(OFF)
     assert facts["settings"]["configuration"]["exclusive"] is False
     assert facts["exclusive"] is False
+
+
+def test_the_settings_of_a_swarm_are_those_that_its_seed_drew(tmp_path):
+    """What a judge reckons with is what the run had."""
+    scenario = named("cursor_recovery/any_queue")
+    campaign(scenario, range(4), out=tmp_path, processes=1)
+    found = {}
+    for number, run in read_runs(tmp_path).items():
+        told = parameters(run)
+        found[number] = told["settings"]["threshold_ms"]
+        assert found[number] == settle(scenario, run.seed).own.threshold_ms == told["swarm"]["threshold_ms"]
+    assert len(set(found.values())) > 1

@@ -28,7 +28,14 @@ CHECKS = ["rows", "continuity", "assignments", "exclusivity", "duplicates", "ack
 
 
 @pytest.fixture(scope="module")
-def simulated(tmp_path_factory):
+def spark_kept():
+    """One Spark for all of these tests: starting it takes longer than what they ask of it."""
+    with session.Session():
+        yield
+
+
+@pytest.fixture(scope="module")
+def simulated(spark_kept, tmp_path_factory):
     """Two files of runs, their analysis, and where it was written."""
     directory, out = tmp_path_factory.mktemp("trace"), tmp_path_factory.mktemp("out")
     campaign(named("storm"), range(2), out=directory, processes=1)
@@ -99,6 +106,7 @@ def corrupted(directory):
         writer.add(run_row(world.scenario, outcome, 5), rows)
 
 
+@pytest.mark.usefixtures("spark_kept")
 def test_the_command_judges_a_corrupt_trace_and_exits_with_1(tmp_path, capsys):
     corrupted(tmp_path / "trace")
     out = tmp_path / "out"

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
+import subprocess
 import sys
+import types
 
 import pytest
 
@@ -79,6 +82,26 @@ def test_who_ends_by_itself_is_named_with_what_it_said(nodes):
     with pytest.raises(HarnessError, match="server-1 ended with 1; it said: no such thing as --broken"):
         nodes.until(lambda: False, "nothing")
     assert len(nodes.close()) == 1
+
+
+def test_an_interrupt_that_comes_while_a_process_is_begun_leaves_none(nodes, monkeypatch):
+    begun = []
+
+    def popen(*arguments, **options):
+        begun.append(subprocess.Popen(*arguments, **options))
+        signal.raise_signal(signal.SIGINT)
+        return begun[0]
+
+    monkeypatch.setattr(process_harness, "subprocess", types.SimpleNamespace(**vars(subprocess) | {"Popen": popen}))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # workers of pytest-xdist ignore it
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            nodes.start("server", "server-1", says="here at ")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    monkeypatch.undo()
+    nodes.close()
+    assert begun[0].poll() is not None
 
 
 def test_who_is_to_end_by_itself_may(nodes):

@@ -58,6 +58,9 @@ class AsWritten(Rules):
     def keeps(self, record: Any, source: str) -> bool:
         return source in dict(record.lines)
 
+    def turned_away(self, record: Any) -> int:
+        return 0
+
     def renumbered(self, record: Any, sources: tuple[str, ...], places: Places) -> tuple[Any, Places]:
         return record, places
 

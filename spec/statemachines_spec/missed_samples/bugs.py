@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from statemachines.kernel import STAY, Ask, Event, Fsm, Row, Send, Tell
+from statemachines.kernel import STAY, Ask, Event, Fsm, Map, Row, Send, Tell
 from statemachines.kernel.row import AnyRow, Delegate
 from statemachines.missed_samples import cache, publisher, sample_queue, source_actions, subscriber_actions
 from statemachines.missed_samples.message import QUERY, Deliver, Heartbeat, Missed, Query, Sample
@@ -265,6 +265,51 @@ def without_history_timeout(one: AnyRow) -> list[AnyRow]:
     return [one]
 
 
+def push_out(record: Any, event: Any, now_ns: int) -> Any:
+    """A stranger takes the place of the first."""
+    left = replace(record, sources=record.sources.delete(min(record.sources)))
+    return subscriber_actions.take_sample(left, event, now_ns)
+
+
+def turn_away_in_silence(record: Any, event: Any, now_ns: int) -> Any:
+    return subscriber_actions.turn_away(record, event, now_ns)[0], ()
+
+
+def turn_away_uncounted(record: Any, event: Any, now_ns: int) -> Any:
+    return record, subscriber_actions.turn_away(record, event, now_ns)[1]
+
+
+def is_full(record: Any, event: Any) -> bool:
+    return len(record.sources) >= int(record.recovery.sources)
+
+
+def is_almost_one_too_many(record: Any, event: Any) -> bool:
+    return event.source not in record.sources and len(record.sources) + 1 >= int(record.recovery.sources)
+
+
+def cache_pushes_out(record: Any, event: Any, now_ns: int) -> Any:
+    """A stranger takes the place of the first queue."""
+    left = replace(record, queues=record.queues.delete(min(record.queues)))
+    return cache.keep(left, event, now_ns)
+
+
+def not_kept_in_silence(record: Any, event: Any, now_ns: int) -> Any:
+    return cache.turn_away(record, event, now_ns)[0], ()
+
+
+def let_all_go(record: Any, event: Any, now_ns: int) -> Any:
+    return cache.let_go(replace(record, heard=Map()), event, now_ns)
+
+
+def let_nobody_go(record: Any, event: Any, now_ns: int) -> Any:
+    return replace(record, heard=Map()), ()
+
+
+def let_go_by_what_was_heard_ever(record: Any, event: Any, now_ns: int) -> Any:
+    after, effects = cache.let_go(record, event, now_ns)
+    return replace(after, heard=record.heard), effects
+
+
 S, A = SOURCE, source_actions
 _END, _OLD = "the end of a query", "older numbers"
 
@@ -349,6 +394,34 @@ BUGS = (
         called(subscriber_actions, "unwrapped", always_ahead)),
     Bug("counts-from-0", "a source is met where the wire begins, and nothing was before", "MS-62", "the origin",
         around(subscriber_actions, "source_of", from_here_on)),
+    Bug("strangers-without-limit", "as many sources are kept as come", "MS-63", "the limit",
+        row_changed(SUBSCRIBER, "turn_away", when=never)),
+    Bug("stranger-pushes-out", "where there is no place a stranger takes that of the first source", "MS-63",
+        "the sources", row_changed(SUBSCRIBER, "turn_away", do=Delegate(push_out))),
+    Bug("turned-away-in-silence", "the application is not told of samples that are turned away", "MS-63", "the report",
+        row_changed(SUBSCRIBER, "turn_away", do=turn_away_in_silence)),
+    Bug("turned-away-uncounted", "what is turned away is not counted", "MS-63", "the count",
+        row_changed(SUBSCRIBER, "turn_away", do=turn_away_uncounted)),
+    Bug("known-is-turned-away", "where all places are taken the known are turned away, too", "MS-63", "the known",
+        row_changed(SUBSCRIBER, "turn_away", when=is_full)),
+    Bug("one-place-less", "the last place is given to nobody", "MS-63", "the limit",
+        row_changed(SUBSCRIBER, "turn_away", when=is_almost_one_too_many)),
+    Bug("tokens-without-limit", "a token has a place where there is none", "MS-64", "the limit",
+        row_changed(SUBSCRIBER, "count_only", when=never)),
+    Bug("token-turned-away-uncounted", "a token that is turned away is not counted", "MS-64", "the count",
+        row_changed(SUBSCRIBER, "count_only", do=keep_still)),
+    Bug("queues-without-limit", "a cache has as many queues as there are sources", "MS-48", "the limit",
+        row_changed(cache.CACHE, "turn_away", when=never)),
+    Bug("queue-pushes-out", "where there is no place a stranger takes that of the first queue", "MS-48", "the queues",
+        row_changed(cache.CACHE, "turn_away", do=cache_pushes_out)),
+    Bug("not-kept-in-silence", "the host is not told what a cache has no place for", "MS-48", "the report",
+        row_changed(cache.CACHE, "turn_away", do=not_kept_in_silence)),
+    Bug("all-queues-go", "a crowded cache lets busy queues go, too", "MS-49", "the silence",
+        row_changed(cache.CACHE, "let_go", do=let_all_go)),
+    Bug("no-queue-goes", "a crowded cache lets no queue go", "MS-49", "the silence",
+        row_changed(cache.CACHE, "let_go", do=let_nobody_go)),
+    Bug("heard-of-old-counts", "who was busy before the cache was crowded again is not silent", "MS-49", "the silence",
+        row_changed(cache.CACHE, "let_go", do=let_go_by_what_was_heard_ever)),
     Bug("cache-keeps-the-lowest", "a full queue lets the newest go", "MS-43", "the lowest",
         called(sample_queue, "_within", keep_the_lowest)),
     Bug("resent-pushes-out", "what is below a full queue pushes out something newer", "MS-43", "the lowest",

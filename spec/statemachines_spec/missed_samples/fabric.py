@@ -13,14 +13,23 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import Event, Send
-from statemachines.missed_samples.cache import CACHE, CacheQuery, CacheRecord, Published, Reply
+from statemachines.kernel import Event, Send, Tell
+from statemachines.missed_samples.cache import (
+    CACHE,
+    CacheQuery,
+    CacheRecord,
+    CrowdedOver,
+    LetGo,
+    NotKept,
+    Published,
+    Reply,
+)
 from statemachines.missed_samples.message import EVERY_SOURCE, QUERY, Heartbeat, Query, Sample
 from statemachines.missed_samples.publisher import Stamped
 from statemachines.missed_samples.selector import history_text, range_text
 from statemachines.missed_samples.serial_number import wrapped
 from statemachines_spec.explorer.actor import Actor, Envelope, Reaction, Watch
-from statemachines_spec.explorer.party import Party, stepped
+from statemachines_spec.explorer.party import Party, firings, stepped
 from statemachines_spec.explorer.property import View
 from statemachines_spec.missed_samples.truth import Broken
 
@@ -99,11 +108,16 @@ class Under(msgspec.Struct, frozen=True, gc=False):
 
 
 class FabricLocal(msgspec.Struct, frozen=True, gc=False):
-    """`cache`: the record of the cache; `kept`: of each source what it ever had, by sn; `places`: queries under way."""
+    """`cache`: the record of the cache; `kept`: of each source what it ever had, by sn; `places`: queries under way;
+    `crowded`: since a source found no place in the cache, these have sent (None: none has looked for one); `turned`,
+    `gone`: a source was turned away, a queue let go, once at least."""
 
     cache: Party
     kept: tuple[tuple[str, tuple[int, ...]], ...] = ()
     places: tuple[Under | None, ...] = ()
+    crowded: tuple[str, ...] | None = None
+    turned: bool = False
+    gone: bool = False
     broken: tuple[Broken, ...] = ()
 
 
@@ -111,7 +125,8 @@ class Fabric(Actor):
     """`history` and `width` of the cache; `local`: it takes what publishers have stamped, else what
     the network brings; `sources` that there are;
     `stuck`: sources whose queries reach nobody, and never end; `reliable`: replies are not lost, nor overtaken by the
-    end; `single`: a reply brings one sample; `begin`: the first number."""
+    end; `single`: a reply brings one sample; `begin`: the first number; `queues`: so many the cache may
+    have."""
 
     def __init__(
         self,
@@ -124,8 +139,10 @@ class Fabric(Actor):
         stuck: tuple[str, ...] = (),
         single: bool = False,
         begin: int = 0,
+        queues: int = 9,
     ) -> None:
         super().__init__(QUERY)
+        self.queues = queues
         self.history = history
         self.width = width
         self.local = local
@@ -138,11 +155,11 @@ class Fabric(Actor):
     # -- the component ------------------------------------------------------------------------------------------
 
     def initial(self) -> FabricLocal:
-        cache = Party(CacheRecord(history=self.history, width=self.width, local=self.local))
+        cache = Party(CacheRecord(history=self.history, width=self.width, local=self.local, places=self.queues))
         return FabricLocal(cache, places=(None,) * (2 * self.sources + 1))
 
     def inputs(self, local: FabricLocal) -> tuple[Any, ...]:
-        found: list[Event] = []
+        found: list[Event] = list(firings(CACHE, local.cache, frozenset()))
         for place, under in enumerate(local.places):
             if under is None or under.query.source in self.stuck:
                 continue
@@ -164,6 +181,8 @@ class Fabric(Actor):
                 return Reaction(self._published(local, source, wrapped(first, self.width), last - first, watch))
             case Sample(source, first, last):
                 return Reaction(self._published(local, source, first, last - first, watch))
+            case CrowdedOver():
+                return Reaction(self._crowded_over(local, envelope.event, watch))
             case Heartbeat():
                 return Reaction(local)
             case Asked(place, query):
@@ -184,11 +203,37 @@ class Fabric(Actor):
         self, local: FabricLocal, source: str, first: int, more: int, watch: Watch | None
     ) -> FabricLocal:  # fmt: skip
         event = Published(KEY, source, first, first + more, self.local)
-        cache, _ = stepped(CACHE, local.cache, event, "cache", watch)
+        cache, effects = stepped(CACHE, local.cache, event, "cache", watch)
         had = dict(local.kept)
+        full = source not in had and len(had) >= self.queues
+        wanted = [NotKept(KEY, source, first, first + more)] if full else []
+        waits = full or local.crowded is not None
+        local = self._judged(local, cache, effects, wanted, (more + 1) * full, waits)
+        if full:
+            return replace(local, crowded=local.crowded or (), turned=True)
+        if local.crowded is not None:
+            local = replace(local, crowded=tuple(sorted({*local.crowded, source})))
         numbers = {*had.get(source, ()), *(self._count(sn) for sn in range(first, first + more + 1))}
         kept = {**had, source: tuple(sorted(numbers)[-self.history :])}
-        return replace(local, cache=cache, kept=tuple(sorted(kept.items())))
+        return replace(local, kept=tuple(sorted(kept.items())))
+
+    def _crowded_over(self, local: FabricLocal, event: Event, watch: Watch | None) -> FabricLocal:
+        """Who was silent since somebody found no place goes."""
+        cache, effects = stepped(CACHE, local.cache, event, "cache", watch)
+        silent = [source for source, _ in local.kept if source not in (local.crowded or ())]
+        local = self._judged(local, cache, effects, [LetGo(KEY, source) for source in silent], 0, False)
+        left = tuple((source, numbers) for source, numbers in local.kept if source not in silent)
+        return replace(local, kept=left, crowded=None, gone=local.gone or bool(silent))
+
+    def _judged(
+        self, local: FabricLocal, cache: Party, effects: Any, wanted: list[Any], count: int, waits: bool
+    ) -> FabricLocal:  # fmt: skip
+        """With the cache as it is now, if it told and counted what it should, and waits to see who is silent."""
+        told = [one.event for one in effects if isinstance(one, Tell)]
+        right = told == wanted and cache.record.not_kept == count and bool(cache.timers) is waits
+        uncounted = replace(cache, record=replace(cache.record, not_kept=0))
+        broken = local.broken if right else (Broken.QUEUES,)
+        return replace(local, cache=uncounted, broken=broken)
 
     def _count(self, sn: int) -> int:
         """Which number of the system it is."""
@@ -256,12 +301,21 @@ class Fabric(Actor):
         return "; ".join([f"kept: {', '.join(kept) or 'nothing'}", *under, *(one.value for one in local.broken)])
 
     def bounds(self) -> dict[str, str]:
-        lines = {"history of the cache": str(self.history), "queries under way": "2 of each source"}
+        lines = {"history of the cache": str(self.history), "queues of the cache": str(self.queues)}
+        lines["queries under way"] = "2 of each source"
         return {**lines, "reaches nobody": ", ".join(self.stuck)} if self.stuck else lines
 
-    def is_broken(self) -> View:
-        """Whether the cache answered wrongly."""
-        return View(QUERY, 2, lambda local: int(bool(local.broken)))
+    def is_broken(self, how: Broken) -> View:
+        """Whether this was broken by the cache."""
+        return View(QUERY, 2, lambda local: int(how in local.broken))
+
+    def has_turned_away(self) -> View:
+        """Whether a source found no place."""
+        return View(QUERY, 2, lambda local: int(local.turned))
+
+    def has_let_go(self) -> View:
+        """Whether a silent queue was let go."""
+        return View(QUERY, 2, lambda local: int(local.gone))
 
 
 def is_under_way(actor: str, local: Any) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from statemachines.missed_samples.message import (
     Query,
     QueryEnded,
     Sample,
+    TurnedAway,
 )
 from statemachines.missed_samples.recovery import MS, Recovery
 from statemachines.missed_samples.serial_number import wrapped
@@ -62,13 +63,14 @@ class Place(msgspec.Struct, frozen=True, gc=False):
 
 class ReceiverLocal(msgspec.Struct, frozen=True, gc=False):
     """`truths` by source; `places`: the numbers of the queries in the places of each source, and which was taken last;
-    `begun`; `history`: the first query is open."""
+    `begun`; `history`: the first query is open; `turned`: the sources that were turned away, once at least."""
 
     party: Party
     truths: tuple[tuple[str, Truth], ...]
     places: tuple[tuple[int, int, int], ...]
     begun: bool = False
     history: bool = False
+    turned: tuple[str, ...] = ()
     broken: tuple[Broken, ...] = ()
 
 
@@ -152,6 +154,8 @@ class Receiver(Actor):
             begins = isinstance(event, Subscribe)
             return replace(local, begun=True, history=local.history or (begins and self._asks))
         truth = dict(local.truths)[source]
+        if self._finds_no_place(local, event):
+            return replace(local, turned=tuple(sorted({*local.turned, source})))
         match event:
             case Sample(_, first, last):
                 truth, _ = came(truth, self._count(first), self._count(first) + last - first, self.recovery)
@@ -164,6 +168,12 @@ class Receiver(Actor):
             case Disappeared():
                 truth = replace(truth, alive=False)
         return self._with(local, source, truth)
+
+    def _finds_no_place(self, local: ReceiverLocal, event: Event) -> bool:
+        """It is of a source of which nothing is known, and of as many as may be something is."""
+        if not isinstance(event, Sample | Heartbeat | Appeared) or dict(local.truths)[event.source].is_kept():
+            return False
+        return sum(truth.is_kept() for _, truth in local.truths) >= self.recovery.sources
 
     def _history_over(self, local: ReceiverLocal) -> ReceiverLocal:
         truths = tuple((source, replace(truth, waits=False)) for source, truth in local.truths)
@@ -197,6 +207,7 @@ class Receiver(Actor):
                     local, wrong = self._asked(local, query, event, calls)
                     found |= wrong
         found |= self._mistimed(local, effects) | self._miscounted(before, local, event)
+        found |= self._misplaced(before, local, event, effects)
         local, forgotten = self._kept(local, before, event)
         found |= forgotten
         if isinstance(event, Sample):
@@ -287,7 +298,7 @@ class Receiver(Actor):
 
     def _miscounted(self, before: ReceiverLocal, local: ReceiverLocal, event: Event) -> set[Broken]:
         """Whether what was not new was counted."""
-        if not isinstance(event, Sample) or not self.rules.counts:
+        if not isinstance(event, Sample) or not self.rules.counts or self._finds_no_place(before, event):
             return set()
         truth = dict(before.truths)[event.source]
         first = self._count(event.first)
@@ -295,6 +306,23 @@ class Receiver(Actor):
         was = self.rules.dropped(before.party.record, event.source)
         now = self.rules.dropped(local.party.record, event.source)
         return set() if now - was == event.last - event.first + 1 - new else {Broken.COUNT}
+
+    def _misplaced(self, before: ReceiverLocal, local: ReceiverLocal, event: Event, effects: Effects) -> set[Broken]:
+        """Whether those and only those were turned away for whom there is no place, counted, and told of samples."""
+        told = [one.event for one in effects if isinstance(one, Tell) and isinstance(one.event, TurnedAway)]
+        wanted, count = [], 0
+        if self._finds_no_place(before, event):
+            count = event.last - event.first + 1 if isinstance(event, Sample) else 1
+            if isinstance(event, Sample):
+                first = event.first + (0 if self.width == 64 else 1 << self.width)
+                wanted = [TurnedAway(event.source, first, first + count - 1)]
+        if not self.rules.counts:
+            return set()
+        counted = self.rules.turned_away(local.party.record) - self.rules.turned_away(before.party.record)
+        kept = {source for source, truth in local.truths if self.rules.keeps(local.party.record, source)}
+        known = {source for source, truth in local.truths if truth.is_kept()}
+        gone = isinstance(event, RetentionOver | Disappeared)  # whether it should be is judged elsewhere
+        return set() if (told, counted) == (wanted, count) and (gone or kept == known) else {Broken.PLACES}
 
     def _kept(
         self, local: ReceiverLocal, before: ReceiverLocal, event: Event
@@ -333,6 +361,7 @@ class Receiver(Actor):
             "numbers": str(self.count),
             "retries": str(one.retries),
             "pending": str(one.pending),
+            "sources that are kept": str(one.sources),
             "replies": "every one comes" if one.reliable else "may be lost",
         }
 
@@ -343,6 +372,18 @@ class Receiver(Actor):
     def has_missed(self) -> View:
         """Whether anything was reported missed."""
         return View(SUBSCRIBER, 2, lambda local: int(any(truth.missed for _, truth in local.truths)))
+
+    def has_turned_away(self) -> View:
+        """Whether a source was turned away."""
+        return View(SUBSCRIBER, 2, lambda local: int(bool(local.turned)))
+
+    def has_taken_after_all(self) -> View:
+        """Whether a source is known that was turned away before."""
+
+        def read(local: ReceiverLocal) -> int:
+            return int(any(truth.is_kept() for source, truth in local.truths if source in local.turned))
+
+        return View(SUBSCRIBER, 2, read)
 
     def has_hole(self, *sources: str) -> View:
         """Whether something is missing (of these sources; none: of any), or has come and waits."""

@@ -43,9 +43,13 @@ class Rules:
         found = record.sources.get(source)
         return 0 if found is None else int(found.dropped)
 
+    def turned_away(self, record: Any) -> int:
+        """How many samples, heartbeats and tokens found no place."""
+        return int(record.turned_away)
+
     def renumbered(self, record: Any, sources: tuple[str, ...], places: Places) -> tuple[Any, Places]:
         """The record and the places with queries numbered anew: of each source the last is 2, and all before it 1; with
-        nothing dropped."""
+        nothing dropped, and nobody turned away."""
         kept, found = record.sources, []
         for source, (first, second, last) in zip(sources, places, strict=True):
             one = kept.get(source)
@@ -54,7 +58,7 @@ class Rules:
             if one is not None:
                 kept = kept.set(source, replace(one, query_n=2, dropped=0))
         queries = 2 if record.queries else 0
-        return replace(record, sources=kept, queries=queries), tuple(found)
+        return replace(record, sources=kept, queries=queries, turned_away=0), tuple(found)
 
 
 def _number(n: int, newest: int) -> int:

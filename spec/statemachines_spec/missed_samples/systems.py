@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from statemachines.missed_samples.cache import CrowdedOver
 from statemachines.missed_samples.message import QUERY
 from statemachines.missed_samples.publisher import (
     CLOSED,
@@ -54,7 +55,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     come at once; `vanished` queries never end; `slow` ones end after their timeout; `periods` pass, `silences` as
     well.  `crashes` of a publisher that goes on counting.  `tokens` appear, `goings` disappear.  `stuck`: sources whose
     queries reach nobody.  `in_flight` samples and heartbeats, which are `lossy`.  `whole`: nothing may be missed.
-    `shows`: what must happen."""
+    `kept_sources` at the subscriber, `queues` in the cache, at most; `crowdings` that the cache sits out.  `shows`:
+    what must happen."""
 
     sources: tuple[str, ...] = ("p",)
     samples: int = 4
@@ -81,6 +83,9 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     crashes: int = 0
     tokens: bool = False
     goings: int = 0
+    kept_sources: int = 9
+    queues: int = 9
+    crowdings: int = 0
     stuck: tuple[str, ...] = ()
     in_flight: int = 2
     lossy: bool = True
@@ -99,6 +104,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
             backoff_max_ms=15,
             pending=self.pending,
             history_limit=self.history_limit,
+            sources=self.kept_sources,
             period_ms=500 if self.period else 0,
             retention_ms=60_000,
         )
@@ -182,6 +188,21 @@ SYSTEMS: dict[str, tuple[str, Setting]] = {
         "a publisher dies, and goes on counting",
         Setting(samples=3, depth=3, past=True, crashes=1, beats=Beats.PERIODIC, shows=("recovered",)),
     ),
+    "strangers": (
+        "one source may be kept, and there are two: the other is turned away until the first is forgotten",
+        Setting(sources=("p", "q"), samples=1, depth=1, kept_sources=1, tokens=True, goings=1, silences=2, retries=0,
+                beats=Beats.SPORADIC, in_flight=1, shows=("turned away", "taken after all")),
+    ),
+    "strange-history": (
+        "one source may be kept, and the history of two is asked for",
+        Setting(sources=("p", "q"), samples=2, depth=2, kept_sources=1, history=History(), silences=2, retries=0,
+                in_flight=1, shows=("turned away", "taken after all")),
+    ),
+    "crowded-cache": (
+        "the cache may have one queue, and there are two sources: the silent one is let go",
+        Setting(sources=("p", "q"), samples=3, depth=2, queues=1, crowdings=2, retries=0, in_flight=1,
+                shows=("not kept", "let go")),
+    ),
     "turn": (
         "numbers of three bits come round in the middle",
         Setting(samples=3, begin=6, width=3, depth=3, beats=Beats.SPORADIC, slow=1),
@@ -224,6 +245,7 @@ def build(name: str, about: str, setting: Setting, variant: str = "settled") -> 
         stuck=setting.stuck,
         single=setting.single,
         begin=setting.begin,
+        queues=setting.queues,
     )
     senders = tuple(sender(source, setting) for source in setting.sources)
     actors: tuple[Actor, ...] = (*senders, fabric, receiver)
@@ -278,6 +300,7 @@ def budgets(setting: Setting) -> tuple[Budget, ...]:
         at_most("early ends", setting.early, EndEarly),
         at_most("periods", setting.periods, PeriodOver),
         at_most("silences", setting.silences, RetentionOver),
+        at_most("crowdings of the cache", setting.crowdings, CrowdedOver),
         at_most("crashes", setting.crashes, Crash),
         at_most("tokens that appear", 1 + setting.goings, Appeared),
         at_most("tokens that disappear", setting.goings, Disappeared),
@@ -296,11 +319,19 @@ def _whose(actor: str, local: Any, event: Any) -> str | None:
 
 def properties(receiver: Receiver, fabric: Fabric, setting: Setting) -> list[Property]:
     """What must hold, and what must happen sometimes."""
-    found: list[Property] = [never(receiver, how) for how in Broken if how is not Broken.REPLIES]
-    found.append(Always("REPLIES", f"never: {Broken.REPLIES.value}", (fabric.is_broken(),), _not))
+    of_cache = (Broken.REPLIES, Broken.QUEUES)
+    found: list[Property] = [never(receiver, how) for how in Broken if how not in of_cache]
+    found += [Always(how.name, f"never: {how.value}", (fabric.is_broken(how),), _not) for how in of_cache]
     if setting.whole:
         found.append(Always("WHOLE", "nothing that the cache has is missed", (receiver.has_missed(),), _not))
-    shown = {"missed": receiver.has_missed(), "recovered": receiver.has_recovered()}
+    shown = {
+        "missed": receiver.has_missed(),
+        "recovered": receiver.has_recovered(),
+        "turned away": receiver.has_turned_away(),
+        "taken after all": receiver.has_taken_after_all(),
+        "not kept": fabric.has_turned_away(),
+        "let go": fabric.has_let_go(),
+    }
     found += [Sometimes(f"something is {what}", "", (shown[what],), bool) for what in setting.shows]
     return found
 

@@ -31,7 +31,9 @@ class Broken(Enum):
     TIMERS = "a timer does not run that should, or runs that should not"
     FORGOTTEN = "a source is forgotten that is not silent, or is remembered though it is"
     HISTORY = "something happens while the first query is open, or what came with it is not first"
+    PLACES = "a source is turned away that has a place, or taken in where there is none, or in silence"
     REPLIES = "a cache does not answer with what it should have kept"
+    QUEUES = "a cache has more queues than it may, or lets one go that was not silent, or in silence"
 
 
 class Truth(msgspec.Struct, frozen=True, gc=False):
@@ -60,6 +62,10 @@ class Truth(msgspec.Struct, frozen=True, gc=False):
         if self.began < 0:
             return 0
         return bits(self.next, self.top - 1) & ~self.arrived
+
+    def is_kept(self) -> bool:
+        """Something is known of the source."""
+        return self.began >= 0 or self.alive
 
     def held(self) -> int:
         """How many have come, and are not settled."""

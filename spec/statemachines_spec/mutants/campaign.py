@@ -6,11 +6,9 @@ long as machines, systems and tools are what they were; otherwise it begins anew
 
 from __future__ import annotations
 
-import multiprocessing
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import ExitStack
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
 from hashlib import blake2b
@@ -22,6 +20,7 @@ import msgspec
 
 from statemachines import catalogue, registry
 from statemachines.kernel import ConfigurationError
+from statemachines.workers import workers
 from statemachines_spec.hunt import Hunt
 from statemachines_spec.mutants.code_mutants import code_mutants
 from statemachines_spec.mutants.judging import Judge, Verdict, unmet
@@ -215,11 +214,8 @@ def judged(field: Field, mutants: Sequence[Mutant], results: Results, jobs: int,
 
 
 def _spread(field: Field, left: Sequence[Mutant], results: Results, jobs: int) -> Iterator[Verdict]:
-    context = multiprocessing.get_context("spawn")
     waiting = [one.name for one in reversed(left)]
-    with ExitStack() as stack:
-        pool = ProcessPoolExecutor(jobs, context, _begin, (field.shape,))
-        stack.callback(pool.shutdown, wait=True, cancel_futures=True)
+    with workers(jobs, _begin, field.shape) as pool:
         running: set[Future[Verdict]] = set()
         while waiting or running:
             while waiting and len(running) < 2 * jobs:

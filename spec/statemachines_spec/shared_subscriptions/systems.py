@@ -331,7 +331,7 @@ def _bounds_of_stores(setting: Setting) -> dict[str, str]:
     """What only some systems have."""
     lines = {}
     if setting.script:
-        ends = "streams that were there at the beginning end whenever they have been read"
+        ends = "streams of the first generation end whenever they have been read"
         lines["environment"] = f"in this order: {', '.join(setting.script)}; {ends}"
     if setting.lies:
         lines["lies"] = "a consumer reports more than a stream has, or its end, whenever it likes"

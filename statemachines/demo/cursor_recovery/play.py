@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import msgspec
-
-from statemachines.demo.cursor_recovery.lines import read_lines
+from statemachines.demo.input_lines import LineOptions
 from statemachines.demo.protocol import Advance, Given, Played, Say, Trace, Verdict
 from statemachines.demo.simulated import simulate, verdict
 
@@ -21,31 +19,22 @@ SHARE = 10
 PROPERTIES = "INTEG to STALE"
 
 
-class Options(msgspec.Struct, frozen=True):
-    """Of the command."""
-
-    input: Annotated[
-        str, msgspec.Meta(description="PATH: a text file or folder whose lines are shipped (default: our own source)")
-    ] = ""
-
-
 class QueueDemo:
     """Watch log lines go through shared memory, while SIGKILL hits who writes them and who ships them."""
 
     title = "Cursor recovery: a queue whose processes may die at any step"
-    options = Options
+    options = LineOptions
 
     def check(self, given: Given) -> None:
-        options: Options = given.options
-        if options.input:
-            read_lines(Path(options.input))
+        options: LineOptions = given.options
+        options.check()
 
     def play(self, out: Path, given: Given, say: Say, advance: Advance) -> Played:
         """Real, then simulated."""
         from statemachines.demo.cursor_recovery import real
 
-        options: Options = given.options
-        came = real.run(out / "real", Path(options.input) if options.input else None, say, advance)
+        options: LineOptions = given.options
+        came = real.run(out / "real", options.place, say, advance)
         account = came.account
         say(
             f"real: {account.shipped} of {account.acknowledged} lines shipped, {sum(came.killed.values())} SIGKILLs, "

@@ -19,6 +19,7 @@ from statemachines.demo.cursor_recovery.shipper import DONE
 from statemachines.demo.protocol import Advance, Say
 from statemachines.drivers.cursor_recovery import CircularQueue
 from statemachines.drivers.lives import node_number
+from statemachines.interrupts import held_back
 from statemachines.kernel import GaplessError
 from statemachines.trace import fault_row
 from statemachines.trace.log import FORMAT, Head, TraceLog
@@ -114,7 +115,8 @@ class Stage:
         role, _, number = node.partition("-")
         module = "statemachines.demo.cursor_recovery.shipper"
         words = ["write" if role == "writer" else "ship", self._name, str(self._out), number, str(life)]
-        self._processes[node] = subprocess.Popen([sys.executable, "-m", module, *words])
+        with held_back():
+            self._processes[node] = subprocess.Popen([sys.executable, "-m", module, *words])
 
     def kill(self, node: str) -> None:
         """SIGKILL; noted when it is dead."""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import msgspec
-
+from statemachines.demo.input_lines import LineOptions
 from statemachines.demo.protocol import Advance, Given, Played, Say, Trace, Verdict
-from statemachines.demo.sequence_windows.lines import read_lines
 from statemachines.demo.simulated import simulate, verdict
 
 if TYPE_CHECKING:
@@ -21,31 +19,22 @@ SHARE = 20
 PROPERTIES = "MONO to NOTIFY"
 
 
-class Options(msgspec.Struct, frozen=True):
-    """Of the command."""
-
-    input: Annotated[
-        str, msgspec.Meta(description="PATH: a text file or folder whose lines are published (default: our own source)")
-    ] = ""
-
-
 class LossDemo:
     """Watch lines go over multicast, some of them lost on the way, and receivers say exactly how many."""
 
     title = "Sequence windows: every loss counted"
-    options = Options
+    options = LineOptions
 
     def check(self, given: Given) -> None:
-        options: Options = given.options
-        if options.input:
-            read_lines(Path(options.input))
+        options: LineOptions = given.options
+        options.check()
 
     def play(self, out: Path, given: Given, say: Say, advance: Advance) -> Played:
         """Real, then simulated."""
         from statemachines.demo.sequence_windows import real
 
-        options: Options = given.options
-        came = real.run(out / "real", Path(options.input) if options.input else None, say, advance)
+        options: LineOptions = given.options
+        came = real.run(out / "real", options.place, say, advance)
         dropped = sum(one.dropped for one in came.accounts)
         say(f"real: {came.sent} messages, {dropped} losses in {len(came.accounts)} receivers; {came.seconds:.0f} s")
         simulated, outcomes = simulate(SCENARIO, out / "sim", max(given.seeds // SHARE, 1), say, advance, too_tame)

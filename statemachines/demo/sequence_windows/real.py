@@ -17,6 +17,7 @@ from statemachines.demo.sequence_windows.forwarder import Forwarder
 from statemachines.demo.sequence_windows.lines import read_lines
 from statemachines.drivers.sequence_windows.loss_source import ask_node
 from statemachines.drivers.sequence_windows.multicast import Group, by_chance
+from statemachines.interrupts import held_back
 from statemachines.kernel import GaplessError
 
 PUBLISHERS, RECEIVERS = 3, 2
@@ -127,20 +128,20 @@ class Stage:
         path = self._out / f"{name}.json"
         with path.open("wb") as own:
             words = ["--losses", str(self._out / f"losses-{number}")]
-            self._processes[name] = self._node("multicast-subscriber", name, self._to, words, stdout=own)
+            self._node("multicast-subscriber", name, self._to, words, stdout=own)
         self._wait(lambda: b"joined" in path.read_bytes(), f"{name} to join")
 
     def _start_publisher(self, number: int) -> None:
         name = f"publisher-{number}"
         words = ["--subject", f"lines.{number}", "--input", "-"]
-        self._processes[name] = self._node("multicast-publisher", name, self._source, words, stdin=subprocess.PIPE)
+        self._node("multicast-publisher", name, self._source, words, stdin=subprocess.PIPE)
 
-    def _node(self, role: str, name: str, group: Group, words: list[str], **streams: object) -> Process:
+    def _node(self, role: str, name: str, group: Group, words: list[str], **streams: object) -> None:
         files = ["--state", str(self._out / "state"), "--trace", str(self._out / "trace")]
         where = ["--group", f"{group.address}:{group.port}", "--name", name, *files]
         command = [sys.executable, "-m", "statemachines", "node", role, *where, *words]
-        with (self._out / f"{name}.err").open("ab") as errors:
-            return subprocess.Popen(command, stderr=errors, **streams)  # type: ignore[call-overload, no-any-return]
+        with (self._out / f"{name}.err").open("ab") as errors, held_back():
+            self._processes[name] = subprocess.Popen(command, stderr=errors, **streams)  # type: ignore[call-overload]
 
     def _publish(self, number: int, line: bytes) -> None:
         """The next line waits until this one is at the forwarder."""

@@ -51,6 +51,9 @@ R = TypeVar("R")
 Taken: TypeAlias = tuple[int, bytes]
 """A message that is this process's: the position of its block, and what was put."""
 WRITTEN, DELIVERED = Outcome.WRITTEN, ReadOutcome.DELIVERED
+LOOKS, NAP_S = 3, 0.0001
+"""A reader that finds nothing looks again so often, so many seconds apart, before it sleeps until it is woken: waking
+costs both sides more, and a reader that is close behind a writer holds it up at every access."""
 LOOK_FOR_REMOVAL_S = 0.1
 """Who only tries, and fails, looks so often whether the queue is still there."""
 _ALL: weakref.WeakSet[CircularQueue[Any]] = weakref.WeakSet()
@@ -324,10 +327,19 @@ class CircularQueue(Generic[T]):
         return [self._decode(payload, position) for position, payload in taken]
 
     def _wait_for_message(self, timeout: float | None) -> Taken:
-        one = self._wait("readers", self._arrived, timeout)
+        is_hasty = timeout is not None and timeout <= LOOKS * NAP_S
+        one = (None if is_hasty else self._look_soon()) or self._wait("readers", self._arrived, timeout)
         if one is None:
             raise GetTimeout(f"{self.path}: no message for {timeout} s")
         return one
+
+    def _look_soon(self) -> Taken | None:
+        """A few looks before sleeping, for what a writer that is at work writes meanwhile."""
+        for _ in range(LOOKS):
+            time.sleep(NAP_S)
+            if (one := self._arrived()) is not None:
+                return one
+        return None
 
     def _arrived(self) -> Taken | None:
         return self._left() or self._first_of(self._read())

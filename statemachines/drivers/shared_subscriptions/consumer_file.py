@@ -11,6 +11,8 @@ from pathlib import Path
 
 import msgspec
 
+from statemachines.trace.append_whole import append_whole
+
 GOT, ACK = "got", "ack"
 
 
@@ -28,10 +30,12 @@ class Line(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ConsumerFile:
-    """What a consumer appends; a line is the operating system's when its method returns."""
+    """What a consumer appends; a line is the operating system's when its method returns, which raises `GaplessError`
+    on a full disk."""
 
     def __init__(self, path: Path, clock: Callable[[], int] = time.time_ns) -> None:
         self._clock = clock
+        self._path = path
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
     def got(self, stream: str, grant: int, messages: list[tuple[int, bytes]], owner: str = "") -> None:
@@ -44,7 +48,7 @@ class ConsumerFile:
         self._write([Line(ACK, stream, grant, offset) for offset, _ in messages])
 
     def _write(self, lines: list[Line]) -> None:
-        os.write(self._file, msgspec.json.Encoder().encode_lines(lines))
+        append_whole(self._file, self._path, msgspec.json.Encoder().encode_lines(lines))
 
 
 def digest(payload: bytes) -> str:

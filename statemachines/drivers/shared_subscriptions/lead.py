@@ -16,13 +16,13 @@ from types import TracebackType
 
 from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.environment import REAL, Environment
-from statemachines.drivers.lives import begin_life, chance_name
+from statemachines.drivers.lives import begin_life
 from statemachines.drivers.port import replies
 from statemachines.drivers.runtime import Runtime
 from statemachines.drivers.shared_subscriptions.open_stores import Stores, directory_of, open_stores
 from statemachines.drivers.shared_subscriptions.roles import LEADER, PROTOCOL
 from statemachines.drivers.tcp import Address
-from statemachines.kernel import Event, Outgoing, RemoteProtocolError, name_of
+from statemachines.kernel import Event, Outgoing, RemoteProtocolError, name_of, node_of
 from statemachines.shared_subscriptions import group_store, stream_store
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.holding import ProgressRefused, StreamBehind
@@ -64,10 +64,11 @@ class LeaderNode:
         credentials.listening()  # raises what is wrong with them
         self.credentials = credentials
         self.configuration = (configuration or Configuration()).check()
-        self.node = node or chance_name("leader")
+        self._name = node
+        self.node = node or ""
         self._listen = listen
         self._where = store
-        self._state = None if node is None else Path(state) if state is not None else directory_of(store)
+        self._state = Path(state) if state is not None else directory_of(store)
         self._trace = None if trace is None else Path(trace)
         self._number = number
         self._peers = {f"leader:{place}": address for place, address in enumerate(peers, 1)}
@@ -84,7 +85,8 @@ class LeaderNode:
         environment = self._environment
         stores: Stores = await asyncio.to_thread(environment.open_stores or open_stores, self._where)
         self._groups, self._streams = stores
-        life = begin_life(self.node, self._state, self._trace, self._number, PROTOCOL)
+        life = begin_life(self._name, self._state, self._trace, self._number, PROTOCOL, kind="leader")
+        self.node = node_of(life.name)
         self._log = life.log
         self._runtime = Runtime(
             life.name,

@@ -23,7 +23,7 @@ from statemachines.drivers.options import (
 )
 from statemachines.drivers.plain_text import plain_line
 from statemachines.drivers.signals import on_first_signal, run_until_signal
-from statemachines.kernel import ConfigurationError
+from statemachines.kernel import ConfigurationError, GaplessError
 
 if TYPE_CHECKING:
     from statemachines.drivers.shared_subscriptions.consumer_file import ConsumerFile
@@ -186,10 +186,13 @@ def publisher(
         begin, done = loop.time(), 0
         given: dict[str, Any] = {"node": name, "state": state, "trace": trace, "number": number}
         async with Publisher(store, **given, patience_s=PATIENCE_S) as publishing:
-            for topic, part in lines.in_turn(topics, batch):
-                await publishing.publish(topic, part)
-                done += len(part)
-                await asyncio.sleep(max(0.0, begin + done / rate - loop.time()))
+            try:
+                for topic, part in lines.in_turn(topics, batch):
+                    await publishing.publish(topic, part)
+                    done += len(part)
+                    await asyncio.sleep(max(0.0, begin + done / rate - loop.time()))
+            except GaplessError as error:
+                raise GaplessError(f"{error}; {done} messages were published before that, and are stored") from error
         print(f"published {done} messages to {len(topics)} topics", flush=True)
 
     run_until_signal(work())

@@ -7,18 +7,22 @@ async with Publisher("messages.db") as publisher:
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
 from statemachines.drivers.clock import steady_ns, wall_offset_ns
-from statemachines.drivers.lives import begin_life, chance_name
+from statemachines.drivers.lives import begin_life
 from statemachines.drivers.shared_subscriptions.open_stores import directory_of, open_stream_store
 from statemachines.drivers.shared_subscriptions.roles import PROTOCOL
 from statemachines.drivers.sql.failure import OutcomeOpen, StoreUnavailable
+from statemachines.kernel import node_of
 from statemachines.shared_subscriptions.stream_store import Appended, Published
 from statemachines.trace import event_row
+
+logger = logging.getLogger("gapless")
 
 AGAIN_S = 0.1
 """The pause before an append is repeated."""
@@ -38,16 +42,18 @@ class Publisher:
         number: int | None = None,
         patience_s: float = 0.0,
     ) -> None:
-        self.node = node or chance_name("publisher")
+        self._name = node
+        self.node = node or ""
         self._patience_s = patience_s
         self._where = store
-        self._state = None if node is None else Path(state) if state is not None else directory_of(store)
+        self._state = Path(state) if state is not None else directory_of(store)
         self._trace = None if trace is None else Path(trace)
         self._number = number
 
     async def __aenter__(self) -> Publisher:
         self._store = await asyncio.to_thread(open_stream_store, self._where)
-        life = begin_life(self.node, self._state, self._trace, self._number, PROTOCOL)
+        life = begin_life(self._name, self._state, self._trace, self._number, PROTOCOL, kind="publisher")
+        self.node = node_of(life.name)
         self._life, self._log = life.name, life.log
         self._offset = wall_offset_ns()
         return self
@@ -71,13 +77,16 @@ class Publisher:
         return appended
 
     async def _append(self, topic: str, payloads: Sequence[bytes]) -> Appended:
-        deadline = time.monotonic() + self._patience_s
+        deadline, is_said = time.monotonic() + self._patience_s, False
         while True:
             try:
                 return await self._store.append(topic, payloads)
             except OutcomeOpen:
                 raise
-            except StoreUnavailable:
+            except StoreUnavailable as error:
                 if time.monotonic() > deadline:
                     raise
+                if not is_said:
+                    logger.warning("%s: waits for the store, %g s at most: %s", self._life, self._patience_s, error)
+                is_said = True
             await asyncio.sleep(AGAIN_S)

@@ -26,7 +26,7 @@ from typing import Any, Final, Literal, Self
 
 from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.environment import REAL, Environment
-from statemachines.drivers.lives import begin_life, chance_name
+from statemachines.drivers.lives import begin_life
 from statemachines.drivers.locker import Locker
 from statemachines.drivers.port import Feed, replies
 from statemachines.drivers.runtime import Runtime
@@ -34,7 +34,7 @@ from statemachines.drivers.shared_subscriptions.open_stores import Stores, direc
 from statemachines.drivers.shared_subscriptions.roles import CONSUMER, PROTOCOL
 from statemachines.drivers.shared_subscriptions.store import Payloads
 from statemachines.drivers.tcp import Address, parse_address
-from statemachines.kernel import Answer, ConfigurationError, Event, LocalProtocolError, Map, Outgoing
+from statemachines.kernel import Answer, ConfigurationError, Event, LocalProtocolError, Map, Outgoing, node_of
 from statemachines.shared_subscriptions import group_store, stream_store
 from statemachines.shared_subscriptions.agent import Shared
 from statemachines.shared_subscriptions.configuration import Configuration
@@ -129,10 +129,11 @@ class SharedSession:
         credentials.dialling()  # raises what is wrong with them
         self.credentials = credentials
         self.configuration = (configuration or Configuration()).check()
-        self.node = node or chance_name("consumer")
+        self._name = node
+        self.node = node or ""
         self._leaders = parse_leaders(leader)
         self._where = store
-        self._state = None if node is None else Path(state) if state is not None else directory_of(store)
+        self._state = Path(state) if state is not None else directory_of(store)
         self._trace = None if trace is None else Path(trace)
         self._buffer = buffer
         self._number = number
@@ -152,7 +153,8 @@ class SharedSession:
         environment = self._environment
         stores: Stores = await asyncio.to_thread(environment.open_stores or open_stores, self._where)
         self._groups, self._store = stores
-        life = begin_life(self.node, self._state, self._trace, self._number, PROTOCOL)
+        life = begin_life(self._name, self._state, self._trace, self._number, PROTOCOL, kind="consumer")
+        self.node = node_of(life.name)
         self._log = life.log
         self._runtime = Runtime(
             life.name,

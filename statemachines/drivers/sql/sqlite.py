@@ -81,8 +81,10 @@ class Database:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._worker, self._in_place, work)
         except sqlite3.OperationalError as error:
-            self._locked_since = min(self._locked_since, began)
-            holder = self._holder() if _is_busy(error) else ""
+            holder = ""
+            if _is_busy(error):
+                self._locked_since = min(self._locked_since, began)
+                holder = self._holder()
             raise StoreUnavailable(f"{self.path}: {error}{holder}; nothing was written, try again") from error
         except sqlite3.DatabaseError as error:
             if type(error) is not sqlite3.DatabaseError:

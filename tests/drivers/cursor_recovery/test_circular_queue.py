@@ -29,8 +29,10 @@ from statemachines.drivers.cursor_recovery import (
     PutTimeout,
     QueueError,
     ReadOutcome,
+    circular_queue,
 )
-from statemachines.drivers.cursor_recovery.bell import SOON_S, Patience
+from statemachines.drivers.cursor_recovery.bell import SOON_S, Bell, Patience
+from statemachines.drivers.cursor_recovery.circular_queue import LOOKS, NAP_S
 from statemachines.drivers.cursor_recovery.framing import join_messages, split_messages
 from statemachines.drivers.cursor_recovery.segment import path_of
 
@@ -636,3 +638,55 @@ def test_who_sleeps_between_the_heads_while_more_than_the_queue_goes_by_begins_a
                 assert sleeper.get(timeout=0) == b"last"
             assert len(seen) < 60
         assert first.stats().cursors == ()
+
+
+# -- naps before sleeping -------------------------------------------------------------------------------------------
+
+
+class Naps:
+    """In place of `time` in the queue: `meanwhile` happens in the nap of this number, from 1 on."""
+
+    def __init__(self, meanwhile=lambda: None, number=1):
+        self.taken = []
+        self._meanwhile = meanwhile
+        self._number = number
+
+    def sleep(self, seconds):
+        self.taken.append(seconds)
+        if len(self.taken) == self._number:
+            self._meanwhile()
+
+    def __getattr__(self, name):
+        return getattr(time, name)
+
+
+@pytest.mark.parametrize("number", range(1, LOOKS + 1))
+def test_what_is_put_during_a_nap_is_taken_and_nobody_sleeps(queue, other, monkeypatch, number):
+    naps = Naps(lambda: other.put(b"soon"), number)
+    monkeypatch.setattr(circular_queue, "time", naps)
+    monkeypatch.setattr(Bell, "sleep", lambda bell, seconds: pytest.fail("slept"))
+    assert queue.get(timeout=1) == b"soon"
+    assert naps.taken == [NAP_S] * number
+
+
+def test_who_has_napped_long_enough_sleeps_until_woken(queue, other, monkeypatch):
+    naps, slept = Naps(), []
+    monkeypatch.setattr(circular_queue, "time", naps)
+    monkeypatch.setattr(Bell, "sleep", lambda bell, seconds: (slept.append(seconds), other.put(b"woken")))
+    assert queue.get(timeout=1) == b"woken"
+    assert (naps.taken, len(slept)) == ([NAP_S] * LOOKS, 1)
+
+
+def test_who_does_not_wait_does_not_nap(queue, monkeypatch):
+    naps = Naps()
+    monkeypatch.setattr(circular_queue, "time", naps)
+    with pytest.raises(GetTimeout):
+        queue.get(timeout=0)
+    assert queue.try_get().message is None
+    assert naps.taken == []
+
+
+def test_a_queue_that_is_closed_during_a_nap_says_so(queue, monkeypatch):
+    monkeypatch.setattr(circular_queue, "time", Naps(queue.close))
+    with pytest.raises(ClosedQueue, match="the queue was closed in this process"):
+        queue.get(timeout=1)

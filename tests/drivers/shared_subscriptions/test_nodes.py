@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from statemachines.drivers.shared_subscriptions.lead import LeaderNode
 from statemachines.drivers.shared_subscriptions.publish import Publisher
-from statemachines.drivers.shared_subscriptions.subscribe import SharedSubscription
+from statemachines.drivers.shared_subscriptions.subscribe import SharedSession, SharedSubscription
 from statemachines.kernel import ConfigurationError, LocalProtocolError
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.trace.log import merge, read_logs
@@ -296,6 +296,29 @@ def test_who_is_given_no_name_has_one_that_nobody_else_has_and_keeps_nothing(tmp
         assert re.fullmatch(rf"{kind}-[A-Za-z0-9-]{{1,24}}-{os.getpid()}-[0-9a-f]{{8}}", name)
         assert len(name) <= 64
     assert list(tmp_path.glob("*.life")) == []
+
+
+def test_who_is_entered_twice_or_after_a_fork_has_two_names(tmp_path):
+    """A life has one name, and no name made by chance has two lives: their ids would be the same."""
+    publisher = Publisher(tmp_path / "x.db", trace=tmp_path / "trace")
+    session = SharedSession(leader="127.0.0.1:1", store=tmp_path / "x.db", trace=tmp_path / "trace")
+    assert (publisher.node, session.node) == ("", "")
+
+    async def test():
+        names = []
+        for one in (publisher, publisher, session, session):
+            async with one:
+                names.append(one.node)
+        return names
+
+    names = asyncio.run(test())
+    assert len(set(names)) == 4
+    assert {log.head.life for log in read_logs(tmp_path / "trace")} == {f"{name}~1" for name in names}
+
+
+def test_an_empty_name_is_none(tmp_path):
+    with pytest.raises(ConfigurationError, match="1 to 64 letters"):
+        asyncio.run(Publisher(tmp_path / "x.db", node="").__aenter__())
 
 
 @pytest.mark.parametrize("host", ["a" * 300, "", "böse.example.org", "--", "..", "a b\n"])

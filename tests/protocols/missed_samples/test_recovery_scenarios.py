@@ -339,3 +339,22 @@ def test_scenario_22_many_sources_come_and_go():
     made.wait(20_000)
     assert dict(made.node.record.sources) == {}
     assert made.node.armed() == {}
+
+
+def test_MS_11_after_a_query_that_does_not_end_there_is_a_pause_also_for_what_nobody_was_asked_for():
+    """As simulation found it: the number that was asked for comes by itself, and another is lost meanwhile."""
+    made = World(timeout_ms=500, backoff_ms=100)
+    made.tell(Sample("p", 0, 0))
+    made.tell(Sample("p", 2, 2))
+    made.tell(Sample("p", 1, 1))
+    assert made.numbers(Deliver) == [0, 1, 2], "nothing is missing, and no query is waited for"
+    made.tell(Sample("p", 4, 4))
+    made.tell(Sample("p", 6, 6))
+    made.tell(Sample("p", 3, 3))
+    assert [(one.n, one.first) for one in made.asked] == [(1, 1), (2, 3)]
+    made.wait(500)
+    assert len(made.asked) == 2, "its time has run out"
+    made.wait(99)
+    assert len(made.asked) == 2
+    made.wait(1)
+    assert [(one.n, one.first) for one in made.asked][2:] == [(3, 5)]

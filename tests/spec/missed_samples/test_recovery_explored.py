@@ -30,7 +30,7 @@ CELL = re.compile(r"(?P<what>\S+) in (?P<where>.+) by (?P<steps>\d+) steps, (?P<
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_a_certificate_is_what_exploring_again_comes_to(name):
     """ORDER, ONCE, REPORT, INVENTED, NOGAP, HASTY, PROMPT, BOUND, QUIET, ASKED, COUNT, TIMING, TIMERS, FORGOTTEN,
-    HISTORY, REPLIES and WHOLE hold in every state, and what must happen does."""
+    HISTORY, PLACES, QUEUES, REPLIES and WHOLE hold in every state, and what must happen does."""
     kept = certificates.read(FOLDER / "certificates" / f"{name}-small.json")
     assert (kept.system, kept.size, kept.variant) == (name, "small", "settled")
     result = explore(certificates.system_of(kept), engine="plain", hashing=False)

@@ -1,0 +1,45 @@
+"""SubscriberProcess: one life of a subscriber; it may be slow, and then its network drops what it does not read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from statemachines.kernel import Event, Host, Message, Outgoing
+from statemachines.missed_samples.subscriber import SUBSCRIBER
+from statemachines.missed_samples.subscriber_record import Subscribe, SubscriberRecord
+from statemachines_sim.machine_process import MachineProcess, single
+from statemachines_sim.missed_samples.section import Section
+from statemachines_sim.units import MS
+
+if TYPE_CHECKING:
+    from statemachines_sim.network import Packet
+    from statemachines_sim.world import World
+
+
+class SubscriberProcess(MachineProcess):
+    """`read_ms`: how long it takes for a message (0: no time)."""
+
+    def __init__(self, world: World, node: str, number: int, own: Section) -> None:
+        def host(process: MachineProcess) -> Host:
+            return single(process, SUBSCRIBER, SubscriberRecord(own.recovery, own.history, own.width))
+
+        super().__init__(world, node, number, host, start=Subscribe())
+        self.read_ms = 0
+        self._busy_until_ns = 0
+
+    def receive(self, packet: Packet) -> None:
+        now_ns = self._env.now
+        if self.read_ms and not self.paused:
+            if now_ns < self._busy_until_ns:
+                self._network.drop(packet)
+                return
+            self._busy_until_ns = now_ns + self.read_ms * MS
+        super().receive(packet)
+
+    def handle(self, sender: str, to: str, message: Message, now_ns: int) -> list[Outgoing]:
+        """Everything that comes under a key is for its machine."""
+        return self.host.feed(self.main, message, now_ns)
+
+    def told(self, party: str, event: Event) -> None:
+        super().told(party, event)
+        self.heard.clear()  # a long run tells more than anybody keeps

@@ -1,0 +1,333 @@
+"""Watch: the properties of missed samples, judged in every run from what came, what was asked for, and what was told.
+
+It takes part in nothing.  Of a subscriber's record only this is read: which sources it keeps, when a timer or a token
+says that one may be forgotten; of a cache's, how much is in its queues.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from statemachines.kernel import Event, Node, Step
+from statemachines.missed_samples.cache import CACHE, NotKept, Published
+from statemachines.missed_samples.message import (
+    EVERY_SOURCE,
+    QUERY,
+    Deliver,
+    DeliverUnnumbered,
+    Heartbeat,
+    Missed,
+    Query,
+    QueryEnded,
+    Sample,
+    TurnedAway,
+    Unnumbered,
+)
+from statemachines.missed_samples.publisher import PUBLISHER, Publish
+from statemachines.missed_samples.recovery import MS
+from statemachines.missed_samples.source_record import (
+    Appeared,
+    Disappeared,
+    PeriodOver,
+    QueryTimeout,
+    RetentionOver,
+)
+from statemachines.missed_samples.subscriber import SUBSCRIBER
+from statemachines.missed_samples.subscriber_record import HistoryTimeout
+from statemachines_sim import protocol
+from statemachines_sim.judge import Judge
+from statemachines_sim.missed_samples.book import Book
+from statemachines_sim.missed_samples.section import Section, number_of
+from statemachines_sim.units import S
+
+if TYPE_CHECKING:
+    from statemachines_sim.process import Process
+    from statemachines_sim.world import World
+
+PROPERTIES = (
+    "NOGAP", "ORDER", "ONCE", "REPORT", "INVENTED", "HASTY", "QUIET", "ASKED", "LIVE", "ISOLATION", "TAIL", "BOUND",
+    "PLACES", "FORGOTTEN", "WHOLE", "REPLIES",
+)  # fmt: skip
+COUNTED = (
+    "published", "delivered", "missed", "unnumbered", "queries", "turned_away", "not_kept", "met", "forgotten",
+    "most_sources", "longest_ms",
+)  # fmt: skip
+"""What a run counts, over all subscribers; `met`: first contacts; `longest_ms`: what was waited for longest."""
+
+
+class Reader:
+    """One life of a subscriber: `books` by source; `turning`: a sample for which there is no place is being handled."""
+
+    def __init__(self, asks: bool) -> None:
+        self.books: dict[str, Book] = {}
+        self.queries = 0
+        self.history = asks
+        self.touched: set[str] = set()
+        self.turning: TurnedAway | None = None
+        self.periodic = ""
+        self.unnumbered = 0
+        self.free_since_ns = 0
+
+
+class SampleWatch(protocol.Watch):
+    """The properties of `spec/missed_samples/properties.md`."""
+
+    def __init__(self, own: Section, judge: Judge) -> None:
+        super().__init__(judge)
+        self.own = own
+        self.readers: dict[str, Reader] = {}
+        self.sent: dict[str, int] = {}
+        self._counts = dict.fromkeys(COUNTED, 0)
+
+    def begin(self, world: World) -> None:
+        self._world = world
+
+    def _check(self, name: str, holds: bool, detail: str) -> None:
+        if self.judging and not holds:
+            self.judge.broken(name, detail)
+
+    # -- steps --------------------------------------------------------------------------------------------------------
+
+    def step(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
+        if node.fsm is PUBLISHER and isinstance(event, Publish):
+            record = step.record
+            self._check("ORDER", record.next > self.sent.get(record.source, -1), f"{record.source} repeats a number")
+            self._counts["published"] += event.count
+            self.sent[record.source] = record.next
+        elif node.fsm is CACHE and isinstance(event, Published):
+            self._judge_cache(step.record, event)
+        elif node.fsm is SUBSCRIBER:
+            reader = self.readers.setdefault(node.name, Reader(self.own.history is not None))
+            self._judge_last(reader, node.name)
+            self._note(reader, node.name, event, now_ns)
+            self._close(reader, node.name, event, step.record.sources, now_ns)
+            self._judge_places(reader, node.name, step.record)
+
+    def _judge_cache(self, record: Any, event: Published) -> None:
+        queue = record.queues.get((event.source, event.key))
+        held = 0 if queue is None else sum(last - first + 1 for first, last in queue.kept)
+        self._check("BOUND", held <= record.history, f"{held} samples of {event.source} in a cache of {record.history}")
+        count = len(record.queues)
+        self._check("BOUND", count <= record.places, f"{count} queues in a cache with {record.places} places")
+        kept = queue is not None and held > 0
+        new = event.source and not kept and (not record.local or event.local)
+        self._check("REPLIES", not new or count == record.places, f"a cache with room does not take in {event}")
+
+    def _judge_last(self, reader: Reader, where: str) -> None:
+        """What the step before should have told."""
+        for source in sorted(reader.touched):
+            book = reader.books.get(source)
+            if book is not None and not book.waits:
+                waits = book.next in book.arrived
+                self._check("ISOLATION", not waits, f"{where}: {book.next} of {source} has come, and waits")
+                idle = book.is_idle()
+                self._check("ASKED", not idle, f"{where}: {book.next} of {source} is missing, and nobody is asked")
+        reader.touched.clear()
+        self._check("PLACES", reader.turning is None, f"{where} does not tell {reader.turning}")
+        self._check("INVENTED", not reader.unnumbered, f"{where} does not pass a sample without source on")
+        reader.periodic = ""
+
+    def _note(self, reader: Reader, where: str, event: Event, now_ns: int) -> None:
+        match event:
+            case Sample(source, first, last):
+                book = self._met(reader, source)
+                if book is None:
+                    begin = first + (0 if self.own.width == 64 else 1 << self.own.width)
+                    reader.turning = TurnedAway(source, begin, begin + last - first)
+                    return
+                number = self._number(source, first)
+                book.take(number, number + last - first, now_ns)
+                if book.waits and len(book.arrived) > self.own.recovery.history_limit:
+                    book.waits = False
+                reader.touched.add(source)
+            case Heartbeat(source, last):
+                book = self._met(reader, source)
+                if book is not None and last >= 0:
+                    number = self._number(source, last)
+                    book.hear(number + 1, number, now_ns)
+                    reader.touched.add(source)
+            case Appeared(source, new):
+                book = self._met(reader, source)
+                if book is not None:
+                    book.alive = True
+                    book.new = new if book.begin < 0 else book.new
+            case Disappeared(source):
+                if source in reader.books:
+                    reader.books[source].alive = False
+            case QueryEnded(source, n, replied):
+                if source == EVERY_SOURCE:
+                    self._end_history(reader, now_ns)
+                elif source in reader.books:
+                    reader.books[source].query_over(n, replied)
+                    reader.touched.add(source)
+            case QueryTimeout(key):
+                if key in reader.books:
+                    reader.books[key].query_over(reader.books[key].open, False, timed_out=True)
+                    reader.touched.add(key)
+            case HistoryTimeout():
+                self._end_history(reader, now_ns)
+            case PeriodOver(key):
+                reader.periodic = key
+            case Unnumbered():
+                reader.unnumbered += 1
+
+    def _met(self, reader: Reader, source: str) -> Book | None:
+        """Its book; a new one, where there is a place."""
+        book = reader.books.get(source)
+        if book is None and len(reader.books) < self.own.recovery.sources:
+            book = reader.books[source] = Book(source, reader.history, self.own.recovery)
+            self._counts["met"] += 1
+            self._counts["most_sources"] = max(self._counts["most_sources"], len(reader.books))
+        return book
+
+    def _end_history(self, reader: Reader, now_ns: int) -> None:
+        """Holes last from now on."""
+        if reader.history:
+            reader.history = False
+            reader.free_since_ns = now_ns
+        for source, book in reader.books.items():
+            book.waits = False
+            reader.touched.add(source)
+
+    def _close(self, reader: Reader, where: str, event: Event, kept: Any, now_ns: int) -> None:
+        """Whether a source should be forgotten, and what is forgotten."""
+        source = event.key if isinstance(event, RetentionOver) else getattr(event, "source", "")
+        book = reader.books.get(source)
+        if not isinstance(event, RetentionOver | Disappeared) or book is None or source in kept:
+            return
+        silent = now_ns - book.heard_ns
+        least = self.own.recovery.retention_ms * MS if book.begin >= 0 else 0
+        right = not book.alive and not book.missing and silent >= least
+        detail = f"{where} forgets {source}, silent for {silent} ns, alive: {book.alive}, missing: {book.missing}"
+        self._check("FORGOTTEN", right, detail)
+        self._counts["forgotten"] += 1
+        del reader.books[source]
+
+    def _judge_places(self, reader: Reader, where: str, record: Any) -> None:
+        """As many sources are kept as should be: whoever is pushed out, or taken in beyond the limit, shows."""
+        count, wanted = len(record.sources), len(reader.books)
+        self._check("PLACES", count == wanted, f"{where} keeps {count} sources in place of {wanted}")
+
+    # -- queries ------------------------------------------------------------------------------------------------------
+
+    def asked(self, party: str, query: Query, now_ns: int) -> None:
+        """A subscriber sent a query."""
+        self._counts["queries"] += 1
+        reader = self.readers[party]
+        if query.source == EVERY_SOURCE:
+            self._check("QUIET", reader.history, f"{party} asks for history that nobody wants")
+            return
+        book = reader.books.get(query.source)
+        where = f"{party} asks for {query.source} from {query.first} on"
+        if book is None:
+            self._check("QUIET", False, f"{where}, which it does not know")
+            return
+        self._check("QUIET", book.missing or reader.periodic == query.source, f"{where}, and nothing is missing")
+        self._check("ASKED", not book.open and not book.waits, f"{where}, and waits for another query")
+        first = self._number(query.source, query.first)
+        self._check("ASKED", first == book.next, f"{where}, and {book.next} is the first that is missing")
+        book.ask(query.n)
+
+    # -- what is told -------------------------------------------------------------------------------------------------
+
+    def tell(self, process: Process, party: str, event: Event, now_ns: int) -> None:
+        if not self.judging:
+            return  # nobody has said what came
+        match event:
+            case Deliver(source, first, last) | Missed(source, first, last):
+                number = self._number(source, first)
+                self._judge_told(process, party, event, number, number + last - first, now_ns)
+            case TurnedAway(_, first, last):
+                reader = self.readers[party]
+                self._check("PLACES", event == reader.turning, f"{party} tells {event}, expected {reader.turning}")
+                reader.turning = None
+                self._counts["turned_away"] += last - first + 1
+            case DeliverUnnumbered():
+                self.readers[party].unnumbered -= 1
+                self._counts["unnumbered"] += 1
+            case NotKept(_, _, first, last):
+                self._counts["not_kept"] += last - first + 1
+
+    def _judge_told(
+        self, process: Process, party: str, told: Deliver | Missed, first: int, last: int, now_ns: int
+    ) -> None:
+        reader = self.readers[party]
+        book = reader.books.get(told.source)
+        where = f"{party}: {type(told).__name__} {first}..{last} of {told.source}"
+        if book is None:
+            self._check("INVENTED", False, f"{where}, of which nothing is known")
+            return
+        self._check("ORDER", not book.waits, f"{where}, while the first query is open")
+        self._check("ORDER", first >= book.begin, f"{where}, before the first, {book.begin}")
+        self._check("ONCE", first >= book.next, f"{where}, and everything below {book.next} is settled")
+        self._check("REPORT", first == book.next, f"{where}, and nothing was said of {book.next}")
+        self._check("INVENTED", last < book.top, f"{where}, and {book.top} was never heard of")
+        self._judge_wait(process, book, now_ns)
+        if isinstance(told, Deliver):
+            came = all(number in book.arrived for number in range(first, last + 1))
+            self._check("INVENTED", came, f"{where}, and not all of it has come")
+            self._counts["delivered"] += last - first + 1
+        else:
+            self._judge_missed(book, first, last, where)
+        book.settle(first, last)
+
+    def _judge_missed(self, book: Book, first: int, last: int, where: str) -> None:
+        numbers = range(first, last + 1)
+        self._check("NOGAP", not book.arrived.intersection(numbers), f"{where}, which has come")
+        crowded = len(book.arrived) > self.own.recovery.pending
+        hasty = not crowded and not (book.is_convicted(first) and book.is_convicted(last))
+        self._check("HASTY", not hasty, f"{where}, which was not asked for often enough")
+        self._check("WHOLE", not self.own.whole, f"{where}, where nothing may be missed")
+        self._counts["missed"] += len(numbers)
+
+    def _judge_wait(self, process: Process, book: Book, now_ns: int) -> None:
+        """LIVE; who stands still, or holds what is ahead of the first query's end, is given that time."""
+        reader = self.readers[process.life]
+        waited = book.waited_ns(now_ns, reader.free_since_ns)
+        self._counts["longest_ms"] = max(self._counts["longest_ms"], waited // MS)
+        detail = f"{process.life}: {book.next} of {book.source} is waited for since {waited} ns"
+        self._check("LIVE", process.paused or waited <= book.longest_ns, detail)
+
+    # -- lives --------------------------------------------------------------------------------------------------------
+
+    def fault(self, kind: str, node: str, now_ns: int) -> None:
+        process = self._world.processes.get(node)
+        if kind == "resume" and process is not None and process.life in self.readers:
+            self.readers[process.life].free_since_ns = now_ns
+
+    def died(self, process: Process, now_ns: int) -> None:
+        self.readers.pop(process.life, None)
+
+    def missing(self, world: World) -> protocol.Missing | None:
+        fabric: Any = world.devices[QUERY]
+        if world.now < int(world.scenario.phases.safety_s * S) + S or world.network.in_flight():
+            return "LIVE", "messages are still on their way"
+        for life, reader in sorted(self.readers.items()):
+            process = next(one for _, one in sorted(world.processes.items()) if one.life == life)
+            self._judge_last(reader, life)
+            for source, book in sorted(reader.books.items()):
+                self._judge_wait(process, book, world.now)
+                if book.has_hole and not book.waits:
+                    return "LIVE", f"{life} waits for {book.next} of {source}"
+                if self._owes_tail(world, fabric, process.node, book):
+                    return "TAIL", f"{life} has heard {book.next} of {self.sent[source]} of {source}"
+            held = sum(len(book.arrived) for book in reader.books.values())
+            if self.own.forgets and reader.books:
+                return "FORGOTTEN", f"{life} keeps {len(reader.books)} sources, and {held} samples"
+        return None
+
+    def _owes_tail(self, world: World, fabric: Any, node: str, book: Book) -> bool:
+        """A publisher that lives, and that is not stuck, has sent more."""
+        owner = fabric.owners.get(book.source, "")
+        lives = book.source in (getattr(world.living(owner), "source", ""),) if owner else False
+        stuck = number_of(owner) <= self.own.stuck
+        return self.own.tells_its_end and lives and not stuck and book.begin >= 0 and book.next < self.sent[book.source]
+
+    def _number(self, source: str, sn: int) -> int:
+        """Which of the publisher's numbers it is: of those that there are, the one that the wire calls so."""
+        width = self.own.width
+        sent = self.sent.get(source, 1)
+        return sn if width == 64 else sent - ((sent - sn) & ((1 << width) - 1))
+
+    def tally(self) -> dict[str, int]:
+        return self._counts

@@ -1,0 +1,87 @@
+"""The demo of missed samples: a real part over zenoh, and a simulated part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from statemachines.demo.input_lines import LineOptions
+from statemachines.demo.protocol import Advance, Given, Played, Say, Trace, Verdict
+from statemachines.demo.simulated import simulate, verdict
+
+if TYPE_CHECKING:
+    from statemachines.demo.missed_samples.real import Real
+    from statemachines_sim.world import Outcome
+
+SCENARIO = "missed_samples/lost_meanwhile"
+SHARE = 20
+"""One of so many simulated runs that are asked for is made."""
+PROPERTIES = "NOGAP to REPLIES"
+
+
+class SampleDemo:
+    """Watch samples get lost on a link of real zenoh, and every one of them come after all, in order."""
+
+    title = "Missed samples: what was lost comes after all"
+    options = LineOptions
+
+    def check(self, given: Given) -> None:
+        options: LineOptions = given.options
+        options.check()
+
+    def play(self, out: Path, given: Given, say: Say, advance: Advance) -> Played:
+        """Real, then simulated."""
+        from statemachines.demo.missed_samples import real
+
+        options: LineOptions = given.options
+        came = real.run(out / "real", options.place, say, advance)
+        say(f"real: {came.lost} batches lost; {shown(came)}; {came.seconds:.0f} s")
+        simulated, outcomes = simulate(SCENARIO, out / "sim", max(given.seeds // SHARE, 1), say, advance, too_tame)
+        queries = sum(one.tally["queries"] for one in outcomes)
+        say(f"simulated: {simulated.runs} runs, {queries:,} queries; {simulated.seconds:.0f} s")
+        return Played(
+            f"Lines over real zenoh, through a link that dropped {came.lost:,} batches; a publisher and the router "
+            "were killed. What subscribers got is compared with what was published. The same machines in "
+            f"{simulated.runs} simulated runs. Spark judges what was asked for and told.",
+            (*real_lines(came), verdict(simulated, PROPERTIES)),
+            (
+                Trace("real", "Real zenoh", out / "real" / "trace"),
+                Trace("simulated", "Simulated queries", out / "sim"),
+            ),
+            (*came.wrong, *simulated.wrong),
+            {"real": came, "simulated": simulated},
+        )
+
+
+def shown(came: Real) -> str:
+    """Ours beside zenoh's own subscriber."""
+    recovered = sum(one.recovered for one in came.accounts)
+    missed = sum(one.missed for one in came.accounts)
+    return (
+        f"{recovered} asked for, {missed} reported; zenoh's own subscriber left {came.theirs.undelivered} undelivered"
+    )
+
+
+def real_lines(came: Real) -> list[Verdict]:
+    """The verdicts of the subscribers' own files; those of zenoh's own subscriber are figures, and no verdict."""
+    accounts = came.accounts
+    whole = not any(one.undelivered or one.foreign for one in accounts)
+    once = not any(one.twice or one.late for one in accounts)
+    sums = f"{sum(one.delivered for one in accounts):,} delivered"
+    return [
+        Verdict("real", "every sample comes or is reported (own files)", whole, f"{sums}, {shown(came)}"),
+        Verdict("real", "once and in order (own files)", once, sums),
+        Verdict("real", "the link lost samples, and they were asked for", asked(came), f"{came.lost} batches"),
+    ]
+
+
+def asked(came: Real) -> bool:
+    """The run shows what it is for."""
+    return came.lost > 0 and all(one.recovered > 0 for one in came.accounts)
+
+
+def too_tame(outcome: Outcome) -> str:
+    """What a simulated run lacks ("": nothing)."""
+    if outcome.tally["delivered"] < 1_000 or not outcome.tally["queries"]:
+        return f"{outcome.tally['delivered']} deliveries, {outcome.tally['queries']} queries"
+    return ""

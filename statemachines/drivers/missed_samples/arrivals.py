@@ -1,0 +1,125 @@
+"""Arrivals: the samples themselves, from when they come until the machine has delivered them or refused them.
+
+The machine knows numbers alone.  What comes in order, one behind the other, is put before it as one range; what it
+holds is held here, of all sources together no more than so many bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Protocol
+
+from msgspec.structs import force_setattr
+
+from statemachines.drivers.missed_samples.party import Party
+from statemachines.drivers.missed_samples.received import ReceivedSample
+from statemachines.missed_samples.message import Deliver, Sample
+from statemachines.missed_samples.serial_number import origin, wrapped
+from statemachines.missed_samples.source_record import KNOWN, UNKNOWN
+from statemachines.missed_samples.subscriber_actions import number_of, source_of
+
+RUN_MAX: Final = 512
+"""Samples that are put before the machine as one range, at most."""
+
+
+class Counts(Protocol):
+    """What is counted here."""
+
+    duplicates: int
+    refused: int
+
+
+class Arrivals:
+    """`party`: the Subscriber; `width` of numbers on the wire; at most `bytes_max` bytes are held."""
+
+    def __init__(self, party: Party, counts: Counts, width: int, bytes_max: int) -> None:
+        self.held = 0
+        self._bytes = 0
+        self._party = party
+        self._counts = counts
+        self._width = width
+        self._bytes_max = bytes_max
+        self._samples: dict[str, dict[int, ReceivedSample]] = {}
+        self._run: list[ReceivedSample] = []
+        self._run_bytes = 0
+        self._first = 0
+        self._flows = False
+        self._fed: Sample | None = None
+        self._numbers = range(0)
+
+    def add(self, source: str, sn: int, sample: ReceivedSample) -> bool:
+        """Number `sn` of the wire has come; False: it is ahead of something, and there is no room to hold it.  Raises
+        ValueError for a number that the wire does not have."""
+        if sn >> self._width:
+            raise ValueError(f"sample {sn} of {source}: expected a number of {self._width} bits")
+        run = self._run
+        goes_on = run and run[0].source == source and len(run) < RUN_MAX
+        if not goes_on or sn != wrapped(self._first + len(run), self._width):
+            self.settle()
+            self._first = sn
+            self._flows = self._is_next(source, sn)
+        if not self._flows and self._bytes + self._run_bytes + sample.size > self._bytes_max:
+            self._counts.refused += 1
+            return False
+        self._run.append(sample)
+        self._run_bytes += sample.size
+        return True
+
+    def settle(self) -> None:
+        """Put before the machine what has come."""
+        if not self._run:
+            return
+        source = self._run[0].source
+        self._fed = Sample(source, self._first, self._first + len(self._run) - 1)
+        self._party.receive(source, self._fed)
+        self._drop_refused(source)
+        self._run, self._run_bytes, self._fed = [], 0, None
+
+    def place(self, message: Any) -> None:
+        """The machine is about to take `message`: if it is what was settled, hold the samples of it."""
+        if self._fed is None or message is not self._fed:
+            return
+        record, source = self._party.record, self._fed.source
+        first = number_of(record, source_of(record, source), self._fed.first)
+        self._numbers = range(first, first + len(self._run))
+        samples = self._samples.setdefault(source, {})
+        for number, sample in zip(self._numbers, self._run, strict=True):
+            if number in samples:
+                self._counts.duplicates += 1
+                continue
+            force_setattr(sample, "number", number - origin(self._width))
+            samples[number] = sample
+            self.held += 1
+            self._bytes += sample.size
+
+    def deliver(self, event: Deliver) -> list[ReceivedSample]:
+        """The samples that the machine delivers."""
+        samples = self._samples[event.source]
+        found = [samples.pop(number) for number in range(event.first, event.last + 1)]
+        self.held -= len(found)
+        self._bytes -= sum(sample.size for sample in found)
+        if not samples:
+            del self._samples[event.source]
+        return found
+
+    def _drop_refused(self, source: str) -> None:
+        """What the machine has not taken: older samples, and all of a source that it does not keep."""
+        samples, known = self._samples.get(source), self._party.record.sources.get(source)
+        if samples is None:
+            return
+        numbers = list(samples) if known is None or known.status is UNKNOWN else self._numbers
+        below = None if known is None or known.status is UNKNOWN else known.expected
+        for number in numbers:
+            if number in samples and (below is None or number < below):
+                sample = samples.pop(number)
+                self.held -= 1
+                self._bytes -= sample.size
+                self._counts.duplicates += known is not None
+        if not samples:
+            del self._samples[source]
+
+    def _is_next(self, source: str, sn: int) -> bool:
+        """Whether it can be delivered at once."""
+        known = self._party.record.sources.get(source)
+        if known is None:
+            return not self._party.record.recovery.past
+        return known.status in KNOWN and number_of(self._party.record, known, sn) == known.expected

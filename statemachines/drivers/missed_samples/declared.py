@@ -1,0 +1,53 @@
+"""Declared: what was declared at a session, undone in the opposite order.
+
+An entity of zenoh that is left declared calls back into an interpreter that ends, which hangs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import zenoh
+
+from statemachines.wire import shown
+
+logger = logging.getLogger("gapless")
+
+E = TypeVar("E")
+
+
+class Declared:
+    """`add` what has `undeclare`, `on_close` what is to be awaited; `close` undoes all, and can be called again."""
+
+    def __init__(self) -> None:
+        self._acts: list[Callable[[], Awaitable[Any]]] = []
+
+    def add(self, entity: E) -> E:
+        """Itself."""
+        self._acts.append(lambda: asyncio.to_thread(_undeclare, entity))
+        return entity
+
+    def on_close(self, act: Callable[[], Awaitable[Any]]) -> None:
+        """Call it when everything that was declared later is undone."""
+        self._acts.append(act)
+
+    async def close(self) -> None:
+        """All of it, whatever of it fails; then raise what failed first."""
+        failed: BaseException | None = None
+        while self._acts:
+            try:
+                await self._acts.pop()()
+            except Exception as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+
+
+def _undeclare(entity: Any) -> None:
+    try:
+        entity.undeclare()
+    except zenoh.ZError as error:  # the session is closed: then it is undeclared
+        logger.info("not undeclared: %s", shown(str(error)))

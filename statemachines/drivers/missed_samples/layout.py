@@ -1,0 +1,189 @@
+"""Layout: where publishers, caches and tokens are found in zenoh's key space, and how samples say their number.
+
+`advanced` is that of zenoh's own advanced publishers and subscribers, with numbers of 32 bits in zenoh's source
+information.  `plain` is the source document's, with numbers of 64 bits in an attachment; only our own parties read it.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final, Protocol
+
+import zenoh
+
+from statemachines.drivers.missed_samples.attachment import Beat, Stamp, decode, encode
+from statemachines.kernel import ConfigurationError
+from statemachines.missed_samples import keys
+from statemachines.missed_samples.keys import BadKey, Place
+from statemachines.missed_samples.message import EVERY_SOURCE
+
+Numbered = tuple[str, int]
+"""(source, number on the wire)"""
+
+_U32: Final = struct.Struct("<I")
+
+
+class Layout(Protocol):
+    """One layout.  What is read raises `BadKey` or `MalformedAttachment` where it cannot be."""
+
+    name: str
+    width: int
+
+    def source(self, publisher: zenoh.Publisher, given: str) -> str:
+        """The id of a publisher; `given`: what the application calls it ("": nothing)."""
+        ...
+
+    def own_key(self, source: str, expression: str) -> str:
+        """The key of a publisher: its cache, its heartbeats, its token."""
+        ...
+
+    def cache_key(self, expression: str) -> str:
+        """Where a cache of all sources answers."""
+        ...
+
+    def query_key(self, source: str, expression: str) -> str:
+        """Where samples of a source, or of all, are asked for."""
+        ...
+
+    def watch_key(self, expression: str) -> str:
+        """Where heartbeats and tokens of all sources are."""
+        ...
+
+    def read_key(self, key: str) -> Place:
+        """Whose key it is: of a query, a heartbeat or a token."""
+        ...
+
+    def stamp(self, publisher: zenoh.Publisher, source: str, sn: int, attachment: bytes | None) -> dict[str, Any]:
+        """The arguments of `put` that number a sample."""
+        ...
+
+    def read_sample(self, sample: zenoh.Sample) -> tuple[Numbered | None, bytes | None] | None:
+        """The number of a sample that came by itself (None: it has none), and the application's attachment; None: it is
+        no sample."""
+        ...
+
+    def beat(self, source: str, last: int) -> dict[str, Any]:
+        """The arguments of `put` that make a heartbeat."""
+        ...
+
+    def read_beat(self, sample: zenoh.Sample) -> Numbered | None:
+        """What a heartbeat says (None: it is none)."""
+        ...
+
+
+def attachment_of(sample: zenoh.Sample) -> bytes | None:
+    """The bytes of the attachment (None: there is none)."""
+    found = sample.attachment
+    return None if found is None else found.to_bytes()
+
+
+def read_source(info: zenoh.SourceInfo) -> Numbered:
+    """What zenoh's source information says."""
+    return keys.advanced_source(str(info.source_id.zid), info.source_id.eid), info.source_sn
+
+
+class Advanced:
+    """As zenoh's advanced publishers: `<key expression>/@adv/pub/<zid>/<eid>/_`."""
+
+    name = "advanced"
+    width = 32
+
+    def source(self, publisher: zenoh.Publisher, given: str) -> str:
+        if given:
+            rule = "is the session's and cannot be chosen in the advanced layout; leave it out, or take layout='plain'"
+            raise ConfigurationError("source", given, rule)
+        return keys.advanced_source(str(publisher.id.zid), publisher.id.eid)
+
+    def own_key(self, source: str, expression: str) -> str:
+        return keys.advanced_key(source, expression)
+
+    def cache_key(self, expression: str) -> str:
+        return keys.advanced_query(EVERY_SOURCE, expression)
+
+    def query_key(self, source: str, expression: str) -> str:
+        return keys.advanced_query(source, expression)
+
+    def watch_key(self, expression: str) -> str:
+        return keys.advanced_heartbeats(expression)
+
+    def read_key(self, key: str) -> Place:
+        return keys.read_advanced(key)
+
+    def stamp(self, publisher: zenoh.Publisher, source: str, sn: int, attachment: bytes | None) -> dict[str, Any]:
+        return {"source_info": zenoh.SourceInfo(publisher.id, sn), "attachment": attachment}
+
+    def read_sample(self, sample: zenoh.Sample) -> tuple[Numbered | None, bytes | None] | None:
+        info = sample.source_info
+        return None if info is None else read_source(info), attachment_of(sample)
+
+    def beat(self, source: str, last: int) -> dict[str, Any]:
+        return {"payload": _U32.pack(last)}
+
+    def read_beat(self, sample: zenoh.Sample) -> Numbered | None:
+        data = sample.payload
+        if len(data) != _U32.size:
+            raise BadKey("heartbeat of", str(sample.key_expr), f"{_U32.size} bytes, and not {len(data)}")
+        return keys.read_advanced(str(sample.key_expr)).source, _U32.unpack(data.to_bytes())[0]
+
+
+class Plain:
+    """As the source document: `<source id>/<key expression>`."""
+
+    name = "plain"
+    width = 64
+
+    def source(self, publisher: zenoh.Publisher, given: str) -> str:
+        source = given or f"{publisher.id.zid}-{publisher.id.eid}"
+        keys.plain_key(source, "x")
+        return source
+
+    def own_key(self, source: str, expression: str) -> str:
+        return keys.plain_key(source, expression)
+
+    def cache_key(self, expression: str) -> str:
+        return keys.plain_key(EVERY_SOURCE, expression)
+
+    def query_key(self, source: str, expression: str) -> str:
+        return keys.plain_key(source, expression)
+
+    def watch_key(self, expression: str) -> str:
+        return keys.plain_key(EVERY_SOURCE, expression)
+
+    def read_key(self, key: str) -> Place:
+        return keys.read_plain(key)
+
+    def stamp(self, publisher: zenoh.Publisher, source: str, sn: int, attachment: bytes | None) -> dict[str, Any]:
+        return {"attachment": encode(Stamp(source, sn, attachment))}
+
+    def read_sample(self, sample: zenoh.Sample) -> tuple[Numbered | None, bytes | None] | None:
+        data = attachment_of(sample)
+        said = None if data is None else decode(data)
+        if isinstance(said, Beat):
+            return None  # where the application's keys have wild cards in front
+        if not isinstance(said, Stamp):
+            return None, data
+        keys.plain_key(said.source, "x")
+        return (said.source, said.sn), said.attachment
+
+    def beat(self, source: str, last: int) -> dict[str, Any]:
+        return {"payload": b"", "attachment": encode(Beat(source, last))}
+
+    def read_beat(self, sample: zenoh.Sample) -> Numbered | None:
+        data = attachment_of(sample)
+        said = None if data is None else decode(data)
+        if not isinstance(said, Beat):
+            return None  # somebody's sample, under a key that looks like one of ours
+        keys.plain_key(said.source, "x")
+        return said.source, said.last
+
+
+ADVANCED: Final = Advanced()
+PLAIN: Final = Plain()
+_LAYOUTS: Final[dict[str, Layout]] = {"advanced": ADVANCED, "plain": PLAIN}
+
+
+def layout_of(name: str) -> Layout:
+    """The layout of this name; raises `ConfigurationError`."""
+    if name not in _LAYOUTS:
+        raise ConfigurationError("layout", name, f"one of {', '.join(_LAYOUTS)}")
+    return _LAYOUTS[name]

@@ -1,0 +1,119 @@
+"""Mailbox: from zenoh's threads into an event loop, bounded.
+
+zenoh calls back on threads of its own.  There nothing is done but to put what came into the mailbox; one task of the
+loop takes it out.  A loop that is blocked, or a reader that does not read, lets the mailbox fill up; then what comes is
+refused, counted and said in the log.  A sample that is refused is lost like any other, and recovered like any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+logger = logging.getLogger("gapless")
+
+TURN: Final = 512
+"""So many things are taken out in one turn of the loop, at most."""
+
+STREAM: Final = 8
+"""After so many turns on end, with no longer pause than `PAUSE_S`, each waits for more to come: a loop that is woken
+for each thing hands the interpreter's lock to and fro for it, which takes several times as long as the thing itself."""
+
+PAUSE_S: Final = 0.0005
+GATHER_S: Final = 0.002
+"""So long."""
+
+SAY_AGAIN_S: Final = 1.0
+
+Item = tuple[Any, ...]
+
+
+class Mailbox:
+    """`take(items)` is called in the loop; `name` stands in the log; at most `count_max` things of `bytes_max` bytes
+    wait.  `refused` counts what found no room.  `gate()` is waited for before each turn."""
+
+    def __init__(self, name: str, take: Callable[[list[Item]], None], *, count_max: int, bytes_max: int) -> None:
+        self.refused = 0
+        self._name = name
+        self._take = take
+        self._count_max = count_max
+        self._bytes_max = bytes_max
+        self._items: deque[tuple[Item, int]] = deque()
+        self._bytes = 0
+        self._lock = threading.Lock()
+        self._said = 0.0
+        self._woken = False
+        self._closed = False
+        self._loop = asyncio.get_running_loop()
+        self._ready = asyncio.Event()
+
+    @property
+    def waiting(self) -> int:
+        """How many things wait."""
+        return len(self._items)
+
+    def put(self, item: Item, size: int = 0, *, always: bool = False) -> bool:
+        """From any thread; False: there is no room, or nobody takes anything any more.  `always`: of which there are
+        few anyway, and something else would wait for it in vain."""
+        with self._lock:
+            if self._closed:
+                return False
+            full = len(self._items) >= self._count_max or self._bytes + size > self._bytes_max
+            if full and not always:
+                self.refused += 1
+                say, total = time.monotonic() - self._said >= SAY_AGAIN_S, self.refused
+                self._said = time.monotonic() if say else self._said
+            else:
+                self._items.append((item, size))
+                self._bytes += size
+                wake, self._woken = not self._woken, True
+        if full and not always:
+            if say:
+                logger.warning("%s: no room for what comes, refused %d so far; the loop is too slow", self._name, total)
+            return False
+        if wake:
+            try:
+                self._loop.call_soon_threadsafe(self._ready.set)
+            except RuntimeError:  # the loop was closed, and nobody has told us
+                return False
+        return True
+
+    async def run(self, gate: Callable[[], Any]) -> None:
+        """Take out what comes, until cancelled."""
+        turns = 0
+        while True:
+            paused = time.monotonic()
+            await self._ready.wait()
+            self._ready.clear()
+            if time.monotonic() - paused > PAUSE_S:
+                turns = 0
+            while True:
+                await gate()
+                items = self._some()
+                if not items:
+                    break
+                self._take(items)
+                turns += 1
+                await asyncio.sleep(GATHER_S if turns > STREAM else 0)
+
+    def close(self) -> list[Item]:
+        """Nothing is taken in any more; what was still waiting."""
+        with self._lock:
+            self._closed = True
+            left, self._items = [item for item, _ in self._items], deque()
+            return left
+
+    def _some(self) -> list[Item]:
+        found: list[Item] = []
+        with self._lock:
+            while self._items and len(found) < TURN:
+                item, size = self._items.popleft()
+                self._bytes -= size
+                found.append(item)
+            self._woken = bool(found)
+        return found

@@ -1,0 +1,238 @@
+"""The roles of `gapless node` over zenoh: a router, a cache, a publisher that reads lines, a subscriber that prints."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+import zenoh
+
+from statemachines.drivers import options
+from statemachines.drivers.lives import begin_life
+from statemachines.drivers.missed_samples.cache import declare_reliability_cache
+from statemachines.drivers.missed_samples.publisher import PROTOCOL, declare_reliable_publisher
+from statemachines.drivers.missed_samples.received import ReceivedSample
+from statemachines.drivers.missed_samples.session import zenoh_session
+from statemachines.drivers.missed_samples.subscriber import declare_reliable_subscriber
+from statemachines.drivers.signals import run_until_signal
+from statemachines.missed_samples.message import Missed
+from statemachines.missed_samples.publisher import Beats
+from statemachines.missed_samples.recovery import Recovery
+from statemachines.missed_samples.subscriber_record import History
+
+LINES_MAX = 1_000
+ROUTER = "tcp/127.0.0.1:7447"
+
+
+class Mode(StrEnum):
+    """What a session is."""
+
+    PEER = "peer"
+    CLIENT = "client"
+
+
+class LayoutName(StrEnum):
+    """See `layout`."""
+
+    ADVANCED = "advanced"
+    PLAIN = "plain"
+
+
+Key = Annotated[str, typer.Option(metavar="KEY", help="The key expression.")]
+ListenAt = Annotated[
+    list[str] | None, typer.Option("--listen", metavar="ENDPOINT", help="Where sessions may connect: tcp/HOST:PORT.")
+]
+ConnectTo = Annotated[
+    list[str] | None,
+    typer.Option("--connect", metavar="ENDPOINT", help=f"Whom to connect to; default: {ROUTER} without --listen."),
+]
+ModeOption = Annotated[
+    Mode | None,
+    typer.Option(help="A client has a router; a peer speaks with whom it is connected to, and is what listens."),
+]
+LayoutOption = Annotated[
+    LayoutName,
+    typer.Option(help="advanced: as zenoh's own advanced publishers; plain: 64-bit numbers, ours alone."),
+]
+Depth = Annotated[int, typer.Option(min=1, help="So many samples are kept of each key and source.")]
+
+
+def router(listen: ListenAt = None, connect: ConnectTo = None) -> None:
+    """Run a router of zenoh, until a signal: other sessions connect to it, and it passes on what they say."""
+
+    async def work() -> None:
+        where = listen or [ROUTER]
+        async with zenoh_session("router", listen=where, connect=connect or []):
+            _print({"listening": where})
+            await asyncio.Event().wait()
+
+    run_until_signal(work())
+
+
+def cache(
+    key: Key,
+    history: Depth = 1_000,
+    layout: LayoutOption = LayoutName.ADVANCED,
+    listen: ListenAt = None,
+    connect: ConnectTo = None,
+    mode: ModeOption = None,
+    name: options.Name = "cache-1",
+    state: options.State = Path(),
+    trace: options.Trace = None,
+    number: options.Number = None,
+) -> None:
+    """Keep samples of every publisher under a key expression, and answer subscribers that missed some; until a signal.
+
+    It answers for publishers that are dead or out of reach, too.  Its counts are printed at the end.
+    """
+
+    async def work() -> None:
+        life = begin_life(name, state, trace, number, PROTOCOL)
+        async with _session(mode, listen, connect) as session:
+            made = declare_reliability_cache(session, key, history=history, layout=layout.value, life=life)
+            async with made as one:
+                _print({"cache": key})
+                await _until_stopped(lambda: one.statistics)
+
+    run_until_signal(work())
+
+
+def publisher(
+    key: Annotated[str, typer.Option(metavar="KEY", help="What the samples are published under; no wild cards.")],
+    input: Annotated[Path, typer.Option(metavar="FILE", help="Each line is a sample; -: the standard input.")] = Path(
+        "-"
+    ),
+    every: Annotated[float, typer.Option(min=0, help="Seconds from one line to the next.")] = 0.0,
+    linger: Annotated[
+        float | None,
+        typer.Option(min=0, help="Seconds to answer when the input has ended; default: until a signal."),
+    ] = None,
+    history: Depth = 1_000,
+    heartbeat: Annotated[
+        Beats, typer.Option(help="Say the last number now and then, so that a loss at the end is noticed.")
+    ] = Beats.SPORADIC,
+    heartbeat_period: Annotated[float, typer.Option(min=0.001, help="Seconds between heartbeats.")] = 1.0,
+    layout: LayoutOption = LayoutName.ADVANCED,
+    source: Annotated[str, typer.Option(help="Its id (plain layout); default: made by the session.")] = "",
+    next: Annotated[int, typer.Option(min=0, help="Number of its first sample; with --source, to go on counting.")] = 0,
+    listen: ListenAt = None,
+    connect: ConnectTo = None,
+    mode: ModeOption = None,
+    name: options.Name = "zenoh-publisher-1",
+    state: options.State = Path(),
+    trace: options.Trace = None,
+    number: options.Number = None,
+) -> None:
+    """Publish lines, keep them in a cache beside the publisher, and answer subscribers that missed some.
+
+    Each start is another publisher, unless --source and --next say which it goes on as.
+    """
+
+    async def work() -> None:
+        life = begin_life(name, state, trace, number, PROTOCOL)
+        async with _session(mode, listen, connect) as session:
+            made = declare_reliable_publisher(
+                session, key, history=history, heartbeat=heartbeat, heartbeat_period_s=heartbeat_period,
+                layout=layout.value, source=source, next=next, life=life,
+            )  # fmt: skip
+            async with made as one:
+                _print({"publisher": one.source, "next": one.next_number})
+                async for line in _lines(input):
+                    one.put(line)
+                    await asyncio.sleep(every)
+                _print({"published": one.statistics.published, "next": one.next_number})
+                if linger is None:
+                    await _until_stopped(lambda: one.cache_statistics)
+                await asyncio.sleep(linger or 0)
+
+    run_until_signal(work())
+
+
+def subscriber(
+    key: Key,
+    history: Annotated[
+        int | None, typer.Option(min=0, help="Ask first for so many of each publisher's last samples; 0: for all.")
+    ] = None,
+    period: Annotated[float, typer.Option(min=0, help="Seconds between unprompted queries; 0: none.")] = 0.0,
+    retries: Annotated[int, typer.Option(min=0, help="How often to ask again before a sample is given up.")] = 5,
+    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds to wait for the end of a query.")] = 2.0,
+    layout: LayoutOption = LayoutName.ADVANCED,
+    listen: ListenAt = None,
+    connect: ConnectTo = None,
+    mode: ModeOption = None,
+    name: options.Name = "zenoh-subscriber-1",
+    state: options.State = Path(),
+    trace: options.Trace = None,
+    number: options.Number = None,
+) -> None:
+    """Print each sample once and in order, and what is missed, as lines of JSON; until a signal.
+
+    It asks the caches for what it has missed: those of publishers of ours or of zenoh's, and caches of their own.
+    """
+
+    async def work() -> None:
+        life = begin_life(name, state, trace, number, PROTOCOL)
+        async with _session(mode, listen, connect) as session:
+            made = declare_reliable_subscriber(
+                session, key, _print_sample, on_missed=_print_missed, layout=layout.value, period_s=period, life=life,
+                history=None if history is None else History(history),
+                recovery=Recovery(retries=retries, timeout_ms=round(timeout * 1_000)),
+            )  # fmt: skip
+            async with made as one:
+                _print({"subscribed": key})
+                await _until_stopped(lambda: one.statistics, one.failed)
+
+    run_until_signal(work())
+
+
+def _session(mode: Mode | None, listen: list[str] | None, connect: list[str] | None) -> Any:
+    mode = mode or (Mode.PEER if listen else Mode.CLIENT)
+    return zenoh_session(mode.value, listen=listen or [], connect=connect or ([] if listen else [ROUTER]))
+
+
+async def _until_stopped(counts: Callable[[], Any], failed: Callable[[], Any] | None = None) -> None:
+    """Or until it cannot go on; then print the counts."""
+    try:
+        await (asyncio.Event().wait() if failed is None else failed())
+    finally:
+        print(msgspec.json.encode(counts()).decode(), file=sys.stderr)
+
+
+async def _lines(path: Path) -> AsyncIterator[bytes]:
+    """Of a file, or of the standard input; read beside the loop, which a terminal would block."""
+    loop = asyncio.get_running_loop()
+    lines: asyncio.Queue[bytes | None] = asyncio.Queue(LINES_MAX)
+
+    def read() -> None:
+        with open(0 if str(path) == "-" else path, "rb") as file:
+            for line in file:
+                asyncio.run_coroutine_threadsafe(lines.put(line.rstrip(b"\r\n")), loop).result()
+        asyncio.run_coroutine_threadsafe(lines.put(None), loop).result()
+
+    threading.Thread(target=read, name="lines", daemon=True).start()
+    while (line := await lines.get()) is not None:
+        yield line
+
+
+def _print_sample(sample: ReceivedSample) -> None:
+    line: dict[str, Any] = {"key": sample.key_expr, "from": sample.source, "number": sample.number}
+    if sample.kind == zenoh.SampleKind.DELETE:
+        line["deleted"] = True
+    else:
+        line["payload"] = sample.payload.to_bytes().decode(errors="replace")
+    _print(line | ({"recovered": True} if sample.recovered else {}))
+
+
+def _print_missed(missed: Missed) -> None:
+    _print({"missed": missed.source, "first": missed.first, "last": missed.last})
+
+
+def _print(line: dict[str, Any]) -> None:
+    print(msgspec.json.encode(line).decode(), flush=True)

@@ -1,0 +1,61 @@
+"""zenoh_session: a session of zenoh with explicit endpoints, closed when it is left.
+
+async with zenoh_session("peer", listen=["tcp/127.0.0.1:7447"]) as session: ...
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import zenoh
+
+from statemachines.kernel import ConfigurationError
+
+MODES: Final = ("peer", "client", "router")
+
+
+def session_config(mode: str = "peer", *, listen: Sequence[str] = (), connect: Sequence[str] = ()) -> zenoh.Config:
+    """No scouting: who is connected is what the endpoints (`tcp/HOST:PORT`) say; a link that is lost is tried again
+    within a second.  A peer speaks with whom it is connected to; whoever is to be reached through a router is a client
+    of it, since a router passes nothing on between peers.  Raises `ConfigurationError` for another mode, or an endpoint
+    that zenoh does not take."""
+    if mode not in MODES:
+        raise ConfigurationError("mode", mode, f"one of {', '.join(MODES)}")
+    config = zenoh.Config()
+    settings: dict[str, Any] = {
+        "mode": mode,
+        "listen/endpoints": list(listen),
+        "connect/endpoints": list(connect),
+        "connect/timeout_ms": -1 if mode != "client" else 10_000,
+        "connect/exit_on_failure": False,
+        "connect/retry": {"period_init_ms": 100, "period_max_ms": 1_000, "period_increase_factor": 2},
+        "scouting/multicast/enabled": False,
+        "scouting/gossip/enabled": False,
+    }
+    for key, value in settings.items():
+        try:
+            config.insert_json5(key, json.dumps(value))
+        except zenoh.ZError as error:
+            raise ConfigurationError(key, str(value), f"zenoh does not take it: {error}") from None
+    return config
+
+
+@asynccontextmanager
+async def zenoh_session(
+    mode: str = "peer", *, listen: Sequence[str] = (), connect: Sequence[str] = ()
+) -> AsyncIterator[zenoh.Session]:
+    """Open from here to the end of the `async with`; raises `ConfigurationError` where it cannot be opened."""
+    config = session_config(mode, listen=listen, connect=connect)
+    try:
+        session = await asyncio.to_thread(zenoh.open, config)
+    except zenoh.ZError as error:
+        where = f"{mode}, listen {list(listen)}, connect {list(connect)}"
+        raise ConfigurationError("zenoh session", where, f"cannot be opened: {error}") from None
+    try:
+        yield session
+    finally:
+        await asyncio.to_thread(session.close)

@@ -1,0 +1,59 @@
+"""Interrupts: SIGTERM ends a command as Ctrl-C does, with all the processes that it has begun."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
+
+
+def end_on_sigterm() -> None:
+    """From now on SIGTERM raises `KeyboardInterrupt` in this process, so that whatever cleans up does; processes that
+    it forks end at once, as they would have.  Roles of `gapless node` have a way of their own (`drivers.signals`)."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    os.register_at_fork(before=_hold, after_in_child=_end_at_once, after_in_parent=_release)
+
+
+@contextmanager
+def held_back() -> Iterator[None]:
+    """SIGTERM and Ctrl-C that come meanwhile act at the end: between the moment a process is begun and the one it is
+    known to who ends it, nobody would.  Those without a handler of Python's act as ever; so do those of other threads,
+    where no handler runs."""
+    came: list[int] = []
+    before = {}
+    try:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            if callable(signal.getsignal(number)) and threading.current_thread() is threading.main_thread():
+                before[number] = signal.signal(number, lambda number, frame: came.append(number))
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    for one in came[:1]:
+        signal.raise_signal(one)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # who is asked twice does not wait
+    print("ends on SIGTERM", file=sys.stderr)
+    raise KeyboardInterrupt
+
+
+def _hold() -> None:
+    """One that comes while a child is made waits: the child would call our handler, in the middle of its making."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+
+def _release() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+
+
+def _end_at_once() -> None:
+    if signal.getsignal(signal.SIGTERM) is _interrupt:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _release()

@@ -1,0 +1,154 @@
+"""A command that is told to end (SIGTERM, Ctrl-C) ends with all its processes, and what it has done is there."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from statemachines import cli
+
+GAPLESS = [sys.executable, "-m", "statemachines"]
+PATIENCE_S = 120.0
+
+
+def processes_of(session):
+    """The command lines of the processes of a session that live."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+            if os.getsid(int(entry.name)) == session and state != "Z":
+                found.append((entry / "cmdline").read_text().replace("\0", " "))
+        except OSError:
+            continue  # it has ended meanwhile
+    return found
+
+
+def until(holds, what):
+    """Wait, at most so long; `what` for who waits in vain."""
+    end = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < end, what
+        time.sleep(0.05)
+
+
+class Command:
+    """A command in a session of its own."""
+
+    def __init__(self, *arguments, folder):
+        self.errors = (folder / "errors").open("w+")
+        self.process = subprocess.Popen(
+            [*GAPLESS, *arguments],
+            cwd=folder,
+            start_new_session=True,
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            text=True,
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if processes_of(self.process.pid):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.communicate()
+        self.errors.close()
+
+    def end(self, number):
+        """Its exit code and what it said, once all of its processes are gone; the signal is to it alone."""
+        assert self.process.poll() is None, "it had not ended by itself"
+        self.process.send_signal(number)
+        code = self.process.wait(PATIENCE_S)
+        until(lambda: not processes_of(self.process.pid), f"left: {processes_of(self.process.pid)}")
+        self.errors.seek(0)
+        return code, self.errors.read()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_campaign_that_is_told_to_end_gives_what_is_there(tmp_path, number):
+    trace = tmp_path / "trace"
+    few = "shared_subscriptions.load.messages=50"
+    many = ("campaign", "quiet", "--seeds", "100000", "--set", few, "--trace", str(trace))
+    with Command(*many, folder=tmp_path) as command:
+        until(lambda: list(trace.glob("trace-*.parquet")), "no part of the trace appeared")
+        code, errors = command.end(number)
+    assert code == cli.Exit.INCONCLUSIVE
+    assert "of 100000 seeds" in errors
+    assert "Traceback" not in errors
+    out = tmp_path / "out"
+    assert cli.run(["analyze", str(trace), "--no-spark", "--out", str(out)]) == cli.Exit.HELD
+    assert json.loads((out / "summary.json").read_text())["runs"] >= 20
+
+
+def test_mutants_that_are_interrupted_are_not_waited_for(tmp_path):
+    with Command("mutate", "cursor_recovery", "--jobs", "2", "--out", str(tmp_path / "m"), folder=tmp_path) as command:
+        until(lambda: len(processes_of(command.process.pid)) >= 4, "no worker has begun")
+        code, errors = command.end(signal.SIGINT)
+    assert code == cli.Exit.INCONCLUSIVE
+    assert "Traceback (most recent call last)" not in errors
+
+
+def test_a_demo_that_is_told_to_end_leaves_no_node(tmp_path):
+    with Command("demo", "shared_subscriptions", "--out", str(tmp_path / "out"), folder=tmp_path) as command:
+        until(lambda: any("node consumer" in one for one in processes_of(command.process.pid)), "no consumer has begun")
+        code, errors = command.end(signal.SIGTERM)
+    assert code == 130
+    assert "ends on SIGTERM" in errors
+
+
+def test_a_second_sigterm_ends_at_once():
+    program = (
+        "import os, signal, time\n"
+        "from statemachines.interrupts import end_on_sigterm\n"
+        "end_on_sigterm()\n"
+        "try:\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    time.sleep(60)\n"
+        "finally:\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    time.sleep(60)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == -signal.SIGTERM
+
+
+def test_who_is_forked_ends_as_it_would_have():
+    program = (
+        "import os, signal, time\n"
+        "from statemachines.interrupts import end_on_sigterm\n"
+        "end_on_sigterm()\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    time.sleep(60)\n"
+        "    os._exit(0)\n"
+        "os.kill(child, signal.SIGTERM)\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.stdout == f"{-signal.SIGTERM}\n"
+
+
+@pytest.mark.parametrize("command", ["node", "simulate"])
+def test_a_node_that_does_not_live_yet_ends_at_once_and_says_nothing(command):
+    program = (
+        "import os, signal, sys\n"
+        "from statemachines import cli\n"
+        f"sys.argv = ['gapless', {command!r}]\n"
+        "cli.run = lambda: os.kill(os.getpid(), signal.SIGTERM)\n"
+        "cli.main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S)
+    assert (done.returncode, "ends on SIGTERM" in done.stderr) == {
+        "node": (-signal.SIGTERM, False),
+        "simulate": (-signal.SIGINT, True),
+    }[command]

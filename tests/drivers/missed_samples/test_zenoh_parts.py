@@ -1,0 +1,383 @@
+"""The parts of the driver that need no session: attachments, mailbox, outlets, ends of queries, tokens, arrivals."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+import zenoh
+from msgspec.structs import replace
+
+from statemachines.drivers.lives import Life
+from statemachines.drivers.missed_samples import declare_reliability_cache, session_config
+from statemachines.drivers.missed_samples.arrivals import Arrivals
+from statemachines.drivers.missed_samples.attachment import Beat, End, MalformedAttachment, Stamp, decode, encode
+from statemachines.drivers.missed_samples.declared import Declared
+from statemachines.drivers.missed_samples.layout import layout_of
+from statemachines.drivers.missed_samples.mailbox import TURN, Mailbox
+from statemachines.drivers.missed_samples.open_query import REPLIERS_MAX, OpenQuery
+from statemachines.drivers.missed_samples.outlet import Outlet
+from statemachines.drivers.missed_samples.party import Party
+from statemachines.drivers.missed_samples.publisher import PublisherOptions, checked
+from statemachines.drivers.missed_samples.query_desk import QueryDesk, at_once
+from statemachines.drivers.missed_samples.received import OVERHEAD, ReceivedSample
+from statemachines.drivers.missed_samples.sample_store import BUSY, CacheStatistics, SampleStore
+from statemachines.drivers.missed_samples.subscriber import BACKSTOP_MS, SubscriberOptions, SubscriberStatistics
+from statemachines.drivers.missed_samples.tokens import SEEN_MAX, Tokens
+from statemachines.kernel import ConfigurationError, Event
+from statemachines.missed_samples.cache import CacheRecord, CrowdedOver
+from statemachines.missed_samples.message import Deliver, Missed, QueryEnded
+from statemachines.missed_samples.recovery import Recovery
+from statemachines.missed_samples.subscriber import SUBSCRIBER
+from statemachines.missed_samples.subscriber_record import Subscribe, SubscriberRecord
+
+
+@pytest.mark.parametrize("said", [Stamp("p", 2**64 - 1, b"mine", 7), Stamp("p", 0), Beat("p", 3), End(0)])
+def test_an_attachment_says_what_was_put_in(said: Any) -> None:
+    assert decode(encode(said)) == said
+
+
+@pytest.mark.parametrize("data", [b"", b"\xb6GL", b"somebody's", b"\xb6GL2\x00"])
+def test_an_attachment_of_others_is_none_of_ours(data: bytes) -> None:
+    assert decode(data) is None
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xb6GL1",
+        b"\xb6GL1" + b"\x91" * 5_000,
+        encode(End(1)) + b"x",
+        encode(Stamp("", 1)),
+        encode(Stamp("p" * 129, 1)),
+        encode(Stamp("p", 1, None, 8)),
+        b"\xb6GL1\x94\xa5stamp\xa1p\xd3" + b"\xff" * 8 + b"\xc0",
+        b"\xb6GL1\x92\xa3end\xff",
+        encode(Stamp("p", 1, bytes(1 << 20))),
+    ],
+)
+def test_a_malformed_attachment_is_refused(data: bytes) -> None:
+    with pytest.raises(MalformedAttachment, match="expected"):
+        decode(data)
+
+
+def test_a_mailbox_is_bounded_by_count_and_by_bytes_and_counts() -> None:
+    async def play() -> None:
+        box = Mailbox("box", lambda items: None, count_max=2, bytes_max=10)
+        assert [box.put((1,), 5), box.put((2,), 5), box.put((3,), 0)] == [True, True, False]
+        assert box.put(("end",), always=True)
+        assert (box.waiting, box.refused) == (3, 1)
+        other = Mailbox("box", lambda items: None, count_max=9, bytes_max=10)
+        assert [other.put((1,), 8), other.put((2,), 3), other.put((3,), 2)] == [True, False, True]
+        assert other.refused == 1
+        assert other.close() == [(1,), (3,)]
+        assert not other.put((4,), always=True)
+
+    asyncio.run(play())
+
+
+def test_a_mailbox_hands_over_from_threads_in_order_and_finds_room_again() -> None:
+    async def play() -> None:
+        got: list[int] = []
+        box = Mailbox("box", lambda items: got.extend(n for (n,) in items), count_max=10 * TURN, bytes_max=100)
+        task = asyncio.ensure_future(box.run(at_once))
+        for turn in range(3):
+            begin = turn * 2 * TURN
+            thread = threading.Thread(
+                target=lambda begin=begin: [box.put((n,)) for n in range(begin, begin + 2 * TURN)]
+            )
+            thread.start()
+            await asyncio.to_thread(thread.join)
+            while len(got) < begin + 2 * TURN:
+                await asyncio.sleep(0)
+            assert box.put((begin + 2 * TURN - 1,), 100)  # of all its bytes: what was taken out counts no more
+            while box.waiting:
+                await asyncio.sleep(0)
+            got.pop()
+        assert got == list(range(6 * TURN))
+        task.cancel()
+
+    asyncio.run(play())
+
+
+def test_an_outlet_makes_its_writer_wait_and_ends_with_what_it_ended_with() -> None:
+    async def play() -> None:
+        outlet: Outlet[int] = Outlet(2)
+        outlet.put(1)
+        await outlet.room()
+        outlet.put(2)
+        waiting = asyncio.ensure_future(outlet.room())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        assert await outlet.get() == 1
+        await waiting
+        outlet.end(ValueError("why"))
+        assert await outlet.get() == 2
+        with pytest.raises(ValueError, match="why"):
+            await outlet.get()
+        empty: Outlet[int] = Outlet(1)
+        asyncio.get_running_loop().call_soon(empty.end)
+        with pytest.raises(StopAsyncIteration):
+            await empty.get()
+
+    asyncio.run(play())
+
+
+LINKS = frozenset({"a", "b"})
+
+
+def test_a_query_ends_well_if_everything_came() -> None:
+    query = OpenQuery("p", 1, LINKS, 3)
+    assert query.ended_well(LINKS, 3)
+    assert query.ended_well(LINKS | {"c"}, 3)
+    query.count("cache")
+    assert not query.ended_well(LINKS, 3)  # it has not said that this was all
+    query.end("cache", 2)
+    assert not query.ended_well(LINKS, 3)  # one is missing
+    query.count("cache")
+    assert query.ended_well(LINKS, 3)
+    query.end("other", 1)
+    assert not query.ended_well(LINKS, 3)  # its only reply is missing
+
+
+def test_a_query_does_not_end_well_if_a_link_broke_or_something_was_lost() -> None:
+    assert not OpenQuery("p", 1, LINKS, 3).ended_well(frozenset({"a"}), 3)
+    assert not OpenQuery("p", 1, LINKS, 3).ended_well(LINKS, 4)
+    assert not OpenQuery("p", 1, LINKS, 3, lost=True).ended_well(LINKS, 3)
+
+
+def test_who_floods_a_query_with_caches_does_not_fill_the_memory() -> None:
+    query = OpenQuery("p", 1)
+    for n in range(REPLIERS_MAX + 5):
+        query.count(str(n))
+        query.end(str(n), 1)
+    assert len(query.counts) == len(query.ends) == REPLIERS_MAX
+    assert query.lost
+
+
+def test_the_end_of_a_query_is_zenohs_and_no_timer_goes_on_while_it_waits_for_a_reader() -> None:
+    """The timers of the machine only for an end that never comes; everything else as it was given."""
+    given = Recovery(retries=3, timeout_ms=7, backoff_ms=11)
+    for options in (SubscriberOptions(recovery=given), SubscriberOptions(recovery=given, period_s=0.5)):
+        recovery = options.record(32).recovery
+        assert recovery.timeout_ms == BACKSTOP_MS
+        assert (recovery.retries, recovery.backoff_ms) == (3, 11)
+        assert recovery.period_ms == (500 if options.period_s else 0)
+        assert options.recovery.timeout_ms == 7
+
+
+def test_a_token_is_new_once_and_only_after_the_beginning() -> None:
+    tokens = Tokens()
+    assert not tokens.is_new("old")
+    tokens.note("older")
+    tokens.begin()
+    assert [tokens.is_new(source) for source in ("old", "older", "new", "new")] == [False, False, True, False]
+    for n in range(SEEN_MAX + 1):
+        tokens.note(str(n))
+    assert not tokens.is_new("new")  # whether it was here is not known any more
+    assert len(tokens._seen) == SEEN_MAX
+
+
+class Desk:
+    """A Subscriber with its arrivals, and what it delivers."""
+
+    def __init__(self, bytes_max: int = 1 << 30, width: int = 32, **recovery: Any) -> None:
+        self.statistics = SubscriberStatistics()
+        self.delivered: list[tuple[int, int]] = []
+        self.missed: list[tuple[int, int]] = []
+        self.party = Party(SUBSCRIBER, SubscriberRecord(Recovery(**recovery), width=width), Life("s~1", 1, None),
+                           transport=self, services={"query": lambda *given: None}, told=self.told,
+                           before=lambda message: self.arrivals.place(message))  # fmt: skip
+        self.arrivals = Arrivals(self.party, self.statistics, width, bytes_max)
+        self.party.feed(Subscribe())
+
+    def send(self, packet: Any) -> None:
+        raise AssertionError(packet)
+
+    def told(self, event: Event) -> None:
+        if isinstance(event, Deliver):
+            for one in self.arrivals.deliver(event):
+                self.delivered.append((one.number, int(one.payload.to_string())))
+        elif isinstance(event, Missed):
+            self.missed.append((event.first, event.last))
+
+    def add(self, sn: int, word: int | None = None, size: int = 0) -> bool:
+        return self.arrivals.add("a/1", sn, sample(sn if word is None else word, size))
+
+
+def sample(word: int, size: int = 0) -> ReceivedSample:
+    payload = zenoh.ZBytes(str(word).rjust(size))
+    return ReceivedSample("k", payload, zenoh.SampleKind.PUT, zenoh.Encoding.ZENOH_BYTES, source="a/1")
+
+
+def test_runs_are_put_before_the_machine_whole_and_every_sample_gets_its_number() -> None:
+    async def play() -> None:
+        desk = Desk()
+        for sn in (0, 1, 2, 5, 6, 2, 5, 3, 4):
+            assert desk.add(sn)
+        desk.arrivals.settle()
+        assert desk.delivered == [(n, n) for n in range(7)]
+        assert desk.statistics.duplicates == 2
+        assert desk.arrivals.held == 0
+        assert desk.arrivals._bytes == 0
+        assert desk.arrivals._samples == {}
+
+    asyncio.run(play())
+
+
+def test_numbers_of_the_wire_come_round() -> None:
+    async def play() -> None:
+        desk = Desk()
+        for sn in (2**32 - 2, 2**32 - 1, 0, 1):
+            desk.add(sn)
+        desk.arrivals.settle()
+        assert [number for number, _ in desk.delivered] == [2**32 - 2, 2**32 - 1, 2**32, 2**32 + 1]
+        with pytest.raises(ValueError, match="32 bits"):
+            desk.add(2**32)
+
+    asyncio.run(play())
+
+
+def test_the_first_copy_counts_and_what_is_missed_is_not_waited_for() -> None:
+    async def play() -> None:
+        desk = Desk(retries=0)
+        for sn, word in ((0, 0), (2, 20), (2, 21), (3, 30)):
+            desk.add(sn, word)
+        desk.arrivals.settle()
+        assert desk.arrivals.held == 2
+        desk.party.answer(QueryEnded("a/1", 1, True))
+        assert desk.delivered == [(0, 0), (2, 20), (3, 30)]
+        assert desk.missed == [(2**32 + 1, 2**32 + 1)]
+        assert desk.arrivals.held == 0
+
+    asyncio.run(play())
+
+
+def test_what_is_held_is_bounded_in_bytes_and_what_is_next_always_has_room() -> None:
+    async def play() -> None:
+        room = 3 * (OVERHEAD + 100)
+        desk = Desk(bytes_max=room)
+        added = [desk.add(sn, size=100) for sn in (0, 2, 3, 4, 5, 6)]
+        assert added == [True, True, True, True, False, False]
+        desk.arrivals.settle()
+        assert desk.arrivals.held == 3
+        assert desk.statistics.refused == 2
+        assert desk.add(1, size=10_000)
+        desk.arrivals.settle()
+        assert [number for number, _ in desk.delivered] == [0, 1, 2, 3, 4]
+        assert desk.arrivals._bytes == 0
+        assert desk.add(6, size=100)
+
+    asyncio.run(play())
+
+
+def test_samples_of_one_source_too_many_are_not_held() -> None:
+    async def play() -> None:
+        desk = Desk(sources=1)
+        desk.add(0)
+        desk.arrivals.add("b/1", 7, replace(sample(7), source="b/1"))
+        desk.arrivals.settle()
+        assert desk.delivered == [(0, 0)]
+        assert (desk.arrivals.held, desk.arrivals._bytes, desk.arrivals._samples) == (0, 0, {})
+        assert desk.statistics.duplicates == 0
+
+    asyncio.run(play())
+
+
+def test_a_store_keeps_nothing_for_one_queue_too_many_and_nothing_of_one_that_was_let_go() -> None:
+    async def play() -> None:
+        record = CacheRecord(width=32, history=2, places=1)
+        session: Any = None
+        store = SampleStore(session, layout_of("advanced"), record, Life("c~1", 1, None), bytes_max=1 << 20)
+        for sn in (0, 1, 2):
+            store.keep(sample(sn), sn, local=False)
+        store.keep(replace(sample(0), source="b/1"), 0, local=False)
+        counts = store.statistics
+        assert (counts.samples, counts.not_kept, counts.too_old, counts.let_go) == (2, 1, 0, 0)
+        store._party.feed(CrowdedOver())  # nobody was heard since
+        assert (counts.samples, counts.bytes, counts.let_go) == (0, 0, 1)
+        assert (store._samples, store._numbers) == ({}, {})
+        store.keep(replace(sample(0), source="b/1"), 1, local=False)
+        assert (counts.samples, counts.not_kept) == (1, 1)
+        await store.close()
+
+    asyncio.run(play())
+
+
+def test_everything_that_was_declared_is_undone_in_the_opposite_order_whatever_fails() -> None:
+    async def play() -> None:
+        undone: list[str] = []
+
+        class Entity:
+            def __init__(self, name: str, error: Exception | None = None) -> None:
+                self.name, self.error = name, error
+
+            def undeclare(self) -> None:
+                undone.append(self.name)
+                if self.error is not None:
+                    raise self.error
+
+        declared = Declared()
+        declared.add(Entity("queryable"))
+        declared.add(Entity("token", ValueError("no")))
+        declared.add(Entity("gone", zenoh.ZError("session closed")))
+        with pytest.raises(ValueError, match="no"):
+            await declared.close()
+        assert undone == ["gone", "token", "queryable"]
+        await declared.close()
+        assert len(undone) == 3
+
+    asyncio.run(play())
+
+
+def test_options_that_cannot_be_are_refused_by_name() -> None:
+    for act, word in (
+        (lambda: layout_of("fancy"), "layout"),
+        (lambda: session_config("ruter"), "mode"),
+        (lambda: session_config(listen=["nonsense"]), "listen"),
+        (lambda: checked(PublisherOptions, {"histroy": 3}), "histroy"),
+        (lambda: SubscriberOptions(queue_max=0), "queue_max"),
+        (lambda: SubscriberOptions(period_s=-1.0), "period_s"),
+        (lambda: declare_reliability_cache(None, "k", history=0), "history"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(ConfigurationError, match=word):
+            act()
+
+
+def test_a_query_that_finds_no_room_is_refused_and_counted() -> None:
+    class Asked:
+        """As much of a query as a refusal needs."""
+
+        words = ""
+        ended = False
+
+        def __enter__(self) -> Asked:
+            return self
+
+        def __exit__(self, *given: object) -> None:
+            self.ended = True
+
+        def reply_err(self, words: str) -> None:
+            self.words = words
+
+    async def play() -> None:
+        answered: list[Any] = []
+        statistics = CacheStatistics()
+        desk = QueryDesk("desk", answered.append, statistics, room=2)
+        declared = Declared()
+        await desk.open(declared)
+        queries = [Asked() for _ in range(3)]
+        for query in queries:
+            desk.handler()(query)  # type: ignore[arg-type]
+        assert [(one.words, one.ended) for one in queries] == [("", False), ("", False), (BUSY, True)]
+        while len(answered) < 2:
+            await asyncio.sleep(0)
+        assert answered == queries[:2]
+        assert statistics.busy == 1
+        desk.handler()(late := Asked())  # type: ignore[arg-type]
+        await declared.close()
+        assert late.ended
+
+    asyncio.run(play())

@@ -1,0 +1,425 @@
+"""The watch of missed samples: every property is broken by hand, and told by its name."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from statemachines.kernel import Map, Node
+from statemachines.missed_samples.cache import CACHE, CacheRecord, Published
+from statemachines.missed_samples.message import (
+    Deliver,
+    DeliverUnnumbered,
+    Heartbeat,
+    Missed,
+    Query,
+    QueryEnded,
+    Sample,
+    TurnedAway,
+    Unnumbered,
+)
+from statemachines.missed_samples.publisher import PUBLISHER, Publish, PublisherRecord
+from statemachines.missed_samples.recovery import Recovery
+from statemachines.missed_samples.sample_queue import SampleQueue
+from statemachines.missed_samples.source_record import (
+    Appeared,
+    Disappeared,
+    PeriodOver,
+    QueryTimeout,
+    RetentionOver,
+    SourceRecord,
+)
+from statemachines.missed_samples.subscriber import SUBSCRIBER
+from statemachines.missed_samples.subscriber_record import History, HistoryTimeout, SubscriberRecord
+from statemachines_sim.judge import Judge, Violation
+from statemachines_sim.missed_samples.section import Section
+from statemachines_sim.missed_samples.watch import SampleWatch
+
+S = 1_000_000_000
+LIFE = "subscriber-1~1"
+
+
+class Process:
+    """A subscriber that does what a test says."""
+
+    life, node, paused = LIFE, "subscriber-1", False
+
+
+class Step:
+    def __init__(self, record):
+        self.record = record
+
+
+class Bench:
+    """A watch beside a subscriber whose every word a test makes up; `kept`: the sources that it says it keeps."""
+
+    def __init__(self, *, history=None, whole=False, width=64, **recovery):
+        self.own = Section(recovery=Recovery(**recovery), history=history, whole=whole, width=width)
+        self.watch = SampleWatch(self.own, Judge())
+        self.now = 0
+        self.kept = set()
+        self.node = Node(SUBSCRIBER, SubscriberRecord(self.own.recovery), name=LIFE, now_ns=0)
+
+    def step(self, event):
+        one = SourceRecord("x", self.own.recovery)
+        record = SubscriberRecord(self.own.recovery, sources=Map(dict.fromkeys(self.kept, one)))
+        self.watch.step(self.node, event, None, Step(record), self.now)
+
+    def come(self, *numbers, source="p"):
+        """Samples come, of a source that is kept from then on."""
+        self.kept.add(source)
+        for number in numbers:
+            self.step(Sample(source, number, number))
+
+    def deliver(self, first, last=None, source="p"):
+        self.tell(Deliver(source, first, first if last is None else last))
+
+    def miss(self, first, last=None, source="p"):
+        self.tell(Missed(source, first, first if last is None else last))
+
+    def tell(self, event):
+        self.watch.tell(Process, LIFE, event, self.now)
+
+    def ask(self, first, n=1, source="p"):
+        self.watch.asked(LIFE, Query(source, n, first), self.now)
+
+    def end(self, n=1, replied=True, source="p"):
+        self.step(QueryEnded(source, n, replied))
+
+    def gap(self, **given):
+        """0 is delivered, 2 has come, and 1 was asked for."""
+        self.come(0)
+        self.deliver(0)
+        self.come(2)
+        self.ask(1)
+
+
+def breaks(name):
+    return pytest.raises(Violation, match=f"^{name}: ")
+
+
+def test_a_life_without_a_mistake_breaks_nothing():
+    bench = Bench()
+    bench.gap()
+    bench.end()
+    bench.miss(1)
+    bench.deliver(2)
+    bench.come(3)
+    bench.deliver(3)
+    bench.come(3)
+    bench.step(Heartbeat("p", 3))
+    assert bench.watch.tally()["missed"] == 1
+    assert bench.watch.tally()["delivered"] == 3
+
+
+def test_ONCE_a_number_is_told_again():
+    bench = Bench()
+    bench.come(0)
+    bench.deliver(0)
+    with breaks("ONCE"):
+        bench.deliver(0)
+
+
+def test_ORDER_something_is_told_from_before_the_first():
+    bench = Bench()
+    bench.come(5)
+    with breaks("ORDER"):
+        bench.deliver(4, 5)
+
+
+def test_ORDER_something_is_told_while_the_first_query_is_open():
+    bench = Bench(history=History())
+    bench.come(5)
+    with breaks("ORDER"):
+        bench.deliver(5)
+
+
+def test_ORDER_a_publisher_that_repeats_a_number():
+    bench = Bench()
+    node = Node(PUBLISHER, PublisherRecord("p", "demo/0"), name="p", now_ns=0)
+    bench.watch.step(node, Publish(3), None, Step(PublisherRecord("p", "demo/0", next=3)), 0)
+    with breaks("ORDER"):
+        bench.watch.step(node, Publish(1), None, Step(PublisherRecord("p", "demo/0", next=3)), 0)
+
+
+def test_REPORT_a_number_is_passed_over():
+    bench = Bench()
+    bench.gap()
+    with breaks("REPORT"):
+        bench.deliver(2)
+
+
+def test_INVENTED_what_was_never_heard_of_or_has_not_come():
+    for told in (Missed("p", 1, 1), Deliver("p", 1, 1), Deliver("q", 0, 0)):
+        bench = Bench()
+        bench.come(0)
+        bench.deliver(0)
+        with breaks("INVENTED"):
+            bench.tell(told)
+    bench = Bench()
+    bench.gap()
+    with breaks("INVENTED"):
+        bench.deliver(1, 2)
+
+
+def test_INVENTED_a_sample_without_source_is_kept_back():
+    bench = Bench()
+    bench.step(Unnumbered())
+    bench.tell(DeliverUnnumbered())
+    bench.step(Unnumbered())
+    with breaks("INVENTED"):
+        bench.step(Heartbeat("p", -1))
+
+
+def test_NOGAP_what_has_come_is_reported_missed():
+    bench = Bench()
+    bench.gap()
+    bench.end()
+    with breaks("NOGAP"):
+        bench.miss(1, 2)
+
+
+def test_HASTY_a_number_is_given_up_without_a_reply_or_enough_queries():
+    bench = Bench(retries=1)
+    bench.gap()
+    bench.end(replied=False)
+    bench.ask(1, n=2)
+    with breaks("HASTY"):
+        bench.miss(1)
+    bench = Bench(reliable=False, retries=1)
+    bench.gap()
+    bench.end(replied=True)
+    with breaks("HASTY"):
+        bench.miss(1)
+
+
+def test_HASTY_what_was_missed_after_the_query_was_sent_is_given_up_with_it():
+    bench = Bench()
+    bench.gap()
+    bench.come(4)
+    bench.end()
+    bench.miss(1)
+    bench.deliver(2)
+    with breaks("HASTY"):
+        bench.miss(3)
+
+
+def test_HASTY_not_where_too_much_is_held_or_it_was_asked_for_often_enough():
+    bench = Bench(pending=1)
+    bench.gap()
+    bench.come(4)
+    bench.miss(1)
+    bench = Bench(retries=1)
+    bench.gap()
+    bench.end(replied=False)
+    bench.ask(1, n=2)
+    bench.step(QueryTimeout("p"))
+    bench.miss(1)
+
+
+def test_WHOLE_where_nothing_may_be_missed():
+    bench = Bench(whole=True)
+    bench.gap()
+    bench.end()
+    with breaks("WHOLE"):
+        bench.miss(1)
+
+
+def test_QUIET_a_query_and_nothing_is_missing():
+    bench = Bench()
+    bench.come(0)
+    bench.deliver(0)
+    bench.step(PeriodOver("p"))
+    bench.ask(1)
+    bench = Bench()
+    bench.come(0)
+    bench.deliver(0)
+    with breaks("QUIET"):
+        bench.ask(1)
+    with breaks("QUIET"):
+        bench.ask(0, source="q")
+    with breaks("QUIET"):
+        bench.ask(0, source="*")
+
+
+def test_ASKED_a_second_query_or_for_something_else():
+    bench = Bench()
+    bench.gap()
+    with breaks("ASKED"):
+        bench.ask(1, n=2)
+    bench = Bench()
+    bench.come(0)
+    bench.deliver(0)
+    bench.come(2)
+    with breaks("ASKED"):
+        bench.ask(2)
+
+
+def test_ASKED_nobody_is_asked():
+    bench = Bench()
+    bench.come(0)
+    bench.deliver(0)
+    bench.come(2)
+    with breaks("ASKED"):
+        bench.come(3)
+    bench = Bench()
+    bench.gap()
+    bench.come(4)
+    bench.end()
+    bench.miss(1)
+    bench.deliver(2)
+    with breaks("ASKED"):
+        bench.step(Heartbeat("p", 4))
+
+
+def test_ASKED_a_pause_is_none_of_it():
+    for over in (QueryEnded("p", 1, False), QueryTimeout("p")):
+        bench = Bench()
+        bench.gap()
+        bench.step(over)
+        bench.come(4)
+        bench.come(6)
+
+
+def test_LIVE_a_hole_lasts_too_long():
+    bench = Bench(retries=0, timeout_ms=1_000, backoff_ms=100, backoff_max_ms=500)
+    bench.gap()
+    bench.end()
+    bench.now = 3 * S
+    bench.miss(1)
+    bench = Bench(retries=0, timeout_ms=1_000, backoff_ms=100, backoff_max_ms=500)
+    bench.gap()
+    bench.end()
+    bench.now = 3 * S + 1
+    with breaks("LIVE"):
+        bench.miss(1)
+
+
+def test_LIVE_not_from_before_a_first_query_was_over():
+    bench = Bench(history=History(), retries=0, timeout_ms=1_000, backoff_ms=100, backoff_max_ms=500)
+    bench.come(0, 2)
+    bench.now = 2 * S
+    bench.step(HistoryTimeout())
+    bench.deliver(0)
+    bench.ask(1)
+    bench.now = 5 * S
+    bench.end()
+    bench.miss(1)
+
+
+def test_ISOLATION_what_is_next_waits():
+    bench = Bench()
+    bench.come(0)
+    with breaks("ISOLATION"):
+        bench.come(1)
+
+
+def test_BOUND_a_cache_that_keeps_too_much():
+    record = CacheRecord(history=2, places=1)
+    node = Node(CACHE, record, name="c", now_ns=0)
+    for queues in ({("p", "k"): SampleQueue(((0, 2),), 2)}, {("p", "k"): SampleQueue(), ("q", "k"): SampleQueue()}):
+        with breaks("BOUND"):
+            step = Step(replace(record, queues=Map(queues)))
+            Bench().watch.step(node, Published("k", "p", 2, 2), None, step, 0)
+
+
+def test_REPLIES_a_cache_with_room_that_takes_nothing_in():
+    record = CacheRecord(places=1)
+    node = Node(CACHE, record, name="c", now_ns=0)
+    with breaks("REPLIES"):
+        Bench().watch.step(node, Published("k", "p", 2, 2), None, Step(record), 0)
+    full = replace(record, queues=Map({("q", "k"): SampleQueue(((0, 0),), 1)}))
+    Bench().watch.step(node, Published("k", "p", 2, 2), None, Step(full), 0)
+    own = CacheRecord(local=True)
+    Bench().watch.step(node, Published("k", "p", 2, 2), None, Step(own), 0)
+
+
+def test_PLACES_a_source_too_many_is_kept_or_one_is_pushed_out():
+    bench = Bench(sources=1)
+    bench.come(0)
+    bench.deliver(0)
+    with breaks("PLACES"):
+        bench.come(0, source="q")
+    bench = Bench(sources=2)
+    bench.come(0)
+    bench.deliver(0)
+    bench.kept.clear()
+    with breaks("PLACES"):
+        bench.step(Sample("q", 0, 0))
+        bench.step(Sample("q", 1, 1))
+
+
+def test_PLACES_a_stranger_is_turned_away_in_silence_or_a_known_source_is_turned_away():
+    bench = Bench(sources=1)
+    bench.come(0)
+    bench.deliver(0)
+    bench.step(Sample("q", 3, 4))
+    bench.tell(TurnedAway("q", 3, 4))
+    bench.step(Sample("q", 5, 5))
+    with breaks("PLACES"):
+        bench.step(Sample("q", 6, 6))
+    with breaks("PLACES"):
+        bench.tell(TurnedAway("p", 1, 1))
+    assert bench.watch.tally()["turned_away"] == 2
+
+
+def test_FORGOTTEN_a_source_that_is_not_silent_or_lives_or_has_a_hole():
+    def forgotten(bench, at, event=None):
+        bench.now = at
+        bench.kept.clear()
+        bench.step(event or RetentionOver("p"))
+
+    quiet = Bench(retention_ms=1_000)
+    quiet.come(0)
+    quiet.deliver(0)
+    forgotten(quiet, S)
+    assert quiet.watch.tally()["forgotten"] == 1
+    early, lives, hole = (Bench(retention_ms=1_000) for _ in range(3))
+    early.come(0)
+    early.deliver(0)
+    with breaks("FORGOTTEN"):
+        forgotten(early, S - 1)
+    lives.come(0)
+    lives.deliver(0)
+    lives.step(Appeared("p", False))
+    with breaks("FORGOTTEN"):
+        forgotten(lives, 2 * S)
+    hole.gap()
+    with breaks("FORGOTTEN"):
+        forgotten(hole, 2 * S)
+    unmet = Bench()
+    unmet.kept.add("p")
+    unmet.step(Appeared("p", True))
+    forgotten(unmet, 1, Disappeared("p"))
+
+
+def test_what_is_beyond_the_limit_of_history_is_told_before_the_end_of_the_first_query():
+    bench = Bench(history=History(), history_limit=1)
+    bench.come(3, 4)
+    bench.deliver(3, 4)
+
+
+def test_what_was_before_the_first_contact_is_owed_where_the_past_counts():
+    bench = Bench(past=True)
+    bench.come(2)
+    bench.ask(0)
+    bench.end()
+    bench.miss(0, 1)
+    bench.deliver(2)
+
+
+def test_numbers_of_the_wire_are_those_that_the_publisher_counted():
+    bench = Bench(width=8)
+    bench.watch.sent["p"] = 260
+    bench.come(254)
+    bench.deliver(510)
+    bench.step(Sample("p", 255, 258))
+    bench.deliver(511, 514)
+    assert bench.watch.readers[LIFE].books["p"].next == 259
+
+
+def test_while_the_first_query_is_open_a_source_begins_with_the_lowest_that_came():
+    bench = Bench(history=History())
+    bench.come(5, 4)
+    bench.step(QueryEnded("*", 0, True))
+    bench.deliver(4, 5)
