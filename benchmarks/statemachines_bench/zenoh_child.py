@@ -24,7 +24,7 @@ import zenoh.ext
 from zenoh.handlers import Callback
 
 from statemachines.drivers.missed_samples import LoopThread, declare_reliable_publisher, declare_reliable_subscriber
-from statemachines.drivers.missed_samples.session import session_config
+from statemachines.drivers.missed_samples.session import is_matched, session_config
 from statemachines.kernel import GaplessError
 from statemachines.testing.missed_samples.linked_sessions import await_that, put_until_heard
 from statemachines.testing.missed_samples.lossy_link import LossyLink
@@ -261,7 +261,7 @@ def publish(endpoint: str, samples: int) -> Figures:
         their_publisher(session, "k/a", samples) as publisher,
     ):
         matching = session.declare_publisher("k/a")
-        await_that(lambda: matching.matching_status, "a subscriber")
+        await_that(lambda: is_matched(matching), "a subscriber")
         for _ in range(samples):
             publisher.put(BODY)
         sys.stdin.read()

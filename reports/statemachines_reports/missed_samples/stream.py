@@ -49,8 +49,8 @@ class Known(NamedTuple):
 
 class Stream:
     """`pending`: so many numbers that are ahead of a hole are held at most; where there are more, the oldest hole gives
-    way, asked for or not (None: nobody knows, and every sample may be one too many).  `next`: the first number that was not told (-1: nothing is settled yet); `looked`: how much
-    each check has looked at."""
+    way, asked for or not (None: nobody knows, and every sample may be one too many).  `next`: the first number that was
+    not told (-1: nothing is settled yet); `looked`: how much each check has looked at."""
 
     def __init__(self, name: str, pending: int | None) -> None:
         self.name = name

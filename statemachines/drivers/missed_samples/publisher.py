@@ -23,6 +23,7 @@ from statemachines.drivers.missed_samples.party import Party
 from statemachines.drivers.missed_samples.query_desk import QueryDesk
 from statemachines.drivers.missed_samples.received import ReceivedSample
 from statemachines.drivers.missed_samples.sample_store import CacheStatistics, SampleStore
+from statemachines.drivers.missed_samples.session import is_matched
 from statemachines.kernel import ConfigurationError, Event
 from statemachines.missed_samples.cache import CacheRecord
 from statemachines.missed_samples.keys import check_key
@@ -77,7 +78,7 @@ class ReliablePublisher:
     @property
     def is_heard(self) -> bool:
         """Whether there is a subscriber now, as far as zenoh knows."""
-        return self._publisher.matching_status
+        return is_matched(self._publisher)
 
     @property
     def cache_statistics(self) -> CacheStatistics | None:

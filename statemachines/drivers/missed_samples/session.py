@@ -59,3 +59,10 @@ async def zenoh_session(
         yield session
     finally:
         await asyncio.to_thread(session.close)
+
+
+def is_matched(entity: zenoh.Publisher | zenoh.Querier) -> bool:
+    """Whether zenoh knows of a subscriber to it, or a queryable.  Its stubs call `matching_status` a bool; what comes
+    is an object, and true whatever it says."""
+    status: Any = entity.matching_status
+    return bool(getattr(status, "matching", status))

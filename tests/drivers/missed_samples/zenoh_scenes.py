@@ -34,6 +34,7 @@ from statemachines.drivers.missed_samples import (
 )
 from statemachines.drivers.missed_samples.attachment import Beat, End, Stamp, encode
 from statemachines.drivers.missed_samples.layout import layout_of
+from statemachines.drivers.missed_samples.session import is_matched
 from statemachines.kernel import ConfigurationError
 from statemachines.testing.missed_samples.lossy_link import LossyLink
 from statemachines.testing.process_harness import free_port
@@ -109,7 +110,7 @@ async def put_until(publisher: zenoh.Publisher, number: int, heard: Callable[[],
 def can_ask(session: zenoh.Session, key: str) -> Callable[[], bool]:
     """Whether a cache can be reached; the querier ends with its session."""
     querier = session.declare_querier(key)
-    return lambda: querier.matching_status
+    return lambda: is_matched(querier)
 
 
 # -- ours with ours -------------------------------------------------------------------------------------------------
@@ -132,6 +133,21 @@ async def in_order(layout: str) -> None:
             assert subscriber.statistics.queries == 0  # QUIET
             assert link.lost == 0
             assert publisher.cache_statistics.samples == 10
+
+
+@scene
+async def who_is_heard_is_known() -> None:
+    """zenoh's own word for it is an object that is always true."""
+    async with two_sessions() as (near, far, _), declare_reliable_publisher(near, "k/a", **SURE) as publisher:
+        is_asked = can_ask(near, "z/a")
+        assert (publisher.is_heard, is_asked()) == (False, False)
+        async with declare_reliable_subscriber(far, "k/*"):
+            await until(lambda: publisher.is_heard)
+        await until(lambda: not publisher.is_heard)
+        queryable = far.declare_queryable("z/*")
+        await until(is_asked)
+        queryable.undeclare()
+        await until(lambda: not is_asked())
 
 
 @scene
@@ -480,7 +496,7 @@ async def the_link_is_cut_in_the_middle_of_an_answer() -> None:
         async with declare_reliable_subscriber(far, "k/*", recovery=recovery, on_missed=missed.append) as subscriber:
             entity = near.declare_publisher("k/a", **SURE)
             source = f"{entity.id.zid}/{entity.id.eid}"
-            await until(lambda: entity.matching_status)
+            await until(lambda: is_matched(entity))
             queryable = near.declare_queryable(f"k/a/@adv/pub/{source}/_", Callback(answer_one, indirect=False))
             await until(can_ask(far, f"k/a/@adv/pub/{source}/_"))
             await put_until(entity, 0, lambda: subscriber.statistics.delivered == 1)
