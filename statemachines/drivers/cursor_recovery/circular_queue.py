@@ -273,7 +273,7 @@ class CircularQueue(Generic[T]):
             told = self._read()
             if told.messages == 1 and told.outcome is DELIVERED:
                 return told.payload if self._is_plain else self._decode(told.payload, told.position)  # type: ignore[return-value]
-            one = self._first_of(told) or self._wait_for_message(timeout)
+            one = self._first_of(told) or self._wait_for(self._arrived, timeout)
         position, payload = one
         return self._decode(payload, position)
 
@@ -288,13 +288,7 @@ class CircularQueue(Generic[T]):
 
     def get_many(self, timeout: float | None = None) -> list[T]:
         """As `get`, all messages of a block."""
-        one = self._left() if self._rest else None
-        if one is None:
-            told = self._read()
-            if told.outcome is ReadOutcome.DELIVERED and told.messages > 1:
-                return self._codec.decode_all(split_messages(told.payload, told.messages), told.position)
-            one = self._first_of(told) or self._wait_for_message(timeout)
-        return self._with_the_rest(one)
+        return self._block_arrived() or self._wait_for(self._block_arrived, timeout)
 
     async def aget(self, timeout: float | None = None) -> T:
         """As `get`, in an event loop; may be cancelled while it waits, and loses nothing then."""
@@ -326,23 +320,34 @@ class CircularQueue(Generic[T]):
             taken.append(one_more)
         return [self._decode(payload, position) for position, payload in taken]
 
-    def _wait_for_message(self, timeout: float | None) -> Taken:
+    def _wait_for(self, attempt: Callable[[], R | None], timeout: float | None) -> R:
+        """What it comes to in the end."""
         is_hasty = timeout is not None and timeout <= LOOKS * NAP_S
-        one = (None if is_hasty else self._look_soon()) or self._wait("readers", self._arrived, timeout)
-        if one is None:
+        found = (None if is_hasty else self._look_soon(attempt)) or self._wait("readers", attempt, timeout)
+        if found is None:
             raise GetTimeout(f"{self.path}: no message for {timeout} s")
-        return one
+        return found
 
-    def _look_soon(self) -> Taken | None:
+    def _look_soon(self, attempt: Callable[[], R | None]) -> R | None:
         """A few looks before sleeping, for what a writer that is at work writes meanwhile."""
         for _ in range(LOOKS):
             time.sleep(NAP_S)
-            if (one := self._arrived()) is not None:
-                return one
+            if (found := attempt()) is not None:
+                return found
         return None
 
     def _arrived(self) -> Taken | None:
         return self._left() or self._first_of(self._read())
+
+    def _block_arrived(self) -> list[T] | None:
+        """A block that nobody has taken anything of does not go message by message."""
+        one = self._left() if self._rest else None
+        if one is None:
+            told = self._read()
+            if told.outcome is DELIVERED and told.messages > 1:
+                return self._codec.decode_all(split_messages(told.payload, told.messages), told.position)
+            one = self._first_of(told)
+        return None if one is None else self._with_the_rest(one)
 
     # -- one operation ----------------------------------------------------------------------------------------------
 

@@ -380,7 +380,7 @@ def test_what_a_thread_has_waited_for_is_its_own(queue, other, monkeypatch, bloc
     def hand_over(bell):
         between.append(other.try_get())
 
-    monkeypatch.setattr(other, "_look_soon", lambda: None)
+    monkeypatch.setattr(other, "_look_soon", lambda attempt: None)
     monkeypatch.setattr(other, "_arrived", late)
     monkeypatch.setattr(other, "_hand_over", hand_over)
     assert other.get(timeout=10) == b"0"
