@@ -25,6 +25,7 @@ class Counts(Protocol):
     """What is counted here."""
 
     duplicates: int
+    repeated: int
     refused: int
 
 
@@ -84,7 +85,7 @@ class Arrivals:
         samples = self._samples.setdefault(source, {})
         for number, sample in zip(self._numbers, self._run, strict=True):
             if number in samples:
-                self._counts.duplicates += 1
+                self._count_again(sample)
                 continue
             force_setattr(sample, "number", number - origin(self._width))
             samples[number] = sample
@@ -113,9 +114,15 @@ class Arrivals:
                 sample = samples.pop(number)
                 self.held -= 1
                 self._bytes -= sample.size
-                self._counts.duplicates += known is not None
+                if known is not None:
+                    self._count_again(sample)
         if not samples:
             del self._samples[source]
+
+    def _count_again(self, sample: ReceivedSample) -> None:
+        """A number that has come before."""
+        self._counts.duplicates += 1
+        self._counts.repeated += not sample.recovered
 
     def _is_next(self, source: str, sn: int) -> bool:
         """Whether it can be delivered at once."""

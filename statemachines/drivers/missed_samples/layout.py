@@ -24,10 +24,12 @@ _U32: Final = struct.Struct("<I")
 
 
 class Layout(Protocol):
-    """One layout.  What is read raises `BadKey` or `MalformedAttachment` where it cannot be."""
+    """One layout.  What is read raises `BadKey` or `MalformedAttachment` where it cannot be.  `has_zenohs_ids`: no two
+    publishers can have one."""
 
     name: str
     width: int
+    has_zenohs_ids: bool
 
     def source(self, publisher: zenoh.Publisher, given: str) -> str:
         """The id of a publisher; `given`: what the application calls it ("": nothing)."""
@@ -87,6 +89,7 @@ class Advanced:
 
     name = "advanced"
     width = 32
+    has_zenohs_ids = True
 
     def source(self, publisher: zenoh.Publisher, given: str) -> str:
         if given:
@@ -131,6 +134,7 @@ class Plain:
 
     name = "plain"
     width = 64
+    has_zenohs_ids = False
 
     def source(self, publisher: zenoh.Publisher, given: str) -> str:
         source = given or f"{publisher.id.zid}-{publisher.id.eid}"

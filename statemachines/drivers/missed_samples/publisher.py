@@ -11,7 +11,7 @@ import logging
 from collections import deque
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import msgspec
 import zenoh
@@ -43,6 +43,9 @@ from statemachines.wire import Packet, shown
 logger = logging.getLogger("gapless")
 
 PROTOCOL = "missed_samples"
+
+TWIN_S: Final = 1.0
+"""So long, at most, we wait to learn whether our id is somebody's."""
 
 
 class PublisherStatistics(msgspec.Struct):
@@ -95,6 +98,8 @@ class ReliablePublisher:
             self.source = self._layout.source(self._publisher, options.source)
             self._key = self._layout.own_key(self.source, self.key_expr)
             life = options.life or begin_life(None, Path(), None, None, PROTOCOL, kind="publisher")
+            if options.source and options.token:
+                await asyncio.to_thread(self._refuse_twin)
             if options.with_cache:
                 await self._open_cache(life)
             self._party = Party(PUBLISHER, options.record(self.source, self.key_expr, self._layout.width), life,
@@ -113,6 +118,14 @@ class ReliablePublisher:
     ) -> None:
         self._party.feed(Undeclare())
         await self._declared.close()
+
+    def _refuse_twin(self) -> None:
+        """In a thread.  Who chooses an id may choose one that somebody has: of two samples with one number, subscribers
+        would take one for the other."""
+        for reply in self._session.liveliness().get(self._key, timeout=TWIN_S):
+            if reply.ok is not None:
+                rule = f"a publisher of this id lives on {self.key_expr} already: give each an id of its own"
+                raise ConfigurationError("source", self.source, rule)
 
     async def _open_cache(self, life: Life) -> None:
         options = self._options
@@ -253,9 +266,9 @@ def declare_reliable_publisher(session: zenoh.Session, key_expr: str, **options:
     `with_cache`: keep what is published, the newest `history` samples of at most `bytes_max` bytes, and answer who
     missed some; `heartbeat`: `Beats.PERIODIC` or `Beats.SPORADIC`, every `heartbeat_period_s` seconds, so that who
     missed the last one learns of it; `token`: say that we live; `layout`: "advanced", which zenoh's own advanced
-    subscribers understand, or "plain", with 64-bit numbers, where `source` is an id of your choice and `next` the
-    number to go on with after a restart; `encoding`, `congestion_control`, `priority`, `express`, `reliability` as
-    zenoh's.
+    subscribers understand, or "plain", with 64-bit numbers, where `source` is an id of your choice (refused while a
+    publisher of that id lives on this key) and `next` the number to go on with after a restart; `encoding`,
+    `congestion_control`, `priority`, `express`, `reliability` as zenoh's.
 
     Raises `BadKey` for a key with wild cards, `ConfigurationError` for an option that cannot be, `zenoh.ZError`.
     """

@@ -73,17 +73,18 @@ TOKENS_S: Final = 1.0
 
 class SubscriberStatistics(msgspec.Struct):
     """Counts since the beginning.  `delivered` samples, of which `recovered` were brought by caches and `unnumbered`
-    have no number; `missed` numbers were reported; `duplicates` dropped, `refused` for want of room while something
-    older was missing, `overflowed` because the loop was too slow; `malformed` samples, replies, heartbeats or tokens
-    that cannot be read, `turned_away` samples of sources for which there was no place; `strange` replies nobody asked
-    for; `queries` sent, of which `bad_ends` did not end well; `failed` callbacks of the application; `unread` reports
-    of missed samples for which nobody came."""
+    have no number; `missed` numbers were reported; `duplicates` dropped, of which `repeated` were no replies;
+    `refused` for want of room while something older was missing, `overflowed` because the loop was too slow;
+    `malformed` samples, replies, heartbeats or tokens that cannot be read, `turned_away` samples of sources for which
+    there was no place; `strange` replies nobody asked for; `queries` sent, of which `bad_ends` did not end well;
+    `failed` callbacks of the application; `unread` reports of missed samples for which nobody came."""
 
     delivered: int = 0
     recovered: int = 0
     unnumbered: int = 0
     missed: int = 0
     duplicates: int = 0
+    repeated: int = 0
     refused: int = 0
     overflowed: int = 0
     malformed: int = 0
@@ -323,7 +324,8 @@ class ReliableSubscriber:
             self._misses.put(missed)
         else:
             self.statistics.unread += 1
-            logger.warning("missed and not asked for: %s", missed)
+            if self.statistics.unread.bit_count() == 1:
+                logger.warning("missed and not asked for, %d reports so far: %s", self.statistics.unread, missed)
 
     def _call(self, function: Callable[[Any], object], given: object) -> None:
         """What a callback raises is said and counted, and stops nobody."""
@@ -331,18 +333,25 @@ class ReliableSubscriber:
             function(given)
         except Exception:
             self.statistics.failed += 1
-            logger.exception("a callback raised")
+            if self.statistics.failed.bit_count() == 1:  # the 1st, 2nd, 4th ...
+                logger.exception("a callback raised, %d times so far", self.statistics.failed)
 
     # -- what comes ---------------------------------------------------------------------------------------------
 
     def _take(self, items: list[Item]) -> None:
         self.statistics.overflowed = self._mailbox.refused
+        repeated = self.statistics.repeated
         for act, given in items:
             try:
                 act(given)
             except (BadKey, MalformedAttachment, ValueError) as error:
                 self._malformed(error)
         self._arrivals.settle()
+        if self.statistics.repeated.bit_length() > repeated.bit_length() and not self._layout.has_zenohs_ids:
+            logger.warning(
+                "%s: %d samples so far came under numbers that were settled: has somebody the id of somebody else, or "
+                "begun anew under its own?", self.key_expr, self.statistics.repeated,
+            )  # fmt: skip
 
     def _malformed(self, error: Exception) -> None:
         self.statistics.malformed += 1

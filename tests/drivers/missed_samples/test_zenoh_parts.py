@@ -219,7 +219,10 @@ def test_runs_are_put_before_the_machine_whole_and_every_sample_gets_its_number(
             assert desk.add(sn)
         desk.arrivals.settle()
         assert desk.delivered == [(n, n) for n in range(7)]
-        assert desk.statistics.duplicates == 2
+        assert (desk.statistics.duplicates, desk.statistics.repeated) == (2, 2)
+        desk.arrivals.add("a/1", 3, replace(sample(3), recovered=True))
+        desk.arrivals.settle()
+        assert (desk.statistics.duplicates, desk.statistics.repeated) == (3, 2)
         assert desk.arrivals.held == 0
         assert desk.arrivals._bytes == 0
         assert desk.arrivals._samples == {}

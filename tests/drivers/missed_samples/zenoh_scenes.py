@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
+import pytest
 import zenoh
 import zenoh.ext
 from zenoh.handlers import Callback
@@ -813,6 +815,58 @@ async def what_strangers_say_does_no_harm() -> None:
             heard += [one.payload.to_string() for one in await take(plain, 1)]
         assert "strange" not in heard
         token.undeclare()
+
+
+@scene
+async def nobody_takes_the_id_of_a_publisher_that_lives() -> None:
+    """And who begins anew under its old id is not heard, which is said."""
+    said: list[str] = []
+    watch = logging.Handler()
+    watch.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("gapless").addHandler(watch)
+    named: dict[str, Any] = {"layout": "plain", "source": "prices", **SURE}
+    async with two_sessions() as (near, far, _), declare_reliable_subscriber(far, "k/*", layout="plain") as subscriber:
+        async with declare_reliable_publisher(near, "k/a", **named) as first:
+            await until(lambda: first.is_heard and subscriber.sources == ("prices",))
+            for number in range(5):
+                first.put(say(number))
+            assert numbers(await take(subscriber, 5)) == [0, 1, 2, 3, 4]
+            for session in (near, far):
+                with pytest.raises(ConfigurationError, match="an id of its own"):
+                    async with declare_reliable_publisher(session, "k/a", **named):
+                        pass
+            async with declare_reliable_publisher(near, "k/b", **{**named, "source": "others"}):
+                pass
+        async with declare_reliable_publisher(near, "k/a", **named) as again:
+            await until(lambda: again.is_heard)
+            for number in range(3):
+                again.put(say(number))
+            await until(lambda: subscriber.statistics.repeated == 3)
+            assert 1 <= len(said) <= 2  # as they came, one by one or together
+            assert all("begun anew under its own" in one for one in said)
+        async with declare_reliable_publisher(near, "k/a", **named, next=5) as later:
+            await until(lambda: later.is_heard)
+            later.put(say(5))
+            assert numbers(await take(subscriber, 1)) == [5]
+
+
+@scene
+async def a_callback_that_raises_each_time_does_not_fill_the_log() -> None:
+    said: list[str] = []
+    watch = logging.Handler()
+    watch.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("gapless").addHandler(watch)
+
+    def fail(sample: Any) -> None:
+        raise RuntimeError
+
+    async with two_sessions() as (near, far, _), declare_reliable_subscriber(far, "k/*", fail) as subscriber:
+        async with declare_reliable_publisher(near, "k/a", **SURE) as publisher:
+            await until(lambda: publisher.is_heard and publisher.source in subscriber.sources)
+            for number in range(9):
+                publisher.put(say(number))
+            await until(lambda: subscriber.statistics.failed == 9)
+    assert said == [f"a callback raised, {count} times so far" for count in (1, 2, 4, 8)]
 
 
 @scene
