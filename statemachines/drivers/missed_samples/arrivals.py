@@ -42,10 +42,13 @@ class Arrivals:
         self._samples: dict[str, dict[int, ReceivedSample]] = {}
         self._run: list[ReceivedSample] = []
         self._run_bytes = 0
+        self._source = ""
         self._first = 0
+        self._next = 0
         self._flows = False
         self._fed: Sample | None = None
         self._numbers = range(0)
+        self._straight: list[ReceivedSample] | None = None
 
     def add(self, source: str, sn: int, sample: ReceivedSample) -> bool:
         """Number `sn` of the wire has come; False: it is ahead of something, and there is no room to hold it.  Raises
@@ -53,47 +56,67 @@ class Arrivals:
         if sn >> self._width:
             raise ValueError(f"sample {sn} of {source}: expected a number of {self._width} bits")
         run = self._run
-        goes_on = run and run[0].source == source and len(run) < RUN_MAX
-        if not goes_on or sn != wrapped(self._first + len(run), self._width):
+        if not run or sn != self._next or source != self._source or len(run) >= RUN_MAX:
             self.settle()
-            self._first = sn
+            self._source, self._first = source, sn
             self._flows = self._is_next(source, sn)
-        if not self._flows and self._bytes + self._run_bytes + sample.size > self._bytes_max:
-            self._counts.refused += 1
-            return False
-        self._run.append(sample)
-        self._run_bytes += sample.size
+            run = self._run
+        if not self._flows:
+            size = sample.size
+            if self._bytes + self._run_bytes + size > self._bytes_max:
+                self._counts.refused += 1
+                return False
+            self._run_bytes += size
+        run.append(sample)
+        self._next = wrapped(sn + 1, self._width)
         return True
 
     def settle(self) -> None:
         """Put before the machine what has come."""
         if not self._run:
             return
-        source = self._run[0].source
-        self._fed = Sample(source, self._first, self._first + len(self._run) - 1)
-        self._party.receive(source, self._fed)
-        self._drop_refused(source)
+        self._fed = Sample(self._source, self._first, self._first + len(self._run) - 1)
+        self._party.receive(self._source, self._fed)
+        if self._straight is not None:  # the machine has refused what it was next to deliver
+            self._hold()
+        self._drop_refused(self._source)
         self._run, self._run_bytes, self._fed = [], 0, None
 
     def place(self, message: Any) -> None:
-        """The machine is about to take `message`: if it is what was settled, hold the samples of it."""
+        """The machine is about to take `message`: if it is what was settled, keep the samples of it at hand."""
         if self._fed is None or message is not self._fed:
             return
-        record, source = self._party.record, self._fed.source
-        first = number_of(record, source_of(record, source), self._fed.first)
+        record = self._party.record
+        known = source_of(record, self._source)
+        first = number_of(record, known, self._fed.first)
         self._numbers = range(first, first + len(self._run))
-        samples = self._samples.setdefault(source, {})
+        zero = origin(self._width)
         for number, sample in zip(self._numbers, self._run, strict=True):
+            force_setattr(sample, "number", number - zero)
+        self._straight = self._run
+        if not self._flows or self._source in self._samples:
+            self._hold()
+
+    def _hold(self) -> None:
+        """What is not delivered in one piece, as it came."""
+        run, self._straight = self._straight or [], None
+        samples = self._samples.setdefault(self._source, {})
+        for number, sample in zip(self._numbers, run, strict=True):
             if number in samples:
                 self._count_again(sample)
                 continue
-            force_setattr(sample, "number", number - origin(self._width))
             samples[number] = sample
             self.held += 1
             self._bytes += sample.size
 
     def deliver(self, event: Deliver) -> list[ReceivedSample]:
         """The samples that the machine delivers."""
+        if self._straight is not None:
+            run, numbers = self._straight, self._numbers
+            if event.source == self._source and (event.first, event.last + 1) == (numbers.start, numbers.stop):
+                self._straight = None
+                return run
+            self._hold()
         samples = self._samples[event.source]
         found = [samples.pop(number) for number in range(event.first, event.last + 1)]
         self.held -= len(found)

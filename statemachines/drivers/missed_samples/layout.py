@@ -7,6 +7,7 @@ information.  `plain` is the source document's, with numbers of 64 bits in an at
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import Any, Final, Protocol
 
 import zenoh
@@ -19,6 +20,8 @@ from statemachines.missed_samples.message import EVERY_SOURCE
 
 Numbered = tuple[str, int]
 """(source, number on the wire)"""
+
+SOURCES_CACHED: Final = 10_000
 
 _U32: Final = struct.Struct("<I")
 
@@ -81,7 +84,12 @@ def attachment_of(sample: zenoh.Sample) -> bytes | None:
 
 def read_source(info: zenoh.SourceInfo) -> Numbered:
     """What zenoh's source information says."""
-    return keys.advanced_source(str(info.source_id.zid), info.source_id.eid), info.source_sn
+    publisher = info.source_id
+    return _source(str(publisher.zid), publisher.eid), info.source_sn
+
+
+_source = lru_cache(SOURCES_CACHED)(keys.advanced_source)
+"""Of every sample; what is no id raises, and is not kept."""
 
 
 class Advanced:

@@ -293,12 +293,11 @@ class ReliableSubscriber:
     def _told(self, event: Event) -> None:
         match event:
             case Deliver():
-                for sample in self._arrivals.deliver(event):
-                    self._hand_over(sample)
+                self._hand_over(self._arrivals.deliver(event))
             case DeliverUnnumbered():
                 assert self._unnumbered is not None
                 self.statistics.unnumbered += 1
-                self._hand_over(self._unnumbered)
+                self._hand_over([self._unnumbered])
             case TurnedAway():
                 self.statistics.turned_away += event.last - event.first + 1
                 if self.statistics.turned_away.bit_count() == 1:  # the 1st, 2nd, 4th ...
@@ -309,13 +308,18 @@ class ReliableSubscriber:
                 self.statistics.missed += event.last - event.first + 1
                 self._report(Missed(event.source, event.first - zero, event.last - zero))
 
-    def _hand_over(self, sample: ReceivedSample) -> None:
-        self.statistics.delivered += 1
-        self.statistics.recovered += sample.recovered
-        if self._handler is None:
-            self._samples.put(sample)
-        else:
-            self._call(self._handler, sample)
+    def _hand_over(self, samples: list[ReceivedSample]) -> None:
+        statistics, handler, put = self.statistics, self._handler, self._samples.put
+        for sample in samples:
+            statistics.delivered += 1
+            statistics.recovered += sample.recovered
+            if handler is None:
+                put(sample)
+                continue
+            try:
+                handler(sample)
+            except Exception:
+                self._note_failure()
 
     def _report(self, missed: Missed) -> None:
         if self._options.on_missed is not None:
@@ -328,13 +332,16 @@ class ReliableSubscriber:
                 logger.warning("missed and not asked for, %d reports so far: %s", self.statistics.unread, missed)
 
     def _call(self, function: Callable[[Any], object], given: object) -> None:
-        """What a callback raises is said and counted, and stops nobody."""
         try:
             function(given)
         except Exception:
-            self.statistics.failed += 1
-            if self.statistics.failed.bit_count() == 1:  # the 1st, 2nd, 4th ...
-                logger.exception("a callback raised, %d times so far", self.statistics.failed)
+            self._note_failure()
+
+    def _note_failure(self) -> None:
+        """What a callback raises is said and counted, and stops nobody."""
+        self.statistics.failed += 1
+        if self.statistics.failed.bit_count() == 1:  # the 1st, 2nd, 4th ...
+            logger.exception("a callback raised, %d times so far", self.statistics.failed)
 
     # -- what comes ---------------------------------------------------------------------------------------------
 

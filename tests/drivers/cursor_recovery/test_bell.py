@@ -13,6 +13,7 @@ from statemachines.cursor_recovery.memory import position_of, token
 from statemachines.drivers.cursor_recovery import CircularQueue, GetTimeout, Outcome
 from statemachines.drivers.cursor_recovery import bell as bell_module
 from statemachines.drivers.cursor_recovery.bell import DOWN, LATER_S, LOOK_AGAIN_S, REMOVED, SOON_S, Bell, Patience
+from statemachines.drivers.cursor_recovery.circular_queue import LOOKS
 
 
 class Flag:
@@ -188,7 +189,7 @@ def test_nobody_is_busy_while_nothing_comes(queue):
     queue._read = lambda: looks.append(1) or read()
     with pytest.raises(GetTimeout):
         queue.get(timeout=1)
-    assert len(looks) <= 3 + 1 / LOOK_AGAIN_S + 1
+    assert len(looks) <= LOOKS + 3 + 1 / LOOK_AGAIN_S + 1
 
 
 def test_nobody_is_busy_while_a_stopped_process_is_in_the_way(queue, other):
@@ -203,7 +204,7 @@ def test_nobody_is_busy_while_a_stopped_process_is_in_the_way(queue, other):
     other._read = lambda: looks.append(1) or read()
     with pytest.raises(GetTimeout):
         other.get(timeout=1)
-    assert 5 < len(looks) < 35
+    assert LOOKS + 1 < len(looks) < LOOKS + 35
     here.words.states["write"][0].store(0)
     assert other.get(timeout=1) == b"AAAA"
 
