@@ -12,7 +12,6 @@ from typing import Any, Self
 
 import msgspec
 import zenoh
-from zenoh.handlers import Callback
 
 from statemachines.drivers.lives import Life, begin_life
 from statemachines.drivers.missed_samples.attachment import MalformedAttachment
@@ -21,8 +20,9 @@ from statemachines.drivers.missed_samples.layout import layout_of
 from statemachines.drivers.missed_samples.mailbox import Item, Mailbox
 from statemachines.drivers.missed_samples.publisher import PROTOCOL, checked
 from statemachines.drivers.missed_samples.query_desk import QueryDesk, at_once, stop
-from statemachines.drivers.missed_samples.received import OVERHEAD, received
+from statemachines.drivers.missed_samples.received import OVERHEAD, ReceivedSample
 from statemachines.drivers.missed_samples.sample_store import CacheStatistics, SampleStore
+from statemachines.drivers.missed_samples.zenoh_thread import direct
 from statemachines.missed_samples.cache import CacheRecord
 from statemachines.missed_samples.keys import BadKey, check_expression
 from statemachines.missed_samples.message import EVERY_SOURCE
@@ -90,7 +90,7 @@ class ReliabilityCache:
             self._mailbox.put((sample,), OVERHEAD + len(sample.payload))
 
         origin = self._options.allowed_origin
-        hear = Callback(heard, indirect=False)
+        hear = direct(heard)
         self._declared.add(self._session.declare_subscriber(self.key_expr, hear, allowed_origin=origin))
         answers = self._layout.cache_key(self.key_expr)
         self._declared.add(self._session.declare_queryable(answers, desk.handler()))
@@ -114,7 +114,7 @@ class ReliabilityCache:
         if numbered is None:
             self._store.statistics.unnumbered += 1
             return
-        self._store.keep(received(sample, numbered[0], -1, attachment), numbered[1], local=self._local)
+        self._store.keep(ReceivedSample(sample, numbered[0], -1, attachment), numbered[1], local=self._local)
 
 
 def declare_reliability_cache(session: zenoh.Session, key_expr: str, **options: Any) -> ReliabilityCache:

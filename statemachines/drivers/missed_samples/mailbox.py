@@ -21,8 +21,9 @@ TURN: Final = 512
 """So many things are taken out in one turn of the loop, at most."""
 
 STREAM: Final = 8
-"""After so many turns on end, with no longer pause than `PAUSE_S`, each waits for more to come: a loop that is woken
-for each thing hands the interpreter's lock to and fro for it, which takes several times as long as the thing itself."""
+"""After so many turns on end, with no longer pause than `PAUSE_S`, each that finds less than a turn's worth waits for
+more to come: a loop that is woken for each thing hands the interpreter's lock to and fro for it, which takes several
+times as long as the thing itself."""
 
 PAUSE_S: Final = 0.0005
 GATHER_S: Final = 0.002
@@ -63,25 +64,30 @@ class Mailbox:
         with self._lock:
             if self._closed:
                 return False
-            full = len(self._items) >= self._count_max or self._bytes + size > self._bytes_max
-            if full and not always:
+            full = not always and (len(self._items) >= self._count_max or self._bytes + size > self._bytes_max)
+            if full:
                 self.refused += 1
-                say, total = time.monotonic() - self._said >= SAY_AGAIN_S, self.refused
-                self._said = time.monotonic() if say else self._said
             else:
                 self._items.append((item, size))
                 self._bytes += size
-                wake, self._woken = not self._woken, True
-        if full and not always:
-            if say:
-                logger.warning("%s: no room for what comes, refused %d so far; the loop is too slow", self._name, total)
+                if self._woken:
+                    return True
+                self._woken = True
+        if full:
+            self._say_refused()
             return False
-        if wake:
-            try:
-                self._loop.call_soon_threadsafe(self._ready.set)
-            except RuntimeError:  # the loop was closed, and nobody has told us
-                return False
+        try:
+            self._loop.call_soon_threadsafe(self._ready.set)
+        except RuntimeError:  # the loop was closed, and nobody has told us
+            return False
         return True
+
+    def _say_refused(self) -> None:
+        now = time.monotonic()
+        if now - self._said >= SAY_AGAIN_S:
+            self._said = now
+            text = "%s: no room for what comes, refused %d so far; the loop is too slow"
+            logger.warning(text, self._name, self.refused)
 
     async def run(self, gate: Callable[[], Any]) -> None:
         """Take out what comes, until cancelled."""
@@ -99,7 +105,7 @@ class Mailbox:
                     break
                 self._take(items)
                 turns += 1
-                await asyncio.sleep(GATHER_S if turns > STREAM else 0)
+                await asyncio.sleep(GATHER_S if turns > STREAM and len(items) < TURN else 0)
 
     def close(self) -> list[Item]:
         """Nothing is taken in any more; what was still waiting."""

@@ -21,7 +21,7 @@ from statemachines.drivers.missed_samples.declared import Declared
 from statemachines.drivers.missed_samples.layout import layout_of
 from statemachines.drivers.missed_samples.party import Party
 from statemachines.drivers.missed_samples.query_desk import QueryDesk
-from statemachines.drivers.missed_samples.received import ReceivedSample
+from statemachines.drivers.missed_samples.received import OwnSample, ReceivedSample
 from statemachines.drivers.missed_samples.sample_store import CacheStatistics, SampleStore
 from statemachines.drivers.missed_samples.session import is_matched
 from statemachines.kernel import ConfigurationError, Event
@@ -198,15 +198,18 @@ class ReliablePublisher:
         stamped = self._layout.stamp(self._publisher, self.source, sn, given["attachment"])
         self._leaving[sn] = {**given, **stamped}
         if self._store is not None:
-            sample = ReceivedSample(
+            attachment = given["attachment"]
+            own = OwnSample(
                 self.key_expr,
-                **given,
-                priority=self._publisher.priority,
-                congestion_control=self._publisher.congestion_control,
-                source=self.source,
-                number=event.first,
+                given["payload"],
+                given["kind"],
+                given["encoding"],
+                given["timestamp"],
+                self._publisher.priority,
+                self._publisher.congestion_control,
                 source_info=stamped.get("source_info"),
             )
+            sample = ReceivedSample(own, self.source, event.first, attachment)
             self._store.keep(sample, sn, local=True)
 
     def send(self, packet: Packet[Any]) -> None:

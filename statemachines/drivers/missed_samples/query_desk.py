@@ -8,11 +8,11 @@ from contextlib import suppress
 from typing import Any, Final
 
 import zenoh
-from zenoh.handlers import Callback
 
 from statemachines.drivers.missed_samples.declared import Declared
 from statemachines.drivers.missed_samples.mailbox import Item, Mailbox
 from statemachines.drivers.missed_samples.sample_store import BUSY, CacheStatistics, refuse
+from statemachines.drivers.missed_samples.zenoh_thread import direct
 
 QUERIES_MAX: Final = 1_000
 """So many queries wait for the loop."""
@@ -36,9 +36,9 @@ class QueryDesk:
         self._task = asyncio.ensure_future(self._mailbox.run(at_once))
         declared.on_close(self._close)
 
-    def handler(self) -> Callback[zenoh.Query]:
+    def handler(self) -> Any:
         """What a queryable is declared with."""
-        return Callback(self._hear, indirect=False)
+        return direct(self._hear)
 
     def _hear(self, query: zenoh.Query) -> None:
         """On a thread of zenoh's."""

@@ -19,7 +19,6 @@ from typing import Any, Final, Self
 import msgspec
 import zenoh
 from msgspec.structs import replace
-from zenoh.handlers import Callback
 
 from statemachines.drivers.lives import Life, begin_life
 from statemachines.drivers.missed_samples.arrivals import Arrivals
@@ -32,9 +31,10 @@ from statemachines.drivers.missed_samples.outlet import Outlet
 from statemachines.drivers.missed_samples.party import Party
 from statemachines.drivers.missed_samples.publisher import PROTOCOL, checked
 from statemachines.drivers.missed_samples.query_desk import stop
-from statemachines.drivers.missed_samples.received import OVERHEAD, ReceivedSample, received
+from statemachines.drivers.missed_samples.received import OVERHEAD, ReceivedSample
 from statemachines.drivers.missed_samples.sample_store import OURS, PRIORITIES
 from statemachines.drivers.missed_samples.tokens import Tokens
+from statemachines.drivers.missed_samples.zenoh_thread import direct
 from statemachines.drivers.port import Feed
 from statemachines.kernel import ConfigurationError, Event
 from statemachines.missed_samples.keys import BadKey, check_expression, matches
@@ -201,14 +201,10 @@ class ReliableSubscriber:
             self._breaks += event.kind == zenoh.SampleKind.DELETE
 
         declared = self._declared
-        declared.add(session.info.declare_transport_events_listener(Callback(broken, indirect=False)))
+        declared.add(session.info.declare_transport_events_listener(direct(broken)))
         if options.heartbeats:
-            declared.add(session.declare_subscriber(watch, Callback(beat, indirect=False)))
-        declared.add(
-            session.declare_subscriber(
-                self.key_expr, Callback(heard, indirect=False), allowed_origin=options.allowed_origin
-            )
-        )
+            declared.add(session.declare_subscriber(watch, direct(beat)))
+        declared.add(session.declare_subscriber(self.key_expr, direct(heard), allowed_origin=options.allowed_origin))
         if options.detect_publishers:
             self._watch_tokens(watch)
 
@@ -226,9 +222,9 @@ class ReliableSubscriber:
         def over() -> None:
             put((self._note_tokens, None), always=True)
 
-        hear = Callback(heard, indirect=False)
+        hear = direct(heard)
         self._declared.add(liveliness.declare_subscriber(watch, hear, history=True))
-        liveliness.get(watch, Callback(there, over, indirect=False), timeout=TOKENS_S)
+        liveliness.get(watch, direct(there, over), timeout=TOKENS_S)
 
     async def _stop(self) -> None:
         self._mailbox.close()
@@ -372,10 +368,10 @@ class ReliableSubscriber:
         numbered, attachment = found
         if numbered is None:
             self._arrivals.settle()
-            self._unnumbered = received(sample, "", -1, attachment)
+            self._unnumbered = ReceivedSample(sample, attachment=attachment)
             self._party.receive("-", Unnumbered())
             return
-        self._arrivals.add(*numbered, received(sample, numbered[0], -1, attachment))
+        self._arrivals.add(*numbered, ReceivedSample(sample, numbered[0], -1, attachment))
 
     def _hear_beat(self, sample: zenoh.Sample) -> None:
         said = self._layout.read_beat(sample)
@@ -438,7 +434,7 @@ class ReliableSubscriber:
         try:
             self._session.get(
                 f"{key}?{said};{OURS}=1" if said else f"{key}?{OURS}=1",
-                Callback(replied, over, indirect=False),
+                direct(replied, over),
                 target=zenoh.QueryTarget.ALL,
                 consolidation=zenoh.ConsolidationMode.NONE,
                 accept_replies=zenoh.ReplyKeyExpr.ANY,
@@ -492,7 +488,7 @@ class ReliableSubscriber:
             self.statistics.strange += 1
             return
         open_.replied = True
-        one = received(sample, numbered[0], -1, attachment, recovered=True, priority=priority)
+        one = ReceivedSample(sample, numbered[0], -1, attachment, True, priority)
         if not self._arrivals.add(*numbered, one):
             open_.lost = True
 

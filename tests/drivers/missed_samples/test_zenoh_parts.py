@@ -11,18 +11,18 @@ import zenoh
 from msgspec.structs import replace
 
 from statemachines.drivers.lives import Life
-from statemachines.drivers.missed_samples import declare_reliability_cache, session_config
+from statemachines.drivers.missed_samples import declare_reliability_cache, mailbox, session_config
 from statemachines.drivers.missed_samples.arrivals import Arrivals
 from statemachines.drivers.missed_samples.attachment import Beat, End, MalformedAttachment, Stamp, decode, encode
 from statemachines.drivers.missed_samples.declared import Declared
 from statemachines.drivers.missed_samples.layout import layout_of
-from statemachines.drivers.missed_samples.mailbox import TURN, Mailbox
+from statemachines.drivers.missed_samples.mailbox import GATHER_S, STREAM, TURN, Mailbox
 from statemachines.drivers.missed_samples.open_query import REPLIERS_MAX, OpenQuery
 from statemachines.drivers.missed_samples.outlet import Outlet
 from statemachines.drivers.missed_samples.party import Party
 from statemachines.drivers.missed_samples.publisher import PublisherOptions, checked
 from statemachines.drivers.missed_samples.query_desk import QueryDesk, at_once
-from statemachines.drivers.missed_samples.received import OVERHEAD, ReceivedSample
+from statemachines.drivers.missed_samples.received import OVERHEAD, OwnSample, ReceivedSample
 from statemachines.drivers.missed_samples.sample_store import BUSY, CacheStatistics, SampleStore
 from statemachines.drivers.missed_samples.subscriber import BACKSTOP_MS, SubscriberOptions, SubscriberStatistics
 from statemachines.drivers.missed_samples.tokens import SEEN_MAX, Tokens
@@ -97,6 +97,40 @@ def test_a_mailbox_hands_over_from_threads_in_order_and_finds_room_again() -> No
                 await asyncio.sleep(0)
             got.pop()
         assert got == list(range(6 * TURN))
+        task.cancel()
+
+    asyncio.run(play())
+
+
+def test_a_mailbox_that_never_stands_still_gathers_and_one_that_is_full_or_rests_does_not(monkeypatch: Any) -> None:
+    """Sleeps are told by their length, and time stands still but where the test moves it."""
+    slept: list[float] = []
+    now = [0.0]
+    sleep = asyncio.sleep
+
+    async def play() -> None:
+        box = Mailbox("box", lambda items: None, count_max=9 * TURN, bytes_max=1)
+        bursts = iter([1] * (STREAM + 2) + [TURN, 1, 0, 1, 0])
+
+        async def once(seconds: float) -> None:
+            slept.append(seconds)
+            for n in range(next(bursts)):
+                box.put((n,))
+            await sleep(0)
+
+        monkeypatch.setattr(mailbox.asyncio, "sleep", once)
+        monkeypatch.setattr(mailbox.time, "monotonic", lambda: now[0])
+        box.put((0,))
+        task = asyncio.ensure_future(box.run(at_once))
+        while len(slept) < STREAM + 5:
+            await sleep(0)
+        assert slept == [0] * STREAM + [GATHER_S] * 3 + [0] + [GATHER_S]
+        await sleep(0)
+        now[0] += 1  # it rests
+        box.put((0,))
+        while len(slept) < STREAM + 6:
+            await sleep(0)
+        assert slept[-1] == 0
         task.cancel()
 
     asyncio.run(play())
@@ -209,7 +243,7 @@ class Desk:
 
 def sample(word: int, size: int = 0) -> ReceivedSample:
     payload = zenoh.ZBytes(str(word).rjust(size))
-    return ReceivedSample("k", payload, zenoh.SampleKind.PUT, zenoh.Encoding.ZENOH_BYTES, source="a/1")
+    return ReceivedSample(OwnSample("k", payload, zenoh.SampleKind.PUT, zenoh.Encoding.ZENOH_BYTES), source="a/1")
 
 
 def test_runs_are_put_before_the_machine_whole_and_every_sample_gets_its_number() -> None:
