@@ -67,7 +67,7 @@ def prepare_spin(size: Size) -> Pair:
 
     def spin() -> float:
         with TemporaryDirectory() as folder:
-            counts = judge(entries, Path(folder))
+            counts = judge(entries, Path(folder), "-O2")
         assert counts.states == states
         return counts.states / counts.seconds
 
