@@ -46,14 +46,18 @@ class Command:
 
     def __init__(self, *arguments, folder):
         self.errors = (folder / "errors").open("w+")
-        self.process = subprocess.Popen(
-            [*GAPLESS, *arguments],
-            cwd=folder,
-            start_new_session=True,
-            stdout=subprocess.PIPE,
-            stderr=self.errors,
-            text=True,
-        )
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)  # who ignores it has children who do
+        try:
+            self.process = subprocess.Popen(
+                [*GAPLESS, *arguments],
+                cwd=folder,
+                start_new_session=True,
+                stdout=subprocess.PIPE,
+                stderr=self.errors,
+                text=True,
+            )
+        finally:
+            signal.signal(signal.SIGINT, before)
 
     def __enter__(self):
         return self

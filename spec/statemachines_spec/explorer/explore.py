@@ -40,6 +40,8 @@ class Walker(Protocol):
     @property
     def transitions(self) -> int: ...
     @property
+    def lookups(self) -> int: ...
+    @property
     def cuts(self) -> int: ...
     @property
     def terminal(self) -> int: ...
@@ -65,7 +67,8 @@ class Result(msgspec.Struct, frozen=True):
     time; `rechecked`: entries made once more under another hash seed; `stand_for`: with symmetry, how many states those
     that were explored stand for (0: without; each stands for itself, and none was left out); `cells`: the rows that
     machines took (machine, number of the row, state before); `cut_by`: component -> entries that led beyond its own
-    bounds (all other cuts: the network had no place).
+    bounds (all other cuts: the network had no place); `lookups`: entries that were used (0: the plain walker does not
+    count them).
     """
 
     system: str
@@ -90,6 +93,7 @@ class Result(msgspec.Struct, frozen=True):
     stand_for: int = 0
     cells: tuple[tuple[str, int, str], ...] = ()
     cut_by: dict[str, int] = {}
+    lookups: int = 0
 
     @property
     def held(self) -> bool:
@@ -237,4 +241,5 @@ class _Search:
             walker.stand_for(),
             tuple(sorted(entries.cells)),
             {one.actor.name: one.cuts for one in entries.components if one.cuts},
+            walker.lookups,
         )

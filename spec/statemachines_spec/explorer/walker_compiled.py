@@ -32,12 +32,14 @@ from statemachines_spec.explorer.walker_numba import (
     GROW,
     HITS,
     LIMIT,
+    LOOKUPS,
     MISSING,
     MOVES_MAX,
     REDO,
     SEEKS,
     STATE,
     STEP_STATE,
+    SUMS,
     TERMINAL,
     TRANSITIONS,
     UNTIL,
@@ -84,6 +86,11 @@ class CompiledWalker:
     def transitions(self) -> int:
         """Transitions so far."""
         return int(self.control[TRANSITIONS])
+
+    @property
+    def lookups(self) -> int:
+        """Entries that were used so far: one a transition, and one for each call within it."""
+        return int(self.control[LOOKUPS])
 
     @property
     def cuts(self) -> int:
@@ -255,7 +262,7 @@ class CompiledWalker:
         self.room = np.zeros((6, wide), np.int64)
         self.listed = np.zeros((MOVES_MAX, 4), np.int64)
         self.parts = np.zeros((walker_numba.PARTS, 3), np.uint64)
-        self.sums = np.zeros(3, np.uint64)
+        self.sums = np.zeros(SUMS, np.uint64)
         self.keys = np.zeros((walker_numba.BATCH + MOVES_MAX, 3), np.uint64)
         self.recent = np.zeros((walker_numba.RECENT + 1, 2), np.uint64)
         self.found = np.zeros((5, properties), np.uint64)

@@ -36,11 +36,11 @@ DONE, FILL, GROW, CHUNK, CROWDED = range(5)
 """Why the walk came back: nothing left; entries are missing; the table is full; it is time; a state has too many
 transitions, messages or calls."""
 
-COUNT, AT, END, TRANSITIONS, CUTS, TERMINAL, MISSING, REDO, EDGES, WORK, UNTIL, LIMIT, SEEKS, BEST = range(14)
+COUNT, AT, END, TRANSITIONS, CUTS, TERMINAL, MISSING, REDO, EDGES, WORK, UNTIL, LIMIT, SEEKS, BEST, LOOKUPS = range(15)
 """Places of the control array: states so far, next to expand, end of the work, tallies, entries missing, states put
 aside, edge hash, whether the work is a list of states, when to come back, how many states there is room for; whether
-the states that lead to SOUGHT are looked for, and the best so far (index + 1)."""
-CONTROLS = 14
+the states that lead to SOUGHT are looked for, and the best so far (index + 1); how many entries were used."""
+CONTROLS = 15
 
 WIDTH, BUDGETS, PLACES, LOSES, DOUBLES, ORDERED, HASHING, WORDS, RENAMINGS = range(9)
 """Places of `shape`: components, budgets, places of the network; what the network does; whether edges are hashed;
@@ -60,8 +60,10 @@ network; the state without network; all of the state; a move's network; the stat
 the best so far."""
 PARTS = IN_FLIGHT_MAX + 5
 
-EDGE, CUT, LOOP = range(3)
-"""Tallies of one state: sum over its edges, transitions that are cut, transitions that lead back to it."""
+EDGE, CUT, LOOP, USED = range(4)
+"""Tallies of one state: sum over its edges, transitions that are cut, transitions that lead back to it, entries that
+its transitions took (one, and one for each call)."""
+SUMS = 4
 
 STATE, DIGEST, HITS, STEP_STATE, STEP_DIGEST = range(5)
 """Rows of what was found, by property: state that breaks it (index + 1) and its digest, hits; the same for steps."""
@@ -373,6 +375,7 @@ def cascade(t: Any, w: Any, event: int, known: int) -> Any:
         for item in range(behind, end):
             queue[tail] = t.pool[item]
             tail += 1
+    w.sums[USED] += U(head + (ends <= 0))
     while head > 0:
         head -= 1
         fields[t.message[queue[head], 0]] = w.room[BEFORE, head]
@@ -681,7 +684,7 @@ def walk(t: Any, w: Any) -> int:
             why = CHUNK
             break
         index = w.work[w.control[AT]] if w.control[WORK] else w.control[AT]
-        w.sums[EDGE] = w.sums[CUT] = w.sums[LOOP] = ZERO
+        w.sums[EDGE] = w.sums[CUT] = w.sums[LOOP] = w.sums[USED] = ZERO
         now = expand(t, w, index, made)
         if now == -4 or now - made > MOVES_MAX - SENDS_MAX:
             why = CROWDED
@@ -699,6 +702,7 @@ def walk(t: Any, w: Any) -> int:
         out = now - made + np.int64(w.sums[LOOP])
         w.control[TRANSITIONS] += out
         w.control[CUTS] += np.int64(w.sums[CUT])
+        w.control[LOOKUPS] += np.int64(w.sums[USED])
         w.control[EDGES] += np.int64(w.sums[EDGE])
         w.control[TERMINAL] += out == 0
         made = now

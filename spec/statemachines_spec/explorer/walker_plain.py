@@ -43,7 +43,7 @@ class PlainWalker:
         self.moves = Moves(entries)
         self.states_max = states_max
         self.hashing = hashing
-        self.transitions = self.cuts = self.terminal = self.edges = 0
+        self.transitions = self.cuts = self.terminal = self.edges = self.lookups = 0
         system = entries.system
         self.hits = [0] * len(system.over_states)
         self.levels = [0, 1]
