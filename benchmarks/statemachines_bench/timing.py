@@ -84,7 +84,7 @@ ROWS = (
     ),
     Row(
         name="explore-timed-lookups",
-        about=f"the same: entries that are looked up, one a transition and one a call, of which a tick makes many, of {_NAMES[0]}",
+        about=f"the same: look-ups of entries, one a transition and one a call (a tick makes many), of {_NAMES[0]}",
         unit="lookups / s",
         baseline_name=_NAMES[1],
         prepare=partial(prepare_walk, lookups),
