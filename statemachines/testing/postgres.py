@@ -18,7 +18,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -30,6 +29,7 @@ from types import TracebackType
 from typing import IO, Any, Final
 
 from statemachines.kernel import ConfigurationError, GaplessError
+from statemachines.testing.process_harness import free_port
 
 USER: Final = "postgres"
 """Whom the server runs as where we are root: Debian's package makes this user."""
@@ -216,13 +216,6 @@ def bound_to_us() -> list[str]:
     system "we" are the thread that starts it."""
     program = shutil.which("setpriv")
     return [] if program is None else [program, "--pdeathsig", "INT", "--"]
-
-
-def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def children_of(pid: int) -> list[int]:

@@ -43,6 +43,24 @@ SAID_MAX = 2_000
 """Characters of a process's messages that an error repeats."""
 
 
+_RESERVED: list[socket.socket] = []
+
+
+def _reserve(port: int) -> bool:
+    """Take a name that goes with this process, if nobody has it: between the choice of a port and its use, and while
+    whoever listens there is dead, the port itself is free.  Only Linux has such names."""
+    if sys.platform != "linux":
+        return True
+    mine = socket.socket(socket.AF_UNIX)
+    try:
+        mine.bind(f"\0gapless-port-{port}")
+    except OSError:
+        mine.close()
+        return False
+    _RESERVED.append(mine)
+    return True
+
+
 class HarnessError(GaplessError):
     """A process did not do what a test waited for, or ended by itself."""
 
@@ -233,7 +251,8 @@ def said_whole(node: NodeProcess, text: str) -> bool:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port that nobody listens on and that the system gives to nobody: a node can come back to it."""
+    """A port that nobody listens on and that the system gives to nobody: a node can come back to it.  Nobody else who
+    asks here is given it either, as long as this process lives."""
     first, last = PORTS
     for _ in range(100):
         port = first + secrets.randbelow(last - first)
@@ -242,5 +261,6 @@ def free_port(host: str = "127.0.0.1") -> int:
                 probe.bind((host, port))
             except OSError:
                 continue
-        return port
+        if _reserve(port):
+            return port
     raise HarnessError(f"no free port between {first} and {last} on {host}: 100 of them were taken")

@@ -127,6 +127,19 @@ def test_who_does_not_stop_is_killed_and_named(nodes, monkeypatch):
     assert not lives(node.pid)
 
 
+def test_a_port_is_given_to_one_alone_here_and_in_other_processes(monkeypatch):
+    mine = [free_port() for _ in range(5)]
+    assert len(set(mine)) == 5
+    monkeypatch.setattr(process_harness, "PORTS", (mine[0], mine[0] + 1))
+    with pytest.raises(HarnessError, match="100 of them were taken"):
+        free_port()
+    program = (
+        f"from statemachines.testing import process_harness as p; p.PORTS = ({mine[0]}, {mine[0] + 1}); p.free_port()"
+    )
+    other = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "100 of them were taken" in other.stderr
+
+
 def test_a_free_port_is_not_one_that_the_system_gives_away():
     port = free_port()
     assert 20_000 <= port < 32_000
