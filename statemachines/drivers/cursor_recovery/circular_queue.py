@@ -41,7 +41,7 @@ from statemachines.drivers.cursor_recovery.errors import (
     QueueError,
     SegmentError,
 )
-from statemachines.drivers.cursor_recovery.framing import Codec, join_messages, split_messages
+from statemachines.drivers.cursor_recovery.framing import Codec, split_messages
 from statemachines.drivers.cursor_recovery.owner import check_platform, removed
 from statemachines.drivers.cursor_recovery.segment import attach_segment, create_segment, identity_of, path_of
 from statemachines.drivers.cursor_recovery.stats import Stats, stats_of
@@ -214,18 +214,14 @@ class CircularQueue(Generic[T]):
 
     def try_put_many(self, messages: Sequence[T]) -> Outcome:
         """Publish all of them in one block, or none; delivered, lost and counted together."""
-        payload, count = self._joined(messages)
-        return self._write(payload, count) if count else Outcome.WRITTEN
+        payload, count = self._codec.join(messages)
+        return self._write(payload, count) if count else WRITTEN
 
     def put_many(self, messages: Sequence[T], timeout: float | None = None) -> None:
         """As `put`, all of them in one block; none is nothing to do."""
-        payload, count = self._joined(messages)
-        if count and (outcome := self._write(payload, count)) is not Outcome.WRITTEN:
+        payload, count = self._codec.join(messages)
+        if count and (outcome := self._write(payload, count)) is not WRITTEN:
             self._put_later(outcome, payload, count, timeout)
-
-    def _joined(self, messages: Sequence[T]) -> tuple[bytes, int]:
-        encoded = self._codec.encode_all(messages)
-        return (encoded[0] if len(encoded) == 1 else join_messages(encoded)), len(encoded)
 
     def _put_later(self, outcome: Outcome, payload: bytes, messages: int, timeout: float | None) -> None:
         """The first attempt came to `outcome`: wait, or say why it never will."""
@@ -345,7 +341,7 @@ class CircularQueue(Generic[T]):
         if one is None:
             told = self._read()
             if told.outcome is DELIVERED and told.messages > 1:
-                return self._codec.decode_all(split_messages(told.payload, told.messages), told.position)
+                return self._codec.split(told.payload, told.messages, told.position)
             one = self._first_of(told)
         return None if one is None else self._with_the_rest(one)
 

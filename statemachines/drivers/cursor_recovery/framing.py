@@ -3,7 +3,7 @@ and taken apart without a call a message."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import countOf
 from typing import Any, Generic, TypeVar
 
@@ -34,14 +34,16 @@ class Codec(Generic[T]):
             raise TypeError(f"a message is bytes, not {type(message).__name__}; or give the queue a codec=")
         return bytes(message)
 
-    def encode_all(self, messages: Sequence[Any]) -> Sequence[bytes]:
-        """Each of them."""
-        if self.is_plain and countOf(map(type, messages), bytes) == len(messages):
-            return messages
-        return [self.encode(message) for message in messages]
+    def join(self, messages: Sequence[Any]) -> tuple[bytes, int]:
+        """The payload of a block that holds all of them, and how many they are; one is its own payload."""
+        if not self.is_plain or countOf(map(type, messages), bytes) != len(messages):
+            messages = [self.encode(message) for message in messages]
+        count = len(messages)
+        return (messages[0] if count == 1 else join_messages(messages)), count
 
-    def decode_all(self, payloads: list[bytes], position: int) -> list[T]:
-        """Each of them."""
+    def split(self, payload: bytes, count: int, position: int) -> list[T]:
+        """The messages of a block that holds several."""
+        payloads = split_messages(payload, count)
         if self.is_plain:
             return payloads  # type: ignore[return-value]  # where there is no codec, T is bytes
         return [self.decode(payload, position) for payload in payloads]
@@ -59,9 +61,8 @@ class Codec(Generic[T]):
             ) from fault
 
 
-def join_messages(messages: Sequence[bytes]) -> bytes:
-    """The payload of a block that holds several."""
-    return _join(messages)
+join_messages: Callable[[Sequence[bytes]], bytes] = msgspec.msgpack.Encoder().encode
+"""The payload of a block that holds several."""
 
 
 def split_messages(payload: bytes, count: int) -> list[bytes]:
@@ -75,5 +76,4 @@ def split_messages(payload: bytes, count: int) -> list[bytes]:
     return messages
 
 
-_join = msgspec.msgpack.Encoder().encode
 _split = msgspec.msgpack.Decoder(list[bytes]).decode
