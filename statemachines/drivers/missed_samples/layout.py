@@ -7,7 +7,6 @@ information.  `plain` is the source document's, with numbers of 64 bits in an at
 from __future__ import annotations
 
 import struct
-from functools import lru_cache
 from typing import Any, Final, Protocol
 
 import zenoh
@@ -20,8 +19,6 @@ from statemachines.missed_samples.message import EVERY_SOURCE
 
 Numbered = tuple[str, int]
 """(source, number on the wire)"""
-
-SOURCES_CACHED: Final = 10_000
 
 _U32: Final = struct.Struct("<I")
 
@@ -82,14 +79,27 @@ def attachment_of(sample: zenoh.Sample) -> bytes | None:
     return None if found is None else found.to_bytes()
 
 
+class _Names:
+    """The id of a source, by zenoh's: those of samples that come one after the other are mostly the same."""
+
+    def __init__(self) -> None:
+        self._last: tuple[zenoh.EntityGlobalId | None, str] = (None, "")
+
+    def of(self, publisher: zenoh.EntityGlobalId) -> str:
+        known, name = self._last  # in one piece, whichever thread reads it
+        if publisher == known:
+            return name
+        name = keys.advanced_source(str(publisher.zid), publisher.eid)
+        self._last = publisher, name
+        return name
+
+
+_name_of = _Names().of
+
+
 def read_source(info: zenoh.SourceInfo) -> Numbered:
     """What zenoh's source information says."""
-    publisher = info.source_id
-    return _source(str(publisher.zid), publisher.eid), info.source_sn
-
-
-_source = lru_cache(SOURCES_CACHED)(keys.advanced_source)
-"""Of every sample; what is no id raises, and is not kept."""
+    return _name_of(info.source_id), info.source_sn
 
 
 class Advanced:

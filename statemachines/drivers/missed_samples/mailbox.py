@@ -44,7 +44,8 @@ class Mailbox:
         self._take = take
         self._count_max = count_max
         self._bytes_max = bytes_max
-        self._items: deque[tuple[Item, int]] = deque()
+        self._items: deque[Item] = deque()
+        self._sizes: deque[int] = deque()
         self._bytes = 0
         self._lock = threading.Lock()
         self._said = 0.0
@@ -68,7 +69,8 @@ class Mailbox:
             if full:
                 self.refused += 1
             else:
-                self._items.append((item, size))
+                self._items.append(item)
+                self._sizes.append(size)
                 self._bytes += size
                 if self._woken:
                     return True
@@ -111,15 +113,14 @@ class Mailbox:
         """Nothing is taken in any more; what was still waiting."""
         with self._lock:
             self._closed = True
-            left, self._items = [item for item, _ in self._items], deque()
+            left, self._items = list(self._items), deque()
             return left
 
     def _some(self) -> list[Item]:
-        found: list[Item] = []
         with self._lock:
-            while self._items and len(found) < TURN:
-                item, size = self._items.popleft()
-                self._bytes -= size
-                found.append(item)
+            count = min(TURN, len(self._items))
+            next_item, next_size = self._items.popleft, self._sizes.popleft
+            found = [next_item() for _ in range(count)]
+            self._bytes -= sum([next_size() for _ in range(count)])
             self._woken = bool(found)
         return found

@@ -9,7 +9,7 @@ OVERHEAD = 512
 """Bytes that a sample takes beside its payload and attachment, roughly."""
 
 
-class OwnSample(msgspec.Struct, frozen=True):
+class OwnSample(msgspec.Struct, frozen=True, gc=False):
     """What a publisher of ours has put, with what zenoh's samples have."""
 
     key_expr: str
@@ -23,7 +23,7 @@ class OwnSample(msgspec.Struct, frozen=True):
     source_info: zenoh.SourceInfo | None = None
 
 
-class ReceivedSample(msgspec.Struct, frozen=True):
+class ReceivedSample(msgspec.Struct, frozen=True, gc=False):
     """One sample.  `payload`, `kind`, `encoding`, `timestamp`, `priority`, `express` and `congestion_control` as in
     zenoh's; `attachment`: the application's bytes (None: none); `source`: who sent it ("": nobody says), `number`: the
     how many-th of its source, from 0 (-1: nobody says); `recovered`: a cache brought it.
