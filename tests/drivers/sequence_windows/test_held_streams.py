@@ -98,7 +98,7 @@ def asked_of(one):
     return (one.publisher, one.subject, one.first, one.last)
 
 
-# -- one hole -----------------------------------------------------------------------------------------------------
+# -- one hole -------------------------------------------------------------------------------
 
 
 def test_SW_70_a_known_skip_is_held_and_asked_for():
@@ -238,7 +238,7 @@ def test_without_loss_nothing_is_asked_and_nothing_is_kept():
     assert (desk.row().repeat, len(one.sent)) == (2, 20)
 
 
-# -- unknown, first, cycle ------------------------------------------------------------------------------------------
+# -- unknown, first, cycle -------------------------------------------------------------------------------
 
 
 def test_SW_72_what_is_unknown_is_not_asked_for():
@@ -275,7 +275,7 @@ def test_a_stream_that_began_anew_after_all_was_forgotten_is_not_asked_for():
     assert desk.asked == []
 
 
-# -- frames ---------------------------------------------------------------------------------------------------------
+# -- frames -------------------------------------------------------------------------------
 
 
 def frames(desk, *counts, **given):
@@ -388,7 +388,7 @@ def test_a_window_that_turns_while_something_is_held_changes_nothing():
     assert desk.at_rest()
 
 
-# -- bounds -----------------------------------------------------------------------------------------------------------
+# -- bounds -------------------------------------------------------------------------------
 
 
 def test_SW_74_without_a_place_it_is_as_without_recovery():
@@ -496,7 +496,7 @@ def test_names_of_publishers_and_subjects_never_meet():
     assert desk.at_rest()
 
 
-# -- the application ----------------------------------------------------------------------------------------------------
+# -- the application -------------------------------------------------------------------------------
 
 
 def test_SW_75_unsubscribe_drops_what_is_held():
@@ -636,7 +636,7 @@ def test_recovery_needs_a_way_back():
             act()
 
 
-# -- what a publisher keeps ---------------------------------------------------------------------------------------------
+# -- what a publisher keeps -------------------------------------------------------------------------------
 
 
 def asks(first, last, subject="s", publisher="p"):
