@@ -201,7 +201,7 @@ def test_what_was_overtaken_is_taken_and_is_no_repeat():
     assert desk.row().repeat == 3
 
 
-def test_a_copy_of_an_answer_and_an_answer_that_nobody_waits_for():
+def test_SW_77_a_copy_of_an_answer_and_an_answer_that_nobody_waits_for():
     desk = Desk()
     one, wire = desk.send(6)
     desk.arrive(wire, 0, 5)

@@ -1,5 +1,5 @@
-"""Recovery against an oracle of its own: a memory network that loses, copies and reorders, answers that are lost or late,
-publishers that start again, and streams that begin anew.  The oracle counts what was published, and asks nobody."""
+"""Recovery against an oracle of its own, over a memory network that loses, copies and reorders: answers are lost or late,
+publishers start again, and streams begin anew.  The oracle counts what was published, and asks nobody."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Network(RuleBasedStateMachine):
     def of(self, publisher: str, subject: str) -> Told:
         return self.told.setdefault((publisher, subject), Told())
 
-    # -- what the receiver says -------------------------------------------------------------------------------------
+    # -- what the receiver says -------------------------------------------------------------------------------
 
     def deliver(self, one: Delivery) -> None:
         where = f"{one}, after {self.of(one.publisher, one.subject).delivered[-3:]}"
@@ -136,7 +136,7 @@ class Network(RuleBasedStateMachine):
             told.brought.add(ordinal)
         self.subscriber.recovered(data)
 
-    # -- what happens ---------------------------------------------------------------------------------------------------
+    # -- what happens -----------------------------------------------------------------------------------------
 
     @rule(name=st.sampled_from(PUBLISHERS), subject=st.sampled_from(SUBJECTS), count=st.integers(1, 4))
     def publish(self, name: str, subject: str, count: int) -> None:
@@ -220,7 +220,7 @@ class Network(RuleBasedStateMachine):
             self.subscriber.poll()
         self.now = end
 
-    # -- what must hold -------------------------------------------------------------------------------------------------
+    # -- what must hold ---------------------------------------------------------------------------------------
 
     @invariant()
     def sums_agree(self) -> None:
