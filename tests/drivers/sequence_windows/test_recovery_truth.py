@@ -1,5 +1,5 @@
-"""Recovery against an oracle of its own, over a memory network that loses, copies and reorders: answers are lost or late,
-publishers start again, and streams begin anew.  The oracle counts what was published, and asks nobody."""
+"""Recovery against an oracle of its own, over a memory network that loses, copies and reorders: answers are lost or
+late, publishers start again, and streams begin anew.  The oracle counts what was published, and asks nobody."""
 
 from __future__ import annotations
 
