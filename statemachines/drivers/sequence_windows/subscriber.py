@@ -28,7 +28,7 @@ from statemachines.sequence_windows.loss_notifier import (
 from statemachines.sequence_windows.losses import PEERS_MAX, Losses
 from statemachines.sequence_windows.message import Judged, Numbered, Verdict
 from statemachines.sequence_windows.rotation import Window
-from statemachines.sequence_windows.sequence import base_of, frame_of, is_number
+from statemachines.sequence_windows.sequence import base_of, frame_of
 from statemachines.sequence_windows.subscriber_table import HORIZON_NS, SubscriberTable
 
 
@@ -186,9 +186,6 @@ class SequencedSubscriber:
             one = decode(data)
         except MalformedDatagram:
             self.malformed += 1
-            return None
-        if not is_number(one.number):
-            held.counts.strange += 1
             return None
         base = base_of(one.number)
         told = Judged(Verdict.NEXT, frame_of(one.number), base, base)

@@ -371,6 +371,29 @@ def test_what_follows_unknown_waits_behind_what_is_asked_for():
     assert desk.at_rest()
 
 
+def test_a_run_that_waits_in_silence_is_not_forgotten():
+    desk = Desk(recovery=Recovery(retention_ms=1))
+    one, wire = frames(desk, 3, 4)
+    desk.arrive(wire, 0, 2, 3)
+    desk.pass_time(50 * MS)
+    desk.arrive(wire, 4)
+    desk.answer(one)
+    assert desk.payloads() == [0, 1, 2, 3, 4]
+    assert desk.at_rest()
+
+
+def test_a_hole_is_known_behind_what_stands_in_the_old_generation():
+    desk = Desk(window=Window(1, 10 * S))
+    one, wire = desk.send(6)
+    desk.arrive(wire, 0, 1)
+    desk.now += 11 * S
+    desk.subscriber.poll()
+    desk.arrive(wire, 4)
+    assert [asked_of(each) for each in desk.asked] == [query(B + 3, B + 4)]
+    desk.answer(one)
+    assert desk.payloads() == [0, 1, 2, 3, 4]
+
+
 def test_a_window_that_turns_while_something_is_held_changes_nothing():
     desk = Desk(window=Window(1, 10 * S), recovery=Recovery(timeout_ms=3_600_000))
     one, wire = desk.send(9)
@@ -566,6 +589,43 @@ def test_the_application_may_speak_within_a_delivery():
     assert desk.at_rest()
 
 
+def within_a_delivery(desk, act):
+    """Something of another publisher is filled in, and in the delivery of it this happens."""
+    other, more = desk.send(3, name="other")
+    desk.arrive(more, 0, 2)
+    kept = desk.subscriber._deliver
+
+    def deliver(each):
+        kept(each)
+        if (each.publisher, each.payload) == ("other", b"1"):
+            act()
+
+    desk.subscriber._deliver = deliver
+    desk.answer(other)
+    desk.got[:] = [each for each in desk.got if each.publisher != "other"]
+
+
+def test_what_comes_within_a_delivery_keeps_its_order():
+    desk = Desk()
+    one, wire = desk.send(6)
+    desk.arrive(wire, 0)
+    within_a_delivery(desk, lambda: desk.arrive(wire, 2, 3))
+    assert desk.payloads() == [0]
+    desk.answer(one)
+    assert desk.told() == [(0, FIRST, 0, False), (1, NEXT, 0, True), (2, NEXT, 0, False), (3, NEXT, 0, False)]
+
+
+def test_what_has_come_before_it_could_be_asked_for_is_not_asked_for():
+    desk = Desk()
+    one, wire = frames(desk, 3, 4)
+    desk.arrive(wire, 0, 2)
+    within_a_delivery(desk, lambda: desk.arrive(wire, 3, 5, 4))
+    (asked,) = [each for each in desk.asked if each.publisher == "p"]
+    desk.answer(one, asked)
+    assert desk.payloads() == [0, 1, 2, 3, 4, 5]
+    assert desk.at_rest()
+
+
 def test_what_a_callback_raises_comes_out_when_all_is_done():
     desk = Desk()
     one, wire = desk.send(6, history=2)
@@ -687,6 +747,13 @@ def test_what_is_kept_is_bounded_in_bytes_and_subjects():
         with pytest.raises(ConfigurationError) as error:
             desk.publisher(**{"history": 1, key: -1})
         assert error.value.key == key
+
+
+@pytest.mark.parametrize(("less", "left"), [(0, 3), (1, 2)])
+def test_bytes_that_are_kept_may_be_as_many_as_may_be(less, left):
+    desk = Desk()
+    size = desk.send(3)[0].sent.bytes
+    assert len(desk.send(3, history_bytes=size - less)[0].sent) == left
 
 
 def test_nothing_is_kept_by_itself():
