@@ -8,7 +8,7 @@ from statemachines.kernel import Message, Outgoing
 from statemachines.sequence_windows.sequence import base_of
 from statemachines_sim.sequence_windows.application_process import ApplicationProcess
 from statemachines_sim.sequence_windows.carried import Carried
-from statemachines_sim.sequence_windows.returned import AnswerEnded, Asked, Returned
+from statemachines_sim.sequence_windows.returned import AnswerEnded, Asked, GivenUp, Returned
 from statemachines_sim.units import MS
 
 
@@ -31,6 +31,7 @@ class RecoveringProcess(ApplicationProcess):
             recovery=self.own.recover,
             ask=self._ask_publisher,
         )
+        self.tell(f"{self.life}/recovery", GivenUp("", 0))
         for subject in self.subjects:
             self.subscriber.subscribe(subject)
 
@@ -84,6 +85,7 @@ class RecoveringProcess(ApplicationProcess):
 
     def _lose(self, loss: Loss) -> None:
         self.watch.recovery.lose(self, loss)
+        self.tell(f"{self.life}/recovery", GivenUp(loss.subject, loss.lost), loss.publisher)
         self.watch.owed[self.life].lose(loss.subject, loss.lost, self.world.now)
 
     def _wake_up(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from statemachines.kernel import Message, TraceColumns
+from statemachines.kernel import Event, Message, TraceColumns
 
 OF_SUBJECT = TraceColumns(key="subject", term="frame")
 
@@ -46,3 +46,13 @@ class AnswerEnded(Message, frozen=True, gc=False):
     run: str
     n: int
     count: int
+
+
+class GivenUp(Event, frozen=True, gc=False):
+    """Of a receiver that recovers: `lost` messages of the subject will not come (0: it begins).  What its window says
+    to be missing is no loss yet, and its advisories go by this."""
+
+    columns: ClassVar = TraceColumns(key="subject", grant="lost")
+
+    subject: str
+    lost: int

@@ -54,6 +54,9 @@ class HeldStreams:
     out of what was called, when everything else has been done.
     """
 
+    message = HeldMessage
+    """What comes is made with it."""
+
     def __init__(
         self,
         recovery: Recovery,

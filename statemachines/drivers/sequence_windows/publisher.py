@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from statemachines.drivers.clock import Clock, steady_ns
 from statemachines.drivers.sequence_windows.datagram import DATAGRAM_MAX, PUBLISHER_MAX, check_size, encode
 from statemachines.drivers.sequence_windows.recovery_query import RecoveryQuery
-from statemachines.drivers.sequence_windows.sent_messages import SentMessages
 from statemachines.kernel import ConfigurationError
 from statemachines.sequence_windows.publisher_table import PublisherTable
 from statemachines.sequence_windows.publisher_window import Stamped
 from statemachines.sequence_windows.rotation import Window
+
+if TYPE_CHECKING:  # missed samples are imported where somebody keeps a history
+    from statemachines.drivers.sequence_windows.sent_messages import SentMessages
 
 
 class SequencedPublisher:
@@ -50,6 +53,8 @@ class SequencedPublisher:
         self._observe = observe
         self.sent: SentMessages | None = None
         if history:
+            from statemachines.drivers.sequence_windows.sent_messages import SentMessages
+
             self.sent = SentMessages(history, bytes_max=history_bytes, subjects_max=history_subjects)
 
     def publish(self, subject: str, payload: bytes) -> int:

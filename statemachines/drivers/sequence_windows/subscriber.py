@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from statemachines.drivers.clock import Clock, steady_ns
 from statemachines.drivers.sequence_windows.datagram import MalformedDatagram, decode
-from statemachines.drivers.sequence_windows.held_messages import HeldMessage
-from statemachines.drivers.sequence_windows.held_streams import HeldStreams, RecoveryCounts
 from statemachines.drivers.sequence_windows.loss_report import LossReport
 from statemachines.drivers.sequence_windows.recovery_query import RecoveryQuery
 from statemachines.kernel import ConfigurationError, Effect, Node, Tell
-from statemachines.missed_samples.recovery import Recovery
 from statemachines.sequence_windows.inbox_window import INBOX_WINDOW, Inboxed, InboxJudged, InboxWindowRecord
 from statemachines.sequence_windows.late_join import LATE_JOIN, Converged, Join, Joined, LateJoinRecord
 from statemachines.sequence_windows.loss_notifier import (
@@ -30,6 +27,11 @@ from statemachines.sequence_windows.message import Judged, Numbered, Verdict
 from statemachines.sequence_windows.rotation import Window
 from statemachines.sequence_windows.sequence import base_of, frame_of
 from statemachines.sequence_windows.subscriber_table import HORIZON_NS, SubscriberTable
+
+if TYPE_CHECKING:  # missed samples are imported where somebody recovers
+    from statemachines.drivers.sequence_windows.held_messages import HeldMessage
+    from statemachines.drivers.sequence_windows.held_streams import HeldStreams, RecoveryCounts
+    from statemachines.missed_samples.recovery import Recovery
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):
@@ -113,6 +115,8 @@ class SequencedSubscriber:
             rule = "goes with ask, a way back to publishers: a transport that has none (UDP multicast) cannot recover"
             raise ConfigurationError("recovery", recovery, rule)
         if recovery is not None and ask is not None:
+            from statemachines.drivers.sequence_windows.held_streams import HeldStreams
+
             self._held = HeldStreams(recovery, ask, self._take_held, now=now, bytes_max=held_bytes_max)
 
     # -- what the application says ------------------------------------------------------------------------------
@@ -169,7 +173,7 @@ class SequencedSubscriber:
             return self._take_plain(publisher, subject, number, payload, told, t_ns)
         if self._observe is not None:
             self._observe(publisher, subject, told, t_ns)
-        message = HeldMessage(publisher, subject, number, payload, told, t_ns, last, before)
+        message = self._held.message(publisher, subject, number, payload, told, t_ns, last, before)
         self._held.take(message)
         given: Delivery | None = message.given
         return given
@@ -189,7 +193,7 @@ class SequencedSubscriber:
             return None
         base = base_of(one.number)
         told = Judged(Verdict.NEXT, frame_of(one.number), base, base)
-        message = HeldMessage(one.publisher, one.subject, one.number, one.payload, told, self._wall())
+        message = held.message(one.publisher, one.subject, one.number, one.payload, told, self._wall())
         held.take_reply(message)
         given: Delivery | None = message.given
         return given
