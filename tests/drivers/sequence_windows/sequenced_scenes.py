@@ -156,6 +156,15 @@ async def what_nobody_has_is_reported_once() -> None:
 
 
 @scene
+async def an_answer_that_is_whole_convicts_what_it_has_not() -> None:
+    async with staged(2) as stage:
+        stage.link.lose = loses(1, 2, 3)
+        stage.put(1, 2, 3, 4)  # in one turn of the loop that answers: 3 and 4 are kept then
+        assert told(await take(stage.subscriber, 2)) == [(3, SKIP, 2, True), (4, NEXT, 0, False)]
+        assert stage.subscriber.bad_ends < stage.subscriber.queries
+
+
+@scene
 async def an_answer_that_is_not_whole_convicts_nobody() -> None:
     """A reply is lost on the way: its query has not ended well, and is asked again."""
     async with staged(100) as stage:
