@@ -109,6 +109,14 @@ class SubscriberTable:
             self.subjects.flip()
         return bool(step.effects)
 
+    def last_of(self, subject: str, publisher: str) -> int:
+        """The last number that came of the publisher, as far as it is known (0: it is not)."""
+        for generation in (self.subjects.current, self.subjects.old):
+            entry = generation.get(subject, _NOBODY).get(publisher)
+            if entry is not None:
+                return entry.last
+        return 0
+
     def record(self, subject: str, publisher: str) -> SubscriberWindowRecord:
         """What the machine of the subject and publisher has."""
         if not self.is_subscribed(subject):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from statemachines.kernel import node_of
 from statemachines_sim.sequence_windows.operator import NAME
 from statemachines_sim.sequence_windows.section import Section
 from statemachines_sim.units import S
@@ -18,6 +19,9 @@ def play(own: Section, world: World) -> None:
     """Every message goes to every receiver, as in a multicast group: who does not want it drops it."""
 
     def route(to: str) -> list[str]:
+        node = node_of(to)
+        if node in world.processes:  # a question, or an answer
+            return [node]
         return [node for node in world.processes if node.startswith(LISTENERS)]
 
     world.network.route_by(route)

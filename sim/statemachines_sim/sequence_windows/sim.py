@@ -15,6 +15,7 @@ from statemachines_sim.sequence_windows.load import play
 from statemachines_sim.sequence_windows.operator import operator
 from statemachines_sim.sequence_windows.publisher_process import PublisherProcess
 from statemachines_sim.sequence_windows.receiver_process import ReceiverProcess
+from statemachines_sim.sequence_windows.recovering_process import RecoveringProcess
 from statemachines_sim.sequence_windows.section import Section, check
 from statemachines_sim.sequence_windows.watch import DRIFT_PPM, PROPERTIES, LossWatch
 from statemachines_sim.units import S
@@ -39,7 +40,7 @@ class LossSim(SimProtocol[Section]):
         check(own, scenario)
 
     def cast(self, own: Section) -> tuple[Role, ...]:
-        """Publishers talk to receivers, and nobody else to anybody."""
+        """Publishers talk to receivers, and are asked by those that recover."""
 
         def publisher(world: World, node: str, number: int) -> Process:
             return PublisherProcess(world, node, number, own)
@@ -48,18 +49,20 @@ class LossSim(SimProtocol[Section]):
             return ReceiverProcess(world, node, number, own)
 
         def application(world: World, node: str, number: int) -> Process:
-            return ApplicationProcess(world, node, number, own)
+            return (RecoveringProcess if own.recovery else ApplicationProcess)(world, node, number, own)
 
         def times(some: tuple[float, ...]) -> tuple[int, ...]:
             return tuple(int(at * S) for at in some)
 
         clock = Tolerance(drift_ppm=DRIFT_PPM)
+        # What the network loses on the way to somebody dead no book knows, and it may be asked for in the next life.
+        hit = tuple(kind for kind in OF_PEERS if kind != "crash") if own.recovery else OF_PEERS
         late, later = times(own.join_publishers_s), times(own.join_receivers_s)
         to = ("receiver", "application")
         return (
             Role("publisher", publisher, own.publishers, late, faults=OF_PEERS, talks_to=to, clock=clock),
             Role("receiver", receiver, own.receivers, later, faults=OF_PEERS, clock=clock),
-            Role("application", application, own.applications, faults=OF_PEERS, clock=clock),
+            Role("application", application, own.applications, faults=hit, clock=clock),
         )
 
     def devices(self, own: Section) -> tuple[Fixture, ...]:

@@ -21,6 +21,8 @@ from statemachines_sim.sequence_windows.carried import Carried
 from statemachines_sim.sequence_windows.memory import Memory
 from statemachines_sim.sequence_windows.operator import NAME
 from statemachines_sim.sequence_windows.owed import SECOND_NS, Owed, as_advised
+from statemachines_sim.sequence_windows.recovery_watch import PROPERTIES as OF_RECOVERY
+from statemachines_sim.sequence_windows.recovery_watch import RecoveryWatch
 from statemachines_sim.sequence_windows.section import LIMITS, Section
 from statemachines_sim.units import S
 
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from statemachines_sim.process import Process
     from statemachines_sim.world import World
 
-PROPERTIES = ("MONO", "ONCE", "EXACT", "NOFALSE", "DETECT", "JOIN", "THROTTLE", "NOTIFY")
+PROPERTIES = ("MONO", "ONCE", "EXACT", "NOFALSE", "DETECT", "JOIN", "THROTTLE", "NOTIFY", *OF_RECOVERY)
 DRIFT_PPM = 200
 """Of the clocks of receivers, at most: a second of theirs may be so much longer."""
 WAIT_NS = SECOND_NS * PPM // (PPM - DRIFT_PPM) + 1
@@ -54,7 +56,7 @@ FORGOTTEN, LAST, CYCLED = LIMITS
 
 
 class LossWatch(protocol.Watch):
-    """The eight properties of `spec/sequence_windows/properties.md`."""
+    """The properties of `spec/sequence_windows/properties.md`."""
 
     def __init__(self, own: Section, judge: Judge) -> None:
         super().__init__(judge)
@@ -66,6 +68,7 @@ class LossWatch(protocol.Watch):
         self._missing_of_stream: dict[str, tuple[int, Carried]] = {}
         self._ended = False
         self._counts = dict.fromkeys(COUNTED, 0)
+        self.recovery = RecoveryWatch(own, self._check, lambda: self._world.now)
 
     def begin(self, world: World) -> None:
         self._world = world
@@ -102,6 +105,7 @@ class LossWatch(protocol.Watch):
         ordinal, sent.count, sent.highest = sent.count, sent.count + 1, number
         if told.frame not in sent.streams:
             sent.streams[told.frame] = Stream(ordinal, self._operator.is_right(process))
+        self.recovery.publish((process.life, subject), told.frame, told.first, ordinal)
         self._counts["published"] += 1
         return ordinal
 
@@ -142,6 +146,7 @@ class LossWatch(protocol.Watch):
         if kind != "drop" or one is None or not isinstance(message, Carried):
             return  # who is dead misses nothing
         one.lost_at = now_ns
+        self.recovery.drop(process.life, message)  # type: ignore[union-attr]
         line = one.line((message.publisher, message.subject))
         line.lost[message.ordinal] = message.subject in one.subscribed
         self._counts["lost"] += 1
@@ -165,7 +170,7 @@ class LossWatch(protocol.Watch):
         if told.verdict in DELIVERED:
             line.delivered = carried.ordinal
             line.handed.add(carried.ordinal)
-        if told.lost:
+        if told.lost and not self.recovery.judges(process):
             self.owed[process.life].lose(carried.subject, told.lost, self._world.now)
 
     def end_message(self, process: Process, carried: Carried) -> None:
@@ -174,6 +179,11 @@ class LossWatch(protocol.Watch):
         where = f"{process.life} says nothing of message {carried.ordinal} of {carried.publisher} on {carried.subject}"
         self._check("DETECT", said is not None and said[1] is carried, where)
         self.owed[process.life].newest = None
+
+    def end_turn(self, process: Process) -> None:
+        """A receiver that recovers has handled what was no message by itself."""
+        self.owed[process.life].newest = None
+        self.recovery.look(process)
 
     def _judge_verdict(self, line: Line, carried: Carried, told: Judged, wanted: bool, cut: int, where: str) -> None:
         verdict = told.verdict
@@ -272,9 +282,11 @@ class LossWatch(protocol.Watch):
     def fault(self, kind: str, node: str, now_ns: int) -> None:
         if kind == "resume":
             self._resumed[node] = now_ns
+            self.recovery.resume(node)
 
     def died(self, process: Process, now_ns: int) -> None:
         one = self.hearing.pop(process.life, None)
+        self.recovery.died(process)
         self.owed.pop(process.life, None)
         if one is not None:
             self._end(one)
@@ -288,6 +300,9 @@ class LossWatch(protocol.Watch):
         end = int(world.scenario.phases.safety_s * S) + CLOSING_NS + QUIET_NS
         if world.now < end or world.network.in_flight():
             return "DETECT", "messages are still on their way"
+        waits = self.recovery.end(process for _, process in sorted(world.processes.items()))
+        if waits:
+            return "SETTLED", waits
         for _, process in sorted(world.processes.items()):
             owed = self.owed.get(process.life)
             if owed is not None and owed.since >= 0:
@@ -297,9 +312,16 @@ class LossWatch(protocol.Watch):
             self._ended = True
             for _, one in sorted(self.hearing.items()):
                 self._end(one)
+            self._judge_sums(world)
             only = self.own.only
             self._check("DETECT", not only or self._counts[only] > 0, f"{only} hides nothing, and is to be shown")
         return None
 
+    def _judge_sums(self, world: World) -> None:
+        for _, process in sorted(world.processes.items()):
+            if self.recovery.judges(process) and process.alive:
+                subscriber = process.subscriber  # type: ignore[attr-defined]
+                self.recovery.judge_sum(process, subscriber.losses().lost)
+
     def tally(self) -> dict[str, int]:
-        return self._counts
+        return self._counts | (self.recovery.counts if self.own.recovery else {})

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from statemachines.drivers.clock import Clock, steady_ns
 from statemachines.drivers.sequence_windows.datagram import DATAGRAM_MAX, PUBLISHER_MAX, check_size, encode
+from statemachines.drivers.sequence_windows.recovery_query import RecoveryQuery
 from statemachines.kernel import ConfigurationError
 from statemachines.sequence_windows.publisher_table import PublisherTable
 from statemachines.sequence_windows.publisher_window import Stamped
 from statemachines.sequence_windows.rotation import Window
+
+if TYPE_CHECKING:  # missed samples are imported where somebody keeps a history
+    from statemachines.drivers.sequence_windows.sent_messages import SentMessages
 
 
 class SequencedPublisher:
     """`send(data)` is the transport's; `publisher`: an id that nobody has, or had, beside us: a program that starts
     again takes a new one.  `window`: when to forget subjects; `size`: the most bytes that `send` takes; `wall`: the
     clock that numbers come from, `now`: one that does not step, for windows; `observe(subject, stamped, t_ns)` sees
-    every number.
+    every number.  `history`: so many messages of each subject are kept, the newest, of `history_subjects` subjects and
+    of `history_bytes` bytes at most, for receivers that missed some (0: none); `answer` has them.
 
     Not for several threads at a time.  A number whose message `send` raises for is used up: receivers count a loss.
     """
@@ -32,6 +38,9 @@ class SequencedPublisher:
         wall: Clock = time.time_ns,
         now: Clock = steady_ns,
         observe: Callable[[str, Stamped, int], object] | None = None,
+        history: int = 0,
+        history_bytes: int = 64 << 20,
+        history_subjects: int = 10_000,
     ) -> None:
         if not 0 < len(publisher) <= PUBLISHER_MAX:
             raise ConfigurationError("publisher", publisher[:64], f"must be 1 to {PUBLISHER_MAX} letters")
@@ -42,6 +51,11 @@ class SequencedPublisher:
         self._wall = wall
         self._now = now
         self._observe = observe
+        self.sent: SentMessages | None = None
+        if history:
+            from statemachines.drivers.sequence_windows.sent_messages import SentMessages
+
+            self.sent = SentMessages(history, bytes_max=history_bytes, subjects_max=history_subjects)
 
     def publish(self, subject: str, payload: bytes) -> int:
         """Number a message and send it; its number.
@@ -58,8 +72,17 @@ class SequencedPublisher:
         if self._observe is not None:
             self._observe(subject, told, t_ns)
         number = told.number
-        self._send(encode(self.publisher, subject, number, told.time_ns, told.chain, payload))
+        data = encode(self.publisher, subject, number, told.time_ns, told.chain, payload)
+        if self.sent is not None:
+            self.sent.keep(subject, number, data)
+        self._send(data)
         return number
+
+    def answer(self, query: RecoveryQuery) -> list[bytes]:
+        """What a receiver asks for, as far as it is kept, in the order of the numbers: each goes to its `recovered`."""
+        if self.sent is None or query.publisher != self.publisher:
+            return []
+        return self.sent.answer(query)
 
     def converged(self, t_ns: int | None = None) -> None:
         """The network has converged, at `t_ns` of the wall's clock (None: now): older streams begin anew

@@ -6,8 +6,12 @@ import sys
 from contextlib import ExitStack
 from typing import Any
 
+from msgspec.structs import replace
 from mutants import Break, swap
 
+from statemachines.drivers.sequence_windows import held_streams, sent_messages
+from statemachines.drivers.sequence_windows.held_messages import HeldMessage, HeldRun
+from statemachines.drivers.sequence_windows.held_streams import HeldStreams
 from statemachines.kernel import Message
 from statemachines.sequence_windows import (
     loss_notifier,
@@ -80,9 +84,29 @@ BREAKS = {
     "SW-46": swap(loss_notifier, "HEAD", {}),
     "SW-60": swap(windows, "_window", lambda side, given: rotation.Window()),
     "SW-61": swap(losses, "in_id_order", tuple),
+    "SW-70": swap(HeldStreams, "_begin", no_more(None)),
+    "SW-71": swap(HeldMessage, "told_after", lambda self, lost: self.told),
+    "SW-72": lambda stack: unknown_is_asked_for(stack),
+    "SW-73": swap(held_streams, "Heartbeat", lambda source, last: held_streams.QueryEnded(source, 0, False)),
+    "SW-74": swap(HeldStreams, "_has_place", lambda self, count: True),
+    "SW-75": swap(HeldStreams, "drop", no_more(None)),
+    "SW-76": swap(sent_messages, "range_text", lambda first, last: ".."),
+    "SW-77": swap(HeldRun, "misses", lambda self, number: True),
 }
 
 
 def floor_stays(stack: ExitStack) -> None:
     """What is dropped raises no frame."""
     swap(publisher_table, "Tick", lambda now_ns, kept, old_frame=0: rotation.Tick(now_ns, kept))(stack)
+
+
+def unknown_is_asked_for(stack: ExitStack) -> None:
+    """As if it were known that all since the last message are missing."""
+    begin = HeldStreams._begin
+
+    def wrong(self: HeldStreams, message: HeldMessage) -> Any:
+        message.told = replace(message.told, unknown=False)
+        return begin(self, message)
+
+    swap(HeldStreams, "concerns", lambda self, place, told: told.lost > 0)(stack)
+    swap(HeldStreams, "_begin", wrong)(stack)

@@ -326,3 +326,20 @@ def test_spark_judges_losses_and_the_page_has_both_confusion_tables(tmp_path):
                   "Who lost most", '<svg class="losses"'):  # fmt: skip
         assert words in page
     assert "confusion" in json.dumps(json.loads((tmp_path / "out" / "summary.json").read_text()))
+
+
+def test_who_recovers_is_advised_of_what_was_given_up(tmp_path):
+    """What its window says to be missing may still come, and is no loss yet."""
+    world = World(named(f"{SW}/some_kept"), 7)
+    outcome = world.run()
+    assert outcome.held, outcome
+    assert outcome.tally["given_up"] > 0 < outcome.tally["recovered"]
+    with TraceWriter(tmp_path, "kept") as writer:
+        writer.add(run_row(world.scenario, outcome, 0), world.rows)
+    path = tmp_path / "trace-kept.parquet"
+    assert {name for name, found in judged(path).items() if len(found.run)} == set()
+    rows = pq.read_table(path).to_pylist()
+    less = [row for row in rows if row["event"] != "given_up" or not row["grant"]]
+    assert {name for name, found in judged(write((path, None), tmp_path, less)).items() if len(found.run)} == {
+        "advisories"
+    }

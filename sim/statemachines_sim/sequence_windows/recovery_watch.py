@@ -1,0 +1,191 @@
+"""RecoveryWatch: the properties of recovery, judged by the ordinals of what was sent, lost, asked for and brought.
+
+It knows what the network lost, because the network says so, and reckons anew what a publisher keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from statemachines.drivers.sequence_windows.recovery_query import RecoveryQuery
+from statemachines.drivers.sequence_windows.subscriber import Delivery, Loss
+from statemachines.sequence_windows.message import Verdict
+from statemachines.sequence_windows.sequence import number_of
+from statemachines_sim.local_clock import PPM
+from statemachines_sim.sequence_windows.books import Place
+from statemachines_sim.sequence_windows.carried import Carried
+from statemachines_sim.sequence_windows.returned import Returned
+from statemachines_sim.sequence_windows.section import Section
+from statemachines_sim.units import MS, S
+
+if TYPE_CHECKING:
+    from statemachines_sim.process import Process
+
+PROPERTIES = ("ORDER", "REPORT", "NOGAP", "SETTLED", "QUIET")
+COUNTED = ("asked", "brought", "recovered", "given_up")
+CAP = 32_767
+SLACK_NS = S // 100
+
+Check = Callable[[str, bool, str], None]
+
+
+class HeldLine:
+    """What a receiver has of a place: the `last` ordinal that it was given (-1: none); those that the network `lost`,
+    that `arrived`, and that answers `brought`, in time or `late`; `holes`: since when something is missing before which
+    ordinal; `said`: the loss that was told, and whose message has not been given yet."""
+
+    def __init__(self) -> None:
+        self.last = -1
+        self.lost: set[int] = set()
+        self.arrived: set[int] = set()
+        self.brought: set[int] = set()
+        self.late: set[int] = set()
+        self.holes: dict[int, int] = {}
+        self.said = 0
+
+
+class RecoveryWatch:
+    """`check(property, holds, detail)` judges; `now()` is true time."""
+
+    def __init__(self, own: Section, check: Check, now: Callable[[], int]) -> None:
+        self._own = own
+        self._check = check
+        self._now = now
+        self._lives: dict[str, dict[Place, HeldLine]] = {}
+        self._lost: dict[str, int] = {}
+        self._ordinals: dict[Place, dict[int, int]] = {}
+        self.counts = dict.fromkeys(COUNTED, 0)
+        recover = own.recover
+        longest = (recover.retries + 2) * (recover.timeout_ms + recover.backoff_max_ms) * MS
+        self._longest_ns = longest * PPM // (PPM - 200) + SLACK_NS
+
+    def judges(self, process: Process) -> bool:
+        """Whether it recovers."""
+        return process.life in self._lives
+
+    # -- who takes part ---------------------------------------------------------------------------------------------
+
+    def listen(self, process: Process) -> None:
+        """A receiver that recovers begins."""
+        self._lives[process.life] = {}
+        self._lost[process.life] = 0
+
+    def forget(self, process: Process, subject: str) -> None:
+        """It has subscribed the subject, or does no more: what was lost and what came stays so."""
+        for place, line in self._lives[process.life].items():
+            if place[1] == subject:
+                line.last, line.said = -1, 0
+                line.brought.clear()
+                line.late.clear()
+                line.holes.clear()
+
+    def died(self, process: Process) -> None:
+        self._lives.pop(process.life, None)
+
+    def resume(self, node: str) -> None:
+        """Who stood still begins to wait anew."""
+        for life, lines in self._lives.items():
+            for line in lines.values() if life.rpartition("~")[0] == node else ():
+                line.holes = dict.fromkeys(line.holes, self._now())
+
+    def publish(self, place: Place, frame: int, base: int, ordinal: int) -> None:
+        """A message has a number."""
+        self._ordinals.setdefault(place, {})[number_of(frame, base)] = ordinal
+
+    def answer(self, process: Process, query: RecoveryQuery, ordinals: Iterable[int]) -> None:
+        """NOGAP, first half: a publisher answers with all that it still has to have."""
+        known = self._ordinals[process.life, query.subject]
+        newest = len(known) - self._own.history
+        owed = [one for number, one in known.items() if query.first <= number <= query.last and one >= newest]
+        self._check("NOGAP", list(ordinals) == owed, f"{process.life} answers {query} with {ordinals}, and has {owed}")
+
+    # -- receivers --------------------------------------------------------------------------------------------------
+
+    def drop(self, life: str, carried: Carried) -> None:
+        """The network has lost it on the way there."""
+        if life in self._lives:
+            self._line(life, (carried.publisher, carried.subject)).lost.add(carried.ordinal)
+
+    def arrive(self, process: Process, carried: Carried) -> None:
+        """It has come by itself; what was lost since the last that came is waited for."""
+        line = self._line(process.life, (carried.publisher, carried.subject))
+        before = max(line.arrived, default=-1)
+        line.arrived.add(carried.ordinal)
+        if before >= 0 and any(before < one < carried.ordinal for one in line.lost):
+            line.holes.setdefault(carried.ordinal, self._now())
+
+    def ask(self, process: Process, query: RecoveryQuery) -> None:
+        """QUIET: what the network has lost, behind something of its frame that has come."""
+        self.counts["asked"] += 1
+        place = (query.publisher, query.subject)
+        line, known = self._line(process.life, place), self._ordinals[place]
+        ends = [known.get(query.first, -1), known.get(query.last, -1)]
+        where = f"{process.life} asks {query}, ordinals {ends}"
+        self._check("QUIET", set(ends) <= line.lost, f"{where}, which were not lost")
+        frame = min((number for number in known if number >> 35 == query.frame), default=0)
+        came = any(number in known and known[number] in line.arrived for number in range(frame, query.first))
+        self._check("QUIET", came, f"{where}: nothing of its frame has come before")
+
+    def bring(self, process: Process, message: Returned, in_time: bool) -> None:
+        """A message of an answer has come; `in_time`: while its query was open, so that nobody had given it up."""
+        self.counts["brought"] += 1
+        line = self._line(process.life, (message.publisher, message.subject))
+        if line.last >= 0 and message.ordinal > line.last:
+            (line.brought if in_time else line.late).add(message.ordinal)
+
+    def lose(self, process: Process, loss: Loss) -> None:
+        """It says so; the message before which it is comes next."""
+        self._lost[process.life] += loss.lost
+        line = self._line(process.life, (loss.publisher, loss.subject))
+        self._check("REPORT", not line.said, f"{process.life} says {loss} beside a loss of {line.said}")
+        line.said = loss.lost
+
+    def deliver(self, process: Process, one: Delivery) -> None:
+        """The application is given a message."""
+        place = (one.publisher, one.subject)
+        line, ordinal = self._line(process.life, place), self._ordinals[place][one.number]
+        where = f"{process.life}: {one}, message {ordinal}, last {line.last}"
+        self._check("ORDER", ordinal > line.last, where)
+        gap = ordinal - line.last - 1
+        if line.last >= 0 and one.verdict in (Verdict.NEXT, Verdict.SKIP) and not one.unknown:
+            known = (one.verdict is Verdict.SKIP) is (gap > 0)
+            self._check("REPORT", known and one.lost == min(gap, CAP), f"{where}: {gap} are missing")
+            kept = {each for each in line.brought if line.last < each < ordinal}
+            self._check("NOGAP", not kept, f"{where}: {sorted(kept)} had been brought")
+            self.counts["given_up"] += one.lost
+        self._check("REPORT", line.said == one.lost, f"{where}: a loss of {line.said} was said")
+        came = ordinal in line.arrived | line.brought | line.late
+        self._check("ORDER", came and one.recovered is (ordinal in line.lost), f"{where}: nobody brought it so")
+        self.counts["recovered"] += one.recovered
+        line.last, line.said = ordinal, 0
+        line.holes = {hole: since for hole, since in line.holes.items() if hole > ordinal}
+
+    def look(self, process: Process) -> None:
+        """SETTLED: nothing is waited for too long."""
+        if process.paused:
+            return
+        for place, line in self._lives[process.life].items():
+            for hole, since in line.holes.items():
+                late = self._now() - since
+                where = f"{process.life} waits for what is before message {hole} of {place} since {late} ns"
+                self._check("SETTLED", late <= self._longest_ns, where)
+
+    def end(self, processes: Iterable[Process]) -> str:
+        """Once nothing is on its way: what is still waited for ("": nothing), and whether all counts agree."""
+        for process in processes:
+            if not self.judges(process):
+                continue
+            self.look(process)
+            for place, line in self._lives[process.life].items():
+                if line.holes:
+                    return f"{process.life} waits for what is before messages {sorted(line.holes)} of {place}"
+        return ""
+
+    def judge_sum(self, process: Process, counted: int) -> None:
+        """REPORT: what the receiver has counted is what it has said."""
+        said = self._lost.get(process.life, counted)
+        self._check("REPORT", said == counted, f"{process.life} counts {counted} lost, and has said {said}")
+
+    def _line(self, life: str, place: Place) -> HeldLine:
+        return self._lives[life].setdefault(place, HeldLine())
