@@ -16,7 +16,7 @@ from statemachines.sequence_windows.publisher_window import Exhausted, Stamped
 from statemachines_sim import protocol
 from statemachines_sim.judge import Judge
 from statemachines_sim.local_clock import PPM
-from statemachines_sim.sequence_windows.books import Hearing, Line, Speaking, Stream
+from statemachines_sim.sequence_windows.books import Hearing, Line, Place, Speaking, Stream
 from statemachines_sim.sequence_windows.carried import Carried
 from statemachines_sim.sequence_windows.memory import Memory
 from statemachines_sim.sequence_windows.operator import NAME
@@ -66,6 +66,7 @@ class LossWatch(protocol.Watch):
         self.owed: dict[str, Owed] = {}
         self._resumed: dict[str, int] = {}
         self._missing_of_stream: dict[str, tuple[int, Carried]] = {}
+        self._dropped: dict[tuple[str, Place], dict[int, int]] = {}
         self._ended = False
         self._counts = dict.fromkeys(COUNTED, 0)
         self.recovery = RecoveryWatch(own, self._check, lambda: self._world.now)
@@ -141,15 +142,29 @@ class LossWatch(protocol.Watch):
             one.converged_at = max(one.converged_at, at_ns)
 
     def hit(self, kind: str, node: str, sender: str, to: str, message: Message, now_ns: int) -> None:
+        if kind != "drop" or not isinstance(message, Carried):
+            return
+        place = (message.publisher, message.subject)
+        self._dropped.setdefault((node, place), {})[message.ordinal] = now_ns
         process = self._world.living(node)
         one = self.hearing.get(process.life) if process is not None else None
-        if kind != "drop" or one is None or not isinstance(message, Carried):
+        if one is None:
             return  # who is dead misses nothing
         one.lost_at = now_ns
         self.recovery.drop(process.life, message)  # type: ignore[union-attr]
-        line = one.line((message.publisher, message.subject))
+        line = one.line(place)
         line.lost[message.ordinal] = message.subject in one.subscribed
         self._counts["lost"] += 1
+
+    def _note_dropped_before(self, one: Hearing, node: str, place: Place, first: int) -> None:
+        """What was on its way when a receiver died may reach its next life, which then misses what the network had lost
+        behind it by that time."""
+        line = one.line(place)
+        for ordinal, at_ns in self._dropped.get((node, place), {}).items():
+            if ordinal > first and ordinal not in line.lost:
+                line.lost[ordinal] = place[1] in one.subscribed
+                one.lost_at = max(one.lost_at, at_ns)
+                self._counts["lost"] += 1
 
     def judge_message(self, process: Process, carried: Carried, told: Judged) -> None:
         """A message reached a receiver, which says this of it."""
@@ -159,6 +174,8 @@ class LossWatch(protocol.Watch):
         sent = self.speaking[carried.publisher].of(carried.subject)
         where = f"{process.life}: message {carried.ordinal} of {place}, last {line.delivered}: {told}"
         heard = line.arrived >= 0
+        if not heard:
+            self._note_dropped_before(one, process.node, place, carried.ordinal)
         missing = line.arrive(carried.ordinal, sent.streams[carried.frame].begin)
         self._missing_of_stream[process.life] = (missing, carried)
         self._judge_verdict(line, carried, told, wanted, sent.cut_before(carried.ordinal), where)

@@ -285,3 +285,8 @@ def test_an_unsettled_network_needs_a_convergence():
     plain = {"name": "mine", "protocol": SIM.name, "network": {"fifo": True}, "faults": {"unsettled": [1, 1]}}
     with pytest.raises(ConfigurationError, match="unsettled"):
         from_plain(plain).check()
+
+
+def test_NOFALSE_what_was_on_its_way_when_a_receiver_died_may_show_a_loss_to_its_next_life():
+    """A receiver is dead for a millisecond: message 12 was sent before, 13 was lost before, and 12 and 14 reach it."""
+    assert World(named(f"{SIM.name}/reborn"), 37, trace=False).run().held
