@@ -17,7 +17,6 @@ from typing import Any, Final, Self
 import msgspec
 import zenoh
 from msgspec.structs import replace
-from zenoh.handlers import Callback
 
 from statemachines.drivers.clock import steady_ns
 from statemachines.drivers.missed_samples.attachment import End, MalformedAttachment, decode
@@ -30,6 +29,7 @@ from statemachines.drivers.missed_samples.publisher import checked
 from statemachines.drivers.missed_samples.query_desk import stop
 from statemachines.drivers.missed_samples.received import OVERHEAD
 from statemachines.drivers.missed_samples.sample_store import OURS
+from statemachines.drivers.missed_samples.zenoh_thread import direct
 from statemachines.drivers.sequence_windows.datagram import MalformedDatagram
 from statemachines.drivers.sequence_windows.datagram import decode as read_datagram
 from statemachines.drivers.sequence_windows.recovery_query import RecoveryQuery
@@ -139,8 +139,8 @@ class SequencedZenohSubscriber:
             self._breaks += event.kind == zenoh.SampleKind.DELETE
 
         session, origin = self._session, self._options.allowed_origin
-        self._declared.add(session.info.declare_transport_events_listener(Callback(broken, indirect=False)))
-        hear = Callback(heard, indirect=False)
+        self._declared.add(session.info.declare_transport_events_listener(direct(broken)))
+        hear = direct(heard)
         self._declared.add(session.declare_subscriber(self.key_expr, hear, allowed_origin=origin))
 
     async def _stop(self) -> None:
@@ -247,7 +247,7 @@ class SequencedZenohSubscriber:
             key = PLAIN.query_key(query.publisher, query.subject)
             self._session.get(
                 f"{key}?{range_text(query.first, query.last)};{OURS}=1",
-                Callback(replied, over, indirect=False),
+                direct(replied, over),
                 target=zenoh.QueryTarget.ALL,
                 consolidation=zenoh.ConsolidationMode.NONE,
                 accept_replies=zenoh.ReplyKeyExpr.ANY,
