@@ -140,7 +140,7 @@ class SequencedZenohPublisher:
             return
         wanted = RecoveryQuery(self.source, self.key_expr, asked.first or 0, asked.last or 0)
         found = self.sequenced.answer(wanted)
-        work = self._loop.run_in_executor(self._sender, _carry_out, query, found)
+        work = self._loop.run_in_executor(self._sender, _carry_out, query, self.source, found)
         self._answers[work] = query
         work.add_done_callback(self._note)
 
@@ -165,12 +165,13 @@ class SequencedZenohPublisher:
         await asyncio.gather(*answers, return_exceptions=True)
 
 
-def _carry_out(query: zenoh.Query, found: list[bytes]) -> int:
-    """Every message, then how many there were: who counts fewer knows that the answer is not whole."""
+def _carry_out(query: zenoh.Query, source: str, found: list[bytes]) -> int:
+    """Every message, then how many there were, and whose word that is: who counts fewer knows that the answer is not
+    whole, and a cache of others that has nothing of it does not speak for the publisher."""
     with query:
         for data in found:
             query.reply(query.key_expr, data)
-        query.reply(END_KEY, b"", attachment=encode(End(len(found))))
+        query.reply(END_KEY, source.encode(), attachment=encode(End(len(found))))
     return len(found)
 
 

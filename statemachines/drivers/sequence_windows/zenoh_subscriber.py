@@ -189,7 +189,8 @@ class SequencedZenohSubscriber:
             callback(given)
         except Exception:
             self.failed += 1
-            logger.exception("a callback raised")
+            if self.failed.bit_count() == 1:  # the 1st, 2nd, 4th ...
+                logger.exception("a callback raised, %d times so far", self.failed)
 
     # -- what comes -----------------------------------------------------------------------------------------------
 
@@ -278,10 +279,10 @@ class SequencedZenohSubscriber:
             said = decode(data)
         except MalformedAttachment:
             said = None
-        if isinstance(said, End):
-            open_.end(publisher, said.count)
-        else:
+        if not isinstance(said, End):
             open_.lost = True
+        elif sample.payload.to_bytes() == open_.source.encode():
+            open_.end(publisher, said.count)
 
     def _end(self, given: tuple[RecoveryQuery, OpenQuery]) -> None:
         """All that it brought has been taken.  It has ended well if the publisher said how much that is."""
