@@ -23,8 +23,8 @@ PATIENCE_S = 180
 @pytest.mark.parametrize("name", sorted(zenoh_scenes.SCENES))
 def test_over_real_zenoh(name: str) -> None:
     """It ends by itself, interpreter and all, and holds."""
-    command = [sys.executable, "-X", "faulthandler", str(HERE / "zenoh_scenes.py"), name]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    command = [sys.executable, "-X", "faulthandler", "-m", "zenoh_scenes", name]
+    done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout == "held\n"
 

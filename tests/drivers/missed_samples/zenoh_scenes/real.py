@@ -1,0 +1,184 @@
+"""zenoh's own publishers and subscribers, in both directions."""
+
+# ruff: noqa: SIM117 (the network outlives what is in it)
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import zenoh
+import zenoh.ext
+
+from statemachines.drivers.missed_samples import (
+    History,
+    declare_reliability_cache,
+    declare_reliable_publisher,
+    declare_reliable_subscriber,
+)
+from zenoh_scenes.room import room_for
+from zenoh_scenes.scene import (
+    APART,
+    BEATS,
+    SURE,
+    can_ask,
+    loses,
+    numbers,
+    say,
+    scene,
+    take,
+    two_sessions,
+    until,
+    until_answered,
+)
+
+
+def real_publisher(session: zenoh.Session, key: str, depth: int) -> Any:
+    return zenoh.ext.declare_advanced_publisher(
+        session, key, cache=zenoh.ext.CacheConfig(depth), publisher_detection=True,
+        sample_miss_detection=zenoh.ext.MissDetectionConfig(heartbeat=0.05, sporadic_heartbeat=None), **APART,
+    )  # fmt: skip
+
+
+@scene
+async def ours_on_a_real_publisher() -> None:
+    chance = random.Random(11)
+    lost = {number for number in range(300) if chance.random() < 0.3} | {0, 299}
+    async with two_sessions() as (near, far, link), declare_reliable_subscriber(far, "k/*") as subscriber:
+        publisher = real_publisher(near, "k/a", 1_000)
+        source = f"{publisher.id.zid}/{publisher.id.eid}"
+        await until(lambda: source in subscriber.sources)
+        link.lose = loses(*lost)
+        for number in range(300):
+            publisher.put(say(number), attachment=b"mine")
+            if number % 20 == 0:
+                await asyncio.sleep(0.002)
+        got = await take(subscriber, 300)
+        assert [one.payload.to_string() for one in got] == [say(n) for n in range(300)]
+        assert {one.source for one in got} == {source}
+        assert {one.attachment for one in got} == {b"mine"}
+        assert subscriber.statistics.recovered >= len(lost)
+        assert subscriber.statistics.missed == 0
+        publisher.delete()
+        (last,) = await take(subscriber, 1)
+        assert last.kind == zenoh.SampleKind.DELETE
+        async with declare_reliable_subscriber(far, "k/*", history=History(newest=5)) as late:
+            assert numbers(await take(late, 5)) == list(range(296, 301))
+        publisher.undeclare()
+
+
+@scene
+async def an_answer_of_a_real_publisher_that_finds_no_room_convicts_nothing() -> None:
+    async with two_sessions() as (near, far, link):
+        async with declare_reliable_subscriber(far, "k/*", waiting_max=10) as subscriber:
+            publisher = real_publisher(near, "k/a", 1_000)
+            source = f"{publisher.id.zid}/{publisher.id.eid}"
+            await until(lambda: source in subscriber.sources)
+            publisher.put(say(0))
+            assert numbers(await take(subscriber, 1)) == [0]
+            link.lose = lambda batch: b"#600;" not in batch
+            room_for(subscriber, 100)
+            for number in range(1, 601):
+                publisher.put(say(number))
+            assert numbers(await take(subscriber, 600)) == list(range(1, 601))
+            assert subscriber._mailbox.refused > 0
+            assert subscriber.statistics.missed == 0
+            publisher.undeclare()
+
+
+@scene
+async def heartbeats_are_no_samples() -> None:
+    """Nor are they where the key expression has wild cards in front, so that it is about heartbeats as well."""
+    async with two_sessions() as (near, far, _):
+        async with (
+            declare_reliable_subscriber(far, "**", layout="plain") as subscriber,
+            declare_reliable_publisher(near, "k/a", layout="plain", **BEATS, **SURE) as publisher,
+        ):
+            await until(lambda: publisher.is_heard)
+            publisher.put("x")
+            await until(lambda: publisher.statistics.heartbeats > 2)
+            publisher.put("y")
+            assert numbers(await take(subscriber, 2)) == [0, 1]
+            assert subscriber.statistics.unnumbered == 0
+
+
+@scene
+async def a_real_publisher_has_lost_what_its_cache_has_not() -> None:
+    async with two_sessions() as (near, far, link):
+        missed: list[Any] = []
+        async with declare_reliable_subscriber(far, "k/*", on_missed=missed.append) as subscriber:
+            publisher = real_publisher(near, "k/a", 2)
+            source = f"{publisher.id.zid}/{publisher.id.eid}"
+            await until(lambda: source in subscriber.sources)
+            publisher.put(say(0))
+            await take(subscriber, 1)
+            link.lose = loses(*range(1, 9))
+            for number in range(1, 10):
+                publisher.put(say(number))
+            assert numbers(await take(subscriber, 2)) == [8, 9]
+            assert [(one.source, one.first, one.last) for one in missed] == [(source, 1, 7)]
+            publisher.undeclare()
+
+
+@scene
+async def a_real_subscriber_on_ours() -> None:
+    """What is put again arrives here, since nothing is lost but what the link is told to."""
+    async with two_sessions() as (near, far, link):
+        async with declare_reliable_publisher(near, "k/a", history=100, **APART, **BEATS) as publisher:
+            for number in range(3):
+                publisher.put(say(number))
+            await until_answered(far, publisher.source)
+            await until(lambda: publisher.cache_statistics.replies == 3)  # counted once they are sent
+            got: list[Any] = []
+            misses: list[int] = []
+            subscriber = zenoh.ext.declare_advanced_subscriber(
+                far, "k/*", got.append,
+                history=zenoh.ext.HistoryConfig(detect_late_publishers=True),
+                recovery=zenoh.ext.RecoveryConfig(heartbeat=True, periodic_queries=None),
+            )  # fmt: skip
+            listener = subscriber.sample_miss_listener(lambda miss: misses.append(miss.nb))
+            await until(lambda: publisher.is_heard and len(got) == 3, "history")
+            once = {5, 6, 9}
+
+            def lose(batch: bytes) -> bool:
+                for number in tuple(once):
+                    if f"#{number};".encode() in batch:
+                        once.discard(number)
+                        return True
+                return False
+
+            link.lose = lose
+            for number in range(3, 9):
+                publisher.put(say(number), encoding="text/plain", attachment=b"a")
+            publisher.delete(attachment="#9;")
+            await until(lambda: len(got) == 10, "what was lost")
+            assert [one.source_info.source_sn for one in got] == list(range(10))
+            assert [one.payload.to_string() for one in got[:9]] == [say(n) for n in range(9)]
+            assert {str(one.encoding) for one in got[3:9]} == {"text/plain"}
+            assert {one.attachment.to_bytes() for one in got[3:9]} == {b"a"}
+            assert got[9].kind == zenoh.SampleKind.DELETE
+            assert link.lost == 3
+            assert misses == []
+            await until(lambda: publisher.cache_statistics.put_again >= 6)
+            assert publisher.cache_statistics.replies == 3
+            listener.undeclare()
+            subscriber.undeclare()
+
+
+@scene
+async def a_real_subscriber_on_a_cache_of_ours() -> None:
+    """The publisher is dead; the cache puts its samples again."""
+    async with two_sessions() as (near, far, _), declare_reliability_cache(near, "k/**", history=9) as cache:
+        async with declare_reliable_publisher(near, "k/a", with_cache=False, token=False, **SURE) as publisher:
+            for number in range(3):
+                publisher.put(say(number))
+            await until(lambda: cache.statistics.kept == 3)
+        await until(can_ask(far, "k/a/@adv/**"))
+        got: list[Any] = []
+        subscriber = zenoh.ext.declare_advanced_subscriber(
+            far, "k/*", got.append, history=zenoh.ext.HistoryConfig(max_samples=2),
+        )  # fmt: skip
+        await until(lambda: len(got) == 2)
+        assert [one.payload.to_string() for one in got] == [say(1), say(2)]
+        subscriber.undeclare()
