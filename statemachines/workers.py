@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+from typing import Any, Final
+
+_ENDED: Final[list[ProcessPoolExecutor]] = []
+"""Pools that ended with an exception, which is rarely more than one: their own threads look at them until they end."""
 
 
 @contextmanager
@@ -19,8 +24,18 @@ def workers(count: int, begin: Callable[..., None] | None = None, *given: Any) -
     try:
         yield pool
     except BaseException:
-        for worker in set(multiprocessing.active_children()) - others:
-            worker.terminate()
+        _end_at_once(pool, set(multiprocessing.active_children()) - others)
         raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _end_at_once(pool: ProcessPoolExecutor, processes: Iterable[BaseProcess]) -> None:
+    """What waits is taken off the pool before its processes end: as of a pool that loses one while tasks of it are
+    cancelled, its own thread would fall over those (Python 3.11); and so it would of a pool that is no more."""
+    _ENDED.append(pool)
+    pool.shutdown(wait=False, cancel_futures=True)
+    for worker in processes:
+        worker.terminate()
+    for worker in processes:
+        wait([worker.sentinel])  # the pool's thread joins it

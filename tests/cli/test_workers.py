@@ -1,0 +1,34 @@
+"""Workers: who leaves them with an exception waits for nobody, and hears nothing of the pool's own thread."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+import time
+
+import pytest
+
+from statemachines.workers import workers
+
+
+def interrupted():
+    """Some tasks are done, some are being done, and thousands wait."""
+    with workers(2) as pool:
+        results = pool.map(time.sleep, [0.0] * 5 + [3_600.0] * 3_000)
+        assert [next(results) for _ in range(5)] == [None] * 5
+        del results  # as of who is interrupted while waiting for one: all that has not begun is cancelled
+        raise KeyboardInterrupt
+
+
+def test_who_is_interrupted_waits_for_nobody_and_no_thread_falls_over(monkeypatch):
+    fell = []
+    monkeypatch.setattr(threading, "excepthook", fell.append)
+    for _ in range(6):
+        begun = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+        assert time.monotonic() - begun < 3_000
+        while multiprocessing.active_children():  # they are dead, and the pool's thread says so in a moment
+            assert time.monotonic() - begun < 3_000
+            time.sleep(0.001)
+    assert fell == []
