@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from statemachines import catalogue, registry
-from statemachines.kernel import Protocol, name_of
+from statemachines.kernel import Protocol, name_of, node_of
 from statemachines_reports.columns import STEPS, Columns, Segment, Steps, read_columns
 from statemachines_reports.lookup import Lookup
 from statemachines_reports.protocol import Check, Finding, ReportProtocol, Verdict, reports_of
@@ -49,6 +49,13 @@ class Unjudged(msgspec.Struct, frozen=True):
     count: int
 
 
+class Absent(msgspec.Struct, frozen=True):
+    """A run of which a log is missing, and whose."""
+
+    run: int
+    log: str
+
+
 class Used(msgspec.Struct, frozen=True):
     """How often a row of a machine was taken (`row` -1: none was), leading from `source` to `dest`."""
 
@@ -77,7 +84,7 @@ class Count(msgspec.Struct, frozen=True):
     count: int
 
 
-NEUTRAL: Final = (RunRows, Found, Finding, Unjudged, Used, Pair, Count)
+NEUTRAL: Final = (RunRows, Found, Finding, Unjudged, Absent, Used, Pair, Count)
 """What is found in a trace of any protocol."""
 
 Result = tuple[str, msgspec.Struct]
@@ -165,8 +172,14 @@ class Judges:
     def judge(self, segment: Segment, waived: Mapping[str, frozenset[int]]) -> Iterator[Result]:
         """All results of a segment; `waived`: check as shown -> runs that do not promise it."""
         columns, steps = segment.columns, segment.steps
+        absent = self._absent(segment)
+        partial = [one.run for one in absent]
         for shown, _, check in self.checks:
-            yield from (("", one) for one in _split(shown, check.judge(segment), waived.get(shown, frozenset())))
+            verdict = check.judge(segment)
+            if check.whole and partial:
+                verdict = _without(verdict, partial)
+            yield from (("", one) for one in _split(shown, verdict, waived.get(shown, frozenset())))
+        yield from (("", one) for one in absent)
         yield from (("", RunRows(run, rows)) for run, rows in columns.runs())
         yield from (("", Unjudged(missing, count)) for missing, count in steps.unjudged.items() if count)
         yield from (("", one) for one in used_rows(steps, segment.lookup))
@@ -175,11 +188,38 @@ class Judges:
         for name, report in self.reports.items():
             yield from ((name, one) for one in report.find(segment))
 
+    def _absent(self, segment: Segment) -> list[Absent]:
+        """Whose logs are missing."""
+        told = (one for report in self.reports.values() for one in report.absent(segment))
+        return [Absent(run, log) for run, log in dict.fromkeys((*unheard(segment.columns), *told))]
+
     def judge_path(self, path: Path, waived: Mapping[str, frozenset[int]]) -> Iterator[Result]:
         """All results of one file."""
         runs = cache(lambda: {number: parameters(run) for number, run in read_runs(path.parent).items()})
         for columns in read_columns(path):
             yield from self.judge(Segment(columns, self.lookup, lambda run: runs()[run]), waived)
+
+
+def unheard(columns: Columns) -> Iterator[tuple[int, str]]:
+    """(run, node) of nodes whose messages came to somebody, and who have no row of their own."""
+    rows = columns.rows_of("deliver")
+    texts, nodes = columns.texts["peer"], len(columns.texts["node"]) + 1
+    number = {name: place for place, name in enumerate(columns.texts["node"])}
+    peers, where = np.unique(columns["peer"][rows], return_inverse=True)
+    names = [node_of(texts[code]) if code < len(texts) else "" for code in peers.tolist()]
+    known = np.unique(columns["run"] * nodes + columns["node"])
+    node = np.array([number.get(name, -1) for name in names], np.int64)[where]
+    run = columns["run"][rows]
+    unknown = (node < 0) | ~np.isin(run * nodes + node, known)
+    found = {(one, names[place]) for one, place in zip(run[unknown].tolist(), where[unknown].tolist(), strict=True)}
+    yield from sorted(one for one in found if one[1])
+
+
+def _without(verdict: Verdict, runs: list[int]) -> Verdict:
+    """The verdict, but for what it says of some runs."""
+    places = np.flatnonzero(~np.isin(verdict.run, runs))
+    describe = verdict.describe
+    return Verdict(verdict.checked, verdict.run[places], verdict.seq[places], lambda n: describe(int(places[n])))
 
 
 def _split(check: str, verdict: Verdict, waived: frozenset[int]) -> Iterator[msgspec.Struct]:

@@ -21,8 +21,12 @@ HELD: Final = "held"
 VIOLATED: Final = "VIOLATED"
 NOT_PROMISED: Final = "not promised by this configuration"
 NOT_JUDGED: Final = "not judged: not installed here: "
+NO_LOG: Final = "not judged: no log of "
 
-SHORT: Final = ("findings", "scenarios", "latencies", "faults", "never", "totals", "unjudged")
+SHOWN_LOGS: Final = 3
+"""Of logs that are missing, so many are named."""
+
+SHORT: Final = ("findings", "scenarios", "latencies", "faults", "never", "totals", "unjudged", "absent")
 """The tables that are in `summary.json` too, besides those that a protocol names."""
 
 
@@ -30,9 +34,9 @@ class Check(msgspec.Struct, frozen=True):
     """A verdict over everything: `level` rows or properties; `checked` in what the check looks at; `protocol` whose
     check it is ("": of any).
 
-    `verdict` is `HELD`, `VIOLATED`, `NOT_PROMISED` where no run promises it, or `NOT_JUDGED` with the protocols whose
-    tables are not here.  `waived` counts what would be wrong, had the configuration of its run promised it.  Only what
-    is violated is not `held`.
+    `verdict` is `HELD`, `VIOLATED`, `NOT_PROMISED` where no run promises it, `NOT_JUDGED` with the protocols whose
+    tables are not here, or `NO_LOG` with those whose logs are not.  `waived` counts what would be wrong, had the
+    configuration of its run promised it.  Only what is violated is not `held`.
     """
 
     name: str
@@ -67,6 +71,11 @@ class Analysis(msgspec.Struct):
     def unjudged(self) -> dict[str, int]:
         """Protocol that is not installed here -> steps of its machines, which nobody could judge."""
         return {line["missing"]: line["count"] for line in self.tables["unjudged"]}
+
+    @property
+    def absent(self) -> list[str]:
+        """Whose logs are missing, in one run or another."""
+        return sorted({line["log"] for line in self.tables["absent"]})
 
 
 Judge = Callable[[TraceSet, Judges], Tables]
@@ -128,6 +137,7 @@ def checks_of(tables: Tables, judges: Judges, trace: TraceSet) -> list[Check]:
     by_name = {line["check"]: line for line in tables["verdicts"]}
     waived = trace.waived(judges)
     unjudged = [line["missing"] for line in tables["unjudged"]]
+    absent = _absent_of(tables)
     checks = []
     for shown, protocol, check in judges.checks:
         line = by_name.get(shown, {"checked": 0, "wrong": 0, "waived": 0})
@@ -136,11 +146,22 @@ def checks_of(tables: Tables, judges: Judges, trace: TraceSet) -> list[Check]:
             verdict = NOT_PROMISED
         elif unjudged and check.level == "rows" and not line["wrong"]:
             verdict = NOT_JUDGED + ", ".join(unjudged)
+        elif absent and check.whole and not line["wrong"]:
+            verdict = NO_LOG + absent
         counts = line["checked"], line["wrong"], line["waived"]
         checks.append(Check(shown, check.level, check.claim, not line["wrong"], *counts, verdict, protocol))
     wrong = sum(run.outcome != "held" for run in trace.runs.values())
     verdict = VIOLATED if wrong else HELD
     return [*checks, Check("monitors", "properties", MONITORS, not wrong, len(trace.runs), wrong, 0, verdict)]
+
+
+def _absent_of(tables: Tables) -> str:
+    """Whose logs are missing, in words; "" where all are there."""
+    lines, runs = tables["absent"], len({line["run"] for line in tables["absent"]})
+    logs = sorted({line["log"] for line in lines})
+    more = f" and {len(logs) - SHOWN_LOGS} more" if len(logs) > SHOWN_LOGS else ""
+    where = f" ({runs} of {len(tables['runs'])} runs)" if len(tables["runs"]) > 1 else ""
+    return f"{', '.join(logs[:SHOWN_LOGS])}{more}{where}" if logs else ""
 
 
 def write_tables(out: Path, tables: Tables) -> None:

@@ -61,13 +61,15 @@ def always(parameters: Parameters) -> bool:
 
 class Check(msgspec.Struct, frozen=True):
     """One check: its `claim` in words, how a segment is judged, and whether a run with such parameters promises it:
-    where it does not, what is found is a counterexample and no violation."""
+    where it does not, what is found is a counterexample and no violation.  `whole`: it holds against each other what
+    several processes wrote, so a run of which a log is missing is not judged by it."""
 
     name: str
     claim: str
     judge: Callable[[Segment], Verdict]
     level: str = "properties"
     promised: Callable[[Parameters], bool] = always
+    whole: bool = False
 
 
 class Latency(msgspec.Struct, frozen=True):
@@ -165,6 +167,11 @@ def find_nothing(segment: Segment) -> Iterable[msgspec.Struct]:
     return ()
 
 
+def nobody(segment: Segment) -> Iterable[tuple[int, str]]:
+    """Every log is there."""
+    return ()
+
+
 def no_unit(parameters: Parameters) -> int | None:
     """Nothing is known."""
     return None
@@ -192,7 +199,8 @@ class ReportProtocol(msgspec.Struct, frozen=True):
     int, str, bool, or one of these or None.  Each type is a view, by its name in small letters, for the own `tables`:
     name -> SQL that Spark and DuckDB both understand, with the views `setting` (run, scenario, held, unit_ns),
     `latency`, `count` and `finding` beside them.  `unit_ns(parameters)`: the time in which latencies are told too,
-    `unit` its words.
+    `unit` its words.  `absent(segment)`: (run, whose log it is) of logs that are missing, beyond those of nodes that
+    somebody heard from.
     """
 
     checks: tuple[Check, ...] = ()
@@ -201,6 +209,7 @@ class ReportProtocol(msgspec.Struct, frozen=True):
     ratios: tuple[Ratio, ...] = ()
     find: Callable[[Segment], Iterable[msgspec.Struct]] = find_nothing
     results: tuple[type[msgspec.Struct], ...] = ()
+    absent: Callable[[Segment], Iterable[tuple[int, str]]] = nobody
     tables: dict[str, str] = {}
     short: tuple[str, ...] = ()
     """The own tables that are in `summary.json` too."""

@@ -95,7 +95,14 @@ def _progress(text: str) -> None:
 def _as_json(sides: dict[str, Analysis], comparison: Comparison | None) -> dict[str, Any]:
     """What a program wants: of one trace its checks, of several those of each and the comparison."""
     found = [
-        {"checks": one.checks, "runs": one.runs, "rows": one.rows, "coverage": one.coverage, "unjudged": one.unjudged}
+        {
+            "checks": one.checks,
+            "runs": one.runs,
+            "rows": one.rows,
+            "coverage": one.coverage,
+            "unjudged": one.unjudged,
+            "absent": one.absent,
+        }
         for one in sides.values()
     ]
     if comparison is None:
@@ -147,6 +154,11 @@ def _exit(analyses: list[Analysis]) -> None:
     if missing:
         said = f"inconclusive: {', '.join(missing)} is not installed here, so its steps cannot be judged"
         print(f"{said}; install it, or name it with --protocol module:ATTRIBUTE", file=sys.stderr)
+        raise typer.Exit(Exit.INCONCLUSIVE)
+    absent = sorted({log for analysis in analyses for log in analysis.absent})
+    if absent:
+        said = f"inconclusive: there is no log of {', '.join(absent[:SHOWN])}"
+        print(f"{said}; put it beside the others, and analyze again", file=sys.stderr)
         raise typer.Exit(Exit.INCONCLUSIVE)
     if any(check.level == "rows" and not check.checked for analysis in analyses for check in analysis.checks):
         print("inconclusive: there is no step in this trace", file=sys.stderr)

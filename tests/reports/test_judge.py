@@ -18,7 +18,8 @@ from statemachines.trace import COLUMNS, fingerprint
 from statemachines.trace.parquet import TraceWriter
 from statemachines_reports import columns as columns_module
 from statemachines_reports.columns import Segment, read_columns
-from statemachines_reports.judge import Judges, counts, used_rows
+from statemachines_reports.judge import Absent, Judges, counts, used_rows
+from statemachines_reports.protocol import Finding
 from statemachines_reports.shared_subscriptions.account import account_for
 from statemachines_reports.shared_subscriptions.latencies import latencies
 from statemachines_reports.shared_subscriptions.resends import count_resends
@@ -183,6 +184,138 @@ def test_the_account_names_what_is_missing_and_what_nobody_published(trace, tmp_
     found = judged(path)["acknowledged"]
     assert (found.run.tolist(), found.seq.tolist()) == ([0], [-1])
     assert "1 missing, 1 that nobody published" in found.describe(0)
+
+
+def a_grant(rows):
+    """One that passes over something that is stored and acknowledged."""
+    return next(row for row in rows if row["kind"] == "send" and row["event"] == "grant" and row["first"] > 0)
+
+
+def test_a_grant_beyond_what_is_stored_is_found(trace, tmp_path):
+    def corrupt(rows):
+        a_grant(rows)["first"] = 2**62
+
+    path = changed(trace, tmp_path, corrupt)
+    assert wrong(path) == {"granted"}
+    found = judged(path)["granted"]
+    assert f"from {2**62} on, and only " in found.describe(0)
+    assert found.describe(0).endswith(" are stored")
+
+
+def test_a_grant_of_all_that_is_stored_is_none_too_many(trace, tmp_path):
+    def corrupt(rows, more):
+        grant = a_grant(rows)
+        told = [row for row in rows if row["event"] == "published" and row["key"] == grant["key"]]
+        grant["first"] = max(row["last"] for row in told if row["run"] == grant["run"]) + 1 + more
+
+    assert wrong(changed(trace, tmp_path, lambda rows: corrupt(rows, 0))) == set()
+    assert wrong(changed(trace, tmp_path, lambda rows: corrupt(rows, 1))) == {"granted"}
+
+
+def test_a_grant_beyond_what_is_acknowledged_is_found(trace, tmp_path):
+    """The message before it is acknowledged by nobody; those after it are."""
+
+    def corrupt(rows):
+        grant = a_grant(rows)
+        where = grant["run"], grant["key"]
+        for row in [row for row in rows if row["event"] == "acknowledged" and (row["run"], row["key"]) == where]:
+            if row["first"] < grant["first"] <= row["last"] + 1:
+                row["last"] = grant["first"] - 2
+            assert not row["first"] <= grant["first"] - 1 <= row["last"]
+
+    path = changed(trace, tmp_path, corrupt)
+    assert wrong(path) == {"granted", "acknowledged"}
+    assert "is not acknowledged" in judged(path)["granted"].describe(0)
+
+
+@pytest.mark.parametrize(
+    ("acknowledged", "most"),
+    [
+        ([], 0),
+        ([(1, 9)], 0),
+        ([(0, 9)], 10),
+        ([(0, 3), (5, 9)], 4),
+        ([(6, 9), (0, 1), (3, 4)], 2),
+        ([(0, 9), (2, 3)], 10),
+        ([(0, 1), (2, 9), (4, 4), (0, 20)], 10),
+    ],
+)
+def test_a_grant_passes_over_nothing_that_is_not_done(trace, tmp_path, acknowledged, most):
+    """Of ten messages; what is acknowledged beyond them is not stored."""
+
+    def corrupt(rows, first):
+        grant = a_grant(rows)
+        told = rows[find(rows, kind="tell", event="acknowledged")]
+        mine = [row for row in rows if (row["run"], row["key"]) == (grant["run"], grant["key"])]
+        rows[:] = [row for row in rows if row not in mine or row is grant]
+        grant["first"] = first
+        published = rows[find(rows, event="published")]
+        place = {"run": grant["run"], "key": grant["key"]}
+        rows[:0] = [published | place | {"first": 0, "last": 9}]
+        rows[1:1] = [told | place | {"first": one, "last": last} for one, last in acknowledged]
+
+    for first, finds in ((most, False), (most + 1, True)):
+        path = changed(trace, tmp_path, lambda rows, first=first: corrupt(rows, first))
+        assert bool(len(judged(path)["granted"].run)) is finds
+
+
+def logs_of(path):
+    """Run -> whose logs are missing."""
+    results = JUDGES.judge(segment_of(path), {})
+    return {one.run: one.log for _, one in results if isinstance(one, Absent)}
+
+
+def findings_of(path):
+    return {one.check for _, one in JUDGES.judge(segment_of(path), {}) if isinstance(one, Finding)}
+
+
+def test_whose_log_is_missing_is_said_and_nothing_is_held_against_the_others(trace, tmp_path):
+    def corrupt(rows):
+        rows[:] = [row for row in rows if (row["run"], row["node"]) != (1, "consumer-2")]
+
+    path = changed(trace, tmp_path, corrupt)
+    assert logs_of(trace / "trace-storm.parquet") == {}
+    assert logs_of(path) == {1: "consumer-2"}
+    assert "acknowledged" in wrong(path)
+    assert findings_of(path) == set()
+
+
+def test_another_run_is_judged_all_the_same(trace, tmp_path):
+    def corrupt(rows):
+        rows[:] = [row for row in rows if (row["run"], row["node"]) != (0, "consumer-2")]
+        here, there = ([row for row in rows if row["run"] == run] for run in range(2))
+        a_grant(here)["first"] = 2**62
+        grant = a_grant(there)
+        grant["first"], grant["key"] = 2**62, there[find(there, event="published")]["key"]
+        double = there[find(there, machine=f"{SS}/assignment", event="assign")]
+        again = here[find(here, machine=f"{SS}/assignment", event="assign")]
+        for one in (double, again):
+            other = one["instance"].rpartition("#")[0] + "#999999"
+            rows.insert(rows.index(one) + 1, one | {"instance": other})
+
+    results = [one for _, one in JUDGES.judge(segment_of(changed(trace, tmp_path, corrupt)), {})]
+    found = [one for one in results if isinstance(one, Finding)]
+    assert {(one.check, one.run) for one in found} == {("assignments", 0), ("assignments", 1), ("granted", 1)}
+    (grant,) = (one for one in found if one.check == "granted")
+    rows = pq.read_table(tmp_path / "trace-changed.parquet").to_pylist()
+    assert rows[grant.seq]["key"] in grant.detail
+    assert rows[grant.seq]["peer"] in grant.detail
+
+
+@pytest.mark.parametrize("before", [2, 10**9])
+def test_a_publisher_whose_log_is_missing_or_begins_late_is_named(trace, tmp_path, before):
+    key = []
+
+    def corrupt(rows):
+        key.append(next(row["key"] for row in rows if row["event"] == "published" and row["last"] >= 2))
+        mine = [row for row in rows if (row["run"], row["key"], row["event"]) == (0, key[0], "published")]
+        for row in mine:
+            row["first"] = max(row["first"], before)
+        rows[:] = [row for row in rows if row not in mine or row["first"] <= row["last"]]
+
+    path = changed(trace, tmp_path, corrupt)
+    assert logs_of(path) == {0: f"who published {key[0]}" + (" before 2" if before == 2 else "")}
+    assert findings_of(path) == set()
 
 
 def test_a_duplicate_without_a_reason_is_found(trace, tmp_path):

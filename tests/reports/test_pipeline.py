@@ -24,7 +24,7 @@ from statemachines_sim.runfile import tables
 from statemachines_sim.scenario import named
 from statemachines_sim.world import World
 
-CHECKS = ["rows", "continuity", "assignments", "exclusivity", "duplicates", "acknowledged", "monitors"]
+CHECKS = ["rows", "continuity", "assignments", "exclusivity", "duplicates", "acknowledged", "granted", "monitors"]
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_without_spark_everything_is_the_same(simulated, tmp_path):
     directory, _, analysis = simulated
     plain = analyze(directory, tmp_path, spark=False)
     for name, lines in analysis.tables.items():
-        assert bool(lines) is (name not in ("findings", "unjudged"))
+        assert bool(lines) is (name not in ("findings", "unjudged", "absent"))
         for ours, theirs in zip(plain.tables[name], lines, strict=True):
             assert ours == pytest.approx(theirs), name
     assert (plain.checks, plain.coverage, plain.rows) == (analysis.checks, analysis.coverage, analysis.rows)
@@ -194,3 +194,23 @@ def test_a_trace_without_a_step_is_inconclusive(tmp_path, capsys):
     arguments = ["analyze", str(trace), "--out", str(tmp_path / "out"), "--no-spark"]
     assert cli.run(arguments) == cli.Exit.INCONCLUSIVE
     assert "no step in this trace" in capsys.readouterr().err
+
+
+def test_a_log_that_is_missing_is_named_and_the_verdict_is_neither(tmp_path, capsys):
+    """Messages that nobody acknowledged in these logs would be an alarm, and a stream that two delivered would not."""
+
+    def without_a_consumer(table):
+        import pyarrow.compute as pc
+
+        return table.filter(pc.not_equal(pc.cast(table.column("node"), "string"), "consumer-2"))
+
+    trace = spoilt(tmp_path, without_a_consumer)
+    assert cli.run(["analyze", str(trace), "--out", str(tmp_path / "out"), "--no-spark"]) == cli.Exit.INCONCLUSIVE
+    said = capsys.readouterr()
+    assert "there is no log of consumer-2; put it beside the others" in said.err
+    lines = {line.split()[0]: line for line in said.out.splitlines() if line}
+    for check in ("exclusivity", "duplicates", "acknowledged", "granted"):
+        assert lines[check].endswith(": not judged: no log of consumer-2")
+    assert lines["assignments"].split()[2] == "held"
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert (summary["held"], summary["absent"]) == (True, [{"run": 0, "log": "consumer-2"}])

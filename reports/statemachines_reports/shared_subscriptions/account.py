@@ -47,6 +47,28 @@ class Ranges:
         """Group -> sum of the lengths."""
         return _sums(self.group, self.last - self.first + 1)
 
+    def least(self) -> dict[int, int]:
+        """Group -> the first offset."""
+        order = np.lexsort((self.first, self.group))
+        group, place = np.unique(self.group[order], return_index=True)
+        return dict(zip(group.tolist(), self.first[order][place].tolist(), strict=True))
+
+    def reached(self) -> dict[int, int]:
+        """Group -> the first offset behind its first that is not covered."""
+        order = np.lexsort((self.first, self.group))
+        group, first, last = self.group[order], self.first[order], self.last[order]
+        before = latest_before(group, last)
+        begins = np.concatenate(([True], group[1:] != group[:-1]))[: len(group)]
+        hole = ~begins & (first > before + 1)
+        ends = np.concatenate((group[1:] != group[:-1], [True]))[: len(group)]
+        found: dict[int, int] = {}
+        for one, end in zip(group[hole].tolist(), before[hole].tolist(), strict=True):
+            found.setdefault(one, end + 1)
+        reached = np.maximum(before, last)
+        for one, end in zip(group[ends].tolist(), reached[ends].tolist(), strict=True):
+            found.setdefault(one, end + 1)
+        return found
+
     def covered(self) -> dict[int, int]:
         """Group -> number of different offsets."""
         order = np.lexsort((self.first, self.group))
@@ -94,6 +116,21 @@ def judge_acknowledged(segment: Segment) -> Verdict:
 
     runs = np.array([stream.run for stream in missing], np.int64)
     return Verdict(sum(stream.published for stream in streams), runs, np.full(len(runs), -1), describe)
+
+
+def absent_publishers(segment: Segment) -> list[tuple[int, str]]:
+    """(run, whose log it is) of streams that somebody got messages of before all that is known to be published."""
+    columns = segment.columns
+    keys, texts = len(columns.texts["key"]) + 1, [*columns.texts["key"], ""]
+    published = Ranges(columns, "published").least()
+    taken = Ranges(columns, "deliver", "acknowledged").least()
+    found = []
+    for group, first in taken.items():
+        begin = published.get(group)
+        if begin is None or first < begin:
+            before = "" if begin is None else f" before {begin}"
+            found.append((group // keys, f"who published {texts[group % keys]}{before}"))
+    return found
 
 
 def latest_before(group: np.ndarray, last: np.ndarray) -> np.ndarray:

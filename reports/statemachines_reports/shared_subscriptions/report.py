@@ -19,10 +19,16 @@ from statemachines_reports.protocol import (
     Segment,
     Tally,
 )
-from statemachines_reports.shared_subscriptions.account import Stream, account_for, judge_acknowledged
+from statemachines_reports.shared_subscriptions.account import (
+    Stream,
+    absent_publishers,
+    account_for,
+    judge_acknowledged,
+)
 from statemachines_reports.shared_subscriptions.assignments import judge_assignments
 from statemachines_reports.shared_subscriptions.duplicates import judge_duplicates
 from statemachines_reports.shared_subscriptions.exclusivity import judge_exclusivity
+from statemachines_reports.shared_subscriptions.granted import judge_granted
 from statemachines_reports.shared_subscriptions.latencies import latencies
 from statemachines_reports.shared_subscriptions.page import CHARTS, STORY, show_recovery, show_resends
 from statemachines_reports.shared_subscriptions.recovery import SILENCE, Recovery, follow
@@ -82,11 +88,24 @@ REPORTS: Final = ReportProtocol(
             "a stream is delivered by one session at a time (S5)",
             judge_exclusivity,
             promised=is_exclusive,
+            whole=True,
         ),
         Check(
-            "duplicates", "nothing is delivered twice without a reason (S13)", judge_duplicates, promised=is_exclusive
+            "duplicates",
+            "nothing is delivered twice without a reason (S13)",
+            judge_duplicates,
+            promised=is_exclusive,
+            whole=True,
         ),
-        Check("acknowledged", "every published message is acknowledged, and no other (L5)", judge_acknowledged),
+        Check(
+            "acknowledged", "every published message is acknowledged, and no other (L5)", judge_acknowledged, whole=True
+        ),
+        Check(
+            "granted",
+            "a stream is granted from no further than what is acknowledged (S6) and stored (S16)",
+            judge_granted,
+            whole=True,
+        ),
     ),
     measures=(
         Measure("grant", "Grant", "from assigning a stream until its borrower answered"),
@@ -113,6 +132,7 @@ REPORTS: Final = ReportProtocol(
     ),
     find=find,
     results=(Stream, Recovery),
+    absent=absent_publishers,
     tables=TABLES,
     short=("fail_overs", "recoveries"),
     unit_ns=unit_ns,
