@@ -79,7 +79,7 @@ class Stranger:
         self.wire = socket.create_connection(("127.0.0.1", port), timeout=30)
         self._read = b""
         self._msg = 0
-        self.send(["gapless", 2, role, life, b"", False])
+        self.send(["gapless", 3, role, life, b"", False])
 
     def send(self, body):
         """One frame."""

@@ -30,7 +30,7 @@ from statemachines_sim.shared_subscriptions.monitors.progress import Progress
 from statemachines_sim.shared_subscriptions.monitors.statuses import Statuses
 from statemachines_sim.shared_subscriptions.section import Section, is_quick
 
-PROPERTIES: Final = (*(f"S{number}" for number in (*range(1, 15), 16)), *(f"L{number}" for number in range(1, 12)))
+PROPERTIES: Final = (*(f"S{number}" for number in range(1, 17)), *(f"L{number}" for number in range(1, 12)))
 """By the names of the protocol's page."""
 
 EXCUSES: Final = ("crash", "lost_disk", "leader_crash", "unsubscribe")
