@@ -34,6 +34,7 @@ class Store:
         self.commits = 0
 
     async def ask(self, request):
+        await asyncio.sleep(0)  # others ask meanwhile
         self.commits += isinstance(request, Commit)
         failed = self.fails > 0
         self.fails -= failed
