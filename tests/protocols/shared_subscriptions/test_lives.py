@@ -262,3 +262,22 @@ def test_SS_233_of_two_connected_lives_the_newer_stays(caplog):
                 await one.__aexit__(None, None, None)
 
     asyncio.run(run())
+
+
+def test_SS_233_of_equal_numbers_who_connects_last_stays(caplog):
+    """Which of the two lives is the newer only the store can say."""
+
+    async def run():
+        heard = []
+        leader = TcpTransport(life="l~1", role=LEADER, receive=heard.append, listen=("127.0.0.1", 0))
+        async with leader, asyncio.timeout(30):
+            first = await connected(leader, "c1~5.00000000000000ff")
+            await speak(first, "c1~5.00000000000000ff/1", lambda: heard)
+            second = await connected(leader, "c1~5.00000000000000fe")
+            other = "c1~5.00000000000000fe/1"
+            await speak(second, other, lambda: any(one.sender == other for one in heard))
+            for one in (first, second):
+                await one.__aexit__(None, None, None)
+
+    asyncio.run(run())
+    assert "is an older life" not in caplog.text

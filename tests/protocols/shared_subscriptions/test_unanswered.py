@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.message import Grant, Invalidate, LeaderWanted
 from tests.protocols.shared_subscriptions.test_believed import Bench
 from tests.protocols.shared_subscriptions.test_leader import only
@@ -48,3 +49,9 @@ def test_SS_91_an_answer_that_the_store_is_asked_about_is_one():
     bench.let()
     assert [(one.status.value, one.progress) for one in bench.record.assignments.values()] == [("granted", 11)]
     assert only(Invalidate, bench.at(7_000)) == []
+
+
+def test_SS_91_a_longer_grant_timeout_is_waited_for():
+    assert Configuration(validity_ms=5_000, grant_timeout_ms=9_000).check().grant_wait_ms == 9_000
+    assert Configuration(validity_ms=5_000, grant_timeout_ms=4_000).check().grant_wait_ms == 5_000
+    assert Configuration(validity_ms=7_000).check().grant_wait_ms == 7_000
