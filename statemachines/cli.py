@@ -19,7 +19,7 @@ from statemachines.commands import analysis, check, demo, mutate, node, simulati
 from statemachines.commands.exits import Exit
 from statemachines.commands.lazy import ProtocolCommands
 from statemachines.interrupts import end_on_sigterm
-from statemachines.kernel import GaplessError, InvariantViolated
+from statemachines.kernel import GaplessError, InvariantViolated, Superseded
 
 EXTRAS: Final = {
     "simpy": "sim",
@@ -74,6 +74,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _missing(error)
     except InvariantViolated as error:
         return _fail(str(error), Exit.VIOLATED)
+    except Superseded as error:
+        return _fail(str(error), Exit.SUPERSEDED)
     except (GaplessError, OSError) as error:
         return _fail(str(error), Exit.USAGE)
     except Exception:

@@ -14,9 +14,9 @@ from typing import Annotated, Any, Final, Generic, TypeVar, get_args
 
 import msgspec
 
-from statemachines.kernel import ConfigurationError, GaplessError, Message, incarnation, name_of, node_of
+from statemachines.kernel import ConfigurationError, GaplessError, Message, incarnation, life_number, name_of, node_of
 
-VERSION: Final = 2
+VERSION: Final = 3
 FRAME_MAX: Final = 2**20
 """Bytes of the largest frame, unless another limit is given."""
 
@@ -64,6 +64,11 @@ class Hello(msgspec.Struct, frozen=True, gc=False, array_like=True):
     def node(self) -> str:
         """The node that speaks."""
         return node_of(self.life)
+
+    @property
+    def number(self) -> int:
+        """Which life of the node it is."""
+        return life_number(self.life)
 
 
 class Codec(Generic[M]):
@@ -166,15 +171,17 @@ def decode_hello(body: bytes | memoryview, *roles: str) -> Hello:
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError, ConfigurationError, RecursionError) as error:
         raise FrameError(f"not a hello of a gapless node: {shown(error)}") from error
     if hello.version != VERSION:
-        raise FrameError(f"speaks version {hello.version} of the wire; this node speaks {VERSION}")
+        mend = "run the same version of gapless on all nodes"
+        raise FrameError(f"speaks version {hello.version} of the wire, and this node speaks {VERSION}; {mend}")
     if hello.role not in roles:
         raise FrameError(f"is a {hello.role[:ROLE_MAX]!r}; here only a {' or a '.join(roles)} connects")
     return hello
 
 
 def _check_life(life: str) -> None:
-    """Raises `ValueError` or `ConfigurationError` unless it is NODE~NUMBER as `incarnation` writes it: `int` alone also
-    takes "+1", "1_0" and " 1"."""
-    node, _, number = life.partition("~")
-    if int(number) < 0 or incarnation(node, int(number)) != life:
+    """Raises `ValueError` or `ConfigurationError` unless it is NODE~NUMBER or NODE~NUMBER.BITS as `incarnation` writes
+    it: `int` alone also takes "+1", "1_0" and " 1"."""
+    node, _, rest = life.partition("~")
+    number, _, bits = rest.partition(".")
+    if int(number) < 0 or incarnation(node, int(number), int(bits or "0", 16)) != life:
         raise ValueError(f"{life!r} is not the life of a node; one is written like consumer-1~5")

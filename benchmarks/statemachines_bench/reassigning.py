@@ -35,7 +35,7 @@ def group(members: int, streams: int) -> LeaderRecord:
             stream = f"{grant % 4}.0/t{grant:06}"
             grants[grant] = stream
             listed[stream] = Known(0, grant % 4, 0)
-            assigned[stream] = AssignmentRecord(link, stream, grant, 0, 10**9, 10**10, GRANTED)
+            assigned[stream] = AssignmentRecord(link, stream, grant, 0, 10**9, 5 * 10**9, 10**10, GRANTED)
         joined[name] = MemberRecord(link, configuration, count=share, share=share, grants=Map(grants))
     return LeaderRecord(
         "leader-1~1/1",

@@ -6,9 +6,10 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """0 held, 1 violated, 2 wrong usage, 3 inconclusive."""
+    """0 held, 1 violated, 2 wrong usage, 3 inconclusive; 4: a node whose name a newer process has taken."""
 
     HELD = 0
     VIOLATED = 1
     USAGE = 2
     INCONCLUSIVE = 3
+    SUPERSEDED = 4

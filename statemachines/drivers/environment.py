@@ -17,6 +17,7 @@ import msgspec
 from statemachines.drivers.clock import Clock
 from statemachines.drivers.clock import steady_ns as system_steady_ns
 from statemachines.drivers.credentials import NONE, Credentials
+from statemachines.drivers.lives import chance_bits
 from statemachines.drivers.port import Transport
 from statemachines.drivers.role import Role
 from statemachines.drivers.tcp import Address, TcpTransport
@@ -64,12 +65,14 @@ class TransportMaker(Protocol):
 
 class Environment(msgspec.Struct, frozen=True):
     """`transport` makes a node's transport; `open_stores` opens what it keeps things in, in place of what its protocol
-    would open; `steady_ns`, `time_ns`: its clocks, of which the second is only for logs; `observe` sees every step
-    of every machine, `refused` every message that a table does not take and the node drops (for tests and
+    would open; `bits` gives each life its bits of chance (0: none, and no store counts it: for runs that are to be
+    repeated); `steady_ns`, `time_ns`: its clocks, of which the second is only for logs; `observe` sees every step of
+    every machine, `refused` every message that a table does not take and the node drops (for tests and
     measurements)."""
 
     transport: TransportMaker = TcpTransport
     open_stores: Callable[[str | Path], Any] | None = None
+    bits: Callable[[], int] = chance_bits
     steady_ns: Clock = system_steady_ns
     time_ns: Clock = time.time_ns
     observe: Observer | None = None

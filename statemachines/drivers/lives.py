@@ -1,7 +1,7 @@
 """Lives: the number of each start of a node, kept on disk so that none is used twice; and the log of a life.
 
-Ids are made from it (`identity.incarnation`); two lives of one number would speak with each other's voice.  A node
-whose name was made by chance has one life, and keeps nothing.
+Ids are made from it (`identity.incarnation`), and from bits of chance, so that no two lives speak with each other's
+voice, even where a disk was lost.  A node whose name was made by chance has one life, and keeps nothing.
 """
 
 from __future__ import annotations
@@ -18,28 +18,48 @@ from statemachines.trace import fingerprints
 from statemachines.trace.log import FORMAT, Head, TraceLog
 
 
-def next_life(directory: Path, node: str) -> str:
-    """The incarnation of a node that starts now, `NODE~NUMBER`; durable when this returns.
+def chance_bits() -> int:
+    """64 bits that no other life has; never 0."""
+    return secrets.randbits(64) or 1
 
-    Raises `ConfigurationError` for a bad name, an unreadable number, or a directory that cannot be written.
+
+def last_number(directory: Path, node: str) -> int:
+    """The number of the last life that this directory knows of; 0: none.
+
+    Raises `ConfigurationError` for a bad name, an unreadable number, or a directory that cannot be read.
     """
     incarnation(node, 1)
     path = directory / f"{node}.life"
     try:
+        return int(path.read_text()) if path.exists() else 0
+    except ValueError as error:
+        rule = "does not hold a number; delete it only together with the stores that know this node"
+        raise ConfigurationError("life", str(path), rule) from error
+    except OSError as error:
+        raise ConfigurationError("state", str(directory), f"cannot be read: {error.strerror}") from error
+
+
+def keep_number(directory: Path, node: str, number: int) -> None:
+    """Durable when this returns; raises `ConfigurationError` for a directory that cannot be written."""
+    path = directory / f"{node}.life"
+    try:
         directory.mkdir(parents=True, exist_ok=True)
-        number = 1 + (int(path.read_text()) if path.exists() else 0)
         written = path.with_suffix(f".{os.getpid()}")
         with written.open("w") as file:
             file.write(f"{number}\n")
             file.flush()
             os.fsync(file.fileno())
         os.replace(written, path)
-    except ValueError as error:
-        rule = "does not hold a number; delete it only together with the stores that know this node"
-        raise ConfigurationError("life", str(path), rule) from error
     except OSError as error:
         raise ConfigurationError("state", str(directory), f"cannot be written: {error.strerror}") from error
-    return incarnation(node, number)
+
+
+def next_life(directory: Path, node: str, life: int = 0, bits: int = 0) -> str:
+    """The incarnation of a node that starts now, with the number `life`, or the next that the directory knows; raises
+    as `last_number` and `keep_number` do."""
+    number = life or last_number(directory, node) + 1
+    keep_number(directory, node, number)
+    return incarnation(node, number, bits)
 
 
 def node_number(life: str) -> int:
@@ -51,7 +71,8 @@ def node_number(life: str) -> int:
 
 
 class Life(NamedTuple):
-    """One life of a node: its name (`NODE~NUMBER`), what its messages are numbered from, its log (None: no trace)."""
+    """One life of a node: its name (`NODE~NUMBER` or `NODE~NUMBER.BITS`), what its messages are numbered from, its log
+    (None: no trace)."""
 
     name: str
     number: int
@@ -65,14 +86,23 @@ def chance_name(kind: str) -> str:
 
 
 def begin_life(
-    node: str | None, state: Path, trace: Path | None, number: int | None, protocol: str, *, kind: str = "node"
+    node: str | None,
+    state: Path,
+    trace: Path | None,
+    number: int | None,
+    protocol: str,
+    *,
+    kind: str = "node",
+    life: int = 0,
+    bits: int = 0,
 ) -> Life:
-    """The next life of `node`, counted in `state`, or the only one of a name that is made now (None: of this `kind`);
-    logged in `trace` with the tables of `protocol`; `number` instead of the one its name gives.
+    """The next life of `node`, counted in `state` unless somebody else has counted it (`life`), or the only one of a
+    name that is made now (None: of this `kind`); `bits`: of chance, in its ids; logged in `trace` with the tables of
+    `protocol`; `number` instead of the one its name gives.
 
     A name is made when a life begins, not before: who is entered twice, or is entered after a fork, has two.
     """
-    name = incarnation(chance_name(kind), 1) if node is None else next_life(state, node)
+    name = incarnation(chance_name(kind), 1, bits) if node is None else next_life(state, node, life, bits)
     number = node_number(name) if number is None else number
     if trace is None:
         return Life(name, number, None)

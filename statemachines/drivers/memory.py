@@ -20,7 +20,7 @@ from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.environment import Environment
 from statemachines.drivers.role import Role
 from statemachines.drivers.tcp import BUFFER_MAX, Address
-from statemachines.kernel import ConfigurationError, node_of
+from statemachines.kernel import ConfigurationError, life_of, node_of
 from statemachines.wire import LENGTH_SIZE, Codec, FrameError, Packet, shown
 
 logger = logging.getLogger("gapless")
@@ -169,7 +169,7 @@ class MemoryTransport:
     def is_peer_of(self, role: str, party: str) -> bool:
         """Whether the party lives on a node that is connected and has this role."""
         peer = self._network.peer(self, node_of(party))
-        return peer is not None and peer.role.full_name == self.role.full(role)
+        return peer is not None and peer.life == life_of(party) and peer.role.full_name == self.role.full(role)
 
     def send(self, packet: Packet[Any]) -> None:
         """Send, or drop and count."""
@@ -219,8 +219,9 @@ class MemoryTransport:
             self.receive(packet)
 
     def _check_parties(self, sender: MemoryTransport, packet: Packet[Any]) -> None:
-        """A party of the sender speaks, to one of ours; a name without a life is one that it dials us under."""
-        if not packet.sender.startswith(f"{sender.node}~"):
+        """A party of this life of the sender speaks, to one of ours; a name without a life is one that it dials us
+        under."""
+        if not f"{packet.sender}/".startswith(f"{sender.life}/"):
             raise FrameError(f"sent a message as {shown(packet.sender)}, which does not live on it")
         if not packet.to.startswith(f"{self.node}~") and "~" in packet.to:
             raise FrameError(f"sent a message to {shown(packet.to)}, which does not live here")

@@ -29,6 +29,7 @@ from statemachines.kernel import (
     RemoteProtocolError,
     Send,
     Step,
+    Superseded,
     Tell,
     node_of,
 )
@@ -107,7 +108,7 @@ class Runtime:
         try:
             self._loop.run(act)
         except Exception as error:
-            self._fail(error)
+            self.fail(error)
         self._settle()
 
     def receive(self, packet: Packet[Any]) -> None:
@@ -115,7 +116,7 @@ class Runtime:
         try:
             self._loop.run(partial(self._hear, packet))
         except Exception as error:
-            self._fail(error)
+            self.fail(error)
         self._settle()
 
     def feed(self, party: str, event: Event) -> None:
@@ -177,7 +178,7 @@ class Runtime:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            self._fail(error)
+            self.fail(error)
 
     def _settle(self) -> None:
         """After a turn: rows that came up beside it, and the next timer."""
@@ -203,9 +204,11 @@ class Runtime:
         else:
             self._rearm()
 
-    def _fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
+        """The node cannot go on, for this reason, unless there is one already."""
         if self.failed is None:
-            logger.error("node %s stops: %s", self.life, error, exc_info=error)
+            known = isinstance(error, Superseded)
+            logger.error("node %s stops: %s", self.life, error, exc_info=None if known else error)
             self.failed = error
             self.on_failure()
 

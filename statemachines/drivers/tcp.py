@@ -23,7 +23,7 @@ from typing import Any, cast
 from statemachines.drivers.credentials import NONE, Credentials, names_in, tls_reason
 from statemachines.drivers.greeting import GREETING_MAX, NONCE_SIZE, Greeting
 from statemachines.drivers.role import Role
-from statemachines.kernel import ConfigurationError, node_of
+from statemachines.kernel import ConfigurationError, life_of, node_of
 from statemachines.wire import Codec, FrameError, Frames, Hello, Packet, hello_of, shown
 
 logger = logging.getLogger("gapless")
@@ -178,6 +178,9 @@ class TcpTransport:
         if hello.role == self.role.full_name and not connection.dialled:
             return  # it talks to us; what we have to say to it goes over the connection that we dial
         older = self._peers.get(hello.node)
+        if older is not None and older.hello is not None and older.hello.number > hello.number:
+            connection.refuse(f"is an older life of {hello.node}, and {older.hello.life} is connected; it will end")
+            return
         self._peers[hello.node] = connection
         if connection.dialled:
             self._peers[connection.dialled] = connection
@@ -188,10 +191,10 @@ class TcpTransport:
             older.close()
 
     def is_peer_of(self, role: str, party: str) -> bool:
-        """Whether the party lives on a node that is connected and said that it has this role."""
-        node, wanted = node_of(party), self.role.full(role)
+        """Whether the party is of a life that is connected and said that it has this role."""
+        life, wanted = life_of(party), self.role.full(role)
         return any(
-            one.hello is not None and one.hello.node == node and one.hello.role == wanted for one in self._connections
+            one.hello is not None and one.hello.life == life and one.hello.role == wanted for one in self._connections
         )
 
     def complain(self, connection: Connection, what: str) -> None:
@@ -269,7 +272,7 @@ class Connection(asyncio.Protocol):
         self._wire: asyncio.Transport | None = None
         self._greeting: Greeting | None = None
         self._early = b""
-        self._prefix = ""
+        self._prefix = "/"  # nobody's
         self._sender: str | None = None
         self._to: str | None = None
         self._waiting: list[bytes] = []
@@ -354,6 +357,10 @@ class Connection(asyncio.Protocol):
             self._wire.close()
             self._loop.call_later(2.0, self._wire.abort)
 
+    def refuse(self, why: str) -> None:
+        """It may not stay."""
+        self._cut(why)
+
     def _flush(self) -> None:
         if self._waiting and self._wire is not None:
             waiting, self._waiting, self._waiting_size = self._waiting, [], 0
@@ -405,16 +412,16 @@ class Connection(asyncio.Protocol):
         if self._greeting.done:
             hello = self.hello = self._greeting.peer
             assert hello is not None
-            self._prefix = f"{hello.node}~"
+            self._prefix = f"{hello.life}/"
             self._frames.frame_max = self._codec.frame_max
             if self._timer is not None:
                 self._timer.cancel()
             self._owner.greeted(self, hello)
 
     def _check_parties(self, packet: Packet[Any]) -> None:
-        """A party of the peer speaks, to one of ours; the pair is remembered, since most packets have that of the one
-        before.  A name without a life is one that the peer dials us under."""
-        if not packet.sender.startswith(self._prefix):
+        """A party of this life of the peer speaks, to one of ours, of whatever life; the pair is remembered, since most
+        packets have that of the one before.  A name without a life is one that the peer dials us under."""
+        if not f"{packet.sender}/".startswith(self._prefix):
             raise FrameError(f"sent a message as {shown(packet.sender)}, which does not live on it")
         if not packet.to.startswith(self._owner.prefix) and "~" in packet.to:
             raise FrameError(f"sent a message to {shown(packet.to)}, which does not live here")

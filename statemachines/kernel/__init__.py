@@ -19,6 +19,7 @@ from statemachines.kernel.errors import InvariantViolated as InvariantViolated
 from statemachines.kernel.errors import LocalProtocolError as LocalProtocolError
 from statemachines.kernel.errors import ProtocolError as ProtocolError
 from statemachines.kernel.errors import RemoteProtocolError as RemoteProtocolError
+from statemachines.kernel.errors import Superseded as Superseded
 from statemachines.kernel.event import Answer as Answer
 from statemachines.kernel.event import Call as Call
 from statemachines.kernel.event import Event as Event
@@ -36,6 +37,8 @@ from statemachines.kernel.host import Outgoing as Outgoing
 from statemachines.kernel.identity import fresh as fresh
 from statemachines.kernel.identity import incarnation as incarnation
 from statemachines.kernel.identity import is_fresh as is_fresh
+from statemachines.kernel.identity import life_number as life_number
+from statemachines.kernel.identity import life_of as life_of
 from statemachines.kernel.identity import node_of as node_of
 from statemachines.kernel.loop import HostLoop as HostLoop
 from statemachines.kernel.loop import Port as Port

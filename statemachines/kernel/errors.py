@@ -48,6 +48,10 @@ class InvariantViolated(GaplessError):
         super().__init__(text + (f": {detail}" if detail else ""))
 
 
+class Superseded(GaplessError):
+    """Another process has taken this node's name: it is the newer life of it, and this one ends."""
+
+
 class ConfigurationError(GaplessError):
     """A configuration value, or a relation between values, breaks a rule: names key, value and rule."""
 

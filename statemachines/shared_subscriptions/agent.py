@@ -2,9 +2,9 @@
 
 To subscribe is to declare the group.  When that is done it makes a borrower for the subscription; it hands events to
 the one they are for, makes the next when one had to end itself (new id, highest epoch seen), and repeats the last word
-of one that is gone to leaders that talk to it still.  Borrowers know nothing of each other and are told apart by their
-ids alone: after a quick unsubscribe and subscribe two of one group and filter live side by side, one finishing, one
-connecting.
+of one of this life that is gone to leaders that talk to it still.  Borrowers know nothing of each other and are told
+apart by their ids alone: after a quick unsubscribe and subscribe two of one group and filter live side by side, one
+finishing, one connecting.
 
 What its borrowers tell (`Install`, `Finish`, `Uninstall`, `LeaseBegan`, `LeaseEnded`, `Destroyed`) comes out as `Tell`,
 for whoever has a session of its own; the `Handler` takes it in.
@@ -28,6 +28,7 @@ from statemachines.kernel import (
     Outgoing,
     Send,
     fresh,
+    life_of,
 )
 from statemachines.kernel.node import Observer
 from statemachines.shared_subscriptions.borrower import (
@@ -127,11 +128,15 @@ class Agent(Host):
         return out
 
     def receive(self, sender: str, message: LeaderMessage, now_ns: int) -> list[Outgoing]:
-        """A message of a leader, for one of our borrowers, living or gone."""
+        """A message of a leader, for one of our borrowers, living or gone.
+
+        Those of other lives of this node are none of ours: one of them may still deliver under its lease, so nobody
+        says for it that it is gone, and its leader waits for that lease to end.
+        """
         if self._is_borrower(message.borrower):
             return self.feed(message.borrower, message, now_ns)
         out = self.fire(now_ns)
-        if not isinstance(message, Undeclared):
+        if life_of(message.borrower) == self.host and not isinstance(message, Undeclared):
             # The last word again: alone, an empty one could overtake it, and the progress in it would be lost.
             reports = self._last_words.get(message.borrower, ())
             farewell = Disconnect(message.borrower, message.epoch, message.registration, reports)

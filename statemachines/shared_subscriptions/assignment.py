@@ -1,7 +1,8 @@
 """Assignment: one stream given to one borrower, as the Leader sees it (source: "Leader's logic").
 
 `granting -> granted -> revoking -> revoked -> none`; an instance is one (stream, grant), made by `Assign` and gone at
-`none`.  `grant`, `revoke` and `revoked` are repeated every `resend_interval` until answered.
+`none`.  `grant`, `revoke` and `revoked` are repeated every `resend_interval` until answered; a grant is waited for no
+longer than a validity, whatever else its borrower says meanwhile.
 """
 
 from __future__ import annotations
@@ -41,6 +42,10 @@ class ResendTimer(TimerFired, frozen=True, gc=False):
     """What was sent has not been answered."""
 
 
+class GrantTimeout(TimerFired, frozen=True, gc=False):
+    """The borrower has not answered the grant."""
+
+
 class RevokeTimeout(TimerFired, frozen=True, gc=False):
     """The borrower has not finished the revoke."""
 
@@ -67,6 +72,7 @@ class AssignmentRecord(msgspec.Struct, frozen=True, gc=False):
     grant: int
     progress: int
     resend_ns: int
+    grant_timeout_ns: int
     revoke_timeout_ns: int
     status: AssignmentStatus = NONE
 
@@ -156,9 +162,11 @@ ROWS = (
     Row(Vanish,         (GRANTING, GRANTED, REVOKING), REVOKED, send_revoked, None, "SS-90"),
     Row(RevokeFinished, ASSIGNED, NONE,     None,                  None,      "SS-86"),
     Row(RevokeTimeout,  (REVOKING, REVOKED), NONE, None,           None,      "SS-87"),
+    Row(GrantTimeout,   GRANTING, NONE,     None,                  None,      "SS-91"),
     Row(Release,        ASSIGNED, NONE,     None,                  None,      "SS-88"),
     Ignore((ResendTimer,),                 (NONE, GRANTED),              "SS-89"),
     Ignore((RevokeTimeout,),               (NONE, GRANTING, GRANTED),    "SS-89"),
+    Ignore((GrantTimeout,),                (NONE, GRANTED, REVOKING, REVOKED), "SS-89"),
     Ignore((TakeBack,),                    (NONE, GRANTING, REVOKING, REVOKED), "SS-83"),
     Ignore((Vanish,),                      (NONE, REVOKED),              "SS-90"),
     Ignore((Assign,),                      ASSIGNED,                     "SS-80"),
@@ -175,6 +183,7 @@ ASSIGNMENT = Fsm(
     rows=ROWS,
     timers=(
         Timer("resend", ResendTimer, (GRANTING, REVOKING, REVOKED), lambda record: record.resend_ns),
+        Timer("grant_timeout", GrantTimeout, (GRANTING,), lambda record: record.grant_timeout_ns),
         Timer("revoke_timeout", RevokeTimeout, (REVOKING, REVOKED), lambda record: record.revoke_timeout_ns),
     ),
     key=lambda record: record.stream,

@@ -14,7 +14,8 @@ MS = 1_000_000
 
 
 class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The times of a group, in milliseconds; `clock_drift` bounds the rate error of a clock."""
+    """The times of a group, in milliseconds; `clock_drift` bounds the rate error of a clock.  `grant_timeout_ms`: how
+    long the answer to a grant is waited for, where that is to be longer than a validity."""
 
     find_leader_ms: int = 1000
     ping_interval_ms: int = 1000
@@ -26,6 +27,7 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     resend_interval_ms: int = 1000
     renew_streams_ms: int = 1000
     revoke_timeout_ms: int = 10000
+    grant_timeout_ms: int = 0
     claim_ttl_ms: int = 15000
     claim_heartbeat_ms: int = 5000
     commit_interval_ms: int = 1000
@@ -36,6 +38,11 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def lease_ms(self) -> int:
         """L: how long a borrower may deliver after it sent a ping that was answered."""
         return self.ping_interval_ms + self.ping_timeout_ms
+
+    @property
+    def grant_wait_ms(self) -> int:
+        """How long the answer to a grant is waited for."""
+        return max(self.validity_ms, self.grant_timeout_ms)
 
     def lease_by_other_clock_ns(self) -> int:
         """When a lease has surely ended, counted by another clock from the receipt of its ping: L (1+d) / (1-d)."""
@@ -49,8 +56,9 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Itself; raises `ConfigurationError` with both values and the rule where a relation is broken."""
         for field in self.__struct_fields__:
             value = getattr(self, field)
-            if field.endswith("_ms") and not 0 < value < 2**40:
-                raise ConfigurationError(field, value, "a time in milliseconds must lie between 1 and 2^40")
+            least = 0 if field == "grant_timeout_ms" else 1
+            if field.endswith("_ms") and not least <= value < 2**40:
+                raise ConfigurationError(field, value, f"a time in milliseconds must lie between {least} and 2^40")
         if not 0 <= self.clock_drift < 0.5:
             raise ConfigurationError("clock_drift", self.clock_drift, "must lie in [0, 0.5)")
         d = self.clock_drift

@@ -34,7 +34,7 @@ from statemachines.kernel import (
     keys_in_order,
 )
 from statemachines.shared_subscriptions import claim
-from statemachines.shared_subscriptions.assignment import ASSIGNMENT, ResendTimer, RevokeTimeout
+from statemachines.shared_subscriptions.assignment import ASSIGNMENT, GrantTimeout, ResendTimer, RevokeTimeout
 from statemachines.shared_subscriptions.claim import (
     ClaimEnd,
     CommitTimer,
@@ -93,11 +93,12 @@ from statemachines.shared_subscriptions.member import MEMBER, REGISTERED, Expiry
 from statemachines.shared_subscriptions.membership import (
     Outcome,
     answer_again,
-    end_revoke,
     ends_stream,
     expire,
+    give_up,
     has_room,
     hear,
+    is_being_judged,
     is_known,
     is_of_assignment,
     is_of_borrower,
@@ -261,7 +262,7 @@ def release_now(record: LeaderRecord, event: Committed, now_ns: int) -> tuple[Le
 
 
 BORROWERS = (LeaderWanted, Ping, UpdateProgress, RevokeFinished, Disconnect)
-CHILD_TIMERS = (ExpiryTimer, HandOverTimer, ResendTimer, RevokeTimeout)
+CHILD_TIMERS = (ExpiryTimer, HandOverTimer, ResendTimer, GrantTimeout, RevokeTimeout)
 
 # fmt: off
 ROWS = (
@@ -317,7 +318,9 @@ ROWS = (
     Row(ExpiryTimer,   SERVING,    STAY,      Delegate(expire),            is_of_borrower,            "SS-148"),
     Row(HandOverTimer, SERVING,    STAY,      Delegate(expire),            is_of_borrower,            "SS-148"),
     Row(ResendTimer,   SERVING,    STAY,      Delegate(resend),            is_of_assignment,          "SS-149"),
-    Row(RevokeTimeout, SERVING,    STAY,      Delegate(end_revoke),        is_of_assignment,          "SS-149"),
+    Row(GrantTimeout,  SERVING,    STAY,      None,                        is_being_judged,           "SS-91"),
+    Row(GrantTimeout,  SERVING,    STAY,      Delegate(give_up),           is_of_assignment,          "SS-91"),
+    Row(RevokeTimeout, SERVING,    STAY,      Delegate(give_up),           is_of_assignment,          "SS-149"),
 
     Row(HeartbeatTimer, CLAIMED,   STAY,      claim.commit,                claim.can_commit,          "SS-127"),
     Row(HeartbeatTimer, CLAIMED,   STAY,      claim.heartbeat_later,       None,                      "SS-127"),

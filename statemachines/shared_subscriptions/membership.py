@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from statemachines.kernel import ChildStep, Effects, Event, Send, SetTimer
 from statemachines.shared_subscriptions.assignment import (
     GRANTED,
+    GrantTimeout,
     Release,
     ResendTimer,
     RevokeTimeout,
@@ -94,8 +95,14 @@ def ends_stream(record: LeaderRecord, event: UpdateProgress) -> bool:
     return event.progress == END_OF_STREAM and is_of_owner(record, event)
 
 
-def is_of_assignment(record: LeaderRecord, event: ResendTimer | RevokeTimeout) -> bool:
+def is_of_assignment(record: LeaderRecord, event: ResendTimer | GrantTimeout | RevokeTimeout) -> bool:
     return event.key in record.assignments
+
+
+def is_being_judged(record: LeaderRecord, event: GrantTimeout) -> bool:
+    """The grant was answered, and the store is asked whether to believe it."""
+    said, assignment = record.held.get(event.key), record.assignments.get(event.key)
+    return said is not None and assignment is not None and said.grant == assignment.grant
 
 
 def is_of_borrower(record: LeaderRecord, event: ExpiryTimer | HandOverTimer) -> bool:
@@ -296,8 +303,8 @@ def resend(record: LeaderRecord, event: ResendTimer, now_ns: int) -> Outcome:
     return draft.done()
 
 
-def end_revoke(record: LeaderRecord, event: RevokeTimeout, now_ns: int) -> Outcome:
-    """The assignment is over, and the borrower that did not finish it is kicked."""
+def give_up(record: LeaderRecord, event: GrantTimeout | RevokeTimeout, now_ns: int) -> Outcome:
+    """The assignment is over, and the borrower that did not answer the grant or finish the revoke is kicked."""
     draft = Draft(record, now_ns)
     borrower = record.assignments[event.key].link.borrower
     draft.step_assignment(event.key, event)

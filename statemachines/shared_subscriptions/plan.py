@@ -126,6 +126,7 @@ class Draft:
             grant,
             record.streams[stream].progress,
             configuration.resend_interval_ms * MS,
+            configuration.grant_wait_ms * MS,
             configuration.revoke_timeout_ms * MS,
         )
         assignment, effects, seen = ASSIGNMENT.child_step(assignment, Assign(), self.now_ns, grant)

@@ -70,7 +70,7 @@ class Registry(Host):
         out = self.fire(now_ns)
         if isinstance(message, Ping | UpdateProgress):
             gone = Invalidate(message.borrower, message.epoch, message.registration)
-            out.append((to, Send(message.borrower, gone)))
+            out.append((self.host, Send(message.borrower, gone)))  # that leader may have been of another life
         return out
 
     def answer(self, party: str, answer: Answer, now_ns: int) -> list[Outgoing]:

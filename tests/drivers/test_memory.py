@@ -91,16 +91,19 @@ def test_a_queue_that_is_full_takes_no_more():
     run(test, MemoryNetwork(queue_max=400))
 
 
-def test_nobody_speaks_with_anothers_voice(caplog):
+@pytest.mark.parametrize("other", ["consumer-2~1/1", "consumer-1~2/1", "consumer-1~11/1"])
+def test_nobody_speaks_with_anothers_voice(caplog, other):
     async def test(pair):
-        pair.consumer.send(Packet("consumer-2~1/1", "leader", 1, LeaderWanted("consumer-2~1/1", "g", "#")))
+        pair.consumer.send(Packet(other, "leader", 1, LeaderWanted(other, "g", "#")))
+        assert not pair.leader.is_peer_of("consumer", other)
+        assert pair.leader.is_peer_of("consumer", "consumer-1~1/1")
         pair.leader.send(Packet("leader-1~1/1", "consumer-1~1/1", 1, WANTED.message))
         await turn()
         assert pair.at_leader == pair.at_consumer == []
 
     with caplog.at_level(logging.WARNING, "gapless"):
         run(test)
-    assert "sent a message as consumer-2~1/1, which does not live on it" in caplog.text
+    assert f"sent a message as {other}, which does not live on it" in caplog.text
     assert "a message that is not taken here" in caplog.text
 
 

@@ -79,7 +79,7 @@ class Stranger:
         self.wire = socket.create_connection(("127.0.0.1", port), timeout=30)
         self._read = b""
         self._msg = 0
-        self.send(["gapless", 2, role, life, b"", False])
+        self.send(["gapless", 3, role, life, b"", False])
 
     def send(self, body):
         """One frame."""
@@ -143,3 +143,20 @@ class Stranger:
     def __exit__(self, *_):
         with contextlib.suppress(OSError):
             self.wire.close()
+
+
+def read_all(folder, store, port, count, *options):
+    """The offsets that an honest consumer acknowledges, until there are so many."""
+    out = folder / "got.txt"
+    leader = ("--leader", f"127.0.0.1:{port}", "--state", folder)
+    arguments = ("node", "consumer", "$shared/g/#", "--store", store, "--out", out, *leader, *options)
+    with Process(folder / "consumer.log", *arguments) as consumer:
+        end = time.monotonic() + 60
+        acknowledged = set()
+        while len(acknowledged) < count:
+            assert time.monotonic() < end, consumer.said
+            time.sleep(0.05)
+            lines = out.read_bytes().splitlines() if out.exists() else []
+            acknowledged = {said[3] for said in map(msgspec.json.decode, lines) if said[0] == "ack"}
+        assert consumer.stop() == 0, consumer.said
+    return acknowledged

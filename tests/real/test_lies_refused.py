@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-import time
 from contextlib import closing
 
 import msgspec
 import pytest
 
-from tests.real.outside import LeaderHost, Process, Stranger, gapless
+from tests.real.outside import LeaderHost, Stranger, gapless, read_all
 
 LINES = [f"line {number}" for number in range(20)]
 END = 2**63 - 1
@@ -44,23 +43,6 @@ def progress_in(store):
     return [msgspec.msgpack.decode(value) for (value,) in rows]
 
 
-def read_all(folder, store, port):
-    """The offsets that a consumer acknowledges, of which nobody lied, until it has all."""
-    out = folder / "got.txt"
-    leader = ("--leader", f"127.0.0.1:{port}", "--state", folder)
-    arguments = ("node", "consumer", "$shared/g/#", "--store", store, "--out", out, *leader)
-    with Process(folder / "consumer.log", *arguments) as consumer:
-        end = time.monotonic() + 60
-        acknowledged = set()
-        while len(acknowledged) < len(LINES):
-            assert time.monotonic() < end, consumer.said
-            time.sleep(0.05)
-            lines = out.read_bytes().splitlines() if out.exists() else []
-            acknowledged = {said[3] for said in map(msgspec.json.decode, lines) if said[0] == "ack"}
-        assert consumer.stop() == 0, consumer.said
-    return acknowledged
-
-
 @pytest.mark.parametrize(("way", "lie"), [("update_progress", 2**62), ("ping", END), ("disconnect", len(LINES) + 1)])
 def test_a_lie_about_progress_loses_nothing_and_is_told(tmp_path, store, way, lie):
     with LeaderHost(tmp_path, store) as host, Stranger(host.port, "c1~1") as stranger:
@@ -75,14 +57,14 @@ def test_a_lie_about_progress_loses_nothing_and_is_told(tmp_path, store, way, li
         host.until_said("refused progress")
         assert stream in host.said
         assert "c1~1/1" in host.said
-        assert read_all(tmp_path, store, host.port) == set(range(len(LINES)))
+        assert read_all(tmp_path, store, host.port, len(LINES)) == set(range(len(LINES)))
         assert host.stop() == 0, host.said
     assert progress_in(store) == [len(LINES)]
 
 
 def test_a_stream_store_that_was_restored_loses_nothing_in_silence(tmp_path, store):
     with LeaderHost(tmp_path, store) as host:
-        read_all(tmp_path, store, host.port)
+        read_all(tmp_path, store, host.port, len(LINES))
         assert host.stop() == 0, host.said
     assert progress_in(store) == [len(LINES)]
     with closing(sqlite3.connect(store)) as connection, connection:

@@ -116,24 +116,33 @@ def test_bytes_after_a_packet_are_refused():
 
 def test_a_hello_says_who_speaks():
     hello = decode_hello(encode_hello("locks/consumer", "c1~3")[4:], "locks/consumer")
-    assert (hello.node, hello.life) == ("c1", "c1~3")
+    assert (hello.node, hello.life, hello.number) == ("c1", "c1~3", 3)
+    hello = decode_hello(encode_hello("locks/consumer", "c1~3.00000000000000ff")[4:], "locks/consumer")
+    assert (hello.node, hello.number) == ("c1", 3)
 
 
 @pytest.mark.parametrize(
     ("hello", "says"),
     [
         (
-            Hello("gapless", 2, "locks/leader", "l~1"),
+            Hello("gapless", 3, "locks/leader", "l~1"),
             "is a 'locks/leader'; here only a locks/consumer connects",
         ),
-        (Hello("gapless", 1, "consumer", "c~1"), "version 1 of the wire; this node speaks 2"),
+        (
+            Hello("gapless", 2, "locks/consumer", "c~1"),
+            "version 2 of the wire, and this node speaks 3; run the same version of gapless on all nodes",
+        ),
+        (Hello("gapless", 1, "consumer", "c~1"), "version 1 of the wire"),
+        (Hello("gapless", 3, "locks/consumer", "c~1.ff"), "not the life of a node"),
+        (Hello("gapless", 3, "locks/consumer", "c~1.0000000000000000"), "not the life of a node"),
+        (Hello("gapless", 3, "locks/consumer", "c~1.00000000000000ff00"), "not the life of a node"),
         (Hello("http", 2, "consumer", "c~1"), "not a gapless node"),
-        (Hello("gapless", 2, "locks/consumer", "c"), "not a hello"),
-        (Hello("gapless", 2, "locks/consumer", "a b~1"), "not a hello"),
-        (Hello("gapless", 2, "locks/consumer", "c~-1"), "not the life of a node"),
-        (Hello("gapless", 2, "locks/consumer", "c~ 1"), "not the life of a node"),
-        (Hello("gapless", 2, "locks/consumer", "c~1_0"), "not the life of a node"),
-        (Hello("gapless", 2, "locks/consumer", "c~1~2"), "not a hello"),
+        (Hello("gapless", 3, "locks/consumer", "c"), "not a hello"),
+        (Hello("gapless", 3, "locks/consumer", "a b~1"), "not a hello"),
+        (Hello("gapless", 3, "locks/consumer", "c~-1"), "not the life of a node"),
+        (Hello("gapless", 3, "locks/consumer", "c~ 1"), "not the life of a node"),
+        (Hello("gapless", 3, "locks/consumer", "c~1_0"), "not the life of a node"),
+        (Hello("gapless", 3, "locks/consumer", "c~1~2"), "not a hello"),
         ("GET / HTTP/1.1", "not a hello"),
     ],
 )

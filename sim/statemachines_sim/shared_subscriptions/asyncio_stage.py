@@ -164,6 +164,7 @@ class GroupStage(AsyncioStage):
         return Environment(
             transport=self.network.transport,
             open_stores=partial(self._open_held, node),
+            bits=lambda: 0,
             steady_ns=read_ns,
             time_ns=read_ns,
             observe=self.observe,

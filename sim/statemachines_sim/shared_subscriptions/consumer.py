@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from statemachines.kernel import Event, Message, Outgoing, Send, in_order
 from statemachines.shared_subscriptions.group import start_of
-from statemachines.shared_subscriptions.message import END_OF_STREAM, UpdateProgress
+from statemachines.shared_subscriptions.message import END_OF_STREAM, Grant, UpdateProgress
 from statemachines.shared_subscriptions.session import SESSION, Acknowledged, Deliver, Ready
 from statemachines.shared_subscriptions.stream import ABSENT
 from statemachines.shared_subscriptions.subscription import Subscription
@@ -24,7 +24,8 @@ BEYOND = 2**62
 
 
 class Consumer(Process):
-    """One consumer; it deals with one batch at a time, `slow` times as slowly as it should."""
+    """One consumer; it deals with one batch at a time, `slow` times as slowly as it should; one that is `mute` never
+    hears of a grant."""
 
     host: Subscription
 
@@ -46,6 +47,7 @@ class Consumer(Process):
         self._chance = random.Random(f"{world.seed}/{self.life}")
         self._busy = False
         self.slow = 1
+        self.mute = False
         self.left = False
         self.left_for_a_while = False
 
@@ -53,6 +55,8 @@ class Consumer(Process):
         self.perform(self.host.start(self.local_now()), self._env.now)
 
     def handle(self, sender: str, to: str, message: Message, now_ns: int) -> list[Outgoing]:
+        if self.mute and isinstance(message, Grant):
+            return self.host.fire(now_ns)
         return self.host.receive(sender, message, now_ns)  # type: ignore[arg-type]
 
     def answered(self, party: str, answer: object, now_ns: int) -> list[Outgoing]:
@@ -111,7 +115,7 @@ class Consumer(Process):
         self.perform([(one.borrower, Send(leader, one)) for one in self.lies()], self._env.now)
 
     def heal(self) -> None:
-        self.slow = 1
+        self.slow, self.mute = 1, False
         super().heal()
         if self.left_for_a_while:
             self.come_back()

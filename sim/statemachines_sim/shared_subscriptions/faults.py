@@ -107,4 +107,26 @@ class Lie(FaultKind):
         return True
 
 
-FAULTS = (LeaderCrash(), SlowConsumer(), Halt(), Unsubscribe(), Lie())
+class Mute(FaultKind):
+    """A consumer answers no grant."""
+
+    name = "mute"
+    hits = "a consumer"
+    about = "it answers no grant that comes, and says everything else"
+
+    def begin(self, world: World, fault: Fault) -> bool:
+        process = world.living(fault.target)
+        if not isinstance(process, Consumer) or process.mute:
+            return False
+        world.note(self.name, fault.target)
+        process.mute = True
+        return True
+
+    def end(self, world: World, fault: Fault) -> None:
+        process = world.processes.get(fault.target)
+        if isinstance(process, Consumer):
+            process.mute = False
+        world.note(f"end_{self.name}", fault.target)
+
+
+FAULTS = (LeaderCrash(), SlowConsumer(), Halt(), Unsubscribe(), Lie(), Mute())

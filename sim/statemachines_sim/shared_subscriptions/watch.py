@@ -15,12 +15,13 @@ from statemachines.shared_subscriptions.borrower import DESTROYED, Start
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.leader_record import RESIGNED
 from statemachines.shared_subscriptions.member import REGISTERED
-from statemachines.shared_subscriptions.message import Disconnect
+from statemachines.shared_subscriptions.message import Disconnect, Ping, UpdateProgress
 from statemachines.shared_subscriptions.session import Acknowledged, Deliver
 from statemachines_sim import protocol
 from statemachines_sim.judge import Judge
 from statemachines_sim.protocol import Missing
 from statemachines_sim.shared_subscriptions.liveness import Liveness
+from statemachines_sim.shared_subscriptions.monitors.answers import Answers
 from statemachines_sim.shared_subscriptions.monitors.assignments import Assignments
 from statemachines_sim.shared_subscriptions.monitors.commits import Commits
 from statemachines_sim.shared_subscriptions.monitors.deliveries import Deliveries
@@ -29,7 +30,7 @@ from statemachines_sim.shared_subscriptions.monitors.progress import Progress
 from statemachines_sim.shared_subscriptions.monitors.statuses import Statuses
 from statemachines_sim.shared_subscriptions.section import Section, is_quick
 
-PROPERTIES: Final = (*(f"S{number}" for number in (*range(1, 15), 16)), *(f"L{number}" for number in range(1, 11)))
+PROPERTIES: Final = (*(f"S{number}" for number in range(1, 17)), *(f"L{number}" for number in range(1, 12)))
 """By the names of the protocol's page."""
 
 EXCUSES: Final = ("crash", "lost_disk", "leader_crash", "unsubscribe")
@@ -37,6 +38,10 @@ EXCUSES: Final = ("crash", "lost_disk", "leader_crash", "unsubscribe")
 
 CLAIM_LOST: Final = ("SS-130", "SS-132")
 """The clauses by which a leader resigns because it has lost its claim."""
+
+
+ANSWERS: Final = (UpdateProgress, Ping)
+"""What may answer a grant."""
 
 
 class Watch(protocol.Watch):
@@ -57,6 +62,7 @@ class Watch(protocol.Watch):
         self.deliveries = Deliveries(self.judge, self.assignments, topic_filter, configuration.exclusive)
         self.statuses = Statuses(self.judge)
         self.lives = Lives(self.judge, configuration)
+        self.answers = Answers(self.judge, configuration)
         self.liveness = Liveness(self, configuration)
         self.steady = False
         self.waiting = 0
@@ -82,12 +88,17 @@ class Watch(protocol.Watch):
         status = step.record.status
         if status is not before:
             self._moved(node, event, before, step, now_ns)
+        if type(event) in ANSWERS:
+            self.answers.hear(node.name, event)  # type: ignore[arg-type]
+        if node.fsm.name == "leader":
+            self.answers.say(node.name, step.effects, now_ns)
         for child in step.children:
             if child.source is not child.record.status:
                 self.statuses.child_moved(node.name, child)
             machine = child.fsm.name
             if machine == "assignment":
                 self.assignments.step(node.name, child)
+                self.answers.step(node.name, child, now_ns)
                 if type(child.event) is Assign:
                     self.lives.assigned(node.name, child, now_ns)
             elif machine == "member":
@@ -115,10 +126,12 @@ class Watch(protocol.Watch):
             self.deliveries.excuse = self._number
         elif kind == "resume":
             self.lives.resumed(node, now_ns)
+            self.answers.resumed(node, now_ns)
 
     def died(self, process: Any, now_ns: int) -> None:
         for party in process.host.nodes:
             self.lives.died(party, now_ns)
+            self.answers.forget(party)
 
     def missing(self, world: Any) -> Missing | None:
         return self.liveness.missing(world)
@@ -163,6 +176,7 @@ class Watch(protocol.Watch):
         status = step.record.status
         if status is DESTROYED or status is RESIGNED:
             self.deliveries.excuse = self._number
+            self.answers.forget(node.name)
         if self.steady and status is RESIGNED and node.fsm.lines[step.row].clause in CLAIM_LOST:
             self.judge.broken("L6", f"{node.name} loses its claim, and nothing is wrong")
         if node.fsm.name == "borrower":

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import Event, in_order
-from statemachines.shared_subscriptions.assignment import RevokeTimeout
+from statemachines.shared_subscriptions.assignment import GrantTimeout, RevokeTimeout
 from statemachines.shared_subscriptions.borrower import UNSUBSCRIBING, OnUnsubscribe
 from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
 from statemachines.shared_subscriptions.group_store import Commit
@@ -29,6 +29,9 @@ from statemachines_spec.shared_subscriptions.consumer import ConsumerLocal
 from statemachines_spec.shared_subscriptions.leader_host import HostLocal
 from statemachines_spec.shared_subscriptions.session_consumer import ACCOUNT, Unheard
 from statemachines_spec.shared_subscriptions.stores import StoreLocal
+
+LET_GO = (ExpiryTimer, HandOverTimer, GrantTimeout, RevokeTimeout)
+"""When a leader may let a member go."""
 
 
 class Excused(Event, frozen=True, gc=False):
@@ -140,7 +143,11 @@ class Account(Observer):
         led, leads = (one is not None and one.status is LEADING for one in (old, new))
         if led != leads:
             return Excused(self.streams)
-        if old is None or new is None or not isinstance(event, ExpiryTimer | HandOverTimer | RevokeTimeout):
+        if (
+            old is None
+            or new is None
+            or not isinstance(event, ExpiryTimer | HandOverTimer | GrantTimeout | RevokeTimeout)
+        ):
             return None
         lost: list[str] = []
         for borrower, member in in_order(old.members):

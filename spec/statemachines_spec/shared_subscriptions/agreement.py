@@ -266,7 +266,11 @@ LET_GO = Stepwise("S11", "what comes of a borrower that was let go changes nothi
 OF_BORROWER = frozenset({"find_leader", "ping_timeout", "ping", "lease", "unsubscribe"})
 OF_LEADER = frozenset({"retry", "claim_end", "heartbeat", "grace", "renew", "commit", "recheck", "idle"})
 MEMBERS = {REGISTERED: "expiry", LAPSED: "hand_over"}
-ASSIGNMENTS = {"resend": (GRANTING, TAKING, REVOKED), "revoke_timeout": (TAKING, REVOKED)}
+ASSIGNMENTS = {
+    "resend": (GRANTING, TAKING, REVOKED),
+    "grant_timeout": (GRANTING,),
+    "revoke_timeout": (TAKING, REVOKED),
+}
 
 
 def timers_bounded(consumers: Iterable[str], hosts: Iterable[str]) -> Always:

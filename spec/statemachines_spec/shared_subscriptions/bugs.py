@@ -7,6 +7,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from statemachines.kernel import (
+    STAY,
     CancelTimer,
     Delegate,
     Effects,
@@ -320,6 +321,13 @@ BUGS: Final = (
         wrapped(listing, "keep_page", load_nothing),
     ),
     Bug(
+        "unanswered-grant-kept",
+        "a grant that is not answered is waited for without an end",
+        "SS-91",
+        "the row of grant_timeout in granting",
+        lambda stack: redeclare(stack, assignment.ASSIGNMENT, _grant_kept),
+    ),
+    Bug(
         "progress-believed",
         "progress counts whatever the store holds",
         "SS-157",
@@ -330,6 +338,12 @@ BUGS: Final = (
 """The first eighteen are those of the protocol's page, in its order; the others were made up for the simulator."""
 
 OF_THE_PAGE: Final = BUGS[:18]
+
+
+def _grant_kept(row: AnyRow) -> list[AnyRow]:
+    if isinstance(row, Row) and row.on is assignment.GrantTimeout:
+        return [Row(row.on, row.source, STAY, row.do, row.when, row.clause)]
+    return [row]
 
 
 def _revoking_to_granted(row: AnyRow) -> list[AnyRow]:

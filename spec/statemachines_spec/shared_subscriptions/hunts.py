@@ -105,6 +105,11 @@ SETTINGS = (
         "one consumer reports more than is stored, and the end of a stream that goes on",
         Setting(consumers=1, lies=True, lives=2, registrations=3, roots=1),
     ),
+    Small(
+        "unanswered",
+        "one of two consumers answers no grant",
+        Setting(mutes=1, grant_timeouts=1, lives=2, registrations=3),
+    ),
 )  # fmt: skip
 
 

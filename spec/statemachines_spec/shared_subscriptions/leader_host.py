@@ -57,6 +57,9 @@ from statemachines_spec.shared_subscriptions.consumer import Promised
 STORE_TIMERS = ("heartbeat", "commit", "renew", "idle", "claim_end", "recheck", "measure")
 """Timers that a system without store faults or another leader may leave silent."""
 
+QUIET_TIMERS = (*STORE_TIMERS, "grant_timeout")
+"""And without anybody who leaves a grant unanswered."""
+
 
 class ClaimPassed(Event, frozen=True, gc=False):
     """Time has passed beyond the end of a claim: not something the leader knows, but what its clock would say."""
@@ -105,7 +108,7 @@ class LeaderHost(Actor):
         grants: int = 3,
         epochs: int = 1,
         faults: tuple[type[Event], ...] = (),
-        silent: tuple[str, ...] = STORE_TIMERS,
+        silent: tuple[str, ...] = QUIET_TIMERS,
         late: bool = False,
         timing: Timing | None = None,
     ) -> None:

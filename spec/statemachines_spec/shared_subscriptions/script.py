@@ -25,7 +25,7 @@ from statemachines_spec.script.words import Node
 from statemachines_spec.shared_subscriptions.consumer import GROUP, Consumer
 from statemachines_spec.shared_subscriptions.leader_host import LeaderHost
 from statemachines_spec.shared_subscriptions.session_consumer import SessionConsumer
-from statemachines_spec.shared_subscriptions.slow_timers import unhurried
+from statemachines_spec.shared_subscriptions.slow_timers import patient, unhurried
 from statemachines_spec.shared_subscriptions.stores import Age, Store
 from statemachines_spec.shared_subscriptions.variants import configuration, in_place
 
@@ -89,9 +89,9 @@ class GroupPath(PathToScript):
 
     @classmethod
     def slower(cls, system: System) -> Iterator[System]:
-        yield system
-        yield unhurried(system, pings=False)
-        yield unhurried(system, pings=True)
+        yield (one := patient(system))
+        yield unhurried(one, pings=False)
+        yield unhurried(one, pings=True)
 
     def refusal(self) -> str:
         sessions = any(isinstance(one, SessionConsumer) for one in self.actors.values())

@@ -32,7 +32,18 @@ def unhurried(system: System, *, pings: bool) -> System:
     if not pings:
         silent -= {"ping"}
     host = next(actor for actor in system.actors if isinstance(actor, LeaderHost))
-    configuration = longer(host.configuration, silent)
+    return _in_time(system, longer(host.configuration, silent))
+
+
+def patient(system: System) -> System:
+    """The same system, where a leader that never gives a grant up waits for hours; no other time depends on that."""
+    host = next((actor for actor in system.actors if isinstance(actor, LeaderHost)), None)
+    if host is None or "grant_timeout" not in host.silent:
+        return system
+    return _in_time(system, replace(host.configuration, grant_timeout_ms=HOUR_MS))
+
+
+def _in_time(system: System, configuration: Configuration) -> System:
     return replace(system, actors=tuple(_with(actor, configuration) for actor in system.actors))
 
 

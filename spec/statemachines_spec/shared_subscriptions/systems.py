@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from statemachines.kernel import ConfigurationError, Event
-from statemachines.shared_subscriptions.assignment import RevokeTimeout
+from statemachines.shared_subscriptions.assignment import GrantTimeout, RevokeTimeout
 from statemachines.shared_subscriptions.borrower import OnUnsubscribe, PingTimeout
 from statemachines.shared_subscriptions.claim import Halt
 from statemachines.shared_subscriptions.group_store import GroupStore
@@ -24,6 +24,7 @@ from statemachines_spec.explorer.property import Eventually, Property
 from statemachines_spec.explorer.system import Budget, System
 from statemachines_spec.shared_subscriptions import (
     agreement,
+    answers,
     believed,
     claims,
     election,
@@ -46,8 +47,9 @@ from statemachines_spec.shared_subscriptions.failing_store import (
     FailingStore,
     Failure,
 )
-from statemachines_spec.shared_subscriptions.leader_host import STORE_TIMERS, LeaderHost
+from statemachines_spec.shared_subscriptions.leader_host import QUIET_TIMERS, LeaderHost
 from statemachines_spec.shared_subscriptions.liar import Liar
+from statemachines_spec.shared_subscriptions.mute import Mute
 from statemachines_spec.shared_subscriptions.orders import ORDERS, is_kept
 from statemachines_spec.shared_subscriptions.reader import Reader
 from statemachines_spec.shared_subscriptions.stores import Store, declared, streams
@@ -63,7 +65,7 @@ class Setting(msgspec.Struct, frozen=True):
     `sessions`: consumers are whole, and what follows up to `disconnects` is theirs, as `delivering` says;
     `roots` batches are committed after a claim was taken (0: none is, and no progress becomes durable);
     `script`: what the environment does with the stream store (`stores.script`), which lists `page` streams at a time;
-    `lies`: consumers report what was never stored;
+    `lies`: consumers report what was never stored; so many `mutes` among them answer no grant;
     `silences`: a store that fails may not even answer; `renews`: a leader renews its claim in time while it lives;
     `idles`: a leader without members gives its claim up;
     `lives` borrowers each consumer makes, `pings` each of them sends; `registrations`, `grants`, `epochs` of leaders;
@@ -98,12 +100,14 @@ class Setting(msgspec.Struct, frozen=True):
     leader_crashes: int = 0
     timeouts: int = 0
     revoke_timeouts: int = 0
+    grant_timeouts: int = 0
     pauses: int = 0
     leader_pauses: int = 0
     unsubscribes: int = 0
     script: tuple[str, ...] = ()
     page: int = 0
     lies: bool = False
+    mutes: int = 0
     store_failures: int = 0
     silences: bool = False
     renews: bool = False
@@ -117,6 +121,7 @@ FAULTS: dict[str, tuple[str, str, type[Event]]] = {
     "leader_crashes": ("crash of a leader host", "leader", Crash),
     "timeouts": ("ping timeout or expiry", "", PingTimeout),
     "revoke_timeouts": ("revoke timeout", "leader", RevokeTimeout),
+    "grant_timeouts": ("grant timeout", "leader", GrantTimeout),
     "pauses": ("pause of a consumer", "consumer", Pause),
     "leader_pauses": ("pause of a leader host", "leader", Pause),
     "unsubscribes": ("unsubscribe", "consumer", OnUnsubscribe),
@@ -129,7 +134,7 @@ FAULTS: dict[str, tuple[str, str, type[Event]]] = {
 REQUESTS_TO_LEAD = 4
 """A candidate reads the claim, takes it, reads the root and the progress."""
 
-NEWER = ("store_failures", "halts", "late_timers")
+NEWER = ("grant_timeouts", "store_failures", "halts", "late_timers")
 """Faults that are named only in systems that have them."""
 
 
@@ -161,7 +166,8 @@ def obligations_of(made: System) -> tuple[Eventually, ...]:
     consumers = tuple(actor for actor in made.actors if isinstance(actor, Consumer))
     hosts = tuple(actor.name for actor in made.actors if isinstance(actor, LeaderHost))
     obligations = properties.obligations([one.name for one in consumers], hosts)
-    return (*obligations, *quiescent_properties.obligations(consumers, hosts), *acknowledging(made))
+    answered = answers.answered_at_last(hosts) if any(isinstance(one, Mute) for one in consumers) else ()
+    return (*obligations, *answered, *quiescent_properties.obligations(consumers, hosts), *acknowledging(made))
 
 
 def build(name: str, about: str, setting: Setting, variant: str = "settled", without: tuple[str, ...] = ()) -> System:
@@ -181,7 +187,7 @@ def build(name: str, about: str, setting: Setting, variant: str = "settled", wit
             properties.exclusive(names, held),
             *properties.declared(names, leaders),
             *((properties.one_leader(leaders),) if setting.hosts > 1 else ()),
-            *properties.sometimes_served(names, held),
+            *properties.sometimes_served(names[setting.mutes :], held),
             *(generations.in_generations(leaders, held) if setting.script else ()),
             *(claims.knows_store(leaders) if setting.epochs > 1 else ()),
             *((claims.goes_on(leaders),) if setting.epochs > 1 else ()),
@@ -189,10 +195,11 @@ def build(name: str, about: str, setting: Setting, variant: str = "settled", wit
             *(generations.vanished(leaders) if "drop" in setting.script else ()),
             *(believed.believes(leaders, held) if setting.script or setting.lies else ()),
             *((believed.refused(leaders),) if setting.lies else ()),
+            *((answers.gives_up(leaders),) if setting.mutes else ()),
             quiescent_properties.balanced_at_rest(leaders),
             quiescent_properties.at_rest(leaders),
             *_resets(setting, consumers),
-            *(_known_to_both(consumers, hosts, held) if variant == "settled" else ()),
+            *(_known_to_both(consumers, hosts, held, setting.mutes) if variant == "settled" else ()),
             *properties.STEPWISE,
         ),
         tuple(_budget(field, setting) for field in FAULTS if field not in NEWER or getattr(setting, field)),
@@ -229,7 +236,7 @@ def _resets(setting: Setting, consumers: tuple[Consumer, ...]) -> tuple[Property
     if setting.unsubscribes or setting.lies or early:
         return ()
     ends = setting.epochs * setting.consumers if setting.claims_age else 0
-    faults = setting.timeouts + setting.revoke_timeouts + setting.pauses + setting.late_timers
+    faults = setting.timeouts + setting.revoke_timeouts + setting.grant_timeouts + setting.pauses + setting.late_timers
     always, sometimes = quiescent_properties.resets_bounded(consumers, faults + ends)
     return (always, sometimes) if faults else (always,)
 
@@ -239,14 +246,15 @@ def _hows(setting: Setting) -> tuple[Failure, ...]:
 
 
 def _known_to_both(
-    consumers: tuple[Consumer, ...], hosts: tuple[LeaderHost, ...], streams: tuple[str, ...]
+    consumers: tuple[Consumer, ...], hosts: tuple[LeaderHost, ...], streams: tuple[str, ...], mutes: int
 ) -> tuple[Property, ...]:
-    """S10, S11, L10; the unsafe variants, which break S5, break S10 a few steps earlier."""
+    """S10, S11, L10, L11; the unsafe variants, which break S5, break S10 a few steps earlier.  The mute never agree."""
     names, leaders = [one.name for one in consumers], [one.name for one in hosts]
     return (
         *agreement.agreement(consumers, hosts, streams),
-        agreement.agreed(consumers, hosts, streams),
+        agreement.agreed(consumers[mutes:], hosts, streams),
         agreement.deadlines(leaders),
+        answers.waits_no_longer(leaders),
         agreement.timers_bounded(names, leaders),
         agreement.granted_without(leaders),
         agreement.LET_GO,
@@ -259,7 +267,7 @@ def _consumer(number: int, setting: Setting, variant: str) -> Consumer:
         *((Pause,) if setting.pauses else ()),
         *((OnUnsubscribe,) if setting.unsubscribes else ()),
     )
-    kind = Reader if setting.script else Liar if setting.lies else Consumer
+    kind = Mute if number < setting.mutes else Reader if setting.script else Liar if setting.lies else Consumer
     return kind(
         f"consumer-{number + 1}",
         configuration(variant),
@@ -289,8 +297,9 @@ def _host(number: int, setting: Setting, variant: str) -> LeaderHost:
         "renew": (failing and not setting.silences) or bool(setting.script),
         "recheck": failing,
         "heartbeat": failing,
+        "grant_timeout": setting.grant_timeouts > 0,
     }
-    silent = [timer for timer in STORE_TIMERS if not fires.get(timer, False)]
+    silent = [timer for timer in QUIET_TIMERS if not fires.get(timer, False)]
     return LeaderHost(
         f"leader-{number + 1}",
         configuration(variant),
@@ -310,6 +319,8 @@ def _budget(field: str, setting: Setting) -> Budget:
     text, whom, kind = FAULTS[field]
     kinds: tuple[type[Event], ...] = (kind, ExpiryTimer) if kind is PingTimeout else (kind,)
     due = DUE if kind in (PingTimeout, RevokeTimeout) else None
+    if kind is GrantTimeout:
+        due = answers.due(tuple(f"consumer-{number + 1}" for number in range(setting.mutes)))
     limit = getattr(setting, field)
     return Budget(text, limit, lambda actor, event: actor.startswith(whom) and type(event) in kinds, due)
 
@@ -335,6 +346,8 @@ def _bounds_of_stores(setting: Setting) -> dict[str, str]:
         lines["environment"] = f"in this order: {', '.join(setting.script)}; {ends}"
     if setting.lies:
         lines["lies"] = "a consumer reports more than a stream has, or its end, whenever it likes"
+    if setting.mutes:
+        lines["silence"] = f"{setting.mutes} of the consumers answer no grant"
     if setting.page:
         lines["listings"] = f"{setting.page} streams in a page"
     if setting.store_failures:
@@ -432,6 +445,14 @@ SYSTEMS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
             {"lies": True, "lives": 2, "registrations": 3, "roots": 1, "consumers": 1},
             {"consumers": 2, "offsets": 1, "grants": 4},
             {"network": Network(2)},
+        ),
+    ),
+    "unanswered": (
+        "a member never answers a grant, whatever else it says; its stream goes to others when its lease has ended",
+        _sizes(
+            {"mutes": 1, "grant_timeouts": 1, "lives": 2, "registrations": 3},
+            {"network": Network(2), "grant_timeouts": 2, "grants": 4},
+            {"topics": 2},
         ),
     ),
     "vanished": (

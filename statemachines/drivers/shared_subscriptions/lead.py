@@ -16,13 +16,13 @@ from types import TracebackType
 
 from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.environment import REAL, Environment
-from statemachines.drivers.lives import begin_life
 from statemachines.drivers.port import replies
 from statemachines.drivers.runtime import Runtime
+from statemachines.drivers.shared_subscriptions.node_life import begin_node_life
 from statemachines.drivers.shared_subscriptions.open_stores import Stores, directory_of, open_stores
-from statemachines.drivers.shared_subscriptions.roles import LEADER, PROTOCOL
+from statemachines.drivers.shared_subscriptions.roles import LEADER
 from statemachines.drivers.tcp import Address
-from statemachines.kernel import Event, Outgoing, RemoteProtocolError, name_of, node_of
+from statemachines.kernel import Event, Outgoing, RemoteProtocolError, Superseded, name_of, node_of
 from statemachines.shared_subscriptions import group_store, stream_store
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.holding import ProgressRefused, StreamBehind
@@ -85,7 +85,17 @@ class LeaderNode:
         environment = self._environment
         stores: Stores = await asyncio.to_thread(environment.open_stores or open_stores, self._where)
         self._groups, self._streams = stores
-        life = begin_life(self._name, self._state, self._trace, self._number, PROTOCOL, kind="leader")
+        self._life = await begin_node_life(
+            self._groups,
+            environment,
+            self.configuration,
+            name=self._name,
+            kind="leader",
+            state=self._state,
+            trace=self._trace,
+            number=self._number,
+        )
+        life = self._life.life
         self.node = node_of(life.name)
         self._log = life.log
         self._runtime = Runtime(
@@ -113,17 +123,20 @@ class LeaderNode:
         )
         self._runtime.attach(self._host, self._transport)
         await self._transport.__aenter__()
+        self._life.hold(self._runtime)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        if self._runtime.failed is None:
+        if self._runtime.failed is None or isinstance(self._runtime.failed, Superseded):
             await self._halt()
+            await self._life.give_back()
         await self.abort()
 
     async def abort(self) -> None:
         """Stop as if the process had died: no claim is given up.  In place of leaving the `async with`."""
+        await self._life.end()
         await self._runtime.close()
         await self._transport.__aexit__(None, None, None)
         await self._groups.close()

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 
 from statemachines.drivers.clock import steady_ns, wall_offset_ns
-from statemachines.drivers.lives import begin_life
+from statemachines.drivers.lives import begin_life, chance_bits
 from statemachines.drivers.shared_subscriptions.open_stores import directory_of, open_stream_store
 from statemachines.drivers.shared_subscriptions.roles import PROTOCOL
 from statemachines.drivers.sql.failure import OutcomeOpen, StoreUnavailable
@@ -52,7 +52,8 @@ class Publisher:
 
     async def __aenter__(self) -> Publisher:
         self._store = await asyncio.to_thread(open_stream_store, self._where)
-        life = begin_life(self._name, self._state, self._trace, self._number, PROTOCOL, kind="publisher")
+        bits = chance_bits()
+        life = begin_life(self._name, self._state, self._trace, self._number, PROTOCOL, kind="publisher", bits=bits)
         self.node = node_of(life.name)
         self._life, self._log = life.name, life.log
         self._offset = wall_offset_ns()

@@ -26,12 +26,12 @@ from typing import Any, Final, Literal, Self
 
 from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.environment import REAL, Environment
-from statemachines.drivers.lives import begin_life
 from statemachines.drivers.locker import Locker
 from statemachines.drivers.port import Feed, replies
 from statemachines.drivers.runtime import Runtime
+from statemachines.drivers.shared_subscriptions.node_life import begin_node_life
 from statemachines.drivers.shared_subscriptions.open_stores import Stores, directory_of, open_stores
-from statemachines.drivers.shared_subscriptions.roles import CONSUMER, PROTOCOL
+from statemachines.drivers.shared_subscriptions.roles import CONSUMER
 from statemachines.drivers.shared_subscriptions.store import Payloads
 from statemachines.drivers.tcp import Address, parse_address
 from statemachines.kernel import Answer, ConfigurationError, Event, LocalProtocolError, Map, Outgoing, node_of
@@ -153,7 +153,17 @@ class SharedSession:
         environment = self._environment
         stores: Stores = await asyncio.to_thread(environment.open_stores or open_stores, self._where)
         self._groups, self._store = stores
-        life = begin_life(self._name, self._state, self._trace, self._number, PROTOCOL, kind="consumer")
+        self._life = await begin_node_life(
+            self._groups,
+            environment,
+            self.configuration,
+            name=self._name,
+            kind="consumer",
+            state=self._state,
+            trace=self._trace,
+            number=self._number,
+        )
+        life = self._life.life
         self.node = node_of(life.name)
         self._log = life.log
         self._runtime = Runtime(
@@ -182,6 +192,7 @@ class SharedSession:
         )
         self._runtime.attach(self._host, self._transport)
         await self._transport.__aenter__()
+        self._life.hold(self._runtime)
         return self
 
     async def __aexit__(
@@ -190,10 +201,12 @@ class SharedSession:
         """Say what is known and go: the streams are free for others at once."""
         self._flush_acks()
         self._runtime.run(self._host.on_disconnect)
+        await self._life.give_back()
         await self.abort()
 
     async def abort(self) -> None:
         """Stop as if the process had died: nothing is said to anybody.  In place of leaving the `async with`."""
+        await self._life.end()
         await self._runtime.close()
         await self._transport.__aexit__(None, None, None)
         await self._store.close()

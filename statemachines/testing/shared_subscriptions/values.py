@@ -17,6 +17,7 @@ VALUES: Final = Values(
         "progress": (*SMALL, END_OF_STREAM),
         "start_ns": (0, -1, 1_000 * MS),
         "resend_ns": (1_000 * MS,),
+        "grant_timeout_ns": (5_000 * MS,),
         "revoke_timeout_ns": (10_000 * MS,),
         "poll_ns": (20 * MS,),
     },

@@ -8,6 +8,8 @@ from mutants import swap, wrap
 from statemachines.drivers.shared_subscriptions import old_keys
 from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
 from statemachines.drivers.shared_subscriptions.sqlite import tables as sqlite_tables
+from statemachines.drivers.shared_subscriptions.taken_name import TakenName
+from statemachines.drivers.tcp import Connection
 from statemachines.kernel import in_order, keys_in_order
 from statemachines.shared_subscriptions import (
     agent,
@@ -31,6 +33,37 @@ from statemachines.shared_subscriptions.session import Admit
 from statemachines.shared_subscriptions.stream_store import Batch, StreamSize, StreamStore
 
 # -- the leader -----------------------------------------------------------------------------------------------------
+
+
+class Everybody:
+    """Is of whatever life."""
+
+    __hash__ = None
+
+    def __eq__(self, other):
+        return True
+
+
+def number_of_the_disk(take):
+    async def wrong(self, above):
+        self.number = above + 1
+        return self.number
+
+    return wrong
+
+
+def looks_at_nothing(hold):
+    async def wrong(self):
+        return None
+
+    return wrong
+
+
+def waits_for_nobody(wait):
+    async def wrong(self, found):
+        return None
+
+    return wrong
 
 
 def open_all(record):
@@ -153,6 +186,11 @@ BREAKS = {
     "SS-174": swap(Agent, "_check_room", lambda self: None),
     "SS-175": swap(Agent, "_remember", lambda self, borrower, reports: None),
     "SS-176": wrap(Agent, "__init__", first_registry_only),
+    "SS-177": swap(agent, "life_of", lambda party: Everybody()),
+    "SS-230": wrap(TakenName, "take", number_of_the_disk),
+    "SS-231": wrap(TakenName, "hold", looks_at_nothing),
+    "SS-232": wrap(TakenName, "_wait_for_turn", waits_for_nobody),
+    "SS-233": swap(Connection, "_check_parties", lambda self, packet: None),
     "SS-180": swap(handler, "TO_SESSION", ()),
     "SS-181": wrap(Handler, "told", nobody_dismissed),
     "SS-182": swap(handler, "Admit", lambda owner, alone, at_delivery: Admit(owner, False, at_delivery)),

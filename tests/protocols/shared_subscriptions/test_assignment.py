@@ -11,6 +11,7 @@ from statemachines.shared_subscriptions.assignment import (
     Assign,
     AssignmentRecord,
     AssignmentStatus,
+    GrantTimeout,
     Release,
     ResendTimer,
     RevokeTimeout,
@@ -50,7 +51,7 @@ NONE, GRANTING, GRANTED, REVOKING, REVOKED = AssignmentStatus
 
 
 def assignment(status):
-    return AssignmentRecord(LINK, "s", 7, 100, 1000 * MS, 10_000 * MS, status)
+    return AssignmentRecord(LINK, "s", 7, 100, 1000 * MS, 5_000 * MS, 10_000 * MS, status)
 
 
 def progress(offset, finished=False):
@@ -68,7 +69,8 @@ GRANT, REVOKE, TAKEN = Grant(*PAIR, "s", 7, 100), Revoke(*PAIR, "s", 7), Revoked
 
 def test_ss80_assign_sends_the_grant_and_arms_the_resend():
     done = ASSIGNMENT.step(assignment(NONE), Assign(), 5)
-    assert done.effects == (SetTimer("resend", 1000 * MS + 5, "s"), Send(B, GRANT))
+    resend, timeout = SetTimer("resend", 1000 * MS + 5, "s"), SetTimer("grant_timeout", 5000 * MS + 5, "s")
+    assert done.effects == (resend, timeout, Send(B, GRANT))
     assert done.record.status is GRANTING
 
 
@@ -86,7 +88,8 @@ def test_ss81_what_is_not_answered_is_sent_again(status, message):
 
 def test_ss82_progress_makes_it_granted_and_is_kept():
     assert step(GRANTING, progress(100)) == (GRANTED, [])
-    assert ASSIGNMENT.step(assignment(GRANTING), progress(100), 0).effects == (CancelTimer("resend", "s"),)
+    taken_back = (CancelTimer("resend", "s"), CancelTimer("grant_timeout", "s"))
+    assert ASSIGNMENT.step(assignment(GRANTING), progress(100), 0).effects == taken_back
     assert ASSIGNMENT.step(assignment(GRANTED), progress(130), 0).record.progress == 130
     assert ASSIGNMENT.step(assignment(GRANTED), progress(90), 0).record.progress == 100
 
@@ -137,11 +140,21 @@ def test_ss87_the_timeout_runs_on_from_revoking_to_revoked():
         *((NONE, event) for event in (progress(120), progress(120, True), RevokeFinished(*PAIR, "s", 7), Release())),
         *((status, ResendTimer("s")) for status in (NONE, GRANTED)),
         *((status, RevokeTimeout("s")) for status in (NONE, GRANTING, GRANTED)),
+        *((status, GrantTimeout("s")) for status in (NONE, GRANTED, REVOKING, REVOKED)),
     ],
 )
 def test_ss89_what_comes_after_the_end_and_late_timers_change_nothing(status, event):
     done = ASSIGNMENT.step(assignment(status), event, 0)
     assert (done.record, done.effects) == (assignment(status), ())
+
+
+def test_ss91_a_grant_that_nobody_answers_is_over():
+    assert step(GRANTING, GrantTimeout("s")) == (NONE, [])
+
+
+def test_ss91_to_say_it_again_waits_no_longer():
+    effects = ASSIGNMENT.step(assignment(GRANTING), ResendTimer("s"), 9).effects
+    assert [getattr(effect, "timer", "") for effect in effects] == ["resend", ""]
 
 
 @pytest.mark.parametrize("status", [GRANTING, GRANTED, REVOKING])

@@ -246,8 +246,18 @@ def test_SS_175_a_leader_that_talks_to_one_that_is_gone_hears_its_last_word_agai
     bench.sent.clear()
     bench.receive(Revoked("c1~1/1", 3, 1, "s", 1))
     assert bench.sent == [(L, Disconnect("c1~1/1", 3, 1, (Report("s", 1, 2, True),)))]
-    bench.receive(Revoked("c1~0/9", 3, 1, "s", 1))
-    assert bench.sent[-1] == (L, Disconnect("c1~0/9", 3, 1)), "of one that it never knew there is none"
+    bench.receive(Revoked("c1~1/9", 3, 1, "s", 1))
+    assert bench.sent[-1] == (L, Disconnect("c1~1/9", 3, 1)), "of one that it never knew there is none"
+
+
+@pytest.mark.parametrize("borrower", ["c1~0/1", "c1~2/1", "c1~1.00000000000000ff/1", "c1~11/1"])
+def test_SS_177_nobody_gives_the_last_word_of_another_life(borrower):
+    bench = Bench()
+    bench.subscribe()
+    bench.connect("c1~1/1")
+    bench.sent.clear()
+    bench.receive(Revoked(borrower, 3, 1, "s", 1))
+    assert bench.sent == []
 
 
 def test_SS_175_last_words_are_bounded(monkeypatch):

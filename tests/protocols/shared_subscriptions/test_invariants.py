@@ -74,7 +74,7 @@ def test_SS_191_of_all_that_is_read_or_was_found_a_progress_is_known(change):
     assert not holds(PRIVATE, "SS-191")(replace(good, **change))
 
 
-ASSIGNED = AssignmentRecord(LINK, "0.0/s", 7, 0, 1, 1, AssignmentStatus.GRANTED)
+ASSIGNED = AssignmentRecord(LINK, "0.0/s", 7, 0, 1, 1, 1, AssignmentStatus.GRANTED)
 MEMBER = MemberRecord(LINK, C, grants=Map({7: "0.0/s"}), count=1)
 LEADING = replace(
     LeaderRecord("leader~1/1", "g", "#", C),

@@ -1,10 +1,11 @@
-"""Deliveries: what applications get.  S5, S6, S11, S12, S13 and S14."""
+"""Deliveries: what applications get.  S5, S6, S11, S12, S13, S14 and S15."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
 
+from statemachines.kernel import node_of
 from statemachines.shared_subscriptions.session import Deliver
 from statemachines.shared_subscriptions.session_record import reading_key
 from statemachines_sim.judge import Judge
@@ -124,7 +125,9 @@ class Deliveries:
         if key in self._past[stream]:
             self._judge.broken("S5", f"{key[0]} delivers {stream} under {key[2]} again, after somebody else did")
         if owner is not None and can_deliver(owner, stream, now_ns):
-            self._judge.broken("S5", f"{key[0]} delivers {stream} while {owner.consumer.life} may under {owner.grant}")
+            two_lives = node_of(key[0]) == node_of(owner.consumer.life) and key[0] != owner.consumer.life
+            what = f"{key[0]} delivers {stream} while {owner.consumer.life} may under {owner.grant}"
+            self._judge.broken("S15" if two_lives else "S5", what)
 
     def _second_delivery(self, consumer: Consumer, event: Deliver, again: int, latest: int) -> None:
         self.duplicates += again

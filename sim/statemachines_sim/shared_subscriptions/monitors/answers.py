@@ -1,0 +1,76 @@
+"""Answers: how long a leader waits for the answer to a grant (L11), and that it repeats the grant until then (L2)."""
+
+from __future__ import annotations
+
+from statemachines.kernel import ChildStep, Effects, Message, Send, node_of
+from statemachines.shared_subscriptions.assignment import GRANTING, GrantTimeout
+from statemachines.shared_subscriptions.configuration import MS, Configuration
+from statemachines.shared_subscriptions.message import Grant, Ping, UpdateProgress
+from statemachines_sim.judge import Judge
+from statemachines_sim.local_clock import PPM
+from statemachines_sim.shared_subscriptions.monitors.lives import TICK_NS, stretch
+
+
+class Answers:
+    """Grants that nobody has answered yet, by leader, stream and number: since when, and when they were said last."""
+
+    def __init__(self, judge: Judge, configuration: Configuration) -> None:
+        self._judge = judge
+        millionths = round(configuration.clock_drift * PPM)
+        self._wait_ns = stretch(configuration.grant_wait_ms * MS, millionths)
+        self._resend_ns = stretch(configuration.resend_interval_ms * MS, millionths)
+        self._since: dict[tuple[str, str, int], int] = {}
+        self._said: dict[tuple[str, str, int], int] = {}
+        self._resumed: dict[str, int] = {}
+
+    def resumed(self, node: str, now_ns: int) -> None:
+        """A process goes on after a pause, in which it could keep no time."""
+        self._resumed[node] = now_ns
+
+    def hear(self, leader: str, message: Message) -> None:
+        """What a leader is told of a grant is its answer, whether or not it is believed."""
+        if isinstance(message, UpdateProgress):
+            self._since.pop((leader, message.stream, message.grant), None)
+        elif isinstance(message, Ping):
+            for report in message.reports:
+                self._since.pop((leader, report.stream, report.grant), None)
+
+    def say(self, leader: str, effects: Effects, now_ns: int) -> None:
+        """What a leader says: grants, for the first time or again."""
+        for effect in effects:
+            if type(effect) is Send and type(effect.message) is Grant:
+                self._said[leader, effect.message.stream, effect.message.grant] = now_ns
+
+    def step(self, leader: str, child: ChildStep, now_ns: int) -> None:
+        """A step of an assignment."""
+        granted = (leader, child.record.stream, child.number)
+        if type(child.event) is GrantTimeout and child.record.status is not child.source:
+            self._check_repeated(granted, now_ns)
+        if child.record.status is not GRANTING:
+            self._since.pop(granted, None)
+            self._said.pop(granted, None)
+        elif child.source is not GRANTING:
+            self._since[granted] = now_ns
+        self._check(leader, now_ns)
+
+    def forget(self, leader: str) -> None:
+        """It is gone, and with it what it waits for."""
+        for book in (self._since, self._said):
+            for granted in [one for one in book if one[0] == leader]:
+                del book[granted]
+
+    def _check(self, leader: str, now_ns: int) -> None:
+        """The oldest grant of each leader comes first."""
+        oldest = next((one for one in self._since if one[0] == leader), None)
+        if oldest is None:
+            return
+        waited_ns = now_ns - max(self._since[oldest], self._resumed.get(node_of(leader), 0))
+        if waited_ns > self._wait_ns + TICK_NS:
+            self._judge.broken("L11", f"{leader} has waited {waited_ns // MS} ms for the answer to grant {oldest[2]}")
+
+    def _check_repeated(self, granted: tuple[str, str, int], now_ns: int) -> None:
+        """L2: nobody is kicked over a grant that was said once and lost."""
+        leader, stream, grant = granted
+        quiet_ns = now_ns - max(self._said.get(granted, 0), self._resumed.get(node_of(leader), 0))
+        if quiet_ns > self._resend_ns + TICK_NS:
+            self._judge.broken("L2", f"{leader} gives {stream} up, and said grant {grant} last {quiet_ns // MS} ms ago")

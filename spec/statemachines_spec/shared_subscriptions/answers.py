@@ -1,0 +1,91 @@
+"""Answers: no grant is waited for without an end (L11)."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from functools import partial
+from typing import Any
+
+from statemachines.kernel import in_order
+from statemachines.shared_subscriptions.assignment import GRANTING, GrantTimeout
+from statemachines.shared_subscriptions.leader_record import SERVING
+from statemachines.shared_subscriptions.message import Grant
+from statemachines_spec.explorer.actor import Envelope
+from statemachines_spec.explorer.property import Always, Eventually, Sometimes, View
+from statemachines_spec.explorer.system import Due
+from statemachines_spec.shared_subscriptions.consumer import ConsumerLocal
+from statemachines_spec.shared_subscriptions.leader_host import HostLocal
+
+# -- over states ----------------------------------------------------------------------------------------------------
+
+
+def waits_no_longer(hosts: Iterable[str]) -> Always:
+    """L11, the half that needs no waiting: a grant without an answer has its deadline."""
+    views = tuple(View(host, 2, _has_deadlines) for host in hosts)
+    text = "a stream that is being granted has its grant timeout, or an answer that the store is asked about"
+    return Always("L11 deadlines", text, views, lambda *each: all(each))
+
+
+def gives_up(hosts: Iterable[str]) -> Sometimes:
+    """Against consumers that always answer: nobody holds a stream any more that was granted."""
+    views = tuple(View(host, 2, _has_let_go) for host in hosts)
+    return Sometimes("L11 given up", "a leader that has granted a stream waits for nobody's answer", views, any_of)
+
+
+def any_of(*each: int) -> bool:
+    """One of them."""
+    return any(each)
+
+
+def _has_deadlines(local: HostLocal) -> int:
+    if local.party is None or local.party.record.status not in SERVING:
+        return 1
+    record, timers = local.party.record, set(local.party.timers)
+    waited_for = {stream: one for stream, one in in_order(record.assignments) if one.status is GRANTING}
+    return int(
+        all(
+            ("grant_timeout", stream) in timers
+            or (stream in record.held and record.held[stream].grant == assignment.grant)
+            for stream, assignment in waited_for.items()
+        )
+    )
+
+
+def _has_let_go(local: HostLocal) -> int:
+    record = None if local.party is None else local.party.record
+    return int(record is not None and record.grant > 0 and bool(record.members) and not record.assignments)
+
+
+# -- obligations ----------------------------------------------------------------------------------------------------
+
+
+def answered_at_last(hosts: Iterable[str]) -> tuple[Eventually, ...]:
+    """L11: granting ends, whoever does not answer."""
+    return tuple(Eventually(f"L11 {host}", "granting ends", (View(host, 2, _grants),), bool) for host in hosts)
+
+
+def _grants(local: HostLocal) -> int:
+    record = None if local.party is None else local.party.record
+    return int(record is not None and any(one.status is GRANTING for _, one in in_order(record.assignments)))
+
+
+def due(mutes: tuple[str, ...]) -> Due:
+    """A grant timeout is no fault where nobody will ever answer: the grant is to one of `mutes`, or to who is gone."""
+    return Due(_about, partial(_kept, mutes), _carried)
+
+
+def _about(actor: str, local: Any, event: Any) -> Hashable | None:
+    return local.party.record.assignments[event.key].link.borrower if isinstance(event, GrantTimeout) else None
+
+
+def _kept(mutes: tuple[str, ...], actor: str, local: Any) -> Iterable[Hashable]:
+    """A borrower that lives answers, sooner or later, what is said again and again."""
+    if actor in mutes or not isinstance(local, ConsumerLocal) or local.party is None:
+        return ()
+    return (local.party.record.id,)
+
+
+def _carried(envelope: Envelope) -> Iterable[Hashable]:
+    """What a borrower has sent may be the answer; what is sent to one that is gone is answered for it."""
+    borrower = getattr(envelope.event, "borrower", None)
+    return () if borrower is None or isinstance(envelope.event, Grant) else (borrower,)

@@ -1,0 +1,283 @@
+"""Lives of one name: counted in the group store, the newest wins (SS-230 to SS-233)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+from statemachines.drivers.lives import begin_life, keep_number, last_number
+from statemachines.drivers.role import Role
+from statemachines.drivers.shared_subscriptions import taken_name
+from statemachines.drivers.shared_subscriptions.taken_name import TakenName
+from statemachines.drivers.tcp import TcpTransport
+from statemachines.kernel import Map, Superseded, incarnation, life_number, life_of
+from statemachines.shared_subscriptions.configuration import MS, Configuration
+from statemachines.shared_subscriptions.group_store import Commit, GroupStore, StoreFailed
+from statemachines.shared_subscriptions.message import BorrowerMessage, LeaderMessage, LeaderWanted
+from statemachines.wire import Packet
+
+C = Configuration()
+OLD, NEW = 0x0123456789ABCDEF, 2**64 - 1
+
+
+class Store:
+    """The group store in memory; `now` is its time and everybody's clock; `fails`: so many requests from now on, after
+    having carried them out (`silently`) or not."""
+
+    def __init__(self):
+        self.state = Map()
+        self.now = 10**15
+        self.fails = 0
+        self.silently = False
+        self.commits = 0
+
+    async def ask(self, request):
+        await asyncio.sleep(0)  # others ask meanwhile
+        self.commits += isinstance(request, Commit)
+        failed = self.fails > 0
+        self.fails -= failed
+        if failed and not self.silently:
+            return (StoreFailed(request.n),)
+        self.now += 1
+        self.state, answers = GroupStore().apply(self.state, request, self.now)
+        return (StoreFailed(request.n),) if failed else answers
+
+    def name(self, bits, node="c1"):
+        return TakenName(self, node, bits, C, lambda: self.now)
+
+
+@pytest.fixture
+def store(monkeypatch):
+    """Sleeping is the passing of its time."""
+    store = Store()
+    turn = asyncio.sleep
+
+    async def sleep(seconds):
+        store.now += round(seconds * 1e9)
+        await turn(0)
+
+    monkeypatch.setattr(taken_name.asyncio, "sleep", sleep)
+    return store
+
+
+def take(name, above=0):
+    return asyncio.run(asyncio.wait_for(name.take(above), 10))
+
+
+def test_SS_230_each_life_has_a_higher_number_than_the_store_or_the_disk_knows(store):
+    assert [take(store.name(bits)) for bits in (1, 2, 3)] == [1, 2, 3]
+    assert take(store.name(4), above=7) == 8
+    assert take(store.name(5)) == 9
+    assert take(store.name(6, "another")) == 1
+
+
+def test_SS_230_of_two_that_start_at_once_one_waits_and_both_have_numbers_of_their_own(store):
+    async def both():
+        return await asyncio.gather(store.name(1).take(0), store.name(2).take(0))
+
+    assert sorted(asyncio.run(both())) == [1, 2]
+
+
+@pytest.mark.parametrize("silently", [False, True])
+def test_SS_230_a_commit_whose_outcome_is_open_takes_one_number(store, silently):
+    first = store.name(1)
+
+    async def taken():
+        await first._read_once()
+        store.fails, store.silently = 0, silently
+        found = await first._read()
+        store.fails = 1
+        first.number = 1
+        await first._put(found, 1, 1)
+        return await first.take(0)
+
+    assert asyncio.run(taken()) == 1
+    assert take(store.name(2)) == 2
+
+
+def test_SS_230_number_and_bits_are_in_every_id(tmp_path):
+    life = begin_life("c1", tmp_path, None, None, "shared_subscriptions", life=7, bits=OLD).name
+    assert life == incarnation("c1", 7, OLD) == "c1~7.0123456789abcdef"
+    assert (life_number(life), life_of(f"{life}/3"), last_number(tmp_path, "c1")) == (7, life, 7)
+    keep_number(tmp_path, "c1", 9)
+    assert begin_life("c1", tmp_path, None, None, "shared_subscriptions").name == "c1~10"
+
+
+def held(store, name, then):
+    """`hold` while `then()` happens, for an hour of the store's time."""
+
+    async def holding():
+        task = asyncio.ensure_future(name.hold())
+        await asyncio.sleep(0)
+        await then()
+        end = store.now + 3600 * 10**9
+        while not task.done() and store.now < end:
+            await asyncio.sleep(1)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    asyncio.run(holding())
+
+
+def test_SS_231_a_life_ends_where_the_store_names_a_newer_one(store):
+    older = store.name(OLD)
+    take(older)
+
+    async def then():
+        assert await store.name(NEW).take(0) == 2
+
+    with pytest.raises(Superseded, match=r"c1~2\.ffffffffffffffff is the newer life of c1"):
+        held(store, older, then)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_SS_231_of_equal_numbers_the_one_that_the_store_names_wins(store, number):
+    older = store.name(OLD)
+    take(older)
+
+    async def then():
+        found = await older._read()
+        assert await older._put(found, number, NEW)
+
+    with pytest.raises(Superseded):
+        held(store, older, then)
+
+
+def test_SS_231_a_store_that_knows_less_is_told_again(store):
+    name = store.name(OLD)
+    take(name, above=4)
+    before = store.state
+
+    async def then():
+        store.state = Map()
+
+    held(store, name, then)
+    assert [one.value for one in store.state.values()] == [one.value for one in before.values()]
+    assert take(store.name(NEW)) == 6
+
+
+def test_SS_231_a_store_that_fails_ends_nobody(store):
+    name = store.name(OLD)
+    take(name)
+
+    async def then():
+        store.fails = 20
+
+    held(store, name, then)
+    assert store.fails == 0
+
+
+def test_SS_232_a_second_take_over_within_a_validity_waits(store):
+    take(store.name(1))
+    store.now += C.validity_ms * MS
+    begin = store.now
+    assert take(store.name(2)) == 2
+    assert store.now - begin < MS, "the first was old enough"
+    assert take(store.name(3)) == 3
+    assert store.now - begin >= C.validity_ms * MS
+
+
+def test_SS_232_a_clock_of_the_store_that_was_set_back_is_waited_for_no_longer_than_a_validity(store):
+    take(store.name(1))
+    store.now -= 3600 * 10**9
+    begin = store.now
+    assert take(store.name(2)) == 2
+    assert C.validity_ms * MS <= store.now - begin <= 2 * C.validity_ms * MS
+
+
+def test_SS_232_a_name_that_was_given_back_is_taken_at_once(store):
+    first = store.name(1)
+    take(first)
+    asyncio.run(first.give_back())
+    begin = store.now
+    assert take(store.name(2)) == 2
+    assert store.now - begin < MS
+    asyncio.run(first.give_back())
+    commits = store.commits
+    assert (take(store.name(3)), store.commits > commits) == (3, True)
+    assert store.now - begin >= C.validity_ms * MS, "what is another's is not given back"
+
+
+# -- on the wire ----------------------------------------------------------------------------------------------------
+
+LEADER = Role("p", "leader", takes=BorrowerMessage, dialled_by=("consumer",))
+CONSUMER = Role("p", "consumer", takes=LeaderMessage, dials=("leader",))
+
+
+async def connected(leader, life):
+    """A consumer of this life, whose connection has been greeted or ended."""
+    ours = TcpTransport(life=life, role=CONSUMER, receive=lambda packet: None, dial={"leader": leader.address})
+    return await ours.__aenter__()
+
+
+async def speak(ours, sender, until):
+    """Say something to the leader as `sender`, again and again, until that holds."""
+    while not until():
+        ours.send(Packet(sender, "leader", 1, LeaderWanted(sender, "g", "#")))
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("sender", "takes"),
+    [
+        ("c1~5.00000000000000ff/1", True),
+        ("c1~5.00000000000000ff", True),
+        ("c1~5/1", False),
+        ("c1~4.00000000000000ff/1", False),
+        ("c1~5.00000000000000fe/1", False),
+        ("c1~5.00000000000000ff0/1", False),
+    ],
+)
+def test_SS_233_who_speaks_as_another_life_of_its_name_is_cut_off(sender, takes, caplog):
+    async def run():
+        heard = []
+        leader = TcpTransport(life="l~1", role=LEADER, receive=heard.append, listen=("127.0.0.1", 0))
+        async with leader:
+            ours = await connected(leader, "c1~5.00000000000000ff")
+            async with asyncio.timeout(30):
+                await speak(ours, sender, lambda: heard or "is cut off" in caplog.text)
+            await ours.__aexit__(None, None, None)
+        return bool(heard)
+
+    assert asyncio.run(run()) is takes
+    assert ("which does not live on it" in caplog.text) is not takes
+
+
+def test_SS_233_of_two_connected_lives_the_newer_stays(caplog):
+    async def run():
+        heard = []
+        leader = TcpTransport(life="l~1", role=LEADER, receive=heard.append, listen=("127.0.0.1", 0))
+        async with leader, asyncio.timeout(30):
+            newer = await connected(leader, "c1~5.00000000000000ff")
+            await speak(newer, "c1~5.00000000000000ff/1", lambda: heard)
+            older = await connected(leader, "c1~4.00000000000000ff")
+            await speak(older, "c1~4.00000000000000ff/1", lambda: "is an older life of c1" in caplog.text)
+            heard.clear()
+            await speak(newer, "c1~5.00000000000000ff/1", lambda: heard)
+            assert {one.sender for one in heard} == {"c1~5.00000000000000ff/1"}
+            for one in (older, newer):
+                await one.__aexit__(None, None, None)
+
+    asyncio.run(run())
+
+
+def test_SS_233_of_equal_numbers_who_connects_last_stays(caplog):
+    """Which of the two lives is the newer only the store can say."""
+
+    async def run():
+        heard = []
+        leader = TcpTransport(life="l~1", role=LEADER, receive=heard.append, listen=("127.0.0.1", 0))
+        async with leader, asyncio.timeout(30):
+            first = await connected(leader, "c1~5.00000000000000ff")
+            await speak(first, "c1~5.00000000000000ff/1", lambda: heard)
+            second = await connected(leader, "c1~5.00000000000000fe")
+            other = "c1~5.00000000000000fe/1"
+            await speak(second, other, lambda: any(one.sender == other for one in heard))
+            for one in (first, second):
+                await one.__aexit__(None, None, None)
+
+    asyncio.run(run())
+    assert "is an older life" not in caplog.text

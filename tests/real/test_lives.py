@@ -1,0 +1,154 @@
+"""Several lives of one name, as real processes: the newest wins, and no two of them deliver one stream at a time."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import time
+
+import msgspec
+import pytest
+from stage import TENTH
+
+from tests.real.outside import LeaderHost, Process, gapless
+
+TOPICS = ("a", "b", "c")
+SUPERSEDED = 4
+
+
+class Group:
+    """A store with a group, a leader host, and members that note what they get; times are a tenth."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.store = folder / "messages.db"
+        self.config = folder / "group.toml"
+        self.config.write_text("".join(f"{key} = {value}\n" for key, value in TENTH.items()))
+        self.published = 0
+        self.members = []
+        self.run("group", "declare", "$shared/g/#", "--start", "beginning", "--config", self.config)
+        self.host = LeaderHost(folder, self.store, "--config", self.config)
+        self.publish(200)
+
+    def run(self, *command):
+        done = gapless(*command, "--store", self.store)
+        assert done.returncode == 0, done.stderr
+
+    def publish(self, count=20):
+        """More messages in every topic."""
+        folder = self.folder / f"input-{self.published}"
+        folder.mkdir()
+        for topic in TOPICS:
+            lines = [f"{topic} {self.published + number}" for number in range(count)]
+            (folder / topic).write_text("\n".join(lines))
+        self.run("node", "publisher", "--input", folder, "--rate", "100000", "--state", self.folder)
+        self.published += count
+
+    def member(self, name, state="state"):
+        """A consumer process under this name; its file is the attribute `out`."""
+        number = len(self.members)
+        out = self.folder / f"got-{number}.txt"
+        options = ("--name", name, "--out", out, "--state", self.folder / state, "--config", self.config)
+        where = ("--store", self.store, "--leader", f"127.0.0.1:{self.host.port}", "--batch", "1", "--work-ms", "5")
+        process = Process(self.folder / f"member-{number}.log", "node", "consumer", "$shared/g/#", *where, *options)
+        process.out = out
+        self.members.append(process)
+        return process
+
+    def until(self, holds, what):
+        """Wait, while more is published now and then."""
+        end = time.monotonic() + 60
+        more = time.monotonic() + 1
+        while not holds():
+            assert time.monotonic() < end, (what, [one.said for one in (self.host, *self.members)])
+            time.sleep(0.05)
+            if time.monotonic() > more:
+                self.publish(10)
+                more = time.monotonic() + 1
+
+    def acknowledged(self):
+        """How many different messages are acknowledged by anybody."""
+        return len({(said[1], said[3]) for one in self.members for said in lines_of(one) if said[0] == "ack"})
+
+    def until_all_is_read(self):
+        end = time.monotonic() + 60
+        while self.acknowledged() < self.published * len(TOPICS):
+            assert time.monotonic() < end, [one.said for one in (self.host, *self.members)]
+            time.sleep(0.05)
+
+    def close(self):
+        for one in (*self.members, self.host):
+            one.__exit__()
+
+
+@pytest.fixture
+def group(tmp_path):
+    group = Group(tmp_path)
+    yield group
+    group.close()
+
+
+def lines_of(member):
+    """What it has noted so far, but for a line that is not whole: [what, stream, grant, offset, digest, owner, at]."""
+    data = member.out.read_bytes() if member.out.exists() else b""
+    return [msgspec.json.decode(line) for line in data[: data.rfind(b"\n") + 1].splitlines()]
+
+
+def got(member):
+    return [said for said in lines_of(member) if said[0] == "got"]
+
+
+def has_all(member):
+    """It has got something of every topic."""
+    return {said[1].partition("/")[2] for said in got(member)} == set(TOPICS)
+
+
+def together(members):
+    """Streams that two processes delivered in turns: that either got between two messages of one owner of the other."""
+    wrong = []
+    for one, other in itertools.permutations(members, 2):
+        for owner, stream in {(said[5], said[1]) for said in got(one)}:
+            times = [said[6] for said in got(one) if (said[5], said[1]) == (owner, stream)]
+            wrong += [said for said in got(other) if said[1] == stream and times[0] <= said[6] <= times[-1]]
+    return wrong
+
+
+@pytest.mark.parametrize("state", ["state", "another"])
+def test_of_two_processes_under_one_name_the_newer_lives_and_the_older_is_told(group, state):
+    older = group.member("c1")
+    group.until(lambda: got(older), "the first to get something")
+    newer = group.member("c1", state)
+    assert older.child.wait(60) == SUPERSEDED, older.said
+    assert "newer life of c1" in older.said
+    group.until(lambda: has_all(newer), "the newer to get all")
+    group.until_all_is_read()
+    assert together(group.members) == []
+    assert newer.stop() == 0, newer.said
+
+
+def test_a_stopped_process_that_was_replaced_delivers_nothing_when_it_goes_on(group):
+    older = group.member("c1")
+    group.until(lambda: got(older), "the first to get something")
+    older.child.send_signal(signal.SIGSTOP)
+    newer = group.member("c1")
+    group.until(lambda: has_all(newer), "the newer to get all")
+    before = len(got(older))
+    older.child.send_signal(signal.SIGCONT)
+    assert older.child.wait(60) == SUPERSEDED, older.said
+    assert len(got(older)) <= before + 1, "what it was about to note when it was stopped"
+    group.until_all_is_read()
+    assert newer.stop() == 0, newer.said
+
+
+def test_a_node_whose_state_was_lost_gets_its_streams_again(group):
+    first = group.member("c1", "lost")
+    group.until(lambda: got(first), "the first to get something")
+    first.child.kill()
+    first.child.wait()
+    (group.folder / "lost" / "c1.life").unlink()
+    second = group.member("c1", "lost")
+    group.publish()
+    group.until_all_is_read()
+    owners = [{said[5].partition("/")[0] for said in got(one)} for one in group.members]
+    assert not owners[0] & owners[1], "another life"
+    assert second.stop() == 0, second.said
