@@ -22,6 +22,7 @@ from statemachines.persistent_sessions.request import (
     SubscribedLive,
 )
 from statemachines.persistent_sessions.resume_actions import (
+    add_dead_writer,
     add_writer,
     begin_flows,
     ends_with_commit,
@@ -98,8 +99,9 @@ ROWS = (
     Row(WriterDown,     LIVE,        STAY,        Delegate(take_of_writer),       is_known,         "PS-65"),
     Row(LinkLost,       LIVE,        STAY,        Delegate(take_of_writer),       is_known,         "PS-65"),
     Row(Live,           LIVE,        STAY,        Delegate(add_writer),           None,             "PS-67"),
-    Row(LiveMarker,     LIVE,        STAY,        Delegate(add_writer),           None,             "PS-67"),
     Row(WriterUp,       LIVE,        STAY,        Delegate(add_writer),           None,             "PS-67"),
+    Row(LinkLost,       LIVE,        STAY,        Delegate(add_writer),           None,             "PS-67"),
+    Row(WriterDown,     LIVE,        STAY,        Delegate(add_dead_writer),      None,             "PS-67"),
     Row(AskAgain,       LIVE,        STAY,        Delegate(take_timer),           is_of_a_flow,     "PS-65"),
     Row(PollDue,        LIVE,        STAY,        Delegate(take_timer),           is_of_a_flow,     "PS-65"),
     Row(MarkerTimeout,  LIVE,        STAY,        Delegate(take_timer),           is_of_a_flow,     "PS-65"),
@@ -111,7 +113,7 @@ ROWS = (
     Row(ConnectionLost, ANY,         STOPPED,     stop_lost,                      None,             "PS-71"),
     Row(Discarded,      ANY,         STOPPED,     stop_discarded,                 None,             "PS-71"),
     Ignore((Live, LiveMarker, Polled, FencedRows, WriterUp, WriterDown, LinkLost), BEFORE,          "PS-72"),
-    Ignore((Polled, FencedRows, WriterDown, LinkLost, AskAgain, PollDue, MarkerTimeout), LIVE,      "PS-72"),
+    Ignore((LiveMarker, Polled, FencedRows, AskAgain, PollDue, MarkerTimeout), LIVE,      "PS-72"),
     Ignore((AskAgain, PollDue, MarkerTimeout),             BEFORE,                                  "PS-72"),
     Ignore((StateCommitted, Puback, Pubrec, Pubcomp),      (NEW, LOADING),                          "PS-72"),
     Ignore((SessionLoaded, SessionAbsent),                 (NEW, *OWNING),                          "PS-72"),

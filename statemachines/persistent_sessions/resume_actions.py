@@ -191,6 +191,13 @@ def add_writer(record: ResumeRecord, event: OfWriter, now_ns: int) -> Delegated:
     return add_flow(record, event.writer, now_ns)
 
 
+def add_dead_writer(record: ResumeRecord, event: WriterDown, now_ns: int) -> Delegated:
+    """It may have stored something and died before anything of it came."""
+    record, effects, steps = add_flow(record, event.writer, now_ns)
+    record, more, seen = step_flow(record, record.flows[event.writer], event, now_ns)
+    return record, (*effects, *more), (*steps, *seen)
+
+
 def take_of_writer(record: ResumeRecord, event: OfWriter, now_ns: int) -> Delegated:
     return settle(record, step_flow(record, record.flows[event.writer], event, now_ns), now_ns)
 

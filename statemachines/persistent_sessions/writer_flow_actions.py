@@ -89,9 +89,13 @@ def completes(record: WriterFlowRecord, event: Polled) -> bool:
     return is_seen and record.taken + len(rows_below(record, event.found)) == record.k - 1
 
 
+def is_of_this_fence(record: WriterFlowRecord, event: FencedRows) -> bool:
+    return event.below == record.below
+
+
 def stays_gone(record: WriterFlowRecord, event: FencedRows) -> bool:
     """It was fenced for its silence, and has not been heard since."""
-    return record.gone and not record.heard
+    return is_of_this_fence(record, event) and record.gone and not record.heard
 
 
 # -- actions --------------------------------------------------------------------------------------------------------
@@ -177,6 +181,11 @@ def fence(record: WriterFlowRecord, below: int, gone: bool) -> Done:
 
 def fence_silent(record: WriterFlowRecord, event: Event, now_ns: int) -> Done:
     return fence(record, record.epoch + 1, True)
+
+
+def fence_again(record: WriterFlowRecord, event: Event, now_ns: int) -> Done:
+    """It has died since, perhaps under the epoch that is being raised to: that one is fenced, too."""
+    return fence(record, record.below + 1, True)
 
 
 def fence_older(record: WriterFlowRecord, event: Live | LiveMarker, now_ns: int) -> Done:
