@@ -196,8 +196,8 @@ class UnsubscribeLive(Request, frozen=True, gc=False):
 
 
 class Fence(Request, frozen=True, gc=False):
-    """Raise the writer's epoch to `below` if it is lower, under `token`; then read all rows of epochs below it, from
-    what is committed, and from the epoch `from_epoch` on."""
+    """Raise the writer's epoch under `token`: to `below` if it is lower, or (0) by one whatever it is.  Then read all
+    rows of the epochs below, from `from_epoch` on, from what is committed; `n` comes back with the answer."""
 
     columns: ClassVar = TraceColumns(key="writer", term="below")
 
@@ -206,15 +206,17 @@ class Fence(Request, frozen=True, gc=False):
     from_epoch: int
     below: int
     token: int
+    n: int
 
 
 class FencedRows(Answer, frozen=True, gc=False):
-    """To `Fence`: complete, since nothing can be stored under those epochs any more."""
+    """To `Fence`: complete, since nothing can be stored under epochs below `below` any more."""
 
     columns: ClassVar = TraceColumns(key="writer", term="below")
 
     writer: str
     below: int
+    n: int
     found: tuple[EpochRows, ...]
 
 

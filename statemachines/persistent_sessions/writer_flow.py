@@ -17,9 +17,9 @@ from statemachines.persistent_sessions.writer_flow_actions import (
     ask_again,
     ask_fresh,
     ask_marker,
+    ask_marker_later,
     completes,
     drop_live,
-    fence_again,
     fence_older,
     fence_silent,
     follows,
@@ -27,10 +27,9 @@ from statemachines.persistent_sessions.writer_flow_actions import (
     is_mine,
     is_mine_and_fresh,
     is_next,
-    is_not_of_older_epoch,
     is_of_newer_epoch,
+    is_of_the_epoch,
     is_of_this_fence,
-    is_under_the_next_epoch,
     keep_live,
     leaves_a_gap,
     next_live,
@@ -77,8 +76,8 @@ ROWS = (
     Row(LiveMarker,    FOLLOWING,                  FENCING,    fence_older,         is_of_newer_epoch,       "PS-31"),
     Row(LiveMarker,    WAITING,                    SYNCING,    start_sync,          is_mine_and_fresh,       "PS-22"),
     Row(LiveMarker,    WAITING,                    STAY,       ask_fresh,           is_mine,                 "PS-23"),
-    Row(Live,          (*KEEPING, DONE),           FENCING,    fence_older,         is_of_newer_epoch,       "PS-31"),
-    Row(Live,          WAITING,                    STAY,       drop_live,           is_not_of_older_epoch,   "PS-21"),
+    Row(Live,          FOLLOWING,                  FENCING,    fence_older,         is_of_newer_epoch,       "PS-31"),
+    Row(Live,          WAITING,                    STAY,       drop_live,           is_of_the_epoch,         "PS-21"),
     Row(Live,          KEEPING,                    STAY,       keep_live,           follows,                 "PS-24"),
     Row(Live,          KEEPING,                    WAITING,    ask_fresh,           leaves_a_gap,            "PS-28"),
     Row(Live,          DONE,                       STAY,       take_live,           is_next,                 "PS-27"),
@@ -93,11 +92,11 @@ ROWS = (
     Row(WriterDown,    FOLLOWING,                  FENCING,    fence_silent,        None,                    "PS-30"),
     Row(FencedRows,    FENCING,                    DONE,       take_fenced,         stays_gone,              "PS-32"),
     Row(FencedRows,    FENCING,                    WAITING,    take_fenced_and_ask, is_of_this_fence,        "PS-32"),
-    Row(WriterDown,    FENCING,                    STAY,       fence_again,         None,                    "PS-33"),
-    Row(LinkLost,      FENCING,                    STAY,       note_heard,          None,                    "PS-33"),
-    Row(Live,          FENCING,                    STAY,       note_heard,          is_under_the_next_epoch, "PS-33"),
-    Row(LiveMarker,    FENCING,                    STAY,       note_heard,          is_under_the_next_epoch, "PS-33"),
-    Row(WriterUp,      FENCING,                    STAY,       note_heard,          None,                    "PS-33"),
+    Row(WriterDown,    FENCING,                    STAY,       fence_silent,        None,                    "PS-33"),
+    Row(LinkLost,      FENCING,                    STAY,       ask_marker_later,    None,                    "PS-33"),
+    Row(Live,          FENCING,                    STAY,       note_heard,          is_of_newer_epoch,       "PS-33"),
+    Row(LiveMarker,    FENCING,                    STAY,       note_heard,          is_of_newer_epoch,       "PS-33"),
+    Row(WriterUp,      FENCING,                    STAY,       ask_marker_later,    None,                    "PS-33"),
     Row(WriterUp,      DONE,                       WAITING,    ask_fresh,           None,                    "PS-28"),
     Ignore((Live, LiveMarker),      (*FOLLOWING, FENCING),                                                   "PS-29"),
     Ignore((Polled,),               (WAITING, FINALIZING, FENCING, DONE),                                    "PS-34"),
@@ -126,7 +125,7 @@ def keeps_only_behind_the_marker(record: WriterFlowRecord) -> bool:
 
 
 def is_done_below_the_marker(record: WriterFlowRecord) -> bool:
-    """P4: while the database is read nothing at the marker or behind it is taken; before the buffer is, all below it."""
+    """P4: while the database is read nothing from the marker on is taken; before the buffer is, all below it."""
     if record.status is SYNCING:
         return record.taken < record.k
     return record.status is not FINALIZING or (record.taken == record.k - 1 and record.seen)

@@ -23,7 +23,7 @@ def contiguous(rows: Iterable[Queued], taken: int) -> tuple[Queued, ...]:
 
 
 def rows_below(record: WriterFlowRecord, found: tuple[EpochRows, ...]) -> tuple[Queued, ...]:
-    """What of a read comes next, below the marker: the cut is by number, since ids are older than the writer's order."""
+    """What of a read comes next, below the marker: cut by number, since ids are older than the writer's order."""
     rows = (row for one in found if one.epoch == record.epoch for row in one.rows)
     return contiguous((row for row in rows if row.number < record.k), record.taken)
 
@@ -45,13 +45,8 @@ def is_of_newer_epoch(record: WriterFlowRecord, event: Live | LiveMarker) -> boo
     return event.epoch > record.epoch
 
 
-def is_not_of_older_epoch(record: WriterFlowRecord, event: Live) -> bool:
-    return event.epoch >= record.epoch
-
-
-def is_under_the_next_epoch(record: WriterFlowRecord, event: Live | LiveMarker) -> bool:
-    """Under the epoch that is being raised to, or a later one."""
-    return event.epoch >= record.below
+def is_of_the_epoch(record: WriterFlowRecord, event: Live) -> bool:
+    return event.epoch == record.epoch
 
 
 def is_mine(record: WriterFlowRecord, event: LiveMarker) -> bool:
@@ -90,12 +85,12 @@ def completes(record: WriterFlowRecord, event: Polled) -> bool:
 
 
 def is_of_this_fence(record: WriterFlowRecord, event: FencedRows) -> bool:
-    return event.below == record.below
+    return event.n == record.n
 
 
 def stays_gone(record: WriterFlowRecord, event: FencedRows) -> bool:
-    """It was fenced for its silence, and has not been heard since."""
-    return is_of_this_fence(record, event) and record.gone and not record.heard
+    """It was fenced for its silence, and nothing was heard of an epoch that this did not fence."""
+    return is_of_this_fence(record, event) and record.gone and record.heard < event.below
 
 
 # -- actions --------------------------------------------------------------------------------------------------------
@@ -174,27 +169,28 @@ def take_live(record: WriterFlowRecord, event: Live, now_ns: int) -> Done:
 
 def fence(record: WriterFlowRecord, below: int, gone: bool) -> Done:
     """What is buffered is dropped: the rows are all there once the epoch is raised."""
-    record = replace(record, below=below, gone=gone, k=0, seen=False, heard=0, buffer=())
-    request = Fence(record.session, record.writer, record.epoch, below, record.token)
+    record = replace(record, n=record.n + 1, gone=gone, k=0, seen=False, heard=0, buffer=())
+    request = Fence(record.session, record.writer, record.epoch, below, record.token, record.n)
     return record, (Ask(DATABASE, request),)
 
 
 def fence_silent(record: WriterFlowRecord, event: Event, now_ns: int) -> Done:
-    return fence(record, record.epoch + 1, True)
-
-
-def fence_again(record: WriterFlowRecord, event: Event, now_ns: int) -> Done:
-    """It has died since, perhaps under the epoch that is being raised to: that one is fenced, too."""
-    return fence(record, record.below + 1, True)
+    """Above whatever epoch it has: it may have begun anew, unheard."""
+    return fence(record, 0, True)
 
 
 def fence_older(record: WriterFlowRecord, event: Live | LiveMarker, now_ns: int) -> Done:
     return fence(record, event.epoch, False)
 
 
-def note_heard(record: WriterFlowRecord, event: Event, now_ns: int) -> Done:
-    """It lives, under the epoch that is being raised to or a later one."""
-    return replace(record, heard=1), ()
+def note_heard(record: WriterFlowRecord, event: Live | LiveMarker, now_ns: int) -> Done:
+    """It lives, if this is not of an epoch that is being fenced."""
+    return replace(record, heard=max(record.heard, event.epoch)), ()
+
+
+def ask_marker_later(record: WriterFlowRecord, event: Event, now_ns: int) -> Done:
+    """It lives, or something of it was lost: its marker is needed once it is fenced."""
+    return replace(record, gone=False), ()
 
 
 def take_fenced(record: WriterFlowRecord, event: FencedRows, now_ns: int) -> Done:
@@ -204,7 +200,7 @@ def take_fenced(record: WriterFlowRecord, event: FencedRows, now_ns: int) -> Don
         if one.epoch >= record.epoch:
             taken = record.taken if one.epoch == record.epoch else 0
             effects = (*effects, *take(record, contiguous(one.rows, taken), one.epoch))
-    return replace(record, epoch=record.below, taken=0, heard=0, below=0), effects
+    return replace(record, epoch=event.below, taken=0, heard=0), effects
 
 
 def take_fenced_and_ask(record: WriterFlowRecord, event: FencedRows, now_ns: int) -> Done:

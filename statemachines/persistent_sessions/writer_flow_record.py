@@ -81,9 +81,10 @@ NEW, WAITING, SYNCING, FINALIZING, FENCING, DONE = FlowStatus
 
 class WriterFlowRecord(msgspec.Struct, frozen=True, gc=False):
     """One writer of a session, for the `owner` with this `token`.  `taken`: the last number of `epoch` that was
-    taken; `n`: the last marker that was asked for; `k` of it, once it has come live (0: not yet); `seen`: it was
-    found in the database; `heard`: the highest number that came live while it was awaited; `buffer`: what came live
-    since, from `k` on; `below`: the epoch that is being raised to, `gone`: because the writer is dead or silent."""
+    taken; `n`: the last marker, or fence, that was asked for; `k` of the marker, once it has come live (0: not yet);
+    `seen`: it was found in the database; `buffer`: what came live since, from `k` on.  `heard`: the highest number
+    that came live while the marker was awaited; while a fence is, the highest epoch.  `gone`: it is fenced because it
+    is dead, or silent."""
 
     session: str
     writer: str
@@ -98,7 +99,6 @@ class WriterFlowRecord(msgspec.Struct, frozen=True, gc=False):
     seen: bool = False
     heard: int = 0
     buffer: tuple[Queued, ...] = ()
-    below: int = 0
     gone: bool = False
 
 

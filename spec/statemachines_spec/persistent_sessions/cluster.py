@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import Event
+from statemachines.persistent_sessions.message import Live
 from statemachines.persistent_sessions.writer_flow_record import LinkLost, WriterDown, WriterUp
 from statemachines_spec.explorer.actor import Crash, Envelope, Observer, Reaction, Restart, Watch
 from statemachines_spec.explorer.property import View
@@ -29,6 +30,12 @@ class HandOver(Event, frozen=True, gc=False):
 
 class Break(Event, frozen=True, gc=False):
     """The path from this writer breaks."""
+
+    writer: str
+
+
+class Lose(Event, frozen=True, gc=False):
+    """The last that this writer has stored is not sent after all, and nobody is told."""
 
     writer: str
 
@@ -91,6 +98,7 @@ class Cluster(Observer):
             ready = path.posts[:1] if self.ordered else path.posts
             found += [HandOver(path.writer, place) for place in range(len(ready))]
             found += [Break(path.writer)] if path.posts else []
+            found += [Lose(path.writer)] if path.posts and isinstance(path.posts[-1].message, Live) else []
             found += [Report(path.writer)] if path.news else []
         return tuple(found)
 
@@ -107,6 +115,8 @@ class Cluster(Observer):
                 return Reaction(
                     _with(local, replace(path, posts=rest)), (), (self._call(writer, post.to, post.message),)
                 )
+            case Lose():
+                return Reaction(_with(local, replace(path, posts=path.posts[:-1])))
             case Break():
                 return self._told(_with(local, replace(path, posts=())), LinkLost(writer))
             case Died():

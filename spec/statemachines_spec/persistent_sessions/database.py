@@ -316,12 +316,13 @@ class Database(Observer):
                 return replace(local, owner=""), (), gone
             case CommitState():
                 return replace(local, state=request.state), (StateCommitted(),), ()
-            case Fence(_, writer, from_epoch, below, _):
+            case Fence(_, writer, from_epoch, below, _, n):
                 shelf = _shelf(local, writer)
+                below = below or shelf.epoch + 1
                 shelf = replace(shelf, epoch=max(shelf.epoch, below))
                 epochs = [(epoch, _rows(shelf, epoch, lambda one: True)) for epoch in range(from_epoch, below)]
                 found = tuple(EpochRows(writer, epoch, rows) for epoch, rows in epochs if rows)
-                return _put(local, shelf), (FencedRows(writer, below, found),), ()
+                return _put(local, shelf), (FencedRows(writer, below, n, found),), ()
         raise TypeError(f"the database does not take {request!r}")
 
     def _append(

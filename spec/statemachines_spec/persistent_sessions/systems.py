@@ -34,9 +34,10 @@ from statemachines_spec.explorer.fsm_actor import DOWN, ENDED, FsmLocal
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.property import Always, Eventually, Property, Sometimes, View
 from statemachines_spec.explorer.system import System, at_most
+from statemachines_spec.persistent_sessions.as_written import AS_WRITTEN, AsWrittenRecord
 from statemachines_spec.persistent_sessions.attached import Attached
 from statemachines_spec.persistent_sessions.client import CLIENT, AcknowledgeTwice, Broken, Client
-from statemachines_spec.persistent_sessions.cluster import CLUSTER, Break, Cluster
+from statemachines_spec.persistent_sessions.cluster import CLUSTER, Break, Cluster, Lose
 from statemachines_spec.persistent_sessions.database import SESSION, Blur, Database, Fail
 from statemachines_spec.persistent_sessions.publisher import Publisher
 
@@ -76,6 +77,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     widens: bool = False
     twice: int = 0
     absent: bool = False
+    halves: int = 0
     buffer: int = 9
     window: int = 9
     qos: int = 1
@@ -98,7 +100,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
         return Times(resume_buffer=self.buffer, receive_maximum=self.window + wider)
 
 
-VARIANTS = {"settled": "as it is shipped"}
+VARIANTS = {"settled": "as it is shipped", "as_written": "the source, word for word"}
 
 SYSTEMS: dict[str, tuple[str, Setting]] = {
     "two-writers": (
@@ -123,7 +125,7 @@ SYSTEMS: dict[str, tuple[str, Setting]] = {
     ),
     "writer-crash": (
         "the writer dies, is reported dead, and comes back under the next epoch",
-        Setting(messages=(2,), lag=1, writer_lives=2),
+        Setting(messages=(2,), lag=1, writer_lives=2, markers=3, repeats=True),
     ),
     "silence": (
         "a writer that is slow is taken for dead, and fenced",
@@ -179,11 +181,15 @@ SYSTEMS: dict[str, tuple[str, Setting]] = {
     ),
     "slow-fence": (
         "a writer is fenced, and goes on while its rows are read",
-        Setting(messages=(3,), lag=0, silences=1, writer_lives=2, slow=(Fence,)),
+        Setting(messages=(2,), lag=0, silences=1, writer_lives=2, markers=3, slow=(Fence,)),
+    ),
+    "fence-and-break": (
+        "the path breaks while the writer is fenced",
+        Setting(messages=(3,), lag=0, silences=1, breaks=1, markers=4, slow=(Fence,)),
     ),
     "writer-begins": (
         "a writer begins, dies and begins again while messages come; its path may break",
-        Setting(messages=(2,), lag=1, writer_lives=2, breaks=1, slow=(BeginEpoch,)),
+        Setting(messages=(2,), lag=1, writer_lives=2, breaks=1, markers=3, slow=(BeginEpoch,)),
     ),
     "leaving": (
         "the client leaves, or its session is discarded here, and another owner resumes it",
@@ -209,7 +215,7 @@ def system(name: str, size: str = "small", variant: str = "settled", without: tu
 
 def build(name: str, about: str, setting: Setting, variant: str = "settled") -> System:
     """The system with these bounds."""
-    owners = tuple(owner(one, setting, number) for number, one in enumerate(setting.owners))
+    owners = tuple(owner(one, setting, number, variant) for number, one in enumerate(setting.owners))
     writers = tuple(writer(one, setting) for one in setting.writers)
     database = Database(
         setting.writers,
@@ -245,14 +251,17 @@ def build(name: str, about: str, setting: Setting, variant: str = "settled") -> 
             at_most("answers that are lost", setting.unclear, Blur, Fail),
             at_most("clients that leave", setting.leaves, ConnectionLost, Discarded),
             at_most("acknowledgements that come twice", setting.twice, AcknowledgeTwice),
+            at_most("steps of a writer that are cut", setting.halves, Lose),
             at_most("resumes that take too long", setting.overdue, ResumeTimeout),
         ),
         obligations=obligations(owners, client, setting),
     )
 
 
-def owner(name: str, setting: Setting, number: int) -> Attached:
+def owner(name: str, setting: Setting, number: int, variant: str) -> Attached:
     """A session at an owner; each life has the next token."""
+    if variant == "as_written":
+        return owner_as_written(name, setting, number)
 
     def fresh(life: int) -> ResumeRecord:
         return ResumeRecord(incarnation(name, life), CLIENT, life + number, setting.times(life))
@@ -272,6 +281,19 @@ def owner(name: str, setting: Setting, number: int) -> Attached:
         beside={Publish: CLIENT, Pubrel: CLIENT},
         silent=() if setting.repeats else ("repeat",),
         bound=asks_no_more,
+    )
+
+
+def owner_as_written(name: str, setting: Setting, number: int) -> Attached:
+    """The same, by the words of the source."""
+    return Attached(
+        name,
+        AS_WRITTEN,
+        lambda life: AsWrittenRecord(incarnation(name, life), CLIENT, life + number),
+        lives=setting.owner_lives,
+        faults=(Crash,) if setting.owner_lives > 1 else (),
+        start=ResumeSession(),
+        beside={Publish: CLIENT},
     )
 
 
@@ -302,6 +324,8 @@ def rests(owner: Attached) -> View:
         record = local.party.record
         if record.status is not NORMAL:
             return 1
+        if isinstance(record, AsWrittenRecord):
+            return 2
         quiet = record.delivery.status is READY and not record.delivery.state.queued
         return 2 if quiet and all(flow.status is DONE for flow in record.flows.values()) else 1
 
