@@ -125,7 +125,7 @@ SYSTEMS: dict[str, tuple[str, Setting]] = {
     ),
     "writer-crash": (
         "the writer dies, is reported dead, and comes back under the next epoch",
-        Setting(messages=(2,), lag=1, writer_lives=2, markers=3, repeats=True),
+        Setting(messages=(2,), lag=1, writer_lives=2, markers=2, repeats=True),
     ),
     "silence": (
         "a writer that is slow is taken for dead, and fenced",
