@@ -16,11 +16,12 @@ from statemachines.persistent_sessions import (
     writer_flow_actions,
 )
 from statemachines.persistent_sessions.delivery import DELIVERY
+from statemachines.persistent_sessions.delivery_record import Change
 from statemachines.persistent_sessions.in_flight import IN_FLIGHT
 from statemachines.persistent_sessions.in_flight_record import DONE as SETTLED
-from statemachines.persistent_sessions.in_flight_record import RELEASED
-from statemachines.persistent_sessions.message import Live, Pubrec
-from statemachines.persistent_sessions.request import RowFenced, RowUnclear, StateCommitted
+from statemachines.persistent_sessions.in_flight_record import SENT
+from statemachines.persistent_sessions.message import Live, Pubrec, Pubrel
+from statemachines.persistent_sessions.request import RowFenced, RowRead, RowUnclear, StateCommitted
 from statemachines.persistent_sessions.resume import RESUME
 from statemachines.persistent_sessions.writer import WRITER
 from statemachines.persistent_sessions.writer_flow import WRITER_FLOW
@@ -28,12 +29,14 @@ from statemachines.persistent_sessions.writer_flow_record import (
     DONE,
     FENCING,
     FINALIZING,
+    SYNCING,
     WAITING,
     LinkLost,
     MarkerTimeout,
     PollDue,
     WriterDown,
 )
+from statemachines.persistent_sessions.writer_record import IDLE, READING, STORING
 from statemachines_spec.bug import Apply, Bug, both, called, redeclare, row_changed, wrapped
 
 
@@ -80,17 +83,8 @@ def whatever_follows(rows: Any, taken: int) -> Any:
     return tuple(row for row in rows if row.number > taken)
 
 
-def from_the_beginning(rows: Any, taken: int) -> Any:
-    return tuple(rows)
-
-
 def marker_was_seen(record: Any, event: Any) -> bool:
     return bool(record.seen or writer_flow_actions.shows_marker(record, event))
-
-
-def numbers_are_taken(record: Any, event: Any) -> bool:
-    taken = record.taken + len(writer_flow_actions.rows_below(record, event.found))
-    return bool(taken == record.k - 1)
 
 
 def drop_buffer(record: Any, event: Any, now_ns: int) -> Any:
@@ -106,10 +100,6 @@ def keep_buffer(record: Any, event: Any, now_ns: int) -> Any:
 ask_fresh = writer_flow_actions.ask_fresh
 
 
-def same_marker(record: Any, event: Any, now_ns: int) -> Any:
-    return replace(record, k=0, seen=False, heard=0, buffer=()), (writer_flow_actions.ask(record),)
-
-
 def raise_nothing(fence: Any) -> Any:
     """A writer is read as if it were fenced, and goes on under its epoch."""
 
@@ -117,14 +107,6 @@ def raise_nothing(fence: Any) -> Any:
         after, (asked,) = fence(record, below, gone)
         request = replace(asked.request, below=record.epoch)
         return after, (Ask(asked.service, request),)
-
-    return changed
-
-
-def follow_the_old_epoch(take_fenced: Any) -> Any:
-    def changed(record: Any, event: Any, now_ns: int) -> Any:
-        after, effects = take_fenced(record, event, now_ns)
-        return replace(after, epoch=record.epoch), effects
 
     return changed
 
@@ -157,20 +139,6 @@ def show_one_too_many(record: Any, event: Any, now_ns: int) -> Any:
     effect = writer_actions.shown(record, marker)
     record, more = writer_actions.take_next(record)
     return record, (effect, *more)
-
-
-def show_anew(record: Any, event: Any, now_ns: int) -> Any:
-    """A repeated request is answered with the number of now."""
-    record = replace(record, k=record.last + 1)
-    return record, (writer_actions.shown(record, event),)
-
-
-def send_before_stored(record: Any, event: Any, now_ns: int) -> Any:
-    record, asked = put(record)
-    if record.job.hand is None or not record.to:
-        return record, asked
-    live = Live(record.session, record.writer, record.epoch, writer_actions.numbered(record))
-    return record, (Send(record.to, live), *asked)
 
 
 put = writer_actions.put
@@ -237,24 +205,13 @@ def resend_nothing(record: Any, event: Any, now_ns: int) -> Any:
     return record, (), ()
 
 
-def first_packet(state: Any) -> int:
-    return 1 + len(state.packets)
-
-
-def release_at_once(record: Any, event: Any, now_ns: int) -> Any:
-    return in_flight.release(record, event, now_ns)
-
-
-def by_packet_backwards(packets: Any) -> Any:
-    return sorted(packets.values(), key=lambda one: -one.place)
+def release_and_commit(record: Any, event: Any, now_ns: int) -> Any:
+    after, effects, seen = delivery_actions.commit(record, (Change(received=event),), now_ns)
+    return after, (Send(record.client, Pubrel(event.packet)), *effects), seen
 
 
 def any_number(record: Any, state: Any) -> bool:
     return bool(state.queued)
-
-
-def begin_without_prefix(record: Any, writer: str, now_ns: int) -> Any:
-    return replace(record, flows=record.flows.set(writer, resume_actions.new_flow(record, writer))), (), ()
 
 
 def skip_prefix(take_prefix: Any) -> Any:
@@ -282,7 +239,7 @@ def knows_nothing(record: Any, writer: str) -> Any:
 new_flow = resume_actions.new_flow
 
 
-W, F, D, I, R = WRITER, WRITER_FLOW, DELIVERY, IN_FLIGHT, RESUME
+W, F, D, P, R = WRITER, WRITER_FLOW, DELIVERY, IN_FLIGHT, RESUME
 
 BUGS = (
     Bug("cut-is-not-made", "what the database has from the marker on is taken, too", "PS-25", "the cut",
@@ -299,13 +256,15 @@ BUGS = (
         "the look at what was heard", row_changed(F, "start_sync", when=writer_flow_actions.is_mine)),
     Bug("buffer-is-dropped", "what was kept behind the marker is not sent", "PS-26", "the buffer",
         row_changed(F, "take_buffer", do=drop_buffer)),
-    Bug("buffer-outlives-its-marker", "a fresh marker begins with what was kept for another", "PS-28", "the empty buffer",
+    Bug("buffer-outlives-its-marker", "a fresh marker begins with what was kept for another",
+        "PS-28", "the empty buffer",
         on(F, LinkLost, WAITING, do=keep_buffer)),
     Bug("gap-is-not-seen", "a live message that is ahead is taken for the next", "PS-28", "the look at the number",
         row_changed(F, "take_live", when=always)),
     Bug("repeat-is-next", "a live message that was taken is taken again", "PS-29", "the look at the number",
         row_changed(F, "take_live", when=lambda record, event: event.number <= record.taken + 1)),
-    Bug("buffer-overflows", "more is kept than the resume buffer has room for, and the rest is lost", "PS-24", "the bound",
+    Bug("buffer-overflows", "more is kept than the resume buffer has room for, and the rest is lost",
+        "PS-24", "the bound",
         on(F, Live, FINALIZING, when=lambda record, event: False)),
     Bug("link-is-not-watched", "what a broken path has lost is never asked for", "PS-28", "a fresh marker",
         on(F, LinkLost, DONE, to=STAY, do=keep_still)),
@@ -315,14 +274,17 @@ BUGS = (
         row_changed(F, "take_fenced", do=forget_rows)),
     Bug("fence-just-above", "a silent writer is fenced above the epoch that is known, not above its own", "PS-30",
         "whatever epoch it has", row_changed(F, "fence_silent", do=just_above)),
-    Bug("death-during-a-fence", "a writer that dies while it is fenced is not fenced again", "PS-33", "the second fence",
+    Bug("death-during-a-fence", "a writer that dies while it is fenced is not fenced again",
+        "PS-33", "the second fence",
         on(F, WriterDown, FENCING, do=keep_still)),
     Bug("fenced-and-heard", "what comes live while a writer is fenced is forgotten", "PS-33", "a fresh marker",
         row_changed(F, "take_fenced", when=lambda record, event: event.n == record.n and record.gone)),
     Bug("silence-is-borne", "a silent writer is waited for, for ever", "PS-30", "the fence",
-        both(on(F, MarkerTimeout, WAITING, to=STAY, do=keep_still), on(F, WriterDown, WAITING, to=STAY, do=keep_still))),
-    Bug("database-read-once", "the database is not read again when the marker is not there yet", "PS-25", "the next poll",
-        on(F, PollDue, F.states[2], do=keep_still)),
+        both(on(F, MarkerTimeout, WAITING, to=STAY, do=keep_still),
+             on(F, WriterDown, WAITING, to=STAY, do=keep_still))),
+    Bug("database-read-once", "the database is not read again when the marker is not there yet",
+        "PS-25", "the next poll",
+        on(F, PollDue, SYNCING, do=keep_still)),
     Bug("marker-takes-a-number", "a marker takes a number", "PS-07", "no number",
         row_changed(W, "show_and_go_on", do=counts_the_marker)),
     Bug("marker-off-by-one", "the marker says one more than the next number", "PS-07", "k",
@@ -330,19 +292,18 @@ BUGS = (
     Bug("marker-not-shown", "a marker is stored, and not shown live", "PS-07", "the live marker",
         row_changed(W, "show_and_go_on", do=show_in_database_alone)),
     Bug("unclear-counts-as-stored", "a row whose fate is not known counts as stored", "PS-05", "the look",
-        row_changed(W, "put_again", when=never)),
-    Bug("unclear-stored-twice", "a row whose fate is not known is stored again under the next number", "PS-05", "the look",
-        on(W, RowUnclear, W.states[3], to=STAY, do=writer_actions.put_again)),
+        on(W, RowRead, READING, to=IDLE, do=early)),
+    Bug("unclear-stored-twice", "a row whose fate is not known is stored again under the next number",
+        "PS-05", "the look",
+        on(W, RowUnclear, STORING, to=STAY, do=writer_actions.put_again)),
     Bug("fenced-row-dropped", "a row that was refused under the old epoch is not stored, and its publisher is answered",
-        "PS-06", "stored anew", on(W, RowFenced, W.states[3], to=W.states[2], do=same_epoch)),
+        "PS-06", "stored anew", on(W, RowFenced, STORING, to=IDLE, do=same_epoch)),
     Bug("numbers-go-on", "the next epoch goes on with the numbers of the one before", "PS-06", "from 1 on",
         row_changed(W, "put_under_next_epoch", do=same_number_under_next_epoch)),
     Bug("live-not-sent", "a stored row is not sent live", "PS-04", "the live message",
         wrapped(writer_actions, "sent", lambda sent: lambda record: (sent(record)[0], sent(record)[1][-1:]))),
     Bug("answered-before-stored", "the publisher is answered before the row is stored", "PS-04", "stored first",
-        on(W, RowUnclear, W.states[3], to=W.states[2], do=early)),
-    Bug("live-of-an-owner-before", "a writer sends to whom it was told of last, whatever the token", "PS-09", "the token",
-        both(row_changed(W, "end_live", when=always), row_changed(W, "go_live", when=always))),
+        on(W, RowUnclear, STORING, to=IDLE, do=early)),
     Bug("sent-before-committed", "what is taken is sent at once, and committed then", "PS-44", "the commit",
         wrapped(delivery_actions, "commit", send_at_once)),
     Bug("marked-before-committed", "rows are marked before the state has them", "PS-44", "the commit",
@@ -351,23 +312,25 @@ BUGS = (
         wrapped(delivery_actions, "taken", positions_not_kept)),
     Bug("taken-meanwhile-lost", "what is taken while a commit is open is forgotten", "PS-43", "the inbox",
         row_changed(D, "queue_take", do=lose_inbox)),
-    Bug("in-flight-not-sent-again", "what is in flight is not sent to a client that connects anew", "PS-41", "the resend",
-        both(row_changed(D, "resend", do=Delegate(resend_nothing)))),
+    Bug("in-flight-not-sent-again", "what is in flight is not sent to a client that connects anew",
+        "PS-41", "the resend",
+        row_changed(D, "resend", do=Delegate(resend_nothing))),
     Bug("redelivery-not-marked", "what is sent again is not marked as such", "PS-55", "dup",
-        row_changed(I, "send_again", do=resend_new)),
+        row_changed(P, "send_again", do=resend_new)),
     Bug("packet-id-in-use", "a packet id is given to a message while another has it", "PS-49", "a free id",
         called(delivery_actions, "free_packet", lambda state: 1)),
     Bug("receive-maximum-passed", "more goes out than the client receives", "PS-49", "the receive maximum",
         called(delivery_actions, "is_admitted", any_number)),
     Bug("released-before-committed", "a packet is released before that is committed", "PS-52", "the commit",
-        both(on(I, Pubrec, I.states[1], to=RELEASED, do=release_at_once))),
+        row_changed(D, "commit_received", do=Delegate(release_and_commit))),
     Bug("acknowledged-too-early", "a message of QoS 2 is done when it is received", "PS-52", "the release",
-        on(I, Pubrec, I.states[1], to=SETTLED)),
+        on(P, Pubrec, SENT, to=SETTLED)),
     Bug("prefix-not-taken", "what was pending counts as taken, and is not", "PS-64", "the prefix",
         wrapped(resume_actions, "take_prefix", skip_prefix)),
     Bug("state-not-read", "a resume does not look up to where the state has taken", "PS-64", "the last number",
         called(resume_actions, "new_flow", knows_nothing)),
-    Bug("dead-writers-left-out", "writers that are dead when the session subscribes are not asked for", "PS-64", "the fence",
+    Bug("dead-writers-left-out", "writers that are dead when the session subscribes are not asked for",
+        "PS-64", "the fence",
         row_changed(R, "begin_flows", do=Delegate(begin_without_the_dead))),
     Bug("normal-too-early", "a resume ends though writers are still synchronised", "PS-66", "all writers",
         called(resume_actions, "is_synchronised", lambda record: True)),

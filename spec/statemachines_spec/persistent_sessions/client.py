@@ -31,6 +31,7 @@ class Broken(Enum):
     TWICE = "a message comes twice, and not as a redelivery under its packet id"
     UNCOMMITTED = "what comes was not committed"
     UNSTORED = "a publisher is answered, and nothing is stored"
+    MAXIMUM = "more is in flight than the client receives"
     STRANGER = "a message comes that was never stored"
 
 
@@ -72,13 +73,21 @@ class ClientLocal(msgspec.Struct, frozen=True, gc=False):
 
 class Client(Observer):
     """`owners` that it may connect to, the later ones last; it acknowledges at once, or (`later`) some time; `loses`:
-    messages of QoS 0 may be left out."""
+    messages of QoS 0 may be left out;
+        it receives `window` at once."""
 
     def __init__(
-        self, writers: tuple[str, ...], owners: tuple[str, ...], *, later: bool = False, loses: bool = False
+        self,
+        writers: tuple[str, ...],
+        owners: tuple[str, ...],
+        *,
+        later: bool = False,
+        loses: bool = False,
+        window: int = 9,
     ) -> None:
         super().__init__(CLIENT)
         self.loses = loses
+        self.window = window
         self.later = later
         self.writers = writers
         self.owners = owners
@@ -143,6 +152,9 @@ class Client(Observer):
         return not before or self.owners.index(names[0]) >= self.owners.index(names[1])
 
     def _answered(self, local: ClientLocal, ack: Puback | Pubrec | Pubcomp) -> Reaction:
+        kept = sum(isinstance(one, Puback) for one in (*local.due, ack)) + len(local.open)
+        if kept > self.window:
+            local = _broken(local, Broken.MAXIMUM)
         if self.later:
             return Reaction(replace(local, due=(*local.due, ack)))
         return Reaction(local, (), (Envelope(self.name, local.owner, ack),))
@@ -179,7 +191,7 @@ class Client(Observer):
 
         def read(local: ClientLocal) -> int:
             missing = any(len(stored) > len(got) for stored, got in zip(local.stored, local.got, strict=True))
-            return int(not missing or bool(local.due))
+            return int((not missing and not local.open) or bool(local.due))
 
         return View(self.name, 2, read)
 

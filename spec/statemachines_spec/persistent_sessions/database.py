@@ -90,9 +90,9 @@ class Spread(Event, frozen=True, gc=False):
 
 
 class Lives(Event, frozen=True, gc=False):
-    """This writer has begun, or has died."""
+    """This writer has begun, or this process has died: what it has asked, and is not done, is lost."""
 
-    writer: str
+    who: str
     up: bool
 
 
@@ -146,6 +146,7 @@ class Database(Observer):
     def __init__(
         self,
         writers: tuple[str, ...],
+        owners: tuple[str, ...],
         *,
         lag: int = 0,
         ordered: bool = True,
@@ -158,6 +159,7 @@ class Database(Observer):
     ) -> None:
         super().__init__(DATABASE)
         self.writers = writers
+        self.owners = owners
         self.lag = lag
         self.ordered = ordered
         self.slow = slow
@@ -173,11 +175,9 @@ class Database(Observer):
         return DatabaseLocal(tuple(Shelf(writer, self.begun) for writer in self.writers))
 
     def sees(self, actor: str, before: Any, event: Any, after: Any) -> Event | None:
-        return (
-            Lives(actor, isinstance(event, Restart))
-            if actor in self.writers and isinstance(event, Crash | Restart)
-            else None
-        )
+        if actor in self.writers and isinstance(event, Restart):
+            return Lives(actor, True)
+        return Lives(actor, False) if isinstance(event, Crash) else None
 
     def inputs(self, local: DatabaseLocal) -> tuple[Any, ...]:
         found: list[Any] = []
@@ -200,9 +200,9 @@ class Database(Observer):
         match event:
             case Appear(writer, place):
                 return Reaction(_shown(local, writer, place))
-            case Lives(writer, up):
-                owed = tuple(one for one in local.owed if up or one.party.partition("~")[0] != writer)
-                return Reaction(_put(replace(local, owed=owed), replace(_shelf(local, writer), up=up)))
+            case Lives(who, up):
+                local = local if up else replace(local, owed=_without(local.owed, who))
+                return Reaction(_put(local, replace(_shelf(local, who), up=up)) if who in self.writers else local)
             case Spread(writer):
                 shelf = replace(_shelf(local, writer), unspread=False)
                 known = (self._known(local, writer),) if local.owner else ()
@@ -376,6 +376,11 @@ def _shelf(local: DatabaseLocal, writer: str) -> Shelf:
 def _put(local: DatabaseLocal, shelf: Shelf) -> DatabaseLocal:
     shelves = tuple(shelf if one.writer == shelf.writer else one for one in local.shelves)
     return replace(local, shelves=shelves)
+
+
+def _without(owed: tuple[Owed, ...], who: str) -> tuple[Owed, ...]:
+    """What a process that has died waited for."""
+    return tuple(one for one in owed if one.party.partition("~")[0] != who)
 
 
 def _shown(local: DatabaseLocal, writer: str, place: int) -> DatabaseLocal:

@@ -149,7 +149,7 @@ SYSTEMS: dict[str, tuple[str, Setting]] = {
     ),
     "at-most-once": (
         "QoS 0; the owner dies",
-        Setting(messages=(2,), lag=0, owner_lives=2, qos=0),
+        Setting(messages=(2,), lag=0, owner_lives=2, qos=0, hides=True),
     ),
     "at-least-once": (
         "QoS 1, two messages in flight; the owner dies twice",
@@ -157,7 +157,7 @@ SYSTEMS: dict[str, tuple[str, Setting]] = {
     ),
     "exactly-once": (
         "QoS 2; the owner dies twice",
-        Setting(messages=(1,), lag=0, later=True, owner_lives=3, qos=2),
+        Setting(messages=(1,), lag=0, later=True, owner_lives=3, qos=2, hides=True),
     ),
     "received-twice": (
         "QoS 2, and a client that says twice what it has received",
@@ -170,6 +170,14 @@ SYSTEMS: dict[str, tuple[str, Setting]] = {
     "wider": (
         "one message may be in flight at first, and two when the session has resumed",
         Setting(messages=(3,), lag=0, window=1, widens=True, later=True, owner_lives=2, markers=1),
+    ),
+    "jumbled-replica": (
+        "entries of a writer appear in any order on the replica",
+        Setting(messages=(2,), lag=3, appears=False, slow=(PutRow, PutMarker)),
+    ),
+    "marked": (
+        "rows that are marked are gone, and the owner dies",
+        Setting(messages=(1,), lag=0, owner_lives=2, hides=True),
     ),
     "overtaking": (
         "live messages of a writer overtake each other",
@@ -219,6 +227,7 @@ def build(name: str, about: str, setting: Setting, variant: str = "settled") -> 
     writers = tuple(writer(one, setting) for one in setting.writers)
     database = Database(
         setting.writers,
+        setting.owners,
         lag=setting.lag,
         ordered=setting.appears,
         slow=setting.slow,
@@ -229,9 +238,9 @@ def build(name: str, about: str, setting: Setting, variant: str = "settled") -> 
         begun=0 if setting.writer_lives > 1 else 1,
     )
     cluster = Cluster(setting.writers, setting.owners, places=setting.places, ordered=setting.ordered)
-    client = Client(
-        setting.writers, setting.owners, later=setting.later, loses=setting.qos == 0 and setting.owner_lives > 1
-    )
+    loses = setting.qos == 0 and setting.owner_lives > 1
+    window = setting.window + setting.widens
+    client = Client(setting.writers, setting.owners, later=setting.later, loses=loses, window=window)
     ids = {
         one: tuple(f"{one[-1]}{n}" for n in range(1, count + 1))
         for one, count in zip(setting.writers, setting.messages, strict=True)
