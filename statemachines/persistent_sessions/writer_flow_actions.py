@@ -55,8 +55,8 @@ def is_mine(record: WriterFlowRecord, event: LiveMarker) -> bool:
 
 
 def is_mine_and_fresh(record: WriterFlowRecord, event: LiveMarker) -> bool:
-    """Nothing behind it has come already, and was dropped."""
-    return is_mine(record, event) and event.k > record.heard
+    """Nothing behind it has come already, and was dropped or taken."""
+    return is_mine(record, event) and event.k > max(record.heard, record.taken)
 
 
 def follows(record: WriterFlowRecord, event: Live) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
-from statemachines.kernel import Request, incarnation
+from statemachines.kernel import Fsm, Request, incarnation
 from statemachines.persistent_sessions.delivery_record import READY
 from statemachines.persistent_sessions.message import Live, LiveMarker, Publish, Pubrel, Written
 from statemachines.persistent_sessions.request import (
@@ -32,7 +34,7 @@ from statemachines.persistent_sessions.writer_record import IDLE, Start, WriterR
 from statemachines_spec.explorer.actor import Crash
 from statemachines_spec.explorer.fsm_actor import DOWN, ENDED, FsmLocal
 from statemachines_spec.explorer.network import Network
-from statemachines_spec.explorer.property import Always, Eventually, Property, Sometimes, View
+from statemachines_spec.explorer.property import Always, Eventually, Property, Sometimes, Stepwise, View
 from statemachines_spec.explorer.system import System, at_most
 from statemachines_spec.persistent_sessions.as_written import AS_WRITTEN, AsWrittenRecord
 from statemachines_spec.persistent_sessions.attached import Attached
@@ -197,7 +199,7 @@ SYSTEMS: dict[str, tuple[str, Setting]] = {
     ),
     "writer-begins": (
         "a writer begins, dies and begins again while messages come; its path may break",
-        Setting(messages=(2,), lag=1, writer_lives=2, breaks=1, markers=3, slow=(BeginEpoch,)),
+        Setting(messages=(2,), lag=0, writer_lives=2, breaks=1, markers=3, slow=(BeginEpoch,)),
     ),
     "leaving": (
         "the client leaves, or its session is discarded here, and another owner resumes it",
@@ -357,6 +359,17 @@ def is_complete(*seen: int) -> bool:
     return bool(has_all) or not (database and cluster and all(others))
 
 
+def keeps_its_promises(actor: str, before: Any, event: Any, after: Any) -> bool:
+    """The invariants of the shipped machines, and of their children."""
+    if not isinstance(after, FsmLocal) or after.party is None:
+        return True
+    record = after.party.record
+    if isinstance(record, AsWrittenRecord):
+        return True
+    fsm: Fsm[Any] = WRITER if isinstance(record, WriterRecord) else RESUME
+    return all(one.holds(record) for one in fsm.invariants)
+
+
 def properties(
     owners: tuple[Attached, ...],
     writers: tuple[Attached, ...],
@@ -372,6 +385,7 @@ def properties(
         for how in Broken
         if how is not Broken.GAP or not loses
     ]
+    found.append(Stepwise("CUT", "the machines keep what they promise of themselves", keeps_its_promises))
     last = rests(owners[-1])
     at_rest = View(last.actor, 2, lambda local: int(last.of(local) == 2))
     views = (at_rest, *(idle(one) for one in writers), database.rests(), cluster.rests(), client.has_all())
