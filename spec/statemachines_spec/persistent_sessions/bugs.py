@@ -331,10 +331,9 @@ BUGS = (
         called(resume_actions, "new_flow", knows_nothing)),
     Bug("dead-writers-left-out", "writers that are dead when the session subscribes are not asked for",
         "PS-64", "the fence",
-        row_changed(R, "begin_flows", do=Delegate(begin_without_the_dead))),
+        both(row_changed(R, "begin_flows", do=Delegate(begin_without_the_dead)),
+             row_changed(R, "tell_resumed", when=lambda record, event: not event.writers))),
     Bug("normal-too-early", "a resume ends though writers are still synchronised", "PS-66", "all writers",
         called(resume_actions, "is_synchronised", lambda record: True)),
-    Bug("not-stopped", "an owner that was superseded goes on", "PS-70", "the stop",
-        row_changed(R, "stop_superseded", to=STAY, do=keep_still)),
 )  # fmt: skip
 """Each with a sentence of its own."""

@@ -14,7 +14,7 @@ LAST = ("lag", "resumes", "slow-reads", "overdue", "leaving", "second", "fence-a
         "writer-begins")  # fmt: skip
 """The largest come last."""
 
-AT_LAST = ("no-lag", "break", "buffer", "silence")
+AT_LAST = ("marked", "no-lag", "break", "buffer", "silence")
 """Systems whose obligations are judged, too."""
 
 

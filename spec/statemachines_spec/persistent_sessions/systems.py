@@ -326,6 +326,12 @@ def writer(name: str, setting: Setting) -> Attached:
 # -- what must hold -------------------------------------------------------------------------------------------------
 
 
+def has_settled(record: ResumeRecord) -> bool:
+    """Every writer is done, and nothing waits for a commit."""
+    done = all(flow.status is DONE for flow in record.flows.values())
+    return done and record.delivery is not None and record.delivery.status is READY
+
+
 def rests(owner: Attached) -> View:
     """0: there is none; 1: it is at work; 2: it is in normal operation, and nothing is under way."""
 
@@ -337,8 +343,7 @@ def rests(owner: Attached) -> View:
             return 1
         if isinstance(record, AsWrittenRecord):
             return 2
-        quiet = record.delivery.status is READY and not record.delivery.state.queued
-        return 2 if quiet and all(flow.status is DONE for flow in record.flows.values()) else 1
+        return 2 if has_settled(record) and not record.delivery.state.queued else 1
 
     return View(owner.name, 3, read)
 
@@ -370,6 +375,14 @@ def keeps_its_promises(actor: str, before: Any, event: Any, after: Any) -> bool:
     return all(one.holds(record) for one in fsm.invariants)
 
 
+def begins_normally(actor: str, before: Any, event: Any, after: Any) -> bool:
+    """Whoever comes to normal operation has nothing left to do for it."""
+    was, now = (getattr(one, "party", None) for one in (before, after))
+    if was is None or now is None or not isinstance(now.record, ResumeRecord) or now.record.status is not NORMAL:
+        return True
+    return was.record.status is NORMAL or has_settled(now.record)
+
+
 def properties(
     owners: tuple[Attached, ...],
     writers: tuple[Attached, ...],
@@ -386,6 +399,8 @@ def properties(
         if how is not Broken.GAP or not loses
     ]
     found.append(Stepwise("CUT", "the machines keep what they promise of themselves", keeps_its_promises))
+    text = "normal operation begins when every writer is synchronised, and all that was taken is committed"
+    found.append(Stepwise("NORMAL", text, begins_normally))
     last = rests(owners[-1])
     at_rest = View(last.actor, 2, lambda local: int(last.of(local) == 2))
     views = (at_rest, *(idle(one) for one in writers), database.rests(), cluster.rests(), client.has_all())
