@@ -21,7 +21,14 @@ from statemachines.persistent_sessions.in_flight import IN_FLIGHT
 from statemachines.persistent_sessions.in_flight_record import DONE as SETTLED
 from statemachines.persistent_sessions.in_flight_record import SENT
 from statemachines.persistent_sessions.message import Live, Pubrec, Pubrel
-from statemachines.persistent_sessions.request import RowFenced, RowRead, RowUnclear, StateCommitted
+from statemachines.persistent_sessions.request import (
+    DATABASE,
+    MarkDelivered,
+    RowFenced,
+    RowRead,
+    RowUnclear,
+    StateCommitted,
+)
 from statemachines.persistent_sessions.resume import RESUME
 from statemachines.persistent_sessions.writer import WRITER
 from statemachines.persistent_sessions.writer_flow import WRITER_FLOW
@@ -174,10 +181,7 @@ def mark_at_once(commit: Any) -> Any:
     def changed(record: Any, changes: Any, now_ns: int) -> Any:
         record, asked, seen = commit(record, changes, now_ns)
         session = record.session
-        marks = tuple(
-            Ask("database", delivery_actions.MarkDelivered(session, one.writer, one.epoch, one.number))
-            for one in record.marks
-        )
+        marks = tuple(Ask(DATABASE, MarkDelivered(session, one.writer, one.epoch, one.number)) for one in record.marks)
         return replace(record, marks=()), (*marks, *asked), seen
 
     return changed

@@ -46,8 +46,8 @@ AS_WRITTEN = (
         "TWICE",
     ),
     Counterexample(
-        "marked-not-sent",
-        "the path breaks: what was on it comes before nothing, and what follows is sent without it",
+        "path-broken",
+        "what was on a path that breaks is lost, and what follows is sent without it",
         Setting(messages=(2,), lag=0, slow=(), breaks=1),
         "GAP",
     ),

@@ -32,7 +32,8 @@ CELL = re.compile(r"(?P<what>\S+) in (?P<where>.+) by (?P<steps>\d+) steps, (?P<
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_a_certificate_is_what_exploring_again_comes_to(name):
-    """GAP, COMPLETE, TWICE, UNCOMMITTED, UNSTORED, MAXIMUM, STRANGER, CUT and NORMAL hold, and what must happen does."""
+    """GAP, COMPLETE, TWICE, UNCOMMITTED, UNSTORED, MAXIMUM, STRANGER, CUT and NORMAL hold, and what must happen
+    does."""
     kept = certificates.read(FOLDER / "certificates" / f"{name}-small.json")
     assert (kept.system, kept.size, kept.variant) == (name, "small", "settled")
     result = explore(certificates.system_of(kept), engine="plain", hashing=False)
