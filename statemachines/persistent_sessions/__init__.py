@@ -12,10 +12,10 @@ PROTOCOL = Protocol(
     about="sessions that survive their node: writers, markers, a resume that loses and repeats nothing",
     machines={
         "writer": "statemachines.persistent_sessions.writer:WRITER",
-        "resume": "statemachines.persistent_sessions.resume:RESUME",
+        "session_resume": "statemachines.persistent_sessions.resume:RESUME",
         "writer_flow": "statemachines.persistent_sessions.writer_flow:WRITER_FLOW",
         "delivery": "statemachines.persistent_sessions.delivery:DELIVERY",
-        "in_flight": "statemachines.persistent_sessions.in_flight:IN_FLIGHT",
+        "in_flight_message": "statemachines.persistent_sessions.in_flight:IN_FLIGHT",
     },
     page="statemachines.persistent_sessions:clauses.md",
     areas={"spec": "statemachines_spec.persistent_sessions:SPEC"},

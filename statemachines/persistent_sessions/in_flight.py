@@ -77,7 +77,7 @@ ROWS = (
 # fmt: on
 
 IN_FLIGHT = Fsm(
-    "in_flight",
+    "in_flight_message",
     protocol="persistent_sessions",
     record=InFlightRecord,
     states=InFlightStatus,

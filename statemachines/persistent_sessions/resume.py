@@ -150,7 +150,7 @@ def waits_for_a_commit_alone(record: ResumeRecord) -> bool:
 
 
 RESUME = Fsm(
-    "resume",
+    "session_resume",
     protocol="persistent_sessions",
     record=ResumeRecord,
     states=ResumeStatus,

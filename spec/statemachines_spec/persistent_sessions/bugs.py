@@ -265,7 +265,7 @@ BUGS = (
         on(F, LinkLost, WAITING, do=keep_buffer)),
     Bug("gap-is-not-seen", "a live message that is ahead is taken for the next", "PS-28", "the look at the number",
         row_changed(F, "take_live", when=always)),
-    Bug("repeat-is-next", "a live message that was taken is taken again", "PS-29", "the look at the number",
+    Bug("taken-live-again", "a live message that was taken is taken again", "PS-29", "the look at the number",
         row_changed(F, "take_live", when=lambda record, event: event.number <= record.taken + 1)),
     Bug("buffer-overflows", "more is kept than the resume buffer has room for, and the rest is lost",
         "PS-24", "the bound",
