@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+
 from mutants import swap
 
-from statemachines.persistent_sessions.times import Times
+
+class AnyTimes:
+    """Times that nobody checks; the check of the shipped ones is part of their type, and cannot be taken out."""
+
+    def __init__(self, **given: int) -> None:
+        self.given = given
 
 
-def anything_goes(self):
-    return None
-
-
-BREAKS = {"PS-75": swap(Times, "__post_init__", anything_goes)}
+BREAKS = {"PS-75": lambda stack: swap(sys.modules["test_sessions_resume"], "Times", AnyTimes)(stack)}
