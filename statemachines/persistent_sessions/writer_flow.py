@@ -121,7 +121,8 @@ def keeps_only_behind_the_marker(record: WriterFlowRecord) -> bool:
     if record.status not in KEEPING:
         return not record.buffer
     numbers = tuple(one.number for one in record.buffer)
-    return record.k > 0 and numbers == tuple(range(record.k, next_live(record)))
+    is_bounded = len(numbers) <= record.times.resume_buffer
+    return is_bounded and record.k > 0 and numbers == tuple(range(record.k, next_live(record)))
 
 
 def is_done_below_the_marker(record: WriterFlowRecord) -> bool:

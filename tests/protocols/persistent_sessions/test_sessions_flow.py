@@ -204,6 +204,7 @@ def test_PS_36_PS_37_the_invariants_of_the_cut():
     assert kept.holds(good)
     assert cut.holds(good)
     assert not kept.holds(replace(good, buffer=rows(4)))
+    assert not kept.holds(replace(good, buffer=rows(3, 4, 5, 6)))
     assert not kept.holds(replace(good, status=WAITING))
     assert not kept.holds(replace(good, status=DONE))
     assert not cut.holds(replace(good, taken=3))
