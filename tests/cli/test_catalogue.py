@@ -40,7 +40,9 @@ def test_a_machine_is_found_by_the_name_it_has(name):
     fsm = catalogue.machine(name)
     assert fsm.full_name == name
     assert fsm.name in catalogue.protocol_of(name).machines
-    assert catalogue.machine(fsm.name) is catalogue.machine(catalogue.place_of(name)) is fsm
+    assert catalogue.machine(catalogue.place_of(name)) is fsm
+    if [one.partition("/")[2] for one in catalogue.names()].count(fsm.name) == 1:
+        assert catalogue.machine(fsm.name) is fsm
 
 
 def test_names_are_unique_since_traces_go_by_them():

@@ -1,0 +1,343 @@
+"""Bugs: mistakes that can be planted in the machines of persistent sessions; each is found by exploring."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from statemachines.kernel import STAY, Ask, Event, Fsm, Row, Send
+from statemachines.kernel.row import AnyRow, Delegate
+from statemachines.persistent_sessions import (
+    delivery_actions,
+    in_flight,
+    resume_actions,
+    writer_actions,
+    writer_flow_actions,
+)
+from statemachines.persistent_sessions.delivery import DELIVERY
+from statemachines.persistent_sessions.delivery_record import Change
+from statemachines.persistent_sessions.in_flight import IN_FLIGHT
+from statemachines.persistent_sessions.in_flight_record import DONE as SETTLED
+from statemachines.persistent_sessions.in_flight_record import SENT
+from statemachines.persistent_sessions.message import Live, Pubrec, Pubrel
+from statemachines.persistent_sessions.request import (
+    DATABASE,
+    MarkDelivered,
+    RowFenced,
+    RowRead,
+    RowUnclear,
+    StateCommitted,
+)
+from statemachines.persistent_sessions.resume import RESUME
+from statemachines.persistent_sessions.writer import WRITER
+from statemachines.persistent_sessions.writer_flow import WRITER_FLOW
+from statemachines.persistent_sessions.writer_flow_record import (
+    DONE,
+    FENCING,
+    FINALIZING,
+    SYNCING,
+    WAITING,
+    LinkLost,
+    MarkerTimeout,
+    PollDue,
+    WriterDown,
+)
+from statemachines.persistent_sessions.writer_record import IDLE, READING, STORING
+from statemachines_spec.bug import Apply, Bug, both, called, redeclare, row_changed, wrapped
+
+
+def on(fsm: Fsm[Any], event: type[Event], source: Any, **what: Any) -> Apply:
+    """The rows of this event in `source` have another action `do`, guard `when` or destination `to`."""
+
+    def changed(one: AnyRow) -> list[AnyRow]:
+        if not isinstance(one, Row) or one.on is not event or source not in fsm._sources(one.source):
+            return [one]
+        do, when, to = what.get("do", one.do), what.get("when", one.when), what.get("to", one.to)
+        return [Row(one.on, one.source, to, do, when, one.clause)]
+
+    return lambda stack: redeclare(stack, fsm, changed)
+
+
+# -- what is done instead -------------------------------------------------------------------------------------------
+
+
+def always(record: Any, event: Event) -> bool:
+    return True
+
+
+def never(record: Any, event: Event) -> bool:
+    return False
+
+
+def keep_still(record: Any, event: Any, now_ns: int) -> Any:
+    return record, ()
+
+
+def whatever_is_visible(record: Any, found: Any) -> Any:
+    """Rows from the marker on are taken as well."""
+    rows = (row for one in found if one.epoch == record.epoch for row in one.rows)
+    return writer_flow_actions.contiguous(rows, record.taken)
+
+
+def with_the_marker(record: Any, found: Any) -> Any:
+    rows = (row for one in found if one.epoch == record.epoch for row in one.rows if row.number <= record.k)
+    return writer_flow_actions.contiguous(rows, record.taken)
+
+
+def whatever_follows(rows: Any, taken: int) -> Any:
+    """A hole is stepped over."""
+    return tuple(row for row in rows if row.number > taken)
+
+
+def marker_was_seen(record: Any, event: Any) -> bool:
+    return bool(record.seen or writer_flow_actions.shows_marker(record, event))
+
+
+def drop_buffer(record: Any, event: Any, now_ns: int) -> Any:
+    return replace(record, taken=record.k - 1, buffer=()), ()
+
+
+def keep_buffer(record: Any, event: Any, now_ns: int) -> Any:
+    """A fresh marker, and what was kept for the one before."""
+    after, effects = ask_fresh(record, event, now_ns)
+    return replace(after, buffer=record.buffer), effects
+
+
+ask_fresh = writer_flow_actions.ask_fresh
+
+
+def raise_nothing(fence: Any) -> Any:
+    """A writer is read as if it were fenced, and goes on under its epoch."""
+
+    def changed(record: Any, below: int, gone: bool) -> Any:
+        after, (asked,) = fence(record, below, gone)
+        request = replace(asked.request, below=record.epoch)
+        return after, (Ask(asked.service, request),)
+
+    return changed
+
+
+def forget_rows(record: Any, event: Any, now_ns: int) -> Any:
+    return replace(record, epoch=event.below, taken=0, heard=0), ()
+
+
+def just_above(record: Any, event: Any, now_ns: int) -> Any:
+    return writer_flow_actions.fence(record, record.epoch + 1, True)
+
+
+def show_in_database_alone(record: Any, event: Any, now_ns: int) -> Any:
+    record = replace(record, k=record.last + 1)
+    return writer_actions.take_next(record)
+
+
+def counts_the_marker(record: Any, event: Any, now_ns: int) -> Any:
+    after, effects = show_and_go_on(record, event, now_ns)
+    return replace(after, last=after.last + 1), effects
+
+
+show_and_go_on = writer_actions.show_and_go_on
+send_and_go_on = writer_actions.send_and_go_on
+
+
+def show_one_too_many(record: Any, event: Any, now_ns: int) -> Any:
+    marker = record.job.marker
+    record = replace(record, k=record.last + 2)
+    effect = writer_actions.shown(record, marker)
+    record, more = writer_actions.take_next(record)
+    return record, (effect, *more)
+
+
+put = writer_actions.put
+
+
+def early(record: Any, event: Any, now_ns: int) -> Any:
+    return writer_actions.send_and_go_on(record, event, now_ns)
+
+
+def same_number_under_next_epoch(record: Any, event: Any, now_ns: int) -> Any:
+    return put(replace(record, epoch=event.epoch, k=0))
+
+
+def same_epoch(record: Any, event: Any, now_ns: int) -> Any:
+    """The row is stored nowhere, and its publisher answered."""
+    return writer_actions.send_and_go_on(replace(record, epoch=event.epoch), event, now_ns)
+
+
+def send_at_once(commit: Any) -> Any:
+    """What is taken is sent, and then committed."""
+
+    def changed(record: Any, changes: Any, now_ns: int) -> Any:
+        record, asked, seen = commit(record, changes, now_ns)
+        record, effects, more = delivery_actions.send_committed(record, StateCommitted(), now_ns)
+        return record, (*effects, *asked), (*seen, *more)
+
+    return changed
+
+
+def mark_at_once(commit: Any) -> Any:
+    """Rows are marked when they are taken, and not when that is committed."""
+
+    def changed(record: Any, changes: Any, now_ns: int) -> Any:
+        record, asked, seen = commit(record, changes, now_ns)
+        session = record.session
+        marks = tuple(Ask(DATABASE, MarkDelivered(session, one.writer, one.epoch, one.number)) for one in record.marks)
+        return replace(record, marks=()), (*marks, *asked), seen
+
+    return changed
+
+
+def positions_not_kept(taken: Any) -> Any:
+    """What was taken is in the state; up to where is not."""
+
+    def changed(record: Any, event: Any) -> Any:
+        after = taken(record, event)
+        return replace(after, state=replace(after.state, taken=record.state.taken))
+
+    return changed
+
+
+def lose_inbox(record: Any, event: Any, now_ns: int) -> Any:
+    return record, ()
+
+
+def resend_new(record: Any, event: Any, now_ns: int) -> Any:
+    return record, in_flight.publish(record, False)
+
+
+def resend_nothing(record: Any, event: Any, now_ns: int) -> Any:
+    return record, (), ()
+
+
+def release_and_commit(record: Any, event: Any, now_ns: int) -> Any:
+    after, effects, seen = delivery_actions.commit(record, (Change(received=event),), now_ns)
+    return after, (Send(record.client, Pubrel(event.packet)), *effects), seen
+
+
+def any_number(record: Any, state: Any) -> bool:
+    return bool(state.queued)
+
+
+def skip_prefix(take_prefix: Any) -> Any:
+    """What was pending counts as taken, and is not."""
+
+    def changed(record: Any, writer: str, now_ns: int) -> Any:
+        after, _, _ = take_prefix(record, writer, now_ns)
+        return replace(after, delivery=record.delivery), (), ()
+
+    return changed
+
+
+def begin_without_the_dead(record: Any, event: Any, now_ns: int) -> Any:
+    return begin_flows(record, replace(event, gone=()), now_ns)
+
+
+begin_flows = resume_actions.begin_flows
+
+
+def knows_nothing(record: Any, writer: str) -> Any:
+    made = new_flow(record, writer)
+    return replace(made, epoch=1, taken=0)
+
+
+new_flow = resume_actions.new_flow
+
+
+W, F, D, P, R = WRITER, WRITER_FLOW, DELIVERY, IN_FLIGHT, RESUME
+
+BUGS = (
+    Bug("cut-is-not-made", "what the database has from the marker on is taken, too", "PS-25", "the cut",
+        called(writer_flow_actions, "rows_below", whatever_is_visible)),
+    Bug("cut-with-the-marker", "the number of the marker counts as below it", "PS-25", "below the marker",
+        called(writer_flow_actions, "rows_below", with_the_marker)),
+    Bug("hole-is-stepped-over", "a row that is not visible yet is left out", "PS-25", "without a hole",
+        called(writer_flow_actions, "contiguous", whatever_follows)),
+    Bug("marker-is-enough", "the marker in the database is taken for everything before it", "PS-25", "every number",
+        row_changed(F, "take_below", when=marker_was_seen)),
+    Bug("live-kept-before-the-marker", "what comes before the marker counts as behind it", "PS-21", "what is dropped",
+        on(F, Live, WAITING, do=keep_still)),
+    Bug("stale-marker-believed", "a marker is believed though what is behind it came and was dropped", "PS-23",
+        "the look at what was heard", row_changed(F, "start_sync", when=writer_flow_actions.is_mine)),
+    Bug("buffer-is-dropped", "what was kept behind the marker is not sent", "PS-26", "the buffer",
+        row_changed(F, "take_buffer", do=drop_buffer)),
+    Bug("buffer-outlives-its-marker", "a fresh marker begins with what was kept for another",
+        "PS-28", "the empty buffer",
+        on(F, LinkLost, WAITING, do=keep_buffer)),
+    Bug("gap-is-not-seen", "a live message that is ahead is taken for the next", "PS-28", "the look at the number",
+        row_changed(F, "take_live", when=always)),
+    Bug("taken-live-again", "a live message that was taken is taken again", "PS-29", "the look at the number",
+        row_changed(F, "take_live", when=lambda record, event: event.number <= record.taken + 1)),
+    Bug("buffer-overflows", "more is kept than the resume buffer has room for, and the rest is lost",
+        "PS-24", "the bound",
+        on(F, Live, FINALIZING, when=lambda record, event: False)),
+    Bug("link-is-not-watched", "what a broken path has lost is never asked for", "PS-28", "a fresh marker",
+        on(F, LinkLost, DONE, to=STAY, do=keep_still)),
+    Bug("fence-raises-nothing", "a writer that is read as fenced goes on under its epoch", "PS-30", "the raised epoch",
+        wrapped(writer_flow_actions, "fence", raise_nothing)),
+    Bug("fenced-rows-forgotten", "what a fenced writer has stored is not taken", "PS-32", "its rows",
+        row_changed(F, "take_fenced", do=forget_rows)),
+    Bug("fence-just-above", "a silent writer is fenced above the epoch that is known, not above its own", "PS-30",
+        "whatever epoch it has", row_changed(F, "fence_silent", do=just_above)),
+    Bug("death-during-a-fence", "a writer that dies while it is fenced is not fenced again",
+        "PS-33", "the second fence",
+        on(F, WriterDown, FENCING, do=keep_still)),
+    Bug("fenced-and-heard", "what comes live while a writer is fenced is forgotten", "PS-33", "a fresh marker",
+        row_changed(F, "take_fenced", when=lambda record, event: event.n == record.n and record.gone)),
+    Bug("silence-is-borne", "a silent writer is waited for, for ever", "PS-30", "the fence",
+        both(on(F, MarkerTimeout, WAITING, to=STAY, do=keep_still),
+             on(F, WriterDown, WAITING, to=STAY, do=keep_still))),
+    Bug("database-read-once", "the database is not read again when the marker is not there yet",
+        "PS-25", "the next poll",
+        on(F, PollDue, SYNCING, do=keep_still)),
+    Bug("marker-takes-a-number", "a marker takes a number", "PS-07", "no number",
+        row_changed(W, "show_and_go_on", do=counts_the_marker)),
+    Bug("marker-off-by-one", "the marker says one more than the next number", "PS-07", "k",
+        row_changed(W, "show_and_go_on", do=show_one_too_many)),
+    Bug("marker-not-shown", "a marker is stored, and not shown live", "PS-07", "the live marker",
+        row_changed(W, "show_and_go_on", do=show_in_database_alone)),
+    Bug("unclear-counts-as-stored", "a row whose fate is not known counts as stored", "PS-05", "the look",
+        on(W, RowRead, READING, to=IDLE, do=early)),
+    Bug("unclear-stored-twice", "a row whose fate is not known is stored again under the next number",
+        "PS-05", "the look",
+        on(W, RowUnclear, STORING, to=STAY, do=writer_actions.put_again)),
+    Bug("fenced-row-dropped", "a row that was refused under the old epoch is not stored, and its publisher is answered",
+        "PS-06", "stored anew", on(W, RowFenced, STORING, to=IDLE, do=same_epoch)),
+    Bug("numbers-go-on", "the next epoch goes on with the numbers of the one before", "PS-06", "from 1 on",
+        row_changed(W, "put_under_next_epoch", do=same_number_under_next_epoch)),
+    Bug("live-not-sent", "a stored row is not sent live", "PS-04", "the live message",
+        wrapped(writer_actions, "sent", lambda sent: lambda record: (sent(record)[0], sent(record)[1][-1:]))),
+    Bug("answered-before-stored", "the publisher is answered before the row is stored", "PS-04", "stored first",
+        on(W, RowUnclear, STORING, to=IDLE, do=early)),
+    Bug("sent-before-committed", "what is taken is sent at once, and committed then", "PS-44", "the commit",
+        wrapped(delivery_actions, "commit", send_at_once)),
+    Bug("marked-before-committed", "rows are marked before the state has them", "PS-44", "the commit",
+        wrapped(delivery_actions, "commit", mark_at_once)),
+    Bug("positions-not-kept", "the state does not hold up to where it has taken", "PS-42", "the last number",
+        wrapped(delivery_actions, "taken", positions_not_kept)),
+    Bug("taken-meanwhile-lost", "what is taken while a commit is open is forgotten", "PS-43", "the inbox",
+        row_changed(D, "queue_take", do=lose_inbox)),
+    Bug("in-flight-not-sent-again", "what is in flight is not sent to a client that connects anew",
+        "PS-41", "the resend",
+        row_changed(D, "resend", do=Delegate(resend_nothing))),
+    Bug("redelivery-not-marked", "what is sent again is not marked as such", "PS-55", "dup",
+        row_changed(P, "send_again", do=resend_new)),
+    Bug("packet-id-in-use", "a packet id is given to a message while another has it", "PS-49", "a free id",
+        called(delivery_actions, "free_packet", lambda state: 1)),
+    Bug("receive-maximum-passed", "more goes out than the client receives", "PS-49", "the receive maximum",
+        called(delivery_actions, "is_admitted", any_number)),
+    Bug("released-before-committed", "a packet is released before that is committed", "PS-52", "the commit",
+        row_changed(D, "commit_received", do=Delegate(release_and_commit))),
+    Bug("acknowledged-too-early", "a message of QoS 2 is done when it is received", "PS-52", "the release",
+        on(P, Pubrec, SENT, to=SETTLED)),
+    Bug("prefix-not-taken", "what was pending counts as taken, and is not", "PS-64", "the prefix",
+        wrapped(resume_actions, "take_prefix", skip_prefix)),
+    Bug("state-not-read", "a resume does not look up to where the state has taken", "PS-64", "the last number",
+        called(resume_actions, "new_flow", knows_nothing)),
+    Bug("dead-writers-left-out", "writers that are dead when the session subscribes are not asked for",
+        "PS-64", "the fence",
+        both(row_changed(R, "begin_flows", do=Delegate(begin_without_the_dead)),
+             row_changed(R, "tell_resumed", when=lambda record, event: not event.writers))),
+    Bug("normal-too-early", "a resume ends though writers are still synchronised", "PS-66", "all writers",
+        called(resume_actions, "is_synchronised", lambda record: True)),
+)  # fmt: skip
+"""Each with a sentence of its own."""

@@ -1,0 +1,210 @@
+"""Client: takes what is sent to it, and judges it by what was stored and committed; it knows no machine.
+
+Each writer's messages must come in the order in which their rows were stored, none left out and none twice.  One that
+comes again is right only as a redelivery: marked, and under the same packet id.  What comes must have been committed
+before, and what a publisher is told is stored must be.  A client has one connection; what an owner of before sends is
+lost.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from statemachines.kernel import Event
+from statemachines.persistent_sessions.message import Puback, Pubcomp, Publish, Pubrec, Pubrel, Written
+from statemachines.persistent_sessions.request import DATABASE
+from statemachines_spec.explorer.actor import Envelope, Observer, Reaction, Restart, Watch
+from statemachines_spec.explorer.property import View
+from statemachines_spec.persistent_sessions.database import DatabaseLocal
+
+CLIENT = "client"
+
+
+class Broken(Enum):
+    """What was broken; the value says it."""
+
+    GAP = "a message is left out"
+    TWICE = "a message comes twice, and not as a redelivery under its packet id"
+    UNCOMMITTED = "what comes was not committed"
+    UNSTORED = "a publisher is answered, and nothing is stored"
+    MAXIMUM = "more is in flight than the client receives"
+    STRANGER = "a message comes that was never stored"
+
+
+class Changed(Event, frozen=True, gc=False):
+    """What the database holds now: each writer's messages in the order of their commits, and what of them is in
+    flight."""
+
+    stored: tuple[tuple[str, ...], ...]
+    committed: tuple[tuple[str, int], ...]
+
+
+class Connected(Event, frozen=True, gc=False):
+    """The client is connected at this owner."""
+
+    owner: str
+
+
+class Acknowledge(Event, frozen=True, gc=False):
+    """The client sends the first acknowledgement that it has not sent yet."""
+
+
+class AcknowledgeTwice(Event, frozen=True, gc=False):
+    """The client sends the first acknowledgement, and will send it again."""
+
+
+class ClientLocal(msgspec.Struct, frozen=True, gc=False):
+    """`stored`, `committed`: see `Changed` (packets that ever were committed); `got` of each writer: the packet id
+    under which each of its messages came; the `owner` it is connected to.  `open`: packets of QoS 2 that it keeps in
+    mind; `due`: acknowledgements that it has not sent yet."""
+
+    stored: tuple[tuple[str, ...], ...]
+    got: tuple[tuple[int, ...], ...]
+    committed: tuple[tuple[str, int], ...] = ()
+    owner: str = ""
+    open: tuple[int, ...] = ()
+    due: tuple[Puback | Pubrec | Pubcomp, ...] = ()
+    broken: tuple[str, ...] = ()
+
+
+class Client(Observer):
+    """`owners` that it may connect to, the later ones last; it acknowledges at once, or (`later`) some time; `loses`:
+    messages of QoS 0 may be left out;
+        it receives `window` at once."""
+
+    def __init__(
+        self,
+        writers: tuple[str, ...],
+        owners: tuple[str, ...],
+        *,
+        later: bool = False,
+        loses: bool = False,
+        window: int = 9,
+    ) -> None:
+        super().__init__(CLIENT)
+        self.loses = loses
+        self.window = window
+        self.later = later
+        self.writers = writers
+        self.owners = owners
+
+    def initial(self) -> ClientLocal:
+        nothing = tuple(() for _ in self.writers)
+        return ClientLocal(nothing, nothing)
+
+    def sees(self, actor: str, before: Any, event: Any, after: Any) -> Event | None:
+        if actor in self.owners and isinstance(event, Restart):
+            return Connected(after.id)
+        if actor != DATABASE:
+            return None
+        was, now = _held(before), _held(after)
+        return None if was == now else now
+
+    def inputs(self, local: ClientLocal) -> tuple[Any, ...]:
+        return (Acknowledge(), AcknowledgeTwice()) if local.due else ()
+
+    def react(self, local: ClientLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+        event = envelope.event
+        match event:
+            case Changed():
+                ever = tuple(sorted({*local.committed, *event.committed}))
+                return Reaction(replace(local, stored=event.stored, committed=ever))
+            case Connected(owner):
+                return Reaction(replace(local, owner=owner, due=()) if self._is_later(owner, local.owner) else local)
+            case Acknowledge():
+                first, rest = local.due[0], local.due[1:]
+                return Reaction(replace(local, due=rest), (), (Envelope(self.name, local.owner, first),))
+            case AcknowledgeTwice():
+                return Reaction(local, (), (Envelope(self.name, local.owner, local.due[0]),))
+            case Pubrel(packet):
+                if envelope.sender != local.owner:
+                    return Reaction(local)
+                kept = tuple(one for one in local.open if one != packet)
+                return self._answered(replace(local, open=kept), Pubcomp(packet))
+            case Written(message, _):
+                there = any(message in messages for messages in local.stored)
+                return Reaction(local if there else _broken(local, Broken.UNSTORED))
+            case Publish():
+                if envelope.sender != local.owner:
+                    return Reaction(local)
+                after = self._judged(local, event)
+                if event.qos == 0:
+                    return Reaction(after)
+                if event.qos == 1:
+                    return self._answered(after, Puback(event.packet))
+                after = replace(after, open=tuple(sorted({*after.open, event.packet})))
+                return self._answered(after, Pubrec(event.packet))
+        raise TypeError(f"a client does not take {event!r}")
+
+    def describe(self, local: ClientLocal) -> str:
+        words = [
+            f"{writer}: {len(got)} of {len(stored)}"
+            for writer, stored, got in zip(self.writers, local.stored, local.got, strict=True)
+        ]
+        return "; ".join((*words, *local.broken))
+
+    def _is_later(self, owner: str, before: str) -> bool:
+        names = [one.partition("~")[0] for one in (owner, before)]
+        return not before or self.owners.index(names[0]) >= self.owners.index(names[1])
+
+    def _answered(self, local: ClientLocal, ack: Puback | Pubrec | Pubcomp) -> Reaction:
+        kept = sum(isinstance(one, Puback) for one in (*local.due, ack)) + len(local.open)
+        if kept > self.window:
+            local = _broken(local, Broken.MAXIMUM)
+        if self.later:
+            return Reaction(replace(local, due=(*local.due, ack)))
+        return Reaction(local, (), (Envelope(self.name, local.owner, ack),))
+
+    # -- the judge ----------------------------------------------------------------------------------------------
+
+    def _judged(self, local: ClientLocal, event: Publish) -> ClientLocal:
+        at = next((at for at, stored in enumerate(local.stored) if event.message in stored), -1)
+        if at < 0:
+            return _broken(local, Broken.STRANGER)
+        if event.qos == 2 and event.packet in local.open:
+            return local if event.dup else _broken(local, Broken.TWICE)
+        place, got = local.stored[at].index(event.message), local.got[at]
+        if event.qos and (event.message, event.packet) not in local.committed:
+            local = _broken(local, Broken.UNCOMMITTED)
+        if place > len(got):
+            if not self.loses:
+                return _broken(local, Broken.GAP)
+            got = (*got, *(0 for _ in range(len(got), place)))
+        if place < len(got):
+            again = event.qos == 1 and event.dup and got[place] == event.packet
+            return local if again else _broken(local, Broken.TWICE)
+        after = (*local.got[:at], (*got, event.packet), *local.got[at + 1 :])
+        return replace(local, got=after)
+
+    # -- reading it ---------------------------------------------------------------------------------------------
+
+    def is_broken(self, how: Broken) -> View:
+        """Whether this is."""
+        return View(self.name, 2, lambda local: int(how.name in local.broken))
+
+    def has_all(self) -> View:
+        """Everything that is stored has come, or the client has something to say."""
+
+        def read(local: ClientLocal) -> int:
+            missing = any(len(stored) > len(got) for stored, got in zip(local.stored, local.got, strict=True))
+            return int((not missing and not local.open) or bool(local.due))
+
+        return View(self.name, 2, read)
+
+    def has_got(self, count: int) -> View:
+        """So many messages have come, or more."""
+        return View(self.name, 2, lambda local: int(sum(map(len, local.got)) >= count))
+
+
+def _broken(local: ClientLocal, how: Broken) -> ClientLocal:
+    return replace(local, broken=tuple(sorted({*local.broken, how.name})))
+
+
+def _held(local: DatabaseLocal) -> Changed:
+    stored = tuple(tuple(one.queued.message for one in shelf.entries if one.queued) for shelf in local.shelves)
+    packets = local.state.packets.values()
+    return Changed(stored, tuple(sorted((one.queued.message, one.packet) for one in packets)))

@@ -1,0 +1,106 @@
+"""Counterexamples: where the source, word for word, loses messages, repeats them or stalls; and what the shipped
+machines are worth without what they assume."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import replace
+
+from statemachines.persistent_sessions.request import PutMarker, PutRow
+from statemachines_spec.explorer.system import System
+from statemachines_spec.persistent_sessions.systems import Setting, build
+
+
+class Counterexample(msgspec.Struct, frozen=True):
+    """`about`: what goes wrong; `breaks`: the property, or (`live`) the obligation that is never met ("": nothing)."""
+
+    name: str
+    about: str
+    setting: Setting
+    breaks: str
+    live: bool = False
+
+    def system(self, variant: str = "as_written") -> System:
+        """The system in a variant, and of what it promises the one thing that is to break (of an assumption: all)."""
+        made = build(self.name, self.about, self.setting, variant)
+        if not self.breaks:
+            return made
+        return replace(
+            made,
+            properties=tuple(one for one in made.properties if one.name == self.breaks),
+            obligations=tuple(one for one in made.obligations if one.name == self.breaks),
+        )
+
+
+AS_WRITTEN = (
+    Counterexample(
+        "cut-by-id",
+        "a row behind the marker has an older id: it is sent from the database, and again from the buffer",
+        Setting(messages=(2,), lag=0, slow=()),
+        "TWICE",
+    ),
+    Counterexample(
+        "marks-not-visible",
+        "a second resume does not see what was marked: it is sent again",
+        Setting(messages=(1,), lag=0, slow=(), owner_lives=2),
+        "TWICE",
+    ),
+    Counterexample(
+        "path-broken",
+        "what was on a path that breaks is lost, and what follows is sent without it",
+        Setting(messages=(2,), lag=0, slow=(), breaks=1),
+        "GAP",
+    ),
+    Counterexample(
+        "marker-before-rows",
+        "a replica shows the marker before a row that was stored before it",
+        Setting(messages=(2,), lag=2, slow=(), appears=False),
+        "GAP",
+    ),
+    Counterexample(
+        "dead-writer",
+        "a writer dies before it has shown its marker: it is waited for without end",
+        Setting(messages=(1,), lag=0, slow=(), writer_lives=2, repeats=True),
+        "ENDS",
+        live=True,
+    ),
+    Counterexample(
+        "not-committed",
+        "what is sent is committed nowhere: nobody answers for it when the owner dies",
+        Setting(messages=(1,), lag=0, slow=()),
+        "UNCOMMITTED",
+    ),
+)
+"""Found by exploring, shortest first; the shipped machines keep the promise in the same system."""
+
+ASSUMED = (
+    Counterexample(
+        "subscription-late",
+        "a writer shows its marker before it knows that the session is live: what it stores next is not sent live",
+        Setting(messages=(1,), lag=0, slow=(), spreads=False),
+        "COMPLETE",
+    ),
+    Counterexample(
+        "step-cut",
+        "a writer stores a row and does not send it, though it lives: nothing shows it until the next",
+        Setting(messages=(1,), lag=0, slow=(), halves=1),
+        "COMPLETE",
+    ),
+)
+"""Of the shipped machines, without what they assume: what breaks."""
+
+NOT_NEEDED = (
+    Counterexample(
+        "path-not-in-order",
+        "live messages of a writer overtake each other: numbers show it",
+        Setting(messages=(3,), lag=0, ordered=False, places=3, markers=3, slow=()),
+        "",
+    ),
+    Counterexample(
+        "replica-not-in-order",
+        "entries of a writer appear in any order: rows are taken without a hole, and all below the marker",
+        Setting(messages=(2,), lag=3, appears=False, slow=(PutRow, PutMarker)),
+        "",
+    ),
+)
+"""Assumptions of the source that the shipped machines do not need: nothing breaks without them."""

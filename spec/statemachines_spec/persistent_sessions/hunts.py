@@ -1,0 +1,36 @@
+"""Hunts: where mistakes are looked for: every system for what breaks, the small ones also for what is never met."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from statemachines_spec.explorer.property import Eventually
+from statemachines_spec.explorer.system import System
+from statemachines_spec.hunt import Hunt
+from statemachines_spec.persistent_sessions.counterexamples import AS_WRITTEN
+from statemachines_spec.persistent_sessions.systems import SYSTEMS, build, system
+
+LAST = ("lag", "resumes", "slow-reads", "overdue", "leaving", "second", "fence-and-break", "writer-crash", "slow-fence",
+        "writer-begins")  # fmt: skip
+"""The largest come last."""
+
+AT_LAST = ("marked", "no-lag", "break", "buffer", "silence")
+"""Systems whose obligations are judged, too."""
+
+
+def declared(made: System) -> tuple[Eventually, ...]:
+    """Those of the system."""
+    return made.obligations
+
+
+def _dead_writer() -> System:
+    one = next(one for one in AS_WRITTEN if one.name == "dead-writer")
+    return build(one.name, one.about, one.setting)
+
+
+HUNTS = (
+    *(Hunt(name, SYSTEMS[name][0], partial(system, name)) for name in SYSTEMS if name not in LAST),
+    *(Hunt(f"{name} at last", SYSTEMS[name][0], partial(system, name), declared) for name in AT_LAST),
+    Hunt("dead-writer at last", "a writer dies before it has shown its marker", _dead_writer, declared),
+    *(Hunt(name, SYSTEMS[name][0], partial(system, name)) for name in LAST),
+)

@@ -1,0 +1,422 @@
+"""Systems: writers, a session that resumes, a database whose replica lags, and a client that judges what comes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from statemachines.kernel import Fsm, Request, incarnation
+from statemachines.persistent_sessions.delivery_record import READY
+from statemachines.persistent_sessions.message import Live, LiveMarker, Publish, Pubrel, Written
+from statemachines.persistent_sessions.request import (
+    BeginEpoch,
+    CommitState,
+    Fence,
+    PutMarker,
+    PutRow,
+    ReadPending,
+    ReadRow,
+)
+from statemachines.persistent_sessions.resume import RESUME
+from statemachines.persistent_sessions.resume_record import (
+    NORMAL,
+    ConnectionLost,
+    Discarded,
+    ResumeRecord,
+    ResumeSession,
+    ResumeTimeout,
+)
+from statemachines.persistent_sessions.times import Times
+from statemachines.persistent_sessions.writer import WRITER
+from statemachines.persistent_sessions.writer_flow_record import DONE, MarkerTimeout
+from statemachines.persistent_sessions.writer_record import IDLE, Start, WriterRecord
+from statemachines_spec.explorer.actor import Crash
+from statemachines_spec.explorer.fsm_actor import DOWN, ENDED, FsmLocal
+from statemachines_spec.explorer.network import Network
+from statemachines_spec.explorer.property import Always, Eventually, Property, Sometimes, Stepwise, View
+from statemachines_spec.explorer.system import System, at_most
+from statemachines_spec.persistent_sessions.as_written import AS_WRITTEN, AsWrittenRecord
+from statemachines_spec.persistent_sessions.attached import Attached
+from statemachines_spec.persistent_sessions.client import CLIENT, AcknowledgeTwice, Broken, Client
+from statemachines_spec.persistent_sessions.cluster import CLUSTER, Break, Cluster, Lose
+from statemachines_spec.persistent_sessions.database import SESSION, Blur, Database, Fail
+from statemachines_spec.persistent_sessions.publisher import Publisher
+
+OWNER = "owner"
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """What bounds a system.
+
+    `messages` of each writer; `lag` of the replica; `ordered` paths and `appears` in order; `owner_lives` one after
+    the other, or `second`: another owner beside the first.  `writer_lives`, `silences` (a writer is taken for dead),
+    `breaks` of paths; `unclear` answers to writers; `slow` requests; `places` of a path; `markers` of a writer that
+    are asked for at most. `repeats`: requests for markers may get lost, and are repeated.  `hides`: rows that are
+    marked are not read again; `spreads`: a subscription is known everywhere at once; `late`: resumes that take too
+    long; `buffer`, `window`: resume buffer and receive maximum; `leaves` of a client; `widens`: the receive maximum
+    grows by one with each life; `twice`: acknowledgements that come twice.
+    """
+
+    messages: tuple[int, ...] = (2, 1)
+    lag: int = 1
+    ordered: bool = True
+    appears: bool = True
+    owner_lives: int = 1
+    second: bool = False
+    writer_lives: int = 1
+    silences: int = 0
+    breaks: int = 0
+    unclear: int = 0
+    slow: tuple[type[Request], ...] = (CommitState,)
+    places: int = 2
+    markers: int = 2
+    hides: bool = False
+    repeats: bool = False
+    spreads: bool = True
+    overdue: int = 0
+    leaves: int = 0
+    widens: bool = False
+    twice: int = 0
+    absent: bool = False
+    halves: int = 0
+    buffer: int = 9
+    window: int = 9
+    qos: int = 1
+    later: bool = False
+    jumbled: bool = False
+
+    @property
+    def writers(self) -> tuple[str, ...]:
+        """Their names."""
+        return tuple(f"writer-{n}" for n in range(1, len(self.messages) + 1))
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        """Their names."""
+        return (f"{OWNER}-1", f"{OWNER}-2") if self.second else (OWNER,)
+
+    def times(self, life: int) -> Times:
+        """Those of the owners."""
+        wider = life - 1 if self.widens else 0
+        return Times(resume_buffer=self.buffer, receive_maximum=self.window + wider)
+
+
+VARIANTS = {"settled": "as it is shipped", "as_written": "the source, word for word"}
+
+SYSTEMS: dict[str, tuple[str, Setting]] = {
+    "two-writers": (
+        "two writers go on while a session resumes; the replica is behind by one entry of each",
+        Setting(messages=(1, 1), lag=1, markers=1),
+    ),
+    "no-lag": (
+        "a writer goes on while a session resumes; the replica is never behind, and rows that are marked are gone",
+        Setting(messages=(3,), lag=0, hides=True, repeats=True),
+    ),
+    "lag": (
+        "the same, and the replica is behind by two",
+        Setting(messages=(3,), lag=2, hides=True, repeats=True),
+    ),
+    "resumes": (
+        "the owner dies, and the session resumes again, twice",
+        Setting(messages=(2,), lag=1, owner_lives=3, markers=1),
+    ),
+    "second": (
+        "another owner resumes the session while the first does",
+        Setting(messages=(2,), lag=1, second=True, hides=True),
+    ),
+    "writer-crash": (
+        "the writer dies, is reported dead, and comes back under the next epoch",
+        Setting(messages=(2,), lag=1, writer_lives=2, markers=2, repeats=True),
+    ),
+    "silence": (
+        "a writer that is slow is taken for dead, and fenced",
+        Setting(messages=(2,), lag=1, silences=1, slow=(PutRow, PutMarker)),
+    ),
+    "break": (
+        "the path of a writer breaks, and what is on it is lost",
+        Setting(messages=(3,), lag=0, breaks=1, markers=3),
+    ),
+    "unclear": (
+        "a writer does not learn whether its row is stored, and may be fenced meanwhile",
+        Setting(messages=(2,), lag=0, unclear=1, silences=1, slow=(PutRow, PutMarker, ReadRow)),
+    ),
+    "buffer": (
+        "no more than one live message may be kept",
+        Setting(messages=(3,), lag=1, buffer=1, markers=3),
+    ),
+    "receive-maximum": (
+        "one message may be in flight, and the client takes its time",
+        Setting(messages=(3,), lag=0, window=1, later=True),
+    ),
+    "at-most-once": (
+        "QoS 0; the owner dies",
+        Setting(messages=(2,), lag=0, owner_lives=2, qos=0, hides=True),
+    ),
+    "at-least-once": (
+        "QoS 1, two messages in flight; the owner dies twice",
+        Setting(messages=(2,), lag=0, later=True, owner_lives=3, markers=1),
+    ),
+    "exactly-once": (
+        "QoS 2; the owner dies twice",
+        Setting(messages=(1,), lag=0, later=True, owner_lives=3, qos=2, hides=True),
+    ),
+    "received-twice": (
+        "QoS 2, and a client that says twice what it has received",
+        Setting(messages=(2,), lag=0, later=True, qos=2, twice=2),
+    ),
+    "exactly-once-in-turn": (
+        "QoS 2, one message in flight at a time; the owner dies",
+        Setting(messages=(2,), lag=0, window=1, later=True, owner_lives=2, qos=2),
+    ),
+    "wider": (
+        "one message may be in flight at first, and two when the session has resumed",
+        Setting(messages=(3,), lag=0, window=1, widens=True, later=True, owner_lives=2, markers=1),
+    ),
+    "jumbled-replica": (
+        "entries of a writer appear in any order on the replica",
+        Setting(messages=(2,), lag=3, appears=False, slow=(PutRow, PutMarker)),
+    ),
+    "marked": (
+        "rows that are marked are gone, and the owner dies",
+        Setting(messages=(1,), lag=0, owner_lives=2, hides=True),
+    ),
+    "overtaking": (
+        "live messages of a writer overtake each other",
+        Setting(messages=(3,), lag=0, ordered=False, places=3, markers=3, slow=()),
+    ),
+    "slow-reads": (
+        "what was read comes when the path has broken, and another marker was asked for",
+        Setting(messages=(2,), lag=0, breaks=1, markers=3, slow=(ReadPending, PutMarker), repeats=True),
+    ),
+    "slow-fence": (
+        "a writer is fenced, and goes on while its rows are read",
+        Setting(messages=(2,), lag=0, silences=1, writer_lives=2, markers=3, slow=(Fence,)),
+    ),
+    "fence-and-break": (
+        "the path breaks while the writer is fenced",
+        Setting(messages=(3,), lag=0, silences=1, breaks=1, markers=4, slow=(Fence,)),
+    ),
+    "writer-begins": (
+        "a writer begins, dies and begins again while messages come; its path may break",
+        Setting(messages=(2,), lag=0, writer_lives=2, breaks=1, markers=3, slow=(BeginEpoch,)),
+    ),
+    "leaving": (
+        "the client leaves, or its session is discarded here, and another owner resumes it",
+        Setting(messages=(2,), lag=0, second=True, leaves=1),
+    ),
+    "absent": (
+        "the session has expired",
+        Setting(messages=(1,), lag=0, absent=True),
+    ),
+    "overdue": (
+        "a resume takes too long, and another owner resumes",
+        Setting(messages=(2,), lag=0, overdue=1, second=True),
+    ),
+}
+"""Name -> (about, bounds)."""
+
+
+def system(name: str, size: str = "small", variant: str = "settled", without: tuple[str, ...] = ()) -> System:
+    """The system called so."""
+    about, setting = SYSTEMS[name]
+    return build(name, about, setting, variant)
+
+
+def build(name: str, about: str, setting: Setting, variant: str = "settled") -> System:
+    """The system with these bounds."""
+    owners = tuple(owner(one, setting, number, variant) for number, one in enumerate(setting.owners))
+    writers = tuple(writer(one, setting) for one in setting.writers)
+    database = Database(
+        setting.writers,
+        setting.owners,
+        lag=setting.lag,
+        ordered=setting.appears,
+        slow=setting.slow,
+        unclear=setting.unclear > 0,
+        hides=setting.hides,
+        spreads=setting.spreads,
+        absent=setting.absent,
+        begun=0 if setting.writer_lives > 1 else 1,
+    )
+    cluster = Cluster(setting.writers, setting.owners, places=setting.places, ordered=setting.ordered)
+    loses = setting.qos == 0 and setting.owner_lives > 1
+    window = setting.window + setting.widens
+    client = Client(setting.writers, setting.owners, later=setting.later, loses=loses, window=window)
+    ids = {
+        one: tuple(f"{one[-1]}{n}" for n in range(1, count + 1))
+        for one, count in zip(setting.writers, setting.messages, strict=True)
+    }
+    publisher = Publisher(ids, jumbled=setting.jumbled, qos=setting.qos)
+    return System(
+        name,
+        about,
+        (*owners, *writers, database, cluster, client, publisher),
+        Network(1, duplicating=False) if setting.repeats else Network(2, lossy=False, duplicating=False),
+        properties=tuple(properties(owners, writers, database, cluster, client, setting)),
+        budgets=(
+            at_most("crashes of owners", setting.owner_lives - 1, Crash, actors=setting.owners),
+            at_most("crashes of writers", setting.writer_lives - 1, Crash, actors=setting.writers),
+            at_most("writers that are silent for too long", setting.silences, MarkerTimeout),
+            at_most("broken paths", setting.breaks, Break),
+            at_most("answers that are lost", setting.unclear, Blur, Fail),
+            at_most("clients that leave", setting.leaves, ConnectionLost, Discarded),
+            at_most("acknowledgements that come twice", setting.twice, AcknowledgeTwice),
+            at_most("steps of a writer that are cut", setting.halves, Lose),
+            at_most("resumes that take too long", setting.overdue, ResumeTimeout),
+        ),
+        obligations=obligations(owners, client, setting),
+    )
+
+
+def owner(name: str, setting: Setting, number: int, variant: str) -> Attached:
+    """A session at an owner; each life has the next token."""
+    if variant == "as_written":
+        return owner_as_written(name, setting, number)
+
+    def fresh(life: int) -> ResumeRecord:
+        return ResumeRecord(incarnation(name, life), CLIENT, life + number, setting.times(life))
+
+    def asks_no_more(record: ResumeRecord) -> bool:
+        """so many markers of each writer are asked for, and no more"""
+        return all(flow.n <= setting.markers for flow in record.flows.values())
+
+    return Attached(
+        name,
+        RESUME,
+        fresh,
+        lives=setting.owner_lives,
+        faults=(Crash,) if setting.owner_lives > 1 else (),
+        start=ResumeSession(),
+        calls=(lambda record: (ConnectionLost(), Discarded())) if setting.leaves else None,
+        beside={Publish: CLIENT, Pubrel: CLIENT},
+        silent=() if setting.repeats else ("repeat",),
+        bound=asks_no_more,
+    )
+
+
+def owner_as_written(name: str, setting: Setting, number: int) -> Attached:
+    """The same, by the words of the source."""
+    return Attached(
+        name,
+        AS_WRITTEN,
+        lambda life: AsWrittenRecord(incarnation(name, life), CLIENT, life + number),
+        lives=setting.owner_lives,
+        faults=(Crash,) if setting.owner_lives > 1 else (),
+        start=ResumeSession(),
+        beside={Publish: CLIENT},
+    )
+
+
+def writer(name: str, setting: Setting) -> Attached:
+    """A writer; each life has the next epoch."""
+    again = setting.writer_lives > 1
+    return Attached(
+        name,
+        WRITER,
+        WriterRecord(SESSION, name) if again else WriterRecord(SESSION, name, IDLE, 1),
+        lives=setting.writer_lives,
+        faults=(Crash,) if setting.writer_lives > 1 else (),
+        start=Start() if again else None,
+        beside={Live: CLUSTER, LiveMarker: CLUSTER},
+        tells={Written: CLIENT},
+    )
+
+
+# -- what must hold -------------------------------------------------------------------------------------------------
+
+
+def has_settled(record: ResumeRecord) -> bool:
+    """Every writer is done, and nothing waits for a commit."""
+    done = all(flow.status is DONE for flow in record.flows.values())
+    return done and record.delivery is not None and record.delivery.status is READY
+
+
+def rests(owner: Attached) -> View:
+    """0: there is none; 1: it is at work; 2: it is in normal operation, and nothing is under way."""
+
+    def read(local: FsmLocal) -> int:
+        if local.party is None or local.mode in (DOWN, ENDED):
+            return 0
+        record = local.party.record
+        if record.status is not NORMAL:
+            return 1
+        if isinstance(record, AsWrittenRecord):
+            return 2
+        return 2 if has_settled(record) and not record.delivery.state.queued else 1
+
+    return View(owner.name, 3, read)
+
+
+def idle(one: Attached) -> View:
+    """A writer that has nothing to do, or is dead."""
+
+    def read(local: FsmLocal) -> int:
+        return int(local.party is None or local.party.record.status is IDLE)
+
+    return View(one.name, 2, read)
+
+
+def is_complete(*seen: int) -> bool:
+    """Where a session is in normal operation and nobody has anything to do, all that is stored has come."""
+    *others, has_all = seen
+    *others, database, cluster = others
+    return bool(has_all) or not (database and cluster and all(others))
+
+
+def keeps_its_promises(actor: str, before: Any, event: Any, after: Any) -> bool:
+    """The invariants of the shipped machines, and of their children."""
+    if not isinstance(after, FsmLocal) or after.party is None:
+        return True
+    record = after.party.record
+    if isinstance(record, AsWrittenRecord):
+        return True
+    fsm: Fsm[Any] = WRITER if isinstance(record, WriterRecord) else RESUME
+    return all(one.holds(record) for one in fsm.invariants)
+
+
+def begins_normally(actor: str, before: Any, event: Any, after: Any) -> bool:
+    """Whoever comes to normal operation has nothing left to do for it."""
+    was, now = (getattr(one, "party", None) for one in (before, after))
+    if was is None or now is None or not isinstance(now.record, ResumeRecord) or now.record.status is not NORMAL:
+        return True
+    return was.record.status is NORMAL or has_settled(now.record)
+
+
+def properties(
+    owners: tuple[Attached, ...],
+    writers: tuple[Attached, ...],
+    database: Database,
+    cluster: Cluster,
+    client: Client,
+    setting: Setting,
+) -> list[Property]:
+    """What must hold, and what must happen sometimes."""
+    loses = client.loses
+    found: list[Property] = [
+        Always(how.name, f"never: {how.value}", (client.is_broken(how),), lambda broken: not broken)
+        for how in Broken
+        if how is not Broken.GAP or not loses
+    ]
+    found.append(Stepwise("CUT", "the machines keep what they promise of themselves", keeps_its_promises))
+    text = "normal operation begins when every writer is synchronised, and all that was taken is committed"
+    found.append(Stepwise("NORMAL", text, begins_normally))
+    last = rests(owners[-1])
+    at_rest = View(last.actor, 2, lambda local: int(last.of(local) == 2))
+    views = (at_rest, *(idle(one) for one in writers), database.rests(), cluster.rests(), client.has_all())
+    text = "in normal operation, when nobody has anything to do, all that is stored has come"
+    if not loses:
+        found.append(Always("COMPLETE", text, views, is_complete, quiet=True))
+    total = sum(setting.messages)
+    if setting.absent:
+        return found
+    found.append(Sometimes("all is delivered", "", (client.has_got(total),), bool))
+    found.append(Sometimes("in normal operation", "", (at_rest,), bool))
+    return found
+
+
+def obligations(owners: tuple[Attached, ...], client: Client, setting: Setting) -> tuple[Eventually, ...]:
+    """What must be met sooner or later."""
+    last = rests(owners[-1])
+    busy = View(last.actor, 2, lambda local: int(last.of(local) == 1))
+    return (Eventually("ENDS", "a resume ends", (busy,), bool),)

@@ -1,0 +1,22 @@
+"""Persistent sessions (source: EIP-0011): a session survives its node; what was missed comes from the database.
+
+Writers number what they store for a session, and send it live; a session that resumes takes what is stored up to a
+marker of each writer, and what comes live from it on.
+"""
+
+from statemachines.kernel.protocol import Protocol
+
+PROTOCOL = Protocol(
+    name="persistent_sessions",
+    prefix="PS",
+    about="sessions that survive their node: writers, markers, a resume that loses and repeats nothing",
+    machines={
+        "writer": "statemachines.persistent_sessions.writer:WRITER",
+        "session_resume": "statemachines.persistent_sessions.resume:RESUME",
+        "writer_flow": "statemachines.persistent_sessions.writer_flow:WRITER_FLOW",
+        "delivery": "statemachines.persistent_sessions.delivery:DELIVERY",
+        "in_flight_message": "statemachines.persistent_sessions.in_flight:IN_FLIGHT",
+    },
+    page="statemachines.persistent_sessions:clauses.md",
+    areas={"spec": "statemachines_spec.persistent_sessions:SPEC"},
+)

@@ -1,0 +1,210 @@
+"""What an event makes of a Delivery: the guards and actions of its table (`delivery`)."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from statemachines.kernel import Ask, Effects, Event, Map, Send
+from statemachines.kernel.row import ChildStep
+from statemachines.persistent_sessions.delivery_record import (
+    Change,
+    Delegated,
+    DeliveryRecord,
+    Done,
+    Outgoing,
+    Place,
+)
+from statemachines.persistent_sessions.in_flight import IN_FLIGHT, Resend
+from statemachines.persistent_sessions.in_flight_record import DONE, RECEIVED, SENT, InFlightRecord
+from statemachines.persistent_sessions.message import Puback, Pubcomp, Publish, Pubrec
+from statemachines.persistent_sessions.request import (
+    DATABASE,
+    CommitState,
+    MarkDelivered,
+    SessionState,
+    StateCommitted,
+)
+from statemachines.persistent_sessions.writer_flow_record import Take
+
+PACKETS = 65_535
+
+Acknowledgement = Puback | Pubrec | Pubcomp
+
+
+def in_places(packets: Map[int, InFlightRecord]) -> list[InFlightRecord]:
+    """What is in flight, in the order in which it was sent first."""
+    return sorted(packets.values(), key=lambda one: one.place)
+
+
+def is_admitted(record: DeliveryRecord, state: SessionState) -> bool:
+    """The first that is queued may go out: QoS 0 takes no packet id."""
+    queued = state.queued
+    return bool(queued) and (queued[0].qos == 0 or len(state.packets) < record.receive_maximum)
+
+
+def free_packet(state: SessionState) -> int:
+    """A packet id that is not in use; ids go round."""
+    packet = state.places % PACKETS + 1
+    while packet in state.packets:
+        packet = packet % PACKETS + 1
+    return packet
+
+
+# -- guards ---------------------------------------------------------------------------------------------------------
+
+
+def may_send_more(record: DeliveryRecord, event: Event) -> bool:
+    return is_admitted(record, record.state)
+
+
+def has_more(record: DeliveryRecord, event: StateCommitted) -> bool:
+    return bool(record.inbox) or is_admitted(record, record.state)
+
+
+def is_held(record: DeliveryRecord, event: Acknowledgement) -> bool:
+    return event.packet in record.state.packets
+
+
+def is_first_receipt(record: DeliveryRecord, event: Pubrec) -> bool:
+    one = record.state.packets.get(event.packet)
+    return one is not None and one.status is SENT and one.queued.qos == 2
+
+
+def waits_already(record: DeliveryRecord, event: Pubrec) -> bool:
+    return any(change.received == event for change in record.inbox)
+
+
+def makes_room(record: DeliveryRecord, event: Puback | Pubcomp) -> bool:
+    """It ends a packet, and something is queued that may go out then."""
+    one = record.state.packets.get(event.packet)
+    if one is None:
+        return False
+    after = step_packet(record, one, event, 0)[0]
+    return is_admitted(after, after.state)
+
+
+# -- the state ------------------------------------------------------------------------------------------------------
+
+
+def step_packet(record: DeliveryRecord, one: InFlightRecord, event: Event, now_ns: int) -> Delegated:
+    """One step of a packet; one that is done is not kept."""
+    after, effects, seen = IN_FLIGHT.child_step(one, event, now_ns, one.place)
+    packets = record.state.packets
+    packets = packets.delete(one.packet) if after.status is DONE else packets.set(one.packet, after)
+    return replace(record, state=replace(record.state, packets=packets)), effects, (seen,)
+
+
+def taken(record: DeliveryRecord, event: Take) -> DeliveryRecord:
+    """The rows are in the state; one whose message retention has removed counts as lost."""
+    state = record.state
+    there = tuple(row for row in event.rows if row.message)
+    state = replace(
+        state,
+        taken=state.taken.set(event.writer, (event.epoch, event.rows[-1].number)),
+        queued=(*state.queued, *there),
+    )
+    marks = tuple(Place(event.writer, event.epoch, row.number) for row in event.rows)
+    lost = record.lost + len(event.rows) - len(there)
+    return replace(record, state=state, marks=(*record.marks, *marks), lost=lost)
+
+
+def admitted(record: DeliveryRecord) -> DeliveryRecord:
+    """What is queued goes out, in order, as far as the client receives it."""
+    while is_admitted(record, record.state):
+        state = record.state
+        one = state.queued[0]
+        state = replace(state, queued=state.queued[1:])
+        packet = 0
+        if one.qos:
+            packet, place = free_packet(state), state.places
+            packets = state.packets.set(packet, InFlightRecord(packet, record.client, one, place))
+            state = replace(state, packets=packets, places=place + 1)
+        record = replace(record, state=state, outgoing=(*record.outgoing, Outgoing(packet, one)))
+    return record
+
+
+def commit(record: DeliveryRecord, changes: tuple[Change, ...], now_ns: int) -> Delegated:
+    """Ask for a commit of the state with these changes."""
+    seen: tuple[ChildStep, ...] = ()
+    for change in changes:
+        if change.take is not None:
+            record = taken(record, change.take)
+        if change.received is not None:
+            record, _, steps = step_packet(
+                record, record.state.packets[change.received.packet], change.received, now_ns
+            )
+            seen = (*seen, *steps)
+    record = replace(admitted(record), inbox=())
+    return record, (Ask(DATABASE, CommitState(record.session, record.token, record.state)),), seen
+
+
+# -- actions --------------------------------------------------------------------------------------------------------
+
+
+def resend(record: DeliveryRecord, event: Resend, now_ns: int) -> Delegated:
+    effects: Effects = ()
+    seen: tuple[ChildStep, ...] = ()
+    for one in in_places(record.state.packets):
+        record, more, steps = step_packet(record, one, event, now_ns)
+        effects, seen = (*effects, *more), (*seen, *steps)
+    return record, effects, seen
+
+
+def resend_and_commit(record: DeliveryRecord, event: Resend, now_ns: int) -> Delegated:
+    record, effects, seen = resend(record, event, now_ns)
+    record, more, steps = commit(record, (), now_ns)
+    return record, (*effects, *more), (*seen, *steps)
+
+
+def commit_take(record: DeliveryRecord, event: Take, now_ns: int) -> Delegated:
+    return commit(record, (Change(take=event),), now_ns)
+
+
+def queue_take(record: DeliveryRecord, event: Take, now_ns: int) -> Done:
+    return replace(record, inbox=(*record.inbox, Change(take=event))), ()
+
+
+def commit_received(record: DeliveryRecord, event: Pubrec, now_ns: int) -> Delegated:
+    return commit(record, (Change(received=event),), now_ns)
+
+
+def queue_received(record: DeliveryRecord, event: Pubrec, now_ns: int) -> Done:
+    return replace(record, inbox=(*record.inbox, Change(received=event))), ()
+
+
+def send_committed(record: DeliveryRecord, event: StateCommitted, now_ns: int) -> Delegated:
+    """Mark the rows, send the messages, release the packets that the client has received."""
+    session = record.session
+    marks = tuple(Ask(DATABASE, MarkDelivered(session, one.writer, one.epoch, one.number)) for one in record.marks)
+    effects: Effects = marks
+    seen: tuple[ChildStep, ...] = ()
+    outgoing = record.outgoing
+    received = [one for one in in_places(record.state.packets) if one.status is RECEIVED]
+    record = replace(record, outgoing=(), marks=())
+    for sent in outgoing:
+        one = sent.queued
+        if not sent.packet:
+            effects = (*effects, Send(record.client, Publish(0, one.message, one.filter, 0, False)))
+            continue
+        record, more, steps = step_packet(record, record.state.packets[sent.packet], event, now_ns)
+        effects, seen = (*effects, *more), (*seen, *steps)
+    for packet in received:
+        record, more, steps = step_packet(record, packet, event, now_ns)
+        effects, seen = (*effects, *more), (*seen, *steps)
+    return record, effects, seen
+
+
+def send_and_commit(record: DeliveryRecord, event: StateCommitted, now_ns: int) -> Delegated:
+    record, effects, seen = send_committed(record, event, now_ns)
+    record, more, steps = commit(record, record.inbox, now_ns)
+    return record, (*effects, *more), (*seen, *steps)
+
+
+def acknowledge(record: DeliveryRecord, event: Acknowledgement, now_ns: int) -> Delegated:
+    return step_packet(record, record.state.packets[event.packet], event, now_ns)
+
+
+def acknowledge_and_commit(record: DeliveryRecord, event: Puback | Pubcomp, now_ns: int) -> Delegated:
+    record, effects, seen = acknowledge(record, event, now_ns)
+    record, more, steps = commit(record, (), now_ns)
+    return record, (*effects, *more), (*seen, *steps)

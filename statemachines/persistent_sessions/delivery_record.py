@@ -1,0 +1,63 @@
+"""DeliveryRecord: the session state in its owner's hands, and what of it is not committed yet."""
+
+from __future__ import annotations
+
+import msgspec
+
+from statemachines.kernel import Effects, Status
+from statemachines.kernel.row import ChildStep
+from statemachines.persistent_sessions.message import Pubrec, Queued
+from statemachines.persistent_sessions.request import SessionState
+from statemachines.persistent_sessions.writer_flow_record import Take
+
+
+class DeliveryStatus(Status):
+    """`committing` waits for the database."""
+
+    READY = "ready"
+    COMMITTING = "committing"
+
+
+READY, COMMITTING = DeliveryStatus
+
+
+class Change(msgspec.Struct, frozen=True, gc=False):
+    """What waits for the next commit: messages that are taken, or a packet that the client has received."""
+
+    take: Take | None = None
+    received: Pubrec | None = None
+
+
+class Outgoing(msgspec.Struct, frozen=True, gc=False):
+    """To be sent when it is committed: the message in flight under `packet`, or (0) one of QoS 0."""
+
+    packet: int
+    queued: Queued
+
+
+class Place(msgspec.Struct, frozen=True, gc=False):
+    """A row that is done when the state is committed."""
+
+    writer: str
+    epoch: int
+    number: int
+
+
+class DeliveryRecord(msgspec.Struct, frozen=True, gc=False):
+    """`state` as it is committed, or being committed; the `outgoing` messages and the `marks` of that commit;
+    `inbox`: what waits for the next.  `lost`: how many were taken that retention had removed."""
+
+    session: str
+    client: str
+    token: int
+    receive_maximum: int
+    state: SessionState = SessionState()
+    status: DeliveryStatus = READY
+    outgoing: tuple[Outgoing, ...] = ()
+    marks: tuple[Place, ...] = ()
+    inbox: tuple[Change, ...] = ()
+    lost: int = 0
+
+
+Done = tuple[DeliveryRecord, Effects]
+Delegated = tuple[DeliveryRecord, Effects, tuple[ChildStep, ...]]

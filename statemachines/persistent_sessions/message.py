@@ -1,0 +1,113 @@
+"""What writers, sessions and clients say to each other."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+from statemachines.kernel import Event, Message, TraceColumns
+
+
+class Queued(msgspec.Struct, frozen=True, gc=False):
+    """A message for a session under its number; `message` is its id ("": retention has removed it), `filter` the
+    subscription that it matches."""
+
+    number: int
+    message: str
+    filter: str = ""
+    qos: int = 1
+
+
+class MarkerWanted(Message, frozen=True, gc=False):
+    """To a writer: show a marker, live to `to` and in the database.  `token` of the owner of the session, and which of
+    its markers to this writer it is: later ones are greater."""
+
+    columns: ClassVar = TraceColumns(key="session", term="token", first="n")
+
+    session: str
+    to: str
+    token: int
+    n: int
+
+
+class Live(Message, frozen=True, gc=False):
+    """From a writer: a message whose row it has stored."""
+
+    columns: ClassVar = TraceColumns(key="writer", term="epoch", first="number")
+
+    session: str
+    writer: str
+    epoch: int
+    queued: Queued
+
+    @property
+    def number(self) -> int:
+        """The number of its row."""
+        return self.queued.number
+
+
+class LiveMarker(Message, frozen=True, gc=False):
+    """From a writer: what follows has the number `k`, and more."""
+
+    columns: ClassVar = TraceColumns(key="writer", term="epoch", first="k")
+
+    session: str
+    writer: str
+    epoch: int
+    k: int
+    token: int
+    n: int
+
+
+class Publish(Message, frozen=True, gc=False):
+    """To the client; a `packet` of 0 is QoS 0."""
+
+    columns: ClassVar = TraceColumns(key="message", first="packet")
+
+    packet: int
+    message: str
+    filter: str
+    qos: int
+    dup: bool
+
+
+class Pubrel(Message, frozen=True, gc=False):
+    """To the client: it may forget the packet."""
+
+    columns: ClassVar = TraceColumns(first="packet")
+
+    packet: int
+
+
+class Puback(Message, frozen=True, gc=False):
+    """From the client: QoS 1, it has the message."""
+
+    columns: ClassVar = TraceColumns(first="packet")
+
+    packet: int
+
+
+class Pubrec(Message, frozen=True, gc=False):
+    """From the client: QoS 2, it has the message, and keeps its packet in mind."""
+
+    columns: ClassVar = TraceColumns(first="packet")
+
+    packet: int
+
+
+class Pubcomp(Message, frozen=True, gc=False):
+    """From the client: QoS 2, it has forgotten the packet."""
+
+    columns: ClassVar = TraceColumns(first="packet")
+
+    packet: int
+
+
+class Written(Event, frozen=True, gc=False):
+    """To the publisher's connection: the row is stored, and this message may be acknowledged."""
+
+    columns: ClassVar = TraceColumns(key="message")
+
+    message: str
+    filter: str

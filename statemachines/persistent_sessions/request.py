@@ -1,0 +1,245 @@
+"""What is asked of the database, and what it answers (page: "Parties and tables")."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+from statemachines.kernel import Answer, Map, Request, TraceColumns
+from statemachines.persistent_sessions.in_flight_record import InFlightRecord
+from statemachines.persistent_sessions.message import Queued
+
+DATABASE = "database"
+
+Position = tuple[int, int]
+"""(epoch, number): the last that was taken of a writer."""
+Mark = tuple[int, int]
+"""(token, n) of a marker."""
+
+
+class SessionState(msgspec.Struct, frozen=True, gc=False):
+    """What answers for all that was taken.  `taken`: of each writer the last number that was taken; `packets` in
+    flight; `queued` behind them; `places`: how many ever were in flight."""
+
+    taken: Map[str, Position] = Map()
+    packets: Map[int, InFlightRecord] = Map()
+    queued: tuple[Queued, ...] = ()
+    places: int = 0
+
+
+class EpochRows(msgspec.Struct, frozen=True, gc=False):
+    """What is visible of one epoch of a writer: `rows` in the order of their numbers, and markers."""
+
+    writer: str
+    epoch: int
+    rows: tuple[Queued, ...] = ()
+    markers: tuple[Mark, ...] = ()
+
+
+# -- of a writer ----------------------------------------------------------------------------------------------------
+
+
+class BeginEpoch(Request, frozen=True, gc=False):
+    """A writer begins: under an epoch that nobody had."""
+
+    columns: ClassVar = TraceColumns(key="writer")
+
+    session: str
+    writer: str
+
+
+class EpochBegun(Answer, frozen=True, gc=False):
+    """To `BeginEpoch`."""
+
+    columns: ClassVar = TraceColumns(term="epoch")
+
+    epoch: int
+
+
+class PutRow(Request, frozen=True, gc=False):
+    """Store a row, if the epoch still is that of the writer."""
+
+    columns: ClassVar = TraceColumns(key="writer", term="epoch")
+
+    session: str
+    writer: str
+    epoch: int
+    queued: Queued
+
+
+class RowStored(Answer, frozen=True, gc=False):
+    """To `PutRow` and `PutMarker`: it is durable."""
+
+
+class RowFenced(Answer, frozen=True, gc=False):
+    """To what a writer asks: the epoch was raised, and nothing was done; it is `epoch` now."""
+
+    columns: ClassVar = TraceColumns(term="epoch")
+
+    epoch: int
+
+
+class RowUnclear(Answer, frozen=True, gc=False):
+    """To `PutRow` and `PutMarker`: perhaps it was done, perhaps not."""
+
+
+class ReadRow(Request, frozen=True, gc=False):
+    """Was this row stored?  Read from what is committed, not from a replica."""
+
+    columns: ClassVar = TraceColumns(key="writer", term="epoch", first="number")
+
+    session: str
+    writer: str
+    epoch: int
+    number: int
+
+
+class RowRead(Answer, frozen=True, gc=False):
+    """To `ReadRow`."""
+
+    found: bool
+
+
+class PutMarker(Request, frozen=True, gc=False):
+    """Store a marker, if the epoch still is that of the writer; one that is there already stays."""
+
+    columns: ClassVar = TraceColumns(key="writer", term="epoch", first="k")
+
+    session: str
+    writer: str
+    epoch: int
+    k: int
+    token: int
+    n: int
+
+
+# -- of an owner ----------------------------------------------------------------------------------------------------
+
+
+class LoadSession(Request, frozen=True, gc=False):
+    """Register as the owner of the client's session, under `token`, and load its state: one transaction."""
+
+    columns: ClassVar = TraceColumns(key="client", term="token")
+
+    client: str
+    owner: str
+    token: int
+
+
+class SessionLoaded(Answer, frozen=True, gc=False):
+    """To `LoadSession`."""
+
+    columns: ClassVar = TraceColumns(key="session")
+
+    session: str
+    state: SessionState
+
+
+class SessionAbsent(Answer, frozen=True, gc=False):
+    """To `LoadSession`: there is none, or it has expired."""
+
+
+class NotOwner(Answer, frozen=True, gc=False):
+    """To whatever an owner asks: a higher token has been here, and nothing was done."""
+
+
+class ReadPending(Request, frozen=True, gc=False):
+    """What is stored for the session, as far as it is visible here; `writer`: of this one alone ("": of all)."""
+
+    columns: ClassVar = TraceColumns(key="session")
+
+    session: str
+    writer: str = ""
+
+
+class PendingRead(Answer, frozen=True, gc=False):
+    """To `ReadPending` of all writers."""
+
+    found: tuple[EpochRows, ...]
+
+
+class Polled(Answer, frozen=True, gc=False):
+    """To `ReadPending` of one writer."""
+
+    columns: ClassVar = TraceColumns(key="writer")
+
+    writer: str
+    found: tuple[EpochRows, ...]
+
+
+class SubscribeLive(Request, frozen=True, gc=False):
+    """Subscribe everything that the session subscribes, live to `owner`: one transaction of the whole cluster."""
+
+    columns: ClassVar = TraceColumns(key="session", term="token")
+
+    session: str
+    owner: str
+    token: int
+
+
+class SubscribedLive(Answer, frozen=True, gc=False):
+    """To `SubscribeLive`: it is known everywhere.  Read after that: the session's `writers` of all nodes, and those
+    that are `gone`, and have ever stored anything for it."""
+
+    writers: tuple[str, ...]
+    gone: tuple[str, ...] = ()
+
+
+class UnsubscribeLive(Request, frozen=True, gc=False):
+    """The owner with this `token` is not live any more; it needs no answer."""
+
+    columns: ClassVar = TraceColumns(key="session", term="token")
+
+    session: str
+    token: int
+
+
+class Fence(Request, frozen=True, gc=False):
+    """Raise the writer's epoch under `token`: to `below` if it is lower, or (0) by one whatever it is.  Then read all
+    rows of the epochs below, from `from_epoch` on, from what is committed; `n` comes back with the answer."""
+
+    columns: ClassVar = TraceColumns(key="writer", term="below")
+
+    session: str
+    writer: str
+    from_epoch: int
+    below: int
+    token: int
+    n: int
+
+
+class FencedRows(Answer, frozen=True, gc=False):
+    """To `Fence`: complete, since nothing can be stored under epochs below `below` any more."""
+
+    columns: ClassVar = TraceColumns(key="writer", term="below")
+
+    writer: str
+    below: int
+    n: int
+    found: tuple[EpochRows, ...]
+
+
+class CommitState(Request, frozen=True, gc=False):
+    """Commit the session state, under `token`."""
+
+    columns: ClassVar = TraceColumns(key="session", term="token")
+
+    session: str
+    token: int
+    state: SessionState
+
+
+class StateCommitted(Answer, frozen=True, gc=False):
+    """To `CommitState`."""
+
+
+class MarkDelivered(Request, frozen=True, gc=False):
+    """The row is taken: it need not be kept."""
+
+    columns: ClassVar = TraceColumns(key="writer", term="epoch", first="number")
+
+    session: str
+    writer: str
+    epoch: int
+    number: int

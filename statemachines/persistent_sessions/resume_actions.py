@@ -1,0 +1,256 @@
+"""What an event makes of a Resume: the guards and actions of its table (`resume`)."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from statemachines.kernel import Ask, Effects, Event, Map, Tell, keys_in_order
+from statemachines.kernel.row import ChildStep
+from statemachines.persistent_sessions.delivery import DELIVERY
+from statemachines.persistent_sessions.delivery_record import READY, DeliveryRecord
+from statemachines.persistent_sessions.in_flight import Resend
+from statemachines.persistent_sessions.message import Live, LiveMarker, Puback, Pubcomp, Pubrec
+from statemachines.persistent_sessions.request import (
+    DATABASE,
+    FencedRows,
+    LoadSession,
+    PendingRead,
+    Polled,
+    ReadPending,
+    SessionLoaded,
+    StateCommitted,
+    SubscribedLive,
+    SubscribeLive,
+    UnsubscribeLive,
+)
+from statemachines.persistent_sessions.resume_record import (
+    Delegated,
+    Discarded,
+    Done,
+    Resumed,
+    ResumeEnded,
+    ResumeRecord,
+)
+from statemachines.persistent_sessions.writer_flow import WRITER_FLOW
+from statemachines.persistent_sessions.writer_flow_actions import contiguous
+from statemachines.persistent_sessions.writer_flow_record import (
+    DONE,
+    FINALIZING,
+    AskAgain,
+    Begin,
+    LinkLost,
+    MarkerTimeout,
+    PollDue,
+    Settled,
+    Take,
+    WriterDown,
+    WriterFlowRecord,
+    WriterUp,
+)
+
+OfWriter = Live | LiveMarker | Polled | FencedRows | WriterUp | WriterDown | LinkLost
+FlowTimer = AskAgain | PollDue | MarkerTimeout
+
+
+# -- children -------------------------------------------------------------------------------------------------------
+
+
+def step_delivery(record: ResumeRecord, event: Event, now_ns: int) -> Delegated:
+    assert record.delivery is not None
+    after, effects, seen = DELIVERY.child_step(record.delivery, event, now_ns)
+    return replace(record, delivery=after), effects, (seen,)
+
+
+def step_flow(record: ResumeRecord, flow: WriterFlowRecord, event: Event, now_ns: int) -> Delegated:
+    """One step of a writer; what it takes goes into the session state at once."""
+    after, effects, seen = WRITER_FLOW.child_step(flow, event, now_ns)
+    record = replace(record, flows=record.flows.set(after.writer, after))
+    out: Effects = ()
+    steps: tuple[ChildStep, ...] = (seen,)
+    for effect in effects:
+        if isinstance(effect, Tell):
+            record, more, seen_more = step_delivery(record, effect.event, now_ns)
+            out, steps = (*out, *more), (*steps, *seen_more)
+        else:
+            out = (*out, effect)
+    return record, out, steps
+
+
+def settle(record: ResumeRecord, done: Delegated, now_ns: int) -> Delegated:
+    """Once all that was taken is committed, writers that have waited for it send what they kept."""
+    record, effects, steps = done
+    for writer in keys_in_order(record.flows):
+        flow = record.flows[writer]
+        if flow.status is FINALIZING and is_committed(record):
+            record, more, seen = step_flow(record, flow, Settled(), now_ns)
+            effects, steps = (*effects, *more), (*steps, *seen)
+    return record, effects, steps
+
+
+def new_flow(record: ResumeRecord, writer: str) -> WriterFlowRecord:
+    """The writer as the session state knows it."""
+    assert record.delivery is not None
+    epoch, number = record.delivery.state.taken.get(writer, (1, 0))
+    return WriterFlowRecord(
+        record.session, writer, record.id, record.token, record.times, epoch=epoch, taken=number
+    )  # fmt: skip
+
+
+def add_flow(record: ResumeRecord, writer: str, now_ns: int) -> Delegated:
+    """A writer that nothing was known of: it is synchronised like the others."""
+    return step_flow(record, new_flow(record, writer), Begin(), now_ns)
+
+
+def take_prefix(record: ResumeRecord, writer: str, now_ns: int) -> Delegated:
+    """What was read before the session subscribed, as far as it has no hole."""
+    flow = new_flow(record, writer)
+    rows = (row for one in record.pending if (one.writer, one.epoch) == (writer, flow.epoch) for row in one.rows)
+    found = contiguous(rows, flow.taken)
+    effects: Effects = ()
+    seen: tuple[ChildStep, ...] = ()
+    if found:
+        record, effects, seen = step_delivery(record, Take(writer, flow.epoch, found), now_ns)
+        flow = replace(flow, taken=found[-1].number)
+    return replace(record, flows=record.flows.set(writer, flow)), effects, seen
+
+
+# -- guards ---------------------------------------------------------------------------------------------------------
+
+
+def is_committed(record: ResumeRecord) -> bool:
+    return record.delivery is not None and record.delivery.status is READY
+
+
+def is_synchronised(record: ResumeRecord) -> bool:
+    """All writers are done, and all that was taken is committed."""
+    return is_committed(record) and all(flow.status is DONE for flow in record.flows.values())
+
+
+def needs_no_writer(record: ResumeRecord, event: SubscribedLive) -> bool:
+    return not event.writers and not event.gone and is_committed(record)
+
+
+def is_known(record: ResumeRecord, event: OfWriter) -> bool:
+    return event.writer in record.flows
+
+
+def is_of_a_flow(record: ResumeRecord, event: FlowTimer) -> bool:
+    return event.key in record.flows
+
+
+def ends_with_commit(record: ResumeRecord, event: StateCommitted) -> bool:
+    return is_synchronised(take_commit(record, event, 0)[0])
+
+
+def ends_with_writer(record: ResumeRecord, event: Polled | FencedRows) -> bool:
+    return is_known(record, event) and is_synchronised(take_of_writer(record, event, 0)[0])
+
+
+# -- actions --------------------------------------------------------------------------------------------------------
+
+
+def load(record: ResumeRecord, event: Event, now_ns: int) -> Done:
+    return record, (Ask(DATABASE, LoadSession(record.client, record.id, record.token)),)
+
+
+def restore(record: ResumeRecord, event: SessionLoaded, now_ns: int) -> Delegated:
+    """What is in flight goes out first, under its old packet ids."""
+    delivery = DeliveryRecord(
+        event.session, record.client, record.token, record.times.receive_maximum, event.state
+    )  # fmt: skip
+    record = replace(record, session=event.session, delivery=delivery)
+    record, effects, seen = step_delivery(record, Resend(), now_ns)
+    return record, (*effects, Ask(DATABASE, ReadPending(record.session))), seen
+
+
+def subscribe(record: ResumeRecord, event: PendingRead, now_ns: int) -> Done:
+    request = SubscribeLive(record.session, record.id, record.token)
+    return replace(record, pending=event.found), (Ask(DATABASE, request),)
+
+
+def begin_flows(record: ResumeRecord, event: SubscribedLive, now_ns: int) -> Delegated:
+    """What is pending first; then a marker of each writer, and those that are dead are fenced."""
+    effects: Effects = ()
+    steps: tuple[ChildStep, ...] = ()
+    for writer in sorted({*event.writers, *event.gone}):
+        record, more, seen = take_prefix(record, writer, now_ns)
+        effects, steps = (*effects, *more), (*steps, *seen)
+        record, more, seen = step_flow(record, record.flows[writer], Begin(), now_ns)
+        effects, steps = (*effects, *more), (*steps, *seen)
+        if writer not in event.writers:
+            record, more, seen = step_flow(record, record.flows[writer], WriterDown(writer), now_ns)
+            effects, steps = (*effects, *more), (*steps, *seen)
+    return replace(record, pending=()), effects, steps
+
+
+def tell_resumed(record: ResumeRecord, event: SubscribedLive, now_ns: int) -> Done:
+    return replace(record, pending=()), (Tell(Resumed(record.session)),)
+
+
+def add_writer(record: ResumeRecord, event: OfWriter, now_ns: int) -> Delegated:
+    return add_flow(record, event.writer, now_ns)
+
+
+def add_dead_writer(record: ResumeRecord, event: WriterDown, now_ns: int) -> Delegated:
+    """It may have stored something and died before anything of it came."""
+    record, effects, steps = add_flow(record, event.writer, now_ns)
+    record, more, seen = step_flow(record, record.flows[event.writer], event, now_ns)
+    return record, (*effects, *more), (*steps, *seen)
+
+
+def take_of_writer(record: ResumeRecord, event: OfWriter, now_ns: int) -> Delegated:
+    return settle(record, step_flow(record, record.flows[event.writer], event, now_ns), now_ns)
+
+
+def take_timer(record: ResumeRecord, event: FlowTimer, now_ns: int) -> Delegated:
+    return step_flow(record, record.flows[event.key], event, now_ns)
+
+
+def take_commit(record: ResumeRecord, event: StateCommitted, now_ns: int) -> Delegated:
+    return settle(record, step_delivery(record, event, now_ns), now_ns)
+
+
+def take_acknowledgement(record: ResumeRecord, event: Puback | Pubrec | Pubcomp, now_ns: int) -> Delegated:
+    return step_delivery(record, event, now_ns)
+
+
+def finish_with_commit(record: ResumeRecord, event: StateCommitted, now_ns: int) -> Delegated:
+    record, effects, steps = take_commit(record, event, now_ns)
+    return record, (*effects, Tell(Resumed(record.session))), steps
+
+
+def finish_with_writer(record: ResumeRecord, event: Polled | FencedRows, now_ns: int) -> Delegated:
+    record, effects, steps = take_of_writer(record, event, now_ns)
+    return record, (*effects, Tell(Resumed(record.session))), steps
+
+
+# -- the end --------------------------------------------------------------------------------------------------------
+
+
+def stop(record: ResumeRecord, why: str) -> Done:
+    """Nothing is marked that was not sent, and the state stays as it was committed."""
+    record = replace(record, flows=Map(), pending=(), delivery=None)
+    return record, (
+        Ask(DATABASE, UnsubscribeLive(record.session, record.token)),
+        Tell(ResumeEnded(record.session, why)),
+    )
+
+
+def stop_absent(record: ResumeRecord, event: Event, now_ns: int) -> Done:
+    return record, (Tell(ResumeEnded("", "absent")),)
+
+
+def stop_superseded(record: ResumeRecord, event: Event, now_ns: int) -> Done:
+    return stop(record, "superseded")
+
+
+def stop_late(record: ResumeRecord, event: Event, now_ns: int) -> Done:
+    return stop(record, "timeout")
+
+
+def stop_lost(record: ResumeRecord, event: Event, now_ns: int) -> Done:
+    return stop(record, "lost")
+
+
+def stop_discarded(record: ResumeRecord, event: Discarded, now_ns: int) -> Done:
+    return stop(record, "discarded")

@@ -1,0 +1,40 @@
+"""Times: how long a session's parties wait, and what may pile up (source: none; page: "Garbage collection",
+defaults)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from statemachines.kernel import ConfigurationError
+
+MS = 1_000_000
+
+
+class Times(msgspec.Struct, frozen=True):
+    """Milliseconds.  `marker_ms`: a writer shows its marker on both paths within it, or is fenced; `repeat_ms`: how
+    often a marker is asked for; `poll_ms`: how often the database is; `resume_ms`: a resume ends within it;
+    `lock_ms`: the lease of a client id.  `resume_buffer`: so many live messages of one writer are kept while the
+    database is read; `receive_maximum`: so many messages are in flight to the client.
+
+    `ConfigurationError` names the value that cannot be.
+    """
+
+    lock_ms: int = 15_000
+    resume_ms: int = 10_000
+    marker_ms: int = 3_000
+    repeat_ms: int = 500
+    poll_ms: int = 10
+    resume_buffer: int = 10_000
+    receive_maximum: int = 65_535
+
+    def __post_init__(self) -> None:
+        for key in ("lock_ms", "resume_ms", "marker_ms", "repeat_ms", "poll_ms", "resume_buffer", "receive_maximum"):
+            if getattr(self, key) < 1:
+                raise ConfigurationError(key, getattr(self, key), "at least 1")
+        if self.receive_maximum > 65_535:
+            raise ConfigurationError("receive_maximum", self.receive_maximum, "at most 65535: packet ids have 16 bits")
+        for shorter, longer in (("poll_ms", "marker_ms"), ("repeat_ms", "marker_ms"), ("marker_ms", "resume_ms"),
+                                ("resume_ms", "lock_ms")):  # fmt: skip
+            if getattr(self, shorter) >= getattr(self, longer):
+                rule = f"less than {longer}, which is {getattr(self, longer)}"
+                raise ConfigurationError(shorter, getattr(self, shorter), rule)

@@ -1,0 +1,190 @@
+"""What an event makes of a Writer: the guards and actions of its table (`writer`)."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from statemachines.kernel import Ask, Effects, Event, Send, Tell
+from statemachines.persistent_sessions.message import Live, LiveMarker, MarkerWanted, Queued, Written
+from statemachines.persistent_sessions.request import (
+    DATABASE,
+    BeginEpoch,
+    EpochBegun,
+    Mark,
+    PutMarker,
+    PutRow,
+    ReadRow,
+    RowFenced,
+    RowRead,
+)
+from statemachines.persistent_sessions.writer_record import Done, Hand, Job, LiveGone, LiveKnown, Start, WriterRecord
+
+
+def mark_of(event: MarkerWanted) -> Mark:
+    return event.token, event.n
+
+
+def marker_waits(record: WriterRecord) -> Mark:
+    """The latest marker in the inbox; there is one at most."""
+    return max((mark_of(one.marker) for one in record.inbox if one.marker is not None), default=(0, 0))
+
+
+# -- guards ---------------------------------------------------------------------------------------------------------
+
+
+def is_answered(record: WriterRecord, event: MarkerWanted) -> bool:
+    """This very marker is stored: the request was repeated."""
+    return mark_of(event) == record.mark and record.k > 0
+
+
+def is_latest(record: WriterRecord, event: MarkerWanted) -> bool:
+    """No later one was asked for; one whose epoch has ended since is wanted again."""
+    return mark_of(event) >= record.mark
+
+
+def is_later(record: WriterRecord, event: MarkerWanted) -> bool:
+    """Later than the one under way, and than the one that waits."""
+    return mark_of(event) > max(record.mark, marker_waits(record))
+
+
+def row_is_next(record: WriterRecord, event: Event) -> bool:
+    return bool(record.inbox) and record.inbox[0].hand is not None
+
+
+def marker_is_next(record: WriterRecord, event: Event) -> bool:
+    return bool(record.inbox) and record.inbox[0].marker is not None
+
+
+def is_found_and_row_is_next(record: WriterRecord, event: RowRead) -> bool:
+    return event.found and row_is_next(record, event)
+
+
+def is_found_and_marker_is_next(record: WriterRecord, event: RowRead) -> bool:
+    return event.found and marker_is_next(record, event)
+
+
+def is_found(record: WriterRecord, event: RowRead) -> bool:
+    return event.found
+
+
+def is_known_later(record: WriterRecord, event: LiveKnown) -> bool:
+    """Of no owner before the one that is known."""
+    return event.token >= record.token
+
+
+def is_of_the_owner(record: WriterRecord, event: LiveGone) -> bool:
+    return event.token == record.token
+
+
+# -- the serial order -----------------------------------------------------------------------------------------------
+
+
+def numbered(record: WriterRecord) -> Queued:
+    """The message under way, with the next number."""
+    assert record.job is not None
+    assert record.job.hand is not None
+    hand = record.job.hand
+    return Queued(record.last + 1, hand.message, hand.filter, hand.qos)
+
+
+def put(record: WriterRecord) -> Done:
+    """Ask for what is under way, under the epoch and number of now."""
+    assert record.job is not None
+    marker = record.job.marker
+    session, writer, epoch = record.session, record.writer, record.epoch
+    if marker is None:
+        return record, (Ask(DATABASE, PutRow(session, writer, epoch, numbered(record))),)
+    return record, (Ask(DATABASE, PutMarker(session, writer, epoch, record.last + 1, marker.token, marker.n)),)
+
+
+def take_next(record: WriterRecord) -> Done:
+    """The next job; a marker that is begun is the latest from now on."""
+    if not record.inbox:
+        return replace(record, job=None), ()
+    job = record.inbox[0]
+    record = replace(record, job=job, inbox=record.inbox[1:])
+    if job.marker is not None:
+        record = replace(record, mark=mark_of(job.marker), k=0)
+    return put(record)
+
+
+def sent(record: WriterRecord) -> tuple[WriterRecord, Effects]:
+    """The row is stored: it is sent live, where somebody is, and its publisher is answered."""
+    queued = numbered(record)
+    live = Send(record.to, Live(record.session, record.writer, record.epoch, queued))
+    effects = (live,) if record.to else ()
+    return replace(record, last=queued.number), (*effects, Tell(Written(queued.message, queued.filter)))
+
+
+def shown(record: WriterRecord, marker: MarkerWanted) -> Send:
+    k = record.k
+    return Send(marker.to, LiveMarker(record.session, record.writer, record.epoch, k, marker.token, marker.n))
+
+
+# -- actions --------------------------------------------------------------------------------------------------------
+
+
+def begin(record: WriterRecord, event: Start, now_ns: int) -> Done:
+    return record, (Ask(DATABASE, BeginEpoch(record.session, record.writer)),)
+
+
+def begin_epoch(record: WriterRecord, event: EpochBegun, now_ns: int) -> Done:
+    return take_next(replace(record, epoch=event.epoch))
+
+
+def store(record: WriterRecord, event: Hand, now_ns: int) -> Done:
+    return put(replace(record, job=Job(hand=event)))
+
+
+def queue(record: WriterRecord, event: Hand, now_ns: int) -> Done:
+    return replace(record, inbox=(*record.inbox, Job(hand=event))), ()
+
+
+def mark(record: WriterRecord, event: MarkerWanted, now_ns: int) -> Done:
+    return put(replace(record, job=Job(marker=event), mark=mark_of(event), k=0))
+
+
+def queue_marker(record: WriterRecord, event: MarkerWanted, now_ns: int) -> Done:
+    """Those before it that still wait are wanted by nobody any more."""
+    rest = tuple(one for one in record.inbox if one.marker is None)
+    return replace(record, inbox=(*rest, Job(marker=event))), ()
+
+
+def show_again(record: WriterRecord, event: MarkerWanted, now_ns: int) -> Done:
+    return record, (shown(record, event),)
+
+
+def send_and_go_on(record: WriterRecord, event: Event, now_ns: int) -> Done:
+    record, effects = sent(record)
+    record, more = take_next(record)
+    return record, (*effects, *more)
+
+
+def show_and_go_on(record: WriterRecord, event: Event, now_ns: int) -> Done:
+    assert record.job is not None
+    assert record.job.marker is not None
+    marker = record.job.marker
+    record = replace(record, k=record.last + 1)
+    effect = shown(record, marker)
+    record, more = take_next(record)
+    return record, (effect, *more)
+
+
+def put_again(record: WriterRecord, event: Event, now_ns: int) -> Done:
+    return put(record)
+
+
+def put_under_next_epoch(record: WriterRecord, event: RowFenced, now_ns: int) -> Done:
+    return put(replace(record, epoch=event.epoch, last=0, k=0))
+
+
+def read_back(record: WriterRecord, event: Event, now_ns: int) -> Done:
+    return record, (Ask(DATABASE, ReadRow(record.session, record.writer, record.epoch, record.last + 1)),)
+
+
+def go_live(record: WriterRecord, event: LiveKnown, now_ns: int) -> Done:
+    return replace(record, to=event.to, token=event.token), ()
+
+
+def end_live(record: WriterRecord, event: LiveGone, now_ns: int) -> Done:
+    return replace(record, to=""), ()

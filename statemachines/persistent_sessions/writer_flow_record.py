@@ -1,0 +1,105 @@
+"""WriterFlowRecord: what a resuming session keeps of one writer, and what may happen to it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+from statemachines.kernel import Call, Effects, Event, Status, TimerFired, TraceColumns
+from statemachines.persistent_sessions.message import Queued
+from statemachines.persistent_sessions.times import Times
+
+
+class Begin(Call, frozen=True, gc=False):
+    """Synchronise with the writer."""
+
+
+class Settled(Call, frozen=True, gc=False):
+    """All that was taken is committed."""
+
+
+class WriterUp(Call, frozen=True, gc=False):
+    """The writer is reported to live (again), or for the first time."""
+
+    columns: ClassVar = TraceColumns(key="writer")
+
+    writer: str
+
+
+class WriterDown(Call, frozen=True, gc=False):
+    """The writer is reported dead."""
+
+    columns: ClassVar = TraceColumns(key="writer")
+
+    writer: str
+
+
+class LinkLost(Call, frozen=True, gc=False):
+    """The link to the writer's node broke: what was on its way is lost."""
+
+    columns: ClassVar = TraceColumns(key="writer")
+
+    writer: str
+
+
+class AskAgain(TimerFired, frozen=True, gc=False):
+    """The live marker has not come yet."""
+
+
+class PollDue(TimerFired, frozen=True, gc=False):
+    """Time to look into the database again."""
+
+
+class MarkerTimeout(TimerFired, frozen=True, gc=False):
+    """The writer has not shown its marker on both paths."""
+
+
+class Take(Event, frozen=True, gc=False):
+    """To the session state: these are next, of one epoch of a writer, and without a hole behind those before."""
+
+    columns: ClassVar = TraceColumns(key="writer", term="epoch")
+
+    writer: str
+    epoch: int
+    rows: tuple[Queued, ...]
+
+
+class FlowStatus(Status):
+    """The page's states, and `fencing`: the epoch is raised, and what it has is read."""
+
+    NEW = "new"
+    WAITING = "waiting"
+    SYNCING = "syncing"
+    FINALIZING = "finalizing"
+    FENCING = "fencing"
+    DONE = "done"
+
+
+NEW, WAITING, SYNCING, FINALIZING, FENCING, DONE = FlowStatus
+
+
+class WriterFlowRecord(msgspec.Struct, frozen=True, gc=False):
+    """One writer of a session, for the `owner` with this `token`.  `taken`: the last number of `epoch` that was
+    taken; `n`: the last marker, or fence, that was asked for; `k` of the marker, once it has come live (0: not yet);
+    `seen`: it was found in the database; `buffer`: what came live since, from `k` on.  `heard`: the highest number
+    that came live while the marker was awaited; while a fence is, the highest epoch.  `gone`: it is fenced because it
+    is dead, or silent."""
+
+    session: str
+    writer: str
+    owner: str
+    token: int
+    times: Times
+    status: FlowStatus = NEW
+    epoch: int = 1
+    taken: int = 0
+    n: int = 0
+    k: int = 0
+    seen: bool = False
+    heard: int = 0
+    buffer: tuple[Queued, ...] = ()
+    gone: bool = False
+
+
+Done = tuple[WriterFlowRecord, Effects]

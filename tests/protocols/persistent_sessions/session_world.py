@@ -1,0 +1,68 @@
+"""A machine with a hand around it: events in, effects out, each step compared with that of `transitions`."""
+
+from __future__ import annotations
+
+from statemachines.kernel import Ask, CancelTimer, Send, SetTimer, Tell
+from statemachines.persistent_sessions.message import Live, LiveMarker, Queued
+from statemachines.persistent_sessions.times import Times
+from statemachines.persistent_sessions.writer_flow_record import WriterFlowRecord
+
+TIMES = Times(resume_buffer=3, receive_maximum=2)
+
+
+class Hand:
+    """One machine; `feed` returns what it sends, asks and tells, by the names of their types."""
+
+    def __init__(self, fsm, record, *events):
+        self.fsm = fsm
+        self.record = record
+        self.effects = ()
+        for event in events:
+            self.feed(event)
+
+    def feed(self, event):
+        step = self.fsm.step(self.record, event, 0)
+        assert step == self.fsm.reference_step(self.record, event, 0)
+        self.record, self.effects = step.record, step.effects
+        if self.record.status not in self.fsm.final:
+            assert all(one.holds(self.record) for one in self.fsm.invariants)
+        return [carried(one) for one in step.effects if not isinstance(one, SetTimer | CancelTimer)]
+
+    @property
+    def status(self):
+        return self.record.status.value
+
+
+def carried(effect):
+    match effect:
+        case Send(_, message):
+            return message
+        case Ask(_, request):
+            return request
+        case Tell(event):
+            return event
+    raise TypeError(effect)
+
+
+def queued(number, qos=1, message=None, filter="t"):
+    return Queued(number, f"m{number}" if message is None else message, filter, qos)
+
+
+def rows(*numbers):
+    return tuple(queued(number) for number in numbers)
+
+
+def live(number, epoch=1, writer="w"):
+    return Live("s", writer, epoch, queued(number))
+
+
+def marker(k, n=1, epoch=1, token=7, writer="w"):
+    return LiveMarker("s", writer, epoch, k, token, n)
+
+
+def flow(**given):
+    return WriterFlowRecord("s", "w", "owner~1", 7, TIMES, **given)
+
+
+def names(effects):
+    return [type(one).__name__ for one in effects]

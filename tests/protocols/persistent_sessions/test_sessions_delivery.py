@@ -1,0 +1,221 @@
+"""The session state and what is in flight, clause by clause (spec/persistent_sessions/clauses.md)."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+from session_world import Hand, names, queued, rows
+
+from statemachines.kernel import InvariantViolated, Map, Node
+from statemachines.persistent_sessions.delivery import DELIVERY
+from statemachines.persistent_sessions.delivery_actions import free_packet
+from statemachines.persistent_sessions.delivery_record import COMMITTING, DeliveryRecord
+from statemachines.persistent_sessions.in_flight import IN_FLIGHT, Resend
+from statemachines.persistent_sessions.in_flight_record import (
+    RECEIVED,
+    RELEASED,
+    SENT,
+    TAKEN,
+    InFlightRecord,
+)
+from statemachines.persistent_sessions.message import Puback, Pubcomp, Publish, Pubrec, Pubrel, Queued
+from statemachines.persistent_sessions.request import CommitState, MarkDelivered, SessionState, StateCommitted
+from statemachines.persistent_sessions.writer_flow_record import Take
+
+
+def delivery(maximum=2, state=None):
+    return Hand(DELIVERY, DeliveryRecord("s", "c", 7, maximum, state or SessionState()))
+
+
+def publish(packet, number, qos=1, dup=False):
+    return Publish(packet, f"m{number}", "t", qos, dup)
+
+
+def packet(status, qos=1):
+    return Hand(IN_FLIGHT, InFlightRecord(1, "c", queued(1, qos), status=status))
+
+
+def flying(qos, *numbers, status=SENT):
+    packets = {n: InFlightRecord(n, "c", queued(n, qos), n - 1, status) for n in numbers}
+    return SessionState(packets=Map(packets), places=len(numbers))
+
+
+def test_PS_40_PS_42_PS_44_committed_then_marked_then_sent():
+    one = delivery()
+    (asked,) = one.feed(Take("w", 1, rows(1, 2)))
+    assert isinstance(asked, CommitState)
+    assert asked.token == 7
+    assert asked.state.taken["w"] == (1, 2)
+    assert [asked.state.packets[key].queued.number for key in (1, 2)] == [1, 2]
+    marks = [MarkDelivered("s", "w", 1, 1), MarkDelivered("s", "w", 1, 2)]
+    assert one.feed(StateCommitted()) == [*marks, publish(1, 1), publish(2, 2)]
+    assert one.status == "ready"
+
+
+def test_PS_43_PS_44_what_is_taken_meanwhile_is_the_next_commit():
+    one = delivery(9)
+    one.feed(Take("w", 1, rows(1)))
+    assert one.feed(Take("w", 1, rows(2))) == []
+    assert one.feed(Take("v", 2, rows(1))) == []
+    effects = one.feed(StateCommitted())
+    assert names(effects) == ["MarkDelivered", "Publish", "CommitState"]
+    assert dict(effects[-1].state.taken) == {"w": (1, 2), "v": (2, 1)}
+    assert names(one.feed(StateCommitted())) == ["MarkDelivered", "MarkDelivered", "Publish", "Publish"]
+
+
+def test_PS_44_qos_0_is_committed_and_then_sent_once_and_keeps_its_place():
+    one = delivery(1)
+    mixed = (queued(1, 0), queued(2, 1), queued(3, 1), queued(4, 0))
+    one.feed(Take("w", 1, mixed))
+    assert one.feed(StateCommitted())[-2:] == [publish(0, 1, 0), publish(1, 2)]
+    assert one.record.state.queued == mixed[2:]
+    one.feed(Puback(1))
+    assert one.feed(StateCommitted()) == [publish(2, 3), publish(0, 4, 0)]
+
+
+def test_PS_42_a_message_that_retention_has_removed_is_taken_and_counted_as_lost():
+    one = delivery()
+    (asked,) = one.feed(Take("w", 1, (queued(1, message=""), queued(2))))
+    assert (one.record.lost, asked.state.taken["w"], len(asked.state.packets)) == (1, (1, 2), 1)
+
+
+def test_PS_41_what_is_in_flight_goes_first_in_its_order_and_then_what_is_queued():
+    state = replace(flying(1, 1, 2), queued=rows(3))
+    one = delivery(3, state)
+    assert one.feed(Resend())[:2] == [publish(1, 1, dup=True), publish(2, 2, dup=True)]
+    assert one.status == "committing"
+    assert one.feed(StateCommitted()) == [publish(3, 3)]
+    assert one.feed(Resend())[:1] == [publish(1, 1, dup=True)]
+    turned = Map({1: InFlightRecord(1, "c", queued(9), 5, SENT), 2: InFlightRecord(2, "c", queued(8), 4, SENT)})
+    round_the_end = delivery(3, SessionState(packets=turned, places=6))
+    assert [one.message for one in round_the_end.feed(Resend())] == ["m8", "m9"]
+    open_commit = delivery()
+    open_commit.feed(Take("w", 1, rows(1)))
+    assert open_commit.feed(Resend()) == []
+
+
+def test_PS_45_PS_52_a_packet_is_released_when_that_is_committed():
+    one = delivery(2, flying(2, 1, 2))
+    (asked,) = one.feed(Pubrec(1))
+    assert asked.state.packets[1].status is RECEIVED
+    assert one.feed(Pubrec(2)) == []
+    assert one.feed(Pubrec(2)) == []
+    assert names(one.feed(StateCommitted())) == ["Pubrel", "CommitState"]
+    assert one.feed(StateCommitted()) == [Pubrel(2)]
+    assert one.feed(Pubrec(2)) == [Pubrel(2)]
+    assert one.feed(Pubcomp(1)) == []
+    assert 1 not in one.record.state.packets
+
+
+def test_PS_46_PS_49_room_is_used_and_never_more_than_there_is():
+    one = delivery(2)
+    one.feed(Take("w", 1, rows(1, 2, 3)))
+    one.feed(StateCommitted())
+    assert one.record.state.queued == rows(3)
+    (asked,) = one.feed(Puback(2))
+    assert sorted(asked.state.packets) == [1, 3]
+    assert one.feed(StateCommitted()) == [publish(3, 3)]
+    assert one.feed(Puback(1)) == []
+    done = delivery(1, replace(flying(2, 1, status=RELEASED), queued=rows(2)))
+    assert names(done.feed(Pubcomp(1))) == ["CommitState"]
+    too_many = DeliveryRecord("s", "c", 7, 1, flying(1, 1, 2))
+    with pytest.raises(InvariantViolated):
+        Node(DELIVERY, too_many, name="o~1", now_ns=0, check=True).feed(Puback(9), 0)
+
+
+def test_PS_49_a_packet_id_that_is_in_use_is_left_out_and_ids_go_round():
+    assert free_packet(replace(flying(1, 1, 2), places=0)) == 3
+    assert free_packet(SessionState(places=65_534)) == 65_535
+    assert free_packet(SessionState(places=65_535)) == 1
+    last = Map({65_535: InFlightRecord(65_535, "c", queued(1))})
+    assert free_packet(SessionState(packets=last, places=65_534)) == 1
+
+
+def test_PS_46_PS_47_acknowledgements_of_what_is_not_in_flight_are_dropped():
+    one = delivery(2, flying(1, 1))
+    for event in (Puback(9), Pubrec(9), Pubcomp(9)):
+        assert one.feed(event) == []
+    assert 1 in one.record.state.packets
+    one.feed(Puback(1))
+    assert 1 not in one.record.state.packets
+
+
+def test_PS_48_a_commit_that_nobody_waits_for_is_dropped():
+    one = delivery(2, flying(1, 1))
+    before = one.record
+    assert one.feed(StateCommitted()) == []
+    assert one.record == before
+
+
+def test_PS_40_nothing_is_open_without_a_commit():
+    _, open_commit = DELIVERY.invariants
+    ready = DeliveryRecord("s", "c", 7, 2)
+    assert open_commit.holds(ready)
+    assert not open_commit.holds(replace(ready, status=COMMITTING, state=flying(1, 1, status=TAKEN)))
+    assert not open_commit.holds(replace(ready, inbox=(None,)))
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_PS_50_a_message_is_sent_when_it_is_committed_and_once(qos):
+    one = packet(TAKEN, qos)
+    assert one.feed(Puback(1)) == []
+    assert one.feed(StateCommitted()) == [publish(1, 1, qos)]
+    assert one.feed(StateCommitted()) == []
+
+
+def test_PS_51_qos_1_is_done_when_it_is_acknowledged():
+    one = packet(SENT)
+    one.feed(Puback(1))
+    assert one.status == "done"
+
+
+def test_PS_52_PS_53_PS_54_qos_2_is_received_released_and_completed():
+    one = packet(SENT, 2)
+    assert one.feed(Pubrec(1)) == []
+    assert one.feed(StateCommitted()) == [Pubrel(1)]
+    assert one.feed(Pubrec(1)) == [Pubrel(1)]
+    one.feed(Pubcomp(1))
+    assert one.status == "done"
+
+
+def test_PS_55_what_is_sent_again_is_marked_and_keeps_its_packet():
+    for status in (TAKEN, SENT):
+        one = packet(status, 2)
+        assert one.feed(Resend()) == [publish(1, 1, 2, dup=True)]
+        assert one.status == "sent"
+    for status in (RECEIVED, RELEASED):
+        one = packet(status, 2)
+        assert one.feed(Resend()) == [Pubrel(1)]
+        assert one.status == "released"
+
+
+def test_PS_56_an_acknowledgement_that_does_not_fit_is_dropped():
+    for status, qos, event in (
+        (SENT, 2, Puback(1)),
+        (SENT, 1, Pubrec(1)),
+        (RECEIVED, 2, Pubrec(1)),
+        (TAKEN, 2, Pubrec(1)),
+        (SENT, 2, Pubcomp(1)),
+        (RELEASED, 2, Puback(1)),
+    ):
+        one = packet(status, qos)
+        assert one.feed(event) == []
+        assert one.record.status is status
+
+
+def test_overlapping_filters_are_two_messages():
+    one = delivery(9)
+    twice = (Queued(1, "m", "a/#"), Queued(2, "m", "a/+"))
+    one.feed(Take("w", 1, twice))
+    sent = one.feed(StateCommitted())[2:]
+    assert [(each.message, each.filter) for each in sent] == [("m", "a/#"), ("m", "a/+")]
+
+
+def test_twelve_sent_four_acknowledged_eight_come_again():
+    one = delivery(20)
+    one.feed(Take("w", 1, rows(*range(1, 13))))
+    one.feed(StateCommitted())
+    for number in (1, 2, 3, 4):
+        one.feed(Puback(number))
+    again = delivery(20, one.record.state).feed(Resend())
+    assert again == [publish(number, number, dup=True) for number in range(5, 13)]

@@ -1,0 +1,256 @@
+"""The resume, clause by clause (spec/persistent_sessions/clauses.md), and the scenarios of its stages."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+from session_world import TIMES, Hand, live, marker, names, queued, rows
+
+from statemachines.kernel import ConfigurationError, LocalProtocolError, Map
+from statemachines.persistent_sessions.in_flight_record import SENT, InFlightRecord
+from statemachines.persistent_sessions.message import MarkerWanted, Puback, Publish
+from statemachines.persistent_sessions.request import (
+    CommitState,
+    EpochRows,
+    Fence,
+    FencedRows,
+    LoadSession,
+    NotOwner,
+    PendingRead,
+    Polled,
+    ReadPending,
+    SessionAbsent,
+    SessionLoaded,
+    SessionState,
+    StateCommitted,
+    SubscribedLive,
+    SubscribeLive,
+    UnsubscribeLive,
+)
+from statemachines.persistent_sessions.resume import RESUME
+from statemachines.persistent_sessions.resume_record import (
+    ConnectionLost,
+    Discarded,
+    Resumed,
+    ResumeEnded,
+    ResumeRecord,
+    ResumeSession,
+    ResumeTimeout,
+)
+from statemachines.persistent_sessions.times import Times
+from statemachines.persistent_sessions.writer_flow_record import (
+    AskAgain,
+    LinkLost,
+    MarkerTimeout,
+    PollDue,
+    WriterDown,
+    WriterUp,
+)
+
+EVERY_TIME = replace(TIMES, receive_maximum=100)
+
+
+def resume(*events):
+    return Hand(RESUME, ResumeRecord("owner~1", "c", 7, EVERY_TIME), *events)
+
+
+def found(*numbers, writer="w", epoch=1, markers=()):
+    return EpochRows(writer, epoch, rows(*numbers), markers)
+
+
+def syncing(*pending, state=None, writers=("w",), gone=()):
+    return resume(
+        ResumeSession(),
+        SessionLoaded("s", state or SessionState()),
+        PendingRead(pending),
+        SubscribedLive(writers, gone),
+    )
+
+
+def normal():
+    one = syncing()
+    one.feed(marker(1))
+    one.feed(Polled("w", (found(markers=((7, 1),)),)))
+    assert one.status == "normal"
+    return one
+
+
+def sent(effects):
+    return [one.message for one in effects if isinstance(one, Publish)]
+
+
+def test_PS_60_PS_62_PS_63_PS_64_the_stages_of_a_resume_in_their_order():
+    flying = InFlightRecord(4, "c", queued(1), status=SENT)
+    one = resume()
+    assert one.feed(ResumeSession()) == [LoadSession("c", "owner~1", 7)]
+    with pytest.raises(LocalProtocolError):
+        one.feed(ResumeSession())
+    state = SessionState(taken=Map({"w": (1, 1)}), packets=Map({4: flying}), places=4)
+    assert one.feed(SessionLoaded("s", state)) == [Publish(4, "m1", "t", 1, True), ReadPending("s")]
+    assert one.feed(PendingRead((found(1, 2, 3, 5),))) == [SubscribeLive("s", "owner~1", 7)]
+    effects = one.feed(SubscribedLive(("w",)))
+    assert names(effects) == ["CommitState", "MarkerWanted"]
+    assert effects[0].state.taken["w"] == (1, 3)
+    assert effects[1] == MarkerWanted("s", "owner~1", 7, 1)
+    assert sent(one.feed(StateCommitted())) == ["m2", "m3"]
+    assert one.status == "syncing"
+
+
+def test_PS_61_a_session_that_is_absent_is_told():
+    one = resume(ResumeSession())
+    assert one.feed(SessionAbsent()) == [ResumeEnded("", "absent")]
+    assert one.status == "stopped"
+
+
+def test_PS_64_without_writers_the_session_is_in_normal_operation_at_once():
+    one = resume(ResumeSession(), SessionLoaded("s", SessionState()), PendingRead(()))
+    assert one.feed(SubscribedLive(())) == [Resumed("s")]
+    assert one.status == "normal"
+
+
+def test_PS_64_a_writer_that_is_gone_is_fenced():
+    one = syncing(gone=("v",))
+    assert names(one.effects).count("Ask") == 1
+    assert one.record.flows["v"].status.value == "fencing"
+    effects = one.feed(FencedRows("v", 2, 2, (found(1, 2, writer="v"),)))
+    assert isinstance(effects[0], CommitState)
+    assert sent(one.feed(StateCommitted())) == ["m1", "m2"]
+
+
+def test_PS_65_PS_66_three_stored_and_three_through_the_buffer():
+    one = syncing(found(1))
+    one.feed(StateCommitted())
+    one.feed(live(2))
+    one.feed(marker(4))
+    for number in (4, 5, 6):
+        one.feed(live(number))
+    one.feed(Polled("w", (found(1, 2, 3, 4, markers=((7, 1),)),)))
+    assert one.status == "syncing"
+    assert sent(one.feed(StateCommitted())) == ["m2", "m3"]
+    last = one.feed(StateCommitted())
+    assert sent(last) == ["m4", "m5", "m6"]
+    assert last[-1] == Resumed("s")
+    assert one.status == "normal"
+
+
+def test_PS_66_five_stored_and_exactly_five():
+    one = syncing(found(1, 2, 3, 4, 5))
+    got = sent(one.feed(StateCommitted()))
+    one.feed(marker(6))
+    got += sent(one.feed(Polled("w", (found(1, 2, 3, 4, 5, markers=((7, 1),)),))))
+    assert got == ["m1", "m2", "m3", "m4", "m5"]
+    assert one.status == "normal"
+
+
+def test_PS_65_PS_66_a_fenced_writer_ends_a_resume_and_timers_go_to_their_flows():
+    one = syncing()
+    assert names(one.feed(AskAgain("w"))) == ["MarkerWanted"]
+    one.feed(marker(2))
+    one.feed(Polled("w", (found(),)))
+    assert one.feed(PollDue("w")) == [ReadPending("s", "w")]
+    assert one.feed(MarkerTimeout("w")) == [Fence("s", "w", 1, 0, 7, 2)]
+    assert one.feed(FencedRows("w", 2, 2, ())) == [Resumed("s")]
+    assert one.status == "normal"
+
+
+def test_PS_65_each_word_about_a_writer_reaches_its_flow():
+    for event, status in ((live(2), "waiting"), (LinkLost("w"), "waiting"), (WriterUp("w"), "waiting"),
+                          (WriterDown("w"), "fencing"), (live(1), "done")):  # fmt: skip
+        one = normal()
+        one.feed(event)
+        assert one.record.flows["w"].status.value == status
+        assert one.status == "normal"
+    read = normal()
+    read.feed(LinkLost("w"))
+    read.feed(marker(2, n=2))
+    assert names(read.feed(Polled("w", (found(1, markers=((7, 2),)),)))) == ["CommitState"]
+    read.feed(StateCommitted())
+    assert read.record.flows["w"].status.value == "done"
+    read.feed(WriterDown("w"))
+    assert names(read.feed(FencedRows("w", 2, 3, (found(2),)))) == ["CommitState"]
+
+
+def test_PS_67_a_writer_that_is_met_later_is_synchronised_like_the_others():
+    for event in (live(1, writer="v"), WriterUp("v"), LinkLost("v")):
+        one = normal()
+        assert one.feed(event) == [MarkerWanted("s", "owner~1", 7, 1)]
+        assert one.record.flows["v"].status.value == "waiting"
+    dead = normal()
+    assert names(dead.feed(WriterDown("v"))) == ["MarkerWanted", "Fence"]
+
+
+def test_PS_68_acknowledgements_go_to_the_state():
+    one = normal()
+    one.feed(live(1))
+    one.feed(StateCommitted())
+    assert 1 in one.record.delivery.state.packets
+    one.feed(Puback(1))
+    assert 1 not in one.record.delivery.state.packets
+
+
+@pytest.mark.parametrize(
+    ("event", "why"),
+    [(ResumeTimeout(), "timeout"), (NotOwner(), "superseded"), (ConnectionLost(), "lost"), (Discarded(), "discarded")],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+def test_PS_69_PS_70_PS_71_a_resume_ends_and_leaves_the_state_as_it_was_committed(event, why):
+    one = syncing(found(1))
+    assert one.feed(event) == [UnsubscribeLive("s", 7), ResumeEnded("s", why)]
+    assert one.status == "stopped"
+
+
+def test_PS_69_in_normal_operation_nothing_is_too_late():
+    one = normal()
+    assert one.feed(ResumeTimeout()) == []
+    assert one.status == "normal"
+
+
+def test_PS_72_what_comes_before_its_time_or_after_is_dropped():
+    early = [live(1), marker(1), Polled("w", ()), FencedRows("w", 2, 1, ()), WriterUp("w"), WriterDown("w"),
+             LinkLost("w"), AskAgain("w"), PollDue("w"), MarkerTimeout("w"), StateCommitted(), Puback(1),
+             PendingRead(()), SubscribedLive(("w",))]  # fmt: skip
+    for event in early:
+        one = resume(ResumeSession())
+        before = one.record
+        assert one.feed(event) == []
+        assert one.record == before
+    late = [SessionLoaded("s", SessionState()), SessionAbsent(), PendingRead(()), SubscribedLive(("v",)),
+            Polled("v", ()), FencedRows("v", 2, 1, ()), AskAgain("v"), marker(1, writer="v")]  # fmt: skip
+    for event in late:
+        one = normal()
+        before = one.record
+        assert one.feed(event) == []
+        assert one.record == before
+
+
+def test_PS_73_PS_74_the_promises_of_flows_and_state_are_those_of_the_resume():
+    sound, waits = RESUME.invariants
+    record = normal().record
+    flow = record.flows["w"]
+    assert sound.holds(record)
+    assert waits.holds(record)
+    assert not sound.holds(replace(record, flows=Map({"w": replace(flow, buffer=rows(1))})))
+    assert not sound.holds(replace(record, flows=Map({"v": flow})))
+    assert not sound.holds(replace(record, delivery=replace(record.delivery, marks=(None,))))
+    last = syncing(found(1))
+    last.feed(marker(2))
+    last.feed(Polled("w", (found(markers=((7, 1),)),)))
+    assert last.record.flows["w"].status.value == "finalizing"
+    assert not waits.holds(replace(last.record, delivery=record.delivery))
+
+
+@pytest.mark.parametrize(
+    ("given", "key"),
+    [
+        ({"marker_ms": 10_000}, "marker_ms"),
+        ({"resume_ms": 15_000}, "resume_ms"),
+        ({"poll_ms": 3_000}, "poll_ms"),
+        ({"repeat_ms": 3_000}, "repeat_ms"),
+        ({"resume_buffer": 0}, "resume_buffer"),
+        ({"receive_maximum": 65_536}, "receive_maximum"),
+        ({"lock_ms": -1}, "lock_ms"),
+    ],
+)
+def test_PS_75_times_that_cannot_be_are_named(given, key):
+    with pytest.raises(ConfigurationError, match=key):
+        Times(**given)

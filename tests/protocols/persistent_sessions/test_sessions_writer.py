@@ -1,0 +1,141 @@
+"""The writer, clause by clause (spec/persistent_sessions/clauses.md)."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+from session_world import Hand as By
+from session_world import names, queued
+
+from statemachines.kernel import InvariantViolated, LocalProtocolError, Node
+from statemachines.persistent_sessions.message import Live, LiveMarker, MarkerWanted, Written
+from statemachines.persistent_sessions.request import (
+    BeginEpoch,
+    EpochBegun,
+    PutMarker,
+    PutRow,
+    ReadRow,
+    RowFenced,
+    RowRead,
+    RowStored,
+    RowUnclear,
+)
+from statemachines.persistent_sessions.writer import WRITER
+from statemachines.persistent_sessions.writer_record import IDLE, Hand, Job, LiveGone, LiveKnown, Start, WriterRecord
+
+WANTED = MarkerWanted("s", "owner~1", 7, 1)
+
+
+def idle(**given):
+    return By(WRITER, WriterRecord("s", "w", IDLE, 1, **given))
+
+
+def row(number, message, epoch=1):
+    return PutRow("s", "w", epoch, queued(number, message=message, filter=""))
+
+
+def test_PS_01_a_writer_begins_under_an_epoch_that_nobody_had():
+    one = By(WRITER, WriterRecord("s", "w"))
+    assert one.feed(Start()) == [BeginEpoch("s", "w")]
+    assert one.feed(EpochBegun(4)) == []
+    assert (one.status, one.record.epoch) == ("idle", 4)
+    with pytest.raises(LocalProtocolError):
+        one.feed(Start())
+    waiting = By(WRITER, WriterRecord("s", "w"), Start(), Hand("a"))
+    assert waiting.feed(EpochBegun(2)) == [row(1, "a", 2)]
+    asked = By(WRITER, WriterRecord("s", "w"), Start(), WANTED)
+    assert asked.feed(EpochBegun(2)) == [PutMarker("s", "w", 2, 1, 7, 1)]
+
+
+def test_PS_02_PS_03_PS_04_stored_sent_live_answered_and_then_the_next():
+    one = idle(to="owner~1", token=7)
+    assert one.feed(Hand("a")) == [row(1, "a")]
+    assert one.feed(Hand("b")) == []
+    assert one.feed(WANTED) == []
+    assert one.feed(replace(WANTED, n=2)) == []
+    assert one.feed(RowStored()) == [Live("s", "w", 1, row(1, "a").queued), Written("a", ""), row(2, "b")]
+    assert one.feed(RowStored())[-1] == PutMarker("s", "w", 1, 3, 7, 2)
+    assert names(one.feed(RowStored())) == ["LiveMarker"]
+    assert one.status == "idle"
+    nobody = idle()
+    nobody.feed(Hand("a"))
+    assert nobody.feed(RowStored()) == [Written("a", "")]
+
+
+@pytest.mark.parametrize(("next_one", "status"), [(None, "idle"), (Hand("b"), "storing"), (WANTED, "marking")])
+def test_PS_05_what_is_unclear_is_read_back_and_neither_left_out_nor_stored_twice(next_one, status):
+    one = idle()
+    one.feed(Hand("a"))
+    if next_one is not None:
+        one.feed(next_one)
+    assert one.feed(RowUnclear()) == [ReadRow("s", "w", 1, 1)]
+    assert one.feed(RowRead(False)) == [row(1, "a")]
+    one.feed(RowUnclear())
+    assert one.feed(RowRead(True))[0] == Written("a", "")
+    assert (one.record.last, one.status) == (1, status)
+    marking = idle(last=3)
+    marking.feed(WANTED)
+    assert marking.feed(RowUnclear()) == [PutMarker("s", "w", 1, 4, 7, 1)]
+
+
+def test_PS_06_what_is_refused_goes_under_the_next_epoch_from_1_on():
+    one = idle(last=5)
+    one.feed(Hand("a"))
+    assert one.feed(RowFenced(3)) == [row(1, "a", 3)]
+    one.feed(RowStored())
+    one.feed(WANTED)
+    assert one.feed(RowFenced(4)) == [PutMarker("s", "w", 4, 1, 7, 1)]
+    assert names(one.feed(RowStored())) == ["LiveMarker"]
+
+
+def test_PS_07_PS_08_PS_10_a_marker_takes_its_turn_and_no_number_and_is_the_same_again():
+    one = idle(last=2)
+    assert one.feed(WANTED) == [PutMarker("s", "w", 1, 3, 7, 1)]
+    assert one.feed(WANTED) == []
+    assert one.feed(Hand("a")) == []
+    shown = LiveMarker("s", "w", 1, 3, 7, 1)
+    assert one.feed(RowStored()) == [shown, row(3, "a")]
+    assert one.feed(WANTED) == [shown]
+    one.feed(RowStored())
+    assert one.feed(WANTED) == [shown]
+    assert one.feed(MarkerWanted("s", "owner~0", 6, 9)) == []
+    assert one.feed(replace(WANTED, n=2)) == [PutMarker("s", "w", 1, 4, 7, 2)]
+    assert one.feed(WANTED) == []
+    one.feed(replace(WANTED, n=3))
+    assert one.feed(RowStored())[-1] == PutMarker("s", "w", 1, 4, 7, 3)
+    one.feed(Hand("b"))
+    assert one.feed(RowStored())[-1] == row(4, "b")
+
+
+def test_PS_08_a_marker_whose_epoch_has_ended_is_stored_again():
+    one = idle(last=2)
+    one.feed(WANTED)
+    one.feed(RowStored())
+    one.feed(Hand("a"))
+    one.feed(RowFenced(2))
+    one.feed(RowStored())
+    assert one.feed(WANTED) == [PutMarker("s", "w", 2, 2, 7, 1)]
+
+
+def test_PS_09_the_owner_with_the_higher_token_is_live():
+    one = idle()
+    one.feed(LiveKnown("owner~2", 8))
+    one.feed(LiveKnown("owner~1", 7))
+    one.feed(LiveGone(7))
+    assert (one.record.to, one.record.token) == ("owner~2", 8)
+    one.feed(LiveGone(8))
+    assert one.record.to == ""
+
+
+def test_PS_11_an_answer_that_nobody_waits_for_is_dropped():
+    for event in (RowStored(), RowFenced(9), RowUnclear(), RowRead(True), EpochBegun(9)):
+        one = idle(last=2)
+        before = one.record
+        assert one.feed(event) == []
+        assert one.record == before
+
+
+def test_PS_12_a_writer_works_at_one_thing_at_a_time():
+    broken = WriterRecord("s", "w", IDLE, 1, job=Job(Hand("a")))
+    with pytest.raises(InvariantViolated):
+        Node(WRITER, broken, name="w~1", now_ns=0, check=True).feed(LiveGone(1), 0)

@@ -1,0 +1,106 @@
+"""Persistent sessions explored: every interleaving of a few messages, writers, owners, faults and timers.
+
+After a change of a table or a record: gapless check persistent_sessions --certify spec/persistent_sessions/certificates
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from statemachines_spec import certificates
+from statemachines_spec.bug import planted
+from statemachines_spec.explorer.explore import COMPLETE, VIOLATED, explore
+from statemachines_spec.explorer.replay import replay
+from statemachines_spec.hunt import look
+from statemachines_spec.liveness.judge import live
+from statemachines_spec.persistent_sessions import SPEC
+from statemachines_spec.persistent_sessions.bugs import BUGS
+from statemachines_spec.persistent_sessions.counterexamples import AS_WRITTEN, ASSUMED, NOT_NEEDED
+from statemachines_spec.persistent_sessions.systems import SYSTEMS, system
+
+FOLDER = Path(__file__).parents[3] / "spec" / "persistent_sessions"
+LARGE = ("lag", "resumes", "second", "writer-crash", "slow-reads", "slow-fence", "writer-begins", "leaving",
+         "fence-and-break", "overdue", "wider")  # fmt: skip
+"""Obligations of these are judged by `gapless check persistent_sessions --liveness`."""
+FAR = ("fence-just-above", "death-during-a-fence", "numbers-go-on")
+"""Bugs that take more than ten thousand states, or near it: `tools/planted.py` finds them anew."""
+CELL = re.compile(r"(?P<what>\S+) in (?P<where>.+) by (?P<steps>\d+) steps, (?P<states>\d+) states; .*")
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_a_certificate_is_what_exploring_again_comes_to(name):
+    """GAP, COMPLETE, TWICE, UNCOMMITTED, UNSTORED, MAXIMUM, STRANGER, CUT and NORMAL hold, and what must happen
+    does."""
+    kept = certificates.read(FOLDER / "certificates" / f"{name}-small.json")
+    assert (kept.system, kept.size, kept.variant) == (name, "small", "settled")
+    result = explore(certificates.system_of(kept), engine="plain", hashing=False)
+    assert (result.ended, result.held, result.shown) == (COMPLETE, True, True)
+    assert (result.states, result.transitions) == (kept.states, kept.transitions)
+
+
+def test_an_edge_hash_is_that_of_the_certificate():
+    kept = certificates.read(FOLDER / "certificates" / "no-lag-small.json")
+    assert certificates.differences(kept, explore(certificates.system_of(kept))) == []
+
+
+@pytest.mark.parametrize("name", [name for name in SYSTEMS if name not in LARGE])
+def test_ENDS_a_resume_ends_once_faults_stop(name):
+    made = system(name)
+    judged = live(made, made.obligations, engine="plain")
+    assert [(one.name, one.held) for one in judged] == [("ENDS", True)]
+    assert name == "absent" or sum(one.open_states for one in judged), "something was open"
+
+
+def broken(made):
+    """What breaks first; of what must be met sooner or later only where everything else holds."""
+    result = explore(made, engine="plain", hashing=False)
+    assert result.ended in (COMPLETE, VIOLATED)
+    found = {name for name, held in result.always.items() if not held}
+    return found or {one.name for one in live(made, made.obligations, engine="plain") if not one.held}
+
+
+@pytest.mark.parametrize("one", AS_WRITTEN, ids=lambda one: one.name)
+def test_the_source_word_for_word_breaks_and_the_shipped_machines_do_not(one):
+    assert broken(one.system("as_written")) == {one.breaks}
+    assert broken(one.system("settled")) == set()
+
+
+def test_the_run_to_a_counterexample_is_replayed():
+    made = AS_WRITTEN[0].system("as_written")
+    result = explore(made, engine="plain", hashing=False)
+    assert replay(made, result.path).events > 0
+
+
+@pytest.mark.parametrize("one", ASSUMED, ids=lambda one: one.name)
+def test_what_is_assumed_is_needed(one):
+    assert broken(one.system("settled")) == {one.breaks}
+
+
+@pytest.mark.parametrize("one", NOT_NEEDED, ids=lambda one: one.name)
+def test_what_the_source_assumes_and_the_machines_do_not_need(one):
+    assert broken(one.system("settled")) == set()
+
+
+def cells():
+    """Bug -> what the page says of its exploration."""
+    lines = (FOLDER / "planted_bugs.md").read_text().splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return {row[0].strip("`"): row[3] for row in rows if row[0].startswith("`")}
+
+
+def test_every_bug_is_in_the_table_and_found():
+    assert list(cells()) == [bug.name for bug in BUGS]
+    assert [name for name, cell in cells().items() if not CELL.fullmatch(cell)] == []
+
+
+@pytest.mark.parametrize("bug", [bug.name for bug in BUGS if bug.name not in FAR])
+def test_a_planted_bug_is_found_where_the_table_says(bug):
+    """Found anew in the one system that found it first (tools/planted.py goes through all)."""
+    said = CELL.fullmatch(cells()[bug])
+    hunt = next(one for one in SPEC.hunts() if one.name == said["where"])
+    with planted(f"persistent_sessions/{bug}"):
+        found = look(hunt)
+    assert (found.what, found.steps, found.states) == (said["what"], int(said["steps"]), int(said["states"]))
