@@ -18,5 +18,8 @@ PROTOCOL = Protocol(
         "in_flight_message": "statemachines.persistent_sessions.in_flight:IN_FLIGHT",
     },
     page="statemachines.persistent_sessions:clauses.md",
-    areas={"spec": "statemachines_spec.persistent_sessions:SPEC"},
+    areas={
+        "spec": "statemachines_spec.persistent_sessions:SPEC",
+        "testing": "statemachines.testing.persistent_sessions:TESTING",
+    },
 )

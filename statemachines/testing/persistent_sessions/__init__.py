@@ -1,0 +1,110 @@
+"""What persistent sessions give to tests: one session in a database, two writers, small numbers that collide."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from statemachines.kernel import Event, Request
+from statemachines.persistent_sessions.delivery_record import DeliveryRecord
+from statemachines.persistent_sessions.message import Live, LiveMarker, Queued
+from statemachines.persistent_sessions.request import DATABASE, PutMarker, PutRow
+from statemachines.persistent_sessions.resume_record import ResumeRecord, ResumeSession
+from statemachines.persistent_sessions.times import Times
+from statemachines.persistent_sessions.writer_flow_record import Begin, Take, WriterFlowRecord
+from statemachines.persistent_sessions.writer_record import Start, WriterRecord
+from statemachines.testing.persistent_sessions.one_session import SESSION, OneSession, two_rows
+from statemachines.testing.protocol import Environment, TestProtocol, Values
+
+NUMBERS = (1, 2, 3, 4)
+OWNER = "owner-1~1/1"
+
+VALUES = Values(
+    ints={
+        "number": NUMBERS,
+        "k": NUMBERS,
+        "n": NUMBERS,
+        "epoch": (1, 2, 3),
+        "below": (2, 3),
+        "token": (1, 2),
+        "packet": (1, 2, 3),
+        "qos": (1, 0, 2),
+        "receive_maximum": (1, 2, 65_535),
+    },
+    names={
+        "session": (SESSION,),
+        "writer": ("w1", "w2"),
+        "owner": (OWNER,),
+        "client": ("c1",),
+        "message": ("m1", "m2"),
+    },
+    choices={Times: (Times(), Times(resume_buffer=1, receive_maximum=1))},
+)
+TIMES = st.sampled_from(VALUES.choices[Times])
+OF_OTHERS = st.one_of(
+    st.builds(
+        PutRow,
+        st.just(SESSION),
+        st.sampled_from(("w1", "w2")),
+        st.just(1),
+        st.builds(Queued, st.just(3), st.just("m3")),
+    ),
+    st.builds(
+        PutMarker, st.just(SESSION), st.sampled_from(("w1", "w2")), st.just(1), st.just(3), st.just(1), st.just(4)
+    ),
+)
+
+
+def writers(record: Any) -> st.SearchStrategy[Request]:
+    """What the writers of the session store meanwhile."""
+    return OF_OTHERS
+
+
+def is_taken(record: Any, event: Event) -> bool:
+    """What a flow takes are rows that follow each other."""
+    if not isinstance(event, Take) or not event.rows:
+        return not isinstance(event, Take)
+    first = event.rows[0].number
+    return all(row.number == first + place for place, row in enumerate(event.rows))
+
+
+DATABASE_OF_TWO = {DATABASE: OneSession(two_rows("w1", "w2"))}
+
+TESTING = TestProtocol(
+    values=VALUES,
+    environments={
+        "writer": Environment(
+            start=st.just(WriterRecord(SESSION, "w1")),
+            services={DATABASE: OneSession()},
+            opening=(lambda record: Start(),),
+        ),
+        "session_resume": Environment(
+            start=st.builds(ResumeRecord, st.just(OWNER), st.just("c1"), st.just(1), TIMES),
+            services=DATABASE_OF_TWO,
+            others={DATABASE: writers},
+            opening=(
+                lambda record: ResumeSession(),
+                lambda record: LiveMarker(SESSION, "w1", 1, 3, 1, 1),
+                lambda record: LiveMarker(SESSION, "w2", 1, 3, 1, 1),
+            ),
+        ),
+        "writer_flow": Environment(
+            start=st.builds(WriterFlowRecord, st.just(SESSION), st.just("w1"), st.just(OWNER), st.just(1), TIMES),
+            services=DATABASE_OF_TWO,
+            others={DATABASE: writers},
+            opening=(
+                lambda record: Begin(),
+                lambda record: LiveMarker(SESSION, "w1", 1, 3, 1, 1),
+                lambda record: Live(SESSION, "w1", 1, Queued(3, "m3")),
+            ),
+        ),
+        "delivery": Environment(
+            start=st.builds(
+                DeliveryRecord, st.just(SESSION), st.just("c1"), st.just(1), st.sampled_from((1, 2, 65_535))
+            ),
+            services={DATABASE: OneSession()},
+            legal=is_taken,
+        ),
+    },
+)
