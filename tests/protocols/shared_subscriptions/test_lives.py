@@ -258,6 +258,9 @@ def test_SS_233_of_two_connected_lives_the_newer_stays(caplog):
             heard.clear()
             await speak(newer, "c1~5.00000000000000ff/1", lambda: heard)
             assert {one.sender for one in heard} == {"c1~5.00000000000000ff/1"}
+            assert leader.is_peer_of("consumer", "c1~5.00000000000000ff/1")
+            for other in ("c1~4.00000000000000ff/1", "c1~5.00000000000000fe/1", "c1~5/1"):
+                assert not leader.is_peer_of("consumer", other)
             for one in (older, newer):
                 await one.__aexit__(None, None, None)
 
