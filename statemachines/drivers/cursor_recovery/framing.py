@@ -4,7 +4,6 @@ and taken apart without a call a message."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import countOf
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -36,10 +35,14 @@ class Codec(Generic[T]):
 
     def join(self, messages: Sequence[Any]) -> tuple[bytes, int]:
         """The payload of a block that holds all of them, and how many they are; one is its own payload."""
-        if not self.is_plain or countOf(map(type, messages), bytes) != len(messages):
-            messages = [self.encode(message) for message in messages]
-        count = len(messages)
-        return (messages[0] if count == 1 else join_messages(messages)), count
+        if self.is_plain and isinstance(messages, list | tuple) and len(messages) > 1:
+            try:
+                b"".join(messages)  # a look at the type of each takes twice as long
+                return join_messages(messages), len(messages)
+            except (TypeError, BufferError):
+                pass  # some are still to be turned into bytes, or are refused by name
+        payloads = [self.encode(message) for message in messages]
+        return (payloads[0] if len(payloads) == 1 else join_messages(payloads)), len(payloads)
 
     def split(self, payload: bytes, count: int, position: int) -> list[T]:
         """The messages of a block that holds several."""

@@ -9,6 +9,8 @@ import subprocess
 import sys
 import threading
 import time
+from array import array
+from collections import deque
 
 import msgspec
 import pytest
@@ -181,6 +183,27 @@ def test_no_messages_are_nothing_to_do(queue):
     queue.put_many([])
     assert queue.try_put_many([]) is Outcome.WRITTEN
     assert queue.stats().write_head == 0
+
+
+def test_what_else_is_bytes_goes_in_a_block_too(queue):
+    class Named(bytes):
+        pass
+
+    every = [b"a", bytearray(b"bb"), memoryview(b"c-c-c")[::2], memoryview(array("H", [1, 2])), Named(b"d")]
+    expected = [b"a", b"bb", b"ccc", array("H", [1, 2]).tobytes(), b"d"]
+    for sequence in (every, tuple(every), deque(every)):
+        queue.put_many(sequence, timeout=0)
+        block = queue.get_many(timeout=0)
+        assert block == expected
+        assert {type(message) for message in block} == {bytes}
+
+
+@pytest.mark.parametrize("wrong", ["text", 1, None, array("B", [1]), [b"inner"], Job(1)], ids=repr)
+def test_what_is_no_bytes_is_refused_wherever_it_stands_in_a_block(queue, wrong):
+    for messages in ([b"a", wrong], [wrong, b"a"], (b"a", b"b", wrong), [wrong]):
+        with pytest.raises(TypeError, match=f"a message is bytes, not {type(wrong).__name__}"):
+            queue.put_many(messages)
+    assert queue.try_get().outcome is ReadOutcome.EMPTY
 
 
 def test_a_block_that_put_many_did_not_write_is_named():
