@@ -22,6 +22,9 @@ Numbered = tuple[str, int]
 
 _U32: Final = struct.Struct("<I")
 
+NAMES_MAX: Final = 10_000
+"""So many ids of sources are kept as names, at most."""
+
 
 class Layout(Protocol):
     """One layout.  What is read raises `BadKey` or `MalformedAttachment` where it cannot be.  `has_zenohs_ids`: no two
@@ -79,22 +82,37 @@ def attachment_of(sample: zenoh.Sample) -> bytes | None:
     return None if found is None else found.to_bytes()
 
 
-class _Names:
-    """The id of a source, by zenoh's: those of samples that come one after the other are mostly the same."""
+class SourceNames:
+    """The ids of sources, by zenoh's: made once, since that takes longer than all else that is done with a sample.
+
+    zenoh's ids of entities are never equal to each other; what they consist of is.  Samples that come one after the
+    other are mostly of the same source, and to look at the last one is quicker than to look in a dictionary.
+    """
 
     def __init__(self) -> None:
-        self._last: tuple[zenoh.EntityGlobalId | None, str] = (None, "")
+        self._last: tuple[zenoh.ZenohId | None, int, str] = (None, 0, "")
+        self._names: dict[tuple[zenoh.ZenohId, int], str] = {}
+
+    def __len__(self) -> int:
+        return len(self._names)
 
     def of(self, publisher: zenoh.EntityGlobalId) -> str:
-        known, name = self._last  # in one piece, whichever thread reads it
-        if publisher == known:
+        """The name of its source."""
+        known, number, name = self._last  # in one piece, whichever thread reads it
+        eid, zid = publisher.eid, publisher.zid
+        if eid == number and zid == known:
             return name
-        name = keys.advanced_source(str(publisher.zid), publisher.eid)
-        self._last = publisher, name
-        return name
+        found = self._names.get((zid, eid))
+        if found is None:
+            found = keys.advanced_source(str(zid), eid)
+            if len(self._names) >= NAMES_MAX:
+                self._names.clear()
+            self._names[zid, eid] = found
+        self._last = zid, eid, found
+        return found
 
 
-_name_of = _Names().of
+_name_of = SourceNames().of
 
 
 def read_source(info: zenoh.SourceInfo) -> Numbered:

@@ -11,11 +11,11 @@ import zenoh
 from msgspec.structs import replace
 
 from statemachines.drivers.lives import Life
-from statemachines.drivers.missed_samples import declare_reliability_cache, mailbox, session_config
+from statemachines.drivers.missed_samples import declare_reliability_cache, layout, mailbox, session_config
 from statemachines.drivers.missed_samples.arrivals import Arrivals
 from statemachines.drivers.missed_samples.attachment import Beat, End, MalformedAttachment, Stamp, decode, encode
 from statemachines.drivers.missed_samples.declared import Declared
-from statemachines.drivers.missed_samples.layout import layout_of
+from statemachines.drivers.missed_samples.layout import SourceNames, layout_of
 from statemachines.drivers.missed_samples.mailbox import GATHER_S, STREAM, TURN, Mailbox
 from statemachines.drivers.missed_samples.open_query import REPLIERS_MAX, OpenQuery
 from statemachines.drivers.missed_samples.outlet import Outlet
@@ -61,6 +61,33 @@ def test_an_attachment_of_others_is_none_of_ours(data: bytes) -> None:
 def test_a_malformed_attachment_is_refused(data: bytes) -> None:
     with pytest.raises(MalformedAttachment, match="expected"):
         decode(data)
+
+
+class EntityId:
+    """As zenoh's: no two of them are equal."""
+
+    def __init__(self, zid: str, eid: int) -> None:
+        self.zid = zid
+        self.eid = eid
+
+
+def test_the_name_of_a_source_is_made_once_however_many_samples_of_others_come_between(monkeypatch: Any) -> None:
+    made: list[tuple[str, int]] = []
+    advanced_source = layout.keys.advanced_source
+    monkeypatch.setattr(layout.keys, "advanced_source", lambda *of: (made.append(of), advanced_source(*of))[1])
+    names = SourceNames()
+    ids = [("a0", 1), ("a0", 2), ("b0", 1), ("a0", 0)]
+    for zid, eid in ids * 3:
+        assert names.of(EntityId(zid, eid)) == names.of(EntityId(zid, eid)) == f"{zid}/{eid}"  # type: ignore[arg-type]
+    assert made == ids
+
+
+def test_names_of_sources_that_come_and_go_do_not_fill_the_memory(monkeypatch: Any) -> None:
+    monkeypatch.setattr(layout, "NAMES_MAX", 3)
+    names = SourceNames()
+    for eid in range(20):
+        assert names.of(EntityId("a0", eid)) == f"a0/{eid}"  # type: ignore[arg-type]
+        assert len(names) <= 3
 
 
 def test_a_mailbox_is_bounded_by_count_and_by_bytes_and_counts() -> None:
