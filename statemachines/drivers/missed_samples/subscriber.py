@@ -399,9 +399,10 @@ class ReliableSubscriber:
 
     # -- queries ------------------------------------------------------------------------------------------------
 
-    def _ask(self, party: str, query: Query, feed: Feed) -> Any:
-        """The service: ask all caches that can be reached.  A task of its own would be one more turn of the loop."""
-        return asyncio.get_running_loop().run_in_executor(self._asker, self._get, query, self._open(query))
+    def _ask(self, party: str, query: Query, feed: Feed) -> None:
+        """The service: ask all caches that can be reached.  Whatever comes of it comes by the mailbox: a future would
+        wake the loop once more."""
+        self._asker.submit(self._get, query, self._open(query))
 
     def _open(self, query: Query) -> OpenQuery:
         """Note that it is under way, and how far its source is."""
@@ -417,6 +418,12 @@ class ReliableSubscriber:
 
     def _get(self, query: Query, open_: OpenQuery) -> None:
         """In a thread of our own: zenoh waits while the link is full."""
+        try:
+            self._send_query(query, open_)
+        except BaseException as error:
+            self._mailbox.put((self._end_with, error), always=True)
+
+    def _send_query(self, query: Query, open_: OpenQuery) -> None:
         first = wrapped(query.first, self._layout.width)
         said = history_text(query.newest, query.age_ms) if query.source == EVERY_SOURCE else range_text(first)
         key = self._layout.query_key(query.source, self.key_expr)

@@ -10,11 +10,13 @@ import threading
 from contextlib import AsyncExitStack, contextmanager
 from typing import Any
 
+import pytest
 import zenoh
 import zenoh.ext
 from zenoh.handlers import Callback
 
 from statemachines.drivers.missed_samples import (
+    History,
     Recovery,
     declare_reliable_publisher,
     declare_reliable_subscriber,
@@ -23,7 +25,20 @@ from statemachines.drivers.missed_samples import (
 from statemachines.drivers.missed_samples.attachment import Stamp, encode
 from statemachines.drivers.missed_samples.session import is_matched
 from statemachines.testing.process_harness import free_port
-from zenoh_scenes.scene import BEATS, PATIENT, SURE, can_ask, numbers, put_until, say, scene, take, two_sessions, until
+from zenoh_scenes.scene import (
+    BEATS,
+    PATIENT,
+    SURE,
+    WAIT_S,
+    can_ask,
+    numbers,
+    put_until,
+    say,
+    scene,
+    take,
+    two_sessions,
+    until,
+)
 
 
 @scene
@@ -127,3 +142,28 @@ async def the_router_is_killed_and_restarted() -> None:
             assert numbers(got) == list(range(20, 40))
             assert all(one.recovered for one in got)
             assert not missed
+
+
+class Askless:
+    """A session that cannot be asked anything, for a reason that zenoh does not have."""
+
+    def __init__(self, session: zenoh.Session) -> None:
+        self._session = session
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    def get(self, *_: Any, **__: Any) -> None:
+        raise ValueError("no such option")
+
+
+@scene
+async def a_query_that_fails_for_an_unknown_reason_is_not_swallowed() -> None:
+    """Whoever waits for samples learns why there will be none."""
+    async with two_sessions(lossy=False) as (_, far, _link):
+        receive = declare_reliable_subscriber(Askless(far), "k/*", history=History(newest=5))  # type: ignore[arg-type]
+        async with receive as subscriber:
+            for waiting in (anext(subscriber), subscriber.failed()):
+                with pytest.raises(ValueError, match="no such option"):
+                    await asyncio.wait_for(waiting, WAIT_S)
+            assert subscriber.statistics.malformed == 0
