@@ -10,6 +10,9 @@ from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Final
 
+THREAD_S: Final = 5.0
+"""Seconds for the thread of a pool without processes; it has little left to do."""
+
 _ENDED: Final[list[ProcessPoolExecutor]] = []
 """Pools that ended with an exception, which is rarely more than one: their own threads look at them until they end."""
 
@@ -34,8 +37,11 @@ def _end_at_once(pool: ProcessPoolExecutor, processes: Iterable[BaseProcess]) ->
     """What waits is taken off the pool before its processes end: as of a pool that loses one while tasks of it are
     cancelled, its own thread would fall over those (Python 3.11); and so it would of a pool that is no more."""
     _ENDED.append(pool)
+    thread = getattr(pool, "_executor_manager_thread", None)  # the pool itself forgets it now
     pool.shutdown(wait=False, cancel_futures=True)
     for worker in processes:
         worker.terminate()
     for worker in processes:
         wait([worker.sentinel])  # the pool's thread joins it
+    if thread is not None:
+        thread.join(THREAD_S)  # at the end of Python it would be woken by a pipe that it is just closing

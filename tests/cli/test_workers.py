@@ -28,6 +28,7 @@ def test_who_is_interrupted_waits_for_nobody_and_no_thread_falls_over(monkeypatc
         with pytest.raises(KeyboardInterrupt):
             interrupted()
         assert time.monotonic() - begun < 3_000
+        assert [thread for thread in threading.enumerate() if "Executor" in type(thread).__name__] == []
         while multiprocessing.active_children():  # they are dead, and the pool's thread says so in a moment
             assert time.monotonic() - begun < 3_000
             time.sleep(0.001)
