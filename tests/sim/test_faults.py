@@ -274,5 +274,5 @@ def test_a_store_has_a_clock_of_its_own():
     store.clock = LocalClock()
     store.clock.jump(0, 1_000 * S)
     (answer,) = ask(clock, store, BATCH)
-    assert answer.time_ns > 1_000 * S
-    assert store.state == Map({name: Stored(value, answer.time_ns) for name, value in BATCH.put})
+    assert answer.stamp > 1_000 * S
+    assert store.state == Map({name: Stored(value, answer.stamp) for name, value in BATCH.put})

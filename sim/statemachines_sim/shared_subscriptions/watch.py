@@ -71,6 +71,7 @@ class Watch(protocol.Watch):
         self._left: set[str] = set()
 
     def begin(self, world: Any) -> None:
+        self.commits.true_ns = lambda: world.env.now
         if self._own is not None:
             self.assignments.calm = not world.schedule and is_quick(self._own, world.scenario)
 
