@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from statemachines.kernel import Ask, Map, Node, Send, Tell
+from statemachines.kernel import Ask, Map, Node, Send, Stop, Tell
 from statemachines.shared_subscriptions import group_store, stream_store
 from statemachines.shared_subscriptions.claim import Halt, StartLeader
 from statemachines.shared_subscriptions.configuration import MS, Configuration
@@ -579,6 +579,18 @@ def test_SS_132_at_the_end_of_its_claim_by_its_own_clock_it_handles_nothing_more
     assert bench.status is LeaderStatus.LEADING
     sent = bench.feed(Ping("c1~1/1", 1, 1, 1), end_ms + 1)
     assert only(PingResponse, sent) == []
+    assert bench.status is LeaderStatus.RESIGNED
+
+
+def test_SS_132_a_leader_that_wakes_late_resigns_before_it_does_anything_else():
+    bench = Bench().start()
+    bench.feed(bench.join("c1")[0] and LeaderWanted("c2~1/1", "g", "#"))
+    armed = {name for name, _ in bench.node.armed()}
+    assert {"heartbeat", "renew", "expiry", "resend", "claim_end"} <= armed, "as the test supposes"
+    steps = len(bench.clauses)
+    effects = bench.node.fire(20_000 * MS)
+    assert bench.clauses[steps:] == ["SS-132"]
+    assert [type(one) for one in effects] == [Send, Send, Tell, Stop]
     assert bench.status is LeaderStatus.RESIGNED
 
 
