@@ -348,6 +348,13 @@ BUGS: Final = (
         "claim.watch",
         called(claim, "watch", watch_holder),
     ),
+    Bug(
+        "claim-end-in-turn",
+        "the end of a claim fires in its turn, after what was due before it",
+        "SS-132",
+        "the class of the timer claim_end",
+        called(leader.LEADER, "authority", frozenset()),
+    ),
 )
 """The first eighteen are those of the protocol's page, in its order; the others were made up for the simulator."""
 

@@ -130,12 +130,14 @@ def with_promises(small: Small) -> System:
     )
 
 
-RACE = Election(hosts=2, network=Network(2, lossy=False, duplicating=False), renewals=1)
+RACE = Election(hosts=2, network=Network(2, lossy=False, duplicating=False), renewals=1, pauses=1)
 
 HUNTS = (
     *(Hunt(one.name, one.about, partial(with_promises, one), obligations_of if one.live else None) for one in SETTINGS),
     Hunt(
-        "race", "two leader hosts; the claim is renewed while the other one watches it", partial(election.build, RACE)
+        "race",
+        "two leader hosts; the claim is renewed while the other one watches it, or its leader stands still",
+        partial(election.build, RACE),
     ),
 )
 

@@ -174,7 +174,8 @@ class LeaderHost(Actor):
                 return pass_time(self.timing, local, event.ticks, standing=local.mode is not RUNNING)
             case Wake():
                 due = fire_next(self.timing, self.fsm, local.party)
-                due += [ClaimEnd()] if local.mode is LATE and self._is_armed(local, "claim_end") else []
+                ends = local.mode is LATE and self._is_armed(local, "claim_end") and "claim_end" in self.fsm.authority
+                due += [ClaimEnd()] if ends else []
                 return self._step(replace(local, mode=RUNNING), due, watch)
         if local.mode is not RUNNING:
             return None
