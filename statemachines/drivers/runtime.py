@@ -90,6 +90,7 @@ class Runtime:
         self._tasks: set[asyncio.Future[None]] = set()
         self._wake: asyncio.TimerHandle | None = None
         self._wake_at = 0
+        self._comes_by_ns = 0
 
     def attach(self, host: Host, transport: Transport) -> None:
         """The host whose observer is `self.observe`, and what carries its messages."""
@@ -195,16 +196,16 @@ class Runtime:
         """One handle on the loop, for the earliest deadline; it may be that the loop's clock stands still while ours
         goes on (a machine that sleeps), so it never waits for long."""
         deadline = self._host.deadline()
-        if deadline is None or (self._wake is not None and self._wake_at == deadline):
-            return
-        if self._wake is not None:
-            self._wake.cancel()
-        now_ns = self._clock()
-        delay_s = min(max(deadline - now_ns, 0) / 1e9, self._look_again_s)
-        self._wake_at = deadline
-        self._wake = asyncio.get_running_loop().call_later(delay_s, self._fire)
-        if self._standing is not None:
-            self._standing.plan(now_ns + round(delay_s * 1e9))
+        if deadline is not None and (self._wake is None or self._wake_at != deadline):
+            if self._wake is not None:
+                self._wake.cancel()
+            now_ns = self._clock()
+            delay_s = min(max(deadline - now_ns, 0) / 1e9, self._look_again_s)
+            self._wake_at = deadline
+            self._wake = asyncio.get_running_loop().call_later(delay_s, self._fire)
+            self._comes_by_ns = now_ns + round(delay_s * 1e9)
+        if self._standing is not None and self._wake is not None:
+            self._standing.plan(self._comes_by_ns)
 
     def _turned(self) -> None:
         if self._standing is not None:

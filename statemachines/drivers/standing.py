@@ -33,14 +33,16 @@ class Standing:
 
     def plan(self, at_ns: int) -> None:
         """The loop is to come by at this moment; a plan that is overdue stays, since the loop has not turned since."""
-        if self._overdue_ns() <= 0:
+        if at_ns != self._planned_ns and self._overdue_ns() <= 0:
             self._planned_ns = at_ns
 
     def turned(self) -> None:
         """The loop turns; where it stood still for more than half a lease that is said."""
         stood_ns, self._planned_ns = self._overdue_ns(), None
+        if stood_ns * 2 <= self._lease_ns:
+            return
         now_ns = self._clock()
-        if stood_ns * 2 <= self._lease_ns or (self._said_ns is not None and now_ns - self._said_ns < SAY_AGAIN_NS):
+        if self._said_ns is not None and now_ns - self._said_ns < SAY_AGAIN_NS:
             return
         self._said_ns = now_ns
         what = "node %s: its loop stood still for %.1f s or more, and its leases last %.1f s: %s"
