@@ -156,6 +156,10 @@ class Node(Generic[R]):
         first = self._first_authority()
         return None if first is None else first[0]
 
+    def deadline_of(self, timer: str, key: str = "") -> int | None:
+        """When this timer is due, in nanoseconds; None: it is not armed."""
+        return self._armed.get((timer, key))
+
     def armed(self) -> dict[tuple[str, str], int]:
         """The armed timers: (name, key) -> deadline in nanoseconds, sorted."""
         return dict(sorted(self._armed.items()))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-from statemachines.kernel import Answer, Request, life_of
+from statemachines.kernel import Answer, Event, Node, Request, life_of, name_of
+from statemachines.shared_subscriptions.claim import ClaimEnd
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.group_store import Claim, Commit, Committed, Properties, Stored, Value
+from statemachines.shared_subscriptions.leader_record import HOLDING
 from statemachines.shared_subscriptions.message import END_OF_STREAM
 from statemachines.shared_subscriptions.names import CLAIM, PROPERTIES, ROOT, record_key, record_name
 from statemachines_sim.judge import Judge
@@ -40,19 +43,31 @@ class Held:
 
 class Commits:
     """S3: only the holder of the claim commits, on the last root, and a claim is taken only when nobody holds it: it
-    was released, its leader was of the same life, or it has ended by any clock within the drift.
+    was released, its leader was of the same life, or it has ended by any clock within the drift.  After the end of its
+    claim a leader does nothing.
 
     `durable`: the durable progress of every stream, by the books of this monitor; `true_ns`: the true time, where the
-    store's clock may be wrong (None: it is never).
+    store's clock may be wrong, and `local_ns` what the clock of a party's node shows (None: they are never wrong).
     """
 
     def __init__(self, judge: Judge, configuration: Configuration, progress: Progress) -> None:
         self.durable: dict[str, int] = {}
         self._judge = judge
         self.true_ns: Callable[[], int] | None = None
+        self.local_ns: Callable[[str], int] | None = None
         self._ttl_ns = least_ns(configuration)
         self._progress = progress
         self._held: dict[str, Held] = {}
+
+    def act(self, leader: Node[Any], event: Event, before: Any, now_ns: int) -> None:
+        """A leader takes a step: after the end of its claim, by its own clock, nothing but that end."""
+        end_ns = leader.deadline_of("claim_end")
+        if end_ns is None or before not in HOLDING or type(event) is ClaimEnd:
+            return
+        at_ns = now_ns if self.local_ns is None else self.local_ns(leader.name)
+        if at_ns >= end_ns:
+            late = (at_ns - end_ns) / 1e9
+            self._judge.broken("S3", f"{leader.name} takes {name_of(type(event))} {late:.3f} s after its claim ended")
 
     def commit(self, party: str, request: Request, answers: tuple[Answer, ...], now_ns: int) -> None:
         """The store carried `request` of `party` out at `now_ns` by its own clock, which is its stamp."""
