@@ -47,7 +47,36 @@ def extend(record, event, now_ns):
     return record, (SetTimer("end", event.end_ns),)
 
 
-def machine(authority=True):
+class Again(TimerFired, frozen=True):
+    """It goes on."""
+
+
+def go_on(record, event, now_ns):
+    return record, (Tell(event), SetTimer("again", now_ns + 100))
+
+
+def keeper():
+    """One that goes on when it has lost its right."""
+    return Fsm(
+        "keeper",
+        protocol="authority",
+        record=Holder,
+        states=Place,
+        initial=Place.HELD,
+        final=(Place.LOST,),
+        rows=(
+            Row(Again, Place.HELD, STAY, go_on, None, "A-4"),
+            Row(End, Place.HELD, STAY, lose, None, "A-5"),
+            Row(Extend, Place.HELD, Place.LOST, None, None, "A-6"),
+        ),
+        timers=(
+            Timer("again", Again, (Place.HELD,), lambda record: 100),
+            Timer("last", End, (Place.HELD,), lambda record: 100, authority=True),
+        ),
+    )
+
+
+def machine(authority=True, children=()):
     return Fsm(
         "holder",
         protocol="authority",
@@ -66,6 +95,7 @@ def machine(authority=True):
             Timer("work", Work, (Place.HELD,), lambda record: 10),
             Timer("end", End, (Place.HELD,), lambda record: 100, authority=authority),
         ),
+        children=children,
     )
 
 
@@ -109,8 +139,29 @@ def test_an_end_that_was_set_for_a_moment_that_is_over_fires_before_the_next_eve
 
 
 def test_a_snapshot_keeps_what_comes_first():
-    one = Node.restore(machine(), node().snapshot())
+    before = node()
+    before.feed(Extend(1_000), 5)
+    before.feed(Extend(50), 6)
+    one = Node.restore(machine(), before.snapshot())
+    assert one.authority_deadline() == 50
     assert one.fire(500) == [Tell(End())]
+
+
+def test_what_is_due_at_the_same_moment_waits_for_what_ends_a_right():
+    """By its name, too, the other one would come first."""
+    one = Node(keeper(), Holder(), name="a~1", now_ns=0)
+    assert one.fire(100) == [Tell(End()), Tell(Again())]
+
+
+def test_what_goes_on_afterwards_loses_no_timer():
+    one = Node(keeper(), Holder(), name="a~1", now_ns=0)
+    one.fire(500)
+    assert one.armed() == {("again", ""): 600}
+    assert one.fire(600) == [Tell(Again())]
+
+
+def test_timers_of_child_machines_have_their_class():
+    assert machine(children=(keeper(),)).authority == {"end", "last"}
 
 
 def test_ends_that_are_moved_often_do_not_pile_up():
