@@ -239,6 +239,16 @@ def test_SS_206_a_claim_that_changes_is_watched_from_then_on():
     assert bench.told == [GroupDestroyed("g", "#", True)]
 
 
+def test_SS_206_a_claim_that_has_changed_at_last_is_not_taken_for_the_one_that_was_watched():
+    claim = Claim("leader-1~1/1", 4)
+    bench = Bench(records(properties=PROPERTIES, claim=claim)).feed(Destroy())
+    bench.at((15_000 + LEASE_MS) // 1_000 * 1_000)
+    assert bench.told == []
+    bench.state = bench.state.set("/1.1/g/#:claim", Stored(claim, 7))
+    bench.at(25_000)
+    assert bench.told == []
+
+
 def test_SS_206_a_group_that_never_was_is_destroyed_at_once():
     assert Bench().feed(Destroy()).told == [GroupDestroyed("g", "#", False)]
 
