@@ -1,11 +1,13 @@
-"""The rows about change of owner: a consumer is killed, a consumer leaves; how soon its streams flow elsewhere.
+"""The rows about change of owner: a consumer is killed, a leader host is killed or stopped, a consumer leaves; how soon
+the streams flow again.
 
-Leader host, survivor and publisher run here, on one loop, over TCP and SQLite; who is killed is a process of its own.
+Who is killed or stopped is a process of its own, the others run here, on one loop, over TCP and SQLite.
 """
 
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
@@ -167,6 +169,81 @@ def prepare_failover(size: Size) -> Pair:
     return Pair(run_failover, lambda: unit)
 
 
+# -- a leader host is gone ------------------------------------------------------------------------------------------
+
+
+async def next_leader_s(directory: Path, blow: signal.Signals) -> float:
+    """Seconds from what befalls the host that leads until all streams flow again, granted by the other one.  A host
+    that is stopped goes on when its claim is long over."""
+    from statemachines.drivers.shared_subscriptions import SharedSubscription
+    from statemachines.drivers.shared_subscriptions.publish import Publisher
+
+    store, times, seen = directory / "messages.db", configuration(), Seen()
+    given = {name: getattr(times, name) for name in times.__struct_fields__ if name.endswith("_ms")}
+    (directory / "times.toml").write_text("".join(f"{name} = {value}\n" for name, value in given.items()))
+    async with AsyncExitStack() as stack:
+        hosts = [await stack.enter_async_context(leader_host(directory, number)) for number in (1, 2)]
+        publisher = await stack.enter_async_context(Publisher(store))
+        await stack.enter_async_context(running(publish(publisher)))
+        messages = SharedSubscription(
+            "$shared/bench/#",
+            leader=[address for _, address in hosts],
+            store=store,
+            configuration=times,
+            start="beginning",
+        )
+        await stack.enter_async_context(messages)
+        await stack.enter_async_context(running(read(messages, seen)))
+        await until(lambda: len(seen.since(monotonic() - STEADY_S)) == len(TOPICS))
+        await asyncio.sleep(STEADY_S)
+        ((borrower, epoch),) = pairs(messages)
+        child, _ = hosts[0]
+        child.send_signal(blow)
+        struck = monotonic()
+        asyncio.get_running_loop().call_later(2 * times.claim_ttl_ms / 1000, resume, child)
+        await until(lambda: any(now > epoch and other != borrower for other, now in pairs(messages)))
+        granted = monotonic()
+        await until(lambda: len(seen.since(granted)) == len(TOPICS))
+        return monotonic() - struck
+
+
+def pairs(messages: Any) -> list[tuple[str, int]]:
+    """Each borrower that is connected, with the epoch of its leader."""
+    links = ((name, getattr(node.record, "link", None)) for name, node in messages.machines.nodes.items())
+    return [(name, link.epoch) for name, link in links if link is not None]
+
+
+def resume(child: asyncio.subprocess.Process) -> None:
+    """It goes on, if it was stopped."""
+    with suppress(ProcessLookupError):
+        child.send_signal(signal.SIGCONT)
+
+
+@asynccontextmanager
+async def leader_host(directory: Path, number: int) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+    """A leader host as a process, and where it listens; no peer, so that whoever asks it is led by it or by nobody."""
+    arguments = ["node", "leader", "--name", f"leader-{number}", "--listen", "127.0.0.1:0"]
+    arguments += ["--store", str(directory / "messages.db"), "--config", str(directory / "times.toml")]
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "statemachines", *arguments, stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        assert child.stdout is not None
+        async with asyncio.timeout(PATIENCE_S):
+            while b"listening on " not in (line := await child.stdout.readline()):
+                assert line, "a leader host ended"
+        yield child, line.split()[-1].decode()
+    finally:
+        with suppress(ProcessLookupError):
+            child.kill()
+        await child.wait()
+
+
+def run_next_leader(blow: signal.Signals) -> float:
+    with tempfile.TemporaryDirectory() as directory:
+        return asyncio.run(next_leader_s(Path(directory), blow))
+
+
 # -- a consumer leaves ----------------------------------------------------------------------------------------------
 
 
@@ -269,6 +346,15 @@ ROWS = (
         unit="s",
         baseline_name="validity + resend interval",
         prepare=prepare_failover,
+        ratio=Ratio.OURS_OVER_BASELINE,
+        at_most=1.2,
+    ),
+    Row(
+        name="failover-pause",
+        about="SIGSTOP of the leading host beyond its claim, until all streams flow; a tenth of the default times",
+        unit="s",
+        baseline_name="the same with SIGKILL",
+        prepare=lambda size: Pair(lambda: run_next_leader(signal.SIGSTOP), lambda: run_next_leader(signal.SIGKILL)),
         ratio=Ratio.OURS_OVER_BASELINE,
         at_most=1.2,
     ),

@@ -16,6 +16,7 @@ from typing import Any
 
 from statemachines.drivers.clock import LOOK_AGAIN_S, Clock, steady_ns, wall_offset_ns
 from statemachines.drivers.port import Service, Transport
+from statemachines.drivers.standing import Standing
 from statemachines.kernel import (
     Answer,
     Ask,
@@ -45,7 +46,7 @@ class Runtime:
     """`life` is the incarnation, `number` what its messages are numbered from, `services` what carries requests out, by
     the name in `Ask`; `log` where rows go (None: nowhere), `clock` the steady one, `offset_ns` what to add to it for
     the times of rows, `observe` sees every step, `refused` every message that is dropped because the protocol does not
-    take it.
+    take it, `standing` watches whether the loop turns (for hosts with a lease).
 
     `receive(packet)` is what a transport calls; `handle(sender, to, message, now_ns)` and `answered(party, answer,
     now_ns)` feed the host; `told(party, event)` is the application's side.
@@ -65,7 +66,10 @@ class Runtime:
         offset_ns: int | None = None,
         observe: Observer | None = None,
         refused: Callable[[RemoteProtocolError], None] | None = None,
+        standing: Standing | None = None,
     ) -> None:
+        self._standing = standing
+        self._look_again_s = LOOK_AGAIN_S if standing is None else min(LOOK_AGAIN_S, standing.look_again_s)
         self.life = life
         self.node = node_of(life)
         self.failed: BaseException | None = None
@@ -86,6 +90,7 @@ class Runtime:
         self._tasks: set[asyncio.Future[None]] = set()
         self._wake: asyncio.TimerHandle | None = None
         self._wake_at = 0
+        self._comes_by_ns = 0
 
     def attach(self, host: Host, transport: Transport) -> None:
         """The host whose observer is `self.observe`, and what carries its messages."""
@@ -113,6 +118,7 @@ class Runtime:
 
     def receive(self, packet: Packet[Any]) -> None:
         """A message from the network; one that the protocol does not take is logged and dropped."""
+        self._turned()
         try:
             self._loop.run(partial(self._hear, packet))
         except Exception as error:
@@ -121,6 +127,7 @@ class Runtime:
 
     def feed(self, party: str, event: Event) -> None:
         """An answer of a service."""
+        self._turned()
         self.act(lambda now_ns: self._answered(party, event, now_ns))  # type: ignore[arg-type]
 
     def _hear(self, packet: Packet[Any], now_ns: int) -> list[Outgoing]:
@@ -189,15 +196,23 @@ class Runtime:
         """One handle on the loop, for the earliest deadline; it may be that the loop's clock stands still while ours
         goes on (a machine that sleeps), so it never waits for long."""
         deadline = self._host.deadline()
-        if deadline is None or (self._wake is not None and self._wake_at == deadline):
-            return
-        if self._wake is not None:
-            self._wake.cancel()
-        delay_s = max(deadline - self._clock(), 0) / 1e9
-        self._wake_at = deadline
-        self._wake = asyncio.get_running_loop().call_later(min(delay_s, LOOK_AGAIN_S), self._fire)
+        if deadline is not None and (self._wake is None or self._wake_at != deadline):
+            if self._wake is not None:
+                self._wake.cancel()
+            now_ns = self._clock()
+            delay_s = min(max(deadline - now_ns, 0) / 1e9, self._look_again_s)
+            self._wake_at = deadline
+            self._wake = asyncio.get_running_loop().call_later(delay_s, self._fire)
+            self._comes_by_ns = now_ns + round(delay_s * 1e9)
+        if self._standing is not None and self._wake is not None:
+            self._standing.plan(self._comes_by_ns)
+
+    def _turned(self) -> None:
+        if self._standing is not None:
+            self._standing.turned()
 
     def _fire(self) -> None:
+        self._turned()
         self._wake = None
         if self._clock() >= self._wake_at:
             self.act(self._host.fire)

@@ -120,6 +120,10 @@ class Fsm(Generic[R]):
         self.lines = tuple(self._number(rows))
         self.alphabet = tuple(dict.fromkeys(line.event for line in self.lines))
         self._registry = self._collect_timers()
+        self.authority: frozenset[str] = frozenset(one.name for one in timers if one.authority).union(
+            *(child.authority for child in children)
+        )
+        """The names of the timers of authority, of this machine and of those in it."""
         self._check()
         self._moves = self._compile_moves()
         self._cells = self._compile(self.machine())

@@ -4,8 +4,9 @@
     for effect in node.feed(event, now): ...        # Send, Ask, Tell, Stop; timers stay inside
     wake me at node.deadline()                      # then node.fire(now)
 
-Before it feeds any event a node fires every timer that is due, in (deadline, name, key) order: a process that wakes
-from a long pause meets its expired lease before the message that woke it.  A node is not re-entrant: an event that
+Before it feeds any event a node fires every timer that is due, those of authority first, each class in (deadline, name,
+key) order: a process that wakes from a long pause meets its expired lease before the message that woke it, and before
+all that it would have done meanwhile.  A node is not re-entrant: an event that
 comes up while effects are performed waits its turn in the driver's queue.
 """
 
@@ -42,8 +43,10 @@ class Node(Generic[R]):
 
     __slots__ = (
         "_armed",
+        "_authority",
         "_check",
         "_events",
+        "_first",
         "_heap",
         "_observe",
         "_owed",
@@ -75,8 +78,10 @@ class Node(Generic[R]):
         self._events = 0
         self._owed: list[Effect] = []
         self._timers = fsm.timer_registry()
+        self._authority = fsm.authority
         self._armed: dict[tuple[str, str], int] = {}
         self._heap: list[tuple[int, str, str]] = []
+        self._first: list[tuple[int, str, str]] = []
         for effect in fsm.start(record, now_ns):
             self._keep(effect, [])
 
@@ -139,6 +144,22 @@ class Node(Generic[R]):
                 heappush(heap, (actual, timer, key))
         return None
 
+    def fire_authority(self, now_ns: int) -> list[Effect]:
+        """Fire the timers of authority that are due at `now_ns`, and no others; their effects."""
+        effects: list[Effect] = []
+        while not self.stopped and (first := self._first_authority()) is not None and first[0] <= now_ns:
+            self._fire_one(first, now_ns, effects)
+        return effects
+
+    def authority_deadline(self) -> int | None:
+        """When the earliest timer of authority is due, in nanoseconds; None: never."""
+        first = self._first_authority()
+        return None if first is None else first[0]
+
+    def deadline_of(self, timer: str, key: str = "") -> int | None:
+        """When this timer is due, in nanoseconds; None: it is not armed."""
+        return self._armed.get((timer, key))
+
     def armed(self) -> dict[tuple[str, str], int]:
         """The armed timers: (name, key) -> deadline in nanoseconds, sorted."""
         return dict(sorted(self._armed.items()))
@@ -161,6 +182,7 @@ class Node(Generic[R]):
         node = cls(fsm, record, name=raw["name"], now_ns=0, observe=observe, check=check)
         node._armed = {(timer, key): deadline for timer, key, deadline in raw["timers"]}
         node._heap = sorted((deadline, timer, key) for timer, key, deadline in raw["timers"])
+        node._first = [one for one in node._heap if one[1] in node._authority]
         node.stopped = record.status in fsm.final  # type: ignore[attr-defined]
         return node
 
@@ -175,9 +197,30 @@ class Node(Generic[R]):
             deadline = self.deadline()
             if deadline is None or deadline > now_ns:
                 return
-            _, timer, key = heappop(self._heap)
-            del self._armed[timer, key]
-            effects += self.take(self._timers[timer](key), now_ns)
+            first = self._first_authority() if self._first else None
+            self._fire_one(self._heap[0] if first is None or first[0] > now_ns else first, now_ns, effects)
+
+    def _fire_one(self, due: tuple[int, str, str], now_ns: int, effects: list[Effect]) -> None:
+        """Fire a timer that is armed; where it is not the first of the heap its place there goes when it comes up."""
+        _, timer, key = due
+        if due == self._heap[0]:
+            heappop(self._heap)
+        self.moved = True
+        del self._armed[timer, key]
+        effects += self.take(self._timers[timer](key), now_ns)
+
+    def _first_authority(self) -> tuple[int, str, str] | None:
+        """The earliest armed timer of authority."""
+        heap = self._first
+        while heap:
+            deadline, timer, key = heap[0]
+            actual = self._armed.get((timer, key))
+            if actual == deadline:
+                return heap[0]
+            heappop(heap)
+            if actual is not None and actual > deadline:
+                heappush(heap, (actual, timer, key))
+        return None
 
     def _keep(self, effect: Effect, effects: list[Effect]) -> None:
         """A timer stays here; with everything else the driver is to deal."""
@@ -201,14 +244,22 @@ class Node(Generic[R]):
         # A timer moved to later keeps its place in the heap: `deadline` moves it when it comes up.
         if earlier is None or effect.deadline_ns < earlier:
             heappush(self._heap, (effect.deadline_ns, *slot))
+            if effect.timer in self._authority:
+                self._keep_first((effect.deadline_ns, *slot))
             if len(self._heap) > 64 and len(self._heap) > 4 * len(armed):
                 self._heap = sorted((deadline, *slot) for slot, deadline in armed.items())
+
+    def _keep_first(self, armed: tuple[int, str, str]) -> None:
+        heappush(self._first, armed)
+        if len(self._first) > 64 and len(self._first) > 4 * len(self._armed):
+            self._first = sorted((at, *slot) for slot, at in self._armed.items() if slot[0] in self._authority)
 
     def _stop(self) -> None:
         self.stopped = True
         self.moved = True
         self._armed.clear()
         self._heap.clear()
+        self._first.clear()
 
     def _check_touched(self, event: Event, row: int) -> None:
         self._events += 1

@@ -3,6 +3,9 @@
 Entering one of its states from outside arms a timer, leaving all of them cancels it; a step says nothing about that.
 A row may re-arm it inside a state with `SetTimer`.  With `on_entry=False` only a row arms it (a lease that begins with
 the first answer), and leaving its states still cancels it.
+
+A timer of *authority* is the end of something that its machine may do: a lease, a claim.  Of timers that are due it
+fires before all others, whatever their deadlines: whoever wakes late does not first do what it may not do any more.
 """
 
 from __future__ import annotations
@@ -18,10 +21,10 @@ class Timer:
     """One timer of a declaration.
 
     `name` as in effects and traces; `event` is what its firing feeds; `states` it belongs to; `period_ns(record)` is
-    the time from entering to firing, in nanoseconds.
+    the time from entering to firing, in nanoseconds; `authority`: it ends what the machine may do.
     """
 
-    __slots__ = ("event", "name", "on_entry", "period_ns", "states")
+    __slots__ = ("authority", "event", "name", "on_entry", "period_ns", "states")
 
     def __init__(
         self,
@@ -31,7 +34,9 @@ class Timer:
         period_ns: Callable[[Any], int],
         *,
         on_entry: bool = True,
+        authority: bool = False,
     ) -> None:
+        self.authority = authority
         self.name = name
         self.event = event
         self.states = states

@@ -1,14 +1,17 @@
 """Claim: how a Leader takes it, renews it with all that it commits, and gives it up (source: "Leader's state").
 
 Renewal and commit are one atomic batch: precondition "the claim is exactly mine" and "the root is exactly the last I
-committed"; it writes the claim (its time is the heartbeat), the next root, and the staged progress.
+committed"; it writes the claim (its new stamp is the heartbeat), the next root, and the staged progress.
+
+A claim that somebody else holds is watched: by the watcher's own clock, from the receipt of the read that first found
+it so to the sending of one that finds it so again.  Stamps tell commits apart; no other clock says how old one is.
 """
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
-from statemachines.kernel import Ask, Call, Effects, Event, Map, SetTimer, TimerFired, in_order
+from statemachines.kernel import Ask, Call, Effects, Event, Map, SetTimer, TimerFired, in_order, life_of
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.group_store import (
     SERVICE,
@@ -133,14 +136,20 @@ def is_ours_already(record: LeaderRecord, event: ReadDone) -> bool:
 
 
 def is_claimable(record: LeaderRecord, event: ReadDone) -> bool:
-    """Nobody holds it: never claimed, released, or expired by the store's own time."""
+    """Nobody holds it: never claimed, released, left by an earlier leader of this process, or watched for a TTL."""
     if event.n != record.load_n:
         return False
     found = event.records[0]
-    if found is None:
+    if found is None or not isinstance(found.value, Claim):
+        return found is None
+    if found.value.leader == "" or was_led_here(record, found.value):
         return True
-    released = isinstance(found.value, Claim) and found.value.leader == ""
-    return released or found.time_ns + record.configuration.claim_ttl_ms * MS < event.time_ns
+    return record.ripe and found == record.found
+
+
+def was_led_here(record: LeaderRecord, claim: Claim) -> bool:
+    """An earlier leader of this same process holds it; that one has resigned, since there is one at a time."""
+    return claim.leader != record.id and life_of(claim.leader) == life_of(record.id)
 
 
 def was_destroyed(record: LeaderRecord, event: Refused) -> bool:
@@ -181,8 +190,16 @@ def trial_of(record: LeaderRecord) -> Trial:
 
 def look(record: LeaderRecord, event: Event, now_ns: int) -> tuple[LeaderRecord, Effects]:
     n = record.number + 1
-    record = replace(record, number=n, load_n=n)
+    ripe = record.found is not None and now_ns - record.found_at_ns >= record.configuration.claim_ttl_ms * MS
+    record = replace(record, number=n, load_n=n, ripe=ripe)
     return record, (Ask(SERVICE, Read(n, (record.key("claim"), record.key("properties")))),)
+
+
+def watch(record: LeaderRecord, found: Stored | None, now_ns: int) -> LeaderRecord:
+    """The claim as it was found; one that is as before has been so since then."""
+    if found == record.found:
+        return record
+    return replace(record, found=found, found_at_ns=now_ns, ripe=False)
 
 
 def take(record: LeaderRecord, event: ReadDone, now_ns: int) -> tuple[LeaderRecord, Effects]:
@@ -196,9 +213,8 @@ def take(record: LeaderRecord, event: ReadDone, now_ns: int) -> tuple[LeaderReco
     earlier = record.trial is not None and record.trial.claim == claim
     sent_at_ns = trial_of(record).sent_at_ns if earlier else now_ns
     record = replace(
-        record,
+        watch(record, found, now_ns),
         number=n,
-        found=found,
         properties=properties,
         epoch=epoch,
         grace=record.configuration.exclusive and not was_left_clean(found),
@@ -221,7 +237,7 @@ def follow(record: LeaderRecord, event: ReadDone, now_ns: int) -> tuple[LeaderRe
     """Somebody holds the claim: look again later, and remember whom to pass borrowers on to."""
     found = event.records[0]
     holder = found.value.leader if found is not None and isinstance(found.value, Claim) else ""
-    return look_later(replace(record, holder=holder, trial=None), event, now_ns)
+    return look_later(replace(watch(record, found, now_ns), holder=holder, trial=None), event, now_ns)
 
 
 def follow_from_now(record: LeaderRecord, event: ReadDone, now_ns: int) -> tuple[LeaderRecord, Effects]:
@@ -235,20 +251,29 @@ def idle_later(record: LeaderRecord, now_ns: int) -> SetTimer:
 
 
 def took(record: LeaderRecord, event: Committed, now_ns: int) -> tuple[LeaderRecord, Effects]:
-    return begin(record, event.time_ns, now_ns)
+    return begin(record, event.stamp, now_ns)
 
 
 def took_before(record: LeaderRecord, event: ReadDone, now_ns: int) -> tuple[LeaderRecord, Effects]:
     found = event.records[0]
     assert found is not None
-    return begin(record, found.time_ns, now_ns)
+    return begin(record, found.stamp, now_ns)
 
 
-def begin(record: LeaderRecord, time_ns: int, now_ns: int) -> tuple[LeaderRecord, Effects]:
+def begin(record: LeaderRecord, stamp: int, now_ns: int) -> tuple[LeaderRecord, Effects]:
     """The claim is ours: arm its end, its heartbeat and the grace, and load."""
     trial = trial_of(record)
     configuration = record.configuration
-    record = replace(record, claim=Stored(trial.claim, time_ns), trial=None, holder="", askers=Map())
+    record = replace(
+        record,
+        claim=Stored(trial.claim, stamp),
+        trial=None,
+        holder="",
+        askers=Map(),
+        found=None,
+        found_at_ns=0,
+        ripe=False,
+    )
     effects: Effects = (
         SetTimer("claim_end", trial.sent_at_ns + configuration.claim_by_own_clock_ns()),
         SetTimer("heartbeat", trial.sent_at_ns + configuration.claim_heartbeat_ms * MS),
@@ -344,20 +369,20 @@ def heartbeat_later(record: LeaderRecord, event: HeartbeatTimer, now_ns: int) ->
 
 
 def renewed(record: LeaderRecord, event: Committed, now_ns: int) -> tuple[LeaderRecord, Effects]:
-    return keep(record, event.time_ns, event.time_ns, now_ns)
+    return keep(record, event.stamp, event.stamp, now_ns)
 
 
 def renewed_after_all(record: LeaderRecord, event: ReadDone, now_ns: int) -> tuple[LeaderRecord, Effects]:
     claim, root = event.records
     assert claim is not None
     assert root is not None
-    return keep(record, claim.time_ns, root.time_ns, now_ns)
+    return keep(record, claim.stamp, root.stamp, now_ns)
 
 
-def keep(record: LeaderRecord, claim_ns: int, root_ns: int, now_ns: int) -> tuple[LeaderRecord, Effects]:
+def keep(record: LeaderRecord, claim_stamp: int, root_stamp: int, now_ns: int) -> tuple[LeaderRecord, Effects]:
     """What was tried is now what was committed last."""
     trial = trial_of(record)
-    record = replace(record, claim=Stored(trial.claim, claim_ns), root=Stored(trial.root, root_ns), trial=None)
+    record = replace(record, claim=Stored(trial.claim, claim_stamp), root=Stored(trial.root, root_stamp), trial=None)
     effects: Effects = (SetTimer("claim_end", trial.sent_at_ns + record.configuration.claim_by_own_clock_ns()),)
     return record, (*effects, commit_soon(record, now_ns)) if record.staged else effects
 

@@ -112,7 +112,9 @@ WRITING = (DECLARING, MARKING, SWEEPING, CLEARING)
 class GroupRecord(msgspec.Struct, frozen=True, gc=False):
     """One declaration or destruction.  `destroy`: which; `start_ns`: as asked for, `begins_ns`: as
     declared; `n`: of the last request; `properties`: as read, then as
-    marked; `epoch`: of the claim when the group was marked; `found`: there was a group to destroy."""
+    marked; `epoch`: of the claim when the group was marked; `found`: there was a group to destroy; `claim`: as
+    it was found last while it settles, and first at `claim_at_ns`; `ripe`: when the read under way was sent, it had
+    been watched for long enough."""
 
     id: str
     group: str
@@ -126,6 +128,9 @@ class GroupRecord(msgspec.Struct, frozen=True, gc=False):
     properties: Stored | None = None
     epoch: int = 0
     found: bool = False
+    claim: Stored | None = None
+    claim_at_ns: int = 0
+    ripe: bool = False
 
     def key(self, name: str) -> str:
         """The key of one of the group's records."""
@@ -188,10 +193,14 @@ def is_settled(record: GroupRecord, event: ReadDone) -> bool:
     stored = event.records[1]
     if stored is None or not isinstance(stored.value, Claim) or stored.value.epoch > record.epoch:
         return True
-    claim, configuration = stored.value, record.configuration
+    return settling_ns(record, stored.value) == 0 or (record.ripe and stored == record.claim)
+
+
+def settling_ns(record: GroupRecord, claim: Claim) -> int:
+    """How long the claim must be watched until nobody delivers under it."""
+    configuration = record.configuration
     held_ns = configuration.claim_ttl_ms * MS if claim.leader else 0
-    lease_ns = 0 if claim.clean else configuration.lease_by_other_clock_ns()
-    return event.time_ns > stored.time_ns + held_ns + lease_ns
+    return held_ns + (0 if claim.clean else configuration.lease_by_other_clock_ns())
 
 
 # -- actions --------------------------------------------------------------------------------------------------------
@@ -206,8 +215,22 @@ def begin_destroy(record: GroupRecord, event: Destroy, now_ns: int) -> Outcome:
 
 
 def read(record: GroupRecord, event: Event, now_ns: int) -> Outcome:
-    record = replace(record, n=record.n + 1)
+    record = replace(record, n=record.n + 1, ripe=has_settled(record, now_ns))
     return record, (Ask(SERVICE, Read(record.n, (record.key("properties"), record.key("claim")))),)
+
+
+def has_settled(record: GroupRecord, now_ns: int) -> bool:
+    """The claim as it was found has been watched for long enough."""
+    if record.claim is None or not isinstance(record.claim.value, Claim):
+        return False
+    return now_ns - record.claim_at_ns >= settling_ns(record, record.claim.value)
+
+
+def settle_later(record: GroupRecord, event: ReadDone, now_ns: int) -> Outcome:
+    """Somebody may still deliver: the claim is watched, by our own clock, from when it was found so."""
+    if event.records[1] != record.claim:
+        record = replace(record, claim=event.records[1], claim_at_ns=now_ns)
+    return try_later(record, event, now_ns)
 
 
 def try_later(record: GroupRecord, event: Event, now_ns: int) -> Outcome:
@@ -250,7 +273,7 @@ def commit(record: GroupRecord, expect: Stored | None, put: tuple[tuple[str, Val
 def sweep_marked(record: GroupRecord, event: Committed, now_ns: int) -> Outcome:
     """Our mark is there."""
     assert record.properties is not None
-    return scan(replace(record, properties=replace(record.properties, time_ns=event.time_ns)), event, now_ns)
+    return scan(replace(record, properties=replace(record.properties, stamp=event.stamp)), event, now_ns)
 
 
 def sweep_found(record: GroupRecord, event: ReadDone, now_ns: int) -> Outcome:
@@ -343,7 +366,7 @@ ROWS = (
     Row(Committed,  CLEARING,  SETTLING,  read,           is_cleared,             "SS-206"),
     Row(Committed,  CLEARING,  READING,   read,           is_awaited,             "SS-204"),
     Row(ReadDone,   SETTLING,  DONE,      tell_destroyed, is_settled,             "SS-206"),
-    Row(ReadDone,   SETTLING,  STAY,      try_later,      is_awaited,             "SS-206"),
+    Row(ReadDone,   SETTLING,  STAY,      settle_later,   is_awaited,             "SS-206"),
     Row(AgainTimer, SETTLING,  STAY,      read,           None,                   "SS-206"),
     Row(AgainTimer, READING,   STAY,      read,           None,                   "SS-207"),
     Row(Refused,    WRITING,   READING,   read,           is_awaited,             "SS-207"),

@@ -1,8 +1,8 @@
 """Group store: small records with atomic preconditions (source: "General Idea", the DS for leaders).
 
-Every record carries the store's own time of its last commit, and every read the store's time of the read, so that an
-age is judged by one clock.  A commit is one atomic batch: every `expect` holds exactly (value and time; None: there
-is no such record), or nothing of it happens.
+Every record carries the stamp of its last commit: a number that no other commit has, and nobody reads as a time.  A
+commit is one atomic batch: every `expect` holds exactly (value and stamp; None: there is no such record), or nothing of
+it happens.  A read says the store's time, by which a group begins "now"; no age is judged by it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SERVICE = "group_store"
 
 class Claim(msgspec.Struct, frozen=True, gc=False, tag="claim"):
     """Who leads the group: `leader` ("" = released) under `epoch`; `clean`: released with nothing left in anybody's
-    hands.  Its heartbeat is the time of the record."""
+    hands.  Its heartbeat is a new stamp of the record."""
 
     leader: str
     epoch: int
@@ -51,10 +51,10 @@ def is_value_of(name: str, value: Value) -> bool:
 
 
 class Stored(msgspec.Struct, frozen=True, gc=False):
-    """A record: its value, and the store's time of the commit that wrote it."""
+    """A record: its value, and the stamp of the commit that wrote it: a number that the store gives no other commit."""
 
     value: Value
-    time_ns: int
+    stamp: int
 
 
 # -- requests -------------------------------------------------------------------------------------------------------
@@ -104,10 +104,10 @@ class Scanned(Answer, frozen=True, gc=False):
 
 
 class Committed(Answer, frozen=True, gc=False):
-    """The batch is durable; its records carry `time_ns`."""
+    """The batch is durable; its records carry `stamp`."""
 
     n: int
-    time_ns: int
+    stamp: int
 
 
 class Refused(Answer, frozen=True, gc=False):
@@ -140,7 +140,7 @@ class GroupStore:
     def apply(
         self, state: Map[str, Stored], request: Request, now_ns: int
     ) -> tuple[Map[str, Stored], tuple[Answer, ...]]:
-        """The store's meaning; `now_ns` is its own time."""
+        """The store's meaning; `now_ns` is its own time, later than at any commit before: so it serves as the stamp."""
         match request:
             case Read(n, keys):
                 return state, (ReadDone(n, tuple(state.get(key) for key in keys), now_ns),)

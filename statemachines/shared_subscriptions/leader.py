@@ -360,7 +360,7 @@ ROWS = (
 
 TIMERS = (
     Timer("retry",     RetryTimer,     (*LOOKING, LOADING),  lambda record: 0, on_entry=False),
-    Timer("claim_end", ClaimEnd,       HOLDING,              lambda record: 0, on_entry=False),
+    Timer("claim_end", ClaimEnd,       HOLDING,              lambda record: 0, on_entry=False, authority=True),
     Timer("heartbeat", HeartbeatTimer, CLAIMED,              lambda record: 0, on_entry=False),
     Timer("grace",     GraceEnd,       (LOADING, WAITING),   lambda record: 0, on_entry=False),
     Timer("renew",     RenewTimer,     SERVING,              lambda record: 0, on_entry=False),

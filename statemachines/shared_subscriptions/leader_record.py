@@ -84,9 +84,10 @@ class Held(msgspec.Struct, frozen=True, gc=False):
 class LeaderRecord(msgspec.Struct, frozen=True):
     """One leader of one (group, filter).
 
-    `number`: of the last request to a store; `claim`, `root`: as last committed, `properties`: as read; `grace`:
-    someone's lease from before may still hold; `holder`: the leader it follows; `askers`: borrowers that asked before
-    it could answer.
+    `number`: of the last request to a store; `claim`, `root`: as last committed, `properties`: as read; `found`: the
+    claim as a candidate or follower found it last, and first at `found_at_ns`; `ripe`: when the read under way was
+    sent, that was a TTL ago; `grace`: someone's lease from before may still hold; `holder`: the leader it follows;
+    `askers`: borrowers that asked before it could answer.
     `streams`: what is listed; `ranks`: by (shard, generation); `oldest`: generations before it are gone; `generation`:
     the one appended to when the listing under way began; `loaded`: durable progress of streams not listed so far.
     `staged`: progress not yet committed (None: to be removed); `live`: streams of open ranks that have not ended.
@@ -103,6 +104,8 @@ class LeaderRecord(msgspec.Struct, frozen=True):
     epoch: int = 0
     grace: bool = False
     found: Stored | None = None
+    found_at_ns: int = 0
+    ripe: bool = False
     claim: Stored | None = None
     root: Stored | None = None
     root_known: bool = False

@@ -97,10 +97,10 @@ def record_key(group: str, topic_filter: str, name: str) -> str:
     return f"/{len(group)}.{len(topic_filter)}/{group}/{topic_filter}:{name}"
 
 
-def life_keys(node: str) -> tuple[str, str]:
-    """The keys of the records that say who goes by a node's name: the number of its newest life, and its bits.  No key
-    of a group begins so, now or before."""
-    return f"~/{node}:life", f"~/{node}:bits"
+def life_keys(node: str) -> tuple[str, str, str]:
+    """The keys of the records that say who goes by a node's name: the number of its newest life, its bits, and the
+    store's time when it took the name.  No key of a group begins so, now or before."""
+    return f"~/{node}:life", f"~/{node}:bits", f"~/{node}:taken"
 
 
 def record_name(key: str) -> RecordName:

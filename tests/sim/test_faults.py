@@ -140,14 +140,15 @@ def test_reordered_messages_are_overtaken():
 
 def test_drift_and_jumps_are_drawn_within_what_the_protocol_tolerates():
     jumps = named("jumps")
-    d, configuration = Configuration().clock_drift, Configuration()
+    d, configuration, far = Configuration().clock_drift, Configuration(), []
     for seed in range(40):
         faults = [one for one in draw(jumps, seed) if one.kind in ("skew", "drift", "jump")]
         assert all(abs(one.amount) <= d * 1e6 / 2 for one in faults if one.kind == "drift")
-        for target, span_ms in (("leader-1", configuration.lease_ms), ("group_store", configuration.claim_ttl_ms)):
-            leaps = sum(one.amount for one in faults if one.kind == "jump" and one.target == target)
-            assert leaps <= d / 2 * span_ms * MS
+        leaps = sum(one.amount for one in faults if one.kind == "jump" and one.target == "leader-1")
+        assert leaps <= d / 2 * configuration.lease_ms * MS
+        far += [one.amount for one in faults if one.kind == "jump" and one.target == "group_store"]
         assert all(one.at_ns == 0 for one in faults if one.kind == "skew")
+    assert max(far) > 30 * S, "of the store's clock any leap is tolerated"
     beyond = [one for seed in range(10) for one in draw(named("leaps"), seed) if one.kind == "far_jump"]
     assert min(one.amount for one in beyond) > configuration.claim_ttl_ms * MS * d
 
@@ -274,5 +275,5 @@ def test_a_store_has_a_clock_of_its_own():
     store.clock = LocalClock()
     store.clock.jump(0, 1_000 * S)
     (answer,) = ask(clock, store, BATCH)
-    assert answer.time_ns > 1_000 * S
-    assert store.state == Map({name: Stored(value, answer.time_ns) for name, value in BATCH.put})
+    assert answer.stamp > 1_000 * S
+    assert store.state == Map({name: Stored(value, answer.stamp) for name, value in BATCH.put})

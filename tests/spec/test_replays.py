@@ -105,14 +105,14 @@ NO_MESSAGE = "for its application to take"
 
 FOLLOWED = (
     "late-copies", "borrower-crash", "false-timeouts", "pause", "unsubscribe", "revoke-timeout", "leader-crash",
-    "two-leaders", "fail-over", "reordering",
+    "two-leaders", "reordering",
 )  # fmt: skip
 REFUSED = {
     "generations": "rotate", "vanished": "rotate", "store-failures": "fail", "late-timers": "late_firing",
     "election": "leader_wanted",
 }  # fmt: skip
 """What these systems are about, no runtime can be told to do."""
-BARELY = ("rebalance", "idle-stop")
+BARELY = ("rebalance", "idle-stop", "fail-over")
 """Real timers rule nearly all of their random runs out."""
 UNSAID = ("lies", "unanswered")
 """A shipped session says nothing that its reader has not read, and answers every grant: it cannot be told otherwise."""

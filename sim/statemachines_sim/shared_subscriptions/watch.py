@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from statemachines.kernel import Answer, Event, Node, Request, Step
+from statemachines.kernel import Answer, Event, Node, Request, Step, node_of
 from statemachines.shared_subscriptions import group_store
 from statemachines.shared_subscriptions.assignment import Assign
 from statemachines.shared_subscriptions.borrower import DESTROYED, Start
@@ -71,6 +71,8 @@ class Watch(protocol.Watch):
         self._left: set[str] = set()
 
     def begin(self, world: Any) -> None:
+        self.commits.true_ns = lambda: world.env.now
+        self.commits.local_ns = lambda party: world.processes[node_of(party)].local_now()
         if self._own is not None:
             self.assignments.calm = not world.schedule and is_quick(self._own, world.scenario)
 
@@ -91,6 +93,7 @@ class Watch(protocol.Watch):
         if type(event) in ANSWERS:
             self.answers.hear(node.name, event)  # type: ignore[arg-type]
         if node.fsm.name == "leader":
+            self.commits.act(node, event, before, now_ns)
             self.answers.say(node.name, step.effects, now_ns)
         for child in step.children:
             if child.source is not child.record.status:

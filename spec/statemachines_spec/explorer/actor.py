@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from statemachines.kernel import ConfigurationError, Event, Fsm
 from statemachines_spec.explorer.timing import Timing
@@ -139,6 +140,7 @@ class Actor(ABC):
         """It is timed from now on; raises `ConfigurationError` for timers that the machine does not have."""
         if fsm is not None:
             timing.check(self.name, fsm, self.silent)
+            timing = replace(timing, authority=fsm.authority)
         self.timing = timing
         self.keeps_time = True
 

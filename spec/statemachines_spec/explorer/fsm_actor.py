@@ -281,8 +281,11 @@ class FsmActor(Actor):
         return (self.name, local.id, incarnation(self.name, local.life))
 
     def _wake(self, local: FsmLocal, watch: Watch | None) -> Reaction:
-        """What is due fires first; a timer that one of them sets anew, or takes back, is not due any more."""
-        due = deque(local.passed if self.timing is None else all_due(_party_of(local)))
+        """What is due fires first, timers of authority before others; a timer that one of them sets anew, or takes
+        back, is not due any more."""
+        authority = self.fsm.authority
+        passed = sorted(local.passed, key=lambda timer: timer[0] not in authority)
+        due = deque(passed if self.timing is None else all_due(_party_of(local), authority))
         local = replace(local, mode=RUNNING, passed=())
         out = _Out()
         registry = self.fsm.timer_registry()

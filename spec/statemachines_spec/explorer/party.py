@@ -145,19 +145,21 @@ def is_due(party: Party, timer: str) -> bool:
     )
 
 
-def all_due(party: Party) -> list[Timer]:
-    """The timed timers whose deadlines have been reached, the earliest first."""
+def all_due(party: Party, authority: frozenset[str] = frozenset()) -> list[Timer]:
+    """The timed timers whose deadlines have been reached, those of authority first, each class by deadline."""
     if not isinstance(party, TimedParty):
         return []
     due = [
-        (left, timer) for timer, left in zip(party.timers, party.left, strict=True) if left is not None and left <= 0
+        (timer[0] not in authority, left, timer)
+        for timer, left in zip(party.timers, party.left, strict=True)
+        if left is not None and left <= 0
     ]
-    return [timer for _, timer in sorted(due)]
+    return [timer for _, _, timer in sorted(due)]
 
 
 def first_due(timing: Timing, party: Party) -> Timer | None:
     """The timer that fires before anything else may happen here."""
-    return next((timer for timer in all_due(party) if timer[0] not in timing.late), None)
+    return next((timer for timer in all_due(party, timing.authority) if timer[0] not in timing.late), None)
 
 
 def aged(timing: Timing, party: Party, ticks: int, *, standing: bool = False) -> Party | None:

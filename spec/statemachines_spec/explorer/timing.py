@@ -35,13 +35,14 @@ class Stamp(msgspec.Struct, frozen=True):
 class Timing(msgspec.Struct, frozen=True):
     """`tick_ns`: the length of a tick; `timers`: those that are timed (all others may fire at any moment while they are
     set); `late`: timer -> by how many ticks it may fire late (else: at once); `stamps` of the record; `now_ns`: what
-    steps are told."""
+    steps are told; `authority`: the timers that fire before others that are due (from the machine)."""
 
     tick_ns: int
     timers: tuple[str, ...] = ()
     stamps: tuple[Stamp, ...] = ()
     late: dict[str, int] = {}
     now_ns: int = 0
+    authority: frozenset[str] = frozenset()
 
     def check(self, name: str, fsm: Fsm[Any], silent: frozenset[str]) -> None:
         """Raises `ConfigurationError` for a timer that the machine of component `name` does not have, or that never

@@ -70,6 +70,13 @@ def keep_old_claim(keep: Any) -> Any:
     return wrong
 
 
+def watch_holder(record: Any, found: Any, now_ns: int) -> Any:
+    """A renewal changes nothing: the claim has been watched since its leader was first found."""
+    if found is not None and record.found is not None and found.value == record.found.value:
+        return replace(record, found=found)
+    return replace(record, found=found, found_at_ns=now_ns, ripe=False)
+
+
 def free_again(draft: plan.Draft, name: str) -> None:
     known = draft.record.streams.get(name)
     live = known is not None and known.progress == END_OF_STREAM
@@ -333,6 +340,20 @@ BUGS: Final = (
         "SS-157",
         "holding.covers",
         called(holding, "covers", lambda known, progress: True),
+    ),
+    Bug(
+        "renewal-unseen",
+        "who watches a claim looks at who holds it, and not at its stamp",
+        "SS-135",
+        "claim.watch",
+        called(claim, "watch", watch_holder),
+    ),
+    Bug(
+        "claim-end-in-turn",
+        "the end of a claim fires in its turn, after what was due before it",
+        "SS-132",
+        "the class of the timer claim_end",
+        called(leader.LEADER, "authority", frozenset()),
     ),
 )
 """The first eighteen are those of the protocol's page, in its order; the others were made up for the simulator."""

@@ -15,7 +15,7 @@ from statemachines_spec.shared_subscriptions.leader_host import HostLocal
 from statemachines_spec.shared_subscriptions.stores import StoreLocal
 
 VALUES, TIMES = 8, 16
-"""Epochs, roots and times of the store are told apart modulo these."""
+"""Epochs, roots and stamps are told apart modulo these."""
 
 UNKNOWN, ABSENT, SIZE = 0, 1, 2 + VALUES * TIMES
 
@@ -118,4 +118,4 @@ def _code(stored: Stored | None) -> int:
         return ABSENT
     value = stored.value.epoch if isinstance(stored.value, Claim) else stored.value
     assert isinstance(value, int)
-    return 2 + value % VALUES * TIMES + stored.time_ns % TIMES
+    return 2 + value % VALUES * TIMES + stored.stamp % TIMES

@@ -71,11 +71,9 @@ def build(setting: Election, variant: str = "settled", without: tuple[str, ...] 
     hosts = tuple(_host(number, setting, variant) for number in range(setting.hosts))
     names = tuple(one.name for one in hosts)
     stores = (
-        Store(
-            GroupStore(), at_once=False, ages=True, state=declared(configuration(variant)), roots=setting.renewals
-        ),
+        Store(GroupStore(), at_once=False, state=declared(configuration(variant)), roots=setting.renewals),
         Store(StreamStore(1), at_once=False, state=streams(("a",), 1)),
-    )  # fmt: skip
+    )
     return System(
         NAME,
         ABOUT,
@@ -114,6 +112,7 @@ def _host(number: int, setting: Election, variant: str) -> CandidateHost:
         epochs=setting.epochs,
         faults=faults,
         silent=tuple(timer for timer in STORE_TIMERS if timer not in fires),
+        ages=True,
     )
 
 

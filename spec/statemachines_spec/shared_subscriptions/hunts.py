@@ -11,8 +11,9 @@ from statemachines.kernel import ConfigurationError
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.system import System
 from statemachines_spec.hunt import Hunt
-from statemachines_spec.shared_subscriptions import step_properties
+from statemachines_spec.shared_subscriptions import election, step_properties
 from statemachines_spec.shared_subscriptions.consumer import Consumer
+from statemachines_spec.shared_subscriptions.election import Election
 from statemachines_spec.shared_subscriptions.leader_host import LeaderHost
 from statemachines_spec.shared_subscriptions.systems import Setting, build, obligations_of
 
@@ -129,8 +130,15 @@ def with_promises(small: Small) -> System:
     )
 
 
-HUNTS = tuple(
-    Hunt(one.name, one.about, partial(with_promises, one), obligations_of if one.live else None) for one in SETTINGS
+RACE = Election(hosts=2, network=Network(2, lossy=False, duplicating=False), renewals=1, pauses=1)
+
+HUNTS = (
+    *(Hunt(one.name, one.about, partial(with_promises, one), obligations_of if one.live else None) for one in SETTINGS),
+    Hunt(
+        "race",
+        "two leader hosts; the claim is renewed while the other one watches it, or its leader stands still",
+        partial(election.build, RACE),
+    ),
 )
 
 

@@ -22,14 +22,17 @@ from statemachines.kernel import (
     Send,
     Status,
     fresh,
-    identity,
     in_order,
     incarnation,
+    is_fresh,
+    life_of,
+    node_of,
 )
 from statemachines.shared_subscriptions.claim import ClaimEnd, Halt, StartLeader
-from statemachines.shared_subscriptions.configuration import Configuration
+from statemachines.shared_subscriptions.configuration import MS, Configuration
+from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
 from statemachines.shared_subscriptions.leader import LEADER
-from statemachines.shared_subscriptions.leader_record import CANDIDATE, HOLDING, RESIGNED, LeaderRecord
+from statemachines.shared_subscriptions.leader_record import CANDIDATE, HOLDING, LOOKING, RESIGNED, LeaderRecord
 from statemachines.shared_subscriptions.message import (
     Invalidate,
     LeaderWanted,
@@ -59,6 +62,17 @@ STORE_TIMERS = ("heartbeat", "commit", "renew", "idle", "claim_end", "recheck", 
 
 QUIET_TIMERS = (*STORE_TIMERS, "grant_timeout")
 """And without anybody who leaves a grant unanswered."""
+
+
+class Age(Event, frozen=True, gc=False):
+    """Time passes: a host has watched the claim of another for its TTL, by its own clock."""
+
+
+class Watched(Event, frozen=True, gc=False):
+    """To the group store, for those who judge it: the read that is coming was sent when the claim of this stamp had
+    been watched for its TTL."""
+
+    stamp: int
 
 
 class ClaimPassed(Event, frozen=True, gc=False):
@@ -93,7 +107,8 @@ class HostLocal(msgspec.Struct, frozen=True, gc=False):
 
 class LeaderHost(Actor):
     """`leaders`: how many it starts in one life; `lives`, `registrations`, `grants`, `epochs` bound what only grows;
-    `late`: timers that were taken back may still fire; `timing`: of a system with a tick."""
+    `late`: timers that were taken back may still fire; `ages`: a claim that it watches may grow old; `timing`: of a
+    system with a tick."""
 
     def __init__(
         self,
@@ -110,9 +125,11 @@ class LeaderHost(Actor):
         faults: tuple[type[Event], ...] = (),
         silent: tuple[str, ...] = QUIET_TIMERS,
         late: bool = False,
+        ages: bool = False,
         timing: Timing | None = None,
     ) -> None:
         super().__init__(name, silent=silent, timing=timing, fsm=fsm, late=late)
+        self.ages = ages
         self.configuration = configuration.check()
         self.fsm = fsm
         self.at_once = at_once
@@ -137,7 +154,8 @@ class LeaderHost(Actor):
             return ()
         due = self.timing is not None and first_due(self.timing, local.party) is not None
         faults = tuple(fault() for fault in self.faults if not (due and fault is Halt))
-        return (*firings(self.fsm, local.party, self.silent, self.timing), *faults)
+        ages = (Age(),) if self.ages and not self._times("claim_end") and self._is_young(local) else ()
+        return (*firings(self.fsm, local.party, self.silent, self.timing), *faults, *ages)
 
     def react(self, local: HostLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         event = envelope.event
@@ -150,17 +168,20 @@ class LeaderHost(Actor):
                 return Reaction(replace(local, mode=LATE))
             case ClaimPassed():
                 return Reaction(self._settled(replace(local, passed=event.epoch), event.leader))
+            case Age():
+                return self._age(local)
             case Passed():
                 return pass_time(self.timing, local, event.ticks, standing=local.mode is not RUNNING)
             case Wake():
                 due = fire_next(self.timing, self.fsm, local.party)
-                due += [ClaimEnd()] if local.mode is LATE and self._is_armed(local, "claim_end") else []
+                ends = local.mode is LATE and self._is_armed(local, "claim_end") and "claim_end" in self.fsm.authority
+                due += [ClaimEnd()] if ends else []
                 return self._step(replace(local, mode=RUNNING), due, watch)
         if local.mode is not RUNNING:
             return None
         if local.party is not None and waits(self.timing, self.fsm, local.party, event):
             return None
-        if isinstance(event, LeaderWanted):
+        if isinstance(event, LeaderWanted) and (not is_fresh(envelope.to) or self._is_here(local, envelope.to)):
             return self._want(local, event, watch)
         if isinstance(event, Answer):
             if local.party is None or envelope.to != local.party.record.id:
@@ -208,6 +229,26 @@ class LeaderHost(Actor):
 
     # -- reactions ----------------------------------------------------------------------------------------------
 
+    @property
+    def _aged_ns(self) -> int:
+        """When a claim was found that has been watched for its TTL: steps are told that it is 0."""
+        return -self.configuration.claim_ttl_ms * MS
+
+    def _is_young(self, local: HostLocal) -> bool:
+        """It watches a claim, which is not old yet."""
+        found = watched(local)
+        return found is not None and local.party is not None and local.party.record.found_at_ns > self._aged_ns
+
+    def _age(self, local: HostLocal) -> Reaction:
+        """The holder may not even know yet that it has the claim; by its clock it is over."""
+        found = watched(local)
+        assert found is not None
+        assert local.party is not None
+        party = replace(local.party, record=replace(local.party.record, found_at_ns=self._aged_ns))
+        node = node_of(found.value.leader)
+        passed = Envelope("", node, ClaimPassed(found.value.leader, found.value.epoch))
+        return Reaction(replace(local, party=party), (), () if node == self.name else (passed,))
+
     def _want(self, local: HostLocal, event: LeaderWanted, watch: Watch | None) -> Reaction:
         """The registry: to whoever leads; without one, a leader is started first."""
         if local.party is not None:
@@ -235,7 +276,10 @@ class LeaderHost(Actor):
             if party is None:
                 break
             name = party.record.id
+            was_ripe = party.record.ripe
             party, effects = advance(self.fsm, party, event, name, watch, self.timing)
+            if party.record.ripe and not was_ripe:
+                calls.append(Envelope("", GROUP_STORE, Watched(party.record.found.stamp)))
             ended = party.record.status is RESIGNED
             asks = sum(isinstance(effect, Ask) for effect in effects)
             local = replace(local, party=None if ended else party, awaited=local.awaited + asks)
@@ -256,7 +300,7 @@ class LeaderHost(Actor):
                 sends.append(Envelope(name, to, message))
                 if isinstance(message, PingResponse):
                     promised = Promised(message.borrower, message.epoch, message.registration, message.n)
-                    calls.append(Envelope("", identity.node_of(to), promised))
+                    calls.append(Envelope("", node_of(to), promised))
             case Ask(service, request):
                 (calls if self.at_once else sends).append(Envelope(name, service, request))
 
@@ -273,8 +317,21 @@ class LeaderHost(Actor):
         return self.timing is not None and timer in self.timing.timers
 
     @staticmethod
+    def _is_here(local: HostLocal, party: str) -> bool:
+        return local.party is not None and bool(local.party.record.id == party)
+
+    @staticmethod
     def _is_armed(local: HostLocal, timer: str) -> bool:
         return local.party is not None and any(name == timer for name, _ in local.party.timers)
+
+
+def watched(local: HostLocal) -> Any:
+    """The claim of somebody else (`Stored`) that a host watches, or None."""
+    record = None if local.party is None else local.party.record
+    if record is None or record.status not in LOOKING or record.found is None:
+        return None
+    held = record.found.value.leader != "" and life_of(record.found.value.leader) != life_of(record.id)
+    return record.found if held else None
 
 
 def renumbered(record: LeaderRecord, awaited: int) -> LeaderRecord:

@@ -70,6 +70,13 @@ def _hand_over(by_ns: Any) -> Apply:
     return row_changed(member.MEMBER, "wait_for_lease_end", do=moved(member.wait_for_lease_end, "hand_over", by_ns))
 
 
+def _found_earlier(watch: Any) -> Any:
+    def wrong(record: Any, found: Any, now_ns: int) -> Any:
+        return watch(record, found, now_ns - TICK_NS)
+
+    return wrong
+
+
 def _claim(timer: str, by_ns: Any) -> Apply:
     return wrapped(claim, "begin", lambda begin: moved_in(begin, timer, by_ns))
 
@@ -123,6 +130,13 @@ MARGINS: Final = (
         "SS-123",
         "the claim end of claim.begin",
         _claim("claim_end", _since_sent),
+    ),
+    Bug(
+        "watched-a-tick-short",
+        "a claim is taken when it has been watched for a tick less than its TTL",
+        "SS-120",
+        "when claim.watch says that it was found",
+        wrapped(claim, "watch", _found_earlier),
     ),
 )
 

@@ -19,7 +19,6 @@ from statemachines_spec.explorer.order import Order
 from statemachines_spec.shared_subscriptions import consumer, leader_host
 from statemachines_spec.shared_subscriptions.consumer import ConsumerLocal
 from statemachines_spec.shared_subscriptions.leader_host import HostLocal
-from statemachines_spec.shared_subscriptions.stores import Age, StoreLocal, holder
 
 
 class Lease(msgspec.Struct, frozen=True):
@@ -62,20 +61,32 @@ def grace_end(actor: str, local: Any, event: Any) -> int | None:
     return epoch
 
 
-def claim_held(actor: str, local: Any) -> str | None:
-    """The leader that believes in its claim, by its own clock."""
+class Belief(msgspec.Struct, frozen=True):
+    """A claim as its leader, or who watches it, knows it: of the commit with this stamp."""
+
+    leader: str
+    stamp: int
+
+
+def claim_held(actor: str, local: Any) -> Belief | None:
+    """The claim that a leader believes in, by its own clock."""
     if not isinstance(local, HostLocal) or local.party is None or local.mode is leader_host.LATE:
         return None
     record = local.party.record
-    return str(record.id) if record.status in HOLDING else None
+    return Belief(record.id, record.claim.stamp) if record.status in HOLDING else None
 
 
-def claim_aged(actor: str, local: Any, event: Any) -> str | None:
-    """The holder of a claim that is about to be too old."""
-    if not isinstance(event, Age) or not isinstance(local, StoreLocal):
+def claim_aged(actor: str, local: Any, event: Any) -> Belief | None:
+    """The claim that somebody is about to have watched for its TTL."""
+    if not isinstance(event, leader_host.Age) or not isinstance(local, HostLocal):
         return None
-    claim = holder(local)
-    return None if claim is None else claim.leader
+    found = leader_host.watched(local)
+    return None if found is None else Belief(found.value.leader, found.stamp)
+
+
+def ends_before(held: Belief, aged: Belief) -> bool:
+    """A leader that knows of a later commit than who watches is not meant: its claim ends later."""
+    return held.leader == aged.leader and held.stamp <= aged.stamp
 
 
 LEASE_BEFORE_HAND_OVER = Order(
@@ -96,10 +107,10 @@ LEASE_BEFORE_GRACE = Order(
 
 CLAIM_END_BEFORE_AGE = Order(
     "end of a claim before its age",
-    "a leader's claim ends claim_ttl * (1-d) / (1+d) after it was sent; the store judges it too old after claim_ttl",
+    "a leader's claim ends claim_ttl * (1-d) / (1+d) after it was sent; who watches it waits for claim_ttl after that",
     claim_held,
     claim_aged,
-    lambda leader, aged: leader == aged,
+    ends_before,
 )
 
 ORDERS = (LEASE_BEFORE_HAND_OVER, LEASE_BEFORE_GRACE, CLAIM_END_BEFORE_AGE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from statemachines.kernel import Fsm, Status, in_order
+from statemachines.kernel import Fsm, Status, in_order, life_of
 from statemachines.shared_subscriptions.assignment import AssignmentStatus
 from statemachines.shared_subscriptions.borrower import BORROWER, CONNECTED, CONNECTING, UNSUBSCRIBING, BorrowerStatus
 from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
@@ -236,12 +236,15 @@ def from_owner(actor: str, before: Any, event: Any, after: Any) -> bool:
 
 
 def by_holder(actor: str, before: Any, event: Any, after: Any) -> bool:
-    """S3: a batch that changes the store takes a claim that nobody may hold any more, or comes from who holds it."""
+    """S3: a batch that changes the store takes a claim that was watched for its TTL or is of the same life, or comes
+    from who holds it."""
     if not isinstance(before, StoreLocal) or not isinstance(event, Commit) or before.state == after.state:
         return True
     held, now = holder(before), next((value for key, value in event.put if record_name(key).name == CLAIM), None)
     if held is None or before.aged:
         return True
+    if isinstance(now, Claim) and now.leader and life_of(now.leader) == life_of(held.leader):
+        return now.epoch == held.epoch + (now.leader != held.leader)
     return getattr(now, "epoch", 0) == held.epoch and getattr(now, "leader", "") in (held.leader, "")
 
 

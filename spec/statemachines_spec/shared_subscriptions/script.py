@@ -11,8 +11,11 @@ from msgspec.structs import replace
 
 from statemachines.kernel import ConfigurationError, Event, node_of
 from statemachines.shared_subscriptions.borrower import OnUnsubscribe
+from statemachines.shared_subscriptions.claim import RetryTimer
 from statemachines.shared_subscriptions.configuration import MS, Configuration
-from statemachines.shared_subscriptions.group_store import Claim, Commit, Read
+from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
+from statemachines.shared_subscriptions.group_store import ReadDone
+from statemachines.shared_subscriptions.message import LeaderWanted
 from statemachines.shared_subscriptions.stream import StreamProgress
 from statemachines_spec.bug import planted
 from statemachines_spec.explorer.actor import Actor, Envelope
@@ -23,10 +26,10 @@ from statemachines_spec.script.script import Script, Sent
 from statemachines_spec.script.symbolic_clock import Armed, Slot
 from statemachines_spec.script.words import Node
 from statemachines_spec.shared_subscriptions.consumer import GROUP, Consumer
-from statemachines_spec.shared_subscriptions.leader_host import LeaderHost
+from statemachines_spec.shared_subscriptions.leader_host import Age, LeaderHost, watched
 from statemachines_spec.shared_subscriptions.session_consumer import SessionConsumer
 from statemachines_spec.shared_subscriptions.slow_timers import patient, unhurried
-from statemachines_spec.shared_subscriptions.stores import Age, Store
+from statemachines_spec.shared_subscriptions.stores import Store
 from statemachines_spec.shared_subscriptions.variants import configuration, in_place
 
 NodeNumber = r"[1-9][0-9]{0,3}$"
@@ -83,7 +86,7 @@ class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GroupPath(PathToScript):
-    """Consumers begin when they are needed; claims grow old by the group store's time."""
+    """Consumers begin when they are needed; claims grow old by the clock of who watches them."""
 
     free_timers = tuple(FREE_TIMES)
 
@@ -92,6 +95,11 @@ class GroupPath(PathToScript):
         yield (one := patient(system))
         yield unhurried(one, pings=False)
         yield unhurried(one, pings=True)
+
+    def __init__(self, *given: Any) -> None:
+        self._found: dict[str, Any] = {}
+        self._looked_at: dict[str, int] = {}
+        super().__init__(*given)
 
     def refusal(self) -> str:
         sessions = any(isinstance(one, SessionConsumer) for one in self.actors.values())
@@ -134,30 +142,32 @@ class GroupPath(PathToScript):
         return Told("pass") if isinstance(event, Age) else None
 
     def stand(self, node: str, event: Any) -> None:
-        """The claim is old: it has not been when somebody read it last."""
+        """The claim that this host watches is old."""
         if isinstance(event, Age):
-            slot, age = next((slot, armed) for slot, armed in self.clock.armed.items() if slot.timer == AGE)
-            del self.clock.armed[slot]
-            self.bind_open(slot, age, self._read_at)
+            slot = Slot(GROUP_STORE, AGE, node)
+            age = self.clock.armed.pop(slot)
             self.bind(Wait(slot, age, self.clock.moment, True, False))
 
     def taken(self, envelope: Envelope) -> None:
-        """A claim that was committed grows old, by the store's time; who reads it before is told that it is not."""
-        event = envelope.event
-        if isinstance(event, Read):
-            self._read_at = self.clock.moment
-        if isinstance(event, Commit) and any(isinstance(value, Claim) for _, value in event.put):
-            slot = Slot(envelope.to, AGE, "")
-            self.clock.drop(slot)
-            store, host = self.actors[envelope.to], self.actors[node_of(envelope.sender)]
-            assert isinstance(store, Store)
-            assert isinstance(host, LeaderHost)
-            self.clock.armed[slot] = Armed(self.clock.moment, host.configuration.claim_ttl_ms * MS, not store.ages)
+        """A host that looked at the claim watches it from the answer on; who looks before it is old finds it young."""
+        node, event = node_of(envelope.to), envelope.event
+        host = self.actors.get(node)
+        if not isinstance(host, LeaderHost):
+            return
+        slot, found = Slot(GROUP_STORE, AGE, node), watched(self.locals[node])
+        if found is None or found != self._found.get(node):
+            self.clock.armed.pop(slot, None)
+            if found is not None:
+                ttl_ns = host.configuration.claim_ttl_ms * MS
+                self.clock.armed[slot] = Armed(self.clock.moment, ttl_ns, not host.ages)
+        elif isinstance(event, ReadDone) and slot in self.clock.armed:
+            self.bind_open(slot, self.clock.armed[slot], self._looked_at[node])
+        if isinstance(event, LeaderWanted | RetryTimer):
+            self._looked_at[node] = self.clock.moment
+        self._found[node] = found
 
     def keeps(self, slot: Slot) -> bool:
         return slot.timer == AGE
-
-    _read_at = 0
 
     @property
     def _configuration(self) -> Configuration:

@@ -1,4 +1,4 @@
-"""Store: a service as a component: the shipped pure `apply`, and as much of time as it takes to judge a claim's age."""
+"""Store: a service as a component: the shipped pure `apply`, its commits numbered."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import Event, Map, Request, Service, in_order, node_of
+from statemachines.kernel import Map, Request, Service, in_order
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
 from statemachines.shared_subscriptions.group_store import (
@@ -15,7 +15,6 @@ from statemachines.shared_subscriptions.group_store import (
     Commit,
     Committed,
     Properties,
-    Read,
     Stored,
     record_key,
 )
@@ -23,19 +22,12 @@ from statemachines.shared_subscriptions.names import CLAIM, ROOT, record_name
 from statemachines.shared_subscriptions.stream_store import Append, Drop, ListStreams, Rotate, StoredStream, Streams
 from statemachines_spec.explorer.actor import Actor, Envelope, Reaction, Watch
 from statemachines_spec.shared_subscriptions.consumer import FILTER, GROUP
-from statemachines_spec.shared_subscriptions.leader_host import ClaimPassed
-
-LATE_NS = 1 << 62
-"""The store's time once a claim has not been renewed for longer than its TTL."""
-
-
-class Age(Event, frozen=True, gc=False):
-    """Time passes: the claim has not been renewed for longer than its TTL."""
+from statemachines_spec.shared_subscriptions.leader_host import Watched
 
 
 class StoreLocal(msgspec.Struct, frozen=True, gc=False):
-    """What the service keeps; `commits` so far, which are its time, so that no two batches carry the same one; `aged`:
-    its claim is older than the TTL; `appended`: how much of its script the environment has done."""
+    """What the service keeps; `commits` so far, which are their stamps, so that no two batches carry the same one;
+    `aged`: somebody has watched its claim for the TTL; `appended`: how much of its script the environment has done."""
 
     state: Any
     commits: int = 0
@@ -44,16 +36,15 @@ class StoreLocal(msgspec.Struct, frozen=True, gc=False):
 
 
 class Store(Actor):
-    """`at_once`: answers within the transition that asks; `ages`: a claim may grow old; `script`: what the environment
-    asks of it while the system runs, in this order; `page`: it lists at most so many streams at a time (0: as many as
-    it is asked for); `roots`: how many batches a group commits after its claim."""
+    """`at_once`: answers within the transition that asks; `script`: what the environment asks of it while the system
+    runs, in this order; `page`: it lists at most so many streams at a time (0: as many as it is asked for); `roots`:
+    how many batches a group commits after its claim."""
 
     def __init__(
         self,
         service: Service[Any],
         *,
         at_once: bool = True,
-        ages: bool = False,
         state: Any = None,
         script: tuple[Request, ...] = (),
         page: int = 0,
@@ -62,7 +53,6 @@ class Store(Actor):
         super().__init__(service.name)
         self.service = service
         self.at_once = at_once
-        self.ages = ages
         self.state = service.initial() if state is None else state
         self.script = script
         self.page = page
@@ -72,17 +62,12 @@ class Store(Actor):
         return StoreLocal(self.state)
 
     def inputs(self, local: StoreLocal) -> tuple[Any, ...]:
-        events: list[Any] = []
-        if self.ages and not local.aged and holder(local) is not None:
-            events.append(Age())
-        if local.appended < len(self.script):
-            events.append(self.script[local.appended])
-        return tuple(events)
+        return (self.script[local.appended],) if local.appended < len(self.script) else ()
 
     def react(self, local: StoreLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         event = envelope.event
-        if isinstance(event, Age):
-            return self._age(local)
+        if isinstance(event, Watched):
+            return Reaction(replace(local, aged=local.aged or stamp_of_claim(local) == event.stamp))
         assert isinstance(event, Request)
         if self.page and isinstance(event, ListStreams):
             event = replace(event, limit=min(event.limit, self.page))
@@ -97,19 +82,12 @@ class Store(Actor):
         return Reaction(after, (), back) if self.at_once else Reaction(after, back)
 
     def time_of(self, local: StoreLocal, request: Request) -> int:
-        """The store's time of a request: the number of a commit; of a read, too late for a claim that has aged."""
-        return LATE_NS if local.aged and isinstance(request, Read) else local.commits + isinstance(request, Commit)
+        """The number of a commit; of anything else, that of the last."""
+        return local.commits + isinstance(request, Commit)
 
     def committed(self, local: StoreLocal) -> StoreLocal:
         """One commit more: the claim is new."""
         return replace(local, commits=local.commits + 1, aged=False)
-
-    def _age(self, local: StoreLocal) -> Reaction:
-        """The holder may not even know yet that it has the claim; by its clock it is over."""
-        claim = holder(local)
-        assert claim is not None
-        passed = Envelope("", node_of(claim.leader), ClaimPassed(claim.leader, claim.epoch))
-        return Reaction(replace(local, aged=True), (), (passed,))
 
     def within(self, local: StoreLocal) -> bool:
         if self.name != GROUP_STORE:
@@ -121,7 +99,12 @@ class Store(Actor):
         if self.name != GROUP_STORE:
             return ", ".join(f"{stream}: {stored.count} messages" for stream, stored in in_order(local.state.by_id))
         words = [f"{key} = {stored.value}" for key, stored in in_order(local.state) if "properties" not in key]
-        return ", ".join([*words, *(["aged"] if local.aged else [])])
+        return ", ".join([*words, *(["watched for its TTL"] if local.aged else [])])
+
+
+def stamp_of_claim(local: StoreLocal) -> int:
+    """The stamp of the claim; 0: there is none."""
+    return next((one.stamp for _, one in in_order(local.state) if isinstance(one.value, Claim)), 0)
 
 
 def holder(local: StoreLocal) -> Claim | None:

@@ -213,7 +213,6 @@ def _stores(setting: Setting, variant: str, topics: tuple[str, ...]) -> tuple[St
     at_once = not setting.asks_travel
     group: dict[str, Any] = {
         "at_once": at_once,
-        "ages": setting.claims_age,
         "state": declared(configuration(variant)),
         "roots": setting.roots,
     }
@@ -312,6 +311,7 @@ def _host(number: int, setting: Setting, variant: str) -> LeaderHost:
         faults=faults,
         silent=tuple(silent),
         late=setting.late_timers > 0,
+        ages=setting.claims_age,
     )
 
 

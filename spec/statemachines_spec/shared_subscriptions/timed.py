@@ -24,7 +24,6 @@ from statemachines_spec.explorer.property import Eventually
 from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.tick import TickClock, drift_of
 from statemachines_spec.shared_subscriptions import claims, election, systems
-from statemachines_spec.shared_subscriptions.aging_store import AgingStore
 from statemachines_spec.shared_subscriptions.consumer import Consumer
 from statemachines_spec.shared_subscriptions.election import Election
 from statemachines_spec.shared_subscriptions.leader_host import LeaderHost
@@ -44,7 +43,7 @@ LAGS, LEADS, BOTH = (True, False), (False, True), (True, True)
 
 class Timed(msgspec.Struct, frozen=True):
     """A timed system: its `setting` without a tick; the timed timers of a `borrower` and of a `leader`; the deadline
-    orders that it is to show; `drift`: node -> how; `counts_age`: the group store counts the age of the claim; `delay`:
+    orders that it is to show; `drift`: node -> how; `delay`:
     messages take at most so many ticks, and nothing goes wrong (None: they take as long as they like)."""
 
     setting: Setting | Election
@@ -52,7 +51,6 @@ class Timed(msgspec.Struct, frozen=True):
     leader: tuple[str, ...] = ()
     shown: tuple[Order, ...] = ()
     drift: dict[str, tuple[bool, bool]] = {}
-    counts_age: bool = False
     delay: int | None = None
     times: Configuration = TIMES
 
@@ -132,8 +130,6 @@ def _untimed(name: str, about: str, setting: Setting | Election, variant: str, w
 def _timed(actor: Actor, one: Timed, ours: Configuration, slack: int) -> Actor:
     """The same component, living by these times."""
     if isinstance(actor, Store) and actor.name == GROUP_STORE:
-        if one.counts_age:
-            return AgingStore(ours, TICK_NS, at_once=actor.at_once, roots=actor.roots)
         other = copy.copy(actor)
         other.state = declared(ours)
         return other
@@ -190,8 +186,7 @@ OFTEN = replace(TIMES, claim_heartbeat_ms=4).check()
 RENEWAL = Timed(
     Election(hosts=1, renewals=3, leaders=1),
     leader=("heartbeat", "claim_end"),
-    drift={"leader-1": BOTH, "group_store": BOTH},
-    counts_age=True,
+    drift={"leader-1": BOTH},
     delay=0,
     times=OFTEN,
 )
@@ -199,8 +194,7 @@ CLAIM = Timed(
     Election(hosts=2, network=Network(2, lossy=False, duplicating=False)),
     leader=("claim_end",),
     shown=(CLAIM_END_BEFORE_AGE,),
-    drift={"leader-1": LAGS, "group_store": LEADS},
-    counts_age=True,
+    drift={"leader-1": LAGS, "leader-2": LEADS},
 )
 
 
@@ -220,7 +214,7 @@ SYSTEMS: dict[str, tuple[str, dict[str, Timed]]] = {
         _sizes(GRACE, {"network": Network(1)}, {"pings": 2}),
     ),
     "timed-claim": (
-        "a claim ends by its owner's clock before it is too old by the store's",
+        "a claim ends by its owner's clock before another has watched it for its TTL",
         _sizes(CLAIM, {"pauses": 1}, {"host_lives": 2, "crashes": 1}),
     ),
     "timed-renewal": (

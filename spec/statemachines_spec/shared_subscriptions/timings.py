@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from statemachines.shared_subscriptions.borrower import BorrowerRecord
 from statemachines.shared_subscriptions.configuration import MS, Configuration
-from statemachines.shared_subscriptions.leader_record import LeaderRecord
+from statemachines.shared_subscriptions.leader_record import LOOKING, LeaderRecord
 from statemachines.shared_subscriptions.member import REGISTERED
 from statemachines_spec.explorer.timing import Move, Stamp, Timing
 
@@ -49,7 +49,8 @@ def of_borrower(ours: Configuration, timers: tuple[str, ...], slack: int = 0) ->
 
 def of_leader(ours: Configuration, timers: tuple[str, ...], slack: int = 0) -> Timing:
     """Of a leader host with these timed timers.  When the last ping was answered is read when a member lapses, when a
-    commit was sent once it is known to have happened.  `slack`: as of a borrower."""
+    commit was sent once it is known to have happened, when a claim was found by who looks at it.  `slack`: as of a
+    borrower."""
 
     def answered_at(record: LeaderRecord, live: Move, dead: Move) -> Any:
         members = record.members
@@ -67,9 +68,14 @@ def of_leader(ours: Configuration, timers: tuple[str, ...], slack: int = 0) -> T
         read = not trial.release and ("claim_end" in timers or "heartbeat" in timers)
         return replace(record, trial=replace(trial, sent_at_ns=(live if read else dead)(trial.sent_at_ns)))
 
+    def found_at(record: LeaderRecord, live: Move, dead: Move) -> Any:
+        read = record.found is not None and record.status in LOOKING
+        return replace(record, found_at_ns=(live if read else dead)(record.found_at_ns))
+
     claim_ns = max(ours.claim_by_own_clock_ns(), ours.claim_heartbeat_ms * MS)
     stamps = (
         Stamp("answered_at_ns", ours.lease_by_other_clock_ns() + slack * TICK_NS, answered_at),
         Stamp("sent_at_ns", claim_ns + slack * TICK_NS, sent_at),
+        Stamp("found_at_ns", ours.claim_ttl_ms * MS, found_at),
     )
     return Timing(TICK_NS, timers, stamps)

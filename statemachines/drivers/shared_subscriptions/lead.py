@@ -13,6 +13,7 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Final
 
 from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.environment import REAL, Environment
@@ -21,10 +22,11 @@ from statemachines.drivers.runtime import Runtime
 from statemachines.drivers.shared_subscriptions.node_life import begin_node_life
 from statemachines.drivers.shared_subscriptions.open_stores import Stores, directory_of, open_stores
 from statemachines.drivers.shared_subscriptions.roles import LEADER
+from statemachines.drivers.standing import Standing
 from statemachines.drivers.tcp import Address
 from statemachines.kernel import Event, Outgoing, RemoteProtocolError, Superseded, name_of, node_of
 from statemachines.shared_subscriptions import group_store, stream_store
-from statemachines.shared_subscriptions.configuration import Configuration
+from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.holding import ProgressRefused, StreamBehind
 from statemachines.shared_subscriptions.message import END_OF_STREAM, BorrowerMessage, LeaderWanted
 from statemachines.shared_subscriptions.registry import Registry
@@ -34,6 +36,12 @@ logger = logging.getLogger("gapless")
 
 HALT_S = 5.0
 """Leaders that have not given their claim up by then keep it until it expires."""
+
+GIVE_IT_TIME: Final = (
+    "its members lose their leases meanwhile; give it a process and processor time of its own, or the group a longer "
+    "ping_interval and ping_timeout"
+)
+"""What an operator does about a leader host that stands still."""
 
 
 def read_to(progress: int) -> str:
@@ -98,6 +106,8 @@ class LeaderNode:
         life = self._life.life
         self.node = node_of(life.name)
         self._log = life.log
+        lease_ns = self.configuration.lease_ms * MS
+        standing = Standing(self.node, lease_ns, environment.steady_ns, GIVE_IT_TIME)
         self._runtime = Runtime(
             life.name,
             life.number,
@@ -110,6 +120,7 @@ class LeaderNode:
             offset_ns=environment.time_ns() - environment.steady_ns(),
             observe=environment.observe,
             refused=environment.refused,
+            standing=standing,
         )
         self._runtime.on_failure = self._failure.set
         self._host = Registry(life.name, self.configuration, observe=self._runtime.observe)

@@ -38,10 +38,10 @@ class RecordCodec:
         """The bytes of a value."""
         return self._encoder.encode(value)
 
-    def read(self, key: str, value: bytes, time_ns: int) -> Stored:
+    def read(self, key: str, value: bytes, stamp: int) -> Stored:
         """The record under `key`; raises `RecordUnreadable`, which names it."""
         try:
-            return Stored(self._decoder.decode(value), time_ns)
+            return Stored(self._decoder.decode(value), stamp)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise RecordUnreadable(
                 f"{self._where}: the record {shown(key)} cannot be read ({error}); {MEND}"
@@ -50,9 +50,9 @@ class RecordCodec:
     def read_all(self, found: list[tuple[str, bytes, int]]) -> list[tuple[str, Stored]]:
         """Those that can be read, in order; the others are named in the log."""
         records = []
-        for key, value, time_ns in found:
+        for key, value, stamp in found:
             try:
-                stored = self.read(key, value, time_ns)
+                stored = self.read(key, value, stamp)
             except RecordUnreadable as error:
                 self._name(key, str(error))
                 continue

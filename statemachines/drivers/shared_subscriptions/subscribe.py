@@ -33,11 +33,12 @@ from statemachines.drivers.shared_subscriptions.node_life import begin_node_life
 from statemachines.drivers.shared_subscriptions.open_stores import Stores, directory_of, open_stores
 from statemachines.drivers.shared_subscriptions.roles import CONSUMER
 from statemachines.drivers.shared_subscriptions.store import Payloads
+from statemachines.drivers.standing import Standing
 from statemachines.drivers.tcp import Address, parse_address
 from statemachines.kernel import Answer, ConfigurationError, Event, LocalProtocolError, Map, Outgoing, node_of
 from statemachines.shared_subscriptions import group_store, stream_store
 from statemachines.shared_subscriptions.agent import Shared
-from statemachines.shared_subscriptions.configuration import Configuration
+from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.group import DeclarationRefused, differing, start_of
 from statemachines.shared_subscriptions.handler import Handler, Private
 from statemachines.shared_subscriptions.private import NOW, ReadTo
@@ -53,6 +54,15 @@ from statemachines.shared_subscriptions.stream_store import (
 
 TURN_NS = 5_000_000
 """An application that takes messages without ever waiting yields to the loop this often, so that pings go out."""
+
+CATCH_UP_S: Final = 0.002
+"""How often a session that has fallen behind looks whether it has caught up."""
+
+LET_IT_TURN: Final = (
+    "messages are handed over again where they were not acknowledged in time; run what computes or blocks in a thread "
+    "(await asyncio.to_thread(...)), or give the group a longer ping_interval and ping_timeout"
+)
+"""What an application does about a loop that stands still."""
 
 Acknowledge = Literal["application", "delivery"]
 """Who acknowledges messages: the application, or nobody (fire and forget: handing them over counts)."""
@@ -166,6 +176,8 @@ class SharedSession:
         life = self._life.life
         self.node = node_of(life.name)
         self._log = life.log
+        lease_ns = self.configuration.lease_ms * MS
+        self._standing = Standing(self.node, lease_ns, environment.steady_ns, LET_IT_TURN)
         self._runtime = Runtime(
             life.name,
             life.number,
@@ -178,6 +190,7 @@ class SharedSession:
             offset_ns=environment.time_ns() - environment.steady_ns(),
             observe=environment.observe,
             refused=environment.refused,
+            standing=self._standing,
         )
         self._runtime.on_failure = self._fail
         registries = tuple(self._leaders)
@@ -334,10 +347,29 @@ class SharedSession:
         )
 
     async def _yield(self) -> None:
-        now_ns = self._environment.steady_ns()
-        if now_ns - self._turn_ns > TURN_NS:
+        clock = self._environment.steady_ns
+        if self._standing.is_late():
+            await self._catch_up()
+        elif clock() - self._turn_ns > TURN_NS:
             await asyncio.sleep(0)
-            self._turn_ns = self._environment.steady_ns()
+        else:
+            return
+        self._turn_ns = clock()
+
+    async def _catch_up(self) -> None:
+        """The application kept the loop for a quarter of a lease or more: what it has acknowledged goes out, pings that
+        are due go out, and their answers come in, before it gets more.  A leader that does not answer is not waited for
+        beyond another quarter."""
+        clock = self._environment.steady_ns
+        end_ns = clock() + self._standing.quarter_ns
+        self._flush_acks()
+        await asyncio.sleep(0)
+        while clock() < end_ns and (self._standing.is_late() or self._waits_for_answers()):
+            await asyncio.sleep(CATCH_UP_S)
+
+    def _waits_for_answers(self) -> bool:
+        """A ping of some subscription is not answered yet."""
+        return any(getattr(node.record, "outstanding", False) for node in self._host.nodes.values())
 
     def _flush_acks(self) -> None:
         acks, self._acks = self._acks, {}

@@ -1,9 +1,9 @@
 """TakenName: a node's name, taken in the group store by one life of it at a time.
 
-Two records hold the number of the newest life and its bits of chance; whoever starts takes the next number in one
-commit that expects what was read.  From then on it looks, again and again: where the store names another life, that one
-is newer, and this one ends.  No clock decides who is newer, and nobody's safety rests on how soon an older life looks:
-it delivers nothing after its own lease.
+Three records hold the number of the newest life, its bits of chance, and when it took the name; whoever starts takes
+the next number in one commit that expects what was read.  From then on it looks, again and again: where the store names
+another life, that one is newer, and this one ends.  No clock decides who is newer, and nobody's safety rests on how
+soon an older life looks: it delivers nothing after its own lease.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ NOBODY: Final = 0
 
 class Found(NamedTuple):
     """What the store says of a name: the `number` and the `bits` of its newest life, as records (None: there was
-    never one), and the store's time."""
+    never one), the store's time when that one took the name (0: nobody knows), and the store's time."""
 
     number: Stored | None
     bits: Stored | None
+    taken_ns: int
     time_ns: int
 
     @property
@@ -102,7 +103,7 @@ class TakenName:
         """Until the life that was found is a validity old, by the store's time, or has been seen for so long."""
         if found.number is None or found.life[1] == NOBODY:
             return
-        age_ns = max(0, found.time_ns - found.number.time_ns)
+        age_ns = max(0, found.time_ns - found.taken_ns) if found.taken_ns else 0
         end_ns = self._clock() + self._validity_ns - age_ns
         if end_ns > self._clock():
             wait_s = (end_ns - self._clock()) / 1e9
@@ -115,8 +116,8 @@ class TakenName:
 
     async def _put(self, found: Found, number: int, bits: int) -> bool:
         """Whether it is committed; where that is open, the next look tells."""
-        expect = tuple(zip(self._keys, (found.number, found.bits), strict=True))
-        put = tuple(zip(self._keys, (number, bits), strict=True))
+        expect = tuple(zip(self._keys, (found.number, found.bits), strict=False))
+        put = tuple(zip(self._keys, (number, bits, found.time_ns), strict=True))
         (answer,) = await self._groups.ask(Commit(1, expect, put))
         return isinstance(answer, Committed)
 
@@ -129,5 +130,5 @@ class TakenName:
         (answer,) = await self._groups.ask(Read(1, self._keys))
         if not isinstance(answer, ReadDone):
             return None
-        number, bits = answer.records
-        return Found(number, bits, answer.time_ns)
+        number, bits, taken = answer.records
+        return Found(number, bits, value_of(taken), answer.time_ns)

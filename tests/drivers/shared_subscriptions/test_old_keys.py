@@ -135,7 +135,7 @@ def test_SS_219_a_database_is_upgraded_as_it_is_opened(new_database, caplog):
     found = records_in(database)
     of_both = {RecordName("g", key.removeprefix("g/").removesuffix(":claim"), "claim"): CLAIM for key in BOTH}
     assert {record_name(key): stored.value for key, stored in found} == {**MEANT, **of_both}
-    assert {stored.time_ns for _, stored in found} == {5}, "a claim is as old as it was"
+    assert {stored.stamp for _, stored in found} == {5}, "whoever watches a claim goes on"
     assert [AMBIGUOUS in line for line in caplog.text.splitlines() if "left_records" in line] == [True]
     caplog.clear()
     assert records_in(database) == found, "once"

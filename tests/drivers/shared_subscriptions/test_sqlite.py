@@ -73,7 +73,7 @@ def test_both_stores_of_a_file_have_one_time(path):
         await streams.append("a", [b"1", b"2"])
         (committed,) = await groups.ask(Commit(1, (), (("k", 1),)))
         await streams.append("a", [b"3"])
-        return committed.time_ns, [
+        return committed.stamp, [
             (await streams.ask(ListStreams(1, "#", start_ns, "", 9)))[0].streams[0].first for start_ns in (7, 8, 9, 10)
         ]
 

@@ -156,7 +156,7 @@ def test_what_was_written_is_there_after_reopening(tmp_path):
 
     first, second = asyncio.run(run())
     assert isinstance(first, Committed)
-    assert second.time_ns == first.time_ns + 1, "the store's time goes on although the clock was set back"
+    assert second.stamp == first.stamp + 1, "the store's time goes on although the clock was set back"
 
 
 def test_a_file_that_is_made_is_its_owner_s_alone(tmp_path):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from msgspec.structs import replace
 from mutants import swap, wrap
 
+from statemachines.drivers import standing
 from statemachines.drivers.shared_subscriptions import old_keys
 from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
 from statemachines.drivers.shared_subscriptions.sqlite import tables as sqlite_tables
+from statemachines.drivers.shared_subscriptions.subscribe import SharedSession
 from statemachines.drivers.shared_subscriptions.taken_name import TakenName
 from statemachines.drivers.tcp import Connection
 from statemachines.kernel import in_order, keys_in_order
@@ -42,6 +46,13 @@ class Everybody:
 
     def __eq__(self, other):
         return True
+
+
+def turns_once(catch_up):
+    async def wrong(self):
+        await asyncio.sleep(0)
+
+    return wrong
 
 
 def number_of_the_disk(take):
@@ -194,6 +205,8 @@ BREAKS = {
     "SS-180": swap(handler, "TO_SESSION", ()),
     "SS-181": wrap(Handler, "told", nobody_dismissed),
     "SS-182": swap(handler, "Admit", lambda owner, alone, at_delivery: Admit(owner, False, at_delivery)),
+    "SS-183": wrap(SharedSession, "_catch_up", turns_once),
+    "SS-184": swap(standing, "SAY_AGAIN_NS", 0),
     "SS-210": swap(Configuration, "_less", lambda self, *relation: None),
     "SS-211": swap(configuration, "_stretch", lambda duration_ns, drift: duration_ns),
     "SS-212": swap(stream_store, "check_filter", lambda topic_filter, subscription: None),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from statemachines.kernel import Ask, Map, Node, Tell
 from statemachines.shared_subscriptions import group as module
@@ -221,6 +222,31 @@ def test_SS_206_a_later_leader_has_waited_itself():
     bench.state = bench.state.set("/1.1/g/#:claim", Stored(Claim("leader-2~1/1", 5), 3 * MS))
     bench.at(1_000)
     assert bench.told == [GroupDestroyed("g", "#", True)]
+
+
+def test_SS_206_a_claim_that_changes_is_watched_from_then_on():
+    bench = Bench(records(properties=PROPERTIES, claim=Claim("leader-1~1/1", 4))).feed(Destroy())
+    bench.at(14_000)
+    renewed = Stored(Claim("leader-1~1/1", 4), 14_500 * MS)
+    bench.state = bench.state.set("/1.1/g/#:claim", renewed)
+    bench.at(19_000)
+    assert bench.told == []
+    bench.state = bench.state.set("/1.1/g/#:claim", replace(renewed, stamp=19_500 * MS))
+    for second_ms in range(20_000, 37_000, 1_000):
+        bench.at(second_ms)
+        assert bench.told == [], "a claim_ttl and a lease after it was found so"
+    bench.at(40_000)
+    assert bench.told == [GroupDestroyed("g", "#", True)]
+
+
+def test_SS_206_a_claim_that_has_changed_at_last_is_not_taken_for_the_one_that_was_watched():
+    claim = Claim("leader-1~1/1", 4)
+    bench = Bench(records(properties=PROPERTIES, claim=claim)).feed(Destroy())
+    bench.at((15_000 + LEASE_MS) // 1_000 * 1_000)
+    assert bench.told == []
+    bench.state = bench.state.set("/1.1/g/#:claim", Stored(claim, 7))
+    bench.at(25_000)
+    assert bench.told == []
 
 
 def test_SS_206_a_group_that_never_was_is_destroyed_at_once():

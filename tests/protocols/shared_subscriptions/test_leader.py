@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from statemachines.kernel import Ask, Map, Node, Send, Tell
+from statemachines.kernel import Ask, Map, Node, Send, Stop, Tell
 from statemachines.shared_subscriptions import group_store, stream_store
 from statemachines.shared_subscriptions.claim import Halt, StartLeader
 from statemachines.shared_subscriptions.configuration import MS, Configuration
@@ -221,9 +221,60 @@ def follower(first):
 def test_SS_135_a_leader_follows_while_somebody_else_holds_the_claim():
     second = follower(Bench().start())
     assert second.clauses[-1] == "SS-135"
-    second.at(15_000)
+    second.at(14_999)
     assert second.status is LeaderStatus.FOLLOWER
     assert second.clauses[-1] == "SS-135"
+
+
+def test_SS_135_only_the_clock_of_who_watches_counts_and_the_stamp_tells_renewals():
+    first = Bench().start()
+    second = Bench(groups=first.groups, node="leader-2", now_ms=10**9).start()
+    assert second.record.found == first.groups["/1.1/g/#:claim"]
+    second.at(10**9 + 14_000)
+    assert second.status is LeaderStatus.FOLLOWER
+    first.at(5_000)
+    second.groups = first.groups
+    second.feed(LeaderWanted("c1~1/1", "g", "#"))
+    second.at(10**9 + 29_000)
+    assert second.status is LeaderStatus.FOLLOWER, "watched anew from the first read that found the renewal"
+    second.at(10**9 + 30_000)
+    assert second.status is LeaderStatus.WAITING
+
+
+def test_SS_135_a_claim_is_old_by_the_sending_of_the_read_that_finds_it_so():
+    second = follower(Bench().start())
+    for second_ms in range(1_000, 14_000, 1_000):
+        second.at(second_ms)
+    (early,) = second.node.fire(14_000 * MS)
+    second.now = 16_500
+    second.perform([early])
+    assert second.status is LeaderStatus.FOLLOWER, "the read was sent before the claim was old"
+    second.at(17_500)
+    assert second.status is LeaderStatus.WAITING
+
+
+def test_SS_135_a_claim_of_the_same_number_and_another_leader_is_another_claim():
+    second = follower(Bench().start())
+    second.at(14_000)
+    other = Stored(Claim("leader-3~1/1", 1), second.groups["/1.1/g/#:claim"].stamp)
+    second.groups = second.groups.set("/1.1/g/#:claim", other)
+    second.at(28_000)
+    assert second.status is LeaderStatus.FOLLOWER
+
+
+def test_SS_120_the_claim_of_an_earlier_leader_of_this_process_is_taken_at_once():
+    groups = declared().set("/1.1/g/#:claim", Stored(Claim("leader-1~1/7", 4), 9))
+    bench = Bench(groups=groups).start()
+    assert bench.stored("claim") == Claim("leader-1~1/1", 5)
+    assert bench.status is LeaderStatus.WAITING, "its members may still hold leases"
+
+
+@pytest.mark.parametrize("holder", ["leader-1~2/1", "leader-1~1.00000000000000aa/1", "leader-11~1/1", "leader-2~1/1"])
+def test_SS_120_the_claim_of_any_other_life_is_watched(holder):
+    bench = Bench(groups=declared().set("/1.1/g/#:claim", Stored(Claim(holder, 4), 9))).start()
+    assert bench.status is LeaderStatus.FOLLOWER
+    bench.at(15_000)
+    assert bench.stored("claim") == Claim("leader-1~1/1", 5)
 
 
 def test_SS_135_a_follower_passes_leader_wanted_on_to_the_holder():
@@ -244,6 +295,7 @@ def test_SS_136_a_follower_takes_a_claim_that_is_free():
 def test_SS_136_of_two_followers_one_leads():
     first = Bench().start()
     second, third = follower(first), Bench(groups=first.groups, node="leader-3").start()
+    third.at(10_000)
     second.at(17_000)
     third.groups = second.groups
     third.at(17_000)
@@ -527,6 +579,18 @@ def test_SS_132_at_the_end_of_its_claim_by_its_own_clock_it_handles_nothing_more
     assert bench.status is LeaderStatus.LEADING
     sent = bench.feed(Ping("c1~1/1", 1, 1, 1), end_ms + 1)
     assert only(PingResponse, sent) == []
+    assert bench.status is LeaderStatus.RESIGNED
+
+
+def test_SS_132_a_leader_that_wakes_late_resigns_before_it_does_anything_else():
+    bench = Bench().start()
+    bench.feed(bench.join("c1")[0] and LeaderWanted("c2~1/1", "g", "#"))
+    armed = {name for name, _ in bench.node.armed()}
+    assert {"heartbeat", "renew", "expiry", "resend", "claim_end"} <= armed, "as the test supposes"
+    steps = len(bench.clauses)
+    effects = bench.node.fire(20_000 * MS)
+    assert bench.clauses[steps:] == ["SS-132"]
+    assert [type(one) for one in effects] == [Send, Send, Tell, Stop]
     assert bench.status is LeaderStatus.RESIGNED
 
 

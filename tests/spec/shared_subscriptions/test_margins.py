@@ -24,9 +24,10 @@ BREAKS = {
     "lease-from-the-answer": ("timed-hand-over", "S5", 20),
     "hand-over-a-tick-early": ("timed-hand-over", "S5", 19),
     "hand-over-without-drift": ("timed-hand-over", "S5", 18),
-    "grace-a-tick-short": ("timed-grace", "S5", 22),
-    "claim-a-tick-longer": ("timed-claim", "S3 claim leader-1", 13),
-    "claim-from-the-answer": ("timed-claim", "S3 claim leader-1", 13),
+    "grace-a-tick-short": ("timed-grace", "S5", 23),
+    "claim-a-tick-longer": ("timed-claim", "S3 claim leader-1", 16),
+    "watched-a-tick-short": ("timed-claim", "S3 claim leader-1", 15),
+    "claim-from-the-answer": ("timed-claim", "S3 claim leader-1", 16),
 }
 """Margin -> where it is found, what breaks, in how many steps."""
 

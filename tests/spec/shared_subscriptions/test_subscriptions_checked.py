@@ -188,8 +188,8 @@ def test_handing_over_at_once_is_not_exclusive():
     assert not explore(system("borrower-crash", "small", "at_once"), **PLAIN).always["S5"]
 
 
-def test_a_store_whose_time_stands_still_lets_two_leaders_write():
-    """A claim that was renewed must not look as it did before: the store's time tells batches apart."""
+def test_a_store_that_gives_one_stamp_twice_lets_two_leaders_write():
+    """A claim that was renewed must not look as it did before: stamps tell batches apart."""
 
     class Standing(Store):
         def react(self, local, envelope, watch=None):
@@ -201,7 +201,7 @@ def test_a_store_whose_time_stands_still_lets_two_leaders_write():
         "two-leaders", about, replace(Setting(), **sizes["small"] | {"network": Network(2)}, roots=1, offsets=1)
     )
     stores = [actor for actor in one.actors if isinstance(actor, Store)]
-    standing = Standing(stores[0].service, at_once=False, ages=True, roots=1, state=stores[0].state)
+    standing = Standing(stores[0].service, at_once=False, roots=1, state=stores[0].state)
     actors = tuple(standing if actor is stores[0] else actor for actor in one.actors)
     result = explore(replace(one, actors=actors), hashing=False)
     assert result.path.broken == "S3"

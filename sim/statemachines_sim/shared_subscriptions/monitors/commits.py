@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from statemachines.kernel import Answer, Request
+from collections.abc import Callable
+from typing import Any
+
+from statemachines.kernel import Answer, Event, Node, Request, life_of, name_of
+from statemachines.shared_subscriptions.claim import ClaimEnd
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.group_store import Claim, Commit, Committed, Properties, Stored, Value
+from statemachines.shared_subscriptions.leader_record import HOLDING
 from statemachines.shared_subscriptions.message import END_OF_STREAM
 from statemachines.shared_subscriptions.names import CLAIM, PROPERTIES, ROOT, record_key, record_name
 from statemachines_sim.judge import Judge
@@ -17,12 +22,19 @@ def beside(key: str, name: str) -> str:
     return record_key(said.group, said.filter, name)
 
 
-class Held:
-    """What was committed last of one group: its claim with the store's time, and its root."""
+def least_ns(configuration: Configuration) -> int:
+    """How long, in true time, a claim is watched at least by a clock that runs too fast: claim_ttl / (1+d)."""
+    millionths = round(configuration.clock_drift * 1_000_000)
+    return configuration.claim_ttl_ms * MS * 1_000_000 // (1_000_000 + millionths)
 
-    __slots__ = ("claim", "epoch", "leader", "root")
+
+class Held:
+    """What was committed last of one group: its claim with its stamp, the true time of that, and its root."""
+
+    __slots__ = ("at_ns", "claim", "epoch", "leader", "root")
 
     def __init__(self) -> None:
+        self.at_ns = 0
         self.claim: Stored | None = None
         self.leader = ""
         self.epoch = 0
@@ -30,20 +42,35 @@ class Held:
 
 
 class Commits:
-    """S3: only the holder of the claim commits, on the last root, and a claim is taken only when nobody holds it.
+    """S3: only the holder of the claim commits, on the last root, and a claim is taken only when nobody holds it: it
+    was released, its leader was of the same life, or it has ended by any clock within the drift.  After the end of its
+    claim a leader does nothing.
 
-    `durable`: the durable progress of every stream, by the books of this monitor.
+    `durable`: the durable progress of every stream, by the books of this monitor; `true_ns`: the true time, where the
+    store's clock may be wrong, and `local_ns` what the clock of a party's node shows (None: they are never wrong).
     """
 
     def __init__(self, judge: Judge, configuration: Configuration, progress: Progress) -> None:
         self.durable: dict[str, int] = {}
         self._judge = judge
-        self._ttl_ns = configuration.claim_ttl_ms * MS
+        self.true_ns: Callable[[], int] | None = None
+        self.local_ns: Callable[[str], int] | None = None
+        self._ttl_ns = least_ns(configuration)
         self._progress = progress
         self._held: dict[str, Held] = {}
 
+    def act(self, leader: Node[Any], event: Event, before: Any, now_ns: int) -> None:
+        """A leader takes a step: after the end of its claim, by its own clock, nothing but that end."""
+        end_ns = leader.deadline_of("claim_end")
+        if end_ns is None or before not in HOLDING or type(event) is ClaimEnd:
+            return
+        at_ns = now_ns if self.local_ns is None else self.local_ns(leader.name)
+        if at_ns >= end_ns:
+            late = (at_ns - end_ns) / 1e9
+            self._judge.broken("S3", f"{leader.name} takes {name_of(type(event))} {late:.3f} s after its claim ended")
+
     def commit(self, party: str, request: Request, answers: tuple[Answer, ...], now_ns: int) -> None:
-        """The store carried `request` of `party` out at `now_ns` by its own clock."""
+        """The store carried `request` of `party` out at `now_ns` by its own clock, which is its stamp."""
         if not isinstance(request, Commit) or not isinstance(answers[0], Committed):
             return
         put = dict(request.put)
@@ -77,18 +104,19 @@ class Commits:
         assert isinstance(claim, Claim)
         if key in expect and expect[key] != held.claim:
             self._judge.broken("S3", f"{party} finds the claim {expect[key]}, and {held.claim} was committed last")
+        true_ns = now_ns if self.true_ns is None else self.true_ns()
         if root is None:
-            self._take(party, held, claim, now_ns)
+            self._take(party, held, claim, true_ns)
         else:
             self._renew(party, held, claim, root)
-        held.claim, held.leader, held.epoch = Stored(claim, now_ns), claim.leader, claim.epoch
+        held.claim, held.leader, held.epoch, held.at_ns = Stored(claim, now_ns), claim.leader, claim.epoch, true_ns
 
-    def _take(self, party: str, held: Held, claim: Claim, now_ns: int) -> None:
+    def _take(self, party: str, held: Held, claim: Claim, true_ns: int) -> None:
         if claim.leader != party or claim.epoch <= held.epoch:
             self._judge.broken(
                 "S3", f"{party} claims for {claim.leader} under epoch {claim.epoch}, after epoch {held.epoch}"
             )
-        if held.leader and held.claim is not None and now_ns <= held.claim.time_ns + self._ttl_ns:
+        if held.leader and life_of(held.leader) != life_of(party) and true_ns < held.at_ns + self._ttl_ns:
             self._judge.broken("S3", f"{party} takes the claim of {held.leader} before it has ended")
 
     def _renew(self, party: str, held: Held, claim: Claim, root: object) -> None:
