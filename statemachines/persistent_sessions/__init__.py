@@ -16,6 +16,7 @@ PROTOCOL = Protocol(
         "writer_flow": "statemachines.persistent_sessions.writer_flow:WRITER_FLOW",
         "delivery": "statemachines.persistent_sessions.delivery:DELIVERY",
         "in_flight_message": "statemachines.persistent_sessions.in_flight:IN_FLIGHT",
+        "collector": "statemachines.persistent_sessions.collector:COLLECTOR",
     },
     page="statemachines.persistent_sessions:clauses.md",
     areas={

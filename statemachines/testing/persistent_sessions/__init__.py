@@ -7,13 +7,17 @@ from typing import Any
 from hypothesis import strategies as st
 
 from statemachines.kernel import Event, Request
+from statemachines.persistent_sessions.collector_record import Collect, CollectorRecord
+from statemachines.persistent_sessions.collector_request import CollectFailed
 from statemachines.persistent_sessions.delivery_record import DeliveryRecord
+from statemachines.persistent_sessions.graces import Graces
 from statemachines.persistent_sessions.message import Live, LiveMarker, Queued
 from statemachines.persistent_sessions.request import DATABASE, PutMarker, PutRow
 from statemachines.persistent_sessions.resume_record import ResumeRecord, ResumeSession
 from statemachines.persistent_sessions.times import Times
 from statemachines.persistent_sessions.writer_flow_record import Begin, Take, WriterFlowRecord
 from statemachines.persistent_sessions.writer_record import Start, WriterRecord
+from statemachines.testing.persistent_sessions.garbage import Garbage, of_every_kind
 from statemachines.testing.persistent_sessions.one_session import SESSION, OneSession, two_rows
 from statemachines.testing.protocol import Environment, TestProtocol, Values
 
@@ -39,7 +43,10 @@ VALUES = Values(
         "client": ("c1",),
         "message": ("m1", "m2"),
     },
-    choices={Times: (Times(), Times(resume_buffer=1, receive_maximum=1))},
+    choices={
+        Times: (Times(), Times(resume_buffer=1, receive_maximum=1)),
+        Graces: (Graces(page=2), Graces(page=1), Graces()),
+    },
 )
 TIMES = st.sampled_from(VALUES.choices[Times])
 OF_OTHERS = st.one_of(
@@ -105,6 +112,12 @@ TESTING = TestProtocol(
             ),
             services={DATABASE: OneSession()},
             legal=is_taken,
+        ),
+        "collector": Environment(
+            start=st.builds(CollectorRecord, st.sampled_from(VALUES.choices[Graces])),
+            services={DATABASE: Garbage(of_every_kind())},
+            failed={DATABASE: lambda number: CollectFailed()},
+            opening=(lambda record: Collect(),),
         ),
     },
 )
