@@ -17,6 +17,7 @@ PROTOCOL = Protocol(
         "delivery": "statemachines.persistent_sessions.delivery:DELIVERY",
         "in_flight_message": "statemachines.persistent_sessions.in_flight:IN_FLIGHT",
         "collector": "statemachines.persistent_sessions.collector:COLLECTOR",
+        "session_life": "statemachines.persistent_sessions.session_life:SESSION_LIFE",
     },
     page="statemachines.persistent_sessions:clauses.md",
     areas={

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from statemachines_spec.explorer.system import System
-from statemachines_spec.persistent_sessions import collecting, systems
+from statemachines_spec.persistent_sessions import collecting, living, systems
 
 SYSTEMS: dict[str, str] = {
-    name: about for part in (systems.SYSTEMS, collecting.SYSTEMS) for name, (about, _) in part.items()
+    **{name: about for name, (about, _) in systems.SYSTEMS.items()},
+    **{name: about for name, (about, _) in collecting.SYSTEMS.items()},
+    **{name: about for name, (about, _) in living.SYSTEMS.items()},
 }
 """Name -> about."""
 
@@ -15,4 +17,6 @@ def system(name: str, size: str = "small", variant: str = "settled", without: tu
     """The system called so; what has no owner that resumes is the same in every variant."""
     if name in collecting.SYSTEMS:
         return collecting.collecting(name, *collecting.SYSTEMS[name])
+    if name in living.SYSTEMS:
+        return living.living(name, *living.SYSTEMS[name])
     return systems.system(name, size, variant, without)

@@ -12,10 +12,12 @@ from statemachines_spec.persistent_sessions.every_system import SYSTEMS, system
 from statemachines_spec.persistent_sessions.systems import build
 
 LAST = ("lag", "resumes", "slow-reads", "overdue", "leaving", "second", "fence-and-break", "writer-crash", "slow-fence",
-        "writer-begins", "collected", "collected-unclear")  # fmt: skip
+        "writer-begins", "collected", "collected-unclear",
+        "clean-start")  # fmt: skip
 """The largest come last."""
 
-AT_LAST = ("marked", "no-lag", "break", "buffer", "silence", "collector-stops", "collected-late", "abandoned")
+AT_LAST = ("marked", "no-lag", "break", "buffer", "silence", "collector-stops", "collected-late", "abandoned", "expiry",
+           "life-unclear")  # fmt: skip
 """Systems whose obligations are judged, too."""
 
 

@@ -11,6 +11,9 @@ from statemachines.persistent_sessions.collector_record import Collect, Collecto
 from statemachines.persistent_sessions.collector_request import CollectFailed
 from statemachines.persistent_sessions.delivery_record import DeliveryRecord
 from statemachines.persistent_sessions.graces import Graces
+from statemachines.persistent_sessions.life_record import KEEP, Attach, Connect, LifeRecord, LockDue
+from statemachines.persistent_sessions.life_request import LifeFailed
+from statemachines.persistent_sessions.life_times import LifeTimes
 from statemachines.persistent_sessions.message import Live, LiveMarker, Queued
 from statemachines.persistent_sessions.request import DATABASE, PutMarker, PutRow
 from statemachines.persistent_sessions.resume_record import ResumeRecord, ResumeSession
@@ -18,6 +21,7 @@ from statemachines.persistent_sessions.times import Times
 from statemachines.persistent_sessions.writer_flow_record import Begin, Take, WriterFlowRecord
 from statemachines.persistent_sessions.writer_record import Start, WriterRecord
 from statemachines.testing.persistent_sessions.garbage import Garbage, of_every_kind
+from statemachines.testing.persistent_sessions.one_client import OneClient
 from statemachines.testing.persistent_sessions.one_session import SESSION, OneSession, two_rows
 from statemachines.testing.protocol import Environment, TestProtocol, Values
 
@@ -35,6 +39,7 @@ VALUES = Values(
         "packet": (1, 2, 3),
         "qos": (1, 0, 2),
         "receive_maximum": (1, 2, 65_535),
+        "expiry_ms": (0, 60_000, KEEP),
     },
     names={
         "session": (SESSION,),
@@ -118,6 +123,17 @@ TESTING = TestProtocol(
             services={DATABASE: Garbage(of_every_kind())},
             failed={DATABASE: lambda number: CollectFailed()},
             opening=(lambda record: Collect(),),
+        ),
+        "session_life": Environment(
+            start=st.builds(LifeRecord, st.just(OWNER), st.just("c1"), st.just(LifeTimes())),
+            services={DATABASE: OneClient()},
+            failed={DATABASE: lambda number: LifeFailed()},
+            opening=(
+                lambda record: Connect(False, 60_000),
+                lambda record: LockDue(),
+                lambda record: LockDue(),
+                lambda record: Attach(),
+            ),
         ),
     },
 )
