@@ -94,14 +94,14 @@ class MessagesRead(Answer, frozen=True, gc=False):
     messages: tuple[StoredMessage, ...]
 
 
-class DeleteRow(Request, frozen=True, gc=False):
+class DeleteRow(Request, frozen=True, gc=False, tag="delete_row"):
     """Delete the row, if what `only` says is so: one transaction."""
 
     row: RowKey
     only: Only
 
 
-class DeleteMessage(Request, frozen=True, gc=False):
+class DeleteMessage(Request, frozen=True, gc=False, tag="delete_message"):
     """Delete the message, if what `only` says is so: one transaction."""
 
     columns: ClassVar = TraceColumns(key="message")

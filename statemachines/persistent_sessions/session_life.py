@@ -119,6 +119,8 @@ ROWS = (
 def has_what_it_opened(record: LifeRecord) -> bool:
     """Whoever has a session has it under a token, and with a clean start it was not there before; a client that has
     gone has no session live."""
+    if record.status is CLOSED:
+        return True
     has_token = bool(record.token) == (record.status in (LOOKING, OPENING, SETTLING, CONNECTED, LEAVING))
     has_session = bool(record.session) == (record.status in (OPENING, SETTLING, CONNECTED, LEAVING))
     is_live = record.status in OPEN and bool(record.why)

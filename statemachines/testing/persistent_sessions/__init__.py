@@ -8,11 +8,9 @@ from hypothesis import strategies as st
 
 from statemachines.kernel import Event, Request
 from statemachines.persistent_sessions.collector_record import Collect, CollectorRecord
-from statemachines.persistent_sessions.collector_request import CollectFailed
 from statemachines.persistent_sessions.delivery_record import DeliveryRecord
 from statemachines.persistent_sessions.graces import Graces
 from statemachines.persistent_sessions.life_record import KEEP, Attach, Connect, LifeRecord, LockDue
-from statemachines.persistent_sessions.life_request import LifeFailed
 from statemachines.persistent_sessions.life_times import LifeTimes
 from statemachines.persistent_sessions.message import Live, LiveMarker, Queued
 from statemachines.persistent_sessions.request import DATABASE, PutMarker, PutRow
@@ -120,14 +118,12 @@ TESTING = TestProtocol(
         ),
         "collector": Environment(
             start=st.builds(CollectorRecord, st.sampled_from(VALUES.choices[Graces])),
-            services={DATABASE: Garbage(of_every_kind())},
-            failed={DATABASE: lambda number: CollectFailed()},
+            services={DATABASE: Garbage(of_every_kind(), fails=6)},
             opening=(lambda record: Collect(),),
         ),
         "session_life": Environment(
             start=st.builds(LifeRecord, st.just(OWNER), st.just("c1"), st.just(LifeTimes())),
-            services={DATABASE: OneClient()},
-            failed={DATABASE: lambda number: LifeFailed()},
+            services={DATABASE: OneClient(fails=6)},
             opening=(
                 lambda record: Connect(False, 60_000),
                 lambda record: LockDue(),

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from statemachines.kernel import Answer, Map, Request, in_order
 from statemachines.persistent_sessions.collector_request import (
+    CollectFailed,
     Deleted,
     DeleteMessage,
     DeleteRow,
@@ -37,12 +38,13 @@ class Row(msgspec.Struct, frozen=True):
 
 class Tables(msgspec.Struct, frozen=True):
     """All rows; messages with their ages; of each (session, writer) what its state has taken; messages that states
-    hold."""
+    hold; how often something was `asked`."""
 
     rows: tuple[Row, ...] = ()
     messages: Map[str, int] = Map()
     taken: Map[tuple[str, str], Position] = Map()
     held: tuple[str, ...] = ()
+    asked: int = 0
 
     def has(self, key: RowKey) -> bool:
         """Whether the row is there."""
@@ -76,12 +78,14 @@ def rank(key: RowKey) -> tuple[Any, ...]:
 
 
 class Garbage:
-    """The service "database" of a collector."""
+    """The service "database" of a collector.  `fails`: so many requests and then one that is not carried out (0: all
+    are)."""
 
     name = DATABASE
 
-    def __init__(self, begun: Tables) -> None:
+    def __init__(self, begun: Tables, fails: int = 0) -> None:
         self._begun = begun
+        self._fails = fails
 
     def initial(self) -> Tables:
         """What is stored when a run begins."""
@@ -89,6 +93,9 @@ class Garbage:
 
     def apply(self, state: Tables, request: Request, now_ns: int) -> tuple[Tables, tuple[Answer, ...]]:
         """One transaction."""
+        state = replace(state, asked=(state.asked + 1) % (self._fails + 1))
+        if self._fails and not state.asked:
+            return state, (CollectFailed(),)
         match request:
             case ReadRows(after, limit):
                 rows = sorted(state.rows, key=lambda row: rank(row.key))

@@ -14,6 +14,7 @@ from statemachines.persistent_sessions.life_request import (
     ClientLocked,
     KeepAlive,
     LeaveSession,
+    LifeFailed,
     LockClient,
     LookUp,
     OpenSession,
@@ -28,7 +29,8 @@ OTHER: Final = "owner-9~1/1"
 
 class Tables(msgspec.Struct, frozen=True):
     """Who has the lock, and the highest `token`; the client's `session` ("": none), whether it has expired, and where
-    it is live; sessions that are `abandoned`; how often a locked client id was `asked` for."""
+    it is live; sessions that are `abandoned`; how often a locked client id was `asked` for, and how
+    many `requests` there were."""
 
     token: int = 0
     lock: str = OTHER
@@ -37,18 +39,21 @@ class Tables(msgspec.Struct, frozen=True):
     live: str = OTHER
     abandoned: tuple[str, ...] = ()
     asked: int = 0
+    requests: int = 0
 
 
 BEGUN: Final = Tables()
 
 
 class OneClient:
-    """The service "database" of a connection: who has the lock at first gives it back when it is asked for again."""
+    """The service "database" of a connection: who has the lock at first gives it back when it is asked for again.
+    `fails`: so many requests and then one that is not carried out (0: all are)."""
 
     name = DATABASE
 
-    def __init__(self, begun: Tables = BEGUN) -> None:
+    def __init__(self, begun: Tables = BEGUN, fails: int = 0) -> None:
         self._begun = begun
+        self._fails = fails
 
     def initial(self) -> Tables:
         """What is stored when a run begins."""
@@ -56,6 +61,10 @@ class OneClient:
 
     def apply(self, state: Tables, request: Request, now_ns: int) -> tuple[Tables, tuple[Answer, ...]]:
         """One transaction."""
+        if self._fails and not isinstance(request, UnlockClient | KeepAlive):
+            state = replace(state, requests=(state.requests + 1) % (self._fails + 1))
+            if not state.requests:
+                return state, (LifeFailed(),)
         if isinstance(request, LockClient):
             if state.lock not in ("", request.owner):
                 asked = state.asked + 1
