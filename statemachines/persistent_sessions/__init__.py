@@ -16,6 +16,8 @@ PROTOCOL = Protocol(
         "writer_flow": "statemachines.persistent_sessions.writer_flow:WRITER_FLOW",
         "delivery": "statemachines.persistent_sessions.delivery:DELIVERY",
         "in_flight_message": "statemachines.persistent_sessions.in_flight:IN_FLIGHT",
+        "collector": "statemachines.persistent_sessions.collector:COLLECTOR",
+        "session_life": "statemachines.persistent_sessions.session_life:SESSION_LIFE",
     },
     page="statemachines.persistent_sessions:clauses.md",
     areas={

@@ -6,8 +6,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from statemachines.kernel import STAY, Ask, Event, Fsm, Row, Send
-from statemachines.kernel.row import AnyRow, Delegate
+from statemachines.kernel import STAY, Ask, Event, Send
+from statemachines.kernel.row import Delegate
 from statemachines.persistent_sessions import (
     delivery_actions,
     in_flight,
@@ -44,20 +44,9 @@ from statemachines.persistent_sessions.writer_flow_record import (
     WriterDown,
 )
 from statemachines.persistent_sessions.writer_record import IDLE, READING, STORING
-from statemachines_spec.bug import Apply, Bug, both, called, redeclare, row_changed, wrapped
-
-
-def on(fsm: Fsm[Any], event: type[Event], source: Any, **what: Any) -> Apply:
-    """The rows of this event in `source` have another action `do`, guard `when` or destination `to`."""
-
-    def changed(one: AnyRow) -> list[AnyRow]:
-        if not isinstance(one, Row) or one.on is not event or source not in fsm._sources(one.source):
-            return [one]
-        do, when, to = what.get("do", one.do), what.get("when", one.when), what.get("to", one.to)
-        return [Row(one.on, one.source, to, do, when, one.clause)]
-
-    return lambda stack: redeclare(stack, fsm, changed)
-
+from statemachines_spec.bug import Bug, both, called, row_changed, wrapped
+from statemachines_spec.persistent_sessions import collector_bugs, life_bugs
+from statemachines_spec.persistent_sessions.rows import on
 
 # -- what is done instead -------------------------------------------------------------------------------------------
 
@@ -339,5 +328,7 @@ BUGS = (
              row_changed(R, "tell_resumed", when=lambda record, event: not event.writers))),
     Bug("normal-too-early", "a resume ends though writers are still synchronised", "PS-66", "all writers",
         called(resume_actions, "is_synchronised", lambda record: True)),
+    *collector_bugs.BUGS,
+    *life_bugs.BUGS,
 )  # fmt: skip
 """Each with a sentence of its own."""

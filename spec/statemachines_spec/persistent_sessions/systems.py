@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 
 from statemachines.kernel import Fsm, Request, incarnation
+from statemachines.persistent_sessions.collector import COLLECTOR
+from statemachines.persistent_sessions.collector_record import CollectorRecord
 from statemachines.persistent_sessions.delivery_record import READY
 from statemachines.persistent_sessions.message import Live, LiveMarker, Publish, Pubrel, Written
 from statemachines.persistent_sessions.request import (
@@ -223,22 +225,28 @@ def system(name: str, size: str = "small", variant: str = "settled", without: tu
     return build(name, about, setting, variant)
 
 
-def build(name: str, about: str, setting: Setting, variant: str = "settled") -> System:
-    """The system with these bounds."""
+def database_arguments(setting: Setting) -> dict[str, Any]:
+    """What bounds the database."""
+    return {
+        "lag": setting.lag,
+        "ordered": setting.appears,
+        "slow": setting.slow,
+        "unclear": setting.unclear > 0,
+        "hides": setting.hides,
+        "spreads": setting.spreads,
+        "absent": setting.absent,
+        "begun": 0 if setting.writer_lives > 1 else 1,
+    }
+
+
+def build(
+    name: str, about: str, setting: Setting, variant: str = "settled", database: Database | None = None
+) -> System:
+    """The system with these bounds, and with this database if one is given."""
     owners = tuple(owner(one, setting, number, variant) for number, one in enumerate(setting.owners))
     writers = tuple(writer(one, setting) for one in setting.writers)
-    database = Database(
-        setting.writers,
-        setting.owners,
-        lag=setting.lag,
-        ordered=setting.appears,
-        slow=setting.slow,
-        unclear=setting.unclear > 0,
-        hides=setting.hides,
-        spreads=setting.spreads,
-        absent=setting.absent,
-        begun=0 if setting.writer_lives > 1 else 1,
-    )
+    if database is None:
+        database = Database(setting.writers, setting.owners, **database_arguments(setting))
     cluster = Cluster(setting.writers, setting.owners, places=setting.places, ordered=setting.ordered)
     loses = setting.qos == 0 and setting.owner_lives > 1
     window = setting.window + setting.widens
@@ -364,15 +372,16 @@ def is_complete(*seen: int) -> bool:
     return bool(has_all) or not (database and cluster and all(others))
 
 
+MACHINES: dict[type[Any], Fsm[Any]] = {WriterRecord: WRITER, ResumeRecord: RESUME, CollectorRecord: COLLECTOR}
+
+
 def keeps_its_promises(actor: str, before: Any, event: Any, after: Any) -> bool:
     """The invariants of the shipped machines, and of their children."""
     if not isinstance(after, FsmLocal) or after.party is None:
         return True
     record = after.party.record
-    if isinstance(record, AsWrittenRecord):
-        return True
-    fsm: Fsm[Any] = WRITER if isinstance(record, WriterRecord) else RESUME
-    return all(one.holds(record) for one in fsm.invariants)
+    fsm = MACHINES.get(type(record))
+    return fsm is None or all(one.holds(record) for one in fsm.invariants)
 
 
 def begins_normally(actor: str, before: Any, event: Any, after: Any) -> bool:

@@ -7,13 +7,19 @@ from typing import Any
 from hypothesis import strategies as st
 
 from statemachines.kernel import Event, Request
+from statemachines.persistent_sessions.collector_record import Collect, CollectorRecord
 from statemachines.persistent_sessions.delivery_record import DeliveryRecord
+from statemachines.persistent_sessions.graces import Graces
+from statemachines.persistent_sessions.life_record import KEEP, Attach, Connect, LifeRecord, LockDue
+from statemachines.persistent_sessions.life_times import LifeTimes
 from statemachines.persistent_sessions.message import Live, LiveMarker, Queued
 from statemachines.persistent_sessions.request import DATABASE, PutMarker, PutRow
 from statemachines.persistent_sessions.resume_record import ResumeRecord, ResumeSession
 from statemachines.persistent_sessions.times import Times
 from statemachines.persistent_sessions.writer_flow_record import Begin, Take, WriterFlowRecord
 from statemachines.persistent_sessions.writer_record import Start, WriterRecord
+from statemachines.testing.persistent_sessions.garbage import Garbage, of_every_kind
+from statemachines.testing.persistent_sessions.one_client import OneClient
 from statemachines.testing.persistent_sessions.one_session import SESSION, OneSession, two_rows
 from statemachines.testing.protocol import Environment, TestProtocol, Values
 
@@ -31,6 +37,7 @@ VALUES = Values(
         "packet": (1, 2, 3),
         "qos": (1, 0, 2),
         "receive_maximum": (1, 2, 65_535),
+        "expiry_ms": (0, 60_000, KEEP),
     },
     names={
         "session": (SESSION,),
@@ -39,7 +46,10 @@ VALUES = Values(
         "client": ("c1",),
         "message": ("m1", "m2"),
     },
-    choices={Times: (Times(), Times(resume_buffer=1, receive_maximum=1))},
+    choices={
+        Times: (Times(), Times(resume_buffer=1, receive_maximum=1)),
+        Graces: (Graces(page=2), Graces(page=1), Graces()),
+    },
 )
 TIMES = st.sampled_from(VALUES.choices[Times])
 OF_OTHERS = st.one_of(
@@ -105,6 +115,21 @@ TESTING = TestProtocol(
             ),
             services={DATABASE: OneSession()},
             legal=is_taken,
+        ),
+        "collector": Environment(
+            start=st.builds(CollectorRecord, st.sampled_from(VALUES.choices[Graces])),
+            services={DATABASE: Garbage(of_every_kind(), fails=6)},
+            opening=(lambda record: Collect(),),
+        ),
+        "session_life": Environment(
+            start=st.builds(LifeRecord, st.just(OWNER), st.just("c1"), st.just(LifeTimes())),
+            services={DATABASE: OneClient(fails=6)},
+            opening=(
+                lambda record: Connect(False, 60_000),
+                lambda record: LockDue(),
+                lambda record: LockDue(),
+                lambda record: Attach(),
+            ),
         ),
     },
 )

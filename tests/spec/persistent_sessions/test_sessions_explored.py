@@ -16,14 +16,14 @@ from statemachines_spec.explorer.explore import COMPLETE, VIOLATED, explore
 from statemachines_spec.explorer.replay import replay
 from statemachines_spec.hunt import look
 from statemachines_spec.liveness.judge import live
-from statemachines_spec.persistent_sessions import SPEC
+from statemachines_spec.persistent_sessions import SPEC, collecting
 from statemachines_spec.persistent_sessions.bugs import BUGS
 from statemachines_spec.persistent_sessions.counterexamples import AS_WRITTEN, ASSUMED, NOT_NEEDED
-from statemachines_spec.persistent_sessions.systems import SYSTEMS, system
+from statemachines_spec.persistent_sessions.every_system import SYSTEMS, system
 
 FOLDER = Path(__file__).parents[3] / "spec" / "persistent_sessions"
 LARGE = ("lag", "resumes", "second", "writer-crash", "slow-reads", "slow-fence", "writer-begins", "leaving",
-         "fence-and-break", "overdue", "wider")  # fmt: skip
+         "fence-and-break", "overdue", "wider", "collected", "collected-unclear", "clean-start")  # fmt: skip
 """Obligations of these are judged by `gapless check persistent_sessions --liveness`."""
 FAR = ("fence-just-above", "death-during-a-fence", "numbers-go-on")
 """Bugs that take more than ten thousand states, or near it: `tools/planted.py` finds them anew."""
@@ -32,8 +32,8 @@ CELL = re.compile(r"(?P<what>\S+) in (?P<where>.+) by (?P<steps>\d+) steps, (?P<
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_a_certificate_is_what_exploring_again_comes_to(name):
-    """GAP, COMPLETE, TWICE, UNCOMMITTED, UNSTORED, MAXIMUM, STRANGER, CUT and NORMAL hold, and what must happen
-    does."""
+    """GAP, COMPLETE, TWICE, UNCOMMITTED, UNSTORED, MAXIMUM, STRANGER, CUT, KEPT, LIFE and NORMAL hold, and what must
+    happen does."""
     kept = certificates.read(FOLDER / "certificates" / f"{name}-small.json")
     assert (kept.system, kept.size, kept.variant) == (name, "small", "settled")
     result = explore(certificates.system_of(kept), engine="plain", hashing=False)
@@ -47,10 +47,11 @@ def test_an_edge_hash_is_that_of_the_certificate():
 
 
 @pytest.mark.parametrize("name", [name for name in SYSTEMS if name not in LARGE])
-def test_ENDS_a_resume_ends_once_faults_stop(name):
+def test_ENDS_VANISH_CONNECTS_what_must_be_met_is_met_once_faults_stop(name):
     made = system(name)
     judged = live(made, made.obligations, engine="plain")
-    assert [(one.name, one.held) for one in judged] == [("ENDS", True)]
+    assert [(one.name, one.held) for one in judged] == [(one.name, True) for one in made.obligations]
+    assert judged
     assert name == "absent" or sum(one.open_states for one in judged), "something was open"
 
 
@@ -77,6 +78,11 @@ def test_the_run_to_a_counterexample_is_replayed():
 @pytest.mark.parametrize("one", ASSUMED, ids=lambda one: one.name)
 def test_what_is_assumed_is_needed(one):
     assert broken(one.system("settled")) == {one.breaks}
+
+
+@pytest.mark.parametrize("name", collecting.ASSUMED)
+def test_KEPT_VANISH_graces_that_end_too_early_are_missed(name):
+    assert broken(collecting.without_graces(name)) == {collecting.ASSUMED[name][2]}
 
 
 @pytest.mark.parametrize("one", NOT_NEEDED, ids=lambda one: one.name)

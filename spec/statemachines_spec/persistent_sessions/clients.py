@@ -1,0 +1,288 @@
+"""Clients: the tables of one client id: its lock, its session, the routes of that; and who judges what becomes of them.
+
+What is asked is carried out some time later, and answered then; it may fail, and be done or not.  A publish looks up
+the routes of the client's session, and stores its row some time later, under the session that it found.  The lease of
+the lock may end at any moment; a session may expire when its client has left, or its owner is gone.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from statemachines.kernel import Answer, Event, Request, name_of
+from statemachines.persistent_sessions.life_record import SessionOpened
+from statemachines.persistent_sessions.life_request import (
+    ClientBusy,
+    ClientFound,
+    ClientLocked,
+    KeepAlive,
+    LeaveSession,
+    LifeFailed,
+    LockClient,
+    LookUp,
+    OpenSession,
+    SessionLeft,
+    SessionOpen,
+    UnlockClient,
+)
+from statemachines.persistent_sessions.request import DATABASE, NotOwner
+from statemachines_spec.explorer.actor import Crash, Envelope, Observer, Reaction, Watch
+from statemachines_spec.explorer.fsm_actor import ENDED, FsmLocal
+from statemachines_spec.explorer.property import View
+
+Route = tuple[str, int]
+"""(session, era) that a publish has found: eras count the sessions that were opened afresh."""
+
+
+class Wrong(Enum):
+    """What was broken; the value says it."""
+
+    OLD = "what was routed for an old session reaches a new one"
+    REUSED = "a session id is given again"
+    FORGOTTEN = "a session is gone that its client still had"
+    EXPIRED = "a session goes on that has expired"
+    LITTER = "a session is replaced and not abandoned"
+    PRESENT = "a client is told of a session that it has not, or not of one that it has"
+    RAISED = "an expiry of 0 is raised when the client leaves"
+    STOLEN = "a session is touched by a connection that does not have it any more"
+
+
+class Done(Event, frozen=True, gc=False):
+    """What this party has asked is done, and answered."""
+
+    party: str
+
+
+class DoneUnknown(Event, frozen=True, gc=False):
+    """What this party has asked is done, and it does not learn so."""
+
+    party: str
+
+
+class NotDone(Event, frozen=True, gc=False):
+    """What this party has asked is not done, and it does not learn so."""
+
+    party: str
+
+
+class FindRoute(Event, frozen=True, gc=False):
+    """A publish finds the client's session."""
+
+
+class StoreRow(Event, frozen=True, gc=False):
+    """The first publish that is under way stores its row."""
+
+
+class LeaseEnds(Event, frozen=True, gc=False):
+    """The lease of the lock is over."""
+
+
+class Expire(Event, frozen=True, gc=False):
+    """The expiry of the session has passed."""
+
+
+class Ended(Event, frozen=True, gc=False):
+    """The process of this connection is gone, or the connection is over."""
+
+    who: str
+
+
+class Open(msgspec.Struct, frozen=True, gc=False):
+    """A session of the client: whose it is, in which era it began; `left`: nobody has it live."""
+
+    session: str
+    owner: str
+    token: int
+    era: int
+    expiry_ms: int
+    left: bool = False
+    expired: bool = False
+
+
+class ClientsLocal(msgspec.Struct, frozen=True, gc=False):
+    """`token`: the highest; who has the lock ("": nobody).  `now`: the client's session; `ever`: all that there were;
+    `kept`: of each connection, whether its session was there before; `over`: connections that looked up one
+    that had expired.  `asked`: who waits, and for what; `found` routes
+    and `rows` stored; `gone` connections."""
+
+    token: int = 0
+    lock: str = ""
+    now: Open | None = None
+    ever: tuple[str, ...] = ()
+    kept: tuple[tuple[str, bool], ...] = ()
+    over: tuple[str, ...] = ()
+    asked: tuple[tuple[str, str, Request], ...] = ()
+    published: int = 0
+    found: tuple[Route, ...] = ()
+    rows: tuple[Route, ...] = ()
+    gone: tuple[str, ...] = ()
+    wrong: tuple[str, ...] = ()
+
+
+class Clients(Observer):
+    """`clean`: which connections start clean; so many `messages`."""
+
+    def __init__(self, clean: dict[str, bool], *, messages: int) -> None:
+        super().__init__(DATABASE)
+        self.clean = clean
+        self.messages = messages
+
+    # -- the component ------------------------------------------------------------------------------------------
+
+    def initial(self) -> ClientsLocal:
+        return ClientsLocal()
+
+    def sees(self, actor: str, before: Any, event: Any, after: Any) -> Event | None:
+        is_over = isinstance(event, Crash) or (isinstance(after, FsmLocal) and after.mode is ENDED)
+        was_over = isinstance(before, FsmLocal) and before.mode is ENDED
+        return Ended(actor) if actor in self.clean and is_over and not was_over else None
+
+    def inputs(self, local: ClientsLocal) -> tuple[Any, ...]:
+        found: list[Any] = []
+        for party in dict.fromkeys(party for party, _, _ in local.asked):
+            found += [Done(party), DoneUnknown(party), NotDone(party)]
+        if local.now is not None and local.published < self.messages:
+            found.append(FindRoute())
+        if local.found:
+            found.append(StoreRow())
+        if local.lock:
+            found.append(LeaseEnds())
+        if local.now is not None and not local.now.expired and local.now.expiry_ms and self._is_left(local):
+            found.append(Expire())
+        return tuple(found)
+
+    def react(self, local: ClientsLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+        event = envelope.event
+        match event:
+            case Done(party) | DoneUnknown(party) | NotDone(party):
+                return self._go_on(local, party, event)
+            case FindRoute():
+                assert local.now is not None
+                route = (local.now.session, local.now.era)
+                return Reaction(replace(local, published=local.published + 1, found=(*local.found, route)))
+            case StoreRow():
+                rows = tuple(sorted((*local.rows, local.found[0])))
+                return Reaction(self._judged(replace(local, rows=rows, found=local.found[1:])))
+            case LeaseEnds():
+                return Reaction(replace(local, lock=""))
+            case Expire():
+                assert local.now is not None
+                return Reaction(replace(local, now=replace(local.now, expired=True)))
+            case Ended(who):
+                asked = tuple(one for one in local.asked if _name(one[0]) != who)
+                return Reaction(replace(local, gone=tuple(sorted((*local.gone, who))), asked=asked))
+            case SessionOpened():
+                is_kept = dict(local.kept).get(_name(envelope.sender))
+                return Reaction(local if is_kept == event.present else _broken(local, Wrong.PRESENT))
+            case UnlockClient() | KeepAlive():
+                local, answers = self.apply(local, envelope.sender, event)
+                return Reaction(local, (), tuple(Envelope(self.name, envelope.sender, one) for one in answers))
+        asked = tuple(sorted((*local.asked, (envelope.sender, name_of(type(event)), event)), key=lambda one: one[:2]))
+        return Reaction(replace(local, asked=asked))
+
+    def describe(self, local: ClientsLocal) -> str:
+        words = [f"token {local.token}", f"locked by {local.lock or 'nobody'}"]
+        words += [f"session {local.now.session} of {local.now.owner}"] if local.now else ["no session"]
+        return "; ".join((*words, *(f"{party} waits for {name}" for party, name, _ in local.asked), *local.wrong))
+
+    def bounds(self) -> dict[str, str]:
+        return {"publishes": str(self.messages)}
+
+    # -- reading it ---------------------------------------------------------------------------------------------
+
+    def is_wrong(self, how: Wrong) -> View:
+        """Whether this is."""
+        return View(self.name, 2, lambda local: int(how.name in local.wrong))
+
+    def has_had(self, sessions: int) -> View:
+        """The client has had so many sessions, or more."""
+        return View(self.name, 2, lambda local: int(len(local.ever) >= sessions))
+
+    # -- what it does -------------------------------------------------------------------------------------------
+
+    def _go_on(self, local: ClientsLocal, party: str, event: Event) -> Reaction:
+        one = next(asked for asked in local.asked if asked[0] == party)
+        local = replace(local, asked=tuple(asked for asked in local.asked if asked is not one))
+        answers: tuple[Answer, ...] = (LifeFailed(),)
+        if not isinstance(event, NotDone):
+            local, done = self.apply(local, party, one[2])
+            answers = answers if isinstance(event, DoneUnknown) else done
+        return Reaction(local, (), tuple(Envelope(self.name, party, answer) for answer in answers))
+
+    def apply(self, local: ClientsLocal, party: str, request: Any) -> tuple[ClientsLocal, tuple[Answer, ...]]:
+        """One transaction."""
+        if isinstance(request, LockClient):
+            if local.lock not in ("", request.owner):
+                return local, (ClientBusy(),)
+            token = local.token + 1
+            return replace(local, token=token, lock=request.owner), (ClientLocked(token),)
+        if request.token < local.token:
+            return local, () if isinstance(request, UnlockClient) else (NotOwner(),)
+        now = local.now
+        match request:
+            case LookUp():
+                if now is None:
+                    return local, (ClientFound("", False, ""),)
+                live = "" if self._is_left(local) else now.owner
+                is_over = now.expired or (self._is_left(local) and not now.expiry_ms)
+                if is_over:
+                    local = replace(local, over=tuple(sorted({*local.over, _name(party)})))
+                return local, (ClientFound(now.session, is_over, live),)
+            case OpenSession():
+                return self._opened(local, party, request), (SessionOpen(),)
+            case KeepAlive():
+                return local, ()
+            case UnlockClient():
+                return replace(local, lock=""), ()
+        assert isinstance(request, LeaveSession)
+        if now is None or now.session != request.session:
+            return _broken(local, Wrong.STOLEN), (SessionLeft(),)
+        if request.expiry_ms and not now.expiry_ms:
+            local = _broken(local, Wrong.RAISED)
+        left = replace(now, left=True, expiry_ms=request.expiry_ms) if request.expiry_ms else None
+        return replace(local, now=left), (SessionLeft(),)
+
+    def _opened(self, local: ClientsLocal, party: str, request: OpenSession) -> ClientsLocal:
+        now, name = local.now, _name(party)
+        is_kept = now is not None and now.session == request.session
+        if is_kept:
+            assert now is not None
+            if name in local.over:
+                local = _broken(local, Wrong.EXPIRED)
+            if self.clean[name]:
+                local = _broken(local, Wrong.PRESENT)
+            opened = Open(now.session, party, request.token, now.era, request.expiry_ms)
+        else:
+            if request.session in local.ever:
+                local = _broken(local, Wrong.REUSED)
+            if now is not None and request.replaces != now.session:
+                local = _broken(local, Wrong.LITTER)
+            if now is not None and not self.clean[name] and name not in local.over:
+                local = _broken(local, Wrong.FORGOTTEN)
+            era = len(local.ever) + 1
+            opened = Open(request.session, party, request.token, era, request.expiry_ms)
+            local = replace(local, ever=(*local.ever, request.session))
+        kept = tuple(sorted({**dict(local.kept), name: is_kept}.items()))
+        return self._judged(replace(local, now=opened, kept=kept))
+
+    def _is_left(self, local: ClientsLocal) -> bool:
+        """Its client has left, or its owner is gone."""
+        return local.now is not None and (local.now.left or _name(local.now.owner) in local.gone)
+
+    def _judged(self, local: ClientsLocal) -> ClientsLocal:
+        """Rows that stand under the session, and were looked up for another."""
+        now = local.now
+        is_old = now is not None and any(session == now.session and era != now.era for session, era in local.rows)
+        return _broken(local, Wrong.OLD) if is_old else local
+
+
+def _name(party: str) -> str:
+    return party.partition("~")[0]
+
+
+def _broken(local: ClientsLocal, how: Wrong) -> ClientsLocal:
+    return replace(local, wrong=tuple(sorted({*local.wrong, how.name})))

@@ -1,0 +1,101 @@
+"""Bugs of the collector: mistakes that can be planted in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from statemachines.kernel import STAY
+from statemachines.persistent_sessions import collector_actions
+from statemachines.persistent_sessions.collector import COLLECTOR
+from statemachines.persistent_sessions.collector_record import DELETING
+from statemachines.persistent_sessions.collector_request import Deleted, Only, Tag
+from statemachines_spec.bug import Bug, row_changed, wrapped
+from statemachines_spec.persistent_sessions.rows import on
+
+
+def seen_as(tag: Tag, **facts: Any) -> Any:
+    """Rows with this tag are judged as if this were so of them."""
+
+    def wrap(row_garbage: Any) -> Any:
+        return lambda row, graces: row_garbage(replace(row, **facts) if row.key.tag is tag else row, graces)
+
+    return wrap
+
+
+def message_seen_as(**facts: Any) -> Any:
+    """Messages are judged as if this were so of them."""
+    return lambda message_garbage: lambda one, graces: message_garbage(replace(one, **facts), graces)
+
+
+def always_deleted(garbage: Any) -> Any:
+    """What was read is not asked again when it is deleted."""
+
+    def changed(one: Any, graces: Any) -> Any:
+        found = garbage(one, graces)
+        return None if found is None else replace(found, only=Only.ALWAYS)
+
+    return changed
+
+
+def at_once(tag: Tag, **facts: Any) -> Any:
+    """Rows with this tag are judged as if this were so of them, and what was read is not asked again."""
+
+    def wrap(row_garbage: Any) -> Any:
+        sure = always_deleted(seen_as(tag, **facts)(row_garbage))
+        return lambda row, graces: (sure if row.key.tag is tag else row_garbage)(row, graces)
+
+    return wrap
+
+
+def go_on_behind(record: Any, event: Any, now_ns: int) -> Any:
+    """The next round begins where this one has ended."""
+    return collector_actions.scan_messages(record)
+
+
+def end_and_stay(record: Any, event: Any, now_ns: int) -> Any:
+    return record, end_round(record, event, now_ns)[1]
+
+
+end_round = collector_actions.end_round
+
+
+A, C = collector_actions, COLLECTOR
+OLD = 1_000_000
+
+BUGS = (
+    Bug("undelivered-deleted", "a row that nobody has taken is deleted", "PS-81", "the look at the mark",
+        wrapped(A, "row_garbage", seen_as(Tag.UNDELIVERED, paired=True))),
+    Bug("taken-row-kept", "a row that is taken and was never marked stays", "PS-81", "the look at the state",
+        wrapped(A, "row_garbage", seen_as(Tag.UNDELIVERED, taken=False))),
+    Bug("marks-stay", "a lone mark is never deleted", "PS-81", "the grace of marks",
+        wrapped(A, "row_garbage", seen_as(Tag.DELIVERED, age_ms=0))),
+    Bug("mark-goes-first", "of a pair the mark may go first", "PS-81", "the order",
+        wrapped(A, "row_garbage", at_once(Tag.DELIVERED))),
+    Bug("young-marker-deleted", "a marker is deleted while a resume waits for it", "PS-81", "the grace of markers",
+        wrapped(A, "row_garbage", seen_as(Tag.MARKER, age_ms=OLD))),
+    Bug("markers-stay", "markers are never deleted", "PS-81", "the grace of markers",
+        wrapped(A, "row_garbage", seen_as(Tag.MARKER, age_ms=0))),
+    Bug("abandoned-too-early", "what says that a session is abandoned goes before its rows", "PS-81", "the last row",
+        wrapped(A, "row_garbage", at_once(Tag.ABANDONED, alone=True))),
+    Bug("abandoned-without-grace", "what says that a session is abandoned goes while a writer still stores", "PS-81",
+        "the grace", wrapped(A, "row_garbage", seen_as(Tag.ABANDONED, age_ms=OLD))),
+    Bug("abandoned-stays", "what says that a session is abandoned is never deleted", "PS-81", "the last row",
+        wrapped(A, "row_garbage", seen_as(Tag.ABANDONED, alone=False))),
+    Bug("abandoned-rows-stay", "rows of an abandoned session stay", "PS-81", "the look at the session",
+        wrapped(A, "row_garbage", seen_as(Tag.UNDELIVERED, abandoned=False))),
+    Bug("held-message-deleted", "a message that is in flight is deleted", "PS-84", "the look at the states",
+        wrapped(A, "message_garbage", lambda garbage: always_deleted(message_seen_as(held=False)(garbage)))),
+    Bug("referenced-since", "a message is deleted though a row has come to refer to it", "PS-84", "the transaction",
+        wrapped(A, "message_garbage", always_deleted)),
+    Bug("messages-stay", "messages to which nothing refers stay", "PS-84", "the grace of messages",
+        wrapped(A, "message_garbage", message_seen_as(referenced=True))),
+    Bug("round-begins-behind", "the next round does not begin with the first row", "PS-82", "the first row",
+        row_changed(C, "scan", do=go_on_behind)),
+    Bug("messages-from-behind", "the next round does not begin with the first message", "PS-82", "the first message",
+        row_changed(C, "end_round", do=end_and_stay)),
+    Bug("collector-stands", "a collector that has deleted something waits for nothing", "PS-83", "the next deletion",
+        on(C, Deleted, DELETING, to=STAY, do=lambda record, event, now_ns: (record, ()))),
+)  # fmt: skip
+"""Each with a sentence of its own."""

@@ -1,0 +1,22 @@
+"""Every system of persistent sessions, by its name."""
+
+from __future__ import annotations
+
+from statemachines_spec.explorer.system import System
+from statemachines_spec.persistent_sessions import collecting, living, systems
+
+SYSTEMS: dict[str, str] = {
+    **{name: about for name, (about, _) in systems.SYSTEMS.items()},
+    **{name: about for name, (about, _) in collecting.SYSTEMS.items()},
+    **{name: about for name, (about, _) in living.SYSTEMS.items()},
+}
+"""Name -> about."""
+
+
+def system(name: str, size: str = "small", variant: str = "settled", without: tuple[str, ...] = ()) -> System:
+    """The system called so; what has no owner that resumes is the same in every variant."""
+    if name in collecting.SYSTEMS:
+        return collecting.collecting(name, *collecting.SYSTEMS[name])
+    if name in living.SYSTEMS:
+        return living.living(name, *living.SYSTEMS[name])
+    return systems.system(name, size, variant, without)

@@ -1,0 +1,77 @@
+"""Bugs of a connection: mistakes that can be planted in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from statemachines.kernel import STAY
+from statemachines.persistent_sessions import life_actions
+from statemachines.persistent_sessions.life_record import LEAVING, LOCKING, LockDue
+from statemachines.persistent_sessions.life_request import LifeFailed
+from statemachines.persistent_sessions.session_life import SESSION_LIFE
+from statemachines_spec.bug import Bug, called, row_changed
+from statemachines_spec.persistent_sessions.rows import on
+
+
+def stay(record: Any, event: Any, now_ns: int) -> Any:
+    return record, ()
+
+
+def seen_as(**facts: Any) -> Any:
+    """What is found in the database is taken for this."""
+    return lambda open_it: lambda record, event, now_ns: open_it(record, replace(event, **facts), now_ns)
+
+
+open_fresh, look_up, tell_opened = life_actions.open_fresh, life_actions.look_up, life_actions.tell_opened
+
+
+def look_up_as_the_last(record: Any, event: Any, now_ns: int) -> Any:
+    """Under a token that nobody gave."""
+    return look_up(record, replace(event, token=99), now_ns)
+
+
+def tell_absent(record: Any, event: Any, now_ns: int) -> Any:
+    return record, tell_opened(replace(record, present=False), event, now_ns)[1]
+
+
+def keep_expiry(record: Any, event: Any) -> int:
+    return int(record.expiry_ms)
+
+
+def as_said(record: Any, event: Any) -> int:
+    return int(record.expiry_ms if event.expiry_ms < 0 else event.expiry_ms)
+
+
+A, L = life_actions, SESSION_LIFE
+
+BUGS = (
+    Bug("session-id-of-the-client", "the session id of a clean start is made of the client id alone", "PS-103",
+        "the id of the connection", called(A, "fresh_session", lambda record: f"{record.client}@")),
+    Bug("clean-start-resumes", "a clean start goes on with the session that is there", "PS-103", "the clean start",
+        row_changed(L, "open_fresh", when=lambda record, event: not event.session or event.expired)),
+    Bug("expired-goes-on", "a session that has expired is resumed", "PS-103", "the look at the expiry",
+        row_changed(L, "open_fresh", when=lambda record, event: record.clean or not event.session)),
+    Bug("always-fresh", "a client never finds its session again", "PS-104", "the session that is there",
+        row_changed(L, "open_fresh", when=lambda record, event: True)),
+    Bug("old-session-left", "a session that is replaced is not abandoned", "PS-103", "what says so",
+        row_changed(L, "open_fresh", do=seen_as(session="")(open_fresh))),
+    Bug("present-not-told", "a client is not told that its session was there", "PS-105", "session present",
+        row_changed(L, "tell_opened", do=tell_absent)),
+    Bug("token-made-up", "a connection asks under another token than that of its lock", "PS-102", "the token",
+        row_changed(L, "look_up", do=look_up_as_the_last)),
+    Bug("expiry-raised", "an expiry of 0 is raised when the client leaves", "PS-108",
+        "the look at what was said first",
+        called(A, "expiry_of", as_said)),
+    Bug("expiry-not-heard", "a client that ends its session when it leaves is not heard", "PS-108",
+        "what was said last",
+        called(A, "expiry_of", keep_expiry)),
+    Bug("gone-while-opened", "a client that has gone while its session was opened counts as there", "PS-109",
+        "the look at whether it has gone", row_changed(L, "leave_at_once", when=lambda record, event: False)),
+    Bug("lock-asked-once", "a client id that another has locked is not asked for again", "PS-101", "the next time",
+        on(L, LockDue, LOCKING, to=STAY, do=stay)),
+    Bug("failure-waited-out", "a connection whose request has failed waits for its answer", "PS-112", "the end",
+        on(L, LifeFailed, LEAVING, to=STAY, do=stay)),
+)  # fmt: skip
+"""Each with a sentence of its own."""

@@ -1,0 +1,154 @@
+"""Systems of connections: one client connects again and again, starts clean or not, leaves, and dies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from statemachines.kernel import Event
+from statemachines.persistent_sessions.life_record import (
+    CONNECTED,
+    LEAVING,
+    OPENING,
+    SETTLING,
+    Attach,
+    Connect,
+    ConnectTimeout,
+    Disconnect,
+    LifeRecord,
+    SessionOpened,
+)
+from statemachines.persistent_sessions.life_times import LifeTimes
+from statemachines.persistent_sessions.request import DATABASE
+from statemachines.persistent_sessions.resume_record import ConnectionLost
+from statemachines.persistent_sessions.session_life import SESSION_LIFE
+from statemachines_spec.explorer.actor import Crash
+from statemachines_spec.explorer.fsm_actor import DOWN, ENDED, FsmActor, FsmLocal
+from statemachines_spec.explorer.network import Network
+from statemachines_spec.explorer.property import Always, Eventually, Property, Sometimes, Stepwise, View
+from statemachines_spec.explorer.system import System, at_most
+from statemachines_spec.persistent_sessions.clients import Clients, DoneUnknown, NotDone, Wrong
+
+HOUR_MS = 3_600_000
+
+
+class Living(msgspec.Struct, frozen=True, kw_only=True):
+    """What bounds such a system: of each connection whether it starts clean, and its expiry; `leaves` of clients,
+    `crashes` of owners, requests that are `unclear`, connects that take too long (`late`), and `messages`."""
+
+    connects: tuple[tuple[bool, int], ...]
+    leaves: int = 0
+    crashes: int = 0
+    unclear: int = 0
+    late: int = 0
+    messages: int = 1
+    sessions: int = 2
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Those of the connections."""
+        return tuple(f"connection-{number}" for number in range(1, len(self.connects) + 1))
+
+
+SYSTEMS: dict[str, tuple[str, Living]] = {
+    "clean-start": (
+        "a client starts clean beside rows that are routed late for its old session, and connects a third time",
+        Living(connects=((False, HOUR_MS), (True, HOUR_MS), (False, HOUR_MS)), messages=2),
+    ),
+    "expiry": (
+        "a client leaves, its session expires or does not, and it comes back; expiry 0 ends it, and is not raised",
+        Living(connects=((False, HOUR_MS), (False, 0)), leaves=2),
+    ),
+    "owner-dies": (
+        "the owner of a session dies, and its expiry counts from when it last lived",
+        Living(connects=((False, HOUR_MS), (False, HOUR_MS)), crashes=1),
+    ),
+    "life-unclear": (
+        "what a connection asks is done, or not, and it does not learn which; its client connects again",
+        Living(connects=((False, HOUR_MS), (True, HOUR_MS)), unclear=1, leaves=1),
+    ),
+    "connects-late": (
+        "a connect takes too long, and the lease of its lock ends at any moment",
+        Living(connects=((True, 0), (False, HOUR_MS)), late=1, leaves=1),
+    ),
+}
+"""Name -> (about, bounds)."""
+
+
+def living(name: str, about: str, one: Living) -> System:
+    """The system with these bounds."""
+    clients = Clients(dict(zip(one.names, (clean for clean, _ in one.connects), strict=True)), messages=one.messages)
+    connections = tuple(
+        connection(party, one, clean, expiry) for party, (clean, expiry) in zip(one.names, one.connects, strict=True)
+    )
+    return System(
+        name,
+        about,
+        (*connections, clients),
+        Network(1, lossy=False, duplicating=False),
+        properties=tuple(properties(connections, clients, one)),
+        budgets=(
+            at_most("clients that leave", one.leaves, Disconnect, ConnectionLost),
+            at_most("owners that die", one.crashes, Crash),
+            at_most("requests of which nobody knows what became", one.unclear, DoneUnknown, NotDone),
+            at_most("connects that take too long", one.late, ConnectTimeout),
+        ),
+        obligations=tuple(
+            Eventually(f"CONNECTS {each.name}", "a connect ends", (is_under_way(each),), bool) for each in connections
+        ),
+    )
+
+
+def connection(name: str, one: Living, clean: bool, expiry_ms: int) -> FsmActor:
+    """One connection of the client."""
+
+    def calls(record: LifeRecord) -> tuple[Event, ...]:
+        if record.status is SETTLING:
+            return (Attach(),)
+        gone = (Disconnect(), Disconnect(0), Disconnect(HOUR_MS), ConnectionLost())
+        return gone if one.leaves and record.status in (OPENING, CONNECTED) else ()
+
+    return FsmActor(
+        name,
+        SESSION_LIFE,
+        lambda life: LifeRecord(f"{name}~{life}/1", "client", LifeTimes()),
+        faults=(Crash,) if one.crashes else (),
+        start=Connect(clean, expiry_ms),
+        calls=calls,
+        tells={SessionOpened: DATABASE},
+        silent=() if one.late else ("deadline",),
+    )
+
+
+def is_under_way(one: FsmActor) -> View:
+    """It waits for something."""
+
+    def read(local: FsmLocal) -> int:
+        if local.party is None or local.mode in (DOWN, ENDED):
+            return 0
+        return int(local.party.record.status is not CONNECTED)
+
+    return View(one.name, 2, read)
+
+
+def keeps_its_promises(actor: str, before: Any, event: Any, after: Any) -> bool:
+    """The invariants of the shipped machine; and a session ends with the connection if the client says so."""
+    if not isinstance(after, FsmLocal) or after.party is None or after.mode is ENDED:
+        return True
+    record = after.party.record
+    if isinstance(event, Disconnect) and record.status in (OPENING, LEAVING) and event.expiry_ms == 0:
+        return bool(record.expiry_ms == 0)
+    return all(one.holds(record) for one in SESSION_LIFE.invariants)
+
+
+def properties(connections: tuple[FsmActor, ...], clients: Clients, one: Living) -> list[Property]:
+    """What must hold, and what must happen sometimes."""
+    found: list[Property] = [
+        Always(how.name, f"never: {how.value}", (clients.is_wrong(how),), lambda wrong: not wrong) for how in Wrong
+    ]
+    found.append(Stepwise("LIFE", "the machine keeps what it promises of itself", keeps_its_promises))
+    found.append(Sometimes("another session", "", (clients.has_had(one.sessions),), bool))
+    last = connections[-1]
+    found.append(Sometimes("connected at last", "", (last.is_in(CONNECTED),), bool))
+    return found

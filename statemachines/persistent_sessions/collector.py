@@ -1,0 +1,87 @@
+"""Collector: deletes what no session needs any more (source: "Garbage collection of persistent data").
+
+`idle -> reading <-> deleting -> scanning <-> removing -> idle`: rows first, page by page, then messages.  One
+deletion is one transaction, and each stands by itself: a collector may stop after any, and begin anywhere.
+"""
+
+from __future__ import annotations
+
+from statemachines.kernel import STAY, Fsm, Ignore, Invariant, Row, Timer
+from statemachines.persistent_sessions.collector_actions import (
+    begin_round,
+    break_off,
+    count_and_delete,
+    count_and_read,
+    count_and_remove,
+    count_and_scan,
+    delete_rows,
+    end_round,
+    has_garbage,
+    has_more,
+    has_more_messages,
+    has_more_to_do,
+    has_unneeded,
+    read_on,
+    remove_messages,
+    scan,
+    scan_on,
+)
+from statemachines.persistent_sessions.collector_record import (
+    BUSY,
+    DELETING,
+    IDLE,
+    READING,
+    REMOVING,
+    SCANNING,
+    Collect,
+    CollectorRecord,
+    CollectorStatus,
+    RoundDue,
+)
+from statemachines.persistent_sessions.collector_request import CollectFailed, Deleted, MessagesRead, RowsRead
+from statemachines.persistent_sessions.times import MS
+
+# fmt: off
+ROWS = (
+    #   on             from      to        do                when               clause
+    Row(RoundDue,      IDLE,     READING,  begin_round,      None,              "PS-80"),
+    Row(Collect,       IDLE,     READING,  begin_round,      None,              "PS-80"),
+    Row(RowsRead,      READING,  DELETING, delete_rows,      has_garbage,       "PS-81"),
+    Row(RowsRead,      READING,  STAY,     read_on,          has_more,          "PS-82"),
+    Row(RowsRead,      READING,  SCANNING, scan,             None,              "PS-82"),
+    Row(Deleted,       DELETING, STAY,     count_and_delete, has_more_to_do,    "PS-83"),
+    Row(Deleted,       DELETING, READING,  count_and_read,   None,              "PS-83"),
+    Row(MessagesRead,  SCANNING, REMOVING, remove_messages,  has_unneeded,      "PS-84"),
+    Row(MessagesRead,  SCANNING, STAY,     scan_on,          has_more_messages, "PS-82"),
+    Row(MessagesRead,  SCANNING, IDLE,     end_round,        None,              "PS-82"),
+    Row(Deleted,       REMOVING, STAY,     count_and_remove, has_more_to_do,    "PS-85"),
+    Row(Deleted,       REMOVING, SCANNING, count_and_scan,   None,              "PS-85"),
+    Row(CollectFailed, BUSY,     IDLE,     break_off,        None,              "PS-86"),
+    Ignore((RoundDue, Collect),   BUSY,                                         "PS-80"),
+    Ignore((CollectFailed,),      IDLE,                                         "PS-86"),
+    Ignore((RowsRead,),           (IDLE, DELETING, SCANNING, REMOVING),         "PS-87"),
+    Ignore((MessagesRead,),       (IDLE, READING, DELETING, REMOVING),          "PS-87"),
+    Ignore((Deleted,),            (IDLE, READING, SCANNING),                    "PS-87"),
+)
+# fmt: on
+
+
+# -- invariants -----------------------------------------------------------------------------------------------------
+
+
+def has_one_page_to_do(record: CollectorRecord) -> bool:
+    """It has something to delete while it deletes, and never more than was read at once."""
+    is_at_it = record.status in (DELETING, REMOVING)
+    return bool(record.todo) == is_at_it and len(record.todo) <= record.graces.page
+
+
+COLLECTOR = Fsm(
+    "collector",
+    protocol="persistent_sessions",
+    record=CollectorRecord,
+    states=CollectorStatus,
+    initial=IDLE,
+    rows=ROWS,
+    timers=(Timer("round", RoundDue, (IDLE,), lambda record: record.graces.round_ms * MS),),
+    invariants=(Invariant("has-one-page-to-do", "PS-88", has_one_page_to_do),),
+)

@@ -1,0 +1,66 @@
+"""CollectorRecord: where a round of the collector is, and what it came to."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+from statemachines.kernel import Call, Effects, Event, Status, TimerFired, TraceColumns
+from statemachines.persistent_sessions.collector_request import DeleteMessage, DeleteRow, RowKey
+from statemachines.persistent_sessions.graces import Graces
+
+
+class Collect(Call, frozen=True, gc=False):
+    """A round, now."""
+
+
+class RoundDue(TimerFired, frozen=True, gc=False):
+    """Time for the next round."""
+
+
+class RoundEnded(Event, frozen=True, gc=False):
+    """To the host: what the round has deleted; `whole`: it came to its end."""
+
+    rows: int
+    messages: int
+    whole: bool
+
+
+class MessageLost(Event, frozen=True, gc=False):
+    """To the host: retention has removed a message that so many rows would still have brought to a client."""
+
+    columns: ClassVar = TraceColumns(key="message")
+
+    message: str
+    rows: int
+
+
+class CollectorStatus(Status):
+    """`reading` and `deleting` rows, then `scanning` and `removing` messages."""
+
+    IDLE = "idle"
+    READING = "reading"
+    DELETING = "deleting"
+    SCANNING = "scanning"
+    REMOVING = "removing"
+
+
+IDLE, READING, DELETING, SCANNING, REMOVING = CollectorStatus
+BUSY = (READING, DELETING, SCANNING, REMOVING)
+
+
+class CollectorRecord(msgspec.Struct, frozen=True, gc=False):
+    """`after`: the last row that was read; `last`: the last message; `todo`: what is to be deleted of what was read
+    last, the first being under way.  `rows`, `messages`: how many this round has deleted."""
+
+    graces: Graces
+    status: CollectorStatus = IDLE
+    after: RowKey | None = None
+    last: str = ""
+    todo: tuple[DeleteRow | DeleteMessage, ...] = ()
+    rows: int = 0
+    messages: int = 0
+
+
+Done = tuple[CollectorRecord, Effects]

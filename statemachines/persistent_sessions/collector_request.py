@@ -1,0 +1,121 @@
+"""What the collector asks of the database, and what it answers (page: "Garbage collection")."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+from statemachines.kernel import Answer, Request, Status, TraceColumns
+
+
+class Tag(Status):
+    """What a row of the table of session messages is."""
+
+    ABANDONED = "abandoned"
+    UNDELIVERED = "undelivered"
+    DELIVERED = "delivered"
+    MARKER = "marker"
+
+
+class Only(Status):
+    """On what a deletion depends, in the transaction of the deletion: what was read of others may have changed since.
+
+    `unpaired`: the undelivered row of the same place is gone; `alone`: the session has no other row; `unreferenced`:
+    no row and no session state refers to the message; `unheld`: no session state does.
+    """
+
+    ALWAYS = "always"
+    UNPAIRED = "unpaired"
+    ALONE = "alone"
+    UNREFERENCED = "unreferenced"
+    UNHELD = "unheld"
+
+
+class RowKey(msgspec.Struct, frozen=True, gc=False):
+    """The key of a row, in the order in which a table is read: `session`, `writer` ("": abandoned), `epoch`, `number`
+    (0: a marker), `tag`, and `token` and `n` of a marker."""
+
+    session: str
+    writer: str = ""
+    epoch: int = 0
+    number: int = 0
+    tag: Tag = Tag.UNDELIVERED
+    token: int = 0
+    n: int = 0
+
+
+class StoredRow(msgspec.Struct, frozen=True, gc=False):
+    """A row as it was read.  `age_ms` since its commit; `abandoned`: its session is; `paired`: of an undelivered and a
+    delivered row of one place both are there; `taken`: the session state has it; `alone`: the session has no other."""
+
+    key: RowKey
+    age_ms: int
+    abandoned: bool = False
+    paired: bool = False
+    taken: bool = False
+    alone: bool = False
+
+
+class StoredMessage(msgspec.Struct, frozen=True, gc=False):
+    """A message as it was read: `referenced` by a row, or `held` by the state of a session, in flight or queued."""
+
+    message: str
+    age_ms: int
+    referenced: bool = False
+    held: bool = False
+
+
+class ReadRows(Request, frozen=True, gc=False):
+    """The next `limit` rows behind the key `after` (None: from the first on), in their order."""
+
+    after: RowKey | None
+    limit: int
+
+
+class RowsRead(Answer, frozen=True, gc=False):
+    """To `ReadRows`; none: there are no more."""
+
+    rows: tuple[StoredRow, ...]
+
+
+class ReadMessages(Request, frozen=True, gc=False):
+    """The next `limit` messages behind the id `after` ("": from the first on), in their order."""
+
+    columns: ClassVar = TraceColumns(key="after")
+
+    after: str
+    limit: int
+
+
+class MessagesRead(Answer, frozen=True, gc=False):
+    """To `ReadMessages`; none: there are no more."""
+
+    messages: tuple[StoredMessage, ...]
+
+
+class DeleteRow(Request, frozen=True, gc=False, tag="delete_row"):
+    """Delete the row, if what `only` says is so: one transaction."""
+
+    row: RowKey
+    only: Only
+
+
+class DeleteMessage(Request, frozen=True, gc=False, tag="delete_message"):
+    """Delete the message, if what `only` says is so: one transaction."""
+
+    columns: ClassVar = TraceColumns(key="message")
+
+    message: str
+    only: Only
+
+
+class Deleted(Answer, frozen=True, gc=False):
+    """To a deletion: whether it was `done`; of a message `lost`: how many rows were still to be taken."""
+
+    done: bool
+    lost: int = 0
+
+
+class CollectFailed(Answer, frozen=True, gc=False):
+    """To whatever the collector asks: perhaps it was done, perhaps not."""

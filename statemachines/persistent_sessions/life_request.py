@@ -1,0 +1,106 @@
+"""What a client that connects asks of the database, and what it answers (page: "Connect, clean start, expiry")."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from statemachines.kernel import Answer, Request, TraceColumns
+
+
+class LockClient(Request, frozen=True, gc=False):
+    """Lock the client id for `lease_ms`, unless somebody else has it locked."""
+
+    columns: ClassVar = TraceColumns(key="client")
+
+    client: str
+    owner: str
+    lease_ms: int
+
+
+class ClientLocked(Answer, frozen=True, gc=False):
+    """To `LockClient`: `token` is greater than every one before; whatever is asked under those is refused."""
+
+    columns: ClassVar = TraceColumns(term="token")
+
+    token: int
+
+
+class ClientBusy(Answer, frozen=True, gc=False):
+    """To `LockClient`: somebody else has it."""
+
+
+class UnlockClient(Request, frozen=True, gc=False):
+    """Unlock the client id, if it is locked under this token; it needs no answer."""
+
+    columns: ClassVar = TraceColumns(key="client", term="token")
+
+    client: str
+    token: int
+
+
+class LookUp(Request, frozen=True, gc=False):
+    """Which session has the client?  An owner that has not said for `dead_ms` that it lives is none any more."""
+
+    columns: ClassVar = TraceColumns(key="client", term="token")
+
+    client: str
+    token: int
+    dead_ms: int
+
+
+class ClientFound(Answer, frozen=True, gc=False):
+    """To `LookUp`: the session ("": none), whether it has `expired` by the clock of the database, and the owner in
+    whose hands it is (`live`; "": nobody's)."""
+
+    columns: ClassVar = TraceColumns(key="session")
+
+    session: str
+    expired: bool
+    live: str
+
+
+class OpenSession(Request, frozen=True, gc=False):
+    """The client has this session, at `owner`, from now on; the one that it `replaces` ("": none) is abandoned: its
+    state and routes are gone, and a row says so.  One transaction."""
+
+    columns: ClassVar = TraceColumns(key="session", term="token")
+
+    client: str
+    owner: str
+    token: int
+    session: str
+    replaces: str
+    expiry_ms: int
+
+
+class SessionOpen(Answer, frozen=True, gc=False):
+    """To `OpenSession`."""
+
+
+class KeepAlive(Request, frozen=True, gc=False):
+    """The session lives at its owner; it needs no answer, unless that is the owner no more."""
+
+    columns: ClassVar = TraceColumns(key="session", term="token")
+
+    client: str
+    session: str
+    token: int
+
+
+class LeaveSession(Request, frozen=True, gc=False):
+    """The client has gone; the session expires `expiry_ms` from now on, or (0) is abandoned in this transaction."""
+
+    columns: ClassVar = TraceColumns(key="session", term="token")
+
+    client: str
+    session: str
+    token: int
+    expiry_ms: int
+
+
+class SessionLeft(Answer, frozen=True, gc=False):
+    """To `LeaveSession`."""
+
+
+class LifeFailed(Answer, frozen=True, gc=False):
+    """To whatever is asked: perhaps it was done, perhaps not."""

@@ -1,0 +1,161 @@
+"""Garbage: the tables that a collector walks through, for one that is tested alone: every kind of row, of every age."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from statemachines.kernel import Answer, Map, Request, in_order
+from statemachines.persistent_sessions.collector_request import (
+    CollectFailed,
+    Deleted,
+    DeleteMessage,
+    DeleteRow,
+    MessagesRead,
+    Only,
+    ReadMessages,
+    ReadRows,
+    RowKey,
+    RowsRead,
+    StoredMessage,
+    StoredRow,
+    Tag,
+)
+from statemachines.persistent_sessions.request import DATABASE, Position
+
+RANKS: Final = {tag: rank for rank, tag in enumerate(Tag)}
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A row, the message to which it refers ("": to none), and its age."""
+
+    key: RowKey
+    message: str = ""
+    age_ms: int = 0
+
+
+class Tables(msgspec.Struct, frozen=True):
+    """All rows; messages with their ages; of each (session, writer) what its state has taken; messages that states
+    hold; how often something was `asked`."""
+
+    rows: tuple[Row, ...] = ()
+    messages: Map[str, int] = Map()
+    taken: Map[tuple[str, str], Position] = Map()
+    held: tuple[str, ...] = ()
+    asked: int = 0
+
+    def has(self, key: RowKey) -> bool:
+        """Whether the row is there."""
+        return any(row.key == key for row in self.rows)
+
+    def is_abandoned(self, session: str) -> bool:
+        """Whether a row says so."""
+        return self.has(RowKey(session, tag=Tag.ABANDONED))
+
+    def is_taken(self, key: RowKey) -> bool:
+        """Whether the state of the session has the message of the row."""
+        return (key.epoch, key.number) <= self.taken.get((key.session, key.writer), (0, 0))
+
+    def is_referenced(self, message: str) -> bool:
+        """Whether a row refers to it."""
+        return any(row.message == message for row in self.rows)
+
+    def is_paired(self, key: RowKey) -> bool:
+        """Whether the other row of its place is there."""
+        other = {Tag.UNDELIVERED: Tag.DELIVERED, Tag.DELIVERED: Tag.UNDELIVERED}.get(key.tag)
+        return other is not None and self.has(replace(key, tag=other))
+
+    def is_alone(self, key: RowKey) -> bool:
+        """Whether its session has no other row."""
+        return sum(row.key.session == key.session for row in self.rows) == 1
+
+
+def rank(key: RowKey) -> tuple[Any, ...]:
+    """In the order of these a table is read."""
+    return (key.session, key.writer, key.epoch, key.number, RANKS[key.tag], key.token, key.n)
+
+
+class Garbage:
+    """The service "database" of a collector.  `fails`: so many requests and then one that is not carried out (0: all
+    are)."""
+
+    name = DATABASE
+
+    def __init__(self, begun: Tables, fails: int = 0) -> None:
+        self._begun = begun
+        self._fails = fails
+
+    def initial(self) -> Tables:
+        """What is stored when a run begins."""
+        return self._begun
+
+    def apply(self, state: Tables, request: Request, now_ns: int) -> tuple[Tables, tuple[Answer, ...]]:
+        """One transaction."""
+        state = replace(state, asked=(state.asked + 1) % (self._fails + 1))
+        if self._fails and not state.asked:
+            return state, (CollectFailed(),)
+        match request:
+            case ReadRows(after, limit):
+                rows = sorted(state.rows, key=lambda row: rank(row.key))
+                behind = [row for row in rows if after is None or rank(row.key) > rank(after)]
+                return state, (RowsRead(tuple(_seen(state, row) for row in behind[:limit])),)
+            case ReadMessages(after, limit):
+                found = [(one, age) for one, age in in_order(state.messages) if one > after]
+                messages = (
+                    StoredMessage(one, age, state.is_referenced(one), one in state.held) for one, age in found[:limit]
+                )
+                return state, (MessagesRead(tuple(messages)),)
+            case DeleteRow(key, only):
+                is_kept = (only is Only.UNPAIRED and state.is_paired(key)) or (
+                    only is Only.ALONE and not state.is_alone(key)
+                )
+                if is_kept or not state.has(key):
+                    return state, (Deleted(False),)
+                return replace(state, rows=tuple(row for row in state.rows if row.key != key)), (Deleted(True),)
+        assert isinstance(request, DeleteMessage)
+        return _without(state, request)
+
+
+def _seen(state: Tables, row: Row) -> StoredRow:
+    key = row.key
+    return StoredRow(
+        key,
+        row.age_ms,
+        state.is_abandoned(key.session),
+        state.is_paired(key),
+        key.tag is Tag.UNDELIVERED and state.is_taken(key),
+        state.is_alone(key),
+    )
+
+
+def _without(state: Tables, request: DeleteMessage) -> tuple[Tables, tuple[Answer, ...]]:
+    message, only = request.message, request.only
+    is_kept = message in state.held or (only is Only.UNREFERENCED and state.is_referenced(message))
+    if is_kept or message not in state.messages:
+        return state, (Deleted(False),)
+    wanted = [row for row in state.rows if row.message == message and row.key.tag is Tag.UNDELIVERED]
+    lost = sum(not (state.is_taken(one.key) or state.is_abandoned(one.key.session)) for one in wanted)
+    return replace(state, messages=state.messages.delete(message)), (Deleted(True, lost),)
+
+
+OLD_MS = 10_000_000
+"""Older than everything."""
+
+
+def of_every_kind() -> Tables:
+    """A row of each kind, young and old, some needed and some not."""
+    rows = (
+        Row(RowKey("s0", tag=Tag.ABANDONED), age_ms=OLD_MS),
+        Row(RowKey("s0", "w1", 1, 1, Tag.UNDELIVERED), "m0"),
+        Row(RowKey("s1", "w1", 1, 0, Tag.MARKER, 1, 1), age_ms=OLD_MS),
+        Row(RowKey("s1", "w1", 1, 0, Tag.MARKER, 1, 2)),
+        Row(RowKey("s1", "w1", 1, 1, Tag.DELIVERED), "m1", OLD_MS),
+        Row(RowKey("s1", "w1", 1, 2, Tag.UNDELIVERED), "m2"),
+        Row(RowKey("s1", "w1", 1, 2, Tag.DELIVERED), "m2"),
+        Row(RowKey("s1", "w1", 1, 3, Tag.UNDELIVERED), "m3"),
+        Row(RowKey("s1", "w1", 1, 4, Tag.UNDELIVERED), "m4", OLD_MS),
+    )
+    ages = {"m0": OLD_MS, "m1": OLD_MS, "m2": 100_000, "m3": 0, "m4": OLD_MS, "m5": 100_000, "m6": 0, "m7": OLD_MS}
+    return Tables(rows, Map(ages), Map({("s1", "w1"): (1, 3)}), ("m1",))

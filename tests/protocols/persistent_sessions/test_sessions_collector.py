@@ -1,0 +1,217 @@
+"""The collector, clause by clause (spec/persistent_sessions/clauses.md), each rule alone, and stopped anywhere."""
+
+from __future__ import annotations
+
+import pytest
+from session_world import Hand
+
+from statemachines.kernel import Ask, ConfigurationError, InvariantViolated, Map, Node
+from statemachines.persistent_sessions.collector import COLLECTOR
+from statemachines.persistent_sessions.collector_record import (
+    Collect,
+    CollectorRecord,
+    CollectorStatus,
+    MessageLost,
+    RoundDue,
+    RoundEnded,
+)
+from statemachines.persistent_sessions.collector_request import (
+    CollectFailed,
+    Deleted,
+    DeleteMessage,
+    DeleteRow,
+    MessagesRead,
+    Only,
+    ReadMessages,
+    ReadRows,
+    RowKey,
+    RowsRead,
+    StoredMessage,
+    StoredRow,
+    Tag,
+)
+from statemachines.persistent_sessions.graces import Graces
+from statemachines.persistent_sessions.times import Times
+from statemachines.testing.persistent_sessions.garbage import OLD_MS, Garbage, Row, Tables, of_every_kind
+
+GRACES = Graces(page=2)
+ROW = RowKey("s", "w", 1, 1)
+MARK = RowKey("s", "w", 1, 1, Tag.DELIVERED)
+MARKER = RowKey("s", "w", 1, 0, Tag.MARKER, 7, 1)
+GONE = RowKey("s", tag=Tag.ABANDONED)
+
+
+def collector(*events, page=2):
+    return Hand(COLLECTOR, CollectorRecord(Graces(page=page)), *events)
+
+
+def collect(tables, page=2, deletions=None, record=None):
+    """A round over these tables, or so many deletions of one; what is left, and the collector."""
+    one, store = collector(page=page), Garbage(tables)
+    one.record = record or one.record
+    one.feed(Collect())
+    while one.status != "idle":
+        asked = [effect.request for effect in one.effects if isinstance(effect, Ask)]
+        assert len(asked) == 1
+        if isinstance(asked[0], DeleteRow | DeleteMessage):
+            if deletions == 0:
+                return tables, one
+            deletions = None if deletions is None else deletions - 1
+        tables, answers = store.apply(tables, asked[0], 0)
+        one.feed(answers[0])
+    return tables, one
+
+
+def left(rows, messages=None, **given):
+    """What of these is left after two rounds: keys, and messages."""
+    tables = Tables(tuple(rows), Map(messages or {}), **given)
+    for _ in range(2):
+        tables, _ = collect(tables)
+    return [row.key for row in tables.rows], sorted(tables.messages)
+
+
+def test_PS_80_a_round_begins_when_it_is_due_or_wanted_and_once():
+    for event in (RoundDue(), Collect()):
+        one = collector()
+        assert one.feed(event) == [ReadRows(None, 2)]
+        assert one.status == "reading"
+        assert one.feed(event) == []
+
+
+def test_PS_81_rows_of_an_abandoned_session_go_whatever_they_are():
+    rows = [Row(one) for one in (GONE, ROW, RowKey("s", "w", 1, 2, Tag.DELIVERED), MARKER)]
+    assert left(rows)[0] == [GONE]
+    assert left(rows[1:2])[0] == [ROW]
+
+
+def test_PS_81_what_says_that_a_session_is_abandoned_goes_last_and_after_its_grace():
+    assert left([Row(GONE, age_ms=299_999)])[0] == [GONE]
+    assert left([Row(GONE, age_ms=300_000)])[0] == []
+    one = collector(Collect())
+    assert one.feed(RowsRead((StoredRow(GONE, OLD_MS, True, alone=True),))) == [DeleteRow(GONE, Only.ALONE)]
+    assert collector(Collect()).feed(RowsRead((StoredRow(GONE, OLD_MS, True),))) == [ReadRows(GONE, 2)]
+
+
+def test_PS_81_a_pair_goes_the_undelivered_row_first():
+    tables = Tables((Row(ROW), Row(MARK)))
+    first, _ = collect(tables, deletions=1)
+    assert [row.key for row in first.rows] == [MARK]
+    assert collect(tables)[0].rows == ()
+    one = collector(Collect())
+    one.feed(RowsRead((StoredRow(ROW, 0, paired=True), StoredRow(MARK, 0, paired=True))))
+    assert one.record.todo == (DeleteRow(ROW, Only.ALWAYS), DeleteRow(MARK, Only.UNPAIRED))
+
+
+def test_PS_81_a_row_that_the_state_has_taken_goes_and_one_that_it_has_not_stays():
+    rows = [Row(RowKey("s", "w", epoch, number), age_ms=OLD_MS) for epoch, number in ((1, 9), (2, 3), (2, 4))]
+    assert left(rows, taken=Map({("s", "w"): (2, 3)}))[0] == [rows[-1].key]
+
+
+def test_PS_81_a_lone_mark_goes_after_the_grace_of_messages_and_a_marker_after_its_own():
+    assert left([Row(MARK, age_ms=59_999), Row(MARKER, age_ms=59_999)])[0] == [MARK, MARKER]
+    assert left([Row(MARK, age_ms=60_000), Row(MARKER, age_ms=60_000)])[0] == []
+
+
+def test_PS_82_page_by_page_then_messages_and_again_from_the_first():
+    one = collector(Collect())
+    young = tuple(StoredRow(RowKey("s", "w", 1, number), 0) for number in (1, 2))
+    assert one.feed(RowsRead(young)) == [ReadRows(young[1].key, 2)]
+    assert one.feed(RowsRead(())) == [ReadMessages("", 2)]
+    assert one.feed(MessagesRead((StoredMessage("m", 0),))) == [ReadMessages("m", 2)]
+    assert one.feed(MessagesRead(())) == [RoundEnded(0, 0, True)]
+    assert one.feed(RoundDue()) == [ReadRows(None, 2)]
+    assert one.feed(RowsRead(())) == [ReadMessages("", 2)]
+
+
+def test_PS_83_one_deletion_after_the_other_and_what_was_done_is_counted():
+    one = collector(Collect())
+    old = tuple(StoredRow(RowKey("s", "w", 1, number), 0, paired=True) for number in (1, 2))
+    assert one.feed(RowsRead(old)) == [DeleteRow(old[0].key, Only.ALWAYS)]
+    assert one.feed(Deleted(True)) == [DeleteRow(old[1].key, Only.ALWAYS)]
+    assert one.feed(Deleted(False)) == [ReadRows(old[1].key, 2)]
+    assert one.record.rows == 1
+
+
+def test_PS_84_messages_without_references_go_after_the_grace_and_what_a_state_holds_stays():
+    rows = [Row(ROW, "referenced")]
+    ages = {"referenced": 60_000, "young": 59_999, "old": 60_000, "held": OLD_MS, "late": 3_599_999}
+    assert left(rows, ages, held=("held",))[1] == ["held", "referenced", "young"]
+    one = collector(Collect(), RowsRead(()))
+    assert one.feed(MessagesRead((StoredMessage("m", 60_000),))) == [DeleteMessage("m", Only.UNREFERENCED)]
+
+
+def test_PS_84_PS_85_what_retention_removes_is_told_as_loss():
+    rows = (Row(ROW, "m"), Row(RowKey("t", "w", 1, 1), "m"), Row(RowKey("u", "w", 1, 1), "m"))
+    tables = Tables(rows, Map({"m": 3_600_000, "n": 3_600_000}), Map({("u", "w"): (1, 1)}))
+    one = collector(Collect(), RowsRead(()))
+    assert one.feed(MessagesRead((StoredMessage("m", 3_600_000, True), StoredMessage("n", 3_600_000)))) == [
+        DeleteMessage("m", Only.UNHELD)
+    ]
+    _, answers = Garbage(tables).apply(tables, DeleteMessage("m", Only.UNHELD), 0)
+    assert answers == (Deleted(True, 2),)
+    assert one.feed(*answers) == [MessageLost("m", 2), DeleteMessage("n", Only.UNHELD)]
+    assert one.feed(Deleted(True, 1)) == [MessageLost("n", 1), ReadMessages("n", 2)]
+    assert one.feed(MessagesRead(())) == [RoundEnded(0, 2, True)]
+
+
+def test_PS_86_a_round_that_fails_ends_and_the_next_goes_on_behind_its_page():
+    one = collector(Collect())
+    old = (StoredRow(ROW, 0, paired=True), StoredRow(MARK, 0, paired=True))
+    one.feed(RowsRead(old))
+    one.feed(Deleted(True))
+    assert one.feed(CollectFailed()) == [RoundEnded(1, 0, False)]
+    assert one.feed(CollectFailed()) == []
+    assert one.feed(RoundDue()) == [ReadRows(MARK, 2)]
+    for events in ((Collect(),), (Collect(), RowsRead(())), (Collect(), RowsRead(()), MessagesRead(()), Collect())):
+        assert isinstance(collector(*events).feed(CollectFailed())[0], RoundEnded)
+
+
+def test_PS_87_an_answer_that_nobody_waits_for_is_dropped():
+    reading = collector(Collect())
+    for event in (MessagesRead(()), Deleted(True)):
+        assert reading.feed(event) == []
+    assert reading.status == "reading"
+    for event in (RowsRead(()), MessagesRead(()), Deleted(True)):
+        assert collector().feed(event) == []
+    assert collector(Collect(), RowsRead(())).feed(RowsRead(())) == []
+
+
+def test_PS_88_a_collector_has_something_to_do_while_it_deletes():
+    broken = CollectorRecord(GRACES, CollectorStatus.DELETING)
+    with pytest.raises(InvariantViolated):
+        Node(COLLECTOR, broken, name="c~1", now_ns=0, check=True).feed(RoundDue(), 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "key"),
+    [
+        ({"page": 0}, "page"),
+        ({"round_ms": 0}, "round_ms"),
+        ({"marker_ms": 10_000}, "marker_ms"),
+        ({"times": Times(resume_ms=12_000), "marker_ms": 12_000}, "marker_ms"),
+        ({"message_ms": 60_000, "retention_ms": 60_000}, "message_ms"),
+    ],
+)
+def test_PS_89_graces_that_cannot_be_are_told(given, key):
+    with pytest.raises(ConfigurationError, match=key):
+        Graces(**given)
+
+
+# -- stopped anywhere -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", [1, 2, 100])
+def test_KEPT_VANISH_a_collector_that_stops_after_any_deletion_leaves_what_one_leaves_that_does_not(page):
+    """What it comes to in the end does not depend on where it stopped, nor on where the next begins."""
+    # the mark of a pair that was not read with its row (a page ends between them, or the collector stopped there) is
+    # a lone one, and waits for its grace; and as long as it waits it refers to its message
+    spare, message = RowKey("s1", "w1", 1, 2, Tag.DELIVERED), "m2"
+    kept = {RowKey("s1", "w1", 1, 0, Tag.MARKER, 1, 2), RowKey("s1", "w1", 1, 4)}
+    for stop in range(20):
+        for begin in (None, RowKey("s1", "w1", 1, 2), RowKey("t")):
+            tables, _ = collect(of_every_kind(), page, stop)
+            tables, _ = collect(tables, page, record=CollectorRecord(Graces(page=page), after=begin))
+            for _ in range(3):
+                tables, _ = collect(tables, page)
+            assert {row.key for row in tables.rows} - {spare} == kept
+            assert set(tables.messages) - {message} == {"m1", "m3", "m6"}
