@@ -17,9 +17,9 @@ SECRET = b"x" * 16
 NONCES = (b"n" * NONCE_SIZE, b"m" * NONCE_SIZE)
 
 
-def side(role, life, secret=SECRET, nonce=NONCES[0], mutual=False, names=None):
+def side(role, life, secret=SECRET, nonce=NONCES[0], mutual=False, names=None, store=""):
     peer = {"leader": "consumer", "consumer": "leader"}[role]
-    hello = hello_of(role, life, nonce=b"" if secret is None else nonce, mutual=mutual)
+    hello = hello_of(role, life, nonce=b"" if secret is None else nonce, mutual=mutual, store=store)
     return Greeting(hello, peer, dialled=role == "consumer", secret=secret, names=names)
 
 
@@ -113,8 +113,8 @@ def test_a_proof_of_another_connection_node_or_side_is_worth_nothing(other):
         "answers": NONCES[1],
         **other,
     }
-    mine = (1, said["role"], said["life"], said["nonce"], False)
-    yours = (VERSION, "leader", said["to"], said["answers"], False)
+    mine = (1, said["role"], said["life"], said["nonce"], False, "")
+    yours = (VERSION, "leader", said["to"], said["answers"], False, "")
     body = msgspec.msgpack.encode(("gapless proof", said["dialled"], *mine, *yours))
     proof = frame(msgspec.msgpack.encode(hmac.digest(SECRET, body, "sha256")))
     here = leader()
@@ -129,7 +129,10 @@ def by_hand(dialled, speaker, listener):
 
 def test_the_same_proofs_made_by_hand_are_accepted():
     """So that the refusals above are for the one thing that each changes."""
-    dialler, listener = (VERSION, "consumer", "c~1", NONCES[0], False), (VERSION, "leader", "l~1", NONCES[1], False)
+    dialler, listener = (
+        (VERSION, "consumer", "c~1", NONCES[0], False, ""),
+        (VERSION, "leader", "l~1", NONCES[1], False, ""),
+    )
     here = leader()
     here.feed(consumer().begin()[4:])
     assert here.feed(by_hand(True, dialler, listener)[4:]) == by_hand(False, listener, dialler)
@@ -142,6 +145,8 @@ def test_the_same_proofs_made_by_hand_are_accepted():
         ({"secret": None}, {}, "asks for a secret; start this node with", "shows no secret; start it with"),
         ({"mutual": True}, {}, "has no certificate; start it with", "asks for a certificate; start this node with"),
         ({}, {"mutual": True}, "that is not asked for here", "asks for no certificate; start it with --tls-ca"),
+        ({"store": "a"}, {"store": "b"}, "another store: it has b, and this node a; ", "it has a, and this node b; "),
+        ({"store": "a"}, {}, "another store: it has none, and this node a; ", "it has a, and this node none; "),
     ],
 )
 def test_what_only_one_side_has_is_said_by_both(ours, theirs, we_say, they_say):

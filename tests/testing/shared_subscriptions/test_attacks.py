@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import sqlite3
+from contextlib import closing
 
 from statemachines.drivers import tcp
 from statemachines.drivers.shared_subscriptions.lead import LeaderNode
@@ -16,6 +18,11 @@ from statemachines.testing.shared_subscriptions.readers import READERS
 from statemachines.wire import Codec, FrameError, Frames, encode_hello
 
 ATTACKS = 330
+
+
+def identity_of(store):
+    with closing(sqlite3.connect(store)) as connection:
+        return connection.execute("SELECT identity FROM store").fetchone()[0]
 
 
 def says_something(data):
@@ -49,7 +56,9 @@ def test_a_leader_host_that_lives_goes_on_living(tmp_path):
                 SharedSubscription("$shared/g/#", leader=address, store=store, start="beginning") as messages,
                 asyncio.timeout(900),
             ):
-                throwing = asyncio.create_task(attack(READERS, LEADER.full_name, node.address, 2, ATTACKS))
+                throwing = asyncio.create_task(
+                    attack(READERS, LEADER.full_name, node.address, 2, ATTACKS, store=identity_of(store))
+                )
                 got = []
                 for number in range(10):
                     await publisher.publish("orders", [b"%d" % number] * 10)
@@ -83,7 +92,7 @@ def test_a_consumer_that_lives_goes_on_living(tmp_path, monkeypatch):
             if one is None:
                 done.set()
             else:
-                writer.write(encode_hello(LEADER.full_name, "leader-1~1") + one.data)
+                writer.write(encode_hello(LEADER.full_name, "leader-1~1", store=identity_of(store)) + one.data)
                 await writer.drain()
                 await asyncio.sleep(0.002)  # so that it is read before the end is
             writer.close()
