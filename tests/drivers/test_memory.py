@@ -76,7 +76,7 @@ def test_who_is_not_connected_gets_nothing_and_it_is_counted():
     run(test)
 
 
-def test_who_works_on_another_store_is_not_connected_and_it_is_said_once(caplog):
+def test_SS_236_who_works_on_another_store_is_not_connected_and_it_is_said_once(caplog):
     async def test(pair):
         network = pair.leader._network
         dial = {"leader": PLACE}
