@@ -32,11 +32,13 @@ class Held:
 class Commits:
     """S3: only the holder of the claim commits, on the last root, and a claim is taken only when nobody holds it.
 
-    `durable`: the durable progress of every stream, by the books of this monitor.
+    `durable`: the durable progress of every stream, by the books of this monitor; `named`: every leader and epoch that
+    a claim was committed for.
     """
 
     def __init__(self, judge: Judge, configuration: Configuration, progress: Progress) -> None:
         self.durable: dict[str, int] = {}
+        self.named: set[tuple[str, int]] = set()
         self._judge = judge
         self._ttl_ns = configuration.claim_ttl_ms * MS
         self._progress = progress
@@ -81,6 +83,7 @@ class Commits:
             self._take(party, held, claim, now_ns)
         else:
             self._renew(party, held, claim, root)
+        self.named.add((claim.leader, claim.epoch))
         held.claim, held.leader, held.epoch = Stored(claim, now_ns), claim.leader, claim.epoch
 
     def _take(self, party: str, held: Held, claim: Claim, now_ns: int) -> None:
