@@ -61,6 +61,16 @@ def test_SS_241_however_much_is_said_it_is_read_once_in_a_period():
     assert node.fire(5 + REST) == [Ask("group_store", Read(2, (KEY,)))]
 
 
+@pytest.mark.parametrize("answered_first", [False, True])
+def test_SS_241_what_is_doubted_while_it_reads_or_rests_makes_it_read_again(answered_first):
+    node = witness()
+    node.feed(Doubt(), 0)
+    steps = [lambda: node.feed(Doubt(), 0), lambda: node.feed(found(1), 0)]
+    for step in reversed(steps) if answered_first else steps:
+        step()
+    assert node.fire(REST) == [Ask("group_store", Read(2, (KEY,)))]
+
+
 def test_SS_241_where_nobody_has_said_more_it_is_not_read_again():
     node = witness()
     node.feed(Doubt(), 0)
