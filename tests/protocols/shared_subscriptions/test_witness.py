@@ -59,6 +59,8 @@ def test_SS_241_however_much_is_said_it_is_read_once_in_a_period():
     assert [node.feed(Doubt(), now) for now in range(5, 50)] == [[]] * 45
     assert node.deadline() == 5 + REST
     assert node.fire(5 + REST) == [Ask("group_store", Read(2, (KEY,)))]
+    node.feed(found(2), 6 + REST)
+    assert node.fire(6 + 2 * REST) == [], "nobody has said more since"
 
 
 @pytest.mark.parametrize("answered_first", [False, True])
@@ -133,6 +135,8 @@ def test_SS_243_answers_and_firings_that_nobody_waits_for_change_nothing():
         ("leader-1~2", Invalidate("b", HIGH, 1), False),
         ("leader-2~1", Invalidate("b", 3, 1), False),
         (OTHER, Invalidate("b", 3, 1), False),
+        ("leader-1~1/2", Invalidate("b", 3, 1), False),
+        ("", PingResponse("b", 3, 1, 1), False),
         (OTHER, Undeclared("b"), True),
     ],
 )
@@ -177,6 +181,7 @@ def test_SS_244_what_a_leader_said_meanwhile_is_heard_when_the_claim_names_it():
     bench.pass_time()
     assert bench.record("c1~1/1").status is CONNECTED
     assert list(bench.record("c1~1/1").streams) == ["s"]
+    assert [len(waiting) for waiting in bench.host._doubted.values()] == [0], "once"
 
 
 def test_SS_244_what_waits_is_bounded(monkeypatch):
@@ -230,6 +235,13 @@ def test_SS_245_who_waits_for_an_epoch_that_was_given_out_anew_begins_anew():
     bench.receive(LeaderConnectResponse("c1~1/2", L, 6, 1))
     bench.receive(LeaderConnectResponse("c1~1/3", L, 6, 2))
     assert bench.record("c1~1/3").link.epoch == 6
+
+
+def test_SS_245_who_waits_for_the_epoch_of_the_claim_goes_on_waiting():
+    bench = connected(epoch=7)
+    bench.receive(Invalidate("c1~1/1", 7, 1))
+    bench.receive(LeaderConnectResponse("c1~1/2", OTHER, HIGH, 1), sender=OTHER)
+    assert list(bench.host.parties) == ["c1~1/2"]
 
 
 def test_SS_245_an_epoch_that_comes_twice_is_of_another_leader():
