@@ -66,7 +66,7 @@ def test_a_leader_host_that_lives_goes_on_living(tmp_path):
 
 
 def test_a_consumer_that_lives_goes_on_living(tmp_path, monkeypatch):
-    """Its leader host says whatever there is, well-formed lies too, then a good one takes its place and everything arrives."""
+    """Its leader host says whatever there is, well-formed lies too; then a good one comes, and everything arrives."""
     monkeypatch.setattr(tcp, "BACKOFF_S", (0.001, 0.001))
     store = tmp_path / "messages.db"
     says = (one for one in inputs(READERS, 6, 40 * ATTACKS) if one.reader == CONSUMER.full_name and one.after_hello)
