@@ -64,10 +64,16 @@ def test_SS_236_a_stranger_that_names_no_store_or_another_is_cut_off(tmp_path, s
         host.until_said("works on another store")
 
 
-def test_SS_227_a_copy_is_taken_for_the_original(tmp_path):
-    """A restored backup is to take the place of the file, not to be used beside it."""
+def test_SS_244_a_member_of_a_copy_follows_nobody_whom_its_copy_does_not_name(tmp_path):
+    """A copy has the identity of its original; its claim is another one."""
     ours = make_store(tmp_path, "ours.db", LINES)
     copy = tmp_path / "copy.db"
     shutil.copy(ours, copy)
+    out = tmp_path / "astray.txt"
     with LeaderHost(tmp_path, ours) as host:
-        assert read_all(tmp_path, copy, host.port, len(LINES)) == set(range(len(LINES)))
+        leader = ("--leader", f"127.0.0.1:{host.port}", "--state", tmp_path)
+        astray = ("node", "consumer", "$shared/g/#", "--store", copy, "--out", out, *leader)
+        with Process(tmp_path / "astray.log", *astray) as consumer:
+            assert read_all(tmp_path, ours, host.port, len(LINES)) == set(range(len(LINES)))
+            assert consumer.stop() == 0, consumer.said
+    assert not out.exists() or not out.read_bytes()
