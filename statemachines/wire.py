@@ -16,7 +16,7 @@ import msgspec
 
 from statemachines.kernel import ConfigurationError, GaplessError, Message, incarnation, life_number, name_of, node_of
 
-VERSION: Final = 3
+VERSION: Final = 4
 FRAME_MAX: Final = 2**20
 """Bytes of the largest frame, unless another limit is given."""
 
@@ -51,7 +51,7 @@ class Packet(msgspec.Struct, Generic[M], frozen=True, gc=False):
 class Hello(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Who speaks: its role, `protocol/role`, and the life of the node.  `protocol` is that of the wire; `nonce`: it
     shares a secret, and wants a proof over these bytes (empty: it does not); `mutual`: both sides of its TLS show
-    certificates."""
+    certificates; `store`: the identity of the store that it works on ("": it has none)."""
 
     protocol: str
     version: int
@@ -59,6 +59,7 @@ class Hello(msgspec.Struct, frozen=True, gc=False, array_like=True):
     life: str
     nonce: bytes = b""
     mutual: bool = False
+    store: str = ""
 
     @property
     def node(self) -> str:
@@ -151,14 +152,14 @@ class Frames:
             self._kept, self._wanted = bytearray(view[begin:]), wanted
 
 
-def hello_of(role: str, life: str, *, nonce: bytes = b"", mutual: bool = False) -> Hello:
+def hello_of(role: str, life: str, *, nonce: bytes = b"", mutual: bool = False, store: str = "") -> Hello:
     """The hello of a node of this version."""
-    return Hello("gapless", VERSION, role, life, nonce, mutual)
+    return Hello("gapless", VERSION, role, life, nonce, mutual, store)
 
 
-def encode_hello(role: str, life: str, *, nonce: bytes = b"", mutual: bool = False) -> bytes:
+def encode_hello(role: str, life: str, *, nonce: bytes = b"", mutual: bool = False, store: str = "") -> bytes:
     """The first frame of a connection."""
-    return frame(msgspec.msgpack.encode(hello_of(role, life, nonce=nonce, mutual=mutual)))
+    return frame(msgspec.msgpack.encode(hello_of(role, life, nonce=nonce, mutual=mutual, store=store)))
 
 
 def decode_hello(body: bytes | memoryview, *roles: str) -> Hello:

@@ -17,9 +17,11 @@ import argparse
 import asyncio
 import random
 import shutil
+import sqlite3
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -292,7 +294,10 @@ class RealRound:
 
     def attack(self) -> None:
         """Strangers with fuzzed frames; they end up nowhere."""
-        asyncio.run(attack(READERS, LEADER.full_name, parse_address(self.listen), self.chance.getrandbits(32), ATTACK))
+        with closing(sqlite3.connect(self.nodes.store)) as connection:
+            (store,) = connection.execute("SELECT identity FROM store").fetchone()
+        seed = self.chance.getrandbits(32)
+        asyncio.run(attack(READERS, LEADER.full_name, parse_address(self.listen), seed, ATTACK, store=store))
         self.totals.hostile_connections += ATTACK
 
 

@@ -42,6 +42,11 @@ class HeldStore:
         self._is_played = is_played
         self._travels = is_played and name in known
 
+    @property
+    def identity(self) -> str:
+        """That of the store."""
+        return str(self._store.identity)
+
     async def ask(self, request: Any) -> tuple[Answer, ...]:
         """The answers, or none."""
         if self._travels:

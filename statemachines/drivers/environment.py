@@ -60,6 +60,7 @@ class TransportMaker(Protocol):
         listen: Address | None = None,
         dial: Mapping[str, Address] | None = None,
         credentials: Credentials = NONE,
+        store: str = "",
     ) -> NodeTransport: ...
 
 

@@ -49,7 +49,7 @@ class Greeting:
     def begin(self) -> bytes:
         """The first frame to send."""
         mine = self.mine
-        return encode_hello(mine.role, mine.life, nonce=mine.nonce, mutual=mine.mutual)
+        return encode_hello(mine.role, mine.life, nonce=mine.nonce, mutual=mine.mutual, store=mine.store)
 
     def feed(self, body: bytes | memoryview) -> bytes:
         """Take the next frame of the peer; what to send it.  Raises `FrameError` when it must be cut off."""
@@ -79,6 +79,7 @@ class Greeting:
             raise FrameError(f"sent a nonce of {len(peer.nonce)} bytes; {NONCE_SIZE} are expected")
         if peer.mutual != self.mine.mutual:
             raise FrameError(MENDS[self.mine.mutual, self._dialled])
+        check_store(self.mine.store, peer.store)
         if self._names is not None and peer.node not in self._names:
             listed = ", ".join(sorted(self._names)) or "nobody"
             raise FrameError(
@@ -106,9 +107,16 @@ class Greeting:
         return hmac.digest(self._secret, msgspec.msgpack.encode(said), "sha256")
 
 
-def said_of(hello: Hello) -> tuple[int, str, str, bytes, bool]:
+def said_of(hello: Hello) -> tuple[int, str, str, bytes, bool, str]:
     """All that a hello says."""
-    return hello.version, hello.role, hello.life, hello.nonce, hello.mutual
+    return hello.version, hello.role, hello.life, hello.nonce, hello.mutual, hello.store
+
+
+def check_store(ours: str, theirs: str) -> None:
+    """Raises `FrameError` unless both work on one store: what a peer says of the streams of another is true there."""
+    if theirs != ours:
+        names = f"it has {shown(theirs) or 'none'}, and this node {ours or 'none'}"
+        raise FrameError(f"works on another store: {names}; start both with the same --store")
 
 
 MENDS: Final = {

@@ -18,6 +18,7 @@ from typing import Any
 
 from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.environment import Environment
+from statemachines.drivers.greeting import check_store
 from statemachines.drivers.role import Role
 from statemachines.drivers.tcp import BUFFER_MAX, Address
 from statemachines.kernel import ConfigurationError, life_of, node_of
@@ -38,6 +39,7 @@ class MemoryNetwork:
         self._open: dict[str, MemoryTransport] = {}
         self._listening: dict[Address, MemoryTransport] = {}
         self._ports = 0
+        self._refused: dict[str, tuple[str, str]] = {}
 
     @property
     def environment(self) -> Environment:
@@ -54,6 +56,7 @@ class MemoryNetwork:
         listen: Address | None = None,
         dial: Mapping[str, Address] | None = None,
         credentials: Credentials = NONE,
+        store: str = "",
     ) -> MemoryTransport:
         """The transport of one node; arguments as for `TcpTransport`.
 
@@ -63,7 +66,7 @@ class MemoryNetwork:
             raise ConfigurationError(
                 "credentials", "given", "a network in memory takes none; leave them out, or use TCP"
             )
-        return MemoryTransport(self, life, role, codec or role.codec(), receive, listen, dict(dial or {}))
+        return MemoryTransport(self, life, role, codec or role.codec(), receive, listen, dict(dial or {}), store)
 
     def kill(self, node: str) -> None:
         """The node is gone without a word, as if its machine had no power: nobody notices until it comes back, and
@@ -116,7 +119,19 @@ class MemoryNetwork:
     def _dials(self, one: MemoryTransport, other: MemoryTransport) -> bool:
         if other.listen not in one.dial.values() or self._listening.get(other.listen) is not other:  # type: ignore[arg-type]
             return False
-        return other.role.full_name in one.dials_roles and one.role.full_name in other.takes_roles
+        if other.role.full_name not in one.dials_roles or one.role.full_name not in other.takes_roles:
+            return False
+        return one.store == other.store or self._refuse(one, other)
+
+    def _refuse(self, one: MemoryTransport, other: MemoryTransport) -> bool:
+        """They work on different stores: said once for each life that dials."""
+        if self._refused.get(one.node) != (one.life, other.life):
+            self._refused[one.node] = (one.life, other.life)
+            try:
+                check_store(one.store, other.store)
+            except FrameError as error:
+                logger.warning("%s refuses %s: %s", one.life, other.life, error)
+        return False
 
 
 class MemoryTransport:
@@ -131,8 +146,10 @@ class MemoryTransport:
         receive: Callable[[Packet[Any]], None],
         listen: Address | None,
         dial: dict[str, Address],
+        store: str,
     ) -> None:
         self.life = life
+        self.store = store
         self.node = node_of(life)
         self.role = role
         self.dials_roles, self.takes_roles = role.peers(True), role.peers(False)

@@ -83,7 +83,8 @@ class TcpTransport:
 
     `listen`: where to accept connections (port 0: any, see `address`); `dial`: name -> address of peers to keep
     connected to; a packet may be addressed to such a name or to the node that answered there.  `credentials`: what a
-    peer must prove, and what we show it.
+    peer must prove, and what we show it; `store`: the identity of the store that we work on, and every peer must work
+    on the same ("": we have none).
     """
 
     def __init__(
@@ -97,8 +98,10 @@ class TcpTransport:
         dial: Mapping[str, Address] | None = None,
         buffer_max: int = BUFFER_MAX,
         credentials: Credentials = NONE,
+        store: str = "",
     ) -> None:
         self.life = life
+        self.store = store
         self.role = role
         self.codec = codec or role.codec()
         self.receive = receive
@@ -392,7 +395,7 @@ class Connection(asyncio.Protocol):
         credentials = owner.credentials
         nonce = b"" if credentials.secret is None else secrets.token_bytes(NONCE_SIZE)
         self._greeting = Greeting(
-            hello_of(owner.role.full_name, owner.life, nonce=nonce, mutual=credentials.mutual),
+            hello_of(owner.role.full_name, owner.life, nonce=nonce, mutual=credentials.mutual, store=owner.store),
             *owner.role.peers(bool(self.dialled)),
             dialled=bool(self.dialled),
             secret=credentials.secret,

@@ -1,4 +1,4 @@
-"""Durable shared subscriptions: Borrower, Stream, Session, Private, Leader, Member, Assignment, Group (EIP-0028)."""
+"""Durable shared subscriptions (EIP-0028): borrowers, streams, sessions, leaders, members, groups, witnesses."""
 
 from statemachines.kernel.protocol import Protocol
 
@@ -17,6 +17,7 @@ PROTOCOL = Protocol(
         "member": f"{_HERE}.member:MEMBER",
         "assignment": f"{_HERE}.assignment:ASSIGNMENT",
         "group": f"{_HERE}.group:GROUP",
+        "witness": f"{_HERE}.witness:WITNESS",
     },
     page="statemachines.shared_subscriptions:clauses.md",
     areas={

@@ -1,10 +1,13 @@
 """Agent: the Borrowers of one session, as a host of machines (source: "Shared Subscription Agent").
 
 To subscribe is to declare the group.  When that is done it makes a borrower for the subscription; it hands events to
-the one they are for, makes the next when one had to end itself (new id, highest epoch seen), and repeats the last word
-of one of this life that is gone to leaders that talk to it still.  Borrowers know nothing of each other and are told
-apart by their ids alone: after a quick unsubscribe and subscribe two of one group and filter live side by side, one
-finishing, one connecting.
+the one they are for, makes the next when one had to end itself (new id, the epoch that the claim names), and repeats
+the last word of one of this life that is gone to leaders that talk to it still.  Borrowers know nothing of each other
+and are told apart by their ids alone: after a quick unsubscribe and subscribe two of one group and filter live side by
+side, one finishing, one connecting.
+
+A borrower hears a leader only while the claim names it, as the group's `Witness` has read it; what anybody else says is
+kept, not for long, until the claim was read again.
 
 What its borrowers tell (`Install`, `Finish`, `Uninstall`, `LeaseBegan`, `LeaseEnded`, `Destroyed`) comes out as `Tell`,
 for whoever has a session of its own; the `Handler` takes it in.
@@ -12,6 +15,7 @@ for whoever has a session of its own; the `Handler` takes it in.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import msgspec
@@ -41,11 +45,23 @@ from statemachines.shared_subscriptions.borrower import (
 )
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group import GROUP, DeclarationRefused, Declare, GroupDeclared, GroupRecord
-from statemachines.shared_subscriptions.message import Disconnect, LeaderMessage, Report, Undeclared
+from statemachines.shared_subscriptions.message import Disconnect, Invalidate, LeaderMessage, Report, Undeclared
 from statemachines.shared_subscriptions.names import check_filter, check_group
+from statemachines.shared_subscriptions.witness import (
+    WITNESS,
+    ClaimRead,
+    Doubt,
+    WitnessRecord,
+    is_believed,
+    is_misled,
+)
 
 LAST_WORDS_MAX = 64
 """Of so many borrowers that are gone the Agent remembers what they said last."""
+
+DOUBTED_MAX = 64
+"""Of so many messages of leaders that the claim may name by now the Agent waits to know, for each group; older ones are
+dropped, as a network may."""
 
 SUBSCRIPTIONS_MAX = 1_000
 """A session has no more subscriptions than this, those counted that are still finishing."""
@@ -92,10 +108,13 @@ class Agent(Host):
         self.recreated = 0
         self._party_of: dict[str, str] = {}
         self._last_words: dict[str, tuple[Report, ...]] = {}
+        self._witnesses: dict[tuple[str, str], str] = {}
+        self._doubted: dict[str, deque[tuple[str, LeaderMessage]]] = {}
         self._observe = observe
         self._check = check
         self._number = 0
         self._declarations = 0
+        self._witnessed = 0
 
     def on_subscribe(self, wanted: Shared, now_ns: int) -> tuple[str, list[Outgoing]]:
         """Begin: the id of the new subscription, and what to do.
@@ -131,10 +150,11 @@ class Agent(Host):
         """A message of a leader, for one of our borrowers, living or gone.
 
         Those of other lives of this node are none of ours: one of them may still deliver under its lease, so nobody
-        says for it that it is gone, and its leader waits for that lease to end.
+        says for it that it is gone, and its leader waits for that lease to end.  What somebody says whom the claim does
+        not name, as far as we know, waits until the claim was read.
         """
         if self._is_borrower(message.borrower):
-            return self.feed(message.borrower, message, now_ns)
+            return self._hear(sender, message, now_ns)
         out = self.fire(now_ns)
         if life_of(message.borrower) == self.host and not isinstance(message, Undeclared):
             # The last word again: alone, an empty one could overtake it, and the progress in it would be lost.
@@ -160,6 +180,8 @@ class Agent(Host):
         if isinstance(event, GroupDeclared):
             subscription = self.parties.pop(party)
             return self._borrow(subscription, subscription, 0, now_ns)
+        if isinstance(event, ClaimRead):
+            return self._believe(party)
         if isinstance(event, DeclarationRefused):
             self.refused[self.parties[party]] = event
             self._forget(party)
@@ -192,16 +214,77 @@ class Agent(Host):
     def _forget(self, party: str) -> None:
         """The subscription that the party served has ended."""
         subscription = self.parties.pop(party)
-        self.shared.pop(subscription, None)
+        ended = self.shared.pop(subscription, None)
         del self._party_of[subscription]
+        if ended is not None:
+            self._dismiss_witness(ended)
 
     def _is_borrower(self, party: str) -> bool:
         node = self.nodes.get(party)
         return node is not None and node.fsm is BORROWER
 
-    def _borrow(self, subscription: str, borrower: str, epoch: int, now_ns: int) -> Inward:
-        """A new borrower for the subscription, and what makes it begin."""
+    # -- whom to believe ----------------------------------------------------------------------------------------
+
+    def _hear(self, sender: str, message: LeaderMessage, now_ns: int) -> list[Outgoing]:
+        """To the borrower, if the claim names who speaks; else it waits until the claim was read."""
+        witness = self._witness_of(message.borrower)
+        if is_believed(witness, sender, message):
+            return self.feed(message.borrower, message, now_ns)
+        self._doubted[witness.id].append((sender, message))
+        return self.feed(witness.id, Doubt(), now_ns)
+
+    def _highest_epoch(self, wanted: Shared, seen: int, now_ns: int) -> int:
+        """What the store said last, and no borrower."""
+        return self._witness(wanted, now_ns).epoch
+
+    def _witness(self, wanted: Shared, now_ns: int) -> WitnessRecord:
+        """That of a group and filter: one for all its borrowers, as long as there are any."""
+        name = self._witnesses.get((wanted.group, wanted.filter), "")
+        if not name:
+            self._witnessed += 1
+            name = f"{self.host}/witness-{self._witnessed}"
+            self._witnesses[wanted.group, wanted.filter] = name
+            self._doubted[name] = deque(maxlen=DOUBTED_MAX)
+            self._add(WITNESS, WitnessRecord(name, wanted.group, wanted.filter, self.configuration), now_ns)
+        record: WitnessRecord = self.nodes[name].record
+        return record
+
+    def _witness_of(self, borrower: str) -> WitnessRecord:
+        wanted = self.shared[self.parties[borrower]]
+        record: WitnessRecord = self.nodes[self._witnesses[wanted.group, wanted.filter]].record
+        return record
+
+    def _dismiss_witness(self, ended: Shared) -> None:
+        """Unless another subscription is to the same."""
+        place = (ended.group, ended.filter)
+        if place in self._witnesses and all((one.group, one.filter) != place for one in self.shared.values()):
+            name = self._witnesses.pop(place)
+            del self._doubted[name]
+            self.remove(name)
+
+    def _believe(self, witness: str) -> Inward:
+        """The claim was read: who follows somebody else begins anew, and what waited is heard if the claim names who
+        said it."""
+        record: WitnessRecord = self.nodes[witness].record
+        place = (record.group, record.filter)
+        for party, subscription in list(self.parties.items()):
+            wanted = self.shared.get(subscription)
+            if wanted is None or (wanted.group, wanted.filter) != place or not self._is_borrower(party):
+                continue
+            borrower: BorrowerRecord = self.nodes[party].record
+            if is_misled(record, borrower):
+                pair = (0, 0) if borrower.link is None else (borrower.link.epoch, borrower.link.registration)
+                yield party, Invalidate(party, *pair)
+        waiting = self._doubted[witness]
+        yield from ((one.borrower, one) for sender, one in waiting if is_believed(record, sender, one))
+        waiting.clear()
+
+    # -- machines -----------------------------------------------------------------------------------------------
+
+    def _borrow(self, subscription: str, borrower: str, seen: int, now_ns: int) -> Inward:
+        """A new borrower for the subscription, and what makes it begin; `seen`: the epoch of the one before."""
         wanted = self.shared[subscription]
+        epoch = self._highest_epoch(wanted, seen, now_ns)
         configuration = self.configuration
         record = BorrowerRecord(borrower, wanted.group, wanted.filter, self.registries, configuration, epoch=epoch)
         self._enter(subscription, BORROWER, record, now_ns)

@@ -131,6 +131,6 @@ class Handler(Agent):
             return ((self.session, Dismiss(party, ended)), *(followed or ()))
         return super().told(party, event, now_ns)
 
-    def _borrow(self, subscription: str, borrower: str, epoch: int, now_ns: int) -> Inward:
-        begun = super()._borrow(subscription, borrower, epoch, now_ns)
+    def _borrow(self, subscription: str, borrower: str, seen: int, now_ns: int) -> Inward:
+        begun = super()._borrow(subscription, borrower, seen, now_ns)
         return ((self.session, Admit(borrower, False, self.shared[subscription].at_delivery)), *begun)

@@ -261,13 +261,15 @@ def greeting_of(side: Side) -> Greeting:
     return Greeting(mine, side.speaker, dialled=side.reader.dials, secret=SECRET, names=None)
 
 
-async def attack(readers: Readers, role: str, address: tuple[str, int], seed: int, count: int) -> int:
+async def attack(
+    readers: Readers, role: str, address: tuple[str, int], seed: int, count: int, *, store: str = ""
+) -> int:
     """Say `count` inputs to a node of this role that lives and listens, each on a connection of its own; how many of
-    them it ended by itself within the time that a well-behaved peer would get.  Raises `OSError` when nobody listens
-    there any more."""
+    them it ended by itself within the time that a well-behaved peer would get; `store`: the identity of the store that
+    the node works on.  Raises `OSError` when nobody listens there any more."""
     ended = 0
     side = Side(readers, role)
-    hello = encode_hello(side.speaker, side.speaker_life)
+    hello = encode_hello(side.speaker, side.speaker_life, store=store)
     for one in inputs(readers, seed, count):
         reader, writer = await asyncio.open_connection(*address)
         try:

@@ -17,9 +17,9 @@ SECRET = b"x" * 16
 NONCES = (b"n" * NONCE_SIZE, b"m" * NONCE_SIZE)
 
 
-def side(role, life, secret=SECRET, nonce=NONCES[0], mutual=False, names=None):
+def side(role, life, secret=SECRET, nonce=NONCES[0], mutual=False, names=None, store=""):
     peer = {"leader": "consumer", "consumer": "leader"}[role]
-    hello = hello_of(role, life, nonce=b"" if secret is None else nonce, mutual=mutual)
+    hello = hello_of(role, life, nonce=b"" if secret is None else nonce, mutual=mutual, store=store)
     return Greeting(hello, peer, dialled=role == "consumer", secret=secret, names=names)
 
 
@@ -113,8 +113,8 @@ def test_a_proof_of_another_connection_node_or_side_is_worth_nothing(other):
         "answers": NONCES[1],
         **other,
     }
-    mine = (1, said["role"], said["life"], said["nonce"], False)
-    yours = (VERSION, "leader", said["to"], said["answers"], False)
+    mine = (1, said["role"], said["life"], said["nonce"], False, "")
+    yours = (VERSION, "leader", said["to"], said["answers"], False, "")
     body = msgspec.msgpack.encode(("gapless proof", said["dialled"], *mine, *yours))
     proof = frame(msgspec.msgpack.encode(hmac.digest(SECRET, body, "sha256")))
     here = leader()
@@ -127,9 +127,21 @@ def by_hand(dialled, speaker, listener):
     return frame(msgspec.msgpack.encode(hmac.digest(SECRET, body, "sha256")))
 
 
+@pytest.mark.parametrize(("here", "there"), [("a", "b"), ("a", ""), ("", "b")])
+def test_SS_236_both_say_that_the_other_works_on_another_store(here, there):
+    ours, theirs = leader(store=here), consumer(store=there)
+    found, told = here or "none", there or "none"
+    assert f"another store: it has {told}, and this node {found}; start both" in refusal(ours, theirs.begin())
+    assert f"another store: it has {found}, and this node {told}; start both" in refusal(theirs, ours.begin())
+    assert leader(store="a").feed(consumer(store="a").begin()[4:]) == b""
+
+
 def test_the_same_proofs_made_by_hand_are_accepted():
     """So that the refusals above are for the one thing that each changes."""
-    dialler, listener = (VERSION, "consumer", "c~1", NONCES[0], False), (VERSION, "leader", "l~1", NONCES[1], False)
+    dialler, listener = (
+        (VERSION, "consumer", "c~1", NONCES[0], False, ""),
+        (VERSION, "leader", "l~1", NONCES[1], False, ""),
+    )
     here = leader()
     here.feed(consumer().begin()[4:])
     assert here.feed(by_hand(True, dialler, listener)[4:]) == by_hand(False, listener, dialler)

@@ -296,7 +296,7 @@ def test_a_consumer_that_speaks_for_another_s_borrower_is_not_heard(tmp_path, ca
         async with LeaderNode(listen=LOCAL, store=tmp_path / "m.db") as node:
             _, writer = await asyncio.open_connection(*node.address)
             packet = Packet("evil~1/1", "leader", 1, LeaderWanted("c1~1/1", "g", "#"))
-            writer.write(encode_hello(CONSUMER.full_name, "evil~1") + wire.encode(packet))
+            writer.write(encode_hello(CONSUMER.full_name, "evil~1", store=node._groups.identity) + wire.encode(packet))
             await until(lambda: "about another borrower, c1~1/1" in caplog.text)
             assert not node._host.leaders
             writer.close()

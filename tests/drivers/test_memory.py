@@ -76,6 +76,22 @@ def test_who_is_not_connected_gets_nothing_and_it_is_counted():
     run(test)
 
 
+def test_SS_236_who_works_on_another_store_is_not_connected_and_it_is_said_once(caplog):
+    async def test(pair):
+        network = pair.leader._network
+        dial = {"leader": PLACE}
+        astray = network.transport(life="consumer-2~1", role=CONSUMER, receive=print, dial=dial, store="other")
+        async with astray:
+            for _ in range(2):
+                astray.send(Packet("consumer-2~1/1", "leader", 1, LeaderWanted("consumer-2~1/1", "g", "#")))
+            await turn()
+            assert (astray.dropped, pair.at_leader) == (2, [])
+            assert not pair.leader.is_peer_of("consumer", "consumer-2~1/1")
+
+    run(test)
+    assert caplog.text.count("works on another store") == 1
+
+
 def test_a_queue_that_is_full_takes_no_more():
     async def test(pair):
         for _ in range(100):

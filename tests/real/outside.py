@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import socket
+import sqlite3
 import struct
 import subprocess
 import sys
@@ -72,14 +73,23 @@ class LeaderHost(Process):
         self.port = int(line.rpartition(":")[2])
 
 
-class Stranger:
-    """A connection to a port, with whatever hello it likes."""
+def identity_of(store):
+    """What a file of SQLite is called: a stranger can have read it, or have heard it in a hello."""
+    if isinstance(store, str):
+        return store
+    with contextlib.closing(sqlite3.connect(store)) as connection:
+        (identity,) = connection.execute("SELECT identity FROM store").fetchone()
+    return identity
 
-    def __init__(self, port, life, role=CONSUMER):
+
+class Stranger:
+    """A connection to a port, with whatever hello it likes; `store`: the file that it says it works on, or any word."""
+
+    def __init__(self, port, life, role=CONSUMER, *, store):
         self.wire = socket.create_connection(("127.0.0.1", port), timeout=30)
         self._read = b""
         self._msg = 0
-        self.send(["gapless", 3, role, life, b"", False])
+        self.send(["gapless", 4, role, life, b"", False, identity_of(store)])
 
     def send(self, body):
         """One frame."""

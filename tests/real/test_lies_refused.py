@@ -45,7 +45,7 @@ def progress_in(store):
 
 @pytest.mark.parametrize(("way", "lie"), [("update_progress", 2**62), ("ping", END), ("disconnect", len(LINES) + 1)])
 def test_a_lie_about_progress_loses_nothing_and_is_told(tmp_path, store, way, lie):
-    with LeaderHost(tmp_path, store) as host, Stranger(host.port, "c1~1") as stranger:
+    with LeaderHost(tmp_path, store) as host, Stranger(host.port, "c1~1", store=store) as stranger:
         leader, epoch, registration, stream, grant = granted(stranger, "c1~1/1")
         reports = [[stream, grant, lie, True]]
         told = {
@@ -69,7 +69,7 @@ def test_a_stream_store_that_was_restored_loses_nothing_in_silence(tmp_path, sto
     assert progress_in(store) == [len(LINES)]
     with closing(sqlite3.connect(store)) as connection, connection:
         connection.execute("UPDATE streams SET count = 5")
-    with LeaderHost(tmp_path, store) as host, Stranger(host.port, "c2~1") as stranger:
+    with LeaderHost(tmp_path, store) as host, Stranger(host.port, "c2~1", store=store) as stranger:
         stranger.register("c2~1/1", "g", "#")
         host.until_said("is not granted: progress 20 was committed, and the store has 5 messages")
         assert stranger.hear("grant", seconds=1) is None

@@ -21,7 +21,7 @@ def ask(stranger, borrower, group, topic_filter):
 def test_a_group_that_is_called_like_progress_ends_no_leader_host(tmp_path):
     store = tmp_path / "messages.db"
     declare(store, "$shared/g/a", "$shared/g/a:progress:x")
-    with LeaderHost(tmp_path, store) as host, Stranger(host.port, "c1~1") as stranger:
+    with LeaderHost(tmp_path, store) as host, Stranger(host.port, "c1~1", store=store) as stranger:
         for borrower, topic_filter in (("c1~1/1", "a"), ("c1~1/2", "a:progress:x")):
             stranger.register(borrower, "g", topic_filter)
         assert host.stop() == 0, host.said
@@ -40,7 +40,7 @@ def test_a_group_that_is_called_like_progress_ends_no_leader_host(tmp_path):
 def test_a_group_name_that_reaches_into_a_filter_is_refused(tmp_path):
     store = tmp_path / "messages.db"
     declare(store, "$shared/g/t/#")
-    with LeaderHost(tmp_path, store) as host, Stranger(host.port, "c1~1") as stranger:
+    with LeaderHost(tmp_path, store) as host, Stranger(host.port, "c1~1", store=store) as stranger:
         ask(stranger, "c1~1/1", "g/t", "#")
         host.until_said("dropped a message of c1~1/1")
         assert "group = 'g/t'" in host.said

@@ -58,7 +58,10 @@ class Mute(threading.Thread):
 
 
 def test_who_never_answers_a_grant_loses_it_to_the_others(tmp_path, store, config):
-    with LeaderHost(tmp_path, store, "--config", config) as host, Stranger(host.port, "mute~1") as stranger:
+    with (
+        LeaderHost(tmp_path, store, "--config", config) as host,
+        Stranger(host.port, "mute~1", store=store) as stranger,
+    ):
         mute = Mute(stranger, "mute~1/1")
         mute.start()
         assert mute.granted.wait(60), host.said

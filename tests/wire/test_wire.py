@@ -76,8 +76,8 @@ def test_the_number_of_a_message_fits_into_a_trace(msg):
 
 @pytest.mark.parametrize("number", [-1, 2**63, 2**64 - 1, True])
 def test_the_numbers_in_a_message_fit_into_a_trace_too(number):
-    ping, report = ["ping", "b", 1, 2, 3, []], ["s", 1, 2, False]
-    wrong = [[*ping[:at], number, *ping[at + 1 :]] for at in (2, 3, 4)]
+    ping, report = ["ping", "b", 1, 2, 4, []], ["s", 1, 2, False]
+    wrong = [[*ping[:at], number, *ping[at + 1 :]] for at in (2, 4, 4)]
     wrong += [[*ping[:5], [[*report[:at], number, *report[at + 1 :]]]] for at in (1, 2)]
     for message in wrong:
         with pytest.raises(FrameError, match="not taken here"):
@@ -125,24 +125,24 @@ def test_a_hello_says_who_speaks():
     ("hello", "says"),
     [
         (
-            Hello("gapless", 3, "locks/leader", "l~1"),
+            Hello("gapless", 4, "locks/leader", "l~1"),
             "is a 'locks/leader'; here only a locks/consumer connects",
         ),
         (
             Hello("gapless", 2, "locks/consumer", "c~1"),
-            "version 2 of the wire, and this node speaks 3; run the same version of gapless on all nodes",
+            "version 2 of the wire, and this node speaks 4; run the same version of gapless on all nodes",
         ),
         (Hello("gapless", 1, "consumer", "c~1"), "version 1 of the wire"),
-        (Hello("gapless", 3, "locks/consumer", "c~1.ff"), "not the life of a node"),
-        (Hello("gapless", 3, "locks/consumer", "c~1.0000000000000000"), "not the life of a node"),
-        (Hello("gapless", 3, "locks/consumer", "c~1.00000000000000ff00"), "not the life of a node"),
+        (Hello("gapless", 4, "locks/consumer", "c~1.ff"), "not the life of a node"),
+        (Hello("gapless", 4, "locks/consumer", "c~1.0000000000000000"), "not the life of a node"),
+        (Hello("gapless", 4, "locks/consumer", "c~1.00000000000000ff00"), "not the life of a node"),
         (Hello("http", 2, "consumer", "c~1"), "not a gapless node"),
-        (Hello("gapless", 3, "locks/consumer", "c"), "not a hello"),
-        (Hello("gapless", 3, "locks/consumer", "a b~1"), "not a hello"),
-        (Hello("gapless", 3, "locks/consumer", "c~-1"), "not the life of a node"),
-        (Hello("gapless", 3, "locks/consumer", "c~ 1"), "not the life of a node"),
-        (Hello("gapless", 3, "locks/consumer", "c~1_0"), "not the life of a node"),
-        (Hello("gapless", 3, "locks/consumer", "c~1~2"), "not a hello"),
+        (Hello("gapless", 4, "locks/consumer", "c"), "not a hello"),
+        (Hello("gapless", 4, "locks/consumer", "a b~1"), "not a hello"),
+        (Hello("gapless", 4, "locks/consumer", "c~-1"), "not the life of a node"),
+        (Hello("gapless", 4, "locks/consumer", "c~ 1"), "not the life of a node"),
+        (Hello("gapless", 4, "locks/consumer", "c~1_0"), "not the life of a node"),
+        (Hello("gapless", 4, "locks/consumer", "c~1~2"), "not a hello"),
         ("GET / HTTP/1.1", "not a hello"),
     ],
 )
@@ -169,7 +169,7 @@ def mutated(chance, body):
 def test_fuzzed_frames_raise_nothing_but_frame_errors():
     chance = random.Random(20)
     good = [
-        BORROWERS.encode(Packet("c1~1/1", "l~1/1", 7, Ping("c1~1/1", 1, 2, 3, (Report("s", 1, 2, True),)))),
+        BORROWERS.encode(Packet("c1~1/1", "l~1/1", 7, Ping("c1~1/1", 1, 2, 4, (Report("s", 1, 2, True),)))),
         BORROWERS.encode(Packet("c1~1/1", "leader", 8, LeaderWanted("c1~1/1", "g", "#"))),
         encode_hello("locks/consumer", "c1~1"),
     ]

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import TYPE_CHECKING
 
 from statemachines.kernel import Event, Message, Outgoing, Send, in_order
 from statemachines.shared_subscriptions.group import start_of
-from statemachines.shared_subscriptions.message import END_OF_STREAM, Grant, UpdateProgress
+from statemachines.shared_subscriptions.message import (
+    END_OF_STREAM,
+    Grant,
+    Invalidate,
+    LeaderConnectResponse,
+    UpdateProgress,
+)
 from statemachines.shared_subscriptions.session import SESSION, Acknowledged, Deliver, Ready
 from statemachines.shared_subscriptions.stream import ABSENT
 from statemachines.shared_subscriptions.subscription import Subscription
@@ -20,7 +27,9 @@ if TYPE_CHECKING:
 
 
 BEYOND = 2**62
-"""More messages than any stream has."""
+"""More messages than any stream has, and an epoch that no claim reaches."""
+
+PRETENDER = "pretender~1/1"
 
 
 class Consumer(Process):
@@ -113,6 +122,18 @@ class Consumer(Process):
         """Say so to its leader."""
         leader = self.host.nodes[self.host.borrower].record.link.leader
         self.perform([(one.borrower, Send(leader, one)) for one in self.lies()], self._env.now)
+
+    def hear_pretender(self) -> None:
+        """Somebody whom no claim names speaks to its borrower as leader of an epoch that nobody will reach; first for
+        it to begin anew, then for the one that begins to follow."""
+        for kind in (Invalidate, Grant, LeaderConnectResponse):
+            self._run(partial(self._hear_lie, kind))
+
+    def _hear_lie(self, kind: type[Message]) -> None:
+        given = {"leader": PRETENDER, "stream": "0.0/pretended", "grant": 1, "progress": 0}
+        wanted = {name: value for name, value in given.items() if name in kind.__struct_fields__}
+        lie = kind(borrower=self.host.borrower, epoch=BEYOND, registration=1, **wanted)
+        self.perform(self.handle(PRETENDER, "", lie, self.local_now()), self._env.now)
 
     def heal(self) -> None:
         self.slow, self.mute = 1, False

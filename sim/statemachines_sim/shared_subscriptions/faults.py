@@ -129,4 +129,23 @@ class Mute(FaultKind):
         world.note(f"end_{self.name}", fault.target)
 
 
-FAULTS = (LeaderCrash(), SlowConsumer(), Halt(), Unsubscribe(), Lie(), Mute())
+class Pretend(FaultKind):
+    """A stranger speaks as a leader."""
+
+    name = "pretend"
+    hits = "a consumer"
+    about = "a stranger answers it as the leader of an epoch that nobody will reach"
+
+    def draw(self, pot: Pot) -> Fault:
+        return Fault(self.name, pot.at_ns, 0, pot.target())
+
+    def begin(self, world: World, fault: Fault) -> bool:
+        process = world.living(fault.target)
+        if not isinstance(process, Consumer) or process.paused or not process.host.borrower:
+            return False
+        world.note(self.name, fault.target)
+        process.hear_pretender()
+        return True
+
+
+FAULTS = (LeaderCrash(), SlowConsumer(), Halt(), Unsubscribe(), Lie(), Mute(), Pretend())

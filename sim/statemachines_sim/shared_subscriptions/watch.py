@@ -11,12 +11,13 @@ from typing import Any, Final
 from statemachines.kernel import Answer, Event, Node, Request, Step, node_of
 from statemachines.shared_subscriptions import group_store
 from statemachines.shared_subscriptions.assignment import Assign
-from statemachines.shared_subscriptions.borrower import DESTROYED, Start
+from statemachines.shared_subscriptions.borrower import CONNECTED, DESTROYED, Start
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.leader_record import RESIGNED
 from statemachines.shared_subscriptions.member import REGISTERED
-from statemachines.shared_subscriptions.message import Disconnect, Ping, UpdateProgress
+from statemachines.shared_subscriptions.message import Disconnect, LeaderConnectResponse, Ping, UpdateProgress
 from statemachines.shared_subscriptions.session import Acknowledged, Deliver
+from statemachines.shared_subscriptions.stream import Link
 from statemachines_sim import protocol
 from statemachines_sim.judge import Judge
 from statemachines_sim.protocol import Missing
@@ -30,7 +31,7 @@ from statemachines_sim.shared_subscriptions.monitors.progress import Progress
 from statemachines_sim.shared_subscriptions.monitors.statuses import Statuses
 from statemachines_sim.shared_subscriptions.section import Section, is_quick
 
-PROPERTIES: Final = (*(f"S{number}" for number in range(1, 17)), *(f"L{number}" for number in range(1, 12)))
+PROPERTIES: Final = (*(f"S{number}" for number in range(1, 18)), *(f"L{number}" for number in range(1, 12)))
 """By the names of the protocol's page."""
 
 EXCUSES: Final = ("crash", "lost_disk", "leader_crash", "unsubscribe")
@@ -90,6 +91,8 @@ class Watch(protocol.Watch):
         status = step.record.status
         if status is not before:
             self._moved(node, event, before, step, now_ns)
+        if type(event) is LeaderConnectResponse and status is CONNECTED:
+            self._connected(node.name, step.record.link)
         if type(event) in ANSWERS:
             self.answers.hear(node.name, event)  # type: ignore[arg-type]
         if node.fsm.name == "leader":
@@ -111,6 +114,11 @@ class Watch(protocol.Watch):
                     self.lives.member_step(node.name, child, now_ns)
                 if child.source is REGISTERED and child.record.status is not REGISTERED:
                     self.deliveries.excuse = self._number
+
+    def _connected(self, borrower: str, link: Link) -> None:
+        """S17."""
+        if (link.leader, link.epoch) not in self.commits.named:
+            self.judge.broken("S17", f"{borrower} follows {link.leader} of epoch {link.epoch}, whom no claim has named")
 
     def tell(self, process: Any, party: str, event: Event, now_ns: int) -> None:
         if type(event) is Deliver:

@@ -35,6 +35,7 @@ from statemachines.kernel import (
     incarnation,
 )
 from statemachines.kernel.effect import Effect
+from statemachines.shared_subscriptions.agent import Shared
 from statemachines.shared_subscriptions.borrower import (
     BORROWER,
     CONNECTED,
@@ -46,7 +47,7 @@ from statemachines.shared_subscriptions.borrower import (
 )
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group_store import GroupStore
-from statemachines.shared_subscriptions.message import Report
+from statemachines.shared_subscriptions.message import LeaderMessage, Report
 from statemachines.shared_subscriptions.session import SESSION, Ack, PollTimer, Take
 from statemachines.shared_subscriptions.session_record import WAITING, Acknowledged, Deliver, SessionRecord
 from statemachines.shared_subscriptions.stream_store import SERVICE as STREAM_STORE
@@ -320,6 +321,13 @@ class Life(Subscription):
             self.parties[name] = self.id
             self._party_of[self.id] = name
             self._put(BORROWER, local.party)
+
+    def _hear(self, sender: str, message: LeaderMessage, now_ns: int) -> list[Outgoing]:
+        """Nobody lies here: whom the claim names is asked where somebody does (`doubting_consumer`)."""
+        return self.feed(message.borrower, message, now_ns)
+
+    def _highest_epoch(self, wanted: Shared, seen: int, now_ns: int) -> int:
+        return seen
 
     def _put(self, fsm: Fsm[Any], party: Party) -> None:
         name = party.record.id

@@ -131,6 +131,7 @@ class LeaderNode:
             listen=self._listen,
             dial=self._peers,
             credentials=self.credentials,
+            store=self._groups.identity,
         )
         self._runtime.attach(self._host, self._transport)
         await self._transport.__aenter__()

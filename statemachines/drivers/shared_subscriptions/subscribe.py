@@ -202,6 +202,7 @@ class SharedSession:
             receive=self._runtime.receive,
             dial=self._leaders,
             credentials=self.credentials,
+            store=self._groups.identity,
         )
         self._runtime.attach(self._host, self._transport)
         await self._transport.__aenter__()

@@ -68,26 +68,27 @@ class Layout(NamedTuple):
         )
         return {name for (name,) in found}
 
-    def make_tables(self, connection: Connection) -> None:
-        """Make them, unless somebody else has meanwhile."""
+    def take_turn(self, connection: Connection) -> None:
+        """Alone until the transaction ends, of those that open it.  Before any table is looked at: who waits here with
+        a table read keeps the one whose turn it is from changing that table."""
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": self.lock})
-        if not self.tables(connection):
-            for statement in self.statements:
-                connection.execute(text(statement))
+
+    def make_tables(self, connection: Connection) -> None:
+        """Make them."""
+        for statement in self.statements:
+            connection.execute(text(statement))
 
     def version_of(self, connection: Connection) -> int:
         """The version of the tables that are there."""
         return int(connection.execute(text(f"SELECT version FROM {self.schema}.store")).scalar_one())
 
     def upgrade(self, connection: Connection) -> list[str]:
-        """Step by step to our version, unless somebody else has meanwhile; what is to be said of it."""
-        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": self.lock})
+        """Step by step to our version; what is to be said of it."""
         found = self.version_of(connection)
         said: list[str] = []
         for version in range(found, self.version):
             said += self.upgrades[version](connection)
-        if found < self.version:
-            connection.execute(text(f"UPDATE {self.schema}.store SET version = :version"), {"version": self.version})
+        connection.execute(text(f"UPDATE {self.schema}.store SET version = :version"), {"version": self.version})
         return said
 
     def missing_privileges(self, connection: Connection, kind: str) -> list[str]:
@@ -223,6 +224,7 @@ class Database:
 
     def _make_ours(self, connection: Connection) -> None:
         layout = self._layout
+        layout.take_turn(connection)
         found = layout.tables(connection)
         needed = layout.needed[self._kind]
         if not found:

@@ -33,6 +33,7 @@ from statemachines.shared_subscriptions.message import (
 )
 from statemachines.shared_subscriptions.stream import Install, Link, StreamProgress
 from statemachines.shared_subscriptions.stream_store import Append, FetchFailed, StreamStore
+from statemachines.shared_subscriptions.witness import Doubt
 from statemachines.testing.protocol import Environment
 from statemachines.testing.shared_subscriptions.values import VALUES
 
@@ -78,6 +79,13 @@ def other_nodes(record: Any) -> st.SearchStrategy[Commit]:
         ("properties", None),
     )
     return st.sampled_from(put).map(lambda one: Commit(0, (), ((record.key(one[0]), one[1]),)))
+
+
+def other_claims(record: Any) -> st.SearchStrategy[Commit]:
+    """Leaders take the claim and give it up, and a copy of the store takes its place."""
+    key = record_key(record.group, record.filter, "claim")
+    put = (Claim("leader-1~1/1", 1), Claim("leader-2~1/1", 2), Claim("", 2, clean=True), None)
+    return st.sampled_from(put).map(lambda one: Commit(0, (), ((key, one),)))
 
 
 class DeclaredGroups(GroupStore):
@@ -143,6 +151,12 @@ ENVIRONMENTS: Final = {
         services={group_store.SERVICE: GroupStore()},
         failed={group_store.SERVICE: StoreFailed},
         others={group_store.SERVICE: other_nodes},
+    ),
+    "witness": Environment(
+        services={group_store.SERVICE: GroupStore()},
+        failed={group_store.SERVICE: StoreFailed},
+        others={group_store.SERVICE: other_claims},
+        opening=(lambda record: Doubt(),),
     ),
 }
 """Streams and assignments ask nothing, and begin as any record does."""

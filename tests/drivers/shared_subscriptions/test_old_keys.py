@@ -106,6 +106,7 @@ def make_old(database, records):
     asyncio.run(make())
     if database.kind == "postgres":
         database.sql("ALTER TABLE gapless.group_records RENAME TO records")
+        database.sql("ALTER TABLE gapless.store DROP COLUMN identity")
         database.sql("UPDATE gapless.store SET version = 1, time_ns = 5")
         for key, value in encoded(records).items():
             values = f"'\\x{key.encode().hex()}', '\\x{value.hex()}', 5"
@@ -113,6 +114,7 @@ def make_old(database, records):
         return
     with closing(sqlite3.connect(database.path, isolation_level=None)) as connection:
         connection.execute("ALTER TABLE group_records RENAME TO records")
+        connection.execute("ALTER TABLE store DROP COLUMN identity")
         connection.execute("UPDATE store SET time_ns = 5")
         rows = [(key, value, 5) for key, value in encoded(records).items()]
         connection.executemany("INSERT INTO records VALUES (?, ?, ?)", rows)

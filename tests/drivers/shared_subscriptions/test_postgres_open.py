@@ -95,7 +95,7 @@ def test_a_user_that_is_not_there(postgres):
 def test_tables_of_another_version(postgres):
     make(postgres.url)
     postgres.sql("UPDATE gapless.store SET version = 9")
-    refused(postgres.url, "of version 9, and this gapless reads version 2; use the gapless that made them")
+    refused(postgres.url, "of version 9, and this gapless reads version 3; use the gapless that made them")
 
 
 def test_a_schema_of_another_program(postgres):

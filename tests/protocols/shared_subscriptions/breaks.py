@@ -7,9 +7,10 @@ import asyncio
 from msgspec.structs import replace
 from mutants import swap, wrap
 
-from statemachines.drivers import standing
+from statemachines.drivers import greeting, standing
 from statemachines.drivers.shared_subscriptions import old_keys
 from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
+from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore
 from statemachines.drivers.shared_subscriptions.sqlite import tables as sqlite_tables
 from statemachines.drivers.shared_subscriptions.subscribe import SharedSession
 from statemachines.drivers.shared_subscriptions.taken_name import TakenName
@@ -106,8 +107,8 @@ def first_registry_only(begin):
     return init
 
 
-def epoch_forgotten(borrow):
-    return lambda self, subscription, borrower, epoch, now_ns: borrow(self, subscription, borrower, 0, now_ns)
+def epoch_forgotten(highest):
+    return lambda self, wanted, seen, now_ns: 0 * highest(self, wanted, seen, now_ns)
 
 
 def nobody_dismissed(told):
@@ -193,10 +194,13 @@ BREAKS = {
     "SS-170": swap(Agent, "_begin", lambda self, one, now_ns: self._borrow(one, one, 0, now_ns)),
     "SS-171": swap(Agent, "on_disconnect", lambda self, now_ns: self.fire(now_ns)),
     "SS-172": swap(Agent, "_fresh", lambda self: agent.fresh(self.host, 1)),
-    "SS-173": wrap(Agent, "_borrow", epoch_forgotten),
+    "SS-173": wrap(Agent, "_highest_epoch", epoch_forgotten),
     "SS-174": swap(Agent, "_check_room", lambda self: None),
     "SS-175": swap(Agent, "_remember", lambda self, borrower, reports: None),
     "SS-176": wrap(Agent, "__init__", first_registry_only),
+    "SS-244": swap(agent, "is_believed", lambda record, sender, message: True),
+    "SS-245": swap(agent, "is_misled", lambda record, borrower: False),
+    "SS-246": swap(Agent, "_dismiss_witness", lambda self, ended: None),
     "SS-177": swap(agent, "life_of", lambda party: Everybody()),
     "SS-230": wrap(TakenName, "take", number_of_the_disk),
     "SS-231": wrap(TakenName, "hold", looks_at_nothing),
@@ -213,6 +217,8 @@ BREAKS = {
     "SS-213": wrap(group_store, "record_key", lengths_left_out),
     "SS-214": swap(names, "check_text", lambda key, value, most: None),
     "SS-219": wrap(sqlite_tables, "translate", nothing_moved),
+    "SS-227": swap(SqliteGroupStore, "_identify", lambda self, connection: None),
+    "SS-236": swap(greeting, "check_store", lambda ours, theirs: None),
     "SS-225": wrap(RecordCodec, "read_all", unreadable_ends_it),
     "SS-163": swap(listing, "is_behind", lambda known: False),
     "SS-226": swap(stream_store, "StreamSize", sizeless),

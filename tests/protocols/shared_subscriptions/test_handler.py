@@ -9,7 +9,7 @@ from statemachines.shared_subscriptions import agent as agent_module
 from statemachines.shared_subscriptions.agent import Agent, Shared
 from statemachines.shared_subscriptions.borrower import LeaseBegan
 from statemachines.shared_subscriptions.configuration import MS, Configuration
-from statemachines.shared_subscriptions.group_store import GroupStore, Properties, Stored, record_key
+from statemachines.shared_subscriptions.group_store import Claim, GroupStore, Properties, Stored, record_key
 from statemachines.shared_subscriptions.handler import Handler, Private
 from statemachines.shared_subscriptions.message import (
     Disconnect,
@@ -78,10 +78,22 @@ class Bench:
         self.do(out)
         return name
 
-    def receive(self, message):
-        self.do(self.host.receive(L, message, self.now))
+    def receive(self, message, sender=L):
+        self.do(self.host.receive(sender, message, self.now))
+
+    def claim(self, leader=L, epoch=3):
+        """Whom the store names from now on, for every group that is subscribed to."""
+        for wanted in self.host.shared.values():
+            key = record_key(wanted.group, wanted.filter, "claim")
+            self.groups = self.groups.set(key, Stored(Claim(leader, epoch), 1))
+
+    def pass_time(self, ms=C.find_leader_ms):
+        """And the claim may be read again."""
+        self.now += ms * MS
+        self.do(self.host.fire(self.now))
 
     def connect(self, borrower, registration=1, epoch=3):
+        self.claim(epoch=epoch)
         self.receive(LeaderConnectResponse(borrower, L, epoch, registration))
         self.receive(PingResponse(borrower, epoch, registration, 1))
 
@@ -213,7 +225,7 @@ def test_SS_172_one_that_is_reset_leaves_the_others_alone():
 def test_SS_173_who_had_to_end_itself_is_followed_by_one_that_knows_the_highest_epoch():
     bench = Bench()
     name = bench.subscribe()
-    bench.connect("c1~1/1")
+    bench.connect("c1~1/1", epoch=7)
     bench.receive(Invalidate("c1~1/1", 7, 1))
     assert bench.record("c1~1/2").epoch == 7
     assert (bench.host.party_of(name), bench.host.recreated) == ("c1~1/2", 1)

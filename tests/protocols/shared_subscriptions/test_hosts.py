@@ -7,7 +7,7 @@ import pytest
 from statemachines.kernel import Ask, ConfigurationError, RemoteProtocolError, Send, Tell
 from statemachines.shared_subscriptions import registry as registry_module
 from statemachines.shared_subscriptions.configuration import MS, Configuration
-from statemachines.shared_subscriptions.group_store import GroupStore, StoreFailed
+from statemachines.shared_subscriptions.group_store import Claim, GroupStore, ReadDone, Stored, StoreFailed
 from statemachines.shared_subscriptions.message import (
     Disconnect,
     Grant,
@@ -33,7 +33,8 @@ L = "leader-1~1/1"
 def connected():
     host = Subscription("c1~1", "g", "#", "leader-1", C, check=True)
     declare(host)
-    host.receive(L, LeaderConnectResponse("c1~1/1", L, 3, 1), 0)
+    ((witness, asked),) = host.receive(L, LeaderConnectResponse("c1~1/1", L, 3, 1), 0)
+    host.answer(witness, ReadDone(asked.request.n, (Stored(Claim(L, 3), 1),), 1), 0)
     host.receive(L, PingResponse("c1~1/1", 3, 1, 1), MS)
     host.receive(L, Grant("c1~1/1", 3, 1, "s", 1, 0), 2 * MS)
     return host

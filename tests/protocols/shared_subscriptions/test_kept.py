@@ -95,8 +95,9 @@ def reading_a_stream():
     bench = Bench(Handler("c1~1", "leader-1", C, check=True))
     name = bench.subscribe()
     borrower = bench.host.borrower_of(name)
+    bench.claim()
+    bench.receive(LeaderConnectResponse(borrower, L, 3, 1))
     for message in (
-        LeaderConnectResponse(borrower, L, 3, 1),
         PingResponse(borrower, 3, 1, 1),
         Grant(borrower, 3, 1, "s", 1, 0),
     ):

@@ -65,7 +65,7 @@ LEADER_CRASH = (Fault("leader_crash", 14_900 * MS, S, "leader-1"),)
 CUT = tuple(Fault("partition", at * S, 7 * S, "leader-1", "consumer-1") for at in (3, 16))
 MUTE = tuple(Fault("partition", 13_300 * MS, 600 * MS, f"consumer-{n}", "leader-1") for n in (1, 2, 3))
 TORN = tuple(Fault("torn_write", at * S, 2 * S, "group_store") for at in (3, 7, 11))
-SLOW_COMMIT = (Fault("slow_store", 5 * S, 2 * S, "group_store", rate=1.0, amount=25 * S),)
+SLOW_COMMIT = (Fault("slow_store", 4 * S, 2 * S, "group_store", rate=1.0, amount=25 * S),)
 MUTE_LEAVER = (Fault("partition", 7_400 * MS, 590 * MS, "consumer-1", "leader-1"),)
 SLOW_LEAVER = (Fault("slow_consumer", 2 * S, 30 * S, "consumer-1", amount=1_000),)
 

@@ -73,7 +73,8 @@ def test_a_message_takes_its_time():
     assert (system.monitors.delivered, system.monitors.duplicates) == (7, 0)
     story = system.story()
     assert "20 ms  leader-1~1/1: candidate -> candidate  on start_leader()" in story
-    assert "40 ms  consumer-1~1/1: connecting -> connected  on leader_connect_response(" in story
+    assert "140 ms  consumer-1~1/witness-1: idle -> asking  on doubt()" in story
+    assert "160 ms  consumer-1~1/1: connecting -> connected  on leader_connect_response(" in story
 
 
 def test_the_same_moves_are_the_same_story():

@@ -46,12 +46,14 @@ class Commits:
     was released, its leader was of the same life, or it has ended by any clock within the drift.  After the end of its
     claim a leader does nothing.
 
-    `durable`: the durable progress of every stream, by the books of this monitor; `true_ns`: the true time, where the
-    store's clock may be wrong, and `local_ns` what the clock of a party's node shows (None: they are never wrong).
+    `durable`: the durable progress of every stream, by the books of this monitor; `named`: every leader and epoch that
+    a claim was committed for; `true_ns`: the true time, where the store's clock may be wrong, and `local_ns` what the
+    clock of a party's node shows (None: they are never wrong).
     """
 
     def __init__(self, judge: Judge, configuration: Configuration, progress: Progress) -> None:
         self.durable: dict[str, int] = {}
+        self.named: set[tuple[str, int]] = set()
         self._judge = judge
         self.true_ns: Callable[[], int] | None = None
         self.local_ns: Callable[[str], int] | None = None
@@ -109,6 +111,7 @@ class Commits:
             self._take(party, held, claim, true_ns)
         else:
             self._renew(party, held, claim, root)
+        self.named.add((claim.leader, claim.epoch))
         held.claim, held.leader, held.epoch, held.at_ns = Stored(claim, now_ns), claim.leader, claim.epoch, true_ns
 
     def _take(self, party: str, held: Held, claim: Claim, true_ns: int) -> None:

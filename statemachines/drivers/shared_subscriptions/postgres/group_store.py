@@ -57,7 +57,8 @@ class PostgresGroupStore:
     name = SERVICE
 
     def __init__(self, url: str, busy_s: float = BUSY_S, *, clock: Clock | None = None) -> None:
-        self._database = Database(url, "group store", LAYOUT, busy_s, clock)
+        self.identity = ""
+        self._database = Database(url, "group store", LAYOUT, busy_s, clock, self._identify)
         self._codec = RecordCodec(self._database.url)
 
     async def ask(self, request: Asked) -> tuple[Answer, ...]:
@@ -73,6 +74,9 @@ class PostgresGroupStore:
         await self._database.close()
 
     # -- in the worker ------------------------------------------------------------------------------------------
+
+    def _identify(self, connection: Connection) -> None:
+        self.identity = connection.execute(text("SELECT identity FROM gapless.store")).scalar_one()
 
     def _apply(self, request: Asked) -> Answer:
         match request:

@@ -13,14 +13,18 @@ from sqlalchemy import Connection, text
 from statemachines.drivers.shared_subscriptions.old_keys import LEFT, say_left, translate
 from statemachines.drivers.sql.postgres import Layout
 
-VERSION: Final = 2
+VERSION: Final = 3
+
+CHANCE: Final = "replace(CAST(gen_random_uuid() AS text), '-', '')"
+"""A new identity."""
 
 STATEMENTS: Final = (
     "CREATE SCHEMA IF NOT EXISTS gapless",
     # One row.  `time_ns`: the time of the last commit; `shards` is 0 until a stream store has said how many there are;
-    # `generation` is appended to, all before `oldest` are gone.
+    # `generation` is appended to, all before `oldest` are gone; `identity` tells it from every other store.
     "CREATE TABLE gapless.store (one boolean PRIMARY KEY DEFAULT true CHECK (one), version integer NOT NULL,"
-    " time_ns bigint NOT NULL, shards integer NOT NULL, generation integer NOT NULL, oldest integer NOT NULL)",
+    " time_ns bigint NOT NULL, shards integer NOT NULL, generation integer NOT NULL, oldest integer NOT NULL,"
+    " identity text NOT NULL)",
     "CREATE TABLE gapless.group_records (key bytea PRIMARY KEY, value bytea NOT NULL, time_ns bigint NOT NULL)",
     "CREATE TABLE gapless.streams (number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, id bytea NOT NULL UNIQUE,"
     " topic bytea NOT NULL, shard integer NOT NULL, generation integer NOT NULL, count bigint NOT NULL,"
@@ -32,7 +36,8 @@ STATEMENTS: Final = (
     # `place` is the number of the stream and the offset in one integer.
     "CREATE TABLE gapless.messages (place bigint PRIMARY KEY, payload bytea NOT NULL)",
     "ALTER TABLE gapless.messages ALTER COLUMN payload SET STORAGE EXTERNAL",
-    f"INSERT INTO gapless.store (version, time_ns, shards, generation, oldest) VALUES ({VERSION}, 0, 0, 0, 0)",
+    "INSERT INTO gapless.store (version, time_ns, shards, generation, oldest, identity)"
+    f" VALUES ({VERSION}, 0, 0, 0, 0, {CHANCE})",
 )
 
 NEEDED: Final[dict[str, dict[str, tuple[str, ...]]]] = {
@@ -42,7 +47,7 @@ NEEDED: Final[dict[str, dict[str, tuple[str, ...]]]] = {
 """What whoever opens a store must be allowed; appending needs more, and says so."""
 
 
-def upgrade(connection: Connection) -> tuple[str, ...]:
+def lengthen_keys(connection: Connection) -> tuple[str, ...]:
     """From version 1: keys of records say how long their names are.  The table has another name since, so that a
     program of before, which is still connected, is refused."""
     connection.execute(text("ALTER TABLE gapless.records RENAME TO group_records"))
@@ -60,6 +65,13 @@ def upgrade(connection: Connection) -> tuple[str, ...]:
     return say_left(translated.left)
 
 
+def identify(connection: Connection) -> tuple[str, ...]:
+    """From version 2: the store has an identity."""
+    connection.execute(text("ALTER TABLE gapless.store ADD COLUMN identity text NOT NULL DEFAULT ''"))
+    connection.execute(text(f"UPDATE gapless.store SET identity = {CHANCE}"))
+    return ()
+
+
 LAYOUT: Final = Layout(
     schema="gapless",
     version=VERSION,
@@ -67,5 +79,5 @@ LAYOUT: Final = Layout(
     statements=STATEMENTS,
     known_by=("store", "streams"),
     needed=NEEDED,
-    upgrades={1: upgrade},
+    upgrades={1: lengthen_keys, 2: identify},
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
 import time
 from pathlib import Path
 from typing import Final
@@ -52,7 +53,8 @@ class SqliteGroupStore:
     name = SERVICE
 
     def __init__(self, path: str | Path, busy_s: float = BUSY_S, *, clock: Clock = time.time_ns) -> None:
-        self._database = Database(Path(path), LAYOUT, busy_s, clock)
+        self.identity = ""
+        self._database = Database(Path(path), LAYOUT, busy_s, clock, self._identify)
         self._codec = RecordCodec(str(path))
 
     async def ask(self, request: Asked) -> tuple[Answer, ...]:
@@ -68,6 +70,9 @@ class SqliteGroupStore:
         await self._database.close()
 
     # -- in the worker ------------------------------------------------------------------------------------------
+
+    def _identify(self, connection: sqlite3.Connection) -> None:
+        (self.identity,) = connection.execute("SELECT identity FROM store").fetchone()
 
     def _apply(self, request: Asked) -> Answer:
         match request:

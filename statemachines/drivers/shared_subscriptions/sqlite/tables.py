@@ -8,12 +8,15 @@ from typing import Final
 from statemachines.drivers.shared_subscriptions.old_keys import LEFT, say_left, translate
 from statemachines.drivers.sql.sqlite import Layout
 
+CHANCE: Final = "lower(hex(randomblob(16)))"
+"""A new identity."""
+
 STATEMENTS: Final = (
     # One row.  `shards` is 0 until a stream store has said how many there are; `generation` is appended to, all before
-    # `oldest` are gone.
+    # `oldest` are gone; `identity` tells it from every other store.
     "CREATE TABLE store (one INTEGER PRIMARY KEY CHECK (one = 1), time_ns INTEGER NOT NULL, shards INTEGER NOT NULL,"
-    " generation INTEGER NOT NULL, oldest INTEGER NOT NULL)",
-    "INSERT INTO store VALUES (1, 0, 0, 0, 0)",
+    " generation INTEGER NOT NULL, oldest INTEGER NOT NULL, identity TEXT NOT NULL)",
+    f"INSERT INTO store VALUES (1, 0, 0, 0, 0, {CHANCE})",
     "CREATE TABLE group_records (key TEXT PRIMARY KEY, value BLOB NOT NULL, time_ns INTEGER NOT NULL) WITHOUT ROWID",
     "CREATE TABLE streams (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, topic TEXT NOT NULL,"
     " shard INTEGER NOT NULL, generation INTEGER NOT NULL, count INTEGER NOT NULL, ended INTEGER NOT NULL)",
@@ -26,7 +29,7 @@ STATEMENTS: Final = (
 )
 
 
-def upgrade(connection: sqlite3.Connection) -> tuple[str, ...]:
+def lengthen_keys(connection: sqlite3.Connection) -> tuple[str, ...]:
     """From version 2: keys of records say how long their names are.  The table has another name since, so that a
     program of before, which still has the file open, is refused."""
     found = dict(connection.execute("SELECT key, value FROM records"))
@@ -42,5 +45,14 @@ def upgrade(connection: sqlite3.Connection) -> tuple[str, ...]:
     return say_left(translated.left)
 
 
-LAYOUT: Final = Layout(application=0x67617031, version=3, statements=STATEMENTS, upgrades={2: upgrade})
+def identify(connection: sqlite3.Connection) -> tuple[str, ...]:
+    """From version 3: the store has an identity."""
+    connection.execute("ALTER TABLE store ADD COLUMN identity TEXT NOT NULL DEFAULT ''")
+    connection.execute(f"UPDATE store SET identity = {CHANCE}")
+    return ()
+
+
+LAYOUT: Final = Layout(
+    application=0x67617031, version=4, statements=STATEMENTS, upgrades={2: lengthen_keys, 3: identify}
+)
 """The application_id is "gap1"."""

@@ -1,0 +1,135 @@
+"""Who lies about epochs, or repeats them, against real processes: a group is never frozen by it."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import sqlite3
+import struct
+import threading
+import time
+from contextlib import closing
+
+import msgspec
+import pytest
+
+from tests.real.outside import LEADER, LeaderHost, Process, gapless, identity_of
+
+LINES = [f"line {number}" for number in range(20)]
+HIGH = 2**62
+
+
+class FakeLeader(threading.Thread):
+    """Answers every leader_wanted as a leader of an epoch that nobody will ever reach, and says nothing else."""
+
+    def __init__(self, store):
+        super().__init__(daemon=True)
+        self.identity = identity_of(store)
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listening.getsockname()[1]
+        self.answered = 0
+
+    def run(self):
+        with contextlib.suppress(OSError):
+            while True:
+                wire, _ = self.listening.accept()
+                threading.Thread(target=self.serve, args=(wire,), daemon=True).start()
+
+    def serve(self, wire):
+        self.send(wire, ["gapless", 4, LEADER, "fake~1", b"", False, self.identity])
+        read = b""
+        with contextlib.suppress(OSError):
+            while data := wire.recv(65_536):
+                read += data
+                while len(read) >= 4 and len(read) >= 4 + (size := struct.unpack(">I", read[:4])[0]):
+                    body, read = msgspec.msgpack.decode(read[4 : 4 + size]), read[4 + size :]
+                    if len(body) == 4 and body[3][0] == "leader_wanted":
+                        lie = ["leader_connect_response", body[0], "fake~1/1", HIGH, 1]
+                        self.answered += 1
+                        self.send(wire, ["fake~1/1", body[0], self.answered, lie])
+
+    @staticmethod
+    def send(wire, body):
+        data = msgspec.msgpack.encode(body)
+        wire.sendall(struct.pack(">I", len(data)) + data)
+
+
+def publish(folder, store, lines):
+    text = folder / "lines.txt"
+    text.write_text("\n".join(lines))
+    published = gapless("node", "publisher", "--store", store, "--input", text, "--state", folder)
+    assert published.returncode == 0, published.stderr
+
+
+@pytest.fixture
+def store(tmp_path):
+    """A group that begins with all that is stored."""
+    store = tmp_path / "messages.db"
+    declared = gapless("group", "declare", "$shared/g/#", "--store", store, "--start", "beginning")
+    assert declared.returncode == 0, declared.stderr
+    publish(tmp_path, store, LINES)
+    return store
+
+
+def until_acknowledged(consumer, out, count):
+    end = time.monotonic() + 60
+    acknowledged = set()
+    while len(acknowledged) < count:
+        assert time.monotonic() < end, f"{len(acknowledged)} of {count}: {consumer.said}"
+        time.sleep(0.05)
+        lines = out.read_bytes().splitlines() if out.exists() else []
+        acknowledged = {said[3] for said in map(msgspec.json.decode, lines) if said[0] == "ack"}
+    assert acknowledged == set(range(count))
+
+
+def consume(folder, store, out, *leaders):
+    leader = ("--leader", ",".join(f"127.0.0.1:{port}" for port in leaders), "--state", folder)
+    return Process(folder / "consumer.log", "node", "consumer", "$shared/g/#", "--store", store, "--out", out, *leader)
+
+
+def test_SS_244_a_fake_leader_that_answers_with_the_highest_epoch_freezes_nobody(tmp_path, store):
+    fake = FakeLeader(store)
+    fake.start()
+    out = tmp_path / "got.txt"
+    with closing(fake.listening), LeaderHost(tmp_path, store) as host:
+        with consume(tmp_path, store, out, fake.port, host.port) as consumer:
+            until_acknowledged(consumer, out, len(LINES))
+            assert fake.answered > 0, "it was asked"
+            assert consumer.stop() == 0, consumer.said
+        assert host.stop() == 0, host.said
+
+
+def put_claim_back(store):
+    """The group store knows nothing of the epochs that were given out: it was restored."""
+    with closing(sqlite3.connect(store)) as connection, connection:
+        ((key, value),) = connection.execute("SELECT key, value FROM group_records WHERE key LIKE '%:claim'").fetchall()
+        claim = msgspec.msgpack.decode(value)
+        before, claim["epoch"] = claim["epoch"], 0
+        connection.execute("UPDATE group_records SET value = ? WHERE key = ?", (msgspec.msgpack.encode(claim), key))
+    return before
+
+
+def test_SS_245_a_group_store_that_was_restored_freezes_nobody(tmp_path, store):
+    """The consumer that lives on has seen higher epochs than those that come now."""
+    out = tmp_path / "got.txt"
+    port = None
+    with contextlib.ExitStack() as stack:
+        for _ in range(3):
+            listen = () if port is None else ("--listen", f"127.0.0.1:{port}")
+            with LeaderHost(tmp_path, store, "--name", "leader-1", *listen) as host:
+                if port is None:
+                    port = host.port
+                    consumer = stack.enter_context(consume(tmp_path, store, out, port))
+                publish(tmp_path, store, LINES)
+                seen = len(out.read_bytes().splitlines()) if out.exists() else 0
+                end = time.monotonic() + 60
+                while len(out.read_bytes().splitlines() if out.exists() else []) == seen:
+                    assert time.monotonic() < end, consumer.said
+                    time.sleep(0.05)
+                assert host.stop() == 0, host.said
+        assert put_claim_back(store) >= 3
+        publish(tmp_path, store, LINES)
+        with LeaderHost(tmp_path, store, "--name", "leader-1", "--listen", f"127.0.0.1:{port}") as host:
+            until_acknowledged(consumer, out, 5 * len(LINES))
+            assert consumer.stop() == 0, consumer.said
+            assert host.stop() == 0, host.said
