@@ -1,0 +1,1 @@
+"""Persistent sessions in an application, over a real database (docs/sessions.md)."""

@@ -1,0 +1,358 @@
+"""Machine requests: everything in `persistent_sessions.request`, carried out in a transaction.
+
+Reads are of what is committed, so nothing is ever invisible here.  What is below the last number that a committed state
+has taken is not read any more, whether it is marked or not; a read of pending rows gives a page of each writer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from statemachines.drivers.persistent_sessions.sql import Sql, one
+from statemachines.drivers.persistent_sessions.state_rows import KnownState, read_state, write_state
+from statemachines.drivers.persistent_sessions.tables import DELIVERED, MARKER, UNDELIVERED
+from statemachines.drivers.sql.failure import StoreDamaged
+from statemachines.kernel import Answer, Request
+from statemachines.persistent_sessions.message import Queued
+from statemachines.persistent_sessions.request import (
+    BeginEpoch,
+    CommitState,
+    EpochBegun,
+    EpochRows,
+    Fence,
+    FencedRows,
+    LoadSession,
+    MarkDelivered,
+    NotOwner,
+    PendingRead,
+    Polled,
+    PutMarker,
+    PutRow,
+    ReadPending,
+    ReadRow,
+    RowFenced,
+    RowRead,
+    RowStored,
+    SessionAbsent,
+    SessionLoaded,
+    StateCommitted,
+    SubscribedLive,
+    SubscribeLive,
+    UnsubscribeLive,
+)
+
+PAGE: Final = 5_000
+"""Rows of one writer that are read at once."""
+
+READS: Final = (ReadPending, ReadRow)
+"""What changes nothing."""
+
+PUT_ROW: Final = (
+    "INSERT INTO @session_rows VALUES (:session, :writer, :epoch, :number, :tag, :message, :filter, :qos, :token, :n,"
+    " :time_ns)"
+)
+MARK: Final = (
+    f"INSERT INTO @session_rows SELECT session, writer, epoch, number, {DELIVERED}, message, filter, qos, 0, 0,"
+    " :time_ns FROM @session_rows WHERE session = :session AND writer = :writer AND epoch = :epoch"
+    f" AND number = :number AND tag = {UNDELIVERED} ON CONFLICT DO NOTHING"
+)
+# A message that retention has removed has no id any more.
+ROWS: Final = (
+    "SELECT found.epoch, found.number, CASE WHEN messages.id IS NULL THEN :none ELSE found.message END, found.filter,"
+    " found.qos FROM @session_rows AS found LEFT JOIN @messages AS messages ON messages.id = found.message"
+    " WHERE found.session = :session AND found.writer = :writer AND found.tag = 0"
+    " AND (found.epoch, found.number) > (:epoch, :number) AND found.epoch < :below"
+)
+PENDING: Final = (
+    f"{ROWS} AND NOT EXISTS (SELECT 1 FROM @session_rows AS done WHERE done.session = found.session"
+    " AND done.writer = found.writer AND done.epoch = found.epoch AND done.number = found.number"
+    f" AND done.tag = {DELIVERED}) ORDER BY found.epoch, found.number LIMIT :page"
+)
+FENCED: Final = f"{ROWS} ORDER BY found.epoch, found.number"
+MARKERS: Final = (
+    "SELECT epoch, token, n FROM @session_rows WHERE session = :session AND writer = :writer"
+    f" AND tag = {MARKER} ORDER BY epoch, token, n"
+)
+PUT_EPOCH: Final = "INSERT INTO @epochs VALUES (:session, :writer, :epoch, 0)"
+LAST_EPOCH: Final = 2**62
+
+
+class MachineRequests:
+    """`where`: the database, for errors.  It keeps the states that it has committed, so that a commit writes what is
+    new alone; `settle` and `forget` say what became of a transaction."""
+
+    def __init__(self, where: str, page: int = PAGE) -> None:
+        self._where = where
+        self._page = page
+        self._known: dict[bytes, KnownState] = {}
+        self._new: dict[bytes, KnownState] = {}
+        self._kinds: dict[type[Request], Callable[[Sql, Any], Answer | None]] = {
+            BeginEpoch: self._begin_epoch,
+            PutRow: self._put_row,
+            ReadRow: self._read_row,
+            PutMarker: self._put_marker,
+            LoadSession: self._load,
+            ReadPending: self._read_pending,
+            SubscribeLive: self._subscribe,
+            UnsubscribeLive: self._unsubscribe,
+            Fence: self._fence,
+            CommitState: self._commit,
+            MarkDelivered: self._mark,
+        }
+
+    def answer(self, sql: Sql, request: Request) -> tuple[Answer, ...]:
+        """The answers of a request."""
+        kind = self._kinds.get(type(request))
+        if kind is None:
+            raise TypeError(f"the database of sessions does not take {request!r}")
+        found = kind(sql, request)
+        return () if found is None else (found,)
+
+    def settle(self) -> None:
+        """The transaction is committed."""
+        self._known.update(self._new)
+        self._new.clear()
+
+    def forget(self) -> None:
+        """It is not, or nobody knows."""
+        for session in self._new:
+            self._known.pop(session, None)
+        self._new.clear()
+
+    # -- of a writer ----------------------------------------------------------------------------------------------
+
+    def _begin_epoch(self, sql: Sql, asked: BeginEpoch) -> Answer:
+        session, writer = asked.session.encode(), asked.writer.encode()
+        epoch = epoch_of(sql, session, writer)[0] + 1
+        if is_there(sql, session):
+            sql.run(PUT_EPOCH, session=session, writer=writer, epoch=epoch)
+        return EpochBegun(epoch)
+
+    def _put_row(self, sql: Sql, asked: PutRow) -> Answer:
+        """Nothing is stored for a session that is gone: nobody will ever read it."""
+        session, writer, queued = asked.session.encode(), asked.writer.encode(), asked.queued
+        if not is_there(sql, session):
+            return RowStored()
+        epoch, last = epoch_of(sql, session, writer)
+        if epoch != asked.epoch:
+            return RowFenced(epoch)
+        if queued.number <= last:
+            return self._put_again(sql, asked)
+        if queued.number != last + 1:
+            raise self._damage(f"{asked.writer} stores number {queued.number} for {asked.session} after {last}")
+        sql.run(
+            PUT_ROW,
+            session=session, writer=writer, epoch=epoch, number=queued.number, tag=UNDELIVERED,
+            message=queued.message.encode(), filter=queued.filter.encode(), qos=queued.qos, token=0, n=0,
+            time_ns=sql.now_ns,
+        )  # fmt: skip
+        sql.run(
+            "UPDATE @epochs SET last = :last WHERE session = :session AND writer = :writer AND epoch = :epoch",
+            session=session, writer=writer, epoch=epoch, last=queued.number,
+        )  # fmt: skip
+        return RowStored()
+
+    def _put_again(self, sql: Sql, asked: PutRow) -> Answer:
+        """A row that is there, or has been: the same one, or somebody has numbered two alike."""
+        session, writer = asked.session.encode(), asked.writer.encode()
+        found = one(
+            sql,
+            "SELECT message FROM @session_rows WHERE session = :session AND writer = :writer AND epoch = :epoch"
+            " AND number = :number AND tag = 0",
+            session=session, writer=writer, epoch=asked.epoch, number=asked.queued.number,
+        )  # fmt: skip
+        if found is not None and found[0].decode() != asked.queued.message:
+            what = f"{asked.writer} stores {asked.queued.message} for {asked.session} where {found[0].decode()} is"
+            raise self._damage(what)
+        return RowStored()
+
+    def _read_row(self, sql: Sql, asked: ReadRow) -> Answer:
+        """Numbers have no hole, so the last one says it, even of rows that were collected since."""
+        found = one(
+            sql,
+            "SELECT last FROM @epochs WHERE session = :session AND writer = :writer AND epoch = :epoch",
+            session=asked.session.encode(), writer=asked.writer.encode(), epoch=asked.epoch,
+        )  # fmt: skip
+        return RowRead(found is not None and asked.number <= found[0])
+
+    def _put_marker(self, sql: Sql, asked: PutMarker) -> Answer:
+        """It takes the place of those before it: nobody waits for them any more."""
+        session, writer = asked.session.encode(), asked.writer.encode()
+        if not is_there(sql, session):
+            return RowStored()
+        epoch, _ = epoch_of(sql, session, writer)
+        if epoch != asked.epoch:
+            return RowFenced(epoch)
+        put_marker(sql, session, writer, epoch, asked.k, (asked.token, asked.n))
+        return RowStored()
+
+    # -- of an owner ----------------------------------------------------------------------------------------------
+
+    def _load(self, sql: Sql, asked: LoadSession) -> Answer:
+        client = asked.client.encode()
+        found = one(
+            sql,
+            "SELECT clients.token, sessions.session, sessions.token, sessions.ends_ns FROM @clients AS clients"
+            " LEFT JOIN @sessions AS sessions ON sessions.session = clients.session WHERE clients.client = :client",
+            client=client,
+        )
+        if found is None:
+            return SessionAbsent()
+        client_token, session, session_token, ends_ns = found
+        if asked.token < max(client_token, session_token or 0):
+            return NotOwner()
+        if session is None or (ends_ns is not None and ends_ns <= sql.now_ns):
+            return SessionAbsent()
+        sql.run("UPDATE @clients SET token = :token WHERE client = :client", client=client, token=asked.token)
+        sql.run(
+            "UPDATE @sessions SET token = :token, ends_ns = NULL WHERE session = :session",
+            session=session, token=asked.token,
+        )  # fmt: skip
+        known = self._new[session] = read_state(sql, session, asked.client)
+        return SessionLoaded(session.decode(), known.state)
+
+    def _read_pending(self, sql: Sql, asked: ReadPending) -> Answer:
+        session = asked.session.encode()
+        if asked.writer:
+            return Polled(asked.writer, self._pending(sql, session, asked.writer.encode()))
+        writers = sql.all("SELECT DISTINCT writer FROM @epochs WHERE session = :session ORDER BY 1", session=session)
+        return PendingRead(tuple(found for (writer,) in writers for found in self._pending(sql, session, writer)))
+
+    def _pending(self, sql: Sql, session: bytes, writer: bytes) -> tuple[EpochRows, ...]:
+        epoch, number = _taken_of(sql, session, writer)
+        rows = sql.all(
+            PENDING, session=session, writer=writer, epoch=epoch, number=number, below=LAST_EPOCH, none=b"",
+            page=self._page,
+        )  # fmt: skip
+        return _by_epoch(writer, rows, sql.all(MARKERS, session=session, writer=writer))
+
+    def _subscribe(self, sql: Sql, asked: SubscribeLive) -> Answer:
+        """Every node reads routes in the transaction that stores a message: what is committed is known everywhere."""
+        session = asked.session.encode()
+        if not is_owned(sql, session, asked.token):
+            return NotOwner()
+        sql.run(
+            "UPDATE @sessions SET owner = :owner WHERE session = :session",
+            session=session, owner=asked.owner.encode(),
+        )  # fmt: skip
+        found = sql.all(
+            "SELECT DISTINCT epochs.writer, coalesce(nodes.until_ns, 0) FROM @epochs AS epochs"
+            " LEFT JOIN @nodes AS nodes ON nodes.name = epochs.writer WHERE epochs.session = :session ORDER BY 1",
+            session=session,
+        )
+        writers = tuple(writer.decode() for writer, until_ns in found if until_ns > sql.now_ns)
+        gone = tuple(writer.decode() for writer, until_ns in found if until_ns <= sql.now_ns)
+        return SubscribedLive(writers, gone)
+
+    def _unsubscribe(self, sql: Sql, asked: UnsubscribeLive) -> None:
+        session = asked.session.encode()
+        if is_owned(sql, session, asked.token):
+            sql.run("UPDATE @sessions SET owner = :owner WHERE session = :session", session=session, owner=b"")
+
+    def _fence(self, sql: Sql, asked: Fence) -> Answer:
+        """All rows of the epochs below, however many: a hole would be taken for the end."""
+        session, writer = asked.session.encode(), asked.writer.encode()
+        if not is_owned(sql, session, asked.token):
+            return NotOwner()
+        epoch, _ = epoch_of(sql, session, writer)
+        below = asked.below or epoch + 1
+        if epoch < below:
+            sql.run(PUT_EPOCH, session=session, writer=writer, epoch=below)
+        begin = max((asked.from_epoch, 0), _taken_of(sql, session, writer))
+        rows = sql.all(
+            FENCED, session=session, writer=writer, epoch=begin[0], number=begin[1], below=below, none=b""
+        )  # fmt: skip
+        return FencedRows(asked.writer, below, asked.n, _by_epoch(writer, rows, ()))
+
+    def _commit(self, sql: Sql, asked: CommitState) -> Answer:
+        session = asked.session.encode()
+        if not is_owned(sql, session, asked.token):
+            return NotOwner()
+        self._new[session] = write_state(sql, session, self._state(sql, session), asked.state)
+        return StateCommitted()
+
+    def _state(self, sql: Sql, session: bytes) -> KnownState:
+        """What is committed: as we know it, unless somebody else has been here."""
+        found = one(sql, "SELECT revision, client FROM @sessions WHERE session = :session", session=session)
+        assert found is not None
+        known = self._new.get(session) or self._known.get(session)
+        if known is not None and known.revision == found[0]:
+            return known
+        return read_state(sql, session, found[1].decode())
+
+    def _mark(self, sql: Sql, asked: MarkDelivered) -> None:
+        sql.run(
+            MARK,
+            session=asked.session.encode(), writer=asked.writer.encode(), epoch=asked.epoch, number=asked.number,
+            time_ns=sql.now_ns,
+        )  # fmt: skip
+
+    def _damage(self, what: str) -> StoreDamaged:
+        rule = "two processes under one name, or a database put back from a copy while they ran; stop them all"
+        return StoreDamaged(f"{self._where}: {what}: {rule}, and start them anew")
+
+
+def put_marker(sql: Sql, session: bytes, writer: bytes, epoch: int, k: int, mark: tuple[int, int]) -> None:
+    """Store a marker in the place of earlier ones, unless this one, or a later one, is there."""
+    token, n = mark
+    there = sql.all(MARKERS, session=session, writer=writer)
+    if any(found[0] == epoch and found[1:] >= mark for found in there):
+        return
+    sql.run(
+        f"DELETE FROM @session_rows WHERE session = :session AND writer = :writer AND tag = {MARKER}",
+        session=session, writer=writer,
+    )  # fmt: skip
+    sql.run(
+        PUT_ROW,
+        session=session, writer=writer, epoch=epoch, number=k, tag=MARKER, message=b"", filter=b"", qos=0,
+        token=token, n=n, time_ns=sql.now_ns,
+    )  # fmt: skip
+
+
+def _by_epoch(writer: bytes, rows: list[tuple[Any, ...]], markers: Any) -> tuple[EpochRows, ...]:
+    epochs = sorted({row[0] for row in rows} | {found[0] for found in markers})
+    return tuple(
+        EpochRows(
+            writer.decode(),
+            epoch,
+            tuple(to_queued(row) for row in rows if row[0] == epoch),
+            tuple((token, n) for at, token, n in markers if at == epoch),
+        )
+        for epoch in epochs
+    )
+
+
+def to_queued(row: tuple[Any, ...]) -> Queued:
+    """A row (epoch, number, message, filter, qos)."""
+    return Queued(row[1], row[2].decode(), row[3].decode(), row[4])
+
+
+def is_there(sql: Sql, session: bytes) -> bool:
+    return one(sql, "SELECT 1 FROM @sessions WHERE session = :session", session=session) is not None
+
+
+def is_owned(sql: Sql, session: bytes, token: int) -> bool:
+    """No higher token has been here; a session that is gone is nobody's."""
+    found = one(sql, "SELECT token FROM @sessions WHERE session = :session", session=session)
+    return found is not None and token >= found[0]
+
+
+def epoch_of(sql: Sql, session: bytes, writer: bytes) -> tuple[int, int]:
+    """(epoch, last number); (0, 0): it has never begun."""
+    found = one(
+        sql,
+        "SELECT epoch, last FROM @epochs WHERE session = :session AND writer = :writer ORDER BY epoch DESC LIMIT 1",
+        session=session, writer=writer,
+    )  # fmt: skip
+    return (0, 0) if found is None else (found[0], found[1])
+
+
+def _taken_of(sql: Sql, session: bytes, writer: bytes) -> tuple[int, int]:
+    """What the committed state has taken: (epoch, number); (0, 0): nothing."""
+    found = one(
+        sql,
+        "SELECT epoch, number FROM @taken WHERE session = :session AND writer = :writer",
+        session=session, writer=writer,
+    )  # fmt: skip
+    return (0, 0) if found is None else (found[0], found[1])

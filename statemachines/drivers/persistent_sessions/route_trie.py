@@ -1,0 +1,106 @@
+"""RouteTrie: which sessions a topic is for: filters with wildcards in a trie, those without by name (source: "High
+level description").
+
+A look-up walks the levels of the topic, at most two ways at each; what it costs does not grow with the filters that do
+not match.  `version` says how much of the store's changes it knows.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Route(NamedTuple):
+    """A subscription of a session that a topic matches."""
+
+    session: str
+    filter: str
+    qos: int
+
+
+class Branch:
+    """A level of filters: `here` the sessions of the filter that ends at it, `below` what follows."""
+
+    __slots__ = ("below", "here")
+
+    def __init__(self) -> None:
+        self.below: dict[str, Branch] = {}
+        self.here: dict[str, int] = {}
+
+
+class RouteTrie:
+    """Filters of sessions, as far as the store's routes of `version`."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self._plain: dict[str, dict[str, int]] = {}
+        self._root = Branch()
+
+    def put(self, session: str, topic_filter: str, qos: int) -> None:
+        """The session subscribes; a subscription that is there has this `qos` from now on."""
+        self._sessions(topic_filter)[session] = qos
+
+    def remove(self, session: str, topic_filter: str) -> None:
+        """The session does not subscribe any more, if it did."""
+        if not has_wildcard(topic_filter):
+            sessions = self._plain.get(topic_filter, {})
+            sessions.pop(session, None)
+            if not sessions:
+                self._plain.pop(topic_filter, None)
+            return
+        self._remove_below(self._root, topic_filter.split("/"), 0, session)
+
+    def match(self, topic: str) -> list[Route]:
+        """Every subscription that the topic matches, sorted."""
+        found = [Route(session, topic, qos) for session, qos in self._plain.get(topic, {}).items()]
+        levels = topic.split("/")
+        # No wildcard of the first level matches what belongs to the server ("$SYS/...").
+        self._walk(self._root, levels, (), found, wild=not topic.startswith("$"))
+        return sorted(found)
+
+    def _sessions(self, topic_filter: str) -> dict[str, int]:
+        if not has_wildcard(topic_filter):
+            return self._plain.setdefault(topic_filter, {})
+        branch = self._root
+        for level in topic_filter.split("/"):
+            following = branch.below.get(level)
+            if following is None:
+                following = branch.below[level] = Branch()
+            branch = following
+        return branch.here
+
+    def _remove_below(self, branch: Branch, levels: list[str], place: int, session: str) -> None:
+        """Branches that lead nowhere any more go, too."""
+        if place == len(levels):
+            branch.here.pop(session, None)
+            return
+        following = branch.below.get(levels[place])
+        if following is not None:
+            self._remove_below(following, levels, place + 1, session)
+            if not following.here and not following.below:
+                del branch.below[levels[place]]
+
+    def _walk(
+        self, branch: Branch, levels: list[str], path: tuple[str, ...], found: list[Route], wild: bool = True
+    ) -> None:
+        if wild and (rest := branch.below.get("#")) is not None:  # the level above, too: "a/#" matches "a"
+            _gather(rest, (*path, "#"), found)
+        if len(path) == len(levels):
+            _gather(branch, path, found)
+            return
+        level = levels[len(path)]
+        for each in (level, "+") if wild else (level,):
+            following = branch.below.get(each)
+            if following is not None:
+                self._walk(following, levels, (*path, each), found)
+
+
+def _gather(branch: Branch, path: tuple[str, ...], found: list[Route]) -> None:
+    if branch.here:
+        topic_filter = "/".join(path)
+        found += [Route(session, topic_filter, qos) for session, qos in branch.here.items()]
+
+
+def has_wildcard(topic_filter: str) -> bool:
+    """Whether it stands for more than one topic."""
+    return "+" in topic_filter or "#" in topic_filter

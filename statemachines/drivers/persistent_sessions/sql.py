@@ -1,0 +1,71 @@
+"""Sql: a transaction on whatever database is behind it, in the words that SQLite and PostgreSQL have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Final, Protocol, TypeVar
+
+T = TypeVar("T")
+
+PIECE: Final = 200
+"""So many keys go into one statement."""
+
+
+class Sql(Protocol):
+    """One transaction.  Statements name their values `:name` and their tables `@table`; `now_ns`: its time, greater
+    than that of every commit before it where it writes."""
+
+    now_ns: int
+
+    def all(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
+        """The rows of a query."""
+        ...
+
+    def run(self, statement: str, **values: Any) -> int:
+        """How many rows it changed."""
+        ...
+
+    def run_many(self, statement: str, values: Sequence[dict[str, Any]]) -> None:
+        """The same for each of `values`."""
+        ...
+
+
+class SessionDatabase(Protocol):
+    """A database, opened; its requests are carried out in a thread of its own."""
+
+    where: str
+
+    def writing(self) -> AbstractContextManager[Sql]:
+        """All or nothing, and alone: nobody else's transaction is committed in between."""
+        ...
+
+    def reading(self) -> AbstractContextManager[Sql]:
+        """Several reads of one state that is committed."""
+        ...
+
+    def last_commit_ns(self) -> int:
+        """When something was committed last: a look that costs little."""
+        ...
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """`work()` in the thread; raises `StoreUnavailable`, `OutcomeOpen` or `StoreDamaged`."""
+        ...
+
+    async def close(self) -> None:
+        """No more requests."""
+        ...
+
+
+def one(sql: Sql, statement: str, **values: Any) -> tuple[Any, ...] | None:
+    """The row of a query that has one at most."""
+    found = sql.all(statement, **values)
+    return found[0] if found else None
+
+
+def all_of(sql: Sql, statement: str, keys: Sequence[Any], **values: Any) -> Iterator[tuple[Any, ...]]:
+    """The rows of a query in which `{keys}` stands for many, piece by piece."""
+    for begin in range(0, len(keys), PIECE):
+        piece = keys[begin : begin + PIECE]
+        names = {f"key{place}": key for place, key in enumerate(piece)}
+        yield from sql.all(statement.format(keys=", ".join(f":{name}" for name in names)), **names, **values)

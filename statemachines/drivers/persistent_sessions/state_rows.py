@@ -1,0 +1,141 @@
+"""State rows: a session's state as rows, of which a commit writes what has changed; what is queued is a row each."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from statemachines.drivers.persistent_sessions.sql import Sql, one
+from statemachines.kernel import Map
+from statemachines.persistent_sessions.in_flight_record import InFlightRecord, InFlightStatus
+from statemachines.persistent_sessions.message import Queued
+from statemachines.persistent_sessions.request import SessionState
+
+TABLES: Final = ("taken", "packets", "queued")
+
+PUT_TAKEN: Final = (
+    "INSERT INTO @taken VALUES (:session, :writer, :epoch, :number)"
+    " ON CONFLICT (session, writer) DO UPDATE SET epoch = excluded.epoch, number = excluded.number"
+)
+PUT_PACKET: Final = (
+    "INSERT INTO @packets VALUES (:session, :packet, :place, :status, :number, :message, :filter, :qos)"
+    " ON CONFLICT (session, packet) DO UPDATE SET place = excluded.place, status = excluded.status,"
+    " number = excluded.number, message = excluded.message, filter = excluded.filter, qos = excluded.qos"
+)
+PUT_QUEUED: Final = "INSERT INTO @queued VALUES (:session, :place, :number, :message, :filter, :qos)"
+
+
+class KnownState(msgspec.Struct, frozen=True):
+    """What is committed, as it was at this `revision`; `first`: the place of the first that is queued."""
+
+    revision: int
+    state: SessionState
+    first: int
+
+
+def read_state(sql: Sql, session: bytes, client: str) -> KnownState:
+    """The state of a session that is there."""
+    found = one(sql, "SELECT revision, places FROM @sessions WHERE session = :session", session=session)
+    assert found is not None
+    revision, places = found
+    taken = {
+        writer.decode(): (epoch, number)
+        for writer, epoch, number in sql.all(
+            "SELECT writer, epoch, number FROM @taken WHERE session = :session", session=session
+        )
+    }
+    packets = {
+        packet: InFlightRecord(packet, client, _queued(number, *rest), place, InFlightStatus(status.decode()))
+        for packet, place, status, number, *rest in sql.all(
+            "SELECT packet, place, status, number, message, filter, qos FROM @packets WHERE session = :session",
+            session=session,
+        )
+    }
+    queued = sql.all(
+        "SELECT place, number, message, filter, qos FROM @queued WHERE session = :session ORDER BY place",
+        session=session,
+    )
+    state = SessionState(Map(taken), Map(packets), tuple(_queued(*row[1:]) for row in queued), places)
+    return KnownState(revision, state, queued[0][0] if queued else 0)
+
+
+def write_state(sql: Sql, session: bytes, known: KnownState, state: SessionState) -> KnownState:
+    """What has changed since `known`; what is known now."""
+    _write_taken(sql, session, known.state, state)
+    _write_packets(sql, session, known.state, state)
+    first = _write_queued(sql, session, known, state)
+    sql.run(
+        "UPDATE @sessions SET revision = revision + 1, places = :places WHERE session = :session",
+        session=session,
+        places=state.places,
+    )
+    return KnownState(known.revision + 1, state, first)
+
+
+def delete_state(sql: Sql, session: bytes) -> None:
+    """All of it."""
+    for table in TABLES:
+        sql.run(f"DELETE FROM @{table} WHERE session = :session", session=session)
+
+
+def _write_taken(sql: Sql, session: bytes, before: SessionState, after: SessionState) -> None:
+    changed = sorted((writer, at) for writer, at in after.taken.items() if before.taken.get(writer) != at)
+    sql.run_many(
+        PUT_TAKEN,
+        [
+            {"session": session, "writer": writer.encode(), "epoch": epoch, "number": number}
+            for writer, (epoch, number) in changed
+        ],
+    )
+    gone = sorted(writer for writer in before.taken if writer not in after.taken)
+    sql.run_many(
+        "DELETE FROM @taken WHERE session = :session AND writer = :writer",
+        [{"session": session, "writer": writer.encode()} for writer in gone],
+    )
+
+
+def _write_packets(sql: Sql, session: bytes, before: SessionState, after: SessionState) -> None:
+    gone = sorted(packet for packet in before.packets if packet not in after.packets)
+    sql.run_many(
+        "DELETE FROM @packets WHERE session = :session AND packet = :packet",
+        [{"session": session, "packet": packet} for packet in gone],
+    )
+    changed = sorted(
+        (packet for packet, one in after.packets.items() if before.packets.get(packet) is not one
+         and before.packets.get(packet) != one)
+    )  # fmt: skip
+    sql.run_many(PUT_PACKET, [_packet_row(session, after.packets[packet]) for packet in changed])
+
+
+def _packet_row(session: bytes, one: InFlightRecord) -> dict[str, Any]:
+    values = {"session": session, "packet": one.packet, "place": one.place, "status": one.status.value.encode()}
+    return {**values, **_row(one.queued)}
+
+
+def _write_queued(sql: Sql, session: bytes, known: KnownState, state: SessionState) -> int:
+    """Some are gone from the front, some have come at the end: the place of the first that is queued now."""
+    before, after = known.state.queued, state.queued
+    gone = next((count for count in range(len(before)) if after[: len(before) - count] == before[count:]), len(before))
+    kept = len(before) - gone
+    first = known.first + gone
+    if gone:
+        sql.run(
+            "DELETE FROM @queued WHERE session = :session AND place < :first", session=session, first=first
+        )  # fmt: skip
+    new = enumerate(after[kept:], first + kept)
+    sql.run_many(PUT_QUEUED, [{"session": session, "place": place, **_row(row)} for place, row in new])
+    return first
+
+
+def _row(queued: Queued) -> dict[str, Any]:
+    return {
+        "number": queued.number,
+        "message": queued.message.encode(),
+        "filter": queued.filter.encode(),
+        "qos": queued.qos,
+    }
+
+
+def _queued(number: int, message: bytes, topic_filter: bytes, qos: int) -> Queued:
+    return Queued(number, message.decode(), topic_filter.decode(), qos)

@@ -1,0 +1,209 @@
+"""SessionStore: the database of sessions, wherever it is, and the lives of the nodes that use it.
+
+sqlite:///sessions.db           a file (relative); sqlite:////var/lib/sessions.db (absolute)
+sessions.db                     the same: a plain path
+postgresql://me@db:5432/mine    PostgreSQL; needs the extra `postgres`
+
+Requests of a node come in batches, of which each is one transaction and has a number; the number is committed with it.
+So whoever was cut off in a commit looks, and knows.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote
+
+import msgspec
+
+from statemachines.drivers.clock import Clock
+from statemachines.drivers.persistent_sessions.host_request import HostRequest
+from statemachines.drivers.persistent_sessions.host_requests import READS as HOST_READS
+from statemachines.drivers.persistent_sessions.host_requests import HostRequests, begin_life
+from statemachines.drivers.persistent_sessions.machine_requests import PAGE, MachineRequests
+from statemachines.drivers.persistent_sessions.machine_requests import READS as MACHINE_READS
+from statemachines.drivers.persistent_sessions.sql import SessionDatabase, Sql, one
+from statemachines.drivers.persistent_sessions.sqlite import SqliteSessions
+from statemachines.drivers.sql.failure import BUSY_S, StoreDamaged
+from statemachines.kernel import Answer, ConfigurationError, Request, Superseded
+
+POSTGRES: Final = ("postgresql", "postgres", "postgresql+psycopg")
+FORMS: Final = "must be a path, sqlite:///PATH or postgresql://USER@HOST:PORT/DATABASE"
+READS: Final = (*MACHINE_READS, *HOST_READS)
+
+Asked = Request | HostRequest
+
+
+class NodeLife(msgspec.Struct, frozen=True):
+    """A life of a node: nobody else has this number in this store; `identity` of the store."""
+
+    node: str
+    number: int
+    identity: bytes
+
+
+class SessionStore:
+    """Requests to a database; `page`: rows of a writer that are read at once."""
+
+    def __init__(self, database: SessionDatabase, page: int = PAGE) -> None:
+        self.where = database.where
+        self._database = database
+        self._machine = MachineRequests(database.where, page)
+        self._host = HostRequests()
+        self._tried: tuple[int, list[Any]] = (0, [])
+
+    async def ask(self, request: Request) -> tuple[Answer, ...]:
+        """The answers to a request of a machine, in a transaction of its own, for no node.
+
+        Raises `StoreUnavailable` where nothing was written, `OutcomeOpen` where that is not known.
+        """
+        found: tuple[Answer, ...] = await self.do(request)
+        return found
+
+    async def do(self, request: Asked) -> Any:
+        """The same for any request: what it is answered with."""
+
+        def work() -> Any:
+            with self._database.writing() as sql:
+                answer = self._answer(sql, request)
+            self._settle()
+            return answer
+
+        return await self._database.run(lambda: self._attempt(work))
+
+    async def begin_life(self, node: str, lease_ms: int) -> NodeLife:
+        """`node` begins anew: whatever still runs under this name is fenced."""
+
+        def work() -> NodeLife:
+            with self._database.writing() as sql:
+                number = begin_life(sql, node, lease_ms)
+                identity = self._identity(sql)
+            return NodeLife(node, number, identity)
+
+        return await self._database.run(work)
+
+    async def carry_out(self, life: NodeLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
+        """The answers to batch number `batch` of this life, in one transaction: those of a machine as tuples.
+
+        A batch that has failed is given again with the same number.  Raises `StoreUnavailable` and `OutcomeOpen`,
+        `Superseded` where a newer life of the node is there, `StoreDamaged` where the database is not the one that it
+        was.
+        """
+        return await self._database.run(lambda: self._attempt(lambda: self._carry_out(life, batch, requests)))
+
+    async def read(self, life: NodeLife, requests: Sequence[Asked]) -> list[Any]:
+        """The same for requests that change nothing (`READS`)."""
+
+        def work() -> list[Any]:
+            with self._database.reading() as sql:
+                self._check(sql, life)
+                return [self._answer(sql, request) for request in requests]
+
+        return await self._database.run(work)
+
+    async def last_commit_ns(self) -> int:
+        """When anybody has committed something last, by the store's time."""
+        return await self._database.run(self._database.last_commit_ns)
+
+    async def close(self) -> None:
+        """No more requests."""
+        await self._database.close()
+
+    # -- in the worker ------------------------------------------------------------------------------------------
+
+    def _attempt(self, work: Any) -> Any:
+        try:
+            return work()
+        except BaseException:
+            self._machine.forget()
+            self._host.forget()
+            raise
+
+    def _carry_out(self, life: NodeLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
+        with self._database.writing() as sql:
+            committed = self._check(sql, life)
+            if committed == batch and self._tried[0] == batch:
+                return self._tried[1]  # it was carried out, and the answer was lost
+            if committed != batch - 1:
+                raise self._is_other(f"knows batch {committed} of {life.node}, which has sent {batch - 1}")
+            answers = [self._answer(sql, request) for request in requests]
+            sql.run("UPDATE @nodes SET batch = :batch WHERE name = :name", batch=batch, name=life.node.encode())
+            self._tried = (batch, answers)
+        self._settle()
+        return answers
+
+    def _settle(self) -> None:
+        self._machine.settle()
+        self._host.settle()
+
+    def _answer(self, sql: Sql, request: Asked) -> Any:
+        if isinstance(request, HostRequest):
+            return self._host.answer(sql, request)
+        return self._machine.answer(sql, request)
+
+    def _check(self, sql: Sql, life: NodeLife) -> int:
+        """The last batch of this life, if it is the node's last and this is its store."""
+        if self._identity(sql) != life.identity:
+            raise self._is_other("is another store than the one that was opened")
+        found = one(sql, "SELECT life, batch FROM @nodes WHERE name = :name", name=life.node.encode())
+        if found is not None and found[0] > life.number:
+            raise Superseded(f"{life.node}: another process has this name now ({self.where}); give each its own")
+        if found is None or found[0] < life.number:
+            raise self._is_other(f"does not know life {life.number} of {life.node}")
+        return int(found[1])
+
+    def _identity(self, sql: Sql) -> bytes:
+        found = one(sql, "SELECT identity FROM @store")
+        assert found is not None
+        return bytes(found[0])
+
+    def _is_other(self, what: str) -> StoreDamaged:
+        rule = "was it put back from a copy, or made anew, while nodes ran? Start all of them again"
+        return StoreDamaged(f"{self.where} {what}; {rule}")
+
+
+def open_session_store(
+    store: str | Path, *, busy_s: float = BUSY_S, page: int = PAGE, clock: Clock | None = None
+) -> SessionStore:
+    """Open it; tables are made where there are none.
+
+    Waits for the database: call it in a thread where a loop is running.  Raises `ConfigurationError` where it cannot be
+    reached or used (no password is shown), `StoreUnavailable` where it is busy.
+    """
+    identity = secrets.token_bytes(16)
+    path = path_of(store)
+    if path is not None:
+        given = {} if clock is None else {"clock": clock}
+        return SessionStore(SqliteSessions(path, busy_s, identity=identity, **given), page)
+    return SessionStore(_open_postgres(str(store), busy_s, clock, identity), page)
+
+
+def path_of(store: str | Path) -> Path | None:
+    """The file of a SQLite store; None for a database elsewhere.
+
+    Raises `ConfigurationError` for a URL of a kind that we do not know.
+    """
+    if isinstance(store, Path):
+        return store
+    scheme, separator, rest = store.partition("://")
+    if not separator:
+        return Path(store)
+    if scheme in POSTGRES:
+        return None
+    if scheme != "sqlite" or not rest.startswith("/") or len(rest) < 2:
+        shown = f"{scheme}://{rest.partition('?')[0].rpartition('@')[2]}"
+        raise ConfigurationError("store", shown, FORMS)
+    return Path(unquote(rest[1:]))
+
+
+def _open_postgres(url: str, busy_s: float, clock: Clock | None, identity: bytes) -> SessionDatabase:
+    try:
+        from statemachines.drivers.persistent_sessions.postgres import PostgresSessions
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] not in ("sqlalchemy", "psycopg"):
+            raise
+        rule = f"needs the package {error.name!r}, which is not installed: pip install 'gapless[postgres]'"
+        raise ConfigurationError("store", url.rpartition("@")[2].partition("?")[0], rule) from error
+    return PostgresSessions(url, busy_s, clock, identity=identity)

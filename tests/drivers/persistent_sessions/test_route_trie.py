@@ -1,0 +1,71 @@
+"""Which sessions a topic is for: the trie finds what the rules of MQTT say, level by level."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from statemachines.drivers.persistent_sessions.route_trie import Route, RouteTrie
+from statemachines.drivers.persistent_sessions.topic import check_filter, check_topic
+from statemachines.kernel import ConfigurationError
+
+
+def matches(topic_filter, topic):
+    """MQTT 5, section 4.7, said once more."""
+    wanted, levels = topic_filter.split("/"), topic.split("/")
+    if topic.startswith("$") and wanted[0] in ("+", "#"):
+        return False
+    for place, level in enumerate(wanted):
+        if level == "#":
+            return True
+        if place >= len(levels) or level not in ("+", levels[place]):
+            return False
+    return len(wanted) == len(levels)
+
+
+LEVEL = st.sampled_from(["", "a", "b", "$x", "+"])
+FILTER = st.builds(
+    lambda levels, more: "/".join(levels + more), st.lists(LEVEL, max_size=3), st.sampled_from([[], ["#"]])
+)
+TOPIC = st.lists(st.sampled_from(["", "a", "b", "$x"]), min_size=1, max_size=4).map("/".join)
+CHANGE = st.tuples(st.booleans(), st.sampled_from(["s1", "s2"]), FILTER, st.integers(0, 2))
+
+
+@given(changes=st.lists(CHANGE, max_size=25), topics=st.lists(TOPIC, min_size=1, max_size=5))
+def test_the_trie_finds_what_the_rules_say(changes, topics):
+    trie, known = RouteTrie(), {}
+    for is_there, session, topic_filter, qos in changes:
+        if is_there:
+            trie.put(session, topic_filter, qos)
+            known[session, topic_filter] = qos
+        else:
+            trie.remove(session, topic_filter)
+            known.pop((session, topic_filter), None)
+    for topic in topics:
+        wanted = sorted(Route(*key, qos) for key, qos in known.items() if matches(key[1], topic))
+        assert trie.match(topic) == wanted
+    for key in known:
+        trie.remove(*key)
+    assert not trie._root.below
+    assert not trie._plain
+
+
+def test_what_belongs_to_the_server_is_not_met_by_a_first_wildcard():
+    trie = RouteTrie()
+    for topic_filter in ("#", "+/load", "$SYS/#", "$SYS/+"):
+        trie.put("s", topic_filter, 0)
+    assert [one.filter for one in trie.match("$SYS/load")] == ["$SYS/#", "$SYS/+"]
+    assert [one.filter for one in trie.match("x/load")] == ["#", "+/load"]
+
+
+@pytest.mark.parametrize("wrong", ["", "a#", "a+/b", "#/a", "a/#/b", "\0", "\ud800", "/" * 200, "x" * 70_000, None, 7])
+def test_what_is_no_filter_is_refused(wrong):
+    with pytest.raises(ConfigurationError, match=r"^filter"):
+        check_filter(wrong)
+
+
+@pytest.mark.parametrize("wrong", ["", "a/+", "#", "\0", "\ud800"])
+def test_what_cannot_be_published_to_is_refused(wrong):
+    with pytest.raises(ConfigurationError, match=r"^topic"):
+        check_topic(wrong)

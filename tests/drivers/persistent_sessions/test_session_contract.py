@@ -1,0 +1,337 @@
+"""Every database of sessions means what the explorer's means: equal answers to equal requests."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from session_databases import MESSAGES, WRITERS, Model, Real, new_url
+
+from statemachines.kernel import Map, Request
+from statemachines.persistent_sessions import request as requests
+from statemachines.persistent_sessions.in_flight_record import InFlightRecord, InFlightStatus
+from statemachines.persistent_sessions.message import Queued
+from statemachines.persistent_sessions.request import (
+    BeginEpoch,
+    CommitState,
+    EpochBegun,
+    EpochRows,
+    Fence,
+    FencedRows,
+    LoadSession,
+    MarkDelivered,
+    NotOwner,
+    PendingRead,
+    Polled,
+    PutMarker,
+    PutRow,
+    ReadPending,
+    ReadRow,
+    RowFenced,
+    RowRead,
+    RowStored,
+    SessionLoaded,
+    SessionState,
+    StateCommitted,
+    SubscribedLive,
+    SubscribeLive,
+    UnsubscribeLive,
+)
+
+S = "s1"
+
+
+@pytest.fixture(params=["model", "sqlite", "postgres"])
+def database(request, tmp_path_factory):
+    return Model() if request.param == "model" else Real(new_url(request.param, request, tmp_path_factory))
+
+
+def play(database, *asked):
+    """The answers to each of these requests in turn."""
+
+    async def run():
+        opened = await database.open()
+        try:
+            return [await opened.ask(one) for one in asked]
+        finally:
+            await opened.close()
+
+    return asyncio.run(run())
+
+
+def row(number, message=None, writer="w1", epoch=1):
+    return PutRow(S, writer, epoch, queued(number, message))
+
+
+def queued(number, message=None):
+    return Queued(number, message or f"m{number}", "a/+", 1)
+
+
+LOAD = LoadSession("c1", "owner", 1)
+BEGIN = BeginEpoch(S, "w1")
+
+
+def test_a_row_is_stored_under_the_epoch_of_now_and_read_in_order(database):
+    found = play(database, LOAD, BEGIN, row(1), row(2), BEGIN, row(3), row(1, "m4", epoch=2), ReadPending(S, "w1"))
+    assert found[1:6] == [(EpochBegun(1),), (RowStored(),), (RowStored(),), (EpochBegun(2),), (RowFenced(2),)]
+    rows = (EpochRows("w1", 1, (queued(1), queued(2))), EpochRows("w1", 2, (queued(1, "m4"),)))
+    assert found[7] == (Polled("w1", rows),)
+
+
+def test_what_is_marked_or_taken_is_not_read(database):
+    state = SessionState(taken=Map({"w1": (1, 1)}))
+    found = play(
+        database, LOAD, BEGIN, row(1), row(2), row(3),
+        CommitState(S, 1, state), MarkDelivered(S, "w1", 1, 2), MarkDelivered(S, "w1", 1, 2),
+        MarkDelivered(S, "w1", 1, 9), ReadPending(S, "w1"), ReadPending(S),
+    )  # fmt: skip
+    assert found[6:9] == [(), (), ()]
+    left = (EpochRows("w1", 1, (queued(3),)),)
+    assert found[9:] == [(Polled("w1", left),), (PendingRead(left),)]
+
+
+def test_a_marker_is_shown_once_and_fenced_like_a_row(database):
+    marker = PutMarker(S, "w1", 1, 2, 1, 1)
+    found = play(database, LOAD, BEGIN, row(1), marker, marker, ReadPending(S, "w1"), BEGIN, marker)
+    assert found[3:5] == [(RowStored(),), (RowStored(),)]
+    assert found[5] == (Polled("w1", (EpochRows("w1", 1, (queued(1),), ((1, 1),)),)),)
+    assert found[7] == (RowFenced(2),)
+
+
+def test_a_row_is_read_back(database):
+    found = play(database, LOAD, BEGIN, row(1), ReadRow(S, "w1", 1, 1), ReadRow(S, "w1", 1, 2), ReadRow(S, "w2", 1, 1))
+    assert found[3:] == [(RowRead(True),), (RowRead(False),), (RowRead(False),)]
+
+
+def test_a_fence_reads_all_below_it_and_refuses_what_comes_later(database):
+    found = play(
+        database, LOAD, BEGIN, row(1), row(2), MarkDelivered(S, "w1", 1, 1),
+        Fence(S, "w1", 1, 0, 1, 7), row(3), row(1, "m4", epoch=2), Fence(S, "w1", 2, 2, 1, 8),
+        Fence(S, "w1", 1, 5, 1, 9),
+        row(2, epoch=2), row(1, "m5", epoch=5),
+    )  # fmt: skip
+    assert found[5] == (FencedRows("w1", 2, 7, (EpochRows("w1", 1, (queued(1), queued(2))),)),)
+    assert found[6:8] == [(RowFenced(2),), (RowStored(),)]
+    assert found[8] == (FencedRows("w1", 2, 8, ()),), "nothing is raised, and nothing is below"
+    rows = (EpochRows("w1", 1, (queued(1), queued(2))), EpochRows("w1", 2, (queued(1, "m4"),)))
+    assert found[9] == (FencedRows("w1", 5, 9, rows),)
+    assert found[10:] == [(RowFenced(5),), (RowStored(),)]
+
+
+def test_who_has_a_lower_token_is_told_and_changes_nothing(database):
+    state = SessionState(taken=Map({"w1": (1, 1)}), places=1)
+    found = play(
+        database, LOAD, BEGIN, row(1), LoadSession("c1", "other", 2),
+        CommitState(S, 1, state), Fence(S, "w1", 1, 0, 1, 1), SubscribeLive(S, "owner", 1), LOAD,
+        UnsubscribeLive(S, 1), row(2), LoadSession("c1", "third", 3),
+    )  # fmt: skip
+    assert found[4:8] == [(NotOwner(),)] * 4
+    assert found[8:10] == [(), (RowStored(),)]
+    assert found[10] == (SessionLoaded(S, SessionState()),)
+
+
+def test_the_state_is_what_was_committed_last(database):
+    def packet(number, place, status):
+        return InFlightRecord(number, "c1", queued(place + 1), place, status)
+
+    first = SessionState(
+        Map({"w1": (1, 5), "w2": (2, 1)}),
+        Map({1: packet(1, 0, InFlightStatus.SENT), 2: packet(2, 1, InFlightStatus.TAKEN)}),
+        (queued(3), queued(4), queued(5)),
+        2,
+    )
+    second = SessionState(
+        Map({"w1": (3, 1)}),
+        Map({2: packet(2, 1, InFlightStatus.RELEASED), 3: packet(3, 2, InFlightStatus.TAKEN)}),
+        (queued(4), queued(5), queued(6)),
+        3,
+    )
+    third = SessionState(taken=Map({"w1": (3, 1)}), queued=(queued(6), queued(6)), places=4)
+    for state in (first, second, third):
+        states = [first, second, third][: [first, second, third].index(state) + 1]
+        found = play(database, LOAD, *(CommitState(S, 1, one) for one in states), LoadSession("c1", "owner", 2))
+        assert found[1:-1] == [(StateCommitted(),)] * len(states)
+        assert found[-1] == (SessionLoaded(S, state),)
+
+
+def test_who_subscribes_hears_of_writers_that_live_and_of_those_that_are_gone(database):
+    async def run():
+        opened = await database.open()
+        for one in (LOAD, BEGIN, BeginEpoch(S, "w2")):
+            await opened.ask(one)
+        both = await opened.ask(SubscribeLive(S, "owner", 1))
+        await opened.live("w1", False)
+        one = await opened.ask(SubscribeLive(S, "owner", 1))
+        await opened.live("w1", True)
+        again = await opened.ask(SubscribeLive(S, "owner", 1))
+        await opened.close()
+        return both, one, again
+
+    both, one, again = asyncio.run(run())
+    assert both == again == (SubscribedLive(("w1", "w2")),)
+    assert one == (SubscribedLive(("w2",), ("w1",)),)
+
+
+def test_nobody_asks_what_is_not_answered():
+    """The requests of the protocol, and those that are compared below."""
+    kinds = {one for one in vars(requests).values() if isinstance(one, type) and issubclass(one, Request)} - {Request}
+    assert kinds == {
+        BeginEpoch, PutRow, ReadRow, PutMarker, LoadSession, ReadPending, SubscribeLive, UnsubscribeLive, Fence,
+        CommitState, MarkDelivered,
+    }  # fmt: skip
+
+
+# -- random operations ----------------------------------------------------------------------------------------------
+
+WRITER = st.sampled_from(WRITERS)
+TOKEN = st.integers(1, 3)
+SMALL = st.integers(1, 4)
+MOVES = st.lists(
+    st.one_of(
+        st.tuples(st.just("begin"), WRITER),
+        st.tuples(st.just("row"), WRITER, st.integers(0, 2), st.sampled_from(MESSAGES)),
+        st.tuples(st.just("row"), WRITER, st.just(0), st.sampled_from(MESSAGES)),
+        st.tuples(st.just("marker"), WRITER, st.integers(0, 1), TOKEN, SMALL),
+        st.tuples(st.just("read"), WRITER, SMALL, SMALL),
+        st.tuples(st.just("load"), TOKEN),
+        st.tuples(st.just("pending"), st.sampled_from(("", *WRITERS))),
+        st.tuples(st.just("subscribe"), TOKEN),
+        st.tuples(st.just("unsubscribe"), TOKEN),
+        st.tuples(st.just("fence"), WRITER, SMALL, st.integers(0, 4), TOKEN),
+        st.tuples(st.just("take"), WRITER, SMALL, SMALL, TOKEN),
+        st.tuples(st.just("queue"), st.integers(0, 3), st.integers(0, 3), TOKEN),
+        st.tuples(st.just("packet"), SMALL, st.sampled_from(list(InFlightStatus)), TOKEN),
+        st.tuples(st.just("mark"), WRITER, SMALL, SMALL),
+        st.tuples(st.just("live"), WRITER, st.booleans()),
+    ),
+    max_size=30,
+)
+
+
+class Player:
+    """Makes requests of moves: what a writer and an owner that keep to the protocol would ask."""
+
+    def __init__(self):
+        self.epochs = dict.fromkeys(WRITERS, 0)
+        self.last = {}
+        self.state = SessionState()
+        self.count = 0
+
+    def request(self, kind, *given):
+        return getattr(self, kind)(*given)
+
+    def begin(self, writer):
+        return BeginEpoch(S, writer)
+
+    def row(self, writer, back, message):
+        epoch = self.epochs[writer] - back
+        return PutRow(S, writer, epoch, queued(self.last.get((writer, epoch), 0) + 1, message)) if epoch > 0 else None
+
+    def marker(self, writer, back, token, n):
+        epoch = self.epochs[writer] - back
+        return PutMarker(S, writer, epoch, self.last.get((writer, epoch), 0) + 1, token, n) if epoch > 0 else None
+
+    def read(self, writer, epoch, number):
+        return ReadRow(S, writer, epoch, number)
+
+    def load(self, token):
+        return LoadSession("c1", "owner", token)
+
+    def pending(self, writer):
+        return ReadPending(S, writer)
+
+    def subscribe(self, token):
+        return SubscribeLive(S, "owner", token)
+
+    def unsubscribe(self, token):
+        return UnsubscribeLive(S, token)
+
+    def fence(self, writer, from_epoch, below, token):
+        return Fence(S, writer, from_epoch, below, token, 1)
+
+    def take(self, writer, epoch, number, token):
+        state = SessionState(
+            self.state.taken.set(writer, (epoch, number)), self.state.packets, self.state.queued, self.state.places
+        )
+        return CommitState(S, token, state)
+
+    def queue(self, gone, more, token):
+        added = tuple(queued(self.count + place, MESSAGES[place]) for place in range(more))
+        self.count += more
+        rest = (*self.state.queued[gone:], *added)
+        return CommitState(S, token, SessionState(self.state.taken, self.state.packets, rest, self.state.places))
+
+    def packet(self, packet, status, token):
+        packets = self.state.packets
+        if status is InFlightStatus.DONE:
+            packets = packets.delete(packet) if packet in packets else packets
+        else:
+            packets = packets.set(packet, InFlightRecord(packet, "c1", queued(packet), self.state.places, status))
+        state = SessionState(self.state.taken, packets, self.state.queued, self.state.places + 1)
+        return CommitState(S, token, state)
+
+    def mark(self, writer, epoch, number):
+        return MarkDelivered(S, writer, epoch, number)
+
+    def learn(self, asked, answers):
+        """What they know from the answers."""
+        for answer in answers:
+            match asked, answer:
+                case BeginEpoch(), EpochBegun(epoch):
+                    self.epochs[asked.writer] = epoch
+                case Fence(), FencedRows(writer, below):
+                    self.epochs[writer] = max(self.epochs[writer], below)
+                case PutRow(), RowStored():
+                    self.last[asked.writer, asked.epoch] = asked.queued.number
+                case CommitState(), StateCommitted():
+                    self.state = asked.state
+                case LoadSession(), SessionLoaded(_, state):
+                    assert state == self.state
+
+
+async def compare(url, moves, page):
+    model, real = await Model().open(), await Real(url, page=page).open()
+    player = Player()
+    try:
+        for kind, *given_ in [("load", 1), *moves, ("pending", ""), ("load", 3)]:
+            if kind == "live":
+                await model.live(*given_)
+                await real.live(*given_)
+                continue
+            asked = player.request(kind, *given_)
+            if asked is not None:
+                wanted = await model.ask(asked)
+                assert await real.ask(asked) == wanted, asked
+                player.learn(asked, wanted)
+    finally:
+        await real.close()
+
+
+@settings(max_examples=60)
+@given(moves=MOVES)
+def test_random_requests_are_answered_as_the_model_answers(shared_url, moves):
+    asyncio.run(compare(shared_url, moves, 1_000))
+
+
+@given(before=st.lists(SMALL, max_size=8), gone=st.integers(0, 9), added=st.lists(SMALL, max_size=8))
+def test_whatever_was_queued_the_next_commit_is_what_is_read(sqlite_shared, before, gone, added):
+    """Equal messages next to each other, too: which of them went is not seen."""
+
+    async def run():
+        real = await sqlite_shared.open()
+        await real.ask(LOAD)
+        first = tuple(queued(number) for number in before)
+        second = (*first[gone:], *(queued(number) for number in added))
+        for state in (SessionState(queued=first), SessionState(queued=second)):
+            assert await real.ask(CommitState(S, 1, state)) == (StateCommitted(),)
+        assert await real.ask(LOAD) == (SessionLoaded(S, SessionState(queued=second)),)
+        await real.close()
+
+    asyncio.run(run())
+
+
+@pytest.fixture(scope="module")
+def sqlite_shared(request, tmp_path_factory):
+    return Real(new_url("sqlite", request, tmp_path_factory))

@@ -1,0 +1,552 @@
+"""The database of sessions beside its machines: client ids, expiry, routes, lives of nodes, outcomes that are open."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from statemachines.drivers.persistent_sessions import host_requests
+from statemachines.drivers.persistent_sessions.host_request import (
+    NEVER,
+    Beat,
+    Connect,
+    Connected,
+    Disconnect,
+    Locked,
+    Look,
+    PutMessage,
+    ReadMessages,
+    Seen,
+    ShowMarker,
+    Shown,
+    Subscribe,
+    Unlock,
+    Unsubscribe,
+    Watched,
+)
+from statemachines.drivers.persistent_sessions.store import open_session_store
+from statemachines.drivers.sql.failure import OutcomeOpen, StoreDamaged
+from statemachines.kernel import ConfigurationError, Map, Superseded
+from statemachines.persistent_sessions.message import Queued
+from statemachines.persistent_sessions.request import (
+    BeginEpoch,
+    CommitState,
+    EpochRows,
+    LoadSession,
+    NotOwner,
+    PendingRead,
+    PutMarker,
+    PutRow,
+    ReadPending,
+    RowStored,
+    SessionAbsent,
+    SessionState,
+    StateCommitted,
+)
+from statemachines.testing.postgres import run_sql
+
+MS = 1_000_000
+SECOND = 1_000 * MS
+
+
+class Clock:
+    """What a test sets."""
+
+    def __init__(self):
+        self.now = SECOND
+
+    def __call__(self):
+        return self.now
+
+
+def run(url, play, **options):
+    """`await play(store, clock)`."""
+
+    async def body():
+        clock = Clock()
+        store = open_session_store(url, clock=clock, **options)
+        try:
+            await store.begin_life("n1", 1_000)
+            return await play(store, clock)
+        finally:
+            await store.close()
+
+    return asyncio.run(body())
+
+
+def connect(session, client="c", *, holder="h", node="n1", life=1, clean=False, expiry_ms=NEVER):
+    return Connect(client, holder, node, life, session, clean, expiry_ms, 500)
+
+
+def message(number, topic="a/b"):
+    return PutMessage(f"m{number}", topic, b"payload", 1)
+
+
+def row(session, number, message="m1", epoch=1, writer="n1"):
+    return PutRow(session, writer, epoch, Queued(number, message, "a/+", 1))
+
+
+def test_a_session_is_made_found_and_discarded(url):
+    async def play(store, clock):
+        first = await store.do(connect("s1"))
+        await store.do(Subscribe("s1", first.token, "a/+", 1))
+        again = await store.do(connect("s2"))
+        clean = await store.do(connect("s3", clean=True))
+        routes = await store.do(message(1))
+        late = await store.ask(CommitState("s1", again.token, SessionState()))
+        return first, again, clean, routes, late
+
+    first, again, clean, routes, late = run(url, play)
+    assert (first.session, first.present) == ("s1", False)
+    assert (again.session, again.present) == ("s1", True)
+    assert (clean.session, clean.present) == ("s3", False)
+    assert first.token < again.token < clean.token
+    assert routes == (), "the session that is discarded is routed nothing"
+    assert late == (NotOwner(),)
+
+
+def test_nothing_of_a_discarded_session_is_left_to_the_next(url):
+    async def play(store, clock):
+        one = await store.do(connect("s1"))
+        await store.do(Subscribe("s1", one.token, "a/+", 1))
+        await store.do(message(1))
+        await store.ask(BeginEpoch("s1", "n1"))
+        await store.ask(row("s1", 1))
+        await store.ask(CommitState("s1", one.token, SessionState(Map({"n1": (1, 1)}), places=3)))
+        await store.do(connect("s2", clean=True))
+        assert await store.ask(row("s1", 2)) == (RowStored(),), "a writer that does not know yet goes on"
+        third = await store.do(connect("s9"))
+        (loaded,) = await store.ask(LoadSession("c", "o", third.token))
+        (pending,) = await store.ask(ReadPending("s2"))
+        return third, loaded, pending
+
+    third, loaded, pending = run(url, play)
+    assert (third.session, third.present) == ("s2", True)
+    assert loaded.state == SessionState()
+    assert pending == PendingRead(())
+
+
+def test_a_client_id_is_locked_until_it_is_given_back_or_its_lease_ends(url):
+    async def play(store, clock):
+        found = [await store.do(connect("s1", holder="one")), await store.do(connect("s1", holder="two"))]
+        clock.now += 499 * MS
+        found.append(await store.do(connect("s1", holder="two")))
+        clock.now += 2 * MS
+        found.append(await store.do(connect("s1", holder="two")))
+        await store.do(Unlock("c", found[0].token))
+        found.append(await store.do(connect("s1", holder="three")))
+        await store.do(Unlock("c", found[3].token))
+        found.append(await store.do(connect("s1", holder="three")))
+        return found
+
+    found = run(url, play)
+    assert [type(one) for one in found] == [Connected, Locked, Locked, Connected, Locked, Connected]
+    assert found[1].holder == "one"
+    assert 0 < found[2].left_ms < found[1].left_ms <= 501
+    assert [one.token for one in found if isinstance(one, Connected)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("expiry_ms", "gone_ms", "present"), [(500, 400, True), (500, 600, False), (NEVER, 10**9, True)]
+)
+def test_a_session_expires_after_it_was_disconnected(url, expiry_ms, gone_ms, present):
+    async def play(store, clock):
+        one = await store.do(connect("s1", expiry_ms=expiry_ms))
+        clock.now += 10**6 * MS
+        await store.do(Beat("n1", 1_000))
+        await store.do(Disconnect("s1", one.token))
+        clock.now += gone_ms * MS
+        await store.do(Beat("n1", 1_000))
+        loaded = await store.ask(LoadSession("c", "o", one.token))
+        await store.do(Unlock("c", one.token))
+        return loaded, await store.do(connect("s2"))
+
+    loaded, found = run(url, play)
+    assert (loaded == (SessionAbsent(),)) is not present
+    assert (found.present, found.session) == (present, "s1" if present else "s2")
+
+
+def test_an_expiry_of_0_at_the_disconnect_ends_it(url):
+    async def play(store, clock):
+        one = await store.do(connect("s1"))
+        await store.do(Disconnect("s1", one.token - 1, 0))
+        await store.do(Unlock("c", one.token))
+        two = await store.do(connect("s2"))
+        await store.do(Disconnect("s1", two.token, 0))
+        await store.do(Unlock("c", two.token))
+        return two, await store.do(connect("s3"))
+
+    two, three = run(url, play)
+    assert two.present, "who is fenced disconnects nobody"
+    assert (three.present, three.session) == (False, "s3")
+
+
+@pytest.mark.parametrize("begins_again", [False, True])
+@pytest.mark.parametrize(("passed_ms", "present"), [(400, True), (600, False)])
+def test_of_a_node_that_died_the_expiry_counts_from_when_it_was_heard_of_last(url, passed_ms, present, begins_again):
+    async def play(store, clock):
+        one = await store.do(connect("s1", expiry_ms=500))
+        clock.now += 300 * MS
+        await store.do(Beat("n1", 100))
+        clock.now += passed_ms * MS
+        if begins_again:
+            await store.begin_life("n1", 100)
+        clock.now -= 50 * MS  # the clock steps back: the time of the store does not
+        await store.do(Unlock("c", one.token))
+        return await store.do(connect("s2", node="n2"))
+
+    assert run(url, play).present is present
+
+
+def test_a_topic_is_routed_by_what_is_committed_before_it(url):
+    """Two stores, of which each changes what the other knows."""
+
+    async def play(store, clock):
+        other = open_session_store(url)
+        try:
+            one, two = await store.do(connect("s1")), await other.do(connect("s2", "d"))
+            found = []
+            for number, change in enumerate(
+                (
+                    Subscribe("s1", one.token, "a/+", 2),
+                    Subscribe("s2", two.token, "a/b", 0),
+                    Subscribe("s1", one.token, "a/+", 1),
+                    Unsubscribe("s1", one.token, "a/+"),
+                    Unsubscribe("s1", one.token, "never"),
+                )
+            ):
+                assert await (other if number % 2 else store).do(change)
+                routes = [
+                    await each.do(PutMessage(f"{number}{n}", "a/b", b"", 1)) for n, each in enumerate((store, other))
+                ]
+                assert routes[0] == routes[1]
+                found.append([tuple(route) for route in routes[0]])
+            assert not await store.do(Subscribe("s1", one.token - 1, "x", 1)), "a lower token"
+            return found
+        finally:
+            await other.close()
+
+    assert run(url, play) == [
+        [("s1", "a/+", 2)],
+        [("s1", "a/+", 2), ("s2", "a/b", 0)],
+        [("s1", "a/+", 1), ("s2", "a/b", 0)],
+        [("s2", "a/b", 0)],
+        [("s2", "a/b", 0)],
+    ]
+
+
+def test_routes_that_are_gone_are_forgotten_and_who_was_far_behind_knows_all(url, monkeypatch):
+    monkeypatch.setattr(host_requests, "FORGET", 5)
+
+    async def play(store, clock):
+        behind = open_session_store(url)
+        try:
+            one = await store.do(connect("s1"))
+            await store.do(Subscribe("s1", one.token, "old", 1))
+            assert len(await behind.do(PutMessage("m0", "old", b"", 1))) == 1
+            await store.do(Unsubscribe("s1", one.token, "old"))
+            for number in range(20):
+                await store.do(Subscribe("s1", one.token, f"t/{number}", 1))
+                await store.do(Unsubscribe("s1", one.token, f"t/{number}"))
+            await store.do(Subscribe("s1", one.token, "new", 1))
+            found = [await behind.do(PutMessage(f"m-{topic}", topic, b"", 1)) for topic in ("old", "t/3", "new")]
+
+            def count():
+                with store._database.reading() as sql:
+                    return sql.all("SELECT count(*) FROM @routes")[0][0]
+
+            return [len(routes) for routes in found], await store._database.run(count)
+        finally:
+            await behind.close()
+
+    found, kept = run(url, play)
+    assert found == [0, 0, 1]
+    assert kept <= 2 * 5 + 1
+
+
+def test_a_transaction_that_is_undone_leaves_no_route_behind(url):
+    async def play(store, clock):
+        one = await store.do(connect("s1"))
+        life = await store.begin_life("n2", 1_000)
+        undone = [Subscribe("s1", one.token, "a/b", 1), message(1), row("s1", 7)]
+        await store.ask(BeginEpoch("s1", "n1"))
+        with pytest.raises(StoreDamaged, match="stores number 7"):
+            await store.carry_out(life, 1, undone)
+        await store.do(Subscribe("s1", one.token, "x", 1))
+        return await store.do(message(2)), await store.do(message(3, "x"))
+
+    first, second = run(url, play)
+    assert first == ()
+    assert [route.filter for route in second] == ["x"]
+
+
+def test_messages_are_read_and_one_that_retention_took_has_no_id_any_more(url):
+    async def play(store, clock):
+        one = await store.do(connect("s1"))
+        await store.do(Subscribe("s1", one.token, "a/+", 1))
+        await store.do(message(1))
+        await store.ask(BeginEpoch("s1", "n1"))
+        await store.ask(row("s1", 1))
+        await store.ask(row("s1", 2, "gone"))
+        many = tuple(f"x{number}" for number in range(500))
+        return await store.do(ReadMessages(("m1", "gone", *many))), await store.ask(ReadPending("s1"))
+
+    found, pending = run(url, play)
+    assert found == {"m1": ("a/b", b"payload")}
+    assert [(one.number, one.message) for one in pending[0].found[0].rows] == [(1, "m1"), (2, "")]
+
+
+def test_a_marker_is_shown_in_the_place_of_a_writer_elsewhere(url):
+    async def play(store, clock):
+        one = await store.do(connect("s1"))
+        await store.do(Subscribe("s1", one.token, "a/+", 1))
+        await store.do(message(1))
+        nothing = await store.do(ShowMarker("s1", "n1", 1, 1))
+        await store.ask(BeginEpoch("s1", "n1"))
+        await store.ask(row("s1", 1))
+        first = await store.do(ShowMarker("s1", "n1", 1, 1))
+        await store.ask(row("s1", 2))
+        again = await store.do(ShowMarker("s1", "n1", 1, 1))
+        second = await store.do(ShowMarker("s1", "n1", 1, 2))
+        older = await store.do(ShowMarker("s1", "n1", 1, 1))
+        seen = await store.do(Look("n2", (Watched("s1", one.token, (("n1", 1, 1),)), Watched("s1", 0, ()))))
+        ours = await store.do(Look("n1", (Watched("s1", one.token, ()),)))
+        return [nothing, first, again, second, older], seen, ours
+
+    shown, seen, ours = run(url, play)
+    assert shown == [None, Shown(1, 2), Shown(1, 2), Shown(1, 3), None], "the same k for the same marker"
+    assert seen[0] == Seen("s1", False, ("n1",), (("n1", 1, Queued(2, "m1", "a/+", 1)),))
+    assert seen[1] == Seen("s1", True)
+    assert ours == (Seen("s1", False),)
+
+
+def test_pages_of_one_writer_are_read_one_after_the_other(url):
+    async def play(store, clock):
+        one = await store.do(connect("s1"))
+        await store.do(Subscribe("s1", one.token, "a/+", 1))
+        await store.do(message(1))
+        await store.ask(BeginEpoch("s1", "n1"))
+        for number in range(1, 6):
+            await store.ask(row("s1", number))
+        found = []
+        for taken in (0, 2, 4, 5):
+            await store.ask(CommitState("s1", one.token, SessionState(Map({"n1": (1, taken)}))))
+            (read,) = await store.ask(ReadPending("s1"))
+            found.append([each.number for part in read.found for each in part.rows])
+        return found
+
+    assert run(url, play, page=2) == [[1, 2], [3, 4], [5], []]
+
+
+# -- lives and batches ----------------------------------------------------------------------------------------------
+
+
+def test_of_two_processes_under_one_name_the_newest_lives(url):
+    async def play(store, clock):
+        older = await store.begin_life("n5", 1_000)
+        await store.carry_out(older, 1, [Beat("n5", 1_000)])
+        newer = await store.begin_life("n5", 1_000)
+        for ask in (store.carry_out(older, 2, [Beat("n5", 1_000)]), store.read(older, [ReadMessages(())])):
+            with pytest.raises(Superseded, match="n5: another process has this name"):
+                await ask
+        await store.carry_out(newer, 1, [Beat("n5", 1_000)])
+
+    run(url, play)
+
+
+def test_a_batch_of_before_or_of_another_store_is_refused(url):
+    async def play(store, clock):
+        life = await store.begin_life("n5", 1_000)
+        await store.carry_out(life, 1, [Beat("n5", 1_000)])
+        await store.carry_out(life, 2, [Beat("n5", 1_000)])
+        with pytest.raises(StoreDamaged, match="put back from a copy"):
+            await store.carry_out(life, 1, [Beat("n5", 1_000)])
+        with pytest.raises(StoreDamaged, match="knows batch 2"):
+            await store.carry_out(life, 4, [Beat("n5", 1_000)])
+        with pytest.raises(StoreDamaged, match="another store"):
+            await store.carry_out(type(life)("n5", life.number, b"x" * 16), 3, [])
+        with pytest.raises(StoreDamaged, match="does not know life 9"):
+            await store.read(type(life)("n5", 9, life.identity), [])
+
+    run(url, play)
+
+
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_who_is_cut_off_in_a_commit_looks_and_does_nothing_twice(url, is_committed):
+    """The connection breaks before, or after, the server has committed: nobody is told which."""
+
+    async def play(store, clock):
+        life = await store.begin_life("n5", 10**6)
+        one = await store.do(connect("s1"))
+        batch = [
+            BeginEpoch("s1", "n5"),
+            row("s1", 1, writer="n5"),
+            CommitState("s1", one.token, SessionState(queued=(Queued(1, "q"),), places=1)),
+        ]
+        plain = store._database.writing
+
+        @contextmanager
+        def cut():
+            store._database.writing = plain
+            try:
+                with plain() as sql:
+                    yield sql
+                    if not is_committed:
+                        raise OutcomeOpen("cut")
+            finally:
+                if is_committed:
+                    raise OutcomeOpen("cut")
+
+        store._database.writing = cut
+        with pytest.raises(OutcomeOpen):
+            await store.carry_out(life, 1, batch)
+        answers = await store.carry_out(life, 1, batch)
+        more = CommitState("s1", one.token, SessionState(queued=(Queued(1, "q"), Queued(2, "r")), places=2))
+        await store.carry_out(life, 2, [more, row("s1", 2, writer="n5")])
+        return answers, await store.ask(ReadPending("s1")), await store.ask(LoadSession("c", "o", one.token))
+
+    answers, pending, loaded = run(url, play)
+    assert [type(one).__name__ for (one,) in answers] == ["EpochBegun", "RowStored", "StateCommitted"]
+    assert answers[0][0].epoch == 1
+    assert [(part.epoch, [each.number for each in part.rows]) for part in pending[0].found] == [(1, [1, 2])]
+    assert loaded[0].state == SessionState(queued=(Queued(1, "q"), Queued(2, "r")), places=2)
+
+
+def test_a_server_that_ends_the_connection_in_a_commit_is_asked_again(postgres_url):
+    """A real server: the process that serves us is ended while the commit is under way, as often as it takes."""
+
+    async def play(store, clock):
+        life = await store.begin_life("n5", 10**6)
+        await store.do(connect("s1"))
+        await store.carry_out(life, 1, [BeginEpoch("s1", "n5")])
+        run_sql(
+            postgres_url,
+            "CREATE FUNCTION end_me() RETURNS trigger LANGUAGE plpgsql AS"
+            " $$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END $$",
+        )
+        run_sql(
+            postgres_url,
+            "CREATE CONSTRAINT TRIGGER ends AFTER INSERT ON gapless_sessions.session_rows"
+            " DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION end_me()",
+        )
+        with pytest.raises(OutcomeOpen):
+            await store.carry_out(life, 2, [row("s1", 1, writer="n5")])
+        run_sql(postgres_url, "DROP TRIGGER ends ON gapless_sessions.session_rows")
+        answers = await store.carry_out(life, 2, [row("s1", 1, writer="n5")])
+        return answers, await store.ask(ReadPending("s1"))
+
+    answers, pending = run(postgres_url, play)
+    assert answers == [(RowStored(),)]
+    assert pending == (PendingRead((EpochRows("n5", 1, (Queued(1, "", "a/+", 1),)),)),)
+
+
+def test_two_owners_race_to_commit_and_the_one_with_the_higher_token_wins(url):
+    """Through two stores, each of which keeps what it has committed in mind."""
+
+    async def play(store, clock):
+        other = open_session_store(url)
+        try:
+            first = await store.do(connect("s1"))
+            one = SessionState(queued=(Queued(1, "a"),))
+            assert await store.ask(CommitState("s1", first.token, one)) == (StateCommitted(),)
+            await other.do(Unlock("c", first.token))
+            second = await other.do(connect("s1", holder="other"))
+            await other.ask(LoadSession("c", "o2", second.token))
+            two = SessionState(queued=(Queued(2, "b"), Queued(3, "c")))
+            assert await other.ask(CommitState("s1", second.token, two)) == (StateCommitted(),)
+            assert await store.ask(CommitState("s1", first.token, SessionState())) == (NotOwner(),)
+            await store.do(Unlock("c", second.token))
+            third = await store.do(connect("s1"))
+            three = SessionState(queued=(Queued(3, "c"),))
+            assert await store.ask(CommitState("s1", third.token, three)) == (StateCommitted(),)
+            return await store.ask(LoadSession("c", "o3", third.token)), three
+        finally:
+            await other.close()
+
+    loaded, three = run(url, play)
+    assert loaded[0].state == three
+
+
+def test_names_that_look_like_keys_of_others_are_others(url):
+    async def play(store, clock):
+        names = ["a", "a/", "A", "ä", "a\u0308", "a b", "a'b", "%", "_", "a:b", "🦊"]
+        for name in names:
+            one = await store.do(connect(f"s-{name}", name))
+            await store.do(Subscribe(one.session, one.token, "t", 1))
+        await store.do(message(1, "t"))
+        for name in names:
+            await store.ask(BeginEpoch(f"s-{name}", name))
+            await store.ask(row(f"s-{name}", 1, writer=name))
+        found = [(await store.ask(ReadPending(f"s-{name}")))[0].found for name in names]
+        return names, found
+
+    names, found = run(url, play)
+    assert [[one.writer for one in part] for part in found] == [[name] for name in names]
+
+
+# -- whose it is ----------------------------------------------------------------------------------------------------
+
+
+def test_a_store_of_another_version_is_refused_by_name(url):
+    run(url, nothing)
+    if url.startswith("sqlite"):
+        with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
+            connection.execute("PRAGMA user_version = 7")
+    else:
+        run_sql(url, "UPDATE gapless_sessions.store SET version = 7")
+    with pytest.raises(ConfigurationError, match="version 7, and this gapless reads version 1"):
+        open_session_store(url)
+
+
+async def nothing(store, clock):
+    pass
+
+
+@pytest.mark.parametrize("where", ["mysql://x/y", "sqlite://", "postgresql://h:secret@x"])
+def test_what_is_no_store_is_refused_and_no_password_is_shown(where):
+    with pytest.raises(ConfigurationError, match=r"^store") as error:
+        open_session_store(where)
+    assert "secret" not in str(error.value)
+
+
+def test_a_file_that_was_put_back_while_a_node_ran_is_refused(sqlite_url):
+    path = Path(sqlite_url.removeprefix("sqlite:///"))
+
+    async def play(store, clock):
+        life = await store.begin_life("n5", 1_000)
+        with sqlite3.connect(path) as connection:  # what a copy of before would say
+            connection.execute("UPDATE nodes SET life = life - 1 WHERE name = ?", (b"n5",))
+        with pytest.raises(StoreDamaged, match="does not know life 1"):
+            await store.carry_out(life, 1, [])
+        path.rename(path.with_suffix(".gone"))
+        with pytest.raises(StoreDamaged, match="was removed"):
+            await store.carry_out(life, 1, [])
+        path.with_suffix(".gone").rename(path)
+
+    run(sqlite_url, play)
+
+
+def test_a_store_is_opened_by_a_user_who_lacks_a_privilege(postgres_url):
+    run(postgres_url, nothing)
+    run_sql(postgres_url, f"CREATE ROLE {(role := 'reader_' + postgres_url.rpartition('_')[2])} LOGIN")
+    run_sql(postgres_url, f"GRANT USAGE ON SCHEMA gapless_sessions TO {role}")
+    scheme, _, rest = postgres_url.partition("://")
+    theirs = f"{scheme}://{role}@{rest.rpartition('@')[2]}"
+    with pytest.raises(ConfigurationError, match=r"does not allow|permission"):
+        open_session_store(theirs)
+
+
+def test_a_marker_of_a_writer_goes_when_the_next_comes(url):
+    async def play(store, clock):
+        await store.do(connect("s1"))
+        await store.ask(BeginEpoch("s1", "n1"))
+        for token, n in ((1, 1), (1, 2), (2, 1), (1, 9)):
+            await store.ask(PutMarker("s1", "n1", 1, 1, token, n))
+        (found,) = await store.ask(ReadPending("s1"))
+        return found
+
+    assert run(url, play) == PendingRead((EpochRows("n1", 1, (), ((2, 1),)),)), "bounded, however many resume"
