@@ -95,7 +95,7 @@ def test_a_renewed_claim_that_is_thrown_away_is_not_what_the_store_has():
 @pytest.mark.parametrize("why", ["not carried out", "carried out"])
 def test_a_leader_that_takes_an_open_outcome_for_a_success_or_a_failure_is_found(why):
     def as_done(record, event, now_ns):
-        return claim.keep(record, record.claim.time_ns, now_ns, now_ns)
+        return claim.keep(record, 1, 1, now_ns)
 
     def as_not_done(record, event, now_ns):
         return replace(record, trial=None), ()
