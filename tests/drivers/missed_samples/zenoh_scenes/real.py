@@ -63,6 +63,7 @@ async def ours_on_a_real_publisher() -> None:
         publisher.delete()
         (last,) = await take(subscriber, 1)
         assert last.kind == zenoh.SampleKind.DELETE
+        link.lose = loses()  # a heartbeat and all of an answer may share a batch, and 299 is in it
         async with declare_reliable_subscriber(far, "k/*", history=History(newest=5)) as late:
             assert numbers(await take(late, 5)) == list(range(296, 301))
         publisher.undeclare()
