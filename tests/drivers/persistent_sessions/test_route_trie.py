@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statemachines.drivers.persistent_sessions.route_trie import Route, RouteTrie
-from statemachines.drivers.persistent_sessions.topic import check_filter, check_topic
+from statemachines.drivers.persistent_sessions.topic import LEVELS_MAX, TOPIC_MAX, check_filter, check_topic
 from statemachines.kernel import ConfigurationError
 
 
@@ -69,3 +69,11 @@ def test_what_is_no_filter_is_refused(wrong):
 def test_what_cannot_be_published_to_is_refused(wrong):
     with pytest.raises(ConfigurationError, match=r"^topic"):
         check_topic(wrong)
+
+
+@pytest.mark.parametrize("check", [check_topic, check_filter])
+@pytest.mark.parametrize("longest", ["x" * TOPIC_MAX, "/" * (LEVELS_MAX - 1)], ids=["bytes", "levels"])
+def test_the_longest_and_the_deepest_are_taken_and_nothing_beyond(check, longest):
+    assert check(longest) == longest
+    with pytest.raises(ConfigurationError, match="must have at most"):
+        check(longest + longest[0])

@@ -174,6 +174,15 @@ def test_who_subscribes_hears_of_writers_that_live_and_of_those_that_are_gone(da
     assert one == (SubscribedLive(("w2",), ("w1",)),)
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_a_row_that_is_stored_again_stays_what_it_is(kind, request, tmp_path_factory):
+    """Of the model nobody asks that: a writer reads back first."""
+    database = Real(new_url(kind, request, tmp_path_factory))
+    found = play(database, LOAD, BEGIN, row(1), row(2), row(2), row(1), row(3), ReadPending(S, "w1"))
+    assert found[2:7] == [(RowStored(),)] * 5
+    assert found[7] == (Polled("w1", (EpochRows("w1", 1, (queued(1), queued(2), queued(3))),)),)
+
+
 def test_nobody_asks_what_is_not_answered():
     """The requests of the protocol, and those that are compared below."""
     kinds = {one for one in vars(requests).values() if isinstance(one, type) and issubclass(one, Request)} - {Request}

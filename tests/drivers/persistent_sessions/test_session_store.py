@@ -151,7 +151,7 @@ def test_a_client_id_is_locked_until_it_is_given_back_or_its_lease_ends(url):
 
 
 @pytest.mark.parametrize(
-    ("expiry_ms", "gone_ms", "present"), [(500, 400, True), (500, 600, False), (NEVER, 10**9, True)]
+    ("expiry_ms", "gone_ms", "present"), [(500, 499, True), (500, 500, False), (NEVER, 10**9, True)]
 )
 def test_a_session_expires_after_it_was_disconnected(url, expiry_ms, gone_ms, present):
     async def play(store, clock):
@@ -168,6 +168,17 @@ def test_a_session_expires_after_it_was_disconnected(url, expiry_ms, gone_ms, pr
     loaded, found = run(url, play)
     assert (loaded == (SessionAbsent(),)) is not present
     assert (found.present, found.session) == (present, "s1" if present else "s2")
+
+
+def test_who_was_superseded_is_told_so_where_there_is_no_session_any_more_too(url):
+    async def play(store, clock):
+        one = await store.do(connect("s1"))
+        await store.do(Unlock("c", one.token))
+        two = await store.do(connect("s1"))
+        await store.do(Disconnect("s1", two.token, 0))
+        return [await store.ask(LoadSession("c", "o", token)) for token in (one.token, two.token)]
+
+    assert run(url, play) == [(NotOwner(),), (SessionAbsent(),)]
 
 
 def test_an_expiry_of_0_at_the_disconnect_ends_it(url):
