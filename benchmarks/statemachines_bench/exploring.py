@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import TYPE_CHECKING
 
 from statemachines_bench.row import Pair, Ratio, Row, Size
+
+if TYPE_CHECKING:
+    from statemachines_spec.explorer.entries import Entries
 
 LARGE = ("borrower-crash", "large")
 """System and size that is explored whole: 63 million states, in about a minute."""
@@ -74,6 +80,39 @@ def prepare_spin(size: Size) -> Pair:
     return Pair(lambda: rate(*large, "compiled"), spin)
 
 
+def walked(entries: Entries, threads: int) -> int:
+    """Walk to the last level; how many states."""
+    from statemachines_spec.explorer.explore import STATES_MAX
+    from statemachines_spec.explorer.walker_compiled import CompiledWalker
+
+    walker = CompiledWalker(entries, states_max=STATES_MAX, hashing=False, threads=threads)
+    while walker.levels[-1] != walker.levels[-2]:
+        walker.advance()
+    return walker.count
+
+
+def prepare_two(size: Size) -> Pair:
+    """Entries are made before: the walk is shared out.  By the clock on the wall, since who waits is not faster."""
+    from statemachines_spec.explorer.entries import Entries
+    from statemachines_spec.shared_subscriptions.systems import system
+
+    entries = Entries(system(*size.pick(LARGE, LITTLE)))
+    states = walked(entries, 1)
+
+    def shared_out() -> float:
+        began = perf_counter()
+        assert walked(entries, 2) == states
+        return states / (perf_counter() - began)
+
+    def side_by_side() -> float:
+        began = perf_counter()
+        with ThreadPoolExecutor(2) as pool:
+            assert list(pool.map(walked, (entries, entries), (1, 1))) == [states, states]
+        return 2 * states / (perf_counter() - began)
+
+    return Pair(shared_out, side_by_side)
+
+
 ROWS = (
     Row(
         name="explore",
@@ -105,5 +144,14 @@ ROWS = (
         ratio=Ratio.OURS_OVER_BASELINE,
         at_least=3,
         aim="1 000 000 states / s",
+    ),
+    Row(
+        name="explore-two",
+        about=f"walking {LARGE[0]} ({LARGE[1]}) in two threads, each with the states that fall to it by their digests",
+        unit="states / s",
+        baseline_name="two walkers side by side, each with all states",
+        prepare=prepare_two,
+        ratio=Ratio.OURS_OVER_BASELINE,
+        at_least=0.8,
     ),
 )

@@ -34,6 +34,7 @@ def check(
     ] = None,
     engine: Annotated[str, typer.Option(help="auto, compiled (numba) or plain Python.")] = "auto",
     states_max: Annotated[int, typer.Option(min=1000, help="Give up beyond so many states.")] = 400_000_000,
+    threads: Annotated[int, typer.Option(min=1, max=64, help="Threads of the compiled walker.")] = 1,
     mermaid: Annotated[bool, typer.Option("--mermaid", help="Show a counterexample as a sequence diagram.")] = False,
     test: Annotated[bool, typer.Option("--test", help="Show a counterexample as a pytest function.")] = False,
     script: Annotated[
@@ -73,7 +74,7 @@ def check(
     from statemachines_spec import certificates
 
     if certificate is not None:
-        _again(certificate, engine, json)
+        _again(certificate, engine, threads, json)
         return
     if protocol == "list":
         _list(json)
@@ -83,7 +84,7 @@ def check(
     for one in picked.systems:
         in_full = no_symmetry and bool(one.symmetries)
         one = one.in_full() if no_symmetry else one
-        result = _explore(one, engine, states_max)
+        result = _explore(one, engine, states_max, threads)
         results.append(result)
         if not json:
             _show(one, result, mermaid, test)
@@ -128,7 +129,7 @@ def _picked(
     return chosen(protocol, names, size, variant, without)
 
 
-def _explore(system: System, engine: str, states_max: int) -> Result:
+def _explore(system: System, engine: str, states_max: int, threads: int) -> Result:
     from statemachines_spec.explorer.explore import explore
 
     seen = sys.stderr.isatty()
@@ -142,7 +143,8 @@ def _explore(system: System, engine: str, states_max: int) -> Result:
         print(f"\r{text}\033[K", end="", file=sys.stderr, flush=True)
 
     try:
-        return explore(system, engine=engine, states_max=states_max, progress=progress if seen else None)
+        shown = progress if seen else None
+        return explore(system, engine=engine, states_max=states_max, progress=shown, threads=threads)
     finally:
         if seen:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
@@ -297,12 +299,12 @@ def _list(json: bool) -> None:
             print(f"  {order.name!r}: {order.relation}")
 
 
-def _again(path: Path, engine: str, json: bool) -> None:
+def _again(path: Path, engine: str, threads: int, json: bool) -> None:
     from statemachines_spec import certificates
 
     kept = certificates.read(path)
     system = certificates.system_of(kept)
-    result = _explore(system, engine, kept.states + 1_000_000)
+    result = _explore(system, engine, kept.states + 1_000_000, threads)
     differences = certificates.differences(kept, result)
     if json:
         print(msgspec.json.encode({"compared": certificates.COMPARED, "differences": differences}).decode())

@@ -119,12 +119,12 @@ def test_the_verdicts_are_those_of_the_full_search(drawn):
         assert (again.broken, again.last) == (full.path.broken, reduced.path.last)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
 @settings(max_examples=15, suppress_health_check=list(HealthCheck))
 @given(systems)
-def test_both_walkers_agree_with_symmetry(drawn):
-    plain, compiled = (
-        explore(peers(**drawn), engine=engine, states_max=STATES_MAX) for engine in ("plain", "compiled")
-    )
+def test_both_walkers_agree_with_symmetry(threads, drawn):
+    plain = explore(peers(**drawn), engine="plain", states_max=STATES_MAX)
+    compiled = explore(peers(**drawn), engine="compiled", states_max=STATES_MAX, threads=threads)
     if plain.ended not in (COMPLETE, VIOLATED):
         return
     for field in COUNTED:

@@ -13,6 +13,11 @@ from statemachines_spec.explorer.property import NO_ERROR, Always, View
 
 CERTAIN = {"lossy": False, "duplicating": False}
 
+COUNTED = (
+    "ended", "states", "transitions", "cuts", "terminal", "levels", "edges", "entries", "locals", "always", "sometimes",
+    "messages",
+)  # fmt: skip
+
 NETWORKS = [
     {"in_flight": 1},
     {"in_flight": 2},
@@ -25,12 +30,14 @@ NETWORKS = [
 
 
 def both(system, **options):
-    """The result of both engines, which agree on everything that is counted."""
-    plain, compiled = (explore(system, engine=engine, **options) for engine in ("plain", "compiled"))
-    for field in ("ended", "states", "transitions", "cuts", "terminal", "levels", "edges", "entries", "locals"):
-        assert getattr(plain, field) == getattr(compiled, field), field
-    assert (plain.always, plain.sometimes, plain.messages) == (compiled.always, compiled.sometimes, compiled.messages)
-    assert (plain.path and plain.path.script) == (compiled.path and compiled.path.script)
+    """The result of both engines, the compiled one in one thread and in several, which agree on everything that is
+    counted."""
+    plain = explore(system, engine="plain", **options)
+    for threads in (1, 2, 3):
+        compiled = explore(system, engine="compiled", threads=threads, **options)
+        for field in COUNTED:
+            assert getattr(plain, field) == getattr(compiled, field), field
+        assert (plain.path and plain.path.script) == (compiled.path and compiled.path.script)
     return plain
 
 
@@ -134,12 +141,22 @@ def test_out_of_room_is_said(engine):
     assert result.ended == FULL
 
 
-@pytest.mark.parametrize("engine", ["plain", "compiled"])
-def test_an_interrupted_exploration_says_what_it_knows(engine):
+@pytest.mark.parametrize("threads", [2, 3])
+def test_out_of_room_is_said_of_several_threads_too(monkeypatch, threads):
+    from statemachines_spec.explorer import shard
+
+    monkeypatch.setattr(shard, "CHUNK_STATES", 100)
+    result = explore(toy({"in_flight": 4}, last=60), engine="compiled", threads=threads, states_max=3_000)
+    assert result.ended == FULL
+    assert 3_000 <= result.states < 4_000
+
+
+@pytest.mark.parametrize(("engine", "threads"), [("plain", 1), ("compiled", 1), ("compiled", 2)])
+def test_an_interrupted_exploration_says_what_it_knows(engine, threads):
     def interrupt(walker, seconds):
         raise KeyboardInterrupt
 
-    result = explore(toy({"in_flight": 4}, last=60), engine=engine, progress=interrupt)
+    result = explore(toy({"in_flight": 4}, last=60), engine=engine, threads=threads, progress=interrupt)
     assert result.ended == INTERRUPTED
     assert result.held
     assert result.states >= 1
@@ -194,16 +211,66 @@ def test_an_unknown_engine_is_refused():
         explore(toy({}), engine="fast")
 
 
-def test_states_of_two_words_are_explored_as_those_of_one_are(monkeypatch):
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_states_of_two_words_are_explored_as_those_of_one_are(monkeypatch, threads):
     from statemachines_spec.explorer import layout
-    from statemachines_spec.explorer.entries import Entries
-    from statemachines_spec.explorer.walker_compiled import CompiledWalker
 
     system = toy({"in_flight": 3}, last=3, hushes=1)
     plain = explore(system, engine="plain")
     monkeypatch.setattr(layout, "WORD_BITS", 14)
-    walker = CompiledWalker(Entries(system), states_max=10**6)
-    while walker.levels[-1] != walker.levels[-2]:
-        walker.advance()
+    walker = walked(system, threads)
     assert walker.layout.words == 2
     assert (walker.count, walker.transitions, f"{walker.edges:016x}") == (plain.states, plain.transitions, plain.edges)
+
+
+@pytest.mark.parametrize("threads", [2, 3, 5])
+def test_each_thread_has_states_of_its_own_whatever_is_handed_over_in_a_turn(monkeypatch, threads):
+    from statemachines_spec.explorer import shard
+
+    system = toy({"in_flight": 4}, last=8, hushes=1)
+    alone = walked(system, 1)
+    monkeypatch.setattr(shard, "OUT_MAX", 2_048)  # hundreds of turns
+    monkeypatch.setattr(shard, "CHUNK_STATES", 100)
+    monkeypatch.setattr(shard, "REDO_MAX", 8)
+    monkeypatch.setattr(shard, "TABLE_FIRST", 1_024)
+    shared = walked(system, threads)
+    assert alone.count > 10_000
+    assert (shared.count, shared.transitions, shared.edges) == (alone.count, alone.transitions, alone.edges)
+    assert shared.levels == alone.levels
+    counts = [one.count for one in shared.shards]
+    assert min(counts) > 0.9 * alone.count / threads
+    states = {shared.state(index) for index in range(shared.count)}
+    assert len(states) == alone.count
+    assert shared.layout.bits != layout_at_first(system)  # some states were packed anew on the way
+
+
+@pytest.mark.parametrize("observed", [False, True])
+def test_of_many_states_that_break_a_property_every_number_of_threads_shows_the_same(observed):
+    never = Always("never 4", "", (View("talker", 8, lambda local: max(local.n, 0)),), lambda n: n < 4)
+    result = both(toy({"in_flight": 4}, last=5, each=2, properties=(never,), observed=observed))
+    assert result.ended == VIOLATED
+    assert len(result.path.legs) == 4
+
+
+def test_as_many_threads_as_nobody_has_are_refused():
+    with pytest.raises(ConfigurationError, match="1 to 64"):
+        walked(toy({}), 65)
+
+
+def walked(system, threads):
+    """The walker, when everything is explored."""
+    from statemachines_spec.explorer.entries import Entries
+    from statemachines_spec.explorer.walker_compiled import CompiledWalker
+
+    walker = CompiledWalker(Entries(system), states_max=10**6, threads=threads)
+    while walker.levels[-1] != walker.levels[-2]:
+        walker.advance()
+    return walker
+
+
+def layout_at_first(system):
+    """How wide the fields of a state are before anything is explored."""
+    from statemachines_spec.explorer.entries import Entries
+    from statemachines_spec.explorer.walker_compiled import CompiledWalker
+
+    return CompiledWalker(Entries(system), states_max=1_000).layout.bits

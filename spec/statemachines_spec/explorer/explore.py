@@ -64,11 +64,11 @@ class Result(msgspec.Struct, frozen=True):
     `levels`: states by distance from the initial one; `edges`: the sum of a hash of every transition, whatever their
     order and the numbers used; `cuts`: transitions not taken because they lead beyond the bounds; `terminal`: states
     that nothing leaves; `always`: property -> held; `sometimes`: property -> in how many states; `seconds` of processor
-    time; `rechecked`: entries made once more under another hash seed; `stand_for`: with symmetry, how many states those
-    that were explored stand for (0: without; each stands for itself, and none was left out); `cells`: the rows that
-    machines took (machine, number of the row, state before); `cut_by`: component -> entries that led beyond its own
-    bounds (all other cuts: the network had no place); `lookups`: entries that were used (0: the plain walker does not
-    count them).
+    time, of all threads; `rechecked`: entries made once more under another hash seed; `stand_for`: with symmetry, how
+    many states those that were explored stand for (0: without; each stands for itself, and none was left out); `cells`:
+    the rows that machines took (machine, number of the row, state before); `cut_by`: component -> entries that led
+    beyond its own bounds (all other cuts: the network had no place); `lookups`: entries that were used (0: the plain
+    walker does not count them).
     """
 
     system: str
@@ -118,9 +118,11 @@ def explore(
     hashing: bool = True,
     progress: Progress | None = None,
     entries: Entries | None = None,
+    threads: int = 1,
 ) -> Result:
     """Search until everything within the bounds is known or a property breaks (the level is finished first, so that the
-    same counterexample, a shortest one, is found every time).  Ctrl-C ends it early with what is known.
+    same counterexample, a shortest one, is found every time).  Ctrl-C ends it early with what is known.  `threads`: in
+    which the compiled walker goes; what comes of it is the same for any number.
 
     Raises `ConfigurationError` for a bad system or engine, `Nondeterministic` where a step is not a function.
     """
@@ -130,21 +132,21 @@ def explore(
         engine = "both" if find_spec("numba") is not None else "plain"
     search = _Search(Entries(system) if entries is None else entries, hashing, progress)
     if engine == "compiled":
-        search.walk(_compiled(search.entries, states_max, hashing))
+        search.walk(_compiled(search.entries, states_max, hashing, threads))
         return search.result()
     first = min(PLAIN_FIRST, states_max) if engine == "both" else states_max
     search.walk(PlainWalker(search.entries, states_max=first, hashing=hashing))
     if engine == "both" and search.ended == FULL and states_max > PLAIN_FIRST:
-        search.walk(_compiled(search.entries, states_max, hashing))
+        search.walk(_compiled(search.entries, states_max, hashing, threads))
     return search.result()
 
 
-def _compiled(entries: Entries, states_max: int, hashing: bool) -> Walker:
+def _compiled(entries: Entries, states_max: int, hashing: bool, threads: int) -> Walker:
     if find_spec("numba") is None:
         raise ModuleNotFoundError("the compiled walker needs numba", name="numba")
     from statemachines_spec.explorer.walker_compiled import CompiledWalker
 
-    return CompiledWalker(entries, states_max=states_max, hashing=hashing)
+    return CompiledWalker(entries, states_max=states_max, hashing=hashing, threads=threads)
 
 
 class _Search:
@@ -157,7 +159,7 @@ class _Search:
         self.ended = COMPLETE
         self.walker: Walker
         self.broken: tuple[str, int, State] | None = None
-        self.began = time.process_time()
+        self.began, self.started = time.process_time(), time.monotonic()
 
     def walk(self, walker: Walker) -> None:
         """Level by level until something ends it."""
@@ -169,7 +171,7 @@ class _Search:
                 while not walker.advance():
                     if self.progress is not None and time.monotonic() - spoken > 0.25:
                         spoken = time.monotonic()
-                        self.progress(walker, time.process_time() - self.began)
+                        self.progress(walker, spoken - self.started)
         except KeyboardInterrupt:
             self.ended = INTERRUPTED
         except MemoryError:

@@ -1,135 +1,129 @@
-"""CompiledWalker: breadth-first search over the tables, exact, by the compiled kernel.
+"""CompiledWalker: breadth-first search over the tables, exact, by the compiled kernel, in one thread or several.
 
-Memory for each state: its one or two words in the list of states (which is also the queue, level behind level, and
-what a counterexample is rebuilt from), and its place in an open-addressing table of the same words, which is never
-emptier than half once it has grown.  No hash stands for a state, no parent is kept.
+States are shared out by their digests (`shard`).  In a turn each shard expands some of its states, all at once; then
+each takes in what the others found for it; then what is missing of the tables is made, in Python, by one thread.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from typing import TypeVar
 
 from statemachines.kernel import ConfigurationError
-from statemachines_spec.explorer import walker_numba
 from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.entry_arrays import EntryArrays
 from statemachines_spec.explorer.layout import Layout
 from statemachines_spec.explorer.moves import Moves, State
+from statemachines_spec.explorer.shard import Candidate, Shard
 from statemachines_spec.explorer.walker_numba import (
-    AT,
-    BEST,
-    CHUNK,
-    CONTROLS,
-    COUNT,
     CROWDED,
     CUTS,
-    DONE,
     EDGES,
-    END,
-    FILL,
-    GROW,
     HITS,
-    LIMIT,
     LOOKUPS,
-    MISSING,
     MOVES_MAX,
-    REDO,
-    SEEKS,
-    STATE,
-    STEP_STATE,
-    SUMS,
     TERMINAL,
     TRANSITIONS,
-    UNTIL,
-    WORK,
+    Tables,
 )
 
-FILLING = {1: (0.76, 1.42), 2: (0.86, 1.28)}
-"""By words of a state: how full the table gets, and by how much it then grows: at most 23 and 40 bytes a state."""
-TABLE_FIRST = 1 << 14
-CHUNK_STATES = 100_000
-REDO_MAX = 1 << 16
+R = TypeVar("R")
+
+SHARDS_MAX = 64
 
 
 class CompiledWalker:
-    """Explores level by level.  `states_max` bounds the number of states (memory is taken as it is needed)."""
+    """Explores level by level.  `states_max` bounds the number of states (memory is taken as it is needed); `threads`:
+    how many shards, each with a thread.
+
+    Counts, edge hash and counterexamples are the same for any number of threads.  Raises `ConfigurationError` for one
+    that is not in 1..64.
+    """
 
     name = "compiled"
 
-    def __init__(self, entries: Entries, *, states_max: int, hashing: bool = True) -> None:
+    def __init__(self, entries: Entries, *, states_max: int, hashing: bool = True, threads: int = 1) -> None:
+        if not 1 <= threads <= SHARDS_MAX:
+            raise ConfigurationError("threads", threads, f"must be 1 to {SHARDS_MAX}")
         self.entries = entries
-        self.moves = Moves(entries)
         self.states_max = states_max
-        first = self.moves.first()
+        first = Moves(entries).first()
         self.layout = Layout([max(1, value.bit_length()) for value in first])
         self.arrays = EntryArrays(entries, hashing)
-        self.control = np.zeros(CONTROLS, np.int64)
-        self.states = np.empty((states_max + MOVES_MAX, 1), np.uint64)
-        self.table = np.zeros(TABLE_FIRST, np.uint64)
-        self.work: Any = np.zeros(0, np.int64)
-        self.missing = np.zeros((walker_numba.MISSING_MAX, 2), np.int64)
-        self.redo = np.zeros(REDO_MAX, np.int64)
-        self.levels = [0, 1]
-        self._spaces(len(first))
-        self._add_first(first)
+        properties = max(len(entries.system.over_states), len(entries.system.over_steps) + 2)
+        self.shards = [
+            Shard(number, threads, states_max, self.layout, len(first), properties) for number in range(threads)
+        ]
+        self.levels = [0]
+        self._widen()
+        self.shards[0].begin(self._tables(), first)
+        with self._threads() as pool:
+            self._exchange(pool)
+        self._end_level()
 
     # -- what it came to ----------------------------------------------------------------------------------------
 
     @property
     def count(self) -> int:
         """States so far."""
-        return int(self.control[COUNT])
+        return sum(one.count for one in self.shards)
 
     @property
     def transitions(self) -> int:
         """Transitions so far."""
-        return int(self.control[TRANSITIONS])
+        return self._sum(TRANSITIONS)
 
     @property
     def lookups(self) -> int:
         """Entries that were used so far: one a transition, and one for each call within it."""
-        return int(self.control[LOOKUPS])
+        return self._sum(LOOKUPS)
 
     @property
     def cuts(self) -> int:
         """Transitions not taken because they lead beyond the bounds."""
-        return int(self.control[CUTS])
+        return self._sum(CUTS)
 
     @property
     def terminal(self) -> int:
         """States without any transition."""
-        return int(self.control[TERMINAL])
+        return self._sum(TERMINAL)
 
     @property
     def edges(self) -> int:
         """The edge hash: a sum over all transitions, whatever their order."""
-        return int(self.control[EDGES]) & (1 << 64) - 1
+        return self._sum(EDGES) & (1 << 64) - 1
 
     @property
     def hits(self) -> list[int]:
         """For each property over states, how many states break it (always) or show it (sometimes)."""
-        return [int(value) for value in self.found[HITS, : len(self.entries.system.over_states)]]
+        many = len(self.entries.system.over_states)
+        return [sum(int(one.found[HITS, number]) for one in self.shards) for number in range(many)]
 
     @property
     def bytes_held(self) -> int:
         """Memory of states and table."""
-        return self.count * self.layout.words * 8 + int(self.table.nbytes)
+        return sum(one.bytes_held for one in self.shards)
+
+    def state(self, index: int) -> State:
+        """A state by its place in the lists of the shards, one behind the other."""
+        for one in self.shards:
+            if index < one.count:
+                return one.state(index)
+            index -= one.count
+        raise IndexError("there are fewer states")
 
     def broken_state(self, number: int) -> State | None:
         """The state with the least digest that breaks a property over states."""
-        index = int(self.found[STATE, number])
-        return self.state(index - 1) if index else None
+        return _least(one.broken_state(number) for one in self.shards)
 
     def broken_step(self, number: int) -> State | None:
         """The state with the least digest out of which a step breaks step property `number`."""
-        index = int(self.found[STEP_STATE, number])
-        return self.state(index - 1) if index else None
+        return _least(one.broken_step(number) for one in self.shards)
 
-    def state(self, index: int) -> State:
-        """A state by its place in the list."""
-        return self.layout.unpack(self.states[index])
+    def _sum(self, place: int) -> int:
+        return sum(int(one.control[place]) for one in self.shards)
 
     # -- searching ----------------------------------------------------------------------------------------------
 
@@ -138,140 +132,86 @@ class CompiledWalker:
 
         Raises MemoryError when `states_max` is reached.
         """
-        control = self.control
-        if control[AT] == 0 and control[END] == 0:
-            control[END] = 1
-        control[UNTIL] = control[AT] + CHUNK_STATES
-        why = self._walk()
-        if why == FILL or (why == DONE and control[REDO]):
-            self._fill_and_redo()
-            return False
-        if why == GROW:
-            self._grow()
-            return False
-        if why == CHUNK:
-            return False
-        if why == CROWDED:
+        tables = self._tables()
+        with self._threads() as pool:
+            whys = self._each(pool, lambda one: one.walk(tables))
+            self._exchange(pool)
+        if CROWDED in whys:
             raise ConfigurationError(
                 "transitions", MOVES_MAX, "one state has more transitions than this; fewer messages in flight?"
             )
-        return self._end_of_level()
+        if any(one.is_short() for one in self.shards):
+            self._fill_and_redo()
+        done = [one.is_done() for one in self.shards]
+        if all(done):
+            self._end_level()
+        return all(done)
 
     def source_of(self, target: State, level: int) -> State:
         """Of the states of `level` that lead to `target`, the one with the least digest."""
-        words = self.layout.pack(target)
-        self.parts[walker_numba.SOUGHT] = (words[0], words[-1] if len(words) > 1 else 0, 0)
-        control = np.zeros_like(self.control)
-        control[AT], control[END] = self.levels[level], self.levels[level + 1]
-        control[UNTIL] = control[LIMIT] = self.states_max + MOVES_MAX
-        control[SEEKS] = 1
-        self._run(control, np.zeros_like(self.found))
-        return self.state(int(control[BEST]) - 1)
+        found = _least(one.source_of(self._tables(), target, level) for one in self.shards)
+        assert found is not None
+        return found
 
     def stand_for(self) -> int:
         """How many states these stand for, with symmetry; 0 without."""
         if self.entries.orbits is None:
             return 0
-        return int(walker_numba.stand_for(self._tables(), self._space()))
+        return sum(one.stand_for(self._tables()) for one in self.shards)
 
-    def _end_of_level(self) -> bool:
-        control = self.control
-        if control[WORK]:
-            control[WORK] = 0
-            control[AT], control[END] = self._resume
-            if control[AT] < control[END]:
-                return False
-        self.levels.append(int(control[COUNT]))
-        control[END] = control[COUNT]
-        return True
+    def _exchange(self, pool: ThreadPoolExecutor | None) -> None:
+        """Each takes in what the others found for it."""
+        if pool is None:
+            return
+        tables, most = self._tables(), max(one.count for one in self.shards)
+        self._each(pool, lambda one: one.take_in(tables, self.shards, most))
+        for one in self.shards:
+            one.is_taken()
+        if self.count >= self.states_max:
+            raise MemoryError(f"{self.states_max} states")
+
+    def _end_level(self) -> None:
+        for one in self.shards:
+            one.end_level()
+        self.levels.append(self.count)
 
     def _fill_and_redo(self) -> None:
         """Fill in what is missing, then expand the states that were put aside; then where the walk was."""
-        control = self.control
-        waiting = [int(index) for index in self.redo[: control[REDO]]]
-        if control[WORK]:
-            waiting += [int(index) for index in self.work[control[AT] : control[END]]]
-        else:
-            self._resume = (int(control[AT]), int(control[END]))
-        for event, local in self.missing[: control[MISSING]]:
-            self.entries.entry(int(event), int(local))  # another one may have brought it with its orbit
-        control[MISSING] = control[REDO] = 0
+        for event, local in dict.fromkeys(pair for one in self.shards for pair in one.ask_for()):
+            self.entries.entry(event, local)  # another one may have brought it with its orbit
         self._widen()
-        self.work = np.array(waiting, np.int64)
-        control[WORK] = 1
-        control[AT], control[END] = 0, len(waiting)
-
-    def _walk(self) -> int:
-        self.control[LIMIT] = min(
-            self.states_max + MOVES_MAX, int(FILLING[self.layout.words][0] * (self.table.size // self.layout.words))
-        )
-        return self._run(self.control, self.found)
-
-    def _run(self, control: Any, found: Any) -> int:
-        why: int = walker_numba.walk(self._tables(), self._space()._replace(control=control, found=found))
-        return why
-
-    def _space(self) -> walker_numba.Space:
-        return walker_numba.Space(
-            self.states, self.table, self.recent, self.control, self.missing, self.redo, self.work, self.keys,
-            self.room, self.listed, self.parts, self.sums, self.found,
-        )  # fmt: skip
-
-    def _tables(self) -> walker_numba.Tables:
-        return self.arrays.tables(self.layout)
-
-    # -- memory -------------------------------------------------------------------------------------------------
-
-    def _grow(self) -> None:
-        if self.count + MOVES_MAX >= self.states_max:
-            raise MemoryError(f"{self.states_max} states")
-        places = int(self.table.size // self.layout.words * FILLING[self.layout.words][1]) + 4 * MOVES_MAX
-        self._rebuild(places)
-
-    def _rebuild(self, places: int) -> None:
-        self.table = np.zeros(0, np.uint64)  # the old one is given back before the new one is filled
-        self.table = np.zeros(places * self.layout.words, np.uint64)
-        walker_numba.rebuild(self._space(), self.count)
+        for one in self.shards:
+            one.redo_them()
 
     def _widen(self) -> None:
-        """Wider fields where numbers no longer fit: every state is packed anew."""
+        """Wider fields where numbers no longer fit."""
         entries = self.entries
         largest = [len(one.locals) - 1 for one in entries.components]
         largest += [one.limit for one in entries.system.spendable]
         largest += [len(entries.envelopes) - 1] * entries.system.network.in_flight
         layout = self.layout.grown(largest)
-        if layout is self.layout:
-            return
-        old, count, self.layout = self.layout, self.count, layout
-        before = self.states
-        words = np.zeros((count, layout.words), np.uint64)
-        for number, bits in enumerate(old.bits):
-            value = before[:count, old.word[number]] >> np.uint64(old.shift[number]) & np.uint64((1 << bits) - 1)
-            words[:, layout.word[number]] |= value << np.uint64(layout.shift[number])
-        if layout.words != before.shape[1]:
-            self.states = np.empty((self.states_max + MOVES_MAX, layout.words), np.uint64)
-        self.states[:count] = words
-        self.recent[:] = 0
-        del before, words
-        self._rebuild(max(self.table.size // old.words, int(count / FILLING[layout.words][0]) + 4 * MOVES_MAX))
+        if layout is not self.layout:
+            self.layout = layout
+            for one in self.shards:
+                one.widen(layout)
 
-    def _spaces(self, width: int) -> None:
-        """What the kernel works in."""
-        wide = max(width, walker_numba.SENDS_MAX, walker_numba.CALLS_MAX)
-        properties = max(len(self.entries.system.over_states), len(self.entries.system.over_steps) + 2)
-        self.room = np.zeros((6, wide), np.int64)
-        self.listed = np.zeros((MOVES_MAX, 4), np.int64)
-        self.parts = np.zeros((walker_numba.PARTS, 3), np.uint64)
-        self.sums = np.zeros(SUMS, np.uint64)
-        self.keys = np.zeros((walker_numba.BATCH + MOVES_MAX, 3), np.uint64)
-        self.recent = np.zeros((walker_numba.RECENT + 1, 2), np.uint64)
-        self.found = np.zeros((5, properties), np.uint64)
-        self._resume = (0, 0)
+    def _tables(self) -> Tables:
+        return self.arrays.tables(self.layout)
 
-    def _add_first(self, first: State) -> None:
-        self._widen()
-        if self.layout.words != self.states.shape[1]:
-            self.states = np.empty((self.states_max + MOVES_MAX, self.layout.words), np.uint64)
-        self._rebuild(self.table.size // self.layout.words)
-        self.keys[0, : self.layout.words] = self.layout.pack(first)
-        walker_numba.begin(self._tables(), self._space())
+    # -- threads ------------------------------------------------------------------------------------------------
+
+    def _threads(self) -> AbstractContextManager[ThreadPoolExecutor | None]:
+        """As many threads as there are shards beside the first; at the end they are waited for, after Ctrl-C too."""
+        if len(self.shards) == 1:
+            return nullcontext()
+        return ThreadPoolExecutor(len(self.shards) - 1, thread_name_prefix="shard")
+
+    def _each(self, pool: ThreadPoolExecutor | None, work: Callable[[Shard], R]) -> list[R]:
+        """The work of each shard, all at once."""
+        others = [] if pool is None else [pool.submit(work, one) for one in self.shards[1:]]
+        return [work(self.shards[0]), *(one.result() for one in others)]
+
+
+def _least(candidates: Iterable[Candidate | None]) -> State | None:
+    """The state with the least digest."""
+    return min((one for one in candidates if one is not None), default=(0, None))[1]

@@ -36,11 +36,15 @@ DONE, FILL, GROW, CHUNK, CROWDED = range(5)
 """Why the walk came back: nothing left; entries are missing; the table is full; it is time; a state has too many
 transitions, messages or calls."""
 
-COUNT, AT, END, TRANSITIONS, CUTS, TERMINAL, MISSING, REDO, EDGES, WORK, UNTIL, LIMIT, SEEKS, BEST, LOOKUPS = range(15)
+(
+    COUNT, AT, END, TRANSITIONS, CUTS, TERMINAL, MISSING, REDO, EDGES, WORK, UNTIL, LIMIT, SEEKS, BEST, LOOKUPS,
+    SHARD, SHARDS, OUT, OUT_LIMIT,
+) = range(19)  # fmt: skip
 """Places of the control array: states so far, next to expand, end of the work, tallies, entries missing, states put
 aside, edge hash, whether the work is a list of states, when to come back, how many states there is room for; whether
-the states that lead to SOUGHT are looked for, and the best so far (index + 1); how many entries were used."""
-CONTROLS = 15
+the states that lead to SOUGHT are looked for, and the best so far (index + 1); how many entries were used; which shard
+this is, of how many; states that wait for other shards, and how many may.  Behind them: how many wait for each."""
+CONTROLS = 19
 
 WIDTH, BUDGETS, PLACES, LOSES, DOUBLES, ORDERED, HASHING, WORDS, RENAMINGS = range(9)
 """Places of `shape`: components, budgets, places of the network; what the network does; whether edges are hashed;
@@ -115,7 +119,8 @@ class Space(NamedTuple):
 
     `states`: all so far, packed; `table`: the same, by hash; `recent`: some of them, by hash; `missing`: event and
     local state of entries asked for; `redo`: states put aside; `work`: states to expand; `keys`: the batch, two
-    words and a place in the table each; `control`, `room`, `moves`, `parts`, `sums`, `found`: by the names above.
+    words and a digest, then a place in the table each; `out`: by shard, the states that it is to take in; `control`,
+    `room`, `moves`, `parts`, `sums`, `found`: by the names above.
     """
 
     states: Any
@@ -126,6 +131,7 @@ class Space(NamedTuple):
     redo: Any
     work: Any
     keys: Any
+    out: Any
     room: Any
     moves: Any
     parts: Any
@@ -147,8 +153,8 @@ def compiled(**more: Any) -> Callable[[F], F]:
     return compile_now
 
 
-outer = compiled(cache=True)
-"""Called from Python; kept beside this module's bytecode where that can be written."""
+outer = compiled(cache=True, nogil=True)
+"""Called from Python, by several threads at once; kept beside this module's bytecode where that can be written."""
 
 inner = compiled(forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 """Part of its callers: the tables are a hundred words, which a real call would have to hand over every time."""
@@ -249,7 +255,7 @@ def emit(t: Any, w: Any, first: Any, second: Any, value: Any, made: int) -> int:
         return made
     if made == w.keys.shape[0]:
         return made
-    w.keys[made, 0], w.keys[made, 1] = first, second
+    w.keys[made, 0], w.keys[made, 1], w.keys[made, 2] = first, second, value
     return made + 1
 
 
@@ -527,6 +533,27 @@ def insert(table: Any, words: Any, first: Any, second: Any, place: Any, size: An
 
 
 @inner
+def share(w: Any, made: int) -> int:
+    """Hand over what falls to other shards, by its digest, which stays when the layout changes.  How many are left."""
+    left = 0
+    for number in range(made):
+        first, second = w.keys[number, 0], w.keys[number, 1]
+        shard = np.int64((w.keys[number, 2] >> HALF) * U(w.control[SHARDS]) >> HALF)
+        if shard == w.control[SHARD]:
+            w.keys[left, 0], w.keys[left, 1] = first, second
+            left += 1
+            continue
+        slot = np.int64(hashed(first, second) & U(RECENT - 1))
+        if w.recent[slot, 0] != first or w.recent[slot, 1] != second:
+            w.recent[slot, 0], w.recent[slot, 1] = first, second
+            place = w.control[CONTROLS + shard]
+            w.out[shard, place, 0], w.out[shard, place, 1] = first, second
+            w.control[CONTROLS + shard] += 1
+            w.control[OUT] += 1
+    return left
+
+
+@inner
 def unseen(w: Any, made: int, words: Any) -> int:
     """Leave out of the batch what is known to be in the table; touch the places of the others, so that the memory
     accesses overlap.  How many are left, with their places in the third column."""
@@ -615,7 +642,8 @@ def compared(one: Any, other: Any, size: int) -> int:
 
 @outer
 def reduce(t: Any, w: Any, made: int) -> None:
-    """In place of each successor in the batch, the state that stands for its orbit (`Moves.least`)."""
+    """In place of each successor in the batch, the state that stands for its orbit (`Moves.least`), and its digest
+    without the budgets."""
     keys, fields, other, best, digests = w.keys, w.room[AFTER], w.room[FRESH], w.room[SENDS], w.room[QUEUE]
     size = t.layout.shape[0]
     for number in range(made):
@@ -627,6 +655,7 @@ def reduce(t: Any, w: Any, made: int) -> None:
                 least, tied, turn = U(digests[one]), 1, one
             elif U(digests[one]) == least:
                 tied += 1
+        keys[number, 2] = least
         if turn == 0 and tied == 1:
             continue
         rename(t, fields, turn, best)
@@ -669,6 +698,16 @@ def seek(w: Any, made: int, index: int) -> None:
             break
 
 
+@inner
+def settle(t: Any, w: Any, made: int) -> None:
+    """The batch, each by what stands for its orbit, into the table or to its shard."""
+    if t.shape[RENAMINGS] > 1:
+        reduce(t, w, made)
+    if w.control[SHARDS] > 1:
+        made = share(w, made)
+    flush(t, w, made)
+
+
 @outer
 def walk(t: Any, w: Any) -> int:
     """Expand states until the work is done or Python is needed; one of DONE, FILL, GROW, CHUNK, CROWDED."""
@@ -680,7 +719,7 @@ def walk(t: Any, w: Any) -> int:
         if w.control[MISSING] + MOVES_MAX > MISSING_MAX or w.control[REDO] == w.redo.size:
             why = FILL
             break
-        if w.control[AT] >= w.control[UNTIL]:
+        if w.control[AT] >= w.control[UNTIL] or w.control[OUT] + made + MOVES_MAX > w.control[OUT_LIMIT]:
             why = CHUNK
             break
         index = w.work[w.control[AT]] if w.control[WORK] else w.control[AT]
@@ -707,20 +746,30 @@ def walk(t: Any, w: Any) -> int:
         w.control[TERMINAL] += out == 0
         made = now
         if made >= BATCH:
-            if t.shape[RENAMINGS] > 1:
-                reduce(t, w, made)
-            flush(t, w, made)
+            settle(t, w, made)
             made = 0
-    if t.shape[RENAMINGS] > 1:
-        reduce(t, w, made)
-    flush(t, w, made)
+    settle(t, w, made)
     return why
 
 
 @outer
 def begin(t: Any, w: Any) -> None:
-    """The first state, which stands in `keys`."""
-    flush(t, w, 1)
+    """The first state, whose words stand in `keys`."""
+    fields = w.room[FIELDS]
+    unpack(t.layout, w.keys, 0, fields)
+    net = t.shape[WIDTH] + t.shape[BUDGETS]
+    w.keys[0, 2] = digest_of(t, fields) + network_of(t, fields[net:], used_of(t, fields))[2]
+    settle(t, w, 1)
+
+
+@outer
+def take_in(t: Any, w: Any, found: Any, count: int) -> None:
+    """States that others found (`count` rows of two words); there is room for all of them."""
+    for start in range(0, count, BATCH):
+        made = min(BATCH, count - start)
+        for number in range(made):
+            w.keys[number, 0], w.keys[number, 1] = found[start + number, 0], found[start + number, 1]
+        flush(t, w, made)
 
 
 @outer

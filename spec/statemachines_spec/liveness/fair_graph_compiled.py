@@ -145,7 +145,8 @@ class CompiledFairGraph(FairGraph):
     def _unpacked(self, begin: int, end: int) -> Any:
         """Reachable states as rows: local states, then messages."""
         assert isinstance(self.walker, CompiledWalker)
-        layout, words = self.walker.layout, self.walker.states[begin:end]
+        (shard,) = self.walker.shards
+        layout, words = shard.layout, shard.states[begin:end]
         columns = [*range(self.tail.width), *range(self.tail.net, len(layout.bits))]
         states = np.empty((end - begin, len(columns)), np.int32)
         for place, column in enumerate(columns):
