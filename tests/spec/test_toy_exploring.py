@@ -8,6 +8,7 @@ from toy_system import Talker, backwards, never_takes, quiet_before_note, taken,
 from statemachines.kernel import ConfigurationError
 from statemachines_spec.explorer.direct import search
 from statemachines_spec.explorer.explore import COMPLETE, FULL, INTERRUPTED, VIOLATED, explore
+from statemachines_spec.explorer.moves import Moves
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.property import NO_ERROR, Always, View
 
@@ -229,10 +230,9 @@ def test_each_thread_has_states_of_its_own_whatever_is_handed_over_in_a_turn(mon
 
     system = toy({"in_flight": 4}, last=8, hushes=1)
     alone = walked(system, 1)
-    monkeypatch.setattr(shard, "OUT_MAX", 2_048)  # hundreds of turns
-    monkeypatch.setattr(shard, "CHUNK_STATES", 100)
+    monkeypatch.setattr(shard, "OUT_MAX", 4_096)  # many turns
     monkeypatch.setattr(shard, "REDO_MAX", 8)
-    monkeypatch.setattr(shard, "TABLE_FIRST", 1_024)
+    monkeypatch.setattr(shard, "TABLE_FIRST", 1_024)  # it grows, also where much is handed over
     shared = walked(system, threads)
     assert alone.count > 10_000
     assert (shared.count, shared.transitions, shared.edges) == (alone.count, alone.transitions, alone.edges)
@@ -246,10 +246,19 @@ def test_each_thread_has_states_of_its_own_whatever_is_handed_over_in_a_turn(mon
 
 @pytest.mark.parametrize("observed", [False, True])
 def test_of_many_states_that_break_a_property_every_number_of_threads_shows_the_same(observed):
-    never = Always("never 4", "", (View("talker", 8, lambda local: max(local.n, 0)),), lambda n: n < 4)
-    result = both(toy({"in_flight": 4}, last=5, each=2, properties=(never,), observed=observed))
+    never = Always("never 30", "", (View("listener", 2, lambda local: int(local.n >= 30)),), lambda late: not late)
+    system = toy({"in_flight": 4}, last=5, each=2, properties=(never,), observed=observed)
+    result = both(system)
     assert result.ended == VIOLATED
-    assert len(result.path.legs) == 4
+    many = walked(system, 2, at_most=len(result.levels) + 1)
+    assert many.hits[0] > 3
+    digest_of = Moves(many.entries).digest
+    tables, before = many.arrays.tables(many.layout), len(result.levels) - 2
+    broken = [shard.broken_state(0) for shard in many.shards]
+    sources = [shard.source_of(tables, state, before) for shard in many.shards for _, state in broken]
+    assert len(broken) == 2
+    assert all(digest == digest_of(state) for digest, state in [*broken, *filter(None, sources)])
+    assert any(sources)
 
 
 def test_as_many_threads_as_nobody_has_are_refused():
@@ -257,13 +266,13 @@ def test_as_many_threads_as_nobody_has_are_refused():
         walked(toy({}), 65)
 
 
-def walked(system, threads):
-    """The walker, when everything is explored."""
+def walked(system, threads, at_most=10**6):
+    """The walker, when everything is explored, or so many levels."""
     from statemachines_spec.explorer.entries import Entries
     from statemachines_spec.explorer.walker_compiled import CompiledWalker
 
     walker = CompiledWalker(Entries(system), states_max=10**6, threads=threads)
-    while walker.levels[-1] != walker.levels[-2]:
+    while walker.levels[-1] != walker.levels[-2] and len(walker.levels) < at_most:
         walker.advance()
     return walker
 
