@@ -8,6 +8,7 @@ when it is whole.
 from __future__ import annotations
 
 import os
+from array import array
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -33,9 +34,13 @@ RUN_SCHEMA: Final = pa.schema(
 )
 
 ROWS_PER_GROUP = 131_072
+ROWS_AT_ONCE = 512
+"""Rows that are turned into columns together."""
 TEXTS: Final = [column.name for column in TRACE if column.kind == "text"]
 DELTA: Final = dict.fromkeys((column.name for column in TRACE if "int" in column.kind), "DELTA_BINARY_PACKED")
 """How columns are encoded: texts by a dictionary, whole numbers by their differences."""
+SOUGHT: Final = ["run", "seq", "t_ns"]
+"""Columns whose least and greatest values are kept by row group, so that who looks for some runs reads no others."""
 
 
 class TraceWriter:
@@ -57,6 +62,7 @@ class TraceWriter:
             compression="zstd",
             use_dictionary=TEXTS,
             column_encoding=DELTA,
+            write_statistics=SOUGHT,
         )
         return self
 
@@ -64,10 +70,10 @@ class TraceWriter:
         """One whole run; the rows get their `seq` in this order."""
         for begin in range(0, len(rows), ROWS_PER_GROUP):
             part = rows[begin : begin + ROWS_PER_GROUP]
-            columns = list(zip(*part, strict=True))
+            columns = _columns_of(part)
             head = [
-                pa.array([run.run] * len(part), pa.int64()),
-                pa.array(range(begin, begin + len(part)), pa.int64()),
+                pa.repeat(pa.scalar(run.run, pa.int64()), len(part)),
+                _counted(begin, begin + len(part)),
             ]
             body = [_array(cells, column.kind) for cells, column in zip(columns, ROW, strict=True)]
             self._writer.write_batch(pa.record_batch([*head, *body], schema=SCHEMA))
@@ -92,10 +98,24 @@ def write_runs(path: Path, runs: list[Run]) -> None:
     os.replace(_partial(path), path)
 
 
-def _array(cells: tuple[Any, ...], kind: str) -> Any:
+def _array(cells: list[Any], kind: str) -> Any:
     if kind == "text":
         return pa.array(cells, pa.string()).dictionary_encode()
     return pa.array(cells, _KINDS[kind])
+
+
+def _columns_of(rows: list[TraceRow]) -> list[list[Any]]:
+    """The cells by column.  Few rows at a time: each is read once for every column, and has to stay in the cache."""
+    columns: list[list[Any]] = [[] for _ in ROW]
+    for begin in range(0, len(rows), ROWS_AT_ONCE):
+        for column, cells in zip(columns, zip(*rows[begin : begin + ROWS_AT_ONCE], strict=True), strict=True):
+            column.extend(cells)
+    return columns
+
+
+def _counted(begin: int, end: int) -> Any:
+    """The numbers from `begin` to `end`, by their memory: each made an object of its own would be slow."""
+    return pa.Array.from_buffers(pa.int64(), end - begin, [None, pa.py_buffer(array("q", range(begin, end)))])
 
 
 def _partial(path: Path) -> Path:
