@@ -7,7 +7,8 @@ import asyncio
 from msgspec.structs import replace
 from mutants import swap, wrap
 
-from statemachines.drivers import greeting, standing
+from statemachines.drivers import greeting, standing, tcp
+from statemachines.drivers.greeting import Greeting
 from statemachines.drivers.shared_subscriptions import old_keys
 from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
 from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore
@@ -32,7 +33,7 @@ from statemachines.shared_subscriptions.borrower import Destroyed
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group_store import Commit, GroupStore, Scan
 from statemachines.shared_subscriptions.handler import Handler
-from statemachines.shared_subscriptions.message import END_OF_STREAM, LeaderWanted
+from statemachines.shared_subscriptions.message import END_OF_STREAM, LeaderWanted, Undeclared
 from statemachines.shared_subscriptions.registry import Registry
 from statemachines.shared_subscriptions.session import Admit
 from statemachines.shared_subscriptions.stream_store import Batch, StreamSize, StreamStore
@@ -186,6 +187,10 @@ def sizeless(stream, count, ended):
     return StreamSize(stream, 0, False)
 
 
+def undeclared_believed(is_believed):
+    return lambda record, sender, message: isinstance(message, Undeclared) or is_believed(record, sender, message)
+
+
 BREAKS = {
     "SS-154": swap(listing, "open_ranks", open_all),
     "SS-155": swap(listing, "vanish", lambda draft, rank: None),
@@ -199,6 +204,11 @@ BREAKS = {
     "SS-175": swap(Agent, "_remember", lambda self, borrower, reports: None),
     "SS-176": wrap(Agent, "__init__", first_registry_only),
     "SS-244": swap(agent, "is_believed", lambda record, sender, message: True),
+    "SS-250": wrap(agent, "is_believed", undeclared_believed),
+    "SS-251": swap(Greeting, "_by_role", property(lambda self: False)),
+    "SS-252": swap(tcp, "units_in", lambda certificate: frozenset({"leader"})),
+    "SS-253": swap(Greeting, "_keys", property(lambda self: self._terms.secrets[:1])),
+    "SS-254": swap(tcp.TcpTransport, "_outranked", lambda self, hello, other: ""),
     "SS-245": swap(agent, "is_misled", lambda record, borrower: False),
     "SS-246": swap(Agent, "_dismiss_witness", lambda self, ended: None),
     "SS-177": swap(agent, "life_of", lambda party: Everybody()),
