@@ -51,6 +51,7 @@ from statemachines_spec.shared_subscriptions.failing_store import (
 )
 from statemachines_spec.shared_subscriptions.leader_host import QUIET_TIMERS, LeaderHost
 from statemachines_spec.shared_subscriptions.liar import Liar
+from statemachines_spec.shared_subscriptions.losing import Lose, losing
 from statemachines_spec.shared_subscriptions.mute import Mute
 from statemachines_spec.shared_subscriptions.orders import ORDERS, is_kept
 from statemachines_spec.shared_subscriptions.reader import Reader
@@ -72,6 +73,7 @@ class Setting(msgspec.Struct, frozen=True):
     `lies`: consumers report what was never stored; so many `mutes` among them answer no grant;
     `pretends`: so many lies are told to consumer-1, which hears by its witness, by somebody who says it leads;
     `read_failures`: so many reads of the witness fail; `restores`: so often the group store is put back;
+    `lost`: so many messages to or from a leader host are lost, in a network that loses none;
     `silences`: a store that fails may not even answer; `renews`: a leader renews its claim in time while it lives;
     `idles`: a leader without members gives its claim up;
     `lives` borrowers each consumer makes, `pings` each of them sends; `registrations`, `grants`, `epochs` of leaders;
@@ -117,6 +119,7 @@ class Setting(msgspec.Struct, frozen=True):
     pretends: int = 0
     read_failures: int = 0
     restores: int = 0
+    lost: int = 0
     store_failures: int = 0
     silences: bool = False
     renews: bool = False
@@ -140,13 +143,14 @@ FAULTS: dict[str, tuple[str, str, type[Event]]] = {
     "pretends": ("lie of somebody who says that it leads", "consumer", Lie),
     "read_failures": ("read of the claim that fails", "consumer", Failing),
     "restores": ("group store that is put back", "group_store", Restore),
+    "lost": ("message that is lost", "leader", Lose),
 }
 """Field of a setting -> what is printed, whom it happens to, the event."""
 
 REQUESTS_TO_LEAD = 4
 """A candidate reads the claim, takes it, reads the root and the progress."""
 
-NEWER = ("grant_timeouts", "store_failures", "halts", "late_timers", "pretends", "read_failures", "restores")
+NEWER = ("grant_timeouts", "store_failures", "halts", "late_timers", "pretends", "read_failures", "restores", "lost")
 """Faults that are named only in systems that have them."""
 
 
@@ -221,6 +225,8 @@ def build(name: str, about: str, setting: Setting, variant: str = "settled", wit
     )
     if setting.restores:
         made = msgspec.structs.replace(made, properties=restored.kept(made.properties))
+    if setting.lost:
+        made = losing(made)
     return with_sessions(made, setting, variant) if setting.sessions else made
 
 

@@ -191,6 +191,21 @@ def undeclared_believed(is_believed):
     return lambda record, sender, message: isinstance(message, Undeclared) or is_believed(record, sender, message)
 
 
+def silent_where_it_failed(ask):
+    async def wrong(self, request):
+        return tuple(one for one in await ask(self, request) if not isinstance(one, group_store.StoreFailed))
+
+    return wrong
+
+
+def gone_started_anew(receive):
+    def wrong(self, to, message, now_ns):
+        is_wanted = isinstance(message, LeaderWanted) and to not in self.nodes
+        return receive(self, self.host if is_wanted and to.startswith(f"{self.host}/") else to, message, now_ns)
+
+    return wrong
+
+
 BREAKS = {
     "SS-154": swap(listing, "open_ranks", open_all),
     "SS-155": swap(listing, "vanish", lambda draft, rank: None),
@@ -239,6 +254,8 @@ BREAKS = {
     "SS-220": wrap(Registry, "_want", always_another),
     "SS-221": wrap(Registry, "receive", says_nothing),
     "SS-222": wrap(Registry, "receive", passed_on_for_ever),
+    "SS-255": wrap(SqliteGroupStore, "ask", silent_where_it_failed),
+    "SS-256": wrap(Registry, "receive", gone_started_anew),
     "SS-224": wrap(Registry, "close", halted_only),
     "SS-223": swap(registry, "check_filter", lambda topic_filter, subscription: None),
 }
