@@ -135,13 +135,14 @@ def test_who_listens_and_who_dials_need_different_files(tmp_path, authority):
 def secret_file(tmp_path, text, name="secret"):
     path = tmp_path / name
     path.touch(mode=0o600)
-    path.write_text(text)
+    path.write_bytes(text.encode())
     return path
 
 
 @pytest.mark.parametrize("end", ["", "\n", "\r\n", "\n\n"])
 def test_SS_253_two_secrets_stand_a_line_each(tmp_path, end):
-    path = secret_file(tmp_path, f"0123456789abcdef\nfedcba9876543210{end}")
+    between = "\r\n" if end == "\r\n" else "\n"
+    path = secret_file(tmp_path, f"0123456789abcdef{between}fedcba9876543210{end}")
     both = (b"0123456789abcdef", b"fedcba9876543210")
     assert Credentials(secret_file=path).secrets == both
     given = Credentials(secret=b"x" * 16, role_secret_file=path)
@@ -198,7 +199,7 @@ def test_SS_251_leader_hosts_that_cannot_prove_it_to_each_other_do_not_start(tmp
 
 
 def test_SS_252_roles_of_a_certificate(authority):
-    assert authority.mutual("leader-1").prove_roles()
+    assert authority.mutual("leader-1", secret=b"x" * 16).prove_roles()
     unit = ((("commonName", "b"),), (("organizationalUnitName", "leader"),), (("organizationalUnitName", "x"),))
     assert units_in({"subject": unit}) == {"leader", "x"}
     assert units_in({"subject": ((("organizationName", "leader"),),)}) == units_in({}) == units_in(None) == set()

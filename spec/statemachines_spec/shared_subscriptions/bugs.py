@@ -192,14 +192,6 @@ def keep_and_not_stage(take: Any) -> Any:
     return wrong
 
 
-def answers_any_ping(record: Any, event: Any) -> bool:
-    return bool(record.outstanding and borrower.is_mine(record, event))
-
-
-def believe_anybody(record: Any, sender: str, message: Any) -> bool:
-    return True
-
-
 def load_nothing(keep_page: Any) -> Any:
     return lambda record, event: replace(keep_page(record, event), loaded=Map())
 
@@ -406,23 +398,6 @@ BUGS: Final = (
         "SS-147",
         "membership.take_last_word",
         wrapped(membership, "take_last_word", keep_and_not_stage),
-    ),
-    Bug(
-        "any-answer",
-        "the late answer to an earlier ping is taken for that to the last one",
-        "SS-08",
-        "borrower.is_outstanding",
-        both(
-            row_changed(borrower.BORROWER, "answered", when=answers_any_ping),
-            row_changed(borrower.BORROWER, "answered_late", when=answers_any_ping),
-        ),
-    ),
-    Bug(
-        "anybody-believed",
-        "whoever speaks as a leader is heard, whomever the claim names",
-        "SS-244",
-        "agent.is_believed",
-        called(agent, "is_believed", believe_anybody),
     ),
     Bug(
         "follows-on",
