@@ -1,6 +1,9 @@
-"""Credentials: what a node shows to others and asks of them: a shared secret, TLS, or both.
+"""Credentials: what a node shows to others and asks of them: shared secrets, TLS, or both.
 
     credentials = Credentials(secret_file="group.secret", tls_ca="ca.pem")
+
+A file of a secret holds one, or two, a line each, while one takes the place of the other: both are accepted of others,
+and the first is what this node proves.
 
 Everything is read and checked when it is made, and never printed: what is wrong with a file is a `ConfigurationError`
 that names it.  A secret or a key that others may read is refused.
@@ -18,13 +21,17 @@ from statemachines.kernel import ConfigurationError
 SECRET_SIZE: Final = (16, 4_096)
 """Bytes of a secret, at least and at most."""
 
+SECRETS_MAX: Final = 2
+"""Secrets of one kind at a time: one, or the one of before and the one to come."""
+
 StrPath = str | os.PathLike[str]
 
 
 class Credentials:
-    """`secret_file`: holds the secret that all nodes share, or `secret` is it (16 bytes at least; line ends at its end
-    do not count).  `tls_cert`, `tls_key`: PEM files of this node's certificate chain and key; `tls_ca`: of those who
-    sign the certificates of others.
+    """`secret_file`: holds the secret that all nodes share, or `secret` is it (16 bytes at least; two of them a line
+    each).  `role_secret_file`, `role_secret`: what only nodes of the role of this one share, who prove to each other by
+    it that they are; it needs the other one beside it.  `tls_cert`, `tls_key`: PEM files of this node's certificate
+    chain and key; `tls_ca`: of those who sign the certificates of others.
 
     A node that listens speaks TLS if it has a certificate; with `tls_ca` it asks each peer for one.  A node that dials
     speaks TLS if it has `tls_ca`, and shows its certificate if it has one.  Where both show certificates, the name of a
@@ -36,15 +43,15 @@ class Credentials:
         *,
         secret_file: StrPath | None = None,
         secret: bytes | None = None,
+        role_secret_file: StrPath | None = None,
+        role_secret: bytes | None = None,
         tls_cert: StrPath | None = None,
         tls_key: StrPath | None = None,
         tls_ca: StrPath | None = None,
     ) -> None:
-        if secret is not None and secret_file is not None:
-            raise ConfigurationError("secret_file", str(secret_file), "secret is given as well; give one of the two")
-        if secret_file is not None:
-            secret = _read_private("secret_file", Path(secret_file))
-        self.secret = None if secret is None else _checked(secret, secret_file)
+        self.secrets = _secrets("secret", secret_file, secret)
+        self.role_secrets = _secrets("role_secret", role_secret_file, role_secret)
+        _check_kinds(self.secrets, self.role_secrets, role_secret_file)
         if (tls_cert is None) != (tls_key is None):
             given, missing = ("tls_cert", "tls_key") if tls_key is None else ("tls_key", "tls_cert")
             raise ConfigurationError(given, str(tls_cert or tls_key), f"needs {missing}; give both")
@@ -62,12 +69,17 @@ class Credentials:
                     _load_key(context, Path(tls_cert), Path(tls_key))
 
     def __repr__(self) -> str:
-        return f"Credentials(secret={'yes' if self.secret else 'no'}, tls={self._cert or self._ca or 'no'})"
+        secret, role_secret = ("yes" if some else "no" for some in (self.secrets, self.role_secrets))
+        return f"Credentials(secret={secret}, role_secret={role_secret}, tls={self._cert or self._ca or 'no'})"
 
     @property
     def mutual(self) -> bool:
         """Both sides show certificates."""
         return self._cert is not None and self._ca is not None
+
+    def prove_roles(self) -> bool:
+        """Whether nodes of one role can prove it to each other; True, too, where nobody proves anything."""
+        return self.mutual or bool(self.role_secrets) or not self.secrets
 
     def listening(self) -> ssl.SSLContext | None:
         """For connections that are accepted; None: without TLS."""
@@ -84,10 +96,6 @@ class Credentials:
         return self._dial
 
 
-NONE: Final = Credentials()
-"""No secret, no TLS: whoever reaches the port may take part."""
-
-
 def names_in(certificate: dict[str, Any] | None) -> frozenset[str]:
     """The names that a peer's certificate (as `ssl` gives it) is for: its DNS names, or the common name where there are
     none."""
@@ -96,6 +104,12 @@ def names_in(certificate: dict[str, Any] | None) -> frozenset[str]:
     names = frozenset(name for kind, name in certificate.get("subjectAltName", ()) if kind == "DNS")
     common = (name for part in certificate.get("subject", ()) for kind, name in part if kind == "commonName")
     return names or frozenset(common)
+
+
+def units_in(certificate: dict[str, Any] | None) -> frozenset[str]:
+    """The organizational units (OU) that a peer's certificate is for: its roles."""
+    parts = (certificate or {}).get("subject", ())
+    return frozenset(name for part in parts for kind, name in part if kind == "organizationalUnitName")
 
 
 def tls_reason(error: BaseException) -> str:
@@ -127,15 +141,41 @@ def _read_private(key: str, path: Path) -> bytes:
     return content
 
 
-def _checked(secret: bytes, path: StrPath | None) -> bytes:
-    """Neither empty nor a word that could be guessed; the value is not repeated."""
-    secret = secret.rstrip(b"\r\n")
+def _secrets(key: str, path: StrPath | None, given: bytes | None) -> tuple[bytes, ...]:
+    """The secrets of one kind, a line each."""
+    if given is not None and path is not None:
+        raise ConfigurationError(f"{key}_file", str(path), f"{key} is given as well; give one of the two")
+    if path is not None:
+        key, given = f"{key}_file", _read_private(f"{key}_file", Path(path))
+    if given is None:
+        return ()
+    value = "..." if path is None else str(path)
+    lines = tuple(line.rstrip(b"\r") for line in given.rstrip(b"\r\n").split(b"\n"))
+    if len(lines) > SECRETS_MAX or len(set(lines)) < len(lines):
+        rule = f"holds {len(lines)} lines; a secret is one line, and two different ones may be valid at a time"
+        raise ConfigurationError(key, value, rule)
+    for line in lines:
+        _check_size(key, value, line)
+    return lines
+
+
+def _check_size(key: str, value: str, secret: bytes) -> None:
+    """Neither empty nor a word that could be guessed; the secret is not repeated."""
     least, most = SECRET_SIZE
     if not least <= len(secret) <= most:
-        key, value = ("secret", "...") if path is None else ("secret_file", str(path))
         rule = f"a secret of {len(secret)} bytes; {least} to {most} are needed, for example from: openssl rand -hex 32"
         raise ConfigurationError(key, value, rule)
-    return secret
+
+
+def _check_kinds(secrets: tuple[bytes, ...], role_secrets: tuple[bytes, ...], path: StrPath | None) -> None:
+    """The second kind comes beside the first, and is another."""
+    key, value = ("role_secret", "...") if path is None else ("role_secret_file", str(path))
+    if role_secrets and not secrets:
+        rule = "needs a secret as well: what nodes of other roles prove; give both"
+        raise ConfigurationError(key, value, rule)
+    if not set(secrets).isdisjoint(role_secrets):
+        rule = "is the secret that all nodes share; think of another, which only nodes of this role get"
+        raise ConfigurationError(key, value, rule)
 
 
 def _context(protocol: int, ca: Path | None) -> ssl.SSLContext:
@@ -169,3 +209,7 @@ def _load_key(context: ssl.SSLContext, cert: Path, key: Path) -> None:
         raise ConfigurationError(
             "tls_key", str(key), "holds no private key in PEM (-----BEGIN PRIVATE KEY-----)"
         ) from error
+
+
+NONE: Final = Credentials()
+"""No secret, no TLS: whoever reaches the port may take part."""

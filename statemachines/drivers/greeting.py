@@ -5,6 +5,11 @@ secret: first the side that dialled, then the side that accepted, so that a stra
 secrets on.  A proof is HMAC-SHA256 over which side it is of, and over role, life and nonce of both: that of another
 connection, of the other side, or of another node is worth nothing, and neither is our own, sent back to us.
 
+A role that others rely on is proved as well.  By a certificate, where both sides show one: the role is an
+organizational unit (OU) of it.  Else, between two nodes of that role, by a second secret, which only nodes of that role
+share: it takes the place of the first in their proofs.  Of each secret there may be two at a time: who dials proves
+with the first, and who accepts answers with the one that it was shown.
+
 A secret keeps strangers out.  It hides nothing, and does not help against somebody who sits on the line and lets the
 greeting pass: for that there is TLS.
 """
@@ -26,25 +31,37 @@ GREETING_MAX: Final = 1_024
 """Bytes of the largest frame before the greeting is over: a stranger fills no more of our memory."""
 
 
+class Terms(msgspec.Struct, frozen=True):
+    """What we can prove, and what a peer has to.
+
+    `secrets`: what all nodes share (none: nothing is proved), `role_secrets`: what those of our role share; the first
+    of each is ours, all are accepted.  `proved`: the full names of roles of peers that must be proved.  `names`,
+    `units`: what the peer's certificate is for (None: there is none to check).
+    """
+
+    secrets: tuple[bytes, ...] = ()
+    role_secrets: tuple[bytes, ...] = ()
+    proved: tuple[str, ...] = ()
+    names: frozenset[str] | None = None
+    units: frozenset[str] = frozenset()
+
+
 class Greeting:
     """Our side of one connection; it is over when `done`, and only then is anything that follows looked at.
 
-    `mine` is our hello (its nonce empty where `secret` is None), `dialled` whether we made the connection, `names` what
-    the peer's certificate is for (None: there is none to check, or none that names nodes).
+    `mine` is our hello (its nonce empty where `terms` have no secret), `dialled` whether we made the connection.
     """
 
-    def __init__(
-        self, mine: Hello, *peer_roles: str, dialled: bool, secret: bytes | None, names: frozenset[str] | None
-    ) -> None:
-        assert (secret is None) == (not mine.nonce)
+    def __init__(self, mine: Hello, *peer_roles: str, dialled: bool, terms: Terms) -> None:
+        assert bool(terms.secrets) == bool(mine.nonce)
         self.mine = mine
         self.peer: Hello | None = None
         """What the peer says it is; believe it when `done`."""
         self.done = False
         self._peer_roles = peer_roles
         self._dialled = dialled
-        self._secret = secret
-        self._names = names
+        self._terms = terms
+        self._shown: bytes | None = None
 
     def begin(self) -> bytes:
         """The first frame to send."""
@@ -56,8 +73,8 @@ class Greeting:
         if self.peer is None:
             self.peer = decode_hello(body, *self._peer_roles)
             self._check(self.peer)
-            self.done = self._secret is None
-            return self._prove() if self._secret is not None and self._dialled else b""
+            self.done = not self._terms.secrets
+            return self._prove() if self._terms.secrets and self._dialled else b""
         self._check_proof(body)
         self.done = True
         return b"" if self._dialled else self._prove()
@@ -65,31 +82,63 @@ class Greeting:
     @property
     def told_proof(self) -> bool:
         """We have proved that we know the secret, and the peer has not."""
-        return self._dialled and self._secret is not None and self.peer is not None and not self.done
+        return self._dialled and bool(self._terms.secrets) and self.peer is not None and not self.done
 
     def _check(self, peer: Hello) -> None:
         """Both sides judge both hellos alike, so that both can say what is wrong."""
         if peer.life == self.mine.life:
             raise FrameError("goes by our own name and number; give each node its own name and state directory")
-        if self._secret is None and peer.nonce:
+        secrets = self._terms.secrets
+        if not secrets and peer.nonce:
             raise FrameError("asks for a secret; start this node with --secret-file too, or that one without")
-        if self._secret is not None and not peer.nonce:
+        if secrets and not peer.nonce:
             raise FrameError("shows no secret; start it with --secret-file too, or this node without")
-        if self._secret is not None and len(peer.nonce) != NONCE_SIZE:
+        if secrets and len(peer.nonce) != NONCE_SIZE:
             raise FrameError(f"sent a nonce of {len(peer.nonce)} bytes; {NONCE_SIZE} are expected")
         if peer.mutual != self.mine.mutual:
             raise FrameError(MENDS[self.mine.mutual, self._dialled])
         check_store(self.mine.store, peer.store)
-        if self._names is not None and peer.node not in self._names:
-            listed = ", ".join(sorted(self._names)) or "nobody"
+        self._check_certificate(peer)
+        self._check_role(peer)
+
+    def _check_certificate(self, peer: Hello) -> None:
+        names = self._terms.names
+        if names is not None and peer.node not in names:
+            listed = ", ".join(sorted(names)) or "nobody"
             raise FrameError(
                 f"says it is {peer.node}, and its certificate is for {shown(listed)}; give it one for {peer.node}, or "
                 "start it under a name of its certificate"
             )
 
+    def _check_role(self, peer: Hello) -> None:
+        """A role that must be proved: by the certificate, or else by what is still to come."""
+        terms, role = self._terms, short(peer.role)
+        if peer.role not in terms.proved:
+            return
+        if terms.names is not None:
+            if role not in terms.units:
+                said = f"says it is a {role}, and its certificate is not for one"
+                raise FrameError(f"{said}; give it one with {role} as organizational unit (OU)")
+        elif terms.secrets and peer.role == self.mine.role and not terms.role_secrets:
+            said = f"says it is a {role}, and this node cannot ask it to prove that"
+            raise FrameError(f"{said}; start both with the same {option_of(role)}")
+
+    @property
+    def _by_role(self) -> bool:
+        """Whether both are of one role that must be proved, and have a secret for it."""
+        assert self.peer is not None
+        role = self.peer.role
+        return role == self.mine.role and role in self._terms.proved and bool(self._terms.role_secrets)
+
+    @property
+    def secret_option(self) -> str:
+        """Where the secret comes from that is proved here, as an option of commands."""
+        return option_of(short(self.mine.role)) if self.peer is not None and self._by_role else "--secret-file"
+
     def _prove(self) -> bytes:
         assert self.peer is not None
-        return frame(msgspec.msgpack.encode(self._proof(self._dialled, self.mine, self.peer)))
+        ours = self._shown or self._keys[0]
+        return frame(msgspec.msgpack.encode(self._proof(ours, self._dialled, self.mine, self.peer)))
 
     def _check_proof(self, body: bytes | memoryview) -> None:
         assert self.peer is not None
@@ -97,14 +146,31 @@ class Greeting:
             told = msgspec.msgpack.decode(body, type=bytes)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise FrameError(f"not a proof: {shown(error)}") from error
-        if not hmac.compare_digest(told, self._proof(not self._dialled, self.peer, self.mine)):
-            raise FrameError("does not know our secret; give both nodes the same --secret-file")
+        for key in self._keys:
+            if hmac.compare_digest(told, self._proof(key, not self._dialled, self.peer, self.mine)):
+                self._shown = key
+                return
+        raise FrameError(f"does not know our secret; give both nodes the same {self.secret_option}")
 
-    def _proof(self, dialled: bool, speaker: Hello, listener: Hello) -> bytes:
+    @property
+    def _keys(self) -> tuple[bytes, ...]:
+        return self._terms.role_secrets if self._by_role else self._terms.secrets
+
+    @staticmethod
+    def _proof(key: bytes, dialled: bool, speaker: Hello, listener: Hello) -> bytes:
         """What only one who knows the secret can say; MessagePack, so that no two inputs are the same bytes."""
-        assert self._secret is not None
         said = ("gapless proof", dialled, *said_of(speaker), *said_of(listener))
-        return hmac.digest(self._secret, msgspec.msgpack.encode(said), "sha256")
+        return hmac.digest(key, msgspec.msgpack.encode(said), "sha256")
+
+
+def short(role: str) -> str:
+    """A role by its name alone, as certificates and options have it."""
+    return role.rpartition("/")[2]
+
+
+def option_of(role: str) -> str:
+    """The option of commands for the secret that only nodes of this role share."""
+    return f"--{role}-secret-file"
 
 
 def said_of(hello: Hello) -> tuple[int, str, str, bytes, bool, str]:

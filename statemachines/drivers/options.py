@@ -28,7 +28,8 @@ SecretFile = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="The secret that all nodes share, 16 bytes or more; or put it into the environment as GAPLESS_SECRET.",
+        help="The secret that all nodes share, 16 bytes or more; or put it into the environment as GAPLESS_SECRET. "
+        "Two lines: both are accepted, and the first is proved.",
     ),
 ]
 TlsCert = Annotated[
@@ -45,17 +46,36 @@ DiallingCa = Annotated[
 
 
 def read_credentials(
-    secret_file: Path | None, tls_cert: Path | None, tls_key: Path | None, tls_ca: Path | None
+    secret_file: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    tls_ca: Path | None,
+    *,
+    role_secret_file: Path | None = None,
+    role: str = "",
 ) -> Credentials:
-    """The credentials in these files, checked; the secret may also stand in the environment."""
-    secret = os.environ.get(SECRET_VARIABLE)
-    if secret is not None and secret_file is not None:
-        rule = f"{SECRET_VARIABLE} is set in the environment as well; give one of the two"
-        raise ConfigurationError("--secret-file", str(secret_file), rule)
+    """The credentials in these files, checked; secrets may also stand in the environment, that of nodes of `role` alone
+    as GAPLESS_ROLE_SECRET."""
+    role_secret = None
+    if role:
+        variable, option = f"GAPLESS_{role.upper()}_SECRET", f"--{role}-secret-file"
+        role_secret = _in_environment(variable, option, role_secret_file)
     return Credentials(
         secret_file=secret_file,
-        secret=None if secret is None else secret.encode(errors="surrogateescape"),
+        secret=_in_environment(SECRET_VARIABLE, "--secret-file", secret_file),
+        role_secret_file=role_secret_file,
+        role_secret=role_secret,
         tls_cert=tls_cert,
         tls_key=tls_key,
         tls_ca=tls_ca,
     )
+
+
+def _in_environment(variable: str, option: str, path: Path | None) -> bytes | None:
+    """The secret that stands there; raises `ConfigurationError` where a file is given as well."""
+    secret = os.environ.get(variable)
+    if secret is not None and path is not None:
+        raise ConfigurationError(
+            option, str(path), f"{variable} is set in the environment as well; give one of the two"
+        )
+    return None if secret is None else secret.encode(errors="surrogateescape")

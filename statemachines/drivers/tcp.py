@@ -20,8 +20,8 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, cast
 
-from statemachines.drivers.credentials import NONE, Credentials, names_in, tls_reason
-from statemachines.drivers.greeting import GREETING_MAX, NONCE_SIZE, Greeting
+from statemachines.drivers.credentials import NONE, Credentials, names_in, tls_reason, units_in
+from statemachines.drivers.greeting import GREETING_MAX, NONCE_SIZE, Greeting, Terms
 from statemachines.drivers.role import Role
 from statemachines.kernel import ConfigurationError, life_of, node_of
 from statemachines.wire import Codec, FrameError, Frames, Hello, Packet, hello_of, shown
@@ -181,9 +181,13 @@ class TcpTransport:
         if hello.role == self.role.full_name and not connection.dialled:
             return  # it talks to us; what we have to say to it goes over the connection that we dial
         older = self._peers.get(hello.node)
-        if older is not None and older.hello is not None and older.hello.number > hello.number:
-            connection.refuse(f"is an older life of {hello.node}, and {older.hello.life} is connected; it will end")
-            return
+        if older is not None and older.hello is not None:
+            if reason := self._yields(hello, older.hello):
+                connection.refuse(reason)
+                return
+            if reason := self._outranked(older.hello, hello):
+                older.refuse(reason)
+                older = None
         self._peers[hello.node] = connection
         if connection.dialled:
             self._peers[connection.dialled] = connection
@@ -192,6 +196,22 @@ class TcpTransport:
             mend = "if this goes on, two processes run under one name: give one another"
             logger.warning(again + mend, shown(hello.life), connection.peer, older.peer)
             older.close()
+
+    def _yields(self, hello: Hello, other: Hello) -> str:
+        """Why a connection ends at once beside the older one of `other`, of the same name ("": it does not)."""
+        if reason := self._outranked(hello, other):
+            return reason
+        if hello.number < other.number and not self._outranked(other, hello):
+            return f"is an older life of {hello.node}, and {other.life} is connected; it will end"
+        return ""
+
+    def _outranked(self, hello: Hello, other: Hello) -> str:
+        """Whose role must be proved has its name to itself: another role takes nothing that is sent there, whatever
+        number its life has."""
+        proved = self.role.proved_roles
+        if hello.role in proved or other.role not in proved:
+            return ""
+        return f"goes by the name of {other.life}, which is connected as {other.role}; give it another name"
 
     def is_peer_of(self, role: str, party: str) -> bool:
         """Whether the party is of a life that is connected and said that it has this role."""
@@ -393,13 +413,19 @@ class Connection(asyncio.Protocol):
         assert self._wire is not None
         owner = self._owner
         credentials = owner.credentials
-        nonce = b"" if credentials.secret is None else secrets.token_bytes(NONCE_SIZE)
+        nonce = secrets.token_bytes(NONCE_SIZE) if credentials.secrets else b""
+        certificate = self._wire.get_extra_info("peercert")
         self._greeting = Greeting(
             hello_of(owner.role.full_name, owner.life, nonce=nonce, mutual=credentials.mutual, store=owner.store),
             *owner.role.peers(bool(self.dialled)),
             dialled=bool(self.dialled),
-            secret=credentials.secret,
-            names=names_in(self._wire.get_extra_info("peercert")) if credentials.mutual else None,
+            terms=Terms(
+                credentials.secrets,
+                credentials.role_secrets,
+                owner.role.proved_roles,
+                names_in(certificate) if credentials.mutual else None,
+                units_in(certificate),
+            ),
         )
         self._wire.write(self._greeting.begin())
         if self._early:
@@ -447,7 +473,7 @@ class Connection(asyncio.Protocol):
         if isinstance(exc, ssl.SSLError):
             self._say(f"ended the connection: {tls_reason(exc)}")
         elif greeting is not None and greeting.told_proof:
-            self._say("ended the connection when it had our proof; give both nodes the same --secret-file")
+            self._say(f"ended the connection when it had our proof; give both nodes the same {greeting.secret_option}")
         elif greeting is not None and greeting.peer is not None:
             self._say("ended the connection before it proved that it knows the secret; its log says why")
         elif self.dialled:

@@ -88,10 +88,11 @@ def is_believed(record: WitnessRecord, sender: str, message: LeaderMessage) -> b
     """Whether the claim names who speaks, under the epoch of the message.
 
     A leader's id holds its life, and the transport vouches for the sender of a packet: an epoch that a restored store
-    repeats is that of another leader.  That a leader is gone its host says for it, in whatever life.
+    repeats is that of another leader.  That a leader is gone its host says for it, in whatever life.  That nobody leads
+    since the group is not declared, somebody says who has no claim: believed where nobody has.
     """
     if isinstance(message, Undeclared):
-        return True  # it changes nothing, and nobody leads the group
+        return not record.leader
     if not record.leader or message.epoch != record.epoch:
         return False
     if isinstance(message, Invalidate) and not is_fresh(sender):

@@ -18,7 +18,7 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-from statemachines.drivers.greeting import GREETING_MAX, NONCE_SIZE, Greeting
+from statemachines.drivers.greeting import GREETING_MAX, NONCE_SIZE, Greeting, Terms
 from statemachines.kernel import GaplessError
 from statemachines.testing.drawing import example
 from statemachines.testing.protocol import Reader
@@ -258,7 +258,7 @@ def read(side: Side, one: Input, chance: random.Random) -> int:
 def greeting_of(side: Side) -> Greeting:
     """A node that shares a secret, and waits for a hello."""
     mine = hello_of(side.role, side.life, nonce=bytes(NONCE_SIZE))
-    return Greeting(mine, side.speaker, dialled=side.reader.dials, secret=SECRET, names=None)
+    return Greeting(mine, side.speaker, dialled=side.reader.dials, terms=Terms((SECRET,)))
 
 
 async def attack(

@@ -19,9 +19,10 @@ class Authority:
         self.ca = folder / "ca.pem"
         self.authority.cert_pem.write_to_path(str(self.ca))
 
-    def issue(self, *names, common_name=None):
-        """(certificate, key) as files."""
-        issued = self.authority.issue_cert(*names, common_name=common_name)
+    def issue(self, *names, common_name=None, unit=None):
+        """(certificate, key) as files; that of a leader host says so (`unit`)."""
+        unit = unit or ("leader" if names and names[0].startswith("leader-") else None)
+        issued = self.authority.issue_cert(*names, common_name=common_name, organization_unit_name=unit)
         stem = self.folder / (*names, common_name or "")[0]
         cert, key = stem.with_suffix(".cert"), stem.with_suffix(".key")
         cert.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))

@@ -8,7 +8,8 @@ import pytest
 from certificates import Authority
 
 from statemachines import cli
-from statemachines.drivers.credentials import Credentials, names_in
+from statemachines.drivers.credentials import Credentials, names_in, units_in
+from statemachines.drivers.shared_subscriptions.lead import LeaderNode
 from statemachines.drivers.shared_subscriptions.subscribe import SharedSubscription
 from statemachines.kernel import ConfigurationError
 
@@ -33,14 +34,14 @@ def refusal(**files):
 
 def test_nothing_is_needed():
     none = Credentials()
-    assert (none.secret, none.listening(), none.dialling(), none.mutual) == (None, None, None, False)
+    assert (none.secrets, none.listening(), none.dialling(), none.mutual) == ((), None, None, False)
 
 
 def test_a_secret_is_read_without_its_line_end(tmp_path):
     path = tmp_path / "secret"
     path.write_text("0123456789abcdef\n")
     credentials = Credentials(secret_file=path)
-    assert credentials.secret == b"0123456789abcdef"
+    assert credentials.secrets == (b"0123456789abcdef",)
     assert "0123" not in repr(credentials)
 
 
@@ -83,7 +84,7 @@ def test_the_group_may_read_what_root_has_given_it(tmp_path, monkeypatch, mode, 
     secret.chmod(mode)
     monkeypatch.setattr(os, "geteuid", lambda: secret.stat().st_uid + 1)
     if may:
-        assert Credentials(secret_file=secret).secret == b"0123456789abcdef"
+        assert Credentials(secret_file=secret).secrets == (b"0123456789abcdef",)
     else:
         assert "others may read or write it" in refusal(secret_file=secret)
 
@@ -131,6 +132,79 @@ def test_who_listens_and_who_dials_need_different_files(tmp_path, authority):
         SharedSubscription("$shared/g/#", leader="127.0.0.1:1", store=tmp_path / "x.db", credentials=alone)
 
 
+def secret_file(tmp_path, text, name="secret"):
+    path = tmp_path / name
+    path.touch(mode=0o600)
+    path.write_bytes(text.encode())
+    return path
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n", "\n\n"])
+def test_SS_253_two_secrets_stand_a_line_each(tmp_path, end):
+    between = "\r\n" if end == "\r\n" else "\n"
+    path = secret_file(tmp_path, f"0123456789abcdef{between}fedcba9876543210{end}")
+    both = (b"0123456789abcdef", b"fedcba9876543210")
+    assert Credentials(secret_file=path).secrets == both
+    given = Credentials(secret=b"x" * 16, role_secret_file=path)
+    assert (given.secrets, given.role_secrets) == ((b"x" * 16,), both)
+    assert "0123" not in repr(given)
+    assert "role_secret=yes" in repr(given)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("0123456789abcdef\n" * 2, "holds 2 lines; a secret is one line, and two different ones"),
+        ("0123456789abcdef\nfedcba9876543210\naaaabbbbccccdddd", "holds 3 lines"),
+        ("0123456789abcdef\nshort", "a secret of 5 bytes; 16 to 4096"),
+        ("0123456789abcdef\n\nfedcba9876543210", "holds 3 lines"),
+    ],
+)
+def test_SS_253_more_than_two_or_the_same_twice_are_refused(tmp_path, text, says):
+    path = secret_file(tmp_path, text)
+    assert f"secret_file = '{path}': {says}" in refusal(secret_file=path)
+    assert f"role_secret_file = '{path}': {says}" in refusal(secret=b"x" * 16, role_secret_file=path)
+    assert f"secret = '...': {says}" in refusal(secret=text.encode())
+
+
+def test_SS_251_the_secret_of_a_role_is_another_and_comes_beside_the_first(tmp_path):
+    path = secret_file(tmp_path, "0123456789abcdef\n")
+    assert f"role_secret_file = '{path}': needs a secret as well" in refusal(role_secret_file=path)
+    same = refusal(secret=b"0123456789abcdef", role_secret_file=path)
+    assert "is the secret that all nodes share; think of another" in same
+    assert "0123" not in same
+    assert "role_secret = '...': is the secret" in refusal(secret=b"x" * 16 + b"\n" + b"y" * 16, role_secret=b"y" * 16)
+    assert "role_secret is given as well" in refusal(role_secret=b"x" * 16, role_secret_file=path)
+    path.chmod(0o640)
+    assert "others may read or write it" in refusal(secret=b"x" * 16, role_secret_file=path)
+
+
+@pytest.mark.parametrize(
+    ("credentials", "can"),
+    [
+        (Credentials(), True),
+        (Credentials(secret=b"x" * 16), False),
+        (Credentials(secret=b"x" * 16, role_secret=b"y" * 16), True),
+    ],
+)
+def test_SS_251_leader_hosts_that_cannot_prove_it_to_each_other_do_not_start(tmp_path, credentials, can):
+    given = {"listen": ("127.0.0.1", 0), "store": tmp_path / "x.db", "credentials": credentials}
+    assert credentials.prove_roles() is can
+    LeaderNode(**given)
+    if can:
+        LeaderNode(**given, peers=[("127.0.0.1", 1)])
+        return
+    with pytest.raises(ConfigurationError, match="the same --leader-secret-file"):
+        LeaderNode(**given, peers=[("127.0.0.1", 1)])
+
+
+def test_SS_252_roles_of_a_certificate(authority):
+    assert authority.mutual("leader-1", secret=b"x" * 16).prove_roles()
+    unit = ((("commonName", "b"),), (("organizationalUnitName", "leader"),), (("organizationalUnitName", "x"),))
+    assert units_in({"subject": unit}) == {"leader", "x"}
+    assert units_in({"subject": ((("organizationName", "leader"),),)}) == units_in({}) == units_in(None) == set()
+
+
 def test_names_of_a_certificate():
     dns = {"subjectAltName": (("DNS", "a"), ("IP Address", "1.2.3.4")), "subject": ((("commonName", "b"),),)}
     assert names_in(dns) == {"a"}, "the common name counts only where there is no other"
@@ -149,4 +223,13 @@ def test_the_command_names_what_is_wrong(tmp_path, capsys, monkeypatch):
     assert "short" not in said
     assert cli.run(["node", "consumer", "$shared/g/#", *store, "--secret-file", str(tmp_path / "f")]) == cli.Exit.USAGE
     assert "GAPLESS_SECRET is set in the environment as well" in capsys.readouterr().err
+    monkeypatch.setenv("GAPLESS_SECRET", "x" * 16)
+    monkeypatch.setenv("GAPLESS_LEADER_SECRET", "tiny")
+    assert cli.run(["node", "leader", *store]) == cli.Exit.USAGE
+    assert "role_secret = '...': a secret of 4 bytes" in capsys.readouterr().err
+    monkeypatch.setenv("GAPLESS_LEADER_SECRET", "y" * 16)
+    assert cli.run(["node", "leader", *store, "--leader-secret-file", str(tmp_path / "f")]) == cli.Exit.USAGE
+    said = capsys.readouterr().err
+    assert "--leader-secret-file" in said
+    assert "GAPLESS_LEADER_SECRET is set in the environment as well" in said
     assert not (tmp_path / "messages.db").exists()

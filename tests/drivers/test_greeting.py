@@ -10,17 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statemachines.drivers.greeting import NONCE_SIZE, Greeting
+from statemachines.drivers.greeting import NONCE_SIZE, Greeting, Terms
 from statemachines.wire import VERSION, FrameError, encode_hello, frame, hello_of
 
 SECRET = b"x" * 16
 NONCES = (b"n" * NONCE_SIZE, b"m" * NONCE_SIZE)
 
 
-def side(role, life, secret=SECRET, nonce=NONCES[0], mutual=False, names=None, store=""):
+def side(role, life, secret=SECRET, nonce=NONCES[0], mutual=False, names=None, store="", secrets=None):
     peer = {"leader": "consumer", "consumer": "leader"}[role]
     hello = hello_of(role, life, nonce=b"" if secret is None else nonce, mutual=mutual, store=store)
-    return Greeting(hello, peer, dialled=role == "consumer", secret=secret, names=names)
+    terms = Terms(secrets or (() if secret is None else (secret,)), names=names)
+    return Greeting(hello, peer, dialled=role == "consumer", terms=terms)
 
 
 def leader(**options):
@@ -86,7 +87,7 @@ def test_our_own_proof_sent_back_is_worth_nothing():
 def test_a_hello_of_our_own_is_refused():
     """Without this, a node that dials and listens could be made to prove itself to itself over two connections."""
     here = Greeting(
-        hello_of("leader", "l~1", nonce=NONCES[0]), "leader", dialled=True, secret=SECRET, names=None
+        hello_of("leader", "l~1", nonce=NONCES[0]), "leader", dialled=True, terms=Terms((SECRET,))
     )  # leader hosts that talk to each other
     assert "goes by our own name and number" in refusal(here, here.begin())
 
@@ -168,6 +169,124 @@ def test_a_name_that_is_not_in_the_certificate_is_refused():
     assert "says it is c, and its certificate is for c-1, c-2" in said
     here = leader(secret=None, mutual=True, names=frozenset())
     assert "its certificate is for nobody" in refusal(here, consumer(secret=None, mutual=True).begin())
+
+
+# -- roles and two secrets ------------------------------------------------------------------------------------------
+
+ROLE = b"r" * 16
+PROVED = ("leader",)
+
+
+def host(number, *, dialled, secrets=(SECRET,), mutual=False, **terms):
+    """One of two leader hosts that talk to each other."""
+    hello = hello_of("leader", f"l-{number}~1", nonce=NONCES[number] if secrets else b"", mutual=mutual)
+    return Greeting(hello, "leader", dialled=dialled, terms=Terms(secrets, proved=PROVED, **terms))
+
+
+def greet(there, here):
+    """`there` dials: both are told all that the other says, until they are done."""
+    here.feed(there.begin()[4:])
+    here_said = here.begin()
+    answer = here.feed(there.feed(here_said[4:])[4:])
+    assert here.done
+    there.feed(answer[4:])
+    return there.done
+
+
+def test_SS_251_leader_hosts_prove_it_by_the_second_secret_alone():
+    assert greet(host(0, dialled=True, role_secrets=(ROLE,)), host(1, dialled=False, role_secrets=(ROLE,)))
+    other = b"another role secret"
+    for wrong in ((other,), (SECRET,), (other, SECRET)):
+        here, there = host(1, dialled=False, role_secrets=(ROLE,)), host(0, dialled=True, role_secrets=wrong)
+        here.feed(there.begin()[4:])
+        said = refusal(here, there.feed(here.begin()[4:]))
+        assert "does not know our secret; give both nodes the same --leader-secret-file" in said
+        assert there.secret_option == "--leader-secret-file"
+
+
+def test_SS_251_who_cannot_ask_for_it_hears_no_leader_host():
+    here = host(1, dialled=False)
+    said = refusal(here, host(0, dialled=True, role_secrets=(ROLE,)).begin())
+    assert "says it is a leader, and this node cannot ask it to prove that; start both with the same --leader-s" in said
+    nobody = host(1, dialled=False, secrets=())
+    assert nobody.feed(host(0, dialled=True, secrets=()).begin()[4:]) == b""
+    assert nobody.done, "where nobody proves anything roles are as good as said"
+
+
+def test_SS_251_a_member_is_not_asked_for_the_second_secret():
+    here = Greeting(
+        hello_of("leader", "l~1", nonce=NONCES[1]),
+        "consumer",
+        "leader",
+        dialled=False,
+        terms=Terms((SECRET,), (ROLE,), PROVED),
+    )
+    member = consumer()
+    assert member.secret_option == "--secret-file"
+    assert greet(member, here)
+    assert here.secret_option == "--secret-file"
+
+
+@pytest.mark.parametrize("units", [frozenset(), frozenset({"consumer"}), frozenset({"leaders"})])
+def test_SS_252_a_leader_host_shows_a_certificate_of_one(units):
+    names = frozenset({"l-0", "l-1", "l"})
+    said = refusal(
+        host(1, dialled=False, mutual=True, names=names, units=units), host(0, dialled=True, mutual=True).begin()
+    )
+    assert "says it is a leader, and its certificate is not for one; give it one with leader as organizational" in said
+    good = {"names": names, "units": frozenset({"leader", "x"}), "mutual": True}
+    assert greet(host(0, dialled=True, **good), host(1, dialled=False, **good))
+    one_sided = {**good, "role_secrets": (ROLE,)}
+    here, there = host(1, dialled=False, **good), host(0, dialled=True, **one_sided)
+    here.feed(there.begin()[4:])
+    assert "the same --secret-file" in refusal(here, there.feed(here.begin()[4:])), "the proofs are of two secrets"
+
+
+def test_SS_252_a_member_shows_no_role():
+    here = Greeting(
+        hello_of("leader", "l~1", mutual=True),
+        "consumer",
+        dialled=False,
+        terms=Terms(proved=PROVED, names=frozenset({"c"})),
+    )
+    assert here.feed(consumer(secret=None, mutual=True).begin()[4:]) == b""
+    assert here.done
+
+
+OLD, NEW = b"o" * 16, b"n" * 16
+
+
+def pair_of(kind, dials, accepts):
+    """Who accepts, and who dials: a leader host and a member, or two leader hosts."""
+    if kind == "secrets":
+        return leader(secrets=accepts), consumer(secrets=dials)
+    return host(1, dialled=False, role_secrets=accepts), host(0, dialled=True, role_secrets=dials)
+
+
+@pytest.mark.parametrize("kind", ["secrets", "role_secrets"])
+@pytest.mark.parametrize(
+    ("dials", "accepts", "agreed"),
+    [
+        ((OLD,), (OLD, NEW), True),
+        ((OLD,), (NEW, OLD), True),
+        ((NEW,), (NEW, OLD), True),
+        ((NEW,), (OLD, NEW), True),
+        ((NEW, OLD), (OLD, NEW), True),
+        ((OLD, NEW), (NEW, OLD), True),
+        ((OLD, NEW), (OLD,), True),
+        ((NEW, OLD), (OLD,), False),
+        ((OLD, NEW), (NEW,), False),
+        ((OLD,), (NEW,), False),
+    ],
+)
+def test_SS_253_either_of_two_secrets_is_accepted_and_answered_with(kind, dials, accepts, agreed):
+    """Who dials proves with the first: whoever accepts must know that one."""
+    here, there = pair_of(kind, dials, accepts)
+    if agreed:
+        assert greet(there, here)
+        return
+    here.feed(there.begin()[4:])
+    assert "does not know our secret" in refusal(here, there.feed(here.begin()[4:]))
 
 
 def test_a_short_nonce_is_refused():

@@ -24,6 +24,7 @@ from statemachines.wire import Codec, Packet, encode_hello, frame
 
 LOCAL = ("127.0.0.1", 0)
 SHARED = Credentials(secret=SECRET)
+GUARDED = Credentials(secret=SECRET, role_secret=b"a secret of leader hosts alone")
 OTHER = Credentials(secret=b"a secret that somebody else knows")
 WANTED = LeaderWanted("c1~1/1", "g", "#")
 WAIT_S = 120
@@ -192,6 +193,64 @@ def test_a_consumer_under_a_name_that_its_certificate_is_not_for(caplog, authori
 def test_a_leader_under_a_name_that_its_certificate_is_not_for(caplog, authority):
     says = "(leader-1) is cut off: says it is leader-1, and its certificate is for leader-2"
     refused(caplog, authority.mutual("leader-2", secret=SECRET), authority.mutual("c1", secret=SECRET), "ended", says)
+
+
+def test_SS_252_a_member_s_certificate_makes_no_leader_host(caplog, authority):
+    cert, key = authority.issue("c2", "127.0.0.1")
+    member = Credentials(tls_cert=cert, tls_key=key, tls_ca=authority.ca)
+
+    async def test():
+        here = End("leader-1~1", LEADER, listen=LOCAL, credentials=authority.mutual("leader-1"))
+        async with here.transport:
+            there = End("c2~1", LEADER, dial={"leader": here.transport.address}, credentials=member)
+            async with there.transport:
+                await until(lambda: "(c2) is cut off: says it is a leader, and its certificate is not" in caplog.text)
+                assert not here.received
+
+    asyncio.run(test())
+
+
+def test_SS_252_who_leads_by_another_s_certificate_is_refused_by_members_too(caplog, authority):
+    """Its name may be the right one, and the authority the same."""
+    cert, key = authority.issue("leader-1", "127.0.0.1", unit="consumer")
+    fake = Credentials(tls_cert=cert, tls_key=key, tls_ca=authority.ca, secret=SECRET)
+    says = "(leader-1) is cut off: says it is a leader, and its certificate is not for one"
+    refused(caplog, fake, authority.mutual("c1", secret=SECRET), "ended the connection", says)
+
+
+@pytest.mark.parametrize("first", ["leader", "member"])
+def test_SS_254_a_member_takes_no_leader_host_s_name(caplog, first):
+    """Whoever came first, and whatever numbers their lives have: what goes to leader-2 goes to who was dialled."""
+
+    async def test():
+        other = End("leader-2~1", LEADER, listen=LOCAL, credentials=GUARDED)
+        here = End("leader-1~1", LEADER, listen=LOCAL, dial={"peer": LOCAL}, credentials=GUARDED)
+        fake = End("leader-2~999", CONSUMER, dial={"leader": LOCAL}, credentials=SHARED)
+        async with other.transport:
+            here.transport._dial["peer"] = other.transport.address if first == "leader" else ("127.0.0.1", 1)
+            async with here.transport:
+                fake.transport._dial["leader"] = here.transport.address
+                async with fake.transport:
+                    if first == "member":
+                        await until(lambda: "leader-2" in here.transport._peers)
+                        here.transport._dialling[0].cancel()
+                        here.transport._dialling = [
+                            asyncio.create_task(here.transport._keep("peer", other.transport.address))
+                        ]
+                    await until(lambda: "(leader-2) is cut off: goes by the name of leader-2~1, which" in caplog.text)
+                    number = 0
+                    while not other.received:
+                        number += 1
+                        here.transport.send(Packet("leader-1~1/1", "leader-2~1/1", number, WANTED))
+                        await asyncio.sleep(0.01)
+                    assert fake.received == []
+                    assert "is an older life" not in caplog.text
+
+    async def main():
+        async with asyncio.timeout(WAIT_S):
+            await test()
+
+    asyncio.run(main())
 
 
 async def whole_answer(address, data):

@@ -16,7 +16,8 @@ def keys(tmp_path):
     secret.write_text("a secret of this test alone\n")
     secret.chmod(0o600)
     for name in ("leader-1", ONE):
-        issued = authority.issue_cert(name, "127.0.0.1")
+        unit = "leader" if name == "leader-1" else None
+        issued = authority.issue_cert(name, "127.0.0.1", organization_unit_name=unit)
         issued.cert_chain_pems[0].write_to_path(str(tmp_path / f"{name}.pem"))
         issued.private_key_pem.write_to_path(str(tmp_path / f"{name}.key"))
         (tmp_path / f"{name}.key").chmod(0o600)

@@ -39,7 +39,8 @@ class Scale(NamedTuple):
     offsets: int
 
     def link(self, epoch: int, registration: int) -> int:
-        """The pair as one number."""
+        """The pair as one number; of a pair that no leader ever has, and only a liar says, the last."""
+        epoch, registration = min(epoch, self.epochs), min(registration, self.registrations)
         return (epoch - 1) * self.registrations + registration - 1
 
     @property

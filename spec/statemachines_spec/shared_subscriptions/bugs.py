@@ -18,6 +18,7 @@ from statemachines.kernel import (
 )
 from statemachines.kernel.row import AnyRow
 from statemachines.shared_subscriptions import (
+    agent,
     assignment,
     borrower,
     claim,
@@ -29,6 +30,7 @@ from statemachines.shared_subscriptions import (
     plan,
     session,
     stream,
+    stream_store,
     subscription,
 )
 from statemachines.shared_subscriptions.configuration import MS, Configuration
@@ -160,6 +162,34 @@ def keep_told(told: Any) -> Any:
 
 def skip_one(reading: Any, first: int, last: int) -> Any:
     return replace(reading, progress=last + 2)
+
+
+def clean_in_grace(release: Any) -> Any:
+    """Leases from before this leader's own claim are forgotten."""
+    return lambda record, now_ns: release(replace(record, grace=False), now_ns)
+
+
+def ended_where_cut(batch: Any) -> Any:
+    """Every batch of a stream that has ended says so, also one that its limit has cut short."""
+
+    def wrong(state: stream_store.Streams, one: stream_store.Slice) -> stream_store.Batch:
+        stored = state.by_id.get(one.stream)
+        cut: stream_store.Batch = batch(state, one)
+        return replace(cut, ended=stored is not None and stored.ended)
+
+    return staticmethod(wrong)
+
+
+def keep_and_not_stage(take: Any) -> Any:
+    """What a lapsed borrower said last is gone by, and no batch has it."""
+
+    def wrong(draft: plan.Draft, report: Any) -> None:
+        staged, is_assigned = draft.record.staged, report.stream in draft.record.assignments
+        take(draft, report)
+        if not is_assigned:
+            draft.record = replace(draft.record, staged=staged)
+
+    return wrong
 
 
 def load_nothing(keep_page: Any) -> Any:
@@ -347,6 +377,34 @@ BUGS: Final = (
         "SS-135",
         "claim.watch",
         called(claim, "watch", watch_holder),
+    ),
+    Bug(
+        "clean-in-grace",
+        "a leader that stops while its grace still runs says that nobody can hold a lease",
+        "SS-133",
+        "claim.release",
+        wrapped(claim, "release", clean_in_grace),
+    ),
+    Bug(
+        "ended-where-cut",
+        "a batch that its limit has cut short says that the stream has ended",
+        "SS-217",
+        "stream_store.StreamStore._batch",
+        wrapped(stream_store.StreamStore, "_batch", ended_where_cut),
+    ),
+    Bug(
+        "last-word-not-durable",
+        "what a lapsed borrower says last is gone by, and never committed",
+        "SS-147",
+        "membership.take_last_word",
+        wrapped(membership, "take_last_word", keep_and_not_stage),
+    ),
+    Bug(
+        "follows-on",
+        "a borrower goes on following whom the claim does not name any more",
+        "SS-245",
+        "agent.is_misled",
+        called(agent, "is_misled", lambda record, one: False),
     ),
     Bug(
         "claim-end-in-turn",

@@ -190,6 +190,18 @@ SYSTEMS: dict[str, tuple[str, tuple[dict[str, Any], dict[str, Any], dict[str, An
             {"network": Network(5, lossy=False)},
         ),
     ),
+    "lost-messages": (
+        "a few messages are lost, and then no more: whether every message is acknowledged at last",
+        (
+            READING
+            | {
+                "consumers": 1, "offsets": 1, "pings": 0, "lives": 2, "registrations": 2, "leases_hold": True,
+                "lost": 1, "timeouts": 1, "network": Network(2, lossy=False, duplicating=False),
+            },
+            {"lost": 2, "timeouts": 2, "lives": 3, "registrations": 3, "grants": 3},
+            {"offsets": 2},
+        ),
+    ),
     "fire-and-forget": (
         "messages are acknowledged when they are handed over; a consumer unsubscribes",
         (

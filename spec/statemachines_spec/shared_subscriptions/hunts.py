@@ -11,7 +11,7 @@ from statemachines.kernel import ConfigurationError
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.system import System
 from statemachines_spec.hunt import Hunt
-from statemachines_spec.shared_subscriptions import election, step_properties
+from statemachines_spec.shared_subscriptions import election, last_words, step_properties
 from statemachines_spec.shared_subscriptions.consumer import Consumer
 from statemachines_spec.shared_subscriptions.election import Election
 from statemachines_spec.shared_subscriptions.leader_host import LeaderHost
@@ -111,6 +111,27 @@ SETTINGS = (
         "one of two consumers answers no grant",
         Setting(mutes=1, grant_timeouts=1, lives=2, registrations=3),
     ),
+    Small(
+        "ends ahead",
+        "one consumer with a session, which fetches one message at a time, reads a stream to its end",
+        Setting(consumers=1, sessions=True, offsets=2, buffer=1, ended=True, grants=2),
+    ),
+    Small(
+        "last word",
+        "one consumer that its leader has given up unsubscribes, and says how far it has read",
+        Setting(consumers=1, unsubscribes=1, timeouts=1, offsets=1),
+    ),
+    Small(
+        "pretender",
+        "one consumer hears by its witness; somebody else says that it leads",
+        Setting(consumers=1, pretends=1, lives=2),
+        live=True,
+    ),
+    Small(
+        "put back",
+        "one consumer hears by its witness; the group store is put back while somebody else says that it leads",
+        Setting(consumers=1, pretends=1, restores=1, lives=2, epochs=2),
+    ),
 )  # fmt: skip
 
 
@@ -126,6 +147,8 @@ def with_promises(small: Small) -> System:
             *step_properties.STEPWISE,
             *step_properties.confirmed(names, hosts, STREAM),
             *step_properties.begins_behind_nothing(hosts, STREAM),
+            last_words.clean(names, STREAM),
+            last_words.STAGES,
         ),
     )
 

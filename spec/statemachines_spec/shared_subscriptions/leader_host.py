@@ -107,8 +107,9 @@ class HostLocal(msgspec.Struct, frozen=True, gc=False):
 
 class LeaderHost(Actor):
     """`leaders`: how many it starts in one life; `lives`, `registrations`, `grants`, `epochs` bound what only grows;
-    `late`: timers that were taken back may still fire; `ages`: a claim that it watches may grow old; `timing`: of a
-    system with a tick."""
+    `late`: timers that were taken back may still fire; `ages`: a claim that it watches may grow old; `by_name`: of a
+    leader that is gone it speaks under its own name, for those who look at who speaks; `timing`: of a system with a
+    tick."""
 
     def __init__(
         self,
@@ -126,10 +127,12 @@ class LeaderHost(Actor):
         silent: tuple[str, ...] = QUIET_TIMERS,
         late: bool = False,
         ages: bool = False,
+        by_name: bool = False,
         timing: Timing | None = None,
     ) -> None:
         super().__init__(name, silent=silent, timing=timing, fsm=fsm, late=late)
         self.ages = ages
+        self.by_name = by_name
         self.configuration = configuration.check()
         self.fsm = fsm
         self.at_once = at_once
@@ -266,7 +269,8 @@ class LeaderHost(Actor):
         if not isinstance(message, Ping | UpdateProgress):
             return Reaction(local)
         gone = Invalidate(message.borrower, message.epoch, message.registration)
-        return Reaction(local, (Envelope(envelope.to, message.borrower, gone),))
+        sender = incarnation(self.name, local.life) if self.by_name else envelope.to
+        return Reaction(local, (Envelope(sender, message.borrower, gone),))
 
     def _step(self, local: HostLocal, events: list[Event], watch: Watch | None) -> Reaction:
         sends: list[Envelope] = []

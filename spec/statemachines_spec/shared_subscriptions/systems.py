@@ -29,8 +29,10 @@ from statemachines_spec.shared_subscriptions import (
     claims,
     election,
     generations,
+    named,
     properties,
     quiescent_properties,
+    restored,
     stores,
 )
 from statemachines_spec.shared_subscriptions.consumer import FILTER, Consumer
@@ -49,11 +51,14 @@ from statemachines_spec.shared_subscriptions.failing_store import (
 )
 from statemachines_spec.shared_subscriptions.leader_host import QUIET_TIMERS, LeaderHost
 from statemachines_spec.shared_subscriptions.liar import Liar
+from statemachines_spec.shared_subscriptions.losing import Lose, losing
 from statemachines_spec.shared_subscriptions.mute import Mute
 from statemachines_spec.shared_subscriptions.orders import ORDERS, is_kept
 from statemachines_spec.shared_subscriptions.reader import Reader
+from statemachines_spec.shared_subscriptions.restored import Restore, RestoredStore
 from statemachines_spec.shared_subscriptions.stores import Store, declared, streams
 from statemachines_spec.shared_subscriptions.variants import borrower, configuration
+from statemachines_spec.shared_subscriptions.witnessed import Failing, Lie, Pretender, WitnessedConsumer
 
 SIZES = ("small", "ci", "large")
 
@@ -66,6 +71,9 @@ class Setting(msgspec.Struct, frozen=True):
     `roots` batches are committed after a claim was taken (0: none is, and no progress becomes durable);
     `script`: what the environment does with the stream store (`stores.script`), which lists `page` streams at a time;
     `lies`: consumers report what was never stored; so many `mutes` among them answer no grant;
+    `pretends`: so many lies are told to consumer-1, which hears by its witness, by somebody who says it leads;
+    `read_failures`: so many reads of the witness fail; `restores`: so often the group store is put back;
+    `lost`: so many messages to or from a leader host are lost, in a network that loses none;
     `silences`: a store that fails may not even answer; `renews`: a leader renews its claim in time while it lives;
     `idles`: a leader without members gives its claim up;
     `lives` borrowers each consumer makes, `pings` each of them sends; `registrations`, `grants`, `epochs` of leaders;
@@ -108,6 +116,10 @@ class Setting(msgspec.Struct, frozen=True):
     page: int = 0
     lies: bool = False
     mutes: int = 0
+    pretends: int = 0
+    read_failures: int = 0
+    restores: int = 0
+    lost: int = 0
     store_failures: int = 0
     silences: bool = False
     renews: bool = False
@@ -128,13 +140,17 @@ FAULTS: dict[str, tuple[str, str, type[Event]]] = {
     "store_failures": ("request that a store fails", "", Fail),
     "halts": ("orderly stop of a leader", "leader", Halt),
     "late_timers": ("firing of a timer that was taken back", "", LateFiring),
+    "pretends": ("lie of somebody who says that it leads", "consumer", Lie),
+    "read_failures": ("read of the claim that fails", "consumer", Failing),
+    "restores": ("group store that is put back", "group_store", Restore),
+    "lost": ("message that is lost", "leader", Lose),
 }
 """Field of a setting -> what is printed, whom it happens to, the event."""
 
 REQUESTS_TO_LEAD = 4
 """A candidate reads the claim, takes it, reads the root and the progress."""
 
-NEWER = ("grant_timeouts", "store_failures", "halts", "late_timers")
+NEWER = ("grant_timeouts", "store_failures", "halts", "late_timers", "pretends", "read_failures", "restores", "lost")
 """Faults that are named only in systems that have them."""
 
 
@@ -181,7 +197,7 @@ def build(name: str, about: str, setting: Setting, variant: str = "settled", wit
     made = System(
         name,
         about,
-        (*consumers, *hosts, *_stores(setting, variant, topics)),
+        (*consumers, *hosts, *_stores(setting, variant, topics), *((Pretender(),) if setting.pretends else ())),
         setting.network,
         (
             properties.exclusive(names, held),
@@ -196,6 +212,7 @@ def build(name: str, about: str, setting: Setting, variant: str = "settled", wit
             *(believed.believes(leaders, held) if setting.script or setting.lies else ()),
             *((believed.refused(leaders),) if setting.lies else ()),
             *((answers.gives_up(leaders),) if setting.mutes else ()),
+            *(named.believes(names[:1]) if _is_witnessed(setting) else ()),
             quiescent_properties.balanced_at_rest(leaders),
             quiescent_properties.at_rest(leaders),
             *_resets(setting, consumers),
@@ -206,6 +223,10 @@ def build(name: str, about: str, setting: Setting, variant: str = "settled", wit
         tuple(order for order in ORDERS if order.name not in without and is_kept(order, configuration(variant))),
         _bounds(setting, variant),
     )
+    if setting.restores:
+        made = msgspec.structs.replace(made, properties=restored.kept(made.properties))
+    if setting.lost:
+        made = losing(made)
     return with_sessions(made, setting, variant) if setting.sessions else made
 
 
@@ -220,6 +241,9 @@ def _stores(setting: Setting, variant: str, topics: tuple[str, ...]) -> tuple[St
     held = streams(topics, max(1, setting.offsets), ended=bool(setting.script))
     script = stores.script(setting.script)
     messages: dict[str, Any] = {"at_once": at_once, "state": held, "script": script, "page": setting.page}
+    if setting.restores:
+        group["state"] = restored.released(group["state"], restored.FIRST)
+        return RestoredStore(GroupStore(), **group), Store(StreamStore(1), **messages)
     if not setting.store_failures:
         return Store(GroupStore(), **group), Store(StreamStore(1), **messages)
     hows = _hows(setting)
@@ -266,6 +290,8 @@ def _consumer(number: int, setting: Setting, variant: str) -> Consumer:
         *((Pause,) if setting.pauses else ()),
         *((OnUnsubscribe,) if setting.unsubscribes else ()),
     )
+    if _is_witnessed(setting) and not number:
+        return _witnessed(setting, variant, faults)
     kind = Mute if number < setting.mutes else Reader if setting.script else Liar if setting.lies else Consumer
     return kind(
         f"consumer-{number + 1}",
@@ -278,6 +304,26 @@ def _consumer(number: int, setting: Setting, variant: str) -> Consumer:
         faults=faults,
         silent=("ping",) if setting.pings == 1 else (),
         late=setting.late_timers > 0,
+    )
+
+
+def _is_witnessed(setting: Setting) -> bool:
+    """Whether consumer-1 hears by its witness."""
+    return setting.pretends > 0 or setting.restores > 0
+
+
+def _witnessed(setting: Setting, variant: str, faults: tuple[type[Event], ...]) -> WitnessedConsumer:
+    return WitnessedConsumer(
+        "consumer-1",
+        configuration(variant),
+        lies=setting.epochs + 1 if setting.pretends else 0,
+        fails=setting.read_failures > 0,
+        fsm=borrower(variant),
+        lives=setting.lives,
+        pings=setting.pings,
+        offsets=setting.offsets,
+        faults=faults,
+        silent=("ping",) if setting.pings == 1 else (),
     )
 
 
@@ -312,6 +358,7 @@ def _host(number: int, setting: Setting, variant: str) -> LeaderHost:
         silent=tuple(silent),
         late=setting.late_timers > 0,
         ages=setting.claims_age,
+        by_name=_is_witnessed(setting),
     )
 
 
@@ -348,6 +395,10 @@ def _bounds_of_stores(setting: Setting) -> dict[str, str]:
         lines["lies"] = "a consumer reports more than a stream has, or its end, whenever it likes"
     if setting.mutes:
         lines["silence"] = f"{setting.mutes} of the consumers answer no grant"
+    if _is_witnessed(setting):
+        lines["witness"] = "of consumer-1 alone; reads of the claim are done, and arrive, at any time, or never"
+    if setting.pretends:
+        lines["lies"] = f"under epochs up to {setting.epochs + 1}, by the pair that the borrower goes by"
     if setting.page:
         lines["listings"] = f"{setting.page} streams in a page"
     if setting.store_failures:
@@ -453,6 +504,36 @@ SYSTEMS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
             {"mutes": 1, "grant_timeouts": 1, "lives": 2, "registrations": 3},
             {"network": Network(2), "grant_timeouts": 2, "grants": 4},
             {"topics": 2},
+        ),
+    ),
+    "pretender": (
+        "somebody says that it leads, whom the claim does not name; a consumer hears by its witness",
+        _sizes(
+            {"pretends": 1},
+            {"pretends": 2, "read_failures": 1},
+            {"network": Network(2), "timeouts": 1, "lives": 2, "registrations": 3},
+        ),
+    ),
+    "pretended-epochs": (
+        "the same while leaders follow each other, and what was read of the claim may be out of date",
+        _sizes(
+            {
+                "pretends": 1, "consumers": 1, "leader_crashes": 1, "host_lives": 2, "epochs": 2, "claims_age": True,
+                "lives": 2, "grants": 2,
+            },
+            {"pretends": 2, "read_failures": 1},
+            {"network": Network(2), "lives": 3, "registrations": 3},
+        ),
+    ),
+    "restored-claim": (
+        "a group store is put back: epochs begin anew below, or come twice; nobody waits for those of before",
+        _sizes(
+            {
+                "consumers": 1, "restores": 1, "leader_crashes": 1, "host_lives": 2, "epochs": 2, "claims_age": True,
+                "lives": 3, "registrations": 2, "grants": 1,
+            },
+            {"pretends": 1},
+            {"read_failures": 1, "registrations": 3, "grants": 2},
         ),
     ),
     "vanished": (

@@ -53,6 +53,15 @@ Start = Annotated[
     typer.Option(metavar="now|beginning", help="Where the group begins to read what is stored, if this declares it."),
 ]
 
+LeaderSecretFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="The secret that only leader hosts share, asked of who says to be one; or in the environment as "
+        "GAPLESS_LEADER_SECRET. Two lines as in --secret-file.",
+    ),
+]
+
 PATIENCE_S = 30.0
 """How long a publisher waits for a store that is busy or restarted."""
 
@@ -68,6 +77,7 @@ def leader(
     trace: Trace = None,
     config: Config = None,
     secret_file: SecretFile = None,
+    leader_secret_file: LeaderSecretFile = None,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
     tls_ca: ListeningCa = None,
@@ -79,10 +89,13 @@ def leader(
     reaches the port may take part.
     """
     from statemachines.drivers.shared_subscriptions.lead import LeaderNode
+    from statemachines.drivers.shared_subscriptions.roles import LEADER
     from statemachines.drivers.tcp import parse_address
 
     configuration = read_configuration(config)
-    credentials = read_credentials(secret_file, tls_cert, tls_key, tls_ca)
+    credentials = read_credentials(
+        secret_file, tls_cert, tls_key, tls_ca, role_secret_file=leader_secret_file, role=LEADER.name
+    )
 
     async def work() -> None:
         node = LeaderNode(

@@ -9,7 +9,15 @@ from statemachines.shared_subscriptions.message import BorrowerMessage, LeaderMe
 
 PROTOCOL: Final = "shared_subscriptions"
 
-LEADER: Final = Role(PROTOCOL, "leader", takes=BorrowerMessage, dials=("leader",), dialled_by=("consumer", "leader"))
-"""Leader hosts dial each other, to pass borrowers on."""
+LEADER: Final = Role(
+    PROTOCOL,
+    "leader",
+    takes=BorrowerMessage,
+    dials=("leader",),
+    dialled_by=("consumer", "leader"),
+    proved=("leader",),
+)
+"""Leader hosts dial each other, to pass borrowers on; who says so speaks for borrowers of others."""
 
-CONSUMER: Final = Role(PROTOCOL, "consumer", takes=LeaderMessage, dials=("leader",))
+CONSUMER: Final = Role(PROTOCOL, "consumer", takes=LeaderMessage, dials=("leader",), proved=("leader",))
+"""What leads is proved to it by a certificate; a secret that all share proves no role (SS-252)."""

@@ -204,7 +204,7 @@ def locked(path):
         yield other
 
 
-def test_a_busy_database_is_the_protocol_s_store_error(path, caplog):
+def test_SS_255_a_busy_database_answers_that_it_failed(path, caplog):
     groups, streams = SqliteGroupStore(path, busy_s=0.05), SqliteStreamStore(path, busy_s=0.05)
 
     async def test():

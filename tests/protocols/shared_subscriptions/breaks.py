@@ -7,7 +7,8 @@ import asyncio
 from msgspec.structs import replace
 from mutants import swap, wrap
 
-from statemachines.drivers import greeting, standing
+from statemachines.drivers import greeting, standing, tcp
+from statemachines.drivers.greeting import Greeting
 from statemachines.drivers.shared_subscriptions import old_keys
 from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
 from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore
@@ -32,7 +33,7 @@ from statemachines.shared_subscriptions.borrower import Destroyed
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group_store import Commit, GroupStore, Scan
 from statemachines.shared_subscriptions.handler import Handler
-from statemachines.shared_subscriptions.message import END_OF_STREAM, LeaderWanted
+from statemachines.shared_subscriptions.message import END_OF_STREAM, LeaderWanted, Undeclared
 from statemachines.shared_subscriptions.registry import Registry
 from statemachines.shared_subscriptions.session import Admit
 from statemachines.shared_subscriptions.stream_store import Batch, StreamSize, StreamStore
@@ -186,6 +187,25 @@ def sizeless(stream, count, ended):
     return StreamSize(stream, 0, False)
 
 
+def undeclared_believed(is_believed):
+    return lambda record, sender, message: isinstance(message, Undeclared) or is_believed(record, sender, message)
+
+
+def silent_where_it_failed(ask):
+    async def wrong(self, request):
+        return tuple(one for one in await ask(self, request) if not isinstance(one, group_store.StoreFailed))
+
+    return wrong
+
+
+def gone_started_anew(receive):
+    def wrong(self, to, message, now_ns):
+        is_wanted = isinstance(message, LeaderWanted) and to not in self.nodes
+        return receive(self, self.host if is_wanted and to.startswith(f"{self.host}/") else to, message, now_ns)
+
+    return wrong
+
+
 BREAKS = {
     "SS-154": swap(listing, "open_ranks", open_all),
     "SS-155": swap(listing, "vanish", lambda draft, rank: None),
@@ -199,6 +219,11 @@ BREAKS = {
     "SS-175": swap(Agent, "_remember", lambda self, borrower, reports: None),
     "SS-176": wrap(Agent, "__init__", first_registry_only),
     "SS-244": swap(agent, "is_believed", lambda record, sender, message: True),
+    "SS-250": wrap(agent, "is_believed", undeclared_believed),
+    "SS-251": swap(Greeting, "_by_role", property(lambda self: False)),
+    "SS-252": swap(tcp, "units_in", lambda certificate: frozenset({"leader"})),
+    "SS-253": swap(Greeting, "_keys", property(lambda self: self._terms.secrets[:1])),
+    "SS-254": swap(tcp.TcpTransport, "_outranked", lambda self, hello, other: ""),
     "SS-245": swap(agent, "is_misled", lambda record, borrower: False),
     "SS-246": swap(Agent, "_dismiss_witness", lambda self, ended: None),
     "SS-177": swap(agent, "life_of", lambda party: Everybody()),
@@ -229,6 +254,8 @@ BREAKS = {
     "SS-220": wrap(Registry, "_want", always_another),
     "SS-221": wrap(Registry, "receive", says_nothing),
     "SS-222": wrap(Registry, "receive", passed_on_for_ever),
+    "SS-255": wrap(SqliteGroupStore, "ask", silent_where_it_failed),
+    "SS-256": wrap(Registry, "receive", gone_started_anew),
     "SS-224": wrap(Registry, "close", halted_only),
     "SS-223": swap(registry, "check_filter", lambda topic_filter, subscription: None),
 }

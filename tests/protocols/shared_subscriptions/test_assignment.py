@@ -226,6 +226,15 @@ def test_ss66_a_lapsed_borrower_that_pings_is_told():
     assert MEMBER.step(member(**HELD, status=MemberStatus.LAPSED), Ping(*PAIR, 1), 0).effects == (GONE_WORD,)
 
 
+@pytest.mark.parametrize("said", [Ping(*PAIR, 7), LeaderWanted(B, "g", "t/#"), Heard(), ExpiryTimer(B)])
+def test_ss66_ss68_what_a_lapsed_borrower_says_gives_it_no_time(said):
+    """It is told again that it is gone, and its ping is not answered; its lease ends when it would have."""
+    lapsed = member(**HELD, status=MemberStatus.LAPSED)
+    done = MEMBER.step(lapsed, said, 10**12)
+    assert done.record == lapsed
+    assert done.effects == ((GONE_WORD,) if isinstance(said, Ping) else ())
+
+
 def test_ss67_the_hand_over_ends_it():
     lapsed = member(**HELD, status=MemberStatus.LAPSED)
     assert MEMBER.step(lapsed, HandOverTimer(B), 0).record.status is MemberStatus.GONE

@@ -8,6 +8,7 @@ from statemachines.kernel import Ask, ConfigurationError, RemoteProtocolError, S
 from statemachines.shared_subscriptions import registry as registry_module
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.group_store import Claim, GroupStore, ReadDone, Stored, StoreFailed
+from statemachines.shared_subscriptions.leader import Resigned
 from statemachines.shared_subscriptions.message import (
     Disconnect,
     Grant,
@@ -153,6 +154,23 @@ def test_SS_222_who_was_passed_on_to_a_leader_that_is_gone_is_not_passed_on_agai
     host = Registry("leader-1~2", C)
     assert host.receive("leader-1~1/1", LeaderWanted("a~1/1", "g", "#"), 0) == []
     assert host.nodes == {}
+
+
+@pytest.mark.parametrize("gone", ["leader-1~1/1", "leader-1~2/1", "leader-1~2/7", "leader-2~2/1"])
+def test_SS_256_a_leader_that_is_gone_is_started_anew_for_nobody(gone):
+    """Of this life or another, of this host or another, and whoever leads the group by now."""
+    host = Registry("leader-1~2", C)
+    host.receive("leader-1", LeaderWanted("a~1/1", "g", "#"), 0)
+    (first,) = host.nodes
+    for node in list(host.nodes.values()):
+        host.told(node.name, Resigned(node.name, "g", "#", "gone"), 0)
+        host.remove(node.name)
+    assert first == "leader-1~2/1"
+    assert host.receive(gone, LeaderWanted("a~1/1", "g", "#"), 0) == []
+    assert host.nodes == {}
+    assert host.leaders == {}
+    host.receive("leader-1", LeaderWanted("a~1/1", "g", "#"), 0)
+    assert list(host.nodes) == ["leader-1~2/2"], "under an id of its own"
 
 
 def test_SS_223_a_malformed_filter_is_the_peer_s_error_and_creates_nothing():

@@ -381,6 +381,20 @@ def test_SS_121_a_store_that_does_not_answer_is_asked_again():
     assert bench.status is LeaderStatus.LEADING
 
 
+def test_SS_255_a_candidate_waits_for_the_answer_however_long_that_takes():
+    """It has no timeout on its request, and asks nothing else: the answer, when it comes, is taken."""
+    bench = Bench()
+    (ask,) = bench.node.feed(StartLeader(), 0)
+    assert bench.node.deadline() is None
+    assert bench.node.fire(10**15) == []
+    assert bench.node.feed(LeaderWanted("c1~1/1", "g", "#"), 10**15) == []
+    assert bench.node.deadline() is None
+    (read,) = bench.apply(ask)
+    (commit,) = bench.node.feed(read, 10**15)
+    assert isinstance(commit, Ask)
+    assert bench.node.deadline() is None
+
+
 def test_SS_121_loading_is_begun_again_when_a_store_fails():
     bench = Bench()
     ask = bench.node.feed(StartLeader(), 0)[0]

@@ -316,6 +316,15 @@ def test_SS_107_progress_is_the_fully_acknowledged_prefix():
     assert bench.feed(Ack(B, "a", 1, 0, 4)) == [Acknowledged(B, "a", 1, 0, 4), Progressed(B, "a", 1, 6)]
 
 
+def test_SS_107_a_shorter_acknowledgement_takes_nothing_back():
+    """Beyond a gap, from the same first offset: the longer one stands."""
+    bench = Bench(a=8).reading()
+    bench.feed(Take(8))
+    for last in (5, 3, 2):
+        bench.feed(Ack(B, "a", 1, 2, last))
+    assert bench.feed(Ack(B, "a", 1, 0, 1))[-1] == Progressed(B, "a", 1, 6)
+
+
 @pytest.mark.parametrize("ack", [Ack(B, "a", 1, 0, 5), Ack(B, "a", 1, 3, 2)])
 def test_SS_107_acknowledging_what_was_never_delivered_is_an_error(ack):
     bench = Bench(a=8).reading()

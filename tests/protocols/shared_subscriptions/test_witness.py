@@ -1,4 +1,4 @@
-"""Witness, and what the Agent does with it, clause by clause (SS-240 to SS-246)."""
+"""Witness, and what the Agent does with it, clause by clause (SS-240 to SS-246, SS-250)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from statemachines.shared_subscriptions.agent import Shared
 from statemachines.shared_subscriptions.borrower import CONNECTED, CONNECTING
 from statemachines.shared_subscriptions.configuration import MS
 from statemachines.shared_subscriptions.group_store import Claim, Read, ReadDone, Stored, StoreFailed, record_key
+from statemachines.shared_subscriptions.handler import Handler
 from statemachines.shared_subscriptions.message import (
     Disconnect,
     Grant,
@@ -137,7 +138,8 @@ def test_SS_243_answers_and_firings_that_nobody_waits_for_change_nothing():
         (OTHER, Invalidate("b", 3, 1), False),
         ("leader-1~1/2", Invalidate("b", 3, 1), False),
         ("", PingResponse("b", 3, 1, 1), False),
-        (OTHER, Undeclared("b"), True),
+        (OTHER, Undeclared("b"), False),
+        (L, Undeclared("b"), False),
     ],
 )
 def test_SS_244_only_whom_the_claim_names_is_believed(sender, message, believed):
@@ -146,6 +148,25 @@ def test_SS_244_only_whom_the_claim_names_is_believed(sender, message, believed)
     assert is_believed(named, sender, message) is believed
     nobody = WitnessRecord("w", "g", "#", C, epoch=3)
     assert is_believed(nobody, sender, message) is isinstance(message, Undeclared)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_SS_250_that_a_group_is_not_declared_is_heard_only_where_nobody_has_the_claim(named):
+    """Whoever says so while somebody leads makes the claim be read, and is not heard."""
+    heard = []
+    bench = Bench(Handler("c1~1", "leader-1", C, observe=lambda node, event, *_: heard.append(event)))
+    bench.subscribe()
+    bench.claim(L if named else "", 3)
+    bench.receive(LeaderConnectResponse("c1~1/1", OTHER, HIGH, 1), sender=OTHER)  # the claim has been read
+    undeclared = Undeclared("c1~1/1")
+    bench.receive(undeclared, sender=OTHER)
+    assert (undeclared in heard) is not named
+    bench.pass_time()
+    assert heard.count(undeclared) == (not named)
+    bench.claim("", 3)
+    bench.receive(undeclared, sender=OTHER)
+    bench.pass_time()
+    assert heard.count(undeclared) == 1 + (not named), "it waits as everything does"
 
 
 def connected(**options):

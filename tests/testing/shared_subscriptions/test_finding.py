@@ -46,9 +46,13 @@ def test_the_table_has_every_bug_with_its_sentence_and_clause():
     assert all(found is not None for cells in FOUND.values() for found in cells.values())
 
 
-@pytest.mark.parametrize("method", ["exploration", "simulation"])
-def test_every_bug_is_found_by_it(method):
-    assert set(FOUND[method]) == set(TABLE)
+RARE = {"clean-in-grace", "ended-where-cut", "last-word-not-durable", "follows-on"}
+"""What no scenario comes upon; the page says why."""
+
+
+@pytest.mark.parametrize(("method", "but"), [("exploration", set()), ("simulation", RARE)])
+def test_every_bug_is_found_by_it(method, but):
+    assert set(FOUND[method]) == set(TABLE) - but
 
 
 @pytest.mark.parametrize("name", [bug.name for bug in BUGS])
