@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.lives import chance_bits, chance_name
@@ -34,9 +34,7 @@ class NodeUnreachable(GaplessError):
 class NodeLink:
     """An open connection; `dial` and `local` make one."""
 
-    def __init__(
-        self, say: Callable[[Message], bool], transport: TcpTransport | None, leave: Callable[[], None]
-    ) -> None:
+    def __init__(self, say: Callable[[Any], bool], transport: TcpTransport | None, leave: Callable[[], None]) -> None:
         self._say = say
         self._transport = transport
         self._leave = leave
@@ -61,7 +59,7 @@ class NodeLink:
             loop.call_soon(hear, message)
             return True
 
-        def say(message: Message) -> bool:
+        def say(message: Any) -> bool:
             loop.call_soon(reception.hear, life, message)
             return True
 

@@ -244,7 +244,7 @@ class PersistentSession:
         self._came.set()
 
     def acknowledge(self, message: Received) -> None:
-        """The application is done with it.  One of QoS 1 that came over a connection that is gone comes again anyway."""
+        """The application is done with it; one of QoS 1 that came over a connection that is gone comes again anyway."""
         if message.qos == 1 and message.connection == self._connection:
             self._guide.say(Puback(message.packet))
         elif message.qos == 2 and self._exact.get(message.packet) is False:
