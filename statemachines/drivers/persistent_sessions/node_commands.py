@@ -1,0 +1,87 @@
+"""The roles of `gapless node`: a node of sessions, as a process of its own."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from statemachines.drivers.options import (
+    Listen,
+    ListeningCa,
+    Name,
+    SecretFile,
+    TlsCert,
+    TlsKey,
+    Trace,
+    read_credentials,
+)
+from statemachines.drivers.signals import run_until_signal
+
+
+def sessions(
+    store: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE|URL",
+            help="Database that all nodes share: a file (SQLite, made where missing), sqlite:///PATH, or "
+            "postgresql://USER@HOST:PORT/DATABASE (extra 'postgres'; the password from ~/.pgpass or PGPASSWORD).",
+        ),
+    ],
+    name: Name,
+    listen: Listen = "127.0.0.1:7601",
+    peers: Annotated[
+        str, typer.Option(metavar="HOST:PORT,...", help="Where the other nodes over the same store listen.")
+    ] = "",
+    lease: Annotated[
+        int, typer.Option("--lease-ms", min=1, help="A node that is silent for so long is dead for the others.")
+    ] = 5_000,
+    look: Annotated[
+        int, typer.Option("--look-ms", min=1, help="How often the store is asked for what no node has told.")
+    ] = 1_000,
+    marker: Annotated[
+        int, typer.Option("--marker-ms", min=1, help="A writer that does not answer for so long is fenced.")
+    ] = 3_000,
+    trace: Trace = None,
+    secret_file: SecretFile = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    tls_ca: ListeningCa = None,
+) -> None:
+    """Serve persistent sessions: clients connect and subscribe here, publishers hand messages over.
+
+    Several nodes share a store, and a client may be given all of them: where one dies its clients go to another and
+    miss nothing.  Each needs a name of its own; a process that is started under the name of one that runs takes its
+    place, and that one ends with exit code 4.  Prints `listening on HOST:PORT`, and stops in good order on SIGTERM or
+    SIGINT: its clients are told, and their sessions stay.  Without a secret or TLS whoever reaches the port may take
+    part.
+
+    Two nodes on one machine:
+
+        gapless node sessions --store s.db --name a --listen 127.0.0.1:7601 --peers 127.0.0.1:7602
+
+        gapless node sessions --store s.db --name b --listen 127.0.0.1:7602 --peers 127.0.0.1:7601
+    """
+    from statemachines.drivers.persistent_sessions.session_node import SessionNode
+    from statemachines.drivers.tcp import parse_address
+    from statemachines.persistent_sessions.times import Times
+
+    node = SessionNode(
+        store,
+        name=name,
+        listen=parse_address(listen),
+        peers=[parse_address(peer.strip()) for peer in peers.split(",") if peer.strip()],
+        times=Times(marker_ms=marker, repeat_ms=min(500, max(1, marker // 4))),
+        lease_ms=lease,
+        look_ms=look,
+        credentials=read_credentials(secret_file, tls_cert, tls_key, tls_ca),
+        trace=trace,
+    )
+
+    async def work() -> None:
+        async with node:
+            host, port = node.address
+            print(f"listening on {host}:{port}", flush=True)
+            await node.failed()
+
+    run_until_signal(work())
