@@ -22,6 +22,7 @@ from statemachines.drivers.clock import Clock
 from statemachines.drivers.persistent_sessions.host_request import HostRequest
 from statemachines.drivers.persistent_sessions.host_requests import READS as HOST_READS
 from statemachines.drivers.persistent_sessions.host_requests import HostRequests, begin_life
+from statemachines.drivers.persistent_sessions.life_requests import ANSWERS as LIFE
 from statemachines.drivers.persistent_sessions.machine_requests import PAGE, MachineRequests
 from statemachines.drivers.persistent_sessions.machine_requests import READS as MACHINE_READS
 from statemachines.drivers.persistent_sessions.sql import SessionDatabase, Sql, one
@@ -141,7 +142,11 @@ class SessionStore:
     def _answer(self, sql: Sql, request: Asked) -> Any:
         if isinstance(request, HostRequest):
             return self._host.answer(sql, request)
-        return self._machine.answer(sql, request)
+        kind = LIFE.get(type(request))
+        if kind is None:
+            return self._machine.answer(sql, request)
+        answer = kind(sql, request)
+        return () if answer is None else (answer,)
 
     def _check(self, sql: Sql, life: NodeLife) -> int:
         """The last batch of this life, if it is the node's last and this is its store."""

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from statemachines.drivers.persistent_sessions.host_request import NEVER, Beat, Connect, PutMessage, Subscribe
+from statemachines.drivers.persistent_sessions.host_request import Beat, PutMessage, Subscribe
 from statemachines.drivers.persistent_sessions.store import open_session_store
+from statemachines.persistent_sessions.life_request import (
+    NEVER,
+    ClientFound,
+    ClientLocked,
+    LockClient,
+    LookUp,
+    OpenSession,
+    SessionOpen,
+)
 from statemachines.persistent_sessions.request import FencedRows, LoadSession, PendingRead, Polled, SessionLoaded
 from statemachines.testing.postgres import run_sql
 from statemachines_spec.persistent_sessions.database import Database, Lives
@@ -26,6 +37,56 @@ def new_url(kind, request, tmp_path_factory):
     name = f"sessions_{os.getpid()}_{next(NUMBERS)}"
     run_sql(server, f"CREATE DATABASE {name} TEMPLATE template0")
     return f"{server.rpartition('/')[0]}/{name}"
+
+
+MS = 1_000_000
+SECOND = 1_000 * MS
+
+
+class Clock:
+    """What a test sets."""
+
+    def __init__(self):
+        self.now = SECOND
+
+    def __call__(self):
+        return self.now
+
+
+def run(url, play, **options):
+    """`await play(store, clock)` on the store at `url`, of which `n1` is a node."""
+
+    async def body():
+        clock = Clock()
+        store = open_session_store(url, clock=clock, **options)
+        try:
+            await store.begin_life("n1", 1_000)
+            return await play(store, clock)
+        finally:
+            await store.close()
+
+    return asyncio.run(body())
+
+
+class Connected(NamedTuple):
+    """`present`: the session was there before."""
+
+    token: int
+    session: str
+    present: bool
+
+
+async def connect(store, session, client="c", *, owner="h", clean=False, expiry_ms=NEVER, lock_ms=500, dead_ms=1_000):
+    """What a connection asks that finds its session, or opens `session`."""
+    (locked,) = await store.ask(LockClient(client, owner, lock_ms))
+    assert isinstance(locked, ClientLocked), locked
+    (found,) = await store.ask(LookUp(client, locked.token, dead_ms))
+    assert isinstance(found, ClientFound), found
+    present = bool(found.session) and not clean and not found.expired
+    session, replaces = (found.session, "") if present else (session, found.session)
+    opened = await store.ask(OpenSession(client, owner, locked.token, session, replaces, expiry_ms))
+    assert opened == (SessionOpen(),)
+    return Connected(locked.token, session, present)
 
 
 def tidy(answer, taken):
@@ -84,8 +145,7 @@ class Real:
         self.session, self.client = f"s-{number}", f"c-{number}"
         for writer in WRITERS:
             await self.store.begin_life(writer, 1_000_000)
-        connect = Connect(self.client, "", WRITERS[0], 1, self.session, True, NEVER, 1)
-        connected = await self.store.do(connect)
+        connected = await connect(self.store, self.session, self.client)
         await self.store.do(Subscribe(self.session, connected.token, f"{self.session}/#", 1))
         for message in MESSAGES:
             await self.store.do(PutMessage(self.real(message), f"{self.session}/x", b"", 1))
