@@ -114,23 +114,6 @@ class PutMarker(Request, frozen=True, gc=False):
     n: int
 
 
-class FindOwner(Request, frozen=True, gc=False):
-    """Where is the session live?  Asked when a writer begins, in the transaction that begins its epoch or behind it."""
-
-    columns: ClassVar = TraceColumns(key="session")
-
-    session: str
-
-
-class OwnerFound(Answer, frozen=True, gc=False):
-    """To `FindOwner`: the `owner` ("": nobody), and its token."""
-
-    columns: ClassVar = TraceColumns(term="token")
-
-    owner: str
-    token: int
-
-
 # -- of an owner ----------------------------------------------------------------------------------------------------
 
 

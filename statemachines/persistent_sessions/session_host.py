@@ -41,7 +41,8 @@ from statemachines.persistent_sessions.life_record import (
 )
 from statemachines.persistent_sessions.life_times import LifeTimes
 from statemachines.persistent_sessions.message import Live, LiveMarker, MarkerWanted, Written
-from statemachines.persistent_sessions.request import DATABASE, FindOwner, NotOwner, OwnerFound
+from statemachines.persistent_sessions.owner_request import FindOwner, OwnerFound
+from statemachines.persistent_sessions.request import DATABASE, NotOwner
 from statemachines.persistent_sessions.resume import RESUME
 from statemachines.persistent_sessions.resume_record import (
     ConnectionLost,

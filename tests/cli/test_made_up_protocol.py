@@ -108,8 +108,8 @@ def test_without_it_nothing_of_it_is_there():
     assert "made_up" not in gapless("show", places=()).stdout
     refused = gapless("node", "taker", places=())
     assert refused.returncode == 2
-    ours = "zenoh-router, cache, zenoh-publisher, zenoh-subscriber, multicast-publisher, multicast-subscriber"
-    there = f"{ours}, leader, consumer, publisher"
+    ours = "zenoh-router, cache, zenoh-publisher, zenoh-subscriber, sessions"
+    there = f"{ours}, multicast-publisher, multicast-subscriber, leader, consumer, publisher"
     assert f"role = 'taker': unknown; there are: {there}; or protocol/role" in said(refused)
 
 

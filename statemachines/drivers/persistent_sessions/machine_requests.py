@@ -16,6 +16,7 @@ from statemachines.drivers.persistent_sessions.tables import DELIVERED, MARKER, 
 from statemachines.drivers.sql.failure import StoreDamaged
 from statemachines.kernel import Answer, Request
 from statemachines.persistent_sessions.message import Queued
+from statemachines.persistent_sessions.owner_request import FindOwner, OwnerFound
 from statemachines.persistent_sessions.request import (
     BeginEpoch,
     CommitState,
@@ -23,11 +24,9 @@ from statemachines.persistent_sessions.request import (
     EpochRows,
     Fence,
     FencedRows,
-    FindOwner,
     LoadSession,
     MarkDelivered,
     NotOwner,
-    OwnerFound,
     PendingRead,
     Polled,
     PutMarker,
