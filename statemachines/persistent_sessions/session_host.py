@@ -42,7 +42,7 @@ from statemachines.persistent_sessions.life_record import (
 from statemachines.persistent_sessions.life_times import LifeTimes
 from statemachines.persistent_sessions.message import Live, LiveMarker, MarkerWanted, Written
 from statemachines.persistent_sessions.owner_request import FindOwner, OwnerFound
-from statemachines.persistent_sessions.request import DATABASE, NotOwner
+from statemachines.persistent_sessions.request import DATABASE, CommitState, NotOwner
 from statemachines.persistent_sessions.resume import RESUME
 from statemachines.persistent_sessions.resume_record import (
     ConnectionLost,
@@ -120,8 +120,14 @@ class SessionHost(Host):
         return self.feed(name, Connect(clean, expiry_ms), now_ns)
 
     def leave(self, owner: str, now_ns: int, expiry_ms: int = KEEP) -> list[Outgoing]:
-        """The client says good-bye; its session outlives that by `expiry_ms`, if it may."""
-        out = self.feed(owner, ConnectionLost(), now_ns)
+        """The client says good-bye; its session outlives that by `expiry_ms`, if it may.  What it has acknowledged
+        since the last commit is committed, and does not come again."""
+        resume = self.resume_of(owner)
+        out: list[Outgoing] = []
+        if resume is not None and resume.delivery is not None:
+            request = CommitState(resume.session, resume.token, resume.delivery.state)
+            out.append((owner, Ask(DATABASE, request)))
+        out += self.feed(owner, ConnectionLost(), now_ns)
         return out + self.feed(life_of_owner(owner), Disconnect(expiry_ms), now_ns)
 
     def lose(self, owner: str, now_ns: int) -> list[Outgoing]:
