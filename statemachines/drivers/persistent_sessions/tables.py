@@ -58,6 +58,10 @@ _TABLES: Final = (
     " number NUMBER NOT NULL, tag NUMBER NOT NULL, message BYTES NOT NULL, filter BYTES NOT NULL, qos NUMBER NOT NULL,"
     " token NUMBER NOT NULL, n NUMBER NOT NULL, k NUMBER NOT NULL, time_ns NUMBER NOT NULL,"
     " PRIMARY KEY (session, writer, epoch, number, tag))",
+    # Who refers to a message, for the collector.
+    f"CREATE INDEX rows_by_message ON @session_rows (message) WHERE tag = {UNDELIVERED}",
+    "CREATE INDEX packets_by_message ON @packets (message)",
+    "CREATE INDEX queued_by_message ON @queued (message)",
     "CREATE TABLE @messages (id BYTES PRIMARY KEY, topic BYTES NOT NULL, payload BYTES NOT NULL, qos NUMBER NOT NULL,"
     " time_ns NUMBER NOT NULL)",
 )

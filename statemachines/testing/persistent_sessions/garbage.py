@@ -59,8 +59,8 @@ class Tables(msgspec.Struct, frozen=True):
         return (key.epoch, key.number) <= self.taken.get((key.session, key.writer), (0, 0))
 
     def is_referenced(self, message: str) -> bool:
-        """Whether a row refers to it."""
-        return any(row.message == message for row in self.rows)
+        """Whether a row refers to it that is not delivered."""
+        return any(row.message == message and row.key.tag is Tag.UNDELIVERED for row in self.rows)
 
     def is_paired(self, key: RowKey) -> bool:
         """Whether the other row of its place is there."""
@@ -68,8 +68,8 @@ class Tables(msgspec.Struct, frozen=True):
         return other is not None and self.has(replace(key, tag=other))
 
     def is_alone(self, key: RowKey) -> bool:
-        """Whether its session has no other row."""
-        return sum(row.key.session == key.session for row in self.rows) == 1
+        """Whether it says that its session is abandoned, which has no other row."""
+        return key.tag is Tag.ABANDONED and sum(row.key.session == key.session for row in self.rows) == 1
 
 
 def rank(key: RowKey) -> tuple[Any, ...]:
@@ -125,7 +125,7 @@ def _seen(state: Tables, row: Row) -> StoredRow:
         row.age_ms,
         state.is_abandoned(key.session),
         state.is_paired(key),
-        key.tag is Tag.UNDELIVERED and state.is_taken(key),
+        key.tag in (Tag.UNDELIVERED, Tag.DELIVERED) and state.is_taken(key),
         state.is_alone(key),
     )
 
@@ -150,12 +150,12 @@ def of_every_kind() -> Tables:
         Row(RowKey("s0", tag=Tag.ABANDONED), age_ms=OLD_MS),
         Row(RowKey("s0", "w1", 1, 1, Tag.UNDELIVERED), "m0"),
         Row(RowKey("s1", "w1", 1, 0, Tag.MARKER, 1, 1), age_ms=OLD_MS),
-        Row(RowKey("s1", "w1", 1, 0, Tag.MARKER, 1, 2)),
         Row(RowKey("s1", "w1", 1, 1, Tag.DELIVERED), "m1", OLD_MS),
         Row(RowKey("s1", "w1", 1, 2, Tag.UNDELIVERED), "m2"),
         Row(RowKey("s1", "w1", 1, 2, Tag.DELIVERED), "m2"),
         Row(RowKey("s1", "w1", 1, 3, Tag.UNDELIVERED), "m3"),
         Row(RowKey("s1", "w1", 1, 4, Tag.UNDELIVERED), "m4", OLD_MS),
+        Row(RowKey("s1", "w2", 1, 0, Tag.MARKER, 1, 2)),
     )
     ages = {"m0": OLD_MS, "m1": OLD_MS, "m2": 100_000, "m3": 0, "m4": OLD_MS, "m5": 100_000, "m6": 0, "m7": OLD_MS}
     return Tables(rows, Map(ages), Map({("s1", "w1"): (1, 3)}), ("m1",))

@@ -11,6 +11,16 @@ from msgspec.structs import replace
 
 from statemachines.drivers.persistent_sessions.host_request import Beat, PutMessage, Subscribe
 from statemachines.drivers.persistent_sessions.store import open_session_store
+from statemachines.drivers.persistent_sessions.tables import NAMES
+from statemachines.persistent_sessions.collector_request import (
+    DeleteMessage,
+    DeleteRow,
+    MessagesRead,
+    ReadMessages,
+    ReadRows,
+    RowsRead,
+    Tag,
+)
 from statemachines.persistent_sessions.life_request import (
     NEVER,
     ClientFound,
@@ -89,6 +99,12 @@ async def connect(store, session, client="c", *, owner="h", clean=False, expiry_
     return Connected(locked.token, session, present)
 
 
+def wipe(sql):
+    """Nothing is stored any more."""
+    for table in set(NAMES) - {"store"}:
+        sql.run(f"DELETE FROM @{table}")
+
+
 def tidy(answer, taken):
     """Without what a party drops anyway: rows that the committed state has taken, and markers before the last."""
     if isinstance(answer, SessionLoaded):
@@ -160,11 +176,11 @@ class Real:
         known = request
         if isinstance(request, LoadSession):
             request = replace(request, client=self.client)
-        else:
+        if hasattr(request, "session"):
             request = replace(request, session=self.session)
         if hasattr(request, "token"):
             request = replace(request, token=request.token + self.first)
-        answers = await self.store.ask(self.with_messages(request))
+        answers = await self.store.ask(self.with_keys(self.with_messages(request)))
         if type(known).__name__ == "CommitState" and type(answers[0]).__name__ == "StateCommitted":
             self.taken = known.state.taken
         return tuple(tidy(self.without(one), self.taken) for one in answers)
@@ -175,7 +191,20 @@ class Real:
             return replace(request, queued=self.renamed(request.queued, self.real))
         if hasattr(request, "state"):
             return replace(request, state=self.renamed_state(request.state, self.real))
+        if isinstance(request, DeleteMessage):
+            return replace(request, message=self.real(request.message))
+        return replace(request, after=self.real(request.after)) if isinstance(request, ReadMessages) else request
+
+    def with_keys(self, request):
+        """Keys of rows are those of this session."""
+        if isinstance(request, DeleteRow):
+            return replace(request, row=self.key(request.row, self.session, self.first))
+        if isinstance(request, ReadRows) and request.after is not None:
+            return replace(request, after=self.key(request.after, self.session, self.first))
         return request
+
+    def key(self, key, session, first):
+        return replace(key, session=session, token=key.token + first if key.tag is Tag.MARKER else 0)
 
     def without(self, answer):
         """And the other way round; tokens, too."""
@@ -185,6 +214,10 @@ class Real:
 
         if isinstance(answer, SessionLoaded):
             return replace(answer, state=self.renamed_state(answer.state, plain))
+        if isinstance(answer, MessagesRead):
+            return MessagesRead(tuple(replace(one, message=plain(one.message)) for one in answer.messages))
+        if isinstance(answer, RowsRead):
+            return RowsRead(tuple(replace(row, key=self.key(row.key, "s1", -self.first)) for row in answer.rows))
         if not hasattr(answer, "found") or isinstance(answer.found, bool):
             return answer
         found = tuple(
