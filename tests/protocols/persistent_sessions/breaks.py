@@ -6,9 +6,7 @@ import sys
 
 from mutants import swap, wrap
 
-from statemachines.drivers import role
 from statemachines.drivers.persistent_sessions import courier, reception
-from statemachines.drivers.persistent_sessions.courier import Courier
 from statemachines.drivers.persistent_sessions.lookout import Lookout
 from statemachines.drivers.persistent_sessions.node_guide import NodeGuide
 from statemachines.drivers.persistent_sessions.persistent_session import PersistentSession
@@ -42,9 +40,7 @@ def without_asking(*kinds):
     def around(method):
         def wrong(self, *given, **named):
             out = method(self, *given, **named)
-            return [
-                one for one in out if not (isinstance(one[1], Ask) and isinstance(one[1].request, kinds))
-            ]
+            return [one for one in out if not (isinstance(one[1], Ask) and isinstance(one[1].request, kinds))]
 
         return wrong
 
@@ -78,8 +74,9 @@ def goes_on_after(failure):
     return wrong
 
 
-async def committed_by_anybody(self, life):
-    """Whoever has the name: nobody asks."""
+def one_place(init):
+    """There is no next node."""
+    return lambda self, places, **given: init(self, places[:1], **given)
 
 
 BREAKS = {
@@ -102,7 +99,7 @@ BREAKS = {
     "PS-152": swap(courier, "UNACKNOWLEDGED_MAX", 2**60),
     "PS-153": swap(Lookout, "_mend", lambda self, owner, now_ns: []),
     "PS-154": swap(SessionStore, "_check", lambda self, sql, life: self._tried[0]),
-    "PS-155": swap(NodeGuide, "leave_node", lambda self: None),
+    "PS-155": wrap(NodeGuide, "__init__", one_place),
     "PS-156": swap(PersistentSession, "_disconnected", lambda self: None),
     "PS-157": swap(SessionPublisher, "_say_all", lambda self: None),
     "PS-158": swap(SessionNode, "_is_node", lambda self, party: True),
