@@ -6,6 +6,7 @@ that is connected a session life and a resume.  Without input and output: a driv
     MarkerWanted       -> the Writer of the session, which begins where there is none, and learns who the owner is
     Live, LiveMarker   -> the Resume that it is sent to, if it is of its session
     the Resume ends    -> the SessionLife ends; it says how (`SessionClosed`), and both are gone
+    and a Collector    -> told `RoundEnded`, `MessageLost`
 
 A writer is called by the name of its node, an owner by an id of its own, under which live messages come.
 """
@@ -30,6 +31,9 @@ from statemachines.kernel import (
 )
 from statemachines.kernel.host import Inward
 from statemachines.kernel.node import Observer
+from statemachines.persistent_sessions.collector import COLLECTOR
+from statemachines.persistent_sessions.collector_record import CollectorRecord
+from statemachines.persistent_sessions.graces import Graces
 from statemachines.persistent_sessions.life_record import (
     KEEP,
     Attach,
@@ -78,7 +82,8 @@ class Owner(NamedTuple):
 
 
 class SessionHost(Host):
-    """`life` of the node; `times`, `life_times`: how long its parties wait.
+    """`life` of the node; `times`, `life_times`: how long its parties wait; `graces`: those of its collector (None: it
+    has none), and `now_ns`, when it begins; `writers_max`: sessions that it has a writer for.
 
     The application is told `Accepted` and `SessionClosed` by the session life of an owner (see `owner_of`), and
     `Written` once a message, when its last row is stored.
@@ -86,7 +91,7 @@ class SessionHost(Host):
 
     def __init__(
         self, life: str, times: Times | None = None, life_times: LifeTimes | None = None, *,
-        observe: Observer | None = None, writers_max: int = WRITERS_MAX,
+        graces: Graces | None = None, now_ns: int = 0, observe: Observer | None = None, writers_max: int = WRITERS_MAX,
     ) -> None:  # fmt: skip
         super().__init__()
         self.life = life
@@ -102,6 +107,8 @@ class SessionHost(Host):
         self._unwritten: dict[str, set[tuple[str, str]]] = {}
         """Message -> (writer, filter) of its rows that are not stored yet."""
         self._closed: list[str] = []
+        if graces is not None:
+            self.add(Node(COLLECTOR, CollectorRecord(graces), name=f"{life}/collector", now_ns=now_ns, observe=observe))
 
     # -- clients --------------------------------------------------------------------------------------------------
 

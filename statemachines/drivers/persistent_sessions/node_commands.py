@@ -42,6 +42,9 @@ def sessions(
     marker: Annotated[
         int, typer.Option("--marker-ms", min=1, help="A writer that does not answer for so long is fenced.")
     ] = 3_000,
+    retention: Annotated[
+        int, typer.Option("--retention-ms", min=2, help="A message that is older is deleted, delivered or not.")
+    ] = 3_600_000,
     trace: Trace = None,
     secret_file: SecretFile = None,
     tls_cert: TlsCert = None,
@@ -64,6 +67,7 @@ def sessions(
     """
     from statemachines.drivers.persistent_sessions.session_node import SessionNode
     from statemachines.drivers.tcp import parse_address
+    from statemachines.persistent_sessions.graces import Graces
     from statemachines.persistent_sessions.times import Times
 
     node = SessionNode(
@@ -72,6 +76,7 @@ def sessions(
         listen=parse_address(listen),
         peers=[parse_address(peer.strip()) for peer in peers.split(",") if peer.strip()],
         times=Times(marker_ms=marker, repeat_ms=min(500, max(1, marker // 4))),
+        graces=Graces(retention_ms=retention, message_ms=min(60_000, retention - 1)),
         lease_ms=lease,
         look_ms=look,
         credentials=read_credentials(secret_file, tls_cert, tls_key, tls_ca),

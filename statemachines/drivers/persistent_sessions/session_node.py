@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -42,6 +43,8 @@ from statemachines.kernel import (
     node_of,
 )
 from statemachines.kernel.node import Observer
+from statemachines.persistent_sessions.collector_record import MessageLost
+from statemachines.persistent_sessions.graces import Graces
 from statemachines.persistent_sessions.life_times import LifeTimes
 from statemachines.persistent_sessions.message import Publish, Pubrel
 from statemachines.persistent_sessions.request import DATABASE
@@ -51,6 +54,9 @@ from statemachines.trace import fingerprints
 from statemachines.trace.log import FORMAT, Head, TraceLog
 from statemachines.wire import Hello, Packet
 
+logger = logging.getLogger("gapless")
+
+GRACES: Final = Graces()
 LEASE_MS: Final = 5_000
 LOOK_MS: Final = 1_000
 SWEEP_S: Final = 1.0
@@ -65,7 +71,8 @@ KNOWN_MAX: Final = 1_000
 class SessionNode:
     """`store`: a file, or the URL of a database, that all nodes share; `name`: of this node, its own; `listen`: where
     it accepts nodes and clients (None: clients of this process alone, and it hears nothing of other nodes but through
-    the store); `peers`: where the other nodes listen; `times`, `life_times`: how long its parties wait; `lease_ms`: a
+    the store); `peers`: where the other nodes listen; `times`, `life_times`: how long its parties wait; `graces`: how
+    long it leaves alone what nobody seems to need (None: it deletes nothing); `lease_ms`: a
     node that has said nothing to the store for so long is dead for the others; `look_ms`: how often it looks there for
     what it was not told; `credentials`: what others must prove; `trace`: directory for its log; `observe` sees every
     step.
@@ -82,6 +89,7 @@ class SessionNode:
         peers: Sequence[Address] = (),
         times: Times | None = None,
         life_times: LifeTimes | None = None,
+        graces: Graces | None = GRACES,
         lease_ms: int = LEASE_MS,
         look_ms: int = LOOK_MS,
         credentials: Credentials = NONE,
@@ -98,6 +106,7 @@ class SessionNode:
         self._peers = {f"peer:{place}": address for place, address in enumerate(peers, 1)}
         self._times = times or Times()
         self._life_times = life_times or LifeTimes()
+        self._graces = graces
         self._lease_ms = lease_ms
         self._look_ms = look_ms
         self._credentials = credentials
@@ -156,7 +165,14 @@ class SessionNode:
             observe=self._observe,
         )
         self._runtime.on_failure = self._failure.set
-        self._host = SessionHost(life, self._times, self._life_times, observe=self._runtime.observe)
+        self._host = SessionHost(
+            life,
+            self._times,
+            self._life_times,
+            graces=self._graces,
+            now_ns=steady_ns(),
+            observe=self._runtime.observe,
+        )
         self._lookout = Lookout(self._host)
         self._reception = Reception(self._host, self._runtime, self._desk, self._say, steady_ns)
         self._transport = TcpTransport(
@@ -278,6 +294,9 @@ class SessionNode:
         return True
 
     def _told(self, party: str, event: Event) -> None:
+        if isinstance(event, MessageLost):
+            what = "message %s is older than the retention and was deleted: %d sessions have not had it"
+            logger.warning(what, event.message, event.rows)
         self._reception.told(party, event)
 
     def _left(self, hello: Hello, dialled: bool) -> None:

@@ -74,6 +74,11 @@ def goes_on_after(failure):
     return wrong
 
 
+def without_graces(init):
+    """Nobody collects."""
+    return lambda self, *given, graces=None, **named: init(self, *given, **named)
+
+
 def one_place(init):
     """There is no next node."""
     return lambda self, places, **given: init(self, places[:1], **given)
@@ -93,6 +98,7 @@ BREAKS = {
     "PS-146": wrap(SessionHost, "leave", without_asking(CommitState)),
     "PS-147": swap(session_host, "is_read_out", lambda flow: True),
     "PS-148": swap(SessionHost, "_forget_idle", lambda self: None),
+    "PS-149": wrap(SessionHost, "__init__", without_graces),
     # A node and its clients.
     "PS-150": wrap(RequestDesk, "_carry_out", goes_on_after),
     "PS-151": swap(reception, "check_topic", lambda topic: topic),

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from session_cluster import MS, Cluster
 
+from statemachines.drivers.persistent_sessions.host_request import ReadMessages
 from statemachines.kernel import RemoteProtocolError
+from statemachines.persistent_sessions.collector_record import RoundEnded
+from statemachines.persistent_sessions.graces import Graces
 from statemachines.persistent_sessions.life_record import Accepted, SessionClosed
 from statemachines.persistent_sessions.life_times import LifeTimes
 from statemachines.persistent_sessions.message import Live, LiveMarker, MarkerWanted, Puback, Queued, Written
@@ -269,6 +274,27 @@ def test_PS_148_a_writer_that_is_busy_stays():
     host.receive("b~1/1", "a", MarkerWanted("s1", "b~1/1", 1, 1), 0)
     host.receive("b~1/1", "a", MarkerWanted("s2", "b~1/1", 1, 1), 0)
     assert list(host.writers) == ["s1", "s2"]
+
+
+def test_PS_149_a_node_collects_what_nobody_needs(tmp_path):
+    graces = Graces(message_ms=1, round_ms=100)
+    cluster = Cluster(tmp_path / "s.db", "a", graces=graces)
+    owner = cluster.connect("a")
+    cluster.subscribe("a", owner)
+    cluster.publish("a", "m1")
+    cluster.publish("a", "m2")
+    (first, _) = cluster.heard[owner]
+    cluster.feed("a", owner, Puback(first.packet))
+    cluster.publish("a", "m3")  # its commit has the acknowledgement with it
+    time.sleep(0.01)  # the database has a clock of its own
+    cluster.pass_ms(250, 50)
+    ended = cluster.told_of(RoundEnded)[0]
+    assert (ended.messages, ended.whole) == (1, True)
+    assert ended.rows >= 4
+    assert set(cluster.do(ReadMessages(("m1", "m2", "m3")))) == {"m2", "m3"}
+    without = Cluster(tmp_path / "other.db", "a")
+    without.pass_ms(20_000, 5_000)
+    assert without.asked == []
 
 
 def test_a_host_says_how_long_its_parties_wait():
