@@ -3,10 +3,13 @@
 Nodes are processes over one database; publishers go on all the time; whoever has a session in its hands is killed
 (SIGKILL) or stopped (SIGSTOP) at moments that a seed chooses.  The judge knows what publishers were answered, what the
 applications were given, and what lies in the tables, which it reads by itself; it shares nothing with what it judges.
+
+    python tests/real/sessions_run.py --first 7 --runs 1 --faults 12
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import os
@@ -15,10 +18,13 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from collections import Counter, defaultdict
+from pathlib import Path
 from typing import NamedTuple
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
+from statemachines.testing.postgres import run_sql
 from statemachines.testing.process_harness import free_port
 
 QUICK = ("--lease-ms", "1000", "--look-ms", "200", "--marker-ms", "400")
@@ -138,11 +144,29 @@ class Publisher:
         self.answered.add((self.name, number))
 
 
+def read(store, statement):
+    """The rows of a statement, in which `@` stands for where the tables are."""
+    if store.startswith("postgresql"):
+        return run_sql(store, statement.replace("@", "gapless_sessions."))
+    with contextlib.closing(sqlite3.connect(store)) as connection:
+        return connection.execute(statement.replace("@", "")).fetchall()
+
+
 def holder_of(store, client):
     """Who has the client's session, as the tables say; None: nobody."""
-    with contextlib.closing(sqlite3.connect(store)) as connection:
-        found = connection.execute("SELECT owner FROM sessions WHERE client = ?", (client.encode(),)).fetchone()
-    return found[0].decode().partition("~")[0] or None if found else None
+    for name, owner in read(store, "SELECT client, owner FROM @sessions"):
+        if bytes(name).decode() == client:
+            return bytes(owner).decode().partition("~")[0] or None
+    return None
+
+
+def run_seed(folder, store, seed, faults):
+    """A run, judged: how often what was done, how many messages were answered, and what is wrong."""
+    done, answered, (one, two) = asyncio.run(play(folder, store, seed=seed, faults=faults))
+    stored = copies_in(store)
+    wrong = [f"one: {what}" for what in judge(stored, answered, one.got)]
+    wrong += [f"two: {what}" for what in judge(stored, answered, two.got, exactly=True)]
+    return done, len(answered), wrong
 
 
 async def play(folder, store, *, seed, faults, publishers=2, pause_s=(0.2, 0.9), names=("a", "b")):
@@ -209,10 +233,9 @@ async def settle(tasks, subscribers, answered, patience_s=90):
 def copies_in(store):
     """(publisher, number) -> the lives of nodes that have stored it."""
     stored = defaultdict(list)
-    with contextlib.closing(sqlite3.connect(store)) as connection:
-        for message, payload in connection.execute("SELECT id, payload FROM messages"):
-            publisher, _, number = payload.decode().partition(":")
-            stored[publisher, int(number)].append(message.decode().partition("/")[0])
+    for message, payload in read(store, "SELECT id, payload FROM @messages"):
+        publisher, _, number = bytes(payload).decode().partition(":")
+        stored[publisher, int(number)].append(bytes(message).decode().partition("/")[0])
     return stored
 
 
@@ -250,3 +273,25 @@ def out_of_order(stored, seen):
             wrong.append(f"{of} came behind {before}, over {stored[of][0]}")
         last[publisher, stored[of][0]] = max(before, number)
     return wrong
+
+
+def main():
+    """Runs of some seeds; 1: something was wrong."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--first", type=int, default=1, help="the first seed")
+    parser.add_argument("--runs", type=int, default=1, help="seeds")
+    parser.add_argument("--faults", type=int, default=12, help="processes that are killed or stopped in a run")
+    given = parser.parse_args()
+    failed = False
+    for seed in range(given.first, given.first + given.runs):
+        folder = Path(tempfile.mkdtemp(prefix=f"sessions-{seed}-"))
+        done, answered, wrong = run_seed(folder, str(folder / "sessions.db"), seed, given.faults)
+        print(f"seed {seed}: {dict(done)}, {answered} messages, {len(wrong)} wrong; {folder}", flush=True)
+        for what in wrong:
+            print(f"  {what}")
+        failed = failed or bool(wrong)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
