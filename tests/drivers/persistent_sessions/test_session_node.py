@@ -164,6 +164,22 @@ def test_PS_151_so_many_are_under_way_and_the_next_is_refused(store, monkeypatch
     run(main())
 
 
+def test_PS_151_what_is_stored_is_not_under_way_any_more(store):
+    async def main():
+        async with (
+            node_of(store) as node,
+            SessionPublisher(node=node) as publisher,
+            PersistentSession("tablet", node=node) as session,
+        ):
+            node.reception._publishes_max = 2
+            await session.subscribe("t")
+            for number in range(5):
+                await publisher.publish("t", str(number).encode())
+            assert await take(session, 5) == ["0", "1", "2", "3", "4"]
+
+    run(main())
+
+
 def test_PS_151_what_a_node_refuses_is_said(store):
     async def main():
         async with node_of(store) as node, Stranger(node.address) as stranger:
