@@ -97,8 +97,8 @@ class Courier:
             return
         topic, data = payload
         if packet:
-            self._sizes[packet] = len(data)
-            self._unacknowledged += len(data)
+            self._sizes[packet] = size = len(topic.encode()) + len(data) + len(message.filter.encode())
+            self._unacknowledged += size
         self._say(Delivered(packet, topic, data, message.filter, message.qos, message.dup))
 
     def _look_up(self) -> None:

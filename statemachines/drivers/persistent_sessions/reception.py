@@ -20,6 +20,7 @@ from statemachines.drivers.runtime import Runtime
 from statemachines.kernel import ConfigurationError, Event, Message, life_of
 from statemachines.persistent_sessions.client_message import (
     ConnectWanted,
+    Delivered,
     Farewell,
     LeaveWanted,
     Ping,
@@ -39,6 +40,12 @@ from statemachines.persistent_sessions.session_host import Handed, SessionHost, 
 PUBLISHES_MAX: Final = 100_000
 """Messages of publishers that are on their way into the database, of all publishers together."""
 
+PUBLISHED_BYTES_MAX: Final = 256 * 2**20
+"""The same, in bytes of payload."""
+
+CHANGES_MAX: Final = 100
+"""Subscriptions and their ends of one client that are on their way into the database."""
+
 SILENT_NS: Final = 15_000_000_000
 """A client that has said nothing for so long is gone."""
 
@@ -48,14 +55,15 @@ Say = Callable[[Message], bool]
 
 class Visitor:
     """A client: `say` to it; when it was `heard_ns` last; `owner` of its session ("": none), and who brings it that
-    session's messages."""
+    session's messages; `changes` of its subscriptions that are under way."""
 
-    __slots__ = ("courier", "heard_ns", "owner", "say")
+    __slots__ = ("changes", "courier", "heard_ns", "owner", "say")
 
     def __init__(self, say: Say, heard_ns: int) -> None:
         self.say = say
         self.heard_ns = heard_ns
         self.owner = ""
+        self.changes = 0
         self.courier: Courier | None = None
 
 
@@ -81,9 +89,10 @@ class Reception:
         self._payloads = Payloads()
         self._publishes_max = publishes_max
         self._publishing = 0
+        self._publishing_bytes = 0
         self._published = 0
-        self._unstored: dict[str, tuple[str, int]] = {}
-        """Message -> whom to tell that it is stored, and its number there."""
+        self._unstored: dict[str, tuple[str, PublishWanted]] = {}
+        """Message -> the life of who published it, and what that has said."""
         self._owners: dict[str, str] = {}
         """Owner -> life of its client."""
         self._kinds: dict[type[Message], Callable[[str, Visitor, Any], None]] = {
@@ -145,6 +154,14 @@ class Reception:
         if visitor is not None and not visitor.say(message):
             self.lose(life)
 
+    def _deliver(self, life: str, message: Message) -> None:
+        """To a subscriber; of QoS 0 what there is no room for is dropped."""
+        visitor = self.visitors.get(life)
+        if isinstance(message, Delivered) and not message.packet and visitor is not None:
+            visitor.say(message)
+        else:
+            self._tell(life, message)
+
     # -- what machines say ----------------------------------------------------------------------------------------
 
     def bring(self, owner: str, message: Publish | Pubrel) -> None:
@@ -157,9 +174,7 @@ class Reception:
         """What the host tells its application."""
         match event:
             case Written(message, _):
-                life, n = self._unstored.pop(message)
-                self._publishing -= 1
-                self._tell(life, PublishStored(n))
+                self._answer(*self._unstored.pop(message))
             case Accepted(session, present):
                 life = self._owners.get(owner_of(party), "")
                 self._tell(life, Welcome(session, present))
@@ -189,7 +204,7 @@ class Reception:
         visitor.courier = Courier(
             self._desk,
             self._payloads,
-            lambda message: self._tell(life, message),
+            lambda message: self._deliver(life, message),
             lambda packet: self._feed(owner, Puback(packet)),
         )
         self._runtime.act(
@@ -217,13 +232,19 @@ class Reception:
         if node is None or node.record.status is not CONNECTED:
             self._tell(life, Refused(asked.n, "no session is connected here"))
             return
+        if visitor.changes >= CHANGES_MAX:
+            self._tell(life, Refused(asked.n, "busy"))
+            return
         try:
             wanted = request(node.record)
         except ConfigurationError as error:
             self._tell(life, Refused(asked.n, str(error)))
             return
 
+        visitor.changes += 1
+
         def take(done: bool) -> None:
+            visitor.changes -= 1
             self._tell(life, Subscribed(asked.n) if done else Refused(asked.n, "another connection has the session"))
 
         self._desk.give(wanted, take)
@@ -234,24 +255,31 @@ class Reception:
         except ConfigurationError as error:
             self._tell(life, Refused(asked.n, str(error)))
             return
-        if self._publishing >= self._publishes_max:
+        is_busy = self._publishing >= self._publishes_max
+        if is_busy or self._publishing_bytes + len(asked.payload) > PUBLISHED_BYTES_MAX:
             self._tell(life, Refused(asked.n, "busy"))
             return
         self._publishing += 1
+        self._publishing_bytes += len(asked.payload)
         self._published += 1
         message = f"{self._host.life}/m{self._published}"
 
         def take(routes: Routes) -> None:
             if not routes:
-                self._publishing -= 1
-                self._tell(life, PublishStored(asked.n))
+                self._answer(life, asked)
                 return
             self._payloads.put(message, (asked.topic, asked.payload))
-            self._unstored[message] = (life, asked.n)
+            self._unstored[message] = (life, asked)
             handed = [Handed(one.session, one.filter, min(one.qos, asked.qos)) for one in routes]
             self._runtime.act(lambda now_ns: self._host.publish(message, handed, now_ns))
 
         self._desk.give(PutMessage(message, asked.topic, asked.payload, asked.qos), take)
+
+    def _answer(self, life: str, asked: PublishWanted) -> None:
+        """It is stored, or nobody is there that it is for."""
+        self._publishing -= 1
+        self._publishing_bytes -= len(asked.payload)
+        self._tell(life, PublishStored(asked.n))
 
     def _leave(self, life: str, visitor: Visitor, asked: LeaveWanted) -> None:
         owner = visitor.owner

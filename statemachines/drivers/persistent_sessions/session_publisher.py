@@ -22,6 +22,12 @@ from statemachines.wire import FRAME_MAX
 WINDOW: Final = 1_000
 """Messages of one publisher that are not stored yet; `publish` waits beyond."""
 
+WINDOW_BYTES: Final = 2 * 2**20
+"""The same, in bytes: all of it must fit into the buffer of a connection when it is handed to the next node."""
+
+OVERHEAD: Final = 100
+"""Bytes that a message takes beside topic and payload, at most."""
+
 PAYLOAD_MAX: Final = FRAME_MAX - 2 * 65_535 - 1_024
 """Bytes of the largest payload: a frame holds its topic and the filter, too."""
 
@@ -54,7 +60,9 @@ class SessionPublisher:
             name=name,
             credentials=credentials,
         )
-        self._room = asyncio.Semaphore(WINDOW)
+        self._turn = asyncio.Lock()
+        self._stored = asyncio.Event()
+        self._size = 0
         self._count = 0
         self._unstored: dict[int, tuple[PublishWanted, asyncio.Future[None]]] = {}
 
@@ -81,16 +89,23 @@ class SessionPublisher:
             raise ConfigurationError("qos", qos, "must be 0, 1 or 2")
         if len(payload) > PAYLOAD_MAX:
             raise ConfigurationError("payload", f"{len(payload)} bytes", f"must have at most {PAYLOAD_MAX} bytes")
-        async with self._room:
+        size = OVERHEAD + len(topic.encode()) + len(payload)
+        async with self._turn:  # those that wait for room go in the order of their calls
+            while len(self._unstored) >= WINDOW or (self._unstored and self._size + size > WINDOW_BYTES):
+                self._stored.clear()
+                await self._stored.wait()
             self._count += 1
             wanted = PublishWanted(self._count, topic, payload, qos)
             stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._unstored[wanted.n] = (wanted, stored)
+            self._size += size
             self._guide.say(wanted)
-            try:
-                await stored
-            finally:
-                self._unstored.pop(wanted.n, None)
+        try:
+            await stored
+        finally:
+            self._unstored.pop(wanted.n, None)
+            self._size -= size
+            self._stored.set()
 
     def _say_all(self) -> None:
         """A new connection: whatever is not stored yet, in its order."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
@@ -22,11 +23,12 @@ from statemachines.drivers.persistent_sessions import (
     reception,
 )
 from statemachines.drivers.persistent_sessions.node_roles import CLIENT, NODE
-from statemachines.drivers.persistent_sessions.session_publisher import PAYLOAD_MAX
+from statemachines.drivers.persistent_sessions.session_publisher import PAYLOAD_MAX, WINDOW, WINDOW_BYTES
 from statemachines.drivers.tcp import TcpTransport
 from statemachines.kernel import ConfigurationError, Superseded
 from statemachines.persistent_sessions.client_message import (
     ConnectWanted,
+    Delivered,
     Farewell,
     PublishWanted,
     Refused,
@@ -162,6 +164,122 @@ def test_PS_151_so_many_are_under_way_and_the_next_is_refused(store, monkeypatch
             await publisher.publish("t", b"again")
 
     run(main())
+
+
+@pytest.mark.parametrize(("published", "subscribed", "came"), [(2, 1, 1), (1, 2, 1), (2, 2, 2), (0, 2, 0), (2, 0, 0)])
+def test_PS_151_a_message_comes_with_the_lower_qos(store, published, subscribed, came):
+    async def main():
+        async with (
+            node_of(store) as node,
+            SessionPublisher(node=node) as publisher,
+            PersistentSession("tablet", node=node) as session,
+        ):
+            await session.subscribe("t", qos=subscribed)
+            await publisher.publish("t", b"1", qos=published)
+            message = await anext(session)
+            assert (message.qos, bool(message.packet)) == (came, came > 0)
+
+    run(main())
+
+
+def test_PS_157_what_waits_for_its_node_fits_into_the_next_connection(store):
+    async def main():
+        async with (
+            node_of(store) as node,
+            SessionPublisher(nodes=where(node)) as publisher,
+            PersistentSession("tablet", nodes=where(node)) as session,
+        ):
+            await session.subscribe("t")
+            body = bytes(500_000)
+            waiting = [asyncio.ensure_future(publisher.publish("t", b"%d:" % n + body)) for n in range(12)]
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert 0 < len(publisher._unstored) <= WINDOW_BYTES // len(body)
+            found = []
+            while len(found) < 12:
+                message = await anext(session)
+                found.append(int(message.payload.partition(b":")[0]))
+                message.acknowledge()
+            assert found == list(range(12))
+            await asyncio.gather(*waiting)
+            assert (publisher._size, node.reception._publishing, node.reception._publishing_bytes) == (0, 0, 0)
+
+    run(main())
+
+
+def test_PS_157_so_many_messages_are_handed_over_at_a_time(store):
+    async def main():
+        async with node_of(store) as node, SessionPublisher(nodes=where(node)) as publisher:
+            most = 0
+            waiting = [asyncio.ensure_future(publisher.publish("t", b"")) for _ in range(WINDOW + 500)]
+            while not all(one.done() for one in waiting):
+                await asyncio.sleep(0)
+                most = max(most, len(publisher._unstored))
+            assert most == WINDOW
+
+    run(main())
+
+
+def test_PS_151_so_many_bytes_are_under_way_and_the_next_is_refused(store, monkeypatch):
+    monkeypatch.setattr(reception, "PUBLISHED_BYTES_MAX", 10)
+
+    async def main():
+        async with node_of(store) as node, SessionPublisher(node=node) as publisher:
+            done = await asyncio.gather(*(publisher.publish("t", b"12345") for _ in range(3)), return_exceptions=True)
+            assert [str(one) for one in done] == ["None", "None", "busy"]
+            await publisher.publish("t", b"1234567890")
+
+    run(main())
+
+
+def test_PS_151_so_many_subscriptions_are_under_way_and_the_next_is_refused(store, monkeypatch):
+    monkeypatch.setattr(reception, "CHANGES_MAX", 2)
+
+    async def main():
+        async with node_of(store) as node, PersistentSession("tablet", node=node) as session:
+            done = await asyncio.gather(*(session.subscribe(name) for name in "abc"), return_exceptions=True)
+            assert [str(one) for one in done] == ["None", "None", "busy"]
+            await session.subscribe("c")
+
+    run(main())
+
+
+def test_PS_159_what_there_is_no_room_for_is_dropped_of_qos_0(store):
+    async def main():
+        async with (
+            node_of(store) as node,
+            PersistentSession("tablet", node=node) as session,
+            SessionPublisher(node=node) as publisher,
+        ):
+            await session.subscribe("t")
+            visitor = next(one for one in node.reception.visitors.values() if one.owner)
+            tried = []
+            say, visitor.say = visitor.say, tried.append  # and None is no room
+            await publisher.publish("t", b"0", qos=0)
+            await until(lambda: any(isinstance(one, Delivered) for one in tried))
+            visitor.say = say
+            await publisher.publish("t", b"1")
+            assert await take(session, 1) == ["1"]
+
+    run(main())
+
+
+def test_the_log_of_a_node_has_what_its_machines_did(store, tmp_path):
+    async def main():
+        async with (
+            node_of(store, trace=tmp_path / "trace") as node,
+            PersistentSession("tablet", nodes=where(node)) as session,
+            SessionPublisher(nodes=where(node)) as publisher,
+        ):
+            await session.subscribe("t")
+            await publisher.publish("t", b"1")
+            await take(session, 1)
+
+    run(main())
+    (log,) = (tmp_path / "trace").iterdir()
+    rows = [json.loads(line) for line in log.read_text().splitlines()[1:]]
+    machines = {row["machine"] for row in rows if row.get("kind") == "step"}
+    assert machines >= {f"persistent_sessions/{one}" for one in ("session_life", "session_resume", "writer")}
 
 
 def test_PS_151_what_is_stored_is_not_under_way_any_more(store):
@@ -529,6 +647,20 @@ def test_a_client_that_connects_twice_or_nameless_is_refused(store):
     run(main())
 
 
+def test_PS_155_a_client_hears_that_its_node_ends(store):
+    async def main():
+        async with AsyncExitStack() as stack:
+            node = await stack.enter_async_context(node_of(store))
+            stranger = await AsyncExitStack().enter_async_context(Stranger(node.address))
+            stranger.say(ConnectWanted("c", False, 60_000, 1))
+            await stranger.hears(Welcome)
+            await stack.aclose()
+            assert await stranger.hears(Farewell) == Farewell("closing")
+            await stranger.__aexit__()
+
+    run(main())
+
+
 def test_PS_159_a_client_that_says_nothing_is_gone(store, monkeypatch):
     monkeypatch.setattr(reception, "SILENT_NS", 200_000_000)
 
@@ -551,7 +683,9 @@ def test_PS_159_a_client_without_room_for_what_it_is_sent_is_gone(store):
             visitor = next(iter(node.reception.visitors.values()))
             visitor.say = lambda message: False
             node.reception.hear("x~1", ConnectWanted("c", False, 0, 1))
-            await until(lambda: not node.machines.owners)
+            assert node.reception.visitors == {}
+            async with asyncio.timeout(5):  # sooner than its silence would tell
+                await until(lambda: not node.machines.owners)
 
     run(main())
 

@@ -14,7 +14,7 @@ from statemachines.persistent_sessions.graces import Graces
 from statemachines.persistent_sessions.life_record import Accepted, SessionClosed
 from statemachines.persistent_sessions.life_times import LifeTimes
 from statemachines.persistent_sessions.message import Live, LiveMarker, MarkerWanted, Puback, Queued, Written
-from statemachines.persistent_sessions.owner_request import FindOwner
+from statemachines.persistent_sessions.owner_request import FindOwner, OwnerFound
 from statemachines.persistent_sessions.request import (
     BeginEpoch,
     CommitState,
@@ -94,6 +94,16 @@ def test_PS_143_a_request_for_a_marker_says_where_the_session_is_live(cluster):
     again = cluster.connect("a")
     record = cluster.hosts["b"].nodes[cluster.hosts["b"].writers[cluster.life("a", again).session]].record
     assert (record.to, record.token) == (again, cluster.life("a", again).token)
+
+
+def test_PS_143_an_owner_that_was_not_found_takes_nothing_from_one_that_has_spoken_since():
+    host = SessionHost("b~1")
+    host.receive("a~1/1", "b", MarkerWanted("s", "a~1/1", 7, 1), 0)
+    writer = host.writers["s"]
+    host.answered(writer, OwnerFound("", 7), 0)
+    assert host.nodes[writer].record.to == "a~1/1"
+    host.answered(writer, OwnerFound("c~1/1", 8), 0)
+    assert host.nodes[writer].record.to == "c~1/1"
 
 
 def test_PS_143_a_marker_makes_a_writer_begin(cluster):
