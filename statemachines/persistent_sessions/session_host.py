@@ -44,7 +44,15 @@ from statemachines.persistent_sessions.life_record import (
     SessionOpened,
 )
 from statemachines.persistent_sessions.life_times import LifeTimes
-from statemachines.persistent_sessions.message import Live, LiveMarker, MarkerWanted, Written
+from statemachines.persistent_sessions.message import (
+    Live,
+    LiveMarker,
+    MarkerWanted,
+    Puback,
+    Pubcomp,
+    Pubrec,
+    Written,
+)
 from statemachines.persistent_sessions.owner_request import FindOwner, OwnerFound
 from statemachines.persistent_sessions.request import DATABASE, CommitState, NotOwner
 from statemachines.persistent_sessions.resume import RESUME
@@ -107,6 +115,8 @@ class SessionHost(Host):
         self._unwritten: dict[str, set[tuple[str, str]]] = {}
         """Message -> (writer, filter) of its rows that are not stored yet."""
         self._closed: list[str] = []
+        self._acknowledged: dict[str, None] = {}
+        """Owners whose clients have acknowledged something since the last `commit_acknowledged`."""
         if graces is not None:
             self.add(Node(COLLECTOR, CollectorRecord(graces), name=f"{life}/collector", now_ns=now_ns, observe=observe))
 
@@ -129,11 +139,7 @@ class SessionHost(Host):
     def leave(self, owner: str, now_ns: int, expiry_ms: int = KEEP) -> list[Outgoing]:
         """The client says good-bye; its session outlives that by `expiry_ms`, if it may.  What it has acknowledged
         since the last commit is committed, and does not come again."""
-        resume = self.resume_of(owner)
-        out: list[Outgoing] = []
-        if resume is not None and resume.delivery is not None:
-            request = CommitState(resume.session, resume.token, resume.delivery.state)
-            out.append((owner, Ask(DATABASE, request)))
+        out = self._commit_of(owner)
         out += self.feed(owner, ConnectionLost(), now_ns)
         return out + self.feed(life_of_owner(owner), Disconnect(expiry_ms), now_ns)
 
@@ -141,6 +147,25 @@ class SessionHost(Host):
         """The client is gone without a word."""
         out = self.feed(owner, ConnectionLost(), now_ns)
         return out + self.feed(life_of_owner(owner), ConnectionLost(), now_ns)
+
+    def acknowledge(self, owner: str, message: Puback | Pubrec | Pubcomp, now_ns: int) -> list[Outgoing]:
+        """The client has a message, or has done with it."""
+        self._acknowledged[owner] = None
+        return self.feed(owner, message, now_ns)
+
+    def commit_acknowledged(self, now_ns: int) -> list[Outgoing]:
+        """What was acknowledged since this was called last: when the next commit comes nobody knows."""
+        owners, self._acknowledged = self._acknowledged, {}
+        return [one for owner in owners for one in self._commit_of(owner)]
+
+    def _commit_of(self, owner: str) -> list[Outgoing]:
+        """Commit the state as it is, beside the machine, which hears of no answer: it has asked before for all of it
+        but the acknowledgements."""
+        resume = self.resume_of(owner)
+        if resume is None or resume.delivery is None:
+            return []
+        request = CommitState(resume.session, resume.token, resume.delivery.state)
+        return [(f"{owner}/acknowledged", Ask(DATABASE, request))]
 
     def resume_of(self, owner: str) -> ResumeRecord | None:
         """What the owner has in its hands; None: nothing yet, or nothing any more."""

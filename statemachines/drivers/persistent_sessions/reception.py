@@ -296,5 +296,5 @@ class Reception:
             if not isinstance(asked, Pubcomp):
                 visitor.courier.acknowledged(asked.packet)
 
-    def _feed(self, owner: str, event: Event) -> None:
-        self._runtime.act(lambda now_ns: self._host.feed(owner, event, now_ns))
+    def _feed(self, owner: str, asked: Puback | Pubrec | Pubcomp) -> None:
+        self._runtime.act(lambda now_ns: self._host.acknowledge(owner, asked, now_ns))

@@ -61,6 +61,9 @@ LEASE_MS: Final = 5_000
 LOOK_MS: Final = 1_000
 SWEEP_S: Final = 1.0
 
+ACKNOWLEDGED_S: Final = 0.25
+"""So long what a client has acknowledged may wait for a commit."""
+
 HALT_S: Final = 2.0
 """So long a node that ends in good order waits for its sessions to be left."""
 
@@ -187,7 +190,7 @@ class SessionNode:
         )
         self._runtime.attach(self._host, self)
         await self._transport.__aenter__()
-        for work in (self._desk.run, self._beat, self._look, self._sweep):
+        for work in (self._desk.run, self._beat, self._look, self._commit, self._sweep):
             self._tasks.append(asyncio.ensure_future(self._work(work)))
 
     async def __aexit__(
@@ -251,6 +254,11 @@ class SessionNode:
             if watched:
                 seen = await self._desk.ask(Look(self.name, watched))
                 self._runtime.act(partial(self._lookout.take, seen))
+
+    async def _commit(self) -> None:
+        while True:
+            await asyncio.sleep(ACKNOWLEDGED_S)
+            self._runtime.act(self._host.commit_acknowledged)
 
     async def _sweep(self) -> None:
         while True:

@@ -22,6 +22,7 @@ from statemachines.drivers.persistent_sessions import (
     node_link,
     reception,
 )
+from statemachines.drivers.persistent_sessions.host_request import ReadNodes
 from statemachines.drivers.persistent_sessions.node_roles import CLIENT, NODE
 from statemachines.drivers.persistent_sessions.session_publisher import PAYLOAD_MAX, WINDOW, WINDOW_BYTES
 from statemachines.drivers.tcp import TcpTransport
@@ -36,6 +37,7 @@ from statemachines.persistent_sessions.client_message import (
     UnsubscribeWanted,
     Welcome,
 )
+from statemachines.persistent_sessions.life_times import LifeTimes
 from statemachines.persistent_sessions.message import Live, LiveMarker, MarkerWanted, Queued
 from statemachines.persistent_sessions.times import Times
 from statemachines.testing.process_harness import free_port
@@ -344,7 +346,8 @@ def test_PS_153_a_node_that_hears_nothing_of_another_delivers_what_that_stored(s
 def test_PS_153_PS_147_a_node_that_dies_is_found_dead_and_everything_of_it_is_read(store):
     async def main():
         here, there = ("127.0.0.1", free_port()), ("127.0.0.1", free_port())
-        async with SessionNode(store, name="a", listen=here, peers=[there], **QUICK) as one:
+        patient = {**QUICK, "times": Times(marker_ms=9_000)}  # it is not its silence that tells
+        async with SessionNode(store, name="a", listen=here, peers=[there], **patient) as one:
             other = SessionNode(store, name="b", listen=there, peers=[here], **QUICK)
             await other.__aenter__()
             await until(lambda: "b" in one._transport._peers)
@@ -355,7 +358,8 @@ def test_PS_153_PS_147_a_node_that_dies_is_found_dead_and_everything_of_it_is_re
                 flow = one.machines.resume_of(next(iter(one.machines.owners))).flows["b"]
                 assert not flow.gone
                 await other.abort()
-                await until(lambda: one.machines.resume_of(next(iter(one.machines.owners))).flows["b"].gone)
+                async with asyncio.timeout(6):
+                    await until(lambda: one.machines.resume_of(next(iter(one.machines.owners))).flows["b"].gone)
 
     run(main())
 
@@ -398,6 +402,30 @@ def test_PS_155_PS_156_a_client_goes_to_the_next_node_and_on(store):
             for each in again:
                 each.acknowledge()
             await until(lambda: not two.machines.resume_of(owner).delivery.state.packets)
+
+    run(main())
+
+
+def test_PS_146_what_was_acknowledged_does_not_come_again_from_a_node_that_died(store):
+    async def main():
+        async with AsyncExitStack() as stack:
+            one = SessionNode(store, name="a", listen=("127.0.0.1", 0), **QUICK)
+            await one.__aenter__()
+            two = await stack.enter_async_context(node_of(store, "b"))
+            session = await stack.enter_async_context(PersistentSession("tablet", nodes=where(one, two)))
+            publisher = await stack.enter_async_context(SessionPublisher(nodes=where(two)))
+            await session.subscribe("t")
+            for number in (1, 2, 3):
+                await publisher.publish("t", str(number).encode())
+            await take(session, 3)
+            owner = next(iter(one.machines.owners))
+            await until(lambda: not one.machines.resume_of(owner).delivery.state.packets)
+            await until(lambda: owner not in one.machines._acknowledged)
+            await one._desk.ask(ReadNodes())  # behind the commit
+            await one.abort()
+            await publisher.publish("t", b"4")
+            message = await anext(session)
+            assert (message.payload, message.dup) == (b"4", False)
 
     run(main())
 
@@ -501,6 +529,31 @@ def test_PS_103_a_clean_start_shows_nothing_old_nor_does_the_third_connect(store
                 assert session.present
                 await publisher.publish("t", b"newer")
                 assert await take(session, 1) == ["newer"]
+
+    run(main())
+
+
+def test_PS_108_a_client_may_end_its_session_when_it_leaves(store):
+    async def main():
+        async with node_of(store) as node:
+            session = await PersistentSession("tablet", node=node).__aenter__()
+            await session.leave(0)
+            async with PersistentSession("tablet", node=node) as session:
+                assert not session.present
+
+    run(main())
+
+
+def test_PS_151_who_has_lost_its_session_subscribes_nothing(store):
+    async def main():
+        async with (
+            node_of(store, look_ms=60_000, life_times=LifeTimes(alive_ms=4_000)) as one,
+            node_of(store, "b") as two,
+            PersistentSession("tablet", node=one) as first,
+            PersistentSession("tablet", node=two),
+        ):
+            with pytest.raises(SubscribeRefused, match="another connection has the session"):
+                await first.subscribe("t")
 
     run(main())
 

@@ -21,6 +21,7 @@ from statemachines.persistent_sessions.request import (
     Fence,
     LoadSession,
     SessionAbsent,
+    StateCommitted,
     SubscribeLive,
 )
 from statemachines.persistent_sessions.session_host import SessionHost
@@ -222,6 +223,42 @@ def test_PS_146_what_a_client_has_acknowledged_when_it_leaves_does_not_come_agai
     assert len(cluster.asked_of(CommitState)) == commits + 1
     again = cluster.connect("b")
     assert [(one.message, one.dup) for one in cluster.heard[again]] == [("m3", True)]
+
+
+def test_PS_146_what_a_client_has_acknowledged_is_committed_without_the_next_message(cluster):
+    owner = cluster.connect("a")
+    cluster.subscribe("a", owner)
+    for number in (1, 2, 3):
+        cluster.publish("a", f"m{number}")
+    host = cluster.hosts["a"]
+    assert host.commit_acknowledged(cluster.now_ns) == []
+    for one in cluster.heard[owner][:2]:
+        cluster.act("a", host.acknowledge(owner, Puback(one.packet), cluster.now_ns))
+    out = host.commit_acknowledged(cluster.now_ns)
+    assert [effect.request for _, effect in out] == [
+        CommitState(host.resume_of(owner).session, host.resume_of(owner).token, host.resume_of(owner).delivery.state)
+    ]
+    cluster.act("a", out)
+    assert host.commit_acknowledged(cluster.now_ns) == []
+    again = cluster.connect("b")  # the first is dead for all that we know
+    assert [(one.message, one.dup) for one in cluster.heard[again]] == [("m3", True)]
+
+
+def test_PS_146_that_commit_is_not_taken_for_another(cluster):
+    """A message that is taken while it is under way waits for its own."""
+    owner = cluster.connect("a")
+    cluster.subscribe("a", owner)
+    cluster.publish("a", "m1")
+    host = cluster.hosts["a"]
+    cluster.act("a", host.acknowledge(owner, Puback(1), cluster.now_ns))
+    waiting = host.commit_acknowledged(cluster.now_ns)
+    cluster.unanswered |= {CommitState}
+    cluster.publish("a", "m2")
+    cluster.unanswered.clear()
+    cluster.act("a", waiting)
+    assert cluster.got(owner) == ["m1"]
+    cluster.feed("a", owner, StateCommitted())
+    assert cluster.got(owner) == ["m1", "m2"]
 
 
 def test_PS_146_a_client_may_say_anew_how_long_its_session_outlives_it(cluster):
