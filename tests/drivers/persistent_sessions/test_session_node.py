@@ -364,6 +364,35 @@ def test_PS_153_PS_147_a_node_that_dies_is_found_dead_and_everything_of_it_is_re
     run(main())
 
 
+def test_PS_147_a_node_hears_that_another_can_send_it_nothing_any_more(store):
+    async def main():
+        async with node_of(store) as one:
+            lost = []
+            one.machines.lose_link = lambda writer, now_ns: lost.append(writer) or []
+            async with node_of(store, "b", peers=[one.address]) as other:
+                await until(lambda: "peer:1" in other._transport._peers)
+                assert lost == []
+            await until(lambda: lost)
+            assert lost == ["b"]
+
+    run(main())
+
+
+def test_PS_153_a_node_lives_as_long_as_it_says_so_and_not_behind_its_end(store):
+    async def main():
+        async with node_of(store, "b") as other:
+            async with node_of(store, lease_ms=400):
+                for _ in range(8):
+                    await asyncio.sleep(0.1)  # twice its lease
+                assert await other._desk.ask(ReadNodes()) == ("a", "b")
+            assert await other._desk.ask(ReadNodes()) == ("b",)
+            async with node_of(store, "c", lease_ms=60_000):
+                assert await other._desk.ask(ReadNodes()) == ("b", "c")
+            assert await other._desk.ask(ReadNodes()) == ("b",)
+
+    run(main())
+
+
 def test_PS_154_a_node_whose_name_a_newer_process_has_ends(store):
     async def main():
         async with node_of(store) as older, node_of(store) as newer:

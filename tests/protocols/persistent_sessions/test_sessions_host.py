@@ -12,6 +12,7 @@ from statemachines.kernel import RemoteProtocolError
 from statemachines.persistent_sessions.collector_record import RoundEnded
 from statemachines.persistent_sessions.graces import Graces
 from statemachines.persistent_sessions.life_record import Accepted, SessionClosed
+from statemachines.persistent_sessions.life_request import LeaveSession
 from statemachines.persistent_sessions.life_times import LifeTimes
 from statemachines.persistent_sessions.message import Live, LiveMarker, MarkerWanted, Puback, Queued, Written
 from statemachines.persistent_sessions.owner_request import FindOwner, OwnerFound
@@ -164,6 +165,7 @@ def test_PS_145_a_resume_that_is_superseded_ends_its_connection(cluster):
     cluster.connect("b")
     cluster.act("a", cluster.hosts["a"].supersede(first, cluster.now_ns))
     assert [event.why for event in cluster.told_of(SessionClosed)] == ["superseded"]
+    assert cluster.asked_of(LeaveSession) == []  # it touches nothing
     assert cluster.hosts["a"].nodes == {}
 
 
