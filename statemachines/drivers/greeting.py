@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -30,11 +31,18 @@ class Greeting:
     """Our side of one connection; it is over when `done`, and only then is anything that follows looked at.
 
     `mine` is our hello (its nonce empty where `secret` is None), `dialled` whether we made the connection, `names` what
-    the peer's certificate is for (None: there is none to check, or none that names nodes).
+    the peer's certificate is for (None: there is none to check, or none that names nodes); `has_store(role)`: whether
+    a peer of this role must work on our store.
     """
 
     def __init__(
-        self, mine: Hello, *peer_roles: str, dialled: bool, secret: bytes | None, names: frozenset[str] | None
+        self,
+        mine: Hello,
+        *peer_roles: str,
+        dialled: bool,
+        secret: bytes | None,
+        names: frozenset[str] | None,
+        has_store: Callable[[str], bool] = lambda role: True,
     ) -> None:
         assert (secret is None) == (not mine.nonce)
         self.mine = mine
@@ -45,6 +53,7 @@ class Greeting:
         self._dialled = dialled
         self._secret = secret
         self._names = names
+        self._has_store = has_store
 
     def begin(self) -> bytes:
         """The first frame to send."""
@@ -79,7 +88,8 @@ class Greeting:
             raise FrameError(f"sent a nonce of {len(peer.nonce)} bytes; {NONCE_SIZE} are expected")
         if peer.mutual != self.mine.mutual:
             raise FrameError(MENDS[self.mine.mutual, self._dialled])
-        check_store(self.mine.store, peer.store)
+        if self._has_store(peer.role):
+            check_store(self.mine.store, peer.store)
         if self._names is not None and peer.node not in self._names:
             listed = ", ".join(sorted(self._names)) or "nobody"
             raise FrameError(

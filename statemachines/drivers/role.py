@@ -19,7 +19,8 @@ from statemachines.wire import Codec
 class Role(msgspec.Struct, frozen=True):
     """`takes`: a type of message, or a union of some; `dials`: the roles at the other end of connections that we make,
     `dialled_by`: of those that we accept (a name alone is of the same protocol, `protocol/name` of any); `speaker`: the
-    field of our messages that names who speaks, which must be the sender ("": they name none).
+    field of our messages that names who speaks, which must be the sender ("": they name none); `storeless`: the roles,
+    ours or of peers, that work on no store, and may talk to those that do.
 
     Raises `ConfigurationError` for a role that talks to nobody.
     """
@@ -30,6 +31,7 @@ class Role(msgspec.Struct, frozen=True):
     dials: tuple[str, ...] = ()
     dialled_by: tuple[str, ...] = ()
     speaker: str = ""
+    storeless: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.dials and not self.dialled_by:
@@ -47,6 +49,10 @@ class Role(msgspec.Struct, frozen=True):
     def peers(self, dialled: bool) -> tuple[str, ...]:
         """The full names of the roles that may be at the other end; `dialled`: of a connection that we made."""
         return tuple(self.full(name) for name in (self.dials if dialled else self.dialled_by))
+
+    def has_store(self, role: str) -> bool:
+        """Whether a node with this (full) role must work on our store."""
+        return not {role, self.full_name} & {self.full(name) for name in self.storeless}
 
     def codec(self) -> Codec[Any]:
         """Decodes what this role takes, and nothing else."""

@@ -51,6 +51,10 @@ class Beat(HostRequest, frozen=True):
     lease_ms: int
 
 
+class ReadNodes(HostRequest, frozen=True):
+    """Answered with a tuple of the names of nodes that live, by the clock of the database."""
+
+
 class ShowMarker(HostRequest, frozen=True):
     """Store a marker in the place of a writer of another node, at the end of what it has stored; answered with
     `Shown`, or None: there is no such writer."""

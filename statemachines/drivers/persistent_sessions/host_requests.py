@@ -11,6 +11,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
     Look,
     PutMessage,
     ReadMessages,
+    ReadNodes,
     Routes,
     Seen,
     ShowMarker,
@@ -35,7 +36,7 @@ from statemachines.persistent_sessions.times import MS
 LOOK: Final = 1_000
 """Rows of one writer that are followed at once."""
 
-READS: Final = (ReadMessages, Look)
+READS: Final = (ReadMessages, ReadNodes, Look)
 """What changes nothing."""
 
 FOLLOW: Final = (
@@ -57,6 +58,7 @@ class HostRequests:
             PutMessage: self._put_message,
             ReadMessages: self._read_messages,
             Beat: self._beat,
+            ReadNodes: self._read_nodes,
             ShowMarker: self._show_marker,
             Look: self._look,
         }
@@ -138,6 +140,10 @@ class HostRequests:
             "UPDATE @nodes SET until_ns = :until_ns WHERE name = :name",
             name=asked.node.encode(), until_ns=sql.now_ns + asked.lease_ms * MS,
         )  # fmt: skip
+
+    def _read_nodes(self, sql: Sql, asked: ReadNodes) -> tuple[str, ...]:
+        found = sql.all("SELECT name FROM @nodes WHERE until_ns > :now_ns ORDER BY name", now_ns=sql.now_ns)
+        return tuple(name.decode() for (name,) in found)
 
     def _show_marker(self, sql: Sql, asked: ShowMarker) -> Shown | None:
         """All of it is one transaction, so it is a step of the writer's order as if the writer had taken it."""

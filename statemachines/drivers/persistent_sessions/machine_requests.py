@@ -16,6 +16,7 @@ from statemachines.drivers.persistent_sessions.tables import DELIVERED, MARKER, 
 from statemachines.drivers.sql.failure import StoreDamaged
 from statemachines.kernel import Answer, Request
 from statemachines.persistent_sessions.message import Queued
+from statemachines.persistent_sessions.owner_request import FindOwner, OwnerFound
 from statemachines.persistent_sessions.request import (
     BeginEpoch,
     CommitState,
@@ -46,7 +47,7 @@ from statemachines.persistent_sessions.request import (
 PAGE: Final = 5_000
 """Rows of one writer that are read at once."""
 
-READS: Final = (ReadPending, ReadRow)
+READS: Final = (ReadPending, ReadRow, FindOwner)
 """What changes nothing."""
 
 PUT_ROW: Final = (
@@ -93,6 +94,7 @@ class MachineRequests:
             PutRow: self._put_row,
             ReadRow: self._read_row,
             PutMarker: self._put_marker,
+            FindOwner: self._find_owner,
             LoadSession: self._load,
             ReadPending: self._read_pending,
             SubscribeLive: self._subscribe,
@@ -187,6 +189,10 @@ class MachineRequests:
             return RowFenced(epoch)
         put_marker(sql, session, writer, epoch, asked.k, (asked.token, asked.n))
         return RowStored()
+
+    def _find_owner(self, sql: Sql, asked: FindOwner) -> Answer:
+        found = one(sql, "SELECT owner, token FROM @sessions WHERE session = :session", session=asked.session.encode())
+        return OwnerFound("", 0) if found is None else OwnerFound(found[0].decode(), found[1])
 
     # -- of an owner ----------------------------------------------------------------------------------------------
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import time
 
 import pytest
@@ -190,3 +192,49 @@ def test_a_collector_and_writers_at_once_lose_nothing(url):
     came, (rows, _, _) = run(url, play)
     assert came == [f"m{number:02}" for number in range(1, 61)]
     assert rows == []
+
+
+# -- as a process ---------------------------------------------------------------------------------------------------
+
+
+def collector(url, *more):
+    command = [sys.executable, "-m", "statemachines", "node", "session-collector", "--store", url, *more]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+async def taken(store, count):
+    """So many rows that the state of their session has taken."""
+    one = await connect(store, "s1", "c1")
+    await store.do(Subscribe("s1", one.token, "a/+", 1))
+    await store.ask(BeginEpoch("s1", "n1"))
+    for number in range(1, count + 1):
+        await store.do(PutMessage(f"m{number:03}", "a/b", b"", 1))
+        await store.ask(PutRow("s1", "n1", 1, Queued(number, f"m{number:03}", "a/+", 1)))
+    await store.ask(CommitState("s1", one.token, SessionState(Map({"n1": (1, count - 1)}))))
+
+
+async def left(store):
+    return (await read(store))[0]
+
+
+def test_PS_124_a_collector_that_is_killed_leaves_the_rest_to_the_next(sqlite_url):
+    async def play(store, clock):
+        clock.now = time.time_ns()  # that of the other process
+        await taken(store, 60)
+        with collector(sqlite_url) as first:
+            while len(await left(store)) > 50:
+                assert first.poll() is None, first.stderr.read()
+                await asyncio.sleep(0.001)
+            first.kill()
+        begun = await left(store)
+        with collector(sqlite_url) as second:
+            said = await asyncio.to_thread(second.stdout.readline)
+            second.terminate()
+            errors = await asyncio.to_thread(second.stderr.read)
+        return begun, said, second.returncode, errors, await left(store)
+
+    begun, said, code, errors, last = run(sqlite_url, play)
+    assert last == [("s1", "n1", 60)], "the one that is not taken"
+    assert last[0] in begun
+    assert said == f"{len(begun) - 1} rows and 0 messages deleted, 0 clients forgotten\n"
+    assert (code, errors) == (0, "")
