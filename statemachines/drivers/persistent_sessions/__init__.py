@@ -21,7 +21,11 @@ if TYPE_CHECKING:
     from statemachines.drivers.persistent_sessions.session_publisher import PublishRefused as PublishRefused
     from statemachines.drivers.persistent_sessions.session_publisher import SessionPublisher as SessionPublisher
 
-DRIVERS: Final = DriverProtocol(roles={"sessions": f"{__name__}.node_commands:sessions"})
+_COMMANDS: Final = f"{__name__}.node_commands"
+
+DRIVERS: Final = DriverProtocol(
+    roles={"sessions": f"{_COMMANDS}:sessions", "session-collector": f"{_COMMANDS}:session_collector"}
+)
 
 _PLACES: Final = {
     "NodeUnreachable": "node_link",

@@ -9,19 +9,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from statemachines.drivers.persistent_sessions.abandon import abandon
+from statemachines.drivers.persistent_sessions.session_row import SessionRow
 from statemachines.drivers.persistent_sessions.sql import Sql, one
 from statemachines.drivers.persistent_sessions.tables import ABANDONED, DELIVERED, MARKER, UNDELIVERED
 from statemachines.kernel import Answer, Request
 from statemachines.persistent_sessions.collector_request import (
+    ClientsRead,
     Deleted,
     DeleteMessage,
     DeleteRow,
+    ForgetClient,
     MessagesRead,
     Only,
+    ReadClients,
     ReadMessages,
     ReadRows,
     RowKey,
     RowsRead,
+    StoredClient,
     StoredMessage,
     StoredRow,
     Tag,
@@ -36,9 +42,14 @@ TAGS: Final = {
 }
 TAG_OF: Final = {number: tag for tag, number in TAGS.items()}
 
-READS: Final = (ReadRows, ReadMessages)
+READS: Final = (ReadClients, ReadRows, ReadMessages)
 """What changes nothing."""
 
+CLIENTS: Final = (
+    "SELECT clients.client, clients.holder, clients.until_ns, sessions.session, sessions.connection,"
+    " sessions.expiry_ms, sessions.seen_ns FROM @clients AS clients"
+    " LEFT JOIN @sessions AS sessions ON sessions.session = clients.session"
+)
 _TWIN: Final = f"CASE found.tag WHEN {UNDELIVERED} THEN {DELIVERED} WHEN {DELIVERED} THEN {UNDELIVERED} ELSE -1 END"
 _IS_ABANDONED: Final = (
     "EXISTS (SELECT 1 FROM @session_rows AS gone WHERE gone.session = found.session AND gone.writer = :none"
@@ -91,6 +102,33 @@ LOST: Final = (
 )
 
 
+def read_clients(sql: Sql, asked: ReadClients) -> Answer:
+    found = sql.all(
+        f"{CLIENTS} WHERE clients.client > :after ORDER BY clients.client LIMIT :limit",
+        after=asked.after.encode(), limit=asked.limit,
+    )  # fmt: skip
+    return ClientsRead(tuple(StoredClient(row[0].decode(), _is_over(sql, row, asked.dead_ms)) for row in found))
+
+
+def _is_over(sql: Sql, row: tuple[Any, ...], dead_ms: int) -> bool:
+    """A client without a session is over, too; one that somebody has locked is not."""
+    _, holder, until_ns, *session = row
+    if holder and until_ns > sql.now_ns:
+        return False
+    return session[0] is None or SessionRow(*session).is_over(sql.now_ns, dead_ms)
+
+
+def forget_client(sql: Sql, asked: ForgetClient) -> Answer:
+    """Tokens are of the store: whoever still has one of this client finds nothing."""
+    client = asked.client.encode()
+    found = one(sql, f"{CLIENTS} WHERE clients.client = :client", client=client)
+    if found is None or not _is_over(sql, found, asked.dead_ms):
+        return Deleted(False)
+    if found[3] is not None:
+        abandon(sql, found[3])
+    return Deleted(bool(sql.run("DELETE FROM @clients WHERE client = :client", client=client)))
+
+
 def read_rows(sql: Sql, asked: ReadRows) -> Answer:
     """A page; whatever was deleted since the last one, it goes on behind."""
     found = sql.all(ROWS, limit=asked.limit, none=b"", **_place(asked.after))
@@ -138,6 +176,8 @@ def delete_message(sql: Sql, asked: DeleteMessage) -> Answer:
 
 
 ANSWERS: Final[Mapping[type[Request], Callable[[Sql, Any], Answer | None]]] = {
+    ReadClients: read_clients,
+    ForgetClient: forget_client,
     ReadRows: read_rows,
     DeleteRow: delete_row,
     ReadMessages: read_messages,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import asyncio
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,16 +19,25 @@ from statemachines.drivers.options import (
 )
 from statemachines.drivers.signals import run_until_signal
 
+if TYPE_CHECKING:
+    from statemachines.persistent_sessions.graces import Graces
+
+
+Store = Annotated[
+    str,
+    typer.Option(
+        metavar="FILE|URL",
+        help="Database that all nodes share: a file (SQLite, made where missing), sqlite:///PATH, or "
+        "postgresql://USER@HOST:PORT/DATABASE (extra 'postgres'; the password from ~/.pgpass or PGPASSWORD).",
+    ),
+]
+Retention = Annotated[
+    int, typer.Option("--retention-ms", min=2, help="A message that is older is deleted, delivered or not.")
+]
+
 
 def sessions(
-    store: Annotated[
-        str,
-        typer.Option(
-            metavar="FILE|URL",
-            help="Database that all nodes share: a file (SQLite, made where missing), sqlite:///PATH, or "
-            "postgresql://USER@HOST:PORT/DATABASE (extra 'postgres'; the password from ~/.pgpass or PGPASSWORD).",
-        ),
-    ],
+    store: Store,
     name: Name,
     listen: Listen = "127.0.0.1:7601",
     peers: Annotated[
@@ -42,9 +52,10 @@ def sessions(
     marker: Annotated[
         int, typer.Option("--marker-ms", min=1, help="A writer that does not answer for so long is fenced.")
     ] = 3_000,
-    retention: Annotated[
-        int, typer.Option("--retention-ms", min=2, help="A message that is older is deleted, delivered or not.")
-    ] = 3_600_000,
+    retention: Retention = 3_600_000,
+    collect: Annotated[
+        bool, typer.Option(help="Delete what nobody needs any more; without it another process must.")
+    ] = True,
     trace: Trace = None,
     secret_file: SecretFile = None,
     tls_cert: TlsCert = None,
@@ -67,7 +78,6 @@ def sessions(
     """
     from statemachines.drivers.persistent_sessions.session_node import SessionNode
     from statemachines.drivers.tcp import parse_address
-    from statemachines.persistent_sessions.graces import Graces
     from statemachines.persistent_sessions.times import Times
 
     node = SessionNode(
@@ -76,7 +86,7 @@ def sessions(
         listen=parse_address(listen),
         peers=[parse_address(peer.strip()) for peer in peers.split(",") if peer.strip()],
         times=Times(marker_ms=marker, repeat_ms=min(500, max(1, marker // 4))),
-        graces=Graces(retention_ms=retention, message_ms=min(60_000, retention - 1)),
+        graces=_graces(retention) if collect else None,
         lease_ms=lease,
         look_ms=look,
         credentials=read_credentials(secret_file, tls_cert, tls_key, tls_ca),
@@ -90,3 +100,42 @@ def sessions(
             await node.failed()
 
     run_until_signal(work())
+
+
+def session_collector(
+    store: Store,
+    retention: Retention = 3_600_000,
+    every: Annotated[int, typer.Option("--round-ms", min=1, help="From the end of a round to the next.")] = 10_000,
+) -> None:
+    """Delete what no session needs any more, and forget clients whose sessions have expired.
+
+    Prints a line for each round that has deleted something.  It may be killed at any moment, and one is enough for a
+    store; nodes collect as well, unless they are run with `--no-collect`.
+    """
+    from msgspec.structs import replace
+
+    from statemachines.drivers.persistent_sessions.collect import run_collector
+    from statemachines.drivers.persistent_sessions.store import open_session_store
+    from statemachines.persistent_sessions.collector_record import RoundEnded
+
+    graces = replace(_graces(retention), round_ms=every)
+
+    def told(event: object) -> None:
+        if isinstance(event, RoundEnded) and (event.rows or event.messages or event.clients):
+            done = f"{event.rows} rows and {event.messages} messages deleted, {event.clients} clients forgotten"
+            print(done, flush=True)
+
+    async def work() -> None:
+        opened = await asyncio.to_thread(open_session_store, store)
+        try:
+            await run_collector(opened, graces, told=told)
+        finally:
+            await opened.close()
+
+    run_until_signal(work())
+
+
+def _graces(retention_ms: int) -> Graces:
+    from statemachines.persistent_sessions.graces import Graces
+
+    return Graces(retention_ms=retention_ms, message_ms=min(60_000, retention_ms - 1))

@@ -9,16 +9,20 @@ from msgspec.structs import replace
 
 from statemachines.kernel import Answer, Map, Request, in_order
 from statemachines.persistent_sessions.collector_request import (
+    ClientsRead,
     CollectFailed,
     Deleted,
     DeleteMessage,
     DeleteRow,
+    ForgetClient,
     MessagesRead,
     Only,
+    ReadClients,
     ReadMessages,
     ReadRows,
     RowKey,
     RowsRead,
+    StoredClient,
     StoredMessage,
     StoredRow,
     Tag,
@@ -38,12 +42,15 @@ class Row(msgspec.Struct, frozen=True):
 
 class Tables(msgspec.Struct, frozen=True):
     """All rows; messages with their ages; of each (session, writer) what its state has taken; messages that states
-    hold; how often something was `asked`."""
+    hold; of each client its session ("": it has none), and the clients that are `over`; how often something was
+    `asked`."""
 
     rows: tuple[Row, ...] = ()
     messages: Map[str, int] = Map()
     taken: Map[tuple[str, str], Position] = Map()
     held: tuple[str, ...] = ()
+    clients: Map[str, str] = Map()
+    over: tuple[str, ...] = ()
     asked: int = 0
 
     def has(self, key: RowKey) -> bool:
@@ -97,6 +104,11 @@ class Garbage:
         if self._fails and not state.asked:
             return state, (CollectFailed(),)
         match request:
+            case ReadClients(after, limit):
+                known = [StoredClient(one, one in state.over) for one, _ in in_order(state.clients) if one > after]
+                return state, (ClientsRead(tuple(known[:limit])),)
+            case ForgetClient(client):
+                return _forgotten(state, client)
             case ReadRows(after, limit):
                 rows = sorted(state.rows, key=lambda row: rank(row.key))
                 behind = [row for row in rows if after is None or rank(row.key) > rank(after)]
@@ -130,6 +142,16 @@ def _seen(state: Tables, row: Row) -> StoredRow:
     )
 
 
+def _forgotten(state: Tables, client: str) -> tuple[Tables, tuple[Answer, ...]]:
+    session = state.clients.get(client)
+    if session is None or client not in state.over:
+        return state, (Deleted(False),)
+    gone = (Row(RowKey(session, tag=Tag.ABANDONED)),) if session else ()
+    taken = {at: last for at, last in in_order(state.taken) if at[0] != session}
+    clients = state.clients.delete(client)
+    return replace(state, clients=clients, taken=Map(taken), rows=(*state.rows, *gone)), (Deleted(True),)
+
+
 def _without(state: Tables, request: DeleteMessage) -> tuple[Tables, tuple[Answer, ...]]:
     message, only = request.message, request.only
     is_kept = message in state.held or (only is Only.UNREFERENCED and state.is_referenced(message))
@@ -158,4 +180,5 @@ def of_every_kind() -> Tables:
         Row(RowKey("s1", "w2", 1, 0, Tag.MARKER, 1, 2)),
     )
     ages = {"m0": OLD_MS, "m1": OLD_MS, "m2": 100_000, "m3": 0, "m4": OLD_MS, "m5": 100_000, "m6": 0, "m7": OLD_MS}
-    return Tables(rows, Map(ages), Map({("s1", "w1"): (1, 3)}), ("m1",))
+    clients = Map({"c1": "s1", "c2": "s2", "c3": ""})
+    return Tables(rows, Map(ages), Map({("s1", "w1"): (1, 3)}), ("m1",), clients, ("c2", "c3"))

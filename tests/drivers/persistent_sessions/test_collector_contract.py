@@ -21,7 +21,9 @@ from statemachines.persistent_sessions.collector_request import (
     Deleted,
     DeleteMessage,
     DeleteRow,
+    ForgetClient,
     Only,
+    ReadClients,
     ReadMessages,
     ReadRows,
     RowKey,
@@ -45,7 +47,8 @@ from statemachines_spec.persistent_sessions.collected import Abandon, Collected,
 
 NOW = 3 * 10**18
 """Later than any clock has said."""
-DELETIONS = (DeleteRow, DeleteMessage)
+DELETIONS = (DeleteRow, DeleteMessage, ForgetClient)
+DEAD_MS = Graces().dead_ms
 
 
 class Copy:
@@ -72,6 +75,16 @@ class Copy:
             for place, message in enumerate(tables.held):
                 sql.run("INSERT INTO @queued VALUES (:none, :place, 1, :id, :none, 1)",
                         place=place, id=message.encode(), none=b"")  # fmt: skip
+
+            for client, session in tables.clients.items():
+                values = {"c": client.encode(), "s": session.encode() or None, "none": b"", "seen": NOW - DEAD_MS * MS}
+                is_over = client in tables.over
+                holder = b"" if is_over or session else b"h"
+                sql.run("INSERT INTO @clients VALUES (:c, :s, 1, :h, :until)", h=holder, until=2 * NOW,
+                        c=values["c"], s=values["s"])  # fmt: skip
+                if session:
+                    sql.run("INSERT INTO @sessions VALUES (:s, :c, 1, :none, :c, :e, :seen, 0, 0)",
+                            e=DEAD_MS if is_over else DEAD_MS + 1, **values)  # fmt: skip
 
     def _row(self, one):
         key = one.key
@@ -135,10 +148,11 @@ def test_a_round_over_every_kind_of_row_deletes_what_it_deletes_of_the_model(url
 
     told, tables = asyncio.run(run())
     assert told == [RoundEnded(0, 0, True)], "everything has gone"
+    assert dict(tables.clients) == {"c1": "s1"}
     assert set(tables.messages) == {"m1", "m3", "m6"}
 
 
-SESSION, WRITER = st.sampled_from(("s0", "s1", "s2")), st.sampled_from(("w1", "w2"))
+SESSION, WRITER = st.sampled_from(("s0", "s1", "s2", "s3")), st.sampled_from(("w1", "w2"))
 AGE = st.sampled_from((0, 59_999, 60_000, 299_999, 300_000, 3_599_999, 3_600_000, OLD_MS))
 NUMBER = st.integers(1, 3)
 MESSAGE = st.sampled_from(("m1", "m2", "m3", "m4"))
@@ -146,8 +160,11 @@ PLACES = st.builds(
     RowKey, SESSION, WRITER, st.integers(1, 2), NUMBER, st.sampled_from((Tag.UNDELIVERED, Tag.DELIVERED))
 )
 MARKERS = st.builds(RowKey, SESSION, WRITER, st.integers(1, 2), st.just(0), st.just(Tag.MARKER), NUMBER, NUMBER)
-GONE = st.builds(RowKey, SESSION, tag=st.just(Tag.ABANDONED))
+GONE = st.builds(RowKey, st.sampled_from(("s0", "s1")), tag=st.just(Tag.ABANDONED))
 ROWS = st.one_of(st.builds(Row, PLACES, MESSAGE, AGE), st.builds(Row, st.one_of(MARKERS, GONE), age_ms=AGE))
+
+
+DEPENDS = {Tag.DELIVERED: Only.UNPAIRED, Tag.ABANDONED: Only.ALONE}
 
 
 @st.composite
@@ -159,7 +176,10 @@ def all_tables(draw):
     rows = draw(st.lists(ROWS, max_size=10, unique_by=place))
     taken = draw(st.dictionaries(st.tuples(SESSION, WRITER), st.tuples(st.integers(1, 2), NUMBER), max_size=3))
     held = draw(st.lists(MESSAGE, max_size=2))
-    return Tables(tuple(rows), Map(draw(st.dictionaries(MESSAGE, AGE))), Map(taken), tuple(held))
+    clients = {"c1": draw(st.sampled_from(("", "s2"))), "c2": draw(st.sampled_from(("", "s3"))), "c3": ""}
+    over = draw(st.lists(st.sampled_from(sorted(clients)), unique=True))
+    messages = draw(st.dictionaries(MESSAGE, AGE))
+    return Tables(tuple(rows), Map(messages), Map(taken), tuple(held), Map(clients), tuple(over))
 
 
 @settings(max_examples=40)
@@ -172,10 +192,12 @@ def test_whatever_is_stored_is_read_and_deleted_as_the_model_does(shared_url, ta
         try:
             for stop in (*stops, -1, -1):
                 await collect((real.ask, model.ask), page, stop=stop)
-            for only in Only:
-                for row in model.tables.rows[:4]:
-                    request = DeleteRow(row.key, only if only in (Only.UNPAIRED, Only.ALONE) else Only.ALWAYS)
-                    assert await real.ask(request) == await model.ask(request), request
+            for each in model.tables.rows[:4]:
+                request = DeleteRow(each.key, DEPENDS.get(each.key.tag, Only.ALWAYS))
+                assert await real.ask(request) == await model.ask(request), request
+            for place, message in enumerate(sorted(model.tables.messages)):
+                request = DeleteMessage(message, (Only.UNHELD, Only.UNREFERENCED)[place % 2])
+                assert await real.ask(request) == await model.ask(request), request
         finally:
             await real.close()
 
@@ -219,7 +241,7 @@ def test_two_collectors_at_once_delete_what_one_does_and_each_thing_once(url):
     keys, messages = asyncio.run(run())
     assert messages == {"m1", "m3", "m6"}
     assert set(keys) - {RowKey("s1", "w1", 1, 2, Tag.DELIVERED)} == {
-        RowKey("s1", "w1", 1, 4), RowKey("s1", "w2", 1, 0, Tag.MARKER, 1, 2)
+        RowKey("s2", tag=Tag.ABANDONED), RowKey("s1", "w1", 1, 4), RowKey("s1", "w2", 1, 0, Tag.MARKER, 1, 2)
     }  # fmt: skip
 
 
@@ -328,7 +350,7 @@ def test_of_an_abandoned_session_nothing_is_left(url):
 def test_nobody_collects_by_what_is_not_answered():
     """The requests of the protocol, and those that are compared here."""
     kinds = {one for one in vars(requests).values() if isinstance(one, type) and issubclass(one, Request)} - {Request}
-    assert kinds == {ReadRows, ReadMessages, DeleteRow, DeleteMessage}
+    assert kinds == {ReadClients, ForgetClient, ReadRows, ReadMessages, DeleteRow, DeleteMessage}
 
 
 async def compare(url, moves, abandons):

@@ -13,6 +13,13 @@ from session_databases import MS, NUMBERS, Clock, new_url
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.kernel import Request
 from statemachines.persistent_sessions import life_request as requests
+from statemachines.persistent_sessions.collector_request import (
+    ClientsRead,
+    Deleted,
+    ForgetClient,
+    ReadClients,
+    StoredClient,
+)
 from statemachines.persistent_sessions.life_request import (
     ClientBusy,
     ClientFound,
@@ -28,7 +35,7 @@ from statemachines.persistent_sessions.life_request import (
 )
 from statemachines.persistent_sessions.request import NotOwner
 from statemachines_spec.explorer.actor import Envelope
-from statemachines_spec.persistent_sessions.clients import Clients, Ended, Expire, LeaseEnds
+from statemachines_spec.persistent_sessions.clients import CLIENT, Clients, Ended, Expire, LeaseEnds
 
 LEASE_MS, DEAD_MS, EXPIRY_MS = 10, 1_000, 10**6
 """However often the shorter ones pass in a run, the longer ones have not."""
@@ -42,10 +49,28 @@ class StartClean(dict):
         return False
 
 
+class Tokens:
+    """Tokens that go up, and the numbers from 1 on that stand for them."""
+
+    def __init__(self):
+        self.given = [0]
+
+    def real(self, request):
+        return replace(request, token=self.given[request.token]) if hasattr(request, "token") else request
+
+    def plain(self, answer):
+        if not isinstance(answer, ClientLocked):
+            return answer
+        assert answer.token > self.given[-1]
+        self.given.append(answer.token)
+        return ClientLocked(len(self.given) - 1)
+
+
 class LifeModel:
     """The explorer's tables of a client."""
 
     def __init__(self):
+        self.tokens = Tokens()
         self.clients = Clients(StartClean(), messages=0)
         self.local = self.clients.initial()
 
@@ -53,8 +78,8 @@ class LifeModel:
         return self
 
     async def ask(self, name, request):
-        self.local, answers = self.clients.apply(self.local, name, request)
-        return answers
+        self.local, answers = self.clients.apply(self.local, name, self.tokens.real(request))
+        return tuple(self.tokens.plain(one) for one in answers)
 
     def _happen(self, event):
         found = self.clients.react(self.local, Envelope("database", "database", event))
@@ -79,7 +104,7 @@ class LifeModel:
 
 
 class LifeReal:
-    """A client of its own in the database at `url`; `client`, and tokens from 1 on, stand for it and its tokens."""
+    """A client of its own in the database at `url`; `client` stands for it."""
 
     def __init__(self, url):
         self.url = url
@@ -89,26 +114,25 @@ class LifeReal:
         self.store = open_session_store(self.url, clock=self.clock)
         self.clock.now = await self.store.last_commit_ns() + 1  # others have used the store before
         self.client = f"life-{next(NUMBERS)}"
-        self.tokens = [0]
+        self.tokens = Tokens()
         return self
 
     async def ask(self, name, request):
+        if isinstance(request, ReadClients):
+            (found,) = await self.store.ask(replace(request, limit=10**6))
+            return (
+                ClientsRead(tuple(replace(one, client=CLIENT) for one in found.clients if one.client == self.client)),
+            )
         real = replace(request, client=self.client)
         for key in ("session", "replaces"):
             if getattr(real, key, ""):
                 real = replace(real, **{key: f"{self.client}/{getattr(real, key)}"})
-        if hasattr(real, "token"):
-            real = replace(real, token=self.tokens[real.token])
-        return tuple(self.plain(one) for one in await self.store.ask(real))
+        return tuple(self.plain(one) for one in await self.store.ask(self.tokens.real(real)))
 
     def plain(self, answer):
-        if isinstance(answer, ClientLocked):
-            assert answer.token > self.tokens[-1]
-            self.tokens.append(answer.token)
-            return ClientLocked(len(self.tokens) - 1)
         if isinstance(answer, ClientFound):
             return replace(answer, session=answer.session.rpartition("/")[2])
-        return answer
+        return self.tokens.plain(answer)
 
     async def lease_ends(self):
         self.clock.now += (LEASE_MS + 1) * MS
@@ -157,14 +181,20 @@ class Connections:
                 self.session[name] = (request.session, self.silences)
         return answers
 
+    def find(self, name, expiry_ms):
+        return ReadClients("", 9, DEAD_MS)
+
+    def forget(self, name, expiry_ms):
+        return ForgetClient(CLIENT, DEAD_MS)
+
     def lock(self, name, expiry_ms):
-        return LockClient("client", self.party(name), LEASE_MS)
+        return LockClient(CLIENT, self.party(name), LEASE_MS)
 
     def unlock(self, name, expiry_ms):
-        return UnlockClient("client", self.token[name]) if name in self.token else None
+        return UnlockClient(CLIENT, self.token[name]) if name in self.token else None
 
     def look(self, name, expiry_ms):
-        return LookUp("client", self.token[name], DEAD_MS) if name in self.token else None
+        return LookUp(CLIENT, self.token[name], DEAD_MS) if name in self.token else None
 
     def open(self, name, expiry_ms):
         found = self.found.get(name)
@@ -172,22 +202,22 @@ class Connections:
             return None
         keeps = found.session and not found.expired
         session, replaces = (found.session, "") if keeps else (f"{name}{self.token[name]}", found.session)
-        return OpenSession("client", self.party(name), self.token[name], session, replaces, expiry_ms)
+        return OpenSession(CLIENT, self.party(name), self.token[name], session, replaces, expiry_ms)
 
     def fresh(self, name, expiry_ms):
         found = self.found.get(name)
         session = f"{name}{self.token.get(name)}"
         if found is None or found.session == session:
             return None
-        return OpenSession("client", self.party(name), self.token[name], session, found.session, expiry_ms)
+        return OpenSession(CLIENT, self.party(name), self.token[name], session, found.session, expiry_ms)
 
     def alive(self, name, expiry_ms):
         session, silences = self.session.get(name, ("", 0))
-        return KeepAlive("client", session, self.token[name]) if session and silences == self.silences else None
+        return KeepAlive(CLIENT, session, self.token[name]) if session and silences == self.silences else None
 
     def leave(self, name, expiry_ms):
         session, _ = self.session.get(name, ("", 0))
-        return LeaveSession("client", session, self.token[name], expiry_ms) if session else None
+        return LeaveSession(CLIENT, session, self.token[name], expiry_ms) if session else None
 
 
 @pytest.fixture(params=["model", "sqlite", "postgres"])
@@ -236,6 +266,25 @@ def test_who_falls_silent_is_not_live_and_its_session_expires_some_time_after(li
     ]  # fmt: skip
 
 
+def test_PS_122_PS_123_a_client_is_forgotten_when_it_is_over_and_whoever_has_its_token_is_superseded(life):
+    begin = (("lock", "a"), ("look", "a"), ("open", "a", EXPIRY_MS), ("leave", "a", EXPIRY_MS))
+    found = play(life, *begin, ("forget", "c"), ("unlock", "a"), ("forget", "c"), ("find", "c"), ("lock", "b"),
+                 ("look", "b"), ("expires",), ("find", "c"), ("forget", "c"), ("find", "c"), ("forget", "c"),
+                 ("open", "b", EXPIRY_MS), ("look", "b"), ("lock", "c"), ("look", "c"))  # fmt: skip
+    kept, over = (ClientsRead((StoredClient(CLIENT, one),)) for one in (False, True))
+    assert found[4:] == [
+        Deleted(False), (), Deleted(False), kept, ClientLocked(2), ClientFound("a1", False, ""), None, over,
+        Deleted(True), ClientsRead(()), Deleted(False), NotOwner(), NotOwner(), ClientLocked(3),
+        ClientFound("", False, ""),
+    ]  # fmt: skip
+
+
+def test_PS_120_a_client_without_a_session_is_forgotten_when_nobody_has_it_locked(life):
+    found = play(life, ("lock", "a"), ("find", "c"), ("forget", "c"), ("lease_ends",), ("find", "c"), ("forget", "c"))
+    kept, over = (ClientsRead((StoredClient(CLIENT, one),)) for one in (False, True))
+    assert found[1:] == [kept, Deleted(False), None, over, Deleted(True)]
+
+
 def test_nobody_asks_of_its_life_what_is_not_answered():
     """The requests of the protocol, and those that are compared here."""
     kinds = {one for one in vars(requests).values() if isinstance(one, type) and issubclass(one, Request)} - {Request}
@@ -246,9 +295,9 @@ NAME = st.sampled_from(NAMES)
 EXPIRY = st.sampled_from((0, EXPIRY_MS))
 MOVES = st.lists(
     st.one_of(
-        st.tuples(st.sampled_from(("lock", "unlock", "look", "alive")), NAME),
+        st.tuples(st.sampled_from(("lock", "unlock", "look", "alive", "find", "forget")), NAME),
         st.tuples(st.sampled_from(("open", "open", "fresh", "leave")), NAME, EXPIRY),
-        st.tuples(st.sampled_from(("lock", "look")), NAME),
+        st.tuples(st.sampled_from(("lock", "look", "unlock", "forget")), NAME),
         st.sampled_from((("lease_ends",), ("falls_silent",), ("expires",))),
     ),
     max_size=40,
