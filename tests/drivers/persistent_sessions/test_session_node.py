@@ -459,6 +459,23 @@ def test_PS_146_what_was_acknowledged_does_not_come_again_from_a_node_that_died(
     run(main())
 
 
+def test_PS_155_a_clean_start_is_clean_once(store):
+    async def main():
+        async with AsyncExitStack() as stack:
+            one = SessionNode(store, name="a", listen=("127.0.0.1", 0), **QUICK)
+            await one.__aenter__()
+            two = await stack.enter_async_context(node_of(store, "b"))
+            session = PersistentSession("tablet", nodes=where(one, two), clean_start=True)
+            await stack.enter_async_context(session)
+            publisher = await stack.enter_async_context(SessionPublisher(nodes=where(two)))
+            await session.subscribe("t")
+            await publisher.publish("t", b"1")
+            await one.abort()
+            assert await take(session, 1) == ["1"]
+
+    run(main())
+
+
 def test_PS_156_of_qos_2_the_application_has_each_once(store):
     async def main():
         async with AsyncExitStack() as stack:
