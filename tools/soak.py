@@ -5,9 +5,10 @@ processes are killed, and of fuzzed frames, for a given time.
 
 A round runs some more seeds of a scenario; lets a real group (processes, TCP, SQLite) read through a bad network while
 its members and its leader host are killed, stopped and lied to; explores a system against its certificate and looks for
-a planted bug; lets processes at a queue in shared memory be killed and stopped before chosen accesses, and a crowd of
-them come and go; and fuzzes what reads frames.  It appends a line of JSON with what it did to out/soak.jsonl; the
-number of lines is the seed of the next round, so no two are the same.
+a planted bug; kills and stops the nodes of sessions while publishers go on; lets processes at a queue in shared memory
+be killed and stopped before chosen accesses, and a crowd of them come and go; and fuzzes what reads frames.  It appends
+a line of JSON with what it did to out/soak.jsonl; the number of lines is the seed of the next round, so no two are the
+same.
 At the first violation it ends with exit code 1, and says what repeats it or where the files are.
 """
 
@@ -28,6 +29,10 @@ import msgspec
 from hypothesis import seed as hypothesis_seed
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "real"))
+
+import sessions_run
 
 from statemachines import catalogue
 from statemachines.demo.shared_subscriptions import account
@@ -65,6 +70,8 @@ SEEDS = 40
 FRAMES = 50_000
 EXAMPLES = 200
 CRASHES = 100
+HURTS = 30
+"""Nodes of sessions that are killed or stopped."""
 LIVES = 600
 """Of a crowd at a queue."""
 STATES = 10_000_000
@@ -110,6 +117,8 @@ class Totals(msgspec.Struct):
     lives: int = 0
     lives_killed: int = 0
     through_queue: int = 0
+    nodes_hurt: int = 0
+    through_sessions: int = 0
     violations: int = 0
 
     def add(self, other: Totals) -> None:
@@ -188,6 +197,21 @@ def crash_queues(totals: Totals, runs: int) -> None:
             totals.violated(f"crash run {seed}: {name}: {text}")
             module = "statemachines.testing.cursor_recovery.crash_run"
             print(f"repeat it with: python -m {module} --runs 1 --first {seed}", file=sys.stderr)
+
+
+def kill_nodes(totals: Totals, faults: int) -> None:
+    """Clients of sessions, and publishers that go on, while their nodes are killed and stopped."""
+    folder = OUT / "sessions"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    done, answered, wrong = sessions_run.run_seed(folder, str(folder / "sessions.db"), totals.seed, faults)
+    totals.nodes_hurt += sum(done.values())
+    totals.through_sessions += answered
+    for what in wrong:
+        totals.violated(f"sessions, seed {totals.seed}: {what}")
+    if wrong:
+        again = f"python tests/real/sessions_run.py --first {totals.seed} --runs 1 --faults {faults}"
+        print(f"files are in {folder}; repeat it with: {again}", file=sys.stderr)
 
 
 def crowd_queue(totals: Totals, lives: int) -> None:
@@ -364,6 +388,7 @@ def one_round(seed: int, given: argparse.Namespace) -> Totals:
         explore_again(done, given.states)
         crash_queues(done, given.crashes)
         crowd_queue(done, given.lives)
+        kill_nodes(done, given.hurts)
         play_real(done)
     except GaplessError as error:
         done.violated(f"round {seed}: {error}")
@@ -383,6 +408,7 @@ def summary(totals: Totals) -> str:
             f"{t.explored:,} states explored again, {t.bugs_found} planted bugs found",
             f"{t.crash_runs:,} crash runs of the queue; {t.lives:,} processes came to one, {t.lives_killed:,} were "
             f"killed, {t.through_queue:,} messages came through",
+            f"{t.nodes_hurt} nodes of sessions killed or stopped, {t.through_sessions:,} messages came through",
             f"{t.violations} violations",
         )
     )
@@ -401,6 +427,7 @@ def main() -> int:
     parser.add_argument("--crashes", type=int, default=CRASHES, help=f"crash runs of the queue in a round ({CRASHES})")
     parser.add_argument("--lives", type=int, default=LIVES, help=f"processes that come to a queue in a round ({LIVES})")
     parser.add_argument("--states", type=int, default=STATES, help=f"at most, of a system explored again ({STATES})")
+    parser.add_argument("--hurts", type=int, default=HURTS, help=f"nodes of sessions hurt in a round ({HURTS})")
     given = parser.parse_args()
     end = time.monotonic() + 60 * given.minutes
     given.log.parent.mkdir(parents=True, exist_ok=True)

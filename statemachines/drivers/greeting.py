@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -49,10 +50,18 @@ class Terms(msgspec.Struct, frozen=True):
 class Greeting:
     """Our side of one connection; it is over when `done`, and only then is anything that follows looked at.
 
-    `mine` is our hello (its nonce empty where `terms` have no secret), `dialled` whether we made the connection.
+    `mine` is our hello (its nonce empty where `terms` have no secret), `dialled` whether we made the connection;
+    `has_store(role)`: whether a peer of this role must work on our store.
     """
 
-    def __init__(self, mine: Hello, *peer_roles: str, dialled: bool, terms: Terms) -> None:
+    def __init__(
+        self,
+        mine: Hello,
+        *peer_roles: str,
+        dialled: bool,
+        terms: Terms,
+        has_store: Callable[[str], bool] = lambda role: True,
+    ) -> None:
         assert bool(terms.secrets) == bool(mine.nonce)
         self.mine = mine
         self.peer: Hello | None = None
@@ -62,6 +71,7 @@ class Greeting:
         self._dialled = dialled
         self._terms = terms
         self._shown: bytes | None = None
+        self._has_store = has_store
 
     def begin(self) -> bytes:
         """The first frame to send."""
@@ -97,7 +107,8 @@ class Greeting:
             raise FrameError(f"sent a nonce of {len(peer.nonce)} bytes; {NONCE_SIZE} are expected")
         if peer.mutual != self.mine.mutual:
             raise FrameError(MENDS[self.mine.mutual, self._dialled])
-        check_store(self.mine.store, peer.store)
+        if self._has_store(peer.role):
+            check_store(self.mine.store, peer.store)
         self._check_certificate(peer)
         self._check_role(peer)
 

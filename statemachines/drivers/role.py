@@ -20,7 +20,8 @@ class Role(msgspec.Struct, frozen=True):
     """`takes`: a type of message, or a union of some; `dials`: the roles at the other end of connections that we make,
     `dialled_by`: of those that we accept (a name alone is of the same protocol, `protocol/name` of any); `speaker`: the
     field of our messages that names who speaks, which must be the sender ("": they name none); `proved`: the roles of
-    peers that nobody is believed to have without a proof, where there are certificates or secrets.
+    peers that nobody is believed to have without a proof, where there are certificates or secrets; `storeless`: the
+    roles, ours or of peers, that work on no store, and may talk to those that do.
 
     Raises `ConfigurationError` for a role that talks to nobody.
     """
@@ -32,6 +33,7 @@ class Role(msgspec.Struct, frozen=True):
     dialled_by: tuple[str, ...] = ()
     speaker: str = ""
     proved: tuple[str, ...] = ()
+    storeless: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.dials and not self.dialled_by:
@@ -54,6 +56,10 @@ class Role(msgspec.Struct, frozen=True):
     def proved_roles(self) -> tuple[str, ...]:
         """The full names of the roles that must be proved."""
         return tuple(self.full(name) for name in self.proved)
+
+    def has_store(self, role: str) -> bool:
+        """Whether a node with this (full) role must work on our store."""
+        return not {role, self.full_name} & {self.full(name) for name in self.storeless}
 
     def codec(self) -> Codec[Any]:
         """Decodes what this role takes, and nothing else."""

@@ -84,7 +84,8 @@ class TcpTransport:
     `listen`: where to accept connections (port 0: any, see `address`); `dial`: name -> address of peers to keep
     connected to; a packet may be addressed to such a name or to the node that answered there.  `credentials`: what a
     peer must prove, and what we show it; `store`: the identity of the store that we work on, and every peer must work
-    on the same ("": we have none).
+    on the same ("": we have none).  `joined(hello)` hears of peers that can be sent to from now on, `left(hello,
+    dialled)` of connections that are gone behind their greeting (`dialled`: it is one that we made).
     """
 
     def __init__(
@@ -99,9 +100,13 @@ class TcpTransport:
         buffer_max: int = BUFFER_MAX,
         credentials: Credentials = NONE,
         store: str = "",
+        joined: Callable[[Hello], None] | None = None,
+        left: Callable[[Hello, bool], None] | None = None,
     ) -> None:
         self.life = life
         self.store = store
+        self._joined = joined
+        self._left = left
         self.role = role
         self.codec = codec or role.codec()
         self.receive = receive
@@ -196,6 +201,8 @@ class TcpTransport:
             mend = "if this goes on, two processes run under one name: give one another"
             logger.warning(again + mend, shown(hello.life), connection.peer, older.peer)
             older.close()
+        if self._joined is not None:
+            self._joined(hello)
 
     def _yields(self, hello: Hello, other: Hello) -> str:
         """Why a connection ends at once beside the older one of `other`, of the same name ("": it does not)."""
@@ -237,6 +244,8 @@ class TcpTransport:
         for name in (connection.dialled, connection.hello.node if connection.hello else ""):
             if self._peers.get(name) is connection:
                 del self._peers[name]
+        if self._left is not None and connection.hello is not None:
+            self._left(connection.hello, bool(connection.dialled))
 
     async def _keep(self, name: str, address: Address) -> None:
         """Connect, again and again.  The pause grows until a connection has lasted: two nodes under one name, which
@@ -426,6 +435,7 @@ class Connection(asyncio.Protocol):
                 names_in(certificate) if credentials.mutual else None,
                 units_in(certificate),
             ),
+            has_store=owner.role.has_store,
         )
         self._wire.write(self._greeting.begin())
         if self._early:

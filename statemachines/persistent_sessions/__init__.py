@@ -22,6 +22,7 @@ PROTOCOL = Protocol(
     page="statemachines.persistent_sessions:clauses.md",
     areas={
         "spec": "statemachines_spec.persistent_sessions:SPEC",
+        "drivers": "statemachines.drivers.persistent_sessions:DRIVERS",
         "testing": "statemachines.testing.persistent_sessions:TESTING",
     },
 )

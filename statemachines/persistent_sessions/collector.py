@@ -1,6 +1,7 @@
 """Collector: deletes what no session needs any more (source: "Garbage collection of persistent data").
 
-`idle -> reading <-> deleting -> scanning <-> removing -> idle`: rows first, page by page, then messages.  One
+`idle -> finding <-> forgetting -> reading <-> deleting -> scanning <-> removing -> idle`: first clients that have not
+come back before their sessions expired, then rows, page by page, then messages.  One
 deletion is one transaction, and each stands by itself: a collector may stop after any, and begin anywhere.
 """
 
@@ -11,16 +12,23 @@ from statemachines.persistent_sessions.collector_actions import (
     begin_round,
     break_off,
     count_and_delete,
+    count_and_find,
+    count_and_forget,
     count_and_read,
     count_and_remove,
     count_and_scan,
     delete_rows,
     end_round,
+    find_on,
+    forget_clients,
+    has_clients_over,
     has_garbage,
     has_more,
+    has_more_clients,
     has_more_messages,
     has_more_to_do,
     has_unneeded,
+    read_first,
     read_on,
     remove_messages,
     scan,
@@ -29,6 +37,8 @@ from statemachines.persistent_sessions.collector_actions import (
 from statemachines.persistent_sessions.collector_record import (
     BUSY,
     DELETING,
+    FINDING,
+    FORGETTING,
     IDLE,
     READING,
     REMOVING,
@@ -38,14 +48,25 @@ from statemachines.persistent_sessions.collector_record import (
     CollectorStatus,
     RoundDue,
 )
-from statemachines.persistent_sessions.collector_request import CollectFailed, Deleted, MessagesRead, RowsRead
+from statemachines.persistent_sessions.collector_request import (
+    ClientsRead,
+    CollectFailed,
+    Deleted,
+    MessagesRead,
+    RowsRead,
+)
 from statemachines.persistent_sessions.times import MS
 
 # fmt: off
 ROWS = (
     #   on             from      to        do                when               clause
-    Row(RoundDue,      IDLE,     READING,  begin_round,      None,              "PS-80"),
-    Row(Collect,       IDLE,     READING,  begin_round,      None,              "PS-80"),
+    Row(RoundDue,      IDLE,     FINDING,  begin_round,      None,              "PS-80"),
+    Row(Collect,       IDLE,     FINDING,  begin_round,      None,              "PS-80"),
+    Row(ClientsRead,   FINDING,  FORGETTING, forget_clients, has_clients_over,  "PS-120"),
+    Row(ClientsRead,   FINDING,  STAY,     find_on,          has_more_clients,  "PS-82"),
+    Row(ClientsRead,   FINDING,  READING,  read_first,       None,              "PS-82"),
+    Row(Deleted,       FORGETTING, STAY,   count_and_forget, has_more_to_do,    "PS-121"),
+    Row(Deleted,       FORGETTING, FINDING, count_and_find,  None,              "PS-121"),
     Row(RowsRead,      READING,  DELETING, delete_rows,      has_garbage,       "PS-81"),
     Row(RowsRead,      READING,  STAY,     read_on,          has_more,          "PS-82"),
     Row(RowsRead,      READING,  SCANNING, scan,             None,              "PS-82"),
@@ -59,9 +80,10 @@ ROWS = (
     Row(CollectFailed, BUSY,     IDLE,     break_off,        None,              "PS-86"),
     Ignore((RoundDue, Collect),   BUSY,                                         "PS-80"),
     Ignore((CollectFailed,),      IDLE,                                         "PS-86"),
-    Ignore((RowsRead,),           (IDLE, DELETING, SCANNING, REMOVING),         "PS-87"),
-    Ignore((MessagesRead,),       (IDLE, READING, DELETING, REMOVING),          "PS-87"),
-    Ignore((Deleted,),            (IDLE, READING, SCANNING),                    "PS-87"),
+    Ignore((ClientsRead,), (IDLE, FORGETTING, READING, DELETING, SCANNING, REMOVING), "PS-87"),
+    Ignore((RowsRead,), (IDLE, FINDING, FORGETTING, DELETING, SCANNING, REMOVING), "PS-87"),
+    Ignore((MessagesRead,), (IDLE, FINDING, FORGETTING, READING, DELETING, REMOVING), "PS-87"),
+    Ignore((Deleted,),            (IDLE, FINDING, READING, SCANNING),           "PS-87"),
 )
 # fmt: on
 
@@ -70,8 +92,8 @@ ROWS = (
 
 
 def has_one_page_to_do(record: CollectorRecord) -> bool:
-    """It has something to delete while it deletes, and never more than was read at once."""
-    is_at_it = record.status in (DELETING, REMOVING)
+    """It has something to do while it forgets or deletes, and never more than was read at once."""
+    is_at_it = record.status in (FORGETTING, DELETING, REMOVING)
     return bool(record.todo) == is_at_it and len(record.todo) <= record.graces.page
 
 

@@ -7,16 +7,24 @@ from msgspec.structs import replace
 from statemachines.kernel import Ask, Effects, Event, Tell
 from statemachines.persistent_sessions.collector_record import CollectorRecord, Done, MessageLost, RoundEnded
 from statemachines.persistent_sessions.collector_request import (
+    ClientsRead,
     Deleted,
     DeleteMessage,
     DeleteRow,
+    ForgetClient,
     MessagesRead,
+    ReadClients,
     ReadMessages,
     ReadRows,
     RowsRead,
 )
 from statemachines.persistent_sessions.collector_rules import message_garbage, row_garbage
 from statemachines.persistent_sessions.request import DATABASE
+
+
+def clients_over(record: CollectorRecord, event: ClientsRead) -> tuple[ForgetClient, ...]:
+    """Who of the page is forgotten."""
+    return tuple(ForgetClient(one.client, record.graces.dead_ms) for one in event.clients if one.over)
 
 
 def garbage_rows(record: CollectorRecord, event: RowsRead) -> tuple[DeleteRow, ...]:
@@ -31,6 +39,15 @@ def garbage_messages(record: CollectorRecord, event: MessagesRead) -> tuple[Dele
 
 
 # -- guards ---------------------------------------------------------------------------------------------------------
+
+
+def has_clients_over(record: CollectorRecord, event: ClientsRead) -> bool:
+    return bool(clients_over(record, event))
+
+
+def has_more_clients(record: CollectorRecord, event: ClientsRead) -> bool:
+    """A page that is not empty: there may be another behind it."""
+    return bool(event.clients)
 
 
 def has_garbage(record: CollectorRecord, event: RowsRead) -> bool:
@@ -57,6 +74,10 @@ def has_more_to_do(record: CollectorRecord, event: Deleted) -> bool:
 # -- actions --------------------------------------------------------------------------------------------------------
 
 
+def find(record: CollectorRecord) -> Done:
+    return record, (Ask(DATABASE, ReadClients(record.seen, record.graces.page, record.graces.dead_ms)),)
+
+
 def read(record: CollectorRecord) -> Done:
     return record, (Ask(DATABASE, ReadRows(record.after, record.graces.page)),)
 
@@ -70,7 +91,20 @@ def delete_first(record: CollectorRecord) -> Done:
 
 
 def begin_round(record: CollectorRecord, event: Event, now_ns: int) -> Done:
-    return read(replace(record, rows=0, messages=0))
+    return find(replace(record, clients=0, rows=0, messages=0))
+
+
+def forget_clients(record: CollectorRecord, event: ClientsRead, now_ns: int) -> Done:
+    return delete_first(replace(record, seen=event.clients[-1].client, todo=clients_over(record, event)))
+
+
+def find_on(record: CollectorRecord, event: ClientsRead, now_ns: int) -> Done:
+    return find(replace(record, seen=event.clients[-1].client))
+
+
+def read_first(record: CollectorRecord, event: ClientsRead, now_ns: int) -> Done:
+    """The next round begins with the first client again; rows of those that were forgotten go in this one."""
+    return read(replace(record, seen=""))
 
 
 def delete_rows(record: CollectorRecord, event: RowsRead, now_ns: int) -> Done:
@@ -89,10 +123,20 @@ def scan(record: CollectorRecord, event: RowsRead, now_ns: int) -> Done:
 def counted(record: CollectorRecord, event: Deleted) -> tuple[CollectorRecord, Effects]:
     """The first is done with, whether it was there or not; what a client will miss is told."""
     first, rest = record.todo[0], record.todo[1:]
+    if isinstance(first, ForgetClient):
+        return replace(record, todo=rest, clients=record.clients + event.done), ()
     if isinstance(first, DeleteRow):
         return replace(record, todo=rest, rows=record.rows + event.done), ()
     lost = (Tell(MessageLost(first.message, event.lost)),) if event.lost else ()
     return replace(record, todo=rest, messages=record.messages + event.done), lost
+
+
+def count_and_forget(record: CollectorRecord, event: Deleted, now_ns: int) -> Done:
+    return delete_first(counted(record, event)[0])
+
+
+def count_and_find(record: CollectorRecord, event: Deleted, now_ns: int) -> Done:
+    return find(counted(record, event)[0])
 
 
 def count_and_delete(record: CollectorRecord, event: Deleted, now_ns: int) -> Done:
@@ -123,10 +167,14 @@ def count_and_scan(record: CollectorRecord, event: Deleted, now_ns: int) -> Done
     return record, (*told, *effects)
 
 
+def round_ended(record: CollectorRecord, *, whole: bool) -> RoundEnded:
+    return RoundEnded(record.rows, record.messages, whole, record.clients)
+
+
 def end_round(record: CollectorRecord, event: Event, now_ns: int) -> Done:
-    return replace(record, last=""), (Tell(RoundEnded(record.rows, record.messages, True)),)
+    return replace(record, last=""), (Tell(round_ended(record, whole=True)),)
 
 
 def break_off(record: CollectorRecord, event: Event, now_ns: int) -> Done:
     """What is left waits for the next round, which begins where this one was."""
-    return replace(record, todo=()), (Tell(RoundEnded(record.rows, record.messages, False)),)
+    return replace(record, todo=()), (Tell(round_ended(record, whole=False)),)

@@ -7,7 +7,7 @@ from typing import ClassVar
 import msgspec
 
 from statemachines.kernel import Call, Effects, Event, Status, TimerFired, TraceColumns
-from statemachines.persistent_sessions.collector_request import DeleteMessage, DeleteRow, RowKey
+from statemachines.persistent_sessions.collector_request import DeleteMessage, DeleteRow, ForgetClient, RowKey
 from statemachines.persistent_sessions.graces import Graces
 
 
@@ -20,11 +20,12 @@ class RoundDue(TimerFired, frozen=True, gc=False):
 
 
 class RoundEnded(Event, frozen=True, gc=False):
-    """To the host: what the round has deleted; `whole`: it came to its end."""
+    """To the host: what the round has deleted, and how many clients it has forgotten; `whole`: it came to its end."""
 
     rows: int
     messages: int
     whole: bool
+    clients: int = 0
 
 
 class MessageLost(Event, frozen=True, gc=False):
@@ -37,30 +38,35 @@ class MessageLost(Event, frozen=True, gc=False):
 
 
 class CollectorStatus(Status):
-    """`reading` and `deleting` rows, then `scanning` and `removing` messages."""
+    """`finding` and `forgetting` clients, `reading` and `deleting` rows, then `scanning` and `removing` messages."""
 
     IDLE = "idle"
+    FINDING = "finding"
+    FORGETTING = "forgetting"
     READING = "reading"
     DELETING = "deleting"
     SCANNING = "scanning"
     REMOVING = "removing"
 
 
-IDLE, READING, DELETING, SCANNING, REMOVING = CollectorStatus
-BUSY = (READING, DELETING, SCANNING, REMOVING)
+IDLE, FINDING, FORGETTING, READING, DELETING, SCANNING, REMOVING = CollectorStatus
+BUSY = (FINDING, FORGETTING, READING, DELETING, SCANNING, REMOVING)
 
 
 class CollectorRecord(msgspec.Struct, frozen=True, gc=False):
-    """`after`: the last row that was read; `last`: the last message; `todo`: what is to be deleted of what was read
-    last, the first being under way.  `rows`, `messages`: how many this round has deleted."""
+    """`seen`: the last client that was read; `after`: the last row; `last`: the last message; `todo`: what is to be
+    deleted, or forgotten, of what was read last, the first being under way.  `clients`, `rows`, `messages`: how many
+    this round has forgotten, or deleted."""
 
     graces: Graces
     status: CollectorStatus = IDLE
     after: RowKey | None = None
     last: str = ""
-    todo: tuple[DeleteRow | DeleteMessage, ...] = ()
+    todo: tuple[DeleteRow | DeleteMessage | ForgetClient, ...] = ()
     rows: int = 0
     messages: int = 0
+    seen: str = ""
+    clients: int = 0
 
 
 Done = tuple[CollectorRecord, Effects]

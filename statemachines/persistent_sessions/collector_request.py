@@ -1,4 +1,5 @@
-"""What the collector asks of the database, and what it answers (page: "Garbage collection")."""
+"""What the collector asks of the database, and what it answers (page: "Garbage collection", "Connect, clean start,
+expiry")."""
 
 from __future__ import annotations
 
@@ -66,6 +67,30 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False):
     held: bool = False
 
 
+class StoredClient(msgspec.Struct, frozen=True, gc=False):
+    """A client as it was read; it is `over` if it has no session, or one that has expired, and nobody has it locked."""
+
+    client: str
+    over: bool
+
+
+class ReadClients(Request, frozen=True, gc=False):
+    """The next `limit` clients behind the id `after` ("": from the first on), in their order.  An owner that has not
+    said for `dead_ms` that its session lives is none any more."""
+
+    columns: ClassVar = TraceColumns(key="after")
+
+    after: str
+    limit: int
+    dead_ms: int
+
+
+class ClientsRead(Answer, frozen=True, gc=False):
+    """To `ReadClients`; none: there are no more."""
+
+    clients: tuple[StoredClient, ...]
+
+
 class ReadRows(Request, frozen=True, gc=False):
     """The next `limit` rows behind the key `after` (None: from the first on), in their order."""
 
@@ -94,6 +119,16 @@ class MessagesRead(Answer, frozen=True, gc=False):
     messages: tuple[StoredMessage, ...]
 
 
+class ForgetClient(Request, frozen=True, gc=False, tag="forget_client"):
+    """Forget the client if it still is over: its session is abandoned, and whoever has a token of it is superseded.
+    One transaction."""
+
+    columns: ClassVar = TraceColumns(key="client")
+
+    client: str
+    dead_ms: int
+
+
 class DeleteRow(Request, frozen=True, gc=False, tag="delete_row"):
     """Delete the row, if what `only` says is so: one transaction."""
 
@@ -111,7 +146,8 @@ class DeleteMessage(Request, frozen=True, gc=False, tag="delete_message"):
 
 
 class Deleted(Answer, frozen=True, gc=False):
-    """To a deletion: whether it was `done`; of a message `lost`: how many rows were still to be taken."""
+    """To a deletion, or `ForgetClient`: whether it was `done`; of a message `lost`: how many rows were still to be
+    taken."""
 
     done: bool
     lost: int = 0

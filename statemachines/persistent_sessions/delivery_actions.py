@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec.structs import replace
 
-from statemachines.kernel import Ask, Effects, Event, Map, Send
+from statemachines.kernel import Ask, Effect, Event, Map, Send
 from statemachines.kernel.row import ChildStep
 from statemachines.persistent_sessions.delivery_record import (
     Change,
@@ -16,7 +18,7 @@ from statemachines.persistent_sessions.delivery_record import (
 )
 from statemachines.persistent_sessions.in_flight import IN_FLIGHT, Resend
 from statemachines.persistent_sessions.in_flight_record import DONE, RECEIVED, SENT, InFlightRecord
-from statemachines.persistent_sessions.message import Puback, Pubcomp, Publish, Pubrec
+from statemachines.persistent_sessions.message import Puback, Pubcomp, Publish, Pubrec, Queued
 from statemachines.persistent_sessions.request import (
     DATABASE,
     CommitState,
@@ -36,16 +38,20 @@ def in_places(packets: Map[int, InFlightRecord]) -> list[InFlightRecord]:
     return sorted(packets.values(), key=lambda one: one.place)
 
 
+def has_room(record: DeliveryRecord, packets: Map[int, InFlightRecord], one: Queued) -> bool:
+    """It may go out beside these: QoS 0 takes no packet id."""
+    return one.qos == 0 or len(packets) < record.receive_maximum
+
+
 def is_admitted(record: DeliveryRecord, state: SessionState) -> bool:
-    """The first that is queued may go out: QoS 0 takes no packet id."""
-    queued = state.queued
-    return bool(queued) and (queued[0].qos == 0 or len(state.packets) < record.receive_maximum)
+    """The first that is queued may go out."""
+    return bool(state.queued) and has_room(record, state.packets, state.queued[0])
 
 
-def free_packet(state: SessionState) -> int:
+def free_packet(packets: Map[int, InFlightRecord], places: int) -> int:
     """A packet id that is not in use; ids go round."""
-    packet = state.places % PACKETS + 1
-    while packet in state.packets:
+    packet = places % PACKETS + 1
+    while packet in packets:
         packet = packet % PACKETS + 1
     return packet
 
@@ -94,6 +100,17 @@ def step_packet(record: DeliveryRecord, one: InFlightRecord, event: Event, now_n
     return replace(record, state=replace(record.state, packets=packets)), effects, (seen,)
 
 
+def step_packets(record: DeliveryRecord, several: Iterable[InFlightRecord], event: Event, now_ns: int) -> Delegated:
+    """One step of each; there may be tens of thousands."""
+    effects: list[Effect] = []
+    seen: list[ChildStep] = []
+    for one in several:
+        record, more, steps = step_packet(record, one, event, now_ns)
+        effects += more
+        seen += steps
+    return record, tuple(effects), tuple(seen)
+
+
 def taken(record: DeliveryRecord, event: Take) -> DeliveryRecord:
     """The rows are in the state; one whose message retention has removed counts as lost."""
     state = record.state
@@ -110,17 +127,20 @@ def taken(record: DeliveryRecord, event: Take) -> DeliveryRecord:
 
 def admitted(record: DeliveryRecord) -> DeliveryRecord:
     """What is queued goes out, in order, as far as the client receives it."""
-    while is_admitted(record, record.state):
-        state = record.state
-        one = state.queued[0]
-        state = replace(state, queued=state.queued[1:])
+    packets, places = record.state.packets, record.state.places
+    outgoing: list[Outgoing] = []
+    for one in record.state.queued:
+        if not has_room(record, packets, one):
+            break
         packet = 0
         if one.qos:
-            packet, place = free_packet(state), state.places
-            packets = state.packets.set(packet, InFlightRecord(packet, record.client, one, place))
-            state = replace(state, packets=packets, places=place + 1)
-        record = replace(record, state=state, outgoing=(*record.outgoing, Outgoing(packet, one)))
-    return record
+            packet = free_packet(packets, places)
+            packets = packets.set(packet, InFlightRecord(packet, record.client, one, places))
+            places += 1
+        outgoing.append(Outgoing(packet, one))
+    queued = record.state.queued[len(outgoing) :]
+    state = replace(record.state, queued=queued, packets=packets, places=places)
+    return replace(record, state=state, outgoing=(*record.outgoing, *outgoing))
 
 
 def commit(record: DeliveryRecord, changes: tuple[Change, ...], now_ns: int) -> Delegated:
@@ -142,12 +162,7 @@ def commit(record: DeliveryRecord, changes: tuple[Change, ...], now_ns: int) -> 
 
 
 def resend(record: DeliveryRecord, event: Resend, now_ns: int) -> Delegated:
-    effects: Effects = ()
-    seen: tuple[ChildStep, ...] = ()
-    for one in in_places(record.state.packets):
-        record, more, steps = step_packet(record, one, event, now_ns)
-        effects, seen = (*effects, *more), (*seen, *steps)
-    return record, effects, seen
+    return step_packets(record, in_places(record.state.packets), event, now_ns)
 
 
 def resend_and_commit(record: DeliveryRecord, event: Resend, now_ns: int) -> Delegated:
@@ -174,24 +189,23 @@ def queue_received(record: DeliveryRecord, event: Pubrec, now_ns: int) -> Done:
 
 def send_committed(record: DeliveryRecord, event: StateCommitted, now_ns: int) -> Delegated:
     """Mark the rows, send the messages, release the packets that the client has received."""
-    session = record.session
-    marks = tuple(Ask(DATABASE, MarkDelivered(session, one.writer, one.epoch, one.number)) for one in record.marks)
-    effects: Effects = marks
-    seen: tuple[ChildStep, ...] = ()
+    effects: list[Effect] = [
+        Ask(DATABASE, MarkDelivered(record.session, one.writer, one.epoch, one.number)) for one in record.marks
+    ]
+    seen: list[ChildStep] = []
     outgoing = record.outgoing
     received = [one for one in in_places(record.state.packets) if one.status is RECEIVED]
     record = replace(record, outgoing=(), marks=())
     for sent in outgoing:
         one = sent.queued
         if not sent.packet:
-            effects = (*effects, Send(record.client, Publish(0, one.message, one.filter, 0, False)))
+            effects.append(Send(record.client, Publish(0, one.message, one.filter, 0, False)))
             continue
         record, more, steps = step_packet(record, record.state.packets[sent.packet], event, now_ns)
-        effects, seen = (*effects, *more), (*seen, *steps)
-    for packet in received:
-        record, more, steps = step_packet(record, packet, event, now_ns)
-        effects, seen = (*effects, *more), (*seen, *steps)
-    return record, effects, seen
+        effects += more
+        seen += steps
+    record, released, steps = step_packets(record, received, event, now_ns)
+    return record, (*effects, *released), (*seen, *steps)
 
 
 def send_and_commit(record: DeliveryRecord, event: StateCommitted, now_ns: int) -> Delegated:

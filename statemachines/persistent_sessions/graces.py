@@ -7,14 +7,15 @@ import msgspec
 from statemachines.kernel import ConfigurationError
 from statemachines.persistent_sessions.times import Times
 
-KEYS = ("marker_ms", "message_ms", "abandon_ms", "retention_ms", "round_ms", "page")
+KEYS = ("marker_ms", "message_ms", "abandon_ms", "retention_ms", "dead_ms", "round_ms", "page")
 
 
 class Graces(msgspec.Struct, frozen=True):
     """Milliseconds since the commit of a row, by the clock of the database.  `marker_ms`: of a marker; `message_ms`:
     of a message to which nothing refers, and of a lone mark; `abandon_ms`: of what says that a session is abandoned:
-    a writer stores nothing for it later than that; `retention_ms`: of any message.  `round_ms` from the end of a round
-    to the next; `page`: so many rows, or messages, are read at once.  `times`: those of the owners.
+    a writer stores nothing for it later than that; `retention_ms`: of any message.  `dead_ms`: an owner that has not
+    said for so long that its session lives is none any more (as in `LifeTimes`).  `round_ms` from the end of a round to
+    the next; `page`: so many clients, rows or messages are read at once.  `times`: those of the owners.
 
     `ConfigurationError` names the value that cannot be.
     """
@@ -23,6 +24,7 @@ class Graces(msgspec.Struct, frozen=True):
     message_ms: int = 60_000
     abandon_ms: int = 300_000
     retention_ms: int = 3_600_000
+    dead_ms: int = 5_000
     round_ms: int = 10_000
     page: int = 100
     times: Times = Times()

@@ -6,6 +6,9 @@ from typing import ClassVar
 
 from statemachines.kernel import Answer, Request, TraceColumns
 
+NEVER = -1
+"""The expiry of a session that does not expire."""
+
 
 class LockClient(Request, frozen=True, gc=False):
     """Lock the client id for `lease_ms`, unless somebody else has it locked."""

@@ -15,7 +15,7 @@ def test_one_round_does_something_of_everything_and_goes_on_from_the_last(tmp_pa
     log.parent.mkdir()
     log.write_text('{"seed":0}\n')
     command = [sys.executable, str(SOAK), "--minutes", "0", "--seeds", "1", "--frames", "500", "--examples", "2",
-               "--crashes", "2", "--lives", "20", "--states", "5000"]  # fmt: skip
+               "--crashes", "2", "--lives", "20", "--states", "5000", "--hurts", "2"]  # fmt: skip
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     assert "0 violations" in ended.stdout
@@ -27,4 +27,6 @@ def test_one_round_does_something_of_everything_and_goes_on_from_the_last(tmp_pa
     assert last["bugs_found"] == 1
     assert (last["crash_runs"], last["lives"]) == (2, 20)
     assert min(last["lives_killed"], last["through_queue"]) > 0
+    assert last["nodes_hurt"] == 2
+    assert last["through_sessions"] > 10
     assert sum(last[name] for name in ("kills", "stops", "cuts", "partitions", "hostile_connections")) > 0

@@ -203,8 +203,8 @@ def release_and_commit(record: Any, event: Any, now_ns: int) -> Any:
     return after, (Send(record.client, Pubrel(event.packet)), *effects), seen
 
 
-def any_number(record: Any, state: Any) -> bool:
-    return bool(state.queued)
+def any_number(record: Any, packets: Any, one: Any) -> bool:
+    return True
 
 
 def skip_prefix(take_prefix: Any) -> Any:
@@ -311,9 +311,9 @@ BUGS = (
     Bug("redelivery-not-marked", "what is sent again is not marked as such", "PS-55", "dup",
         row_changed(P, "send_again", do=resend_new)),
     Bug("packet-id-in-use", "a packet id is given to a message while another has it", "PS-49", "a free id",
-        called(delivery_actions, "free_packet", lambda state: 1)),
+        called(delivery_actions, "free_packet", lambda packets, places: 1)),
     Bug("receive-maximum-passed", "more goes out than the client receives", "PS-49", "the receive maximum",
-        called(delivery_actions, "is_admitted", any_number)),
+        called(delivery_actions, "has_room", any_number)),
     Bug("released-before-committed", "a packet is released before that is committed", "PS-52", "the commit",
         row_changed(D, "commit_received", do=Delegate(release_and_commit))),
     Bug("acknowledged-too-early", "a message of QoS 2 is done when it is received", "PS-52", "the release",

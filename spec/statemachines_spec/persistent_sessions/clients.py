@@ -14,6 +14,18 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import Answer, Event, Request, name_of
+from statemachines.persistent_sessions.collector_request import (
+    ClientsRead,
+    CollectFailed,
+    Deleted,
+    ForgetClient,
+    MessagesRead,
+    ReadClients,
+    ReadMessages,
+    ReadRows,
+    RowsRead,
+    StoredClient,
+)
 from statemachines.persistent_sessions.life_record import SessionOpened
 from statemachines.persistent_sessions.life_request import (
     ClientBusy,
@@ -33,6 +45,8 @@ from statemachines.persistent_sessions.request import DATABASE, NotOwner
 from statemachines_spec.explorer.actor import Crash, Envelope, Observer, Reaction, Watch
 from statemachines_spec.explorer.fsm_actor import ENDED, FsmLocal
 from statemachines_spec.explorer.property import View
+
+CLIENT = "client"
 
 Route = tuple[str, int]
 """(session, era) that a publish has found: eras count the sessions that were opened afresh."""
@@ -107,9 +121,10 @@ class ClientsLocal(msgspec.Struct, frozen=True, gc=False):
     """`token`: the highest; who has the lock ("": nobody).  `now`: the client's session; `ever`: all that there were;
     `kept`: of each connection, whether its session was there before; `over`: connections that looked up one
     that had expired.  `asked`: who waits, and for what; `found` routes
-    and `rows` stored; `gone` connections."""
+    and `rows` stored; `gone` connections.  `known`: something is stored of the client."""
 
     token: int = 0
+    known: bool = False
     lock: str = ""
     now: Open | None = None
     ever: tuple[str, ...] = ()
@@ -124,12 +139,17 @@ class ClientsLocal(msgspec.Struct, frozen=True, gc=False):
 
 
 class Clients(Observer):
-    """`clean`: which connections start clean; so many `messages`."""
+    """`clean`: which connections start clean; so many `messages`.  `asks_again`: whether a client is over is asked
+    again when it is forgotten; `supersedes`: whoever has a token of a client that was forgotten is superseded."""
 
-    def __init__(self, clean: dict[str, bool], *, messages: int) -> None:
+    def __init__(
+        self, clean: dict[str, bool], *, messages: int, asks_again: bool = True, supersedes: bool = True
+    ) -> None:
         super().__init__(DATABASE)
         self.clean = clean
         self.messages = messages
+        self.asks_again = asks_again
+        self.supersedes = supersedes
 
     # -- the component ------------------------------------------------------------------------------------------
 
@@ -178,7 +198,7 @@ class Clients(Observer):
             case SessionOpened():
                 is_kept = dict(local.kept).get(_name(envelope.sender))
                 return Reaction(local if is_kept == event.present else _broken(local, Wrong.PRESENT))
-            case UnlockClient() | KeepAlive():
+            case UnlockClient() | KeepAlive() | ReadClients() | ReadRows() | ReadMessages():
                 local, answers = self.apply(local, envelope.sender, event)
                 return Reaction(local, (), tuple(Envelope(self.name, envelope.sender, one) for one in answers))
         asked = tuple(sorted((*local.asked, (envelope.sender, name_of(type(event)), event)), key=lambda one: one[:2]))
@@ -198,6 +218,14 @@ class Clients(Observer):
         """Whether this is."""
         return View(self.name, 2, lambda local: int(how.name in local.wrong))
 
+    def has_ended(self) -> View:
+        """Something is stored of a client whose session has expired, or is gone."""
+        return View(self.name, 2, lambda local: int(local.known and self._is_over(local)))
+
+    def has_forgotten(self) -> View:
+        """Nothing is stored of the client any more."""
+        return View(self.name, 2, lambda local: int(local.token > 0 and not local.known))
+
     def has_had(self, sessions: int) -> View:
         """The client has had so many sessions, or more."""
         return View(self.name, 2, lambda local: int(len(local.ever) >= sessions))
@@ -207,7 +235,7 @@ class Clients(Observer):
     def _go_on(self, local: ClientsLocal, party: str, event: Event) -> Reaction:
         one = next(asked for asked in local.asked if asked[0] == party)
         local = replace(local, asked=tuple(asked for asked in local.asked if asked is not one))
-        answers: tuple[Answer, ...] = (LifeFailed(),)
+        answers: tuple[Answer, ...] = (CollectFailed() if isinstance(one[2], ForgetClient) else LifeFailed(),)
         if not isinstance(event, NotDone):
             local, done = self.apply(local, party, one[2])
             answers = answers if isinstance(event, DoneUnknown) else done
@@ -219,7 +247,17 @@ class Clients(Observer):
             if local.lock not in ("", request.owner):
                 return local, (ClientBusy(),)
             token = local.token + 1
-            return replace(local, token=token, lock=request.owner), (ClientLocked(token),)
+            return replace(local, token=token, known=True, lock=request.owner), (ClientLocked(token),)
+        match request:
+            case ReadClients(after):
+                found = (StoredClient(CLIENT, self._is_over(local)),) if local.known and after < CLIENT else ()
+                return local, (ClientsRead(found),)
+            case ReadRows():
+                return local, (RowsRead(()),)
+            case ReadMessages():
+                return local, (MessagesRead(()),)
+            case ForgetClient():
+                return self._forgotten(local)
         if request.token < local.token:
             return local, () if isinstance(request, UnlockClient) else (NotOwner(),)
         now = local.now
@@ -228,7 +266,7 @@ class Clients(Observer):
                 if now is None:
                     return local, (ClientFound("", False, ""),)
                 live = "" if self._is_left(local) else now.owner
-                is_over = now.expired or (self._is_left(local) and not now.expiry_ms)
+                is_over = self._has_expired(local, now)
                 if is_over:
                     local = replace(local, over=tuple(sorted({*local.over, _name(party)})))
                 return local, (ClientFound(now.session, is_over, live),)
@@ -268,6 +306,21 @@ class Clients(Observer):
             local = replace(local, ever=(*local.ever, request.session))
         kept = tuple(sorted({**dict(local.kept), name: is_kept}.items()))
         return self._judged(replace(local, now=opened, kept=kept))
+
+    def _has_expired(self, local: ClientsLocal, now: Open) -> bool:
+        return now.expired or (self._is_left(local) and not now.expiry_ms)
+
+    def _is_over(self, local: ClientsLocal) -> bool:
+        """There is no session, or one that has expired, and nobody connects."""
+        return not local.lock and (local.now is None or self._has_expired(local, local.now))
+
+    def _forgotten(self, local: ClientsLocal) -> tuple[ClientsLocal, tuple[Answer, ...]]:
+        if not local.known or (self.asks_again and not self._is_over(local)):
+            return local, (Deleted(False),)
+        if local.now is not None and not self._has_expired(local, local.now):
+            local = _broken(local, Wrong.FORGOTTEN)
+        token = local.token + self.supersedes
+        return replace(local, token=token, known=False, now=None, lock=""), (Deleted(True),)
 
     def _is_left(self, local: ClientsLocal) -> bool:
         """Its client has left, or its owner is gone."""

@@ -13,11 +13,13 @@ from msgspec.structs import replace
 
 from statemachines.kernel import Answer, Event, Request
 from statemachines.persistent_sessions.collector_request import (
+    ClientsRead,
     Deleted,
     DeleteMessage,
     DeleteRow,
     MessagesRead,
     Only,
+    ReadClients,
     ReadMessages,
     ReadRows,
     RowKey,
@@ -183,6 +185,8 @@ class Collected(Database):
     def apply(self, local: Any, request: Any) -> tuple[Any, tuple[Answer, ...], tuple[Envelope, ...]]:
         """The next state, the answers, and what others learn at once."""
         match request:
+            case ReadClients():
+                return local, (ClientsRead(()),), ()
             case ReadRows(after, limit):
                 rows = [row for row in self._rows(local) if after is None or _rank(row.key) > _rank(after)]
                 return local, (RowsRead(tuple(rows[:limit])),), ()

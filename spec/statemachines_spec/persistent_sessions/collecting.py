@@ -112,7 +112,7 @@ def collector(one: Collecting) -> FsmActor:
         lambda life: CollectorRecord(graces, after=starts[life]),
         lives=one.lives,
         faults=(Crash,) if one.lives > 1 else (),
-        canonical=lambda record: replace(record, rows=0, messages=0),
+        canonical=lambda record: replace(record, clients=0, rows=0, messages=0),
     )
 
 

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from statemachines.kernel import STAY
 from statemachines.persistent_sessions import collector_actions
 from statemachines.persistent_sessions.collector import COLLECTOR
-from statemachines.persistent_sessions.collector_record import DELETING
+from statemachines.persistent_sessions.collector_record import DELETING, FORGETTING
 from statemachines.persistent_sessions.collector_request import Deleted, Only, Tag
-from statemachines_spec.bug import Bug, row_changed, wrapped
+from statemachines_spec.bug import Bug, called, row_changed, wrapped
 from statemachines_spec.persistent_sessions.rows import on
 
 
@@ -58,6 +58,15 @@ def end_and_stay(record: Any, event: Any, now_ns: int) -> Any:
     return record, end_round(record, event, now_ns)[1]
 
 
+def read_from_behind(record: Any, event: Any, now_ns: int) -> Any:
+    """The next round begins with the client with which this one has ended."""
+    return collector_actions.read(record)
+
+
+def stand(record: Any, event: Any, now_ns: int) -> Any:
+    return record, ()
+
+
 end_round = collector_actions.end_round
 
 
@@ -96,6 +105,12 @@ BUGS = (
     Bug("messages-from-behind", "the next round does not begin with the first message", "PS-82", "the first message",
         row_changed(C, "end_round", do=end_and_stay)),
     Bug("collector-stands", "a collector that has deleted something waits for nothing", "PS-83", "the next deletion",
-        on(C, Deleted, DELETING, to=STAY, do=lambda record, event, now_ns: (record, ()))),
+        on(C, Deleted, DELETING, to=STAY, do=stand)),
+    Bug("expired-stays", "a client whose session has expired is never forgotten", "PS-120", "the look at the expiry",
+        called(A, "clients_over", lambda record, event: ())),
+    Bug("forgetting-stands", "a collector that has forgotten a client waits for nothing", "PS-121", "the next client",
+        on(C, Deleted, FORGETTING, to=STAY, do=stand)),
+    Bug("clients-from-behind", "the next round does not begin with the first client", "PS-82", "the first client",
+        row_changed(C, "read_first", do=read_from_behind)),
 )  # fmt: skip
 """Each with a sentence of its own."""

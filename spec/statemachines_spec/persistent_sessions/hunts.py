@@ -17,7 +17,7 @@ LAST = ("lag", "resumes", "slow-reads", "overdue", "leaving", "second", "fence-a
 """The largest come last."""
 
 AT_LAST = ("marked", "no-lag", "break", "buffer", "silence", "collector-stops", "collected-late", "abandoned", "expiry",
-           "life-unclear")  # fmt: skip
+           "life-unclear", "forgotten")  # fmt: skip
 """Systems whose obligations are judged, too."""
 
 

@@ -76,9 +76,11 @@ SYSTEMS: dict[str, tuple[str, Living]] = {
 """Name -> (about, bounds)."""
 
 
-def living(name: str, about: str, one: Living) -> System:
-    """The system with these bounds."""
-    clients = Clients(dict(zip(one.names, (clean for clean, _ in one.connects), strict=True)), messages=one.messages)
+def living(name: str, about: str, one: Living, clients: Clients | None = None) -> System:
+    """The system with these bounds; `clients`: their tables, if others than usual."""
+    clients = clients or Clients(
+        dict(zip(one.names, (clean for clean, _ in one.connects), strict=True)), messages=one.messages
+    )
     connections = tuple(
         connection(party, one, clean, expiry) for party, (clean, expiry) in zip(one.names, one.connects, strict=True)
     )
@@ -98,6 +100,12 @@ def living(name: str, about: str, one: Living) -> System:
             Eventually(f"CONNECTS {each.name}", "a connect ends", (is_under_way(each),), bool) for each in connections
         ),
     )
+
+
+def tables_of(one: Living, **rules: bool) -> Clients:
+    """Those of the client; `rules`: what they do not keep to."""
+    clean = dict(zip(one.names, (clean for clean, _ in one.connects), strict=True))
+    return Clients(clean, messages=one.messages, **rules)
 
 
 def connection(name: str, one: Living, clean: bool, expiry_ms: int) -> FsmActor:
@@ -137,6 +145,8 @@ def keeps_its_promises(actor: str, before: Any, event: Any, after: Any) -> bool:
     if not isinstance(after, FsmLocal) or after.party is None or after.mode is ENDED:
         return True
     record = after.party.record
+    if not isinstance(record, LifeRecord):
+        return True
     if isinstance(event, Disconnect) and record.status in (OPENING, LEAVING) and event.expiry_ms == 0:
         return bool(record.expiry_ms == 0)
     return all(one.holds(record) for one in SESSION_LIFE.invariants)

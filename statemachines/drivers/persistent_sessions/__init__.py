@@ -1,1 +1,46 @@
-"""Persistent sessions in an application, over a real database (docs/sessions.md)."""
+"""Persistent sessions in an application: a client, a publisher, a node, over a database.
+
+    from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
+
+A name is imported when it is used first: who lists the roles of `gapless node` needs no machine.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from statemachines.drivers.protocol import DriverProtocol
+
+if TYPE_CHECKING:
+    from statemachines.drivers.persistent_sessions.node_link import NodeUnreachable as NodeUnreachable
+    from statemachines.drivers.persistent_sessions.persistent_session import PersistentSession as PersistentSession
+    from statemachines.drivers.persistent_sessions.persistent_session import SessionLost as SessionLost
+    from statemachines.drivers.persistent_sessions.persistent_session import SessionTaken as SessionTaken
+    from statemachines.drivers.persistent_sessions.persistent_session import SubscribeRefused as SubscribeRefused
+    from statemachines.drivers.persistent_sessions.received import Received as Received
+    from statemachines.drivers.persistent_sessions.session_node import SessionNode as SessionNode
+    from statemachines.drivers.persistent_sessions.session_publisher import PublishRefused as PublishRefused
+    from statemachines.drivers.persistent_sessions.session_publisher import SessionPublisher as SessionPublisher
+
+_COMMANDS: Final = f"{__name__}.node_commands"
+
+DRIVERS: Final = DriverProtocol(
+    roles={"sessions": f"{_COMMANDS}:sessions", "session-collector": f"{_COMMANDS}:session_collector"}
+)
+
+_PLACES: Final = {
+    "NodeUnreachable": "node_link",
+    "PersistentSession": "persistent_session",
+    "PublishRefused": "session_publisher",
+    "Received": "received",
+    "SessionLost": "persistent_session",
+    "SessionNode": "session_node",
+    "SessionPublisher": "session_publisher",
+    "SessionTaken": "persistent_session",
+    "SubscribeRefused": "persistent_session",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)

@@ -1,4 +1,4 @@
-"""What a node asks of the database beside its machines: names, client ids, subscriptions, messages, what others did."""
+"""What a node asks of the database beside its machines: subscriptions, messages, that it lives, what others did."""
 
 from __future__ import annotations
 
@@ -7,56 +7,9 @@ import msgspec
 from statemachines.drivers.persistent_sessions.route_trie import Route
 from statemachines.persistent_sessions.message import Queued
 
-NEVER: int = -1
-"""The expiry of a session that does not expire."""
-
 
 class HostRequest(msgspec.Struct, frozen=True):
     """Base of all."""
-
-
-class Connect(HostRequest, frozen=True):
-    """Lock the client id for `holder`, and find or make its session; with `clean` whatever was there is discarded.
-    Answered with `Connected` or `Locked`."""
-
-    client: str
-    holder: str
-    node: str
-    life: int
-    session: str
-    clean: bool
-    expiry_ms: int
-    lock_ms: int
-
-
-class Connected(msgspec.Struct, frozen=True):
-    """The client id is locked under `token`; `present`: the session was there before."""
-
-    token: int
-    session: str
-    present: bool
-
-
-class Locked(msgspec.Struct, frozen=True):
-    """Somebody else connects under this client id; for `left_ms` at most."""
-
-    holder: str
-    left_ms: int
-
-
-class Unlock(HostRequest, frozen=True):
-    """The lock under `token` is not needed any more."""
-
-    client: str
-    token: int
-
-
-class Disconnect(HostRequest, frozen=True):
-    """The owner leaves: the session ends after its expiry, or `expiry_ms` (only 0, or what is not more)."""
-
-    session: str
-    token: int
-    expiry_ms: int | None = None
 
 
 class Subscribe(HostRequest, frozen=True):
@@ -96,6 +49,10 @@ class Beat(HostRequest, frozen=True):
 
     node: str
     lease_ms: int
+
+
+class ReadNodes(HostRequest, frozen=True):
+    """Answered with a tuple of the names of nodes that live, by the clock of the database."""
 
 
 class ShowMarker(HostRequest, frozen=True):

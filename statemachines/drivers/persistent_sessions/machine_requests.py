@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from statemachines.drivers.persistent_sessions.session_row import session_of
 from statemachines.drivers.persistent_sessions.sql import Sql, one
 from statemachines.drivers.persistent_sessions.state_rows import KnownState, read_state, write_state
 from statemachines.drivers.persistent_sessions.tables import DELIVERED, MARKER, UNDELIVERED
 from statemachines.drivers.sql.failure import StoreDamaged
 from statemachines.kernel import Answer, Request
 from statemachines.persistent_sessions.message import Queued
+from statemachines.persistent_sessions.owner_request import FindOwner, OwnerFound
 from statemachines.persistent_sessions.request import (
     BeginEpoch,
     CommitState,
@@ -45,15 +47,15 @@ from statemachines.persistent_sessions.request import (
 PAGE: Final = 5_000
 """Rows of one writer that are read at once."""
 
-READS: Final = (ReadPending, ReadRow)
+READS: Final = (ReadPending, ReadRow, FindOwner)
 """What changes nothing."""
 
 PUT_ROW: Final = (
     "INSERT INTO @session_rows VALUES (:session, :writer, :epoch, :number, :tag, :message, :filter, :qos, :token, :n,"
-    " :time_ns)"
+    " :k, :time_ns)"
 )
 MARK: Final = (
-    f"INSERT INTO @session_rows SELECT session, writer, epoch, number, {DELIVERED}, message, filter, qos, 0, 0,"
+    f"INSERT INTO @session_rows SELECT session, writer, epoch, number, {DELIVERED}, message, filter, qos, 0, 0, 0,"
     " :time_ns FROM @session_rows WHERE session = :session AND writer = :writer AND epoch = :epoch"
     f" AND number = :number AND tag = {UNDELIVERED} ON CONFLICT DO NOTHING"
 )
@@ -92,6 +94,7 @@ class MachineRequests:
             PutRow: self._put_row,
             ReadRow: self._read_row,
             PutMarker: self._put_marker,
+            FindOwner: self._find_owner,
             LoadSession: self._load,
             ReadPending: self._read_pending,
             SubscribeLive: self._subscribe,
@@ -145,7 +148,7 @@ class MachineRequests:
             PUT_ROW,
             session=session, writer=writer, epoch=epoch, number=queued.number, tag=UNDELIVERED,
             message=queued.message.encode(), filter=queued.filter.encode(), qos=queued.qos, token=0, n=0,
-            time_ns=sql.now_ns,
+            k=0, time_ns=sql.now_ns,
         )  # fmt: skip
         sql.run(
             "UPDATE @epochs SET last = :last WHERE session = :session AND writer = :writer AND epoch = :epoch",
@@ -187,28 +190,25 @@ class MachineRequests:
         put_marker(sql, session, writer, epoch, asked.k, (asked.token, asked.n))
         return RowStored()
 
+    def _find_owner(self, sql: Sql, asked: FindOwner) -> Answer:
+        found = one(sql, "SELECT owner, token FROM @sessions WHERE session = :session", session=asked.session.encode())
+        return OwnerFound("", 0) if found is None else OwnerFound(found[0].decode(), found[1])
+
     # -- of an owner ----------------------------------------------------------------------------------------------
 
     def _load(self, sql: Sql, asked: LoadSession) -> Answer:
         client = asked.client.encode()
-        found = one(
-            sql,
-            "SELECT clients.token, sessions.session, sessions.token, sessions.ends_ns FROM @clients AS clients"
-            " LEFT JOIN @sessions AS sessions ON sessions.session = clients.session WHERE clients.client = :client",
-            client=client,
-        )
-        if found is None:
+        highest = one(sql, "SELECT token FROM @clients WHERE client = :client", client=client)
+        if highest is None:
             return SessionAbsent()
-        client_token, session, session_token, ends_ns = found
-        if asked.token < max(client_token, session_token or 0):
+        found = session_of(sql, client)
+        session = b"" if found is None else found.session
+        if asked.token < highest[0] or (found is not None and not is_owned(sql, session, asked.token)):
             return NotOwner()
-        if session is None or (ends_ns is not None and ends_ns <= sql.now_ns):
+        if found is None or (not found.connection and found.is_over(sql.now_ns, 0)):
             return SessionAbsent()
         sql.run("UPDATE @clients SET token = :token WHERE client = :client", client=client, token=asked.token)
-        sql.run(
-            "UPDATE @sessions SET token = :token, ends_ns = NULL WHERE session = :session",
-            session=session, token=asked.token,
-        )  # fmt: skip
+        sql.run("UPDATE @sessions SET token = :token WHERE session = :session", session=session, token=asked.token)
         known = self._new[session] = read_state(sql, session, asked.client)
         return SessionLoaded(session.decode(), known.state)
 
@@ -305,8 +305,8 @@ def put_marker(sql: Sql, session: bytes, writer: bytes, epoch: int, k: int, mark
     )  # fmt: skip
     sql.run(
         PUT_ROW,
-        session=session, writer=writer, epoch=epoch, number=k, tag=MARKER, message=b"", filter=b"", qos=0,
-        token=token, n=n, time_ns=sql.now_ns,
+        session=session, writer=writer, epoch=epoch, number=0, tag=MARKER, message=b"", filter=b"", qos=0,
+        token=token, n=n, k=k, time_ns=sql.now_ns,
     )  # fmt: skip
 
 

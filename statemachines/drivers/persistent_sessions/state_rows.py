@@ -116,7 +116,7 @@ def _packet_row(session: bytes, one: InFlightRecord) -> dict[str, Any]:
 def _write_queued(sql: Sql, session: bytes, known: KnownState, state: SessionState) -> int:
     """Some are gone from the front, some have come at the end: the place of the first that is queued now."""
     before, after = known.state.queued, state.queued
-    gone = next((count for count in range(len(before)) if after[: len(before) - count] == before[count:]), len(before))
+    gone = _gone_from_front(before, after)
     kept = len(before) - gone
     first = known.first + gone
     if gone:
@@ -126,6 +126,25 @@ def _write_queued(sql: Sql, session: bytes, known: KnownState, state: SessionSta
     new = enumerate(after[kept:], first + kept)
     sql.run_many(PUT_QUEUED, [{"session": session, "place": place, **_row(row)} for place, row in new])
     return first
+
+
+def _gone_from_front(before: tuple[Queued, ...], after: tuple[Queued, ...]) -> int:
+    """How many of `before` are gone, if the rest of it is how `after` begins."""
+    for count, first in enumerate(before if after else ()):
+        if first == after[0] and _goes_on(before, count, after):
+            return count
+    return len(before)
+
+
+def _goes_on(before: tuple[Queued, ...], count: int, after: tuple[Queued, ...]) -> bool:
+    kept = len(before) - count
+    if kept > len(after):
+        return False
+    # A session takes from the front and adds at the end.  Where the first and the last that are kept are the very
+    # objects that were committed, so are all between: a look at tens of thousands would cost more than the commit.
+    if after[0] is before[count] and after[kept - 1] is before[-1]:
+        return True
+    return after[:kept] == before[count:]
 
 
 def _row(queued: Queued) -> dict[str, Any]:

@@ -19,9 +19,12 @@ from urllib.parse import unquote
 import msgspec
 
 from statemachines.drivers.clock import Clock
+from statemachines.drivers.persistent_sessions.collector_requests import ANSWERS as COLLECTOR
+from statemachines.drivers.persistent_sessions.collector_requests import READS as COLLECTOR_READS
 from statemachines.drivers.persistent_sessions.host_request import HostRequest
 from statemachines.drivers.persistent_sessions.host_requests import READS as HOST_READS
 from statemachines.drivers.persistent_sessions.host_requests import HostRequests, begin_life
+from statemachines.drivers.persistent_sessions.life_requests import ANSWERS as LIFE
 from statemachines.drivers.persistent_sessions.machine_requests import PAGE, MachineRequests
 from statemachines.drivers.persistent_sessions.machine_requests import READS as MACHINE_READS
 from statemachines.drivers.persistent_sessions.sql import SessionDatabase, Sql, one
@@ -31,7 +34,9 @@ from statemachines.kernel import Answer, ConfigurationError, Request, Superseded
 
 POSTGRES: Final = ("postgresql", "postgres", "postgresql+psycopg")
 FORMS: Final = "must be a path, sqlite:///PATH or postgresql://USER@HOST:PORT/DATABASE"
-READS: Final = (*MACHINE_READS, *HOST_READS)
+READS: Final = (*MACHINE_READS, *HOST_READS, *COLLECTOR_READS)
+STATELESS: Final = {**LIFE, **COLLECTOR}
+"""What is answered from the tables alone."""
 
 Asked = Request | HostRequest
 
@@ -66,7 +71,8 @@ class SessionStore:
         """The same for any request: what it is answered with."""
 
         def work() -> Any:
-            with self._database.writing() as sql:
+            opened = self._database.reading if isinstance(request, READS) else self._database.writing
+            with opened() as sql:
                 answer = self._answer(sql, request)
             self._settle()
             return answer
@@ -141,7 +147,11 @@ class SessionStore:
     def _answer(self, sql: Sql, request: Asked) -> Any:
         if isinstance(request, HostRequest):
             return self._host.answer(sql, request)
-        return self._machine.answer(sql, request)
+        kind = STATELESS.get(type(request))
+        if kind is None:
+            return self._machine.answer(sql, request)
+        answer = kind(sql, request)
+        return () if answer is None else (answer,)
 
     def _check(self, sql: Sql, life: NodeLife) -> int:
         """The last batch of this life, if it is the node's last and this is its store."""

@@ -20,21 +20,23 @@ ABANDONED: Final = 3
 
 _TABLES: Final = (
     # One row.  `time_ns`: of the last commit; `identity`: of this store and no other; `routes`: how often routes have
-    # changed, `forgotten`: up to which of these changes those that removed something are not kept any more.
+    # changed, `forgotten`: up to which of these changes those that removed something are not kept any more; `tokens`:
+    # the highest that was given.
     "CREATE TABLE @store (one NUMBER PRIMARY KEY CHECK (one = 1), version NUMBER NOT NULL, time_ns NUMBER NOT NULL,"
-    " identity BYTES, routes NUMBER NOT NULL, forgotten NUMBER NOT NULL)",
-    f"INSERT INTO @store VALUES (1, {VERSION}, 0, NULL, 0, 0)",
-    # A process that serves sessions: its `life`, until when it is thought to live, when it was last heard of, and
-    # the number of the last batch of requests that it has committed.
+    " identity BYTES, routes NUMBER NOT NULL, forgotten NUMBER NOT NULL, tokens NUMBER NOT NULL)",
+    f"INSERT INTO @store VALUES (1, {VERSION}, 0, NULL, 0, 0, 0)",
+    # A process that serves sessions: its `life`, until when it is thought to live, and the number of the last batch of
+    # requests that it has committed.
     "CREATE TABLE @nodes (name BYTES PRIMARY KEY, life NUMBER NOT NULL, until_ns NUMBER NOT NULL,"
-    " seen_ns NUMBER NOT NULL, batch NUMBER NOT NULL)",
-    # A client id: its session, the highest token, and who has it locked ("": nobody) until when.
+    " batch NUMBER NOT NULL)",
+    # A client id: its session, its highest token, and which connection has it locked ("": none) until when.
     "CREATE TABLE @clients (client BYTES PRIMARY KEY, session BYTES, token NUMBER NOT NULL, holder BYTES NOT NULL,"
     " until_ns NUMBER NOT NULL)",
-    # `owner` who is live ("": nobody), on which life of a node; `expiry_ms` (-1: never), and when it `ends_ns` (NULL:
-    # it is connected); `revision` counts commits of the state, `places` what ever was in flight.
+    # `owner`: who is live ("": nobody); `connection`: in whose hands it is ("": nobody's), which was said last at
+    # `seen_ns`; `expiry_ms` (-1: never) counts from then.  `revision` counts commits of the state, `places` what ever
+    # was in flight.
     "CREATE TABLE @sessions (session BYTES PRIMARY KEY, client BYTES NOT NULL, token NUMBER NOT NULL,"
-    " owner BYTES NOT NULL, node BYTES NOT NULL, life NUMBER NOT NULL, expiry_ms NUMBER NOT NULL, ends_ns NUMBER,"
+    " owner BYTES NOT NULL, connection BYTES NOT NULL, expiry_ms NUMBER NOT NULL, seen_ns NUMBER NOT NULL,"
     " revision NUMBER NOT NULL, places NUMBER NOT NULL)",
     # The state: of each writer the last that was taken; what is in flight; what is queued behind it.
     "CREATE TABLE @taken (session BYTES NOT NULL, writer BYTES NOT NULL, epoch NUMBER NOT NULL, number NUMBER NOT NULL,"
@@ -47,15 +49,19 @@ _TABLES: Final = (
     # `version`: of the store's routes when this one changed; one that is `gone` is kept for those who know it still.
     "CREATE TABLE @routes (session BYTES NOT NULL, filter BYTES NOT NULL, qos NUMBER NOT NULL, version NUMBER NOT NULL,"
     " gone NUMBER NOT NULL, PRIMARY KEY (session, filter))",
-    "CREATE UNIQUE INDEX @routes_by_version ON @routes (version)",
+    "CREATE UNIQUE INDEX routes_by_version ON @routes (version)",
     # Of a writer and session: its epochs, of which the greatest is its own, and the number of the last row under each.
     "CREATE TABLE @epochs (session BYTES NOT NULL, writer BYTES NOT NULL, epoch NUMBER NOT NULL, last NUMBER NOT NULL,"
     " PRIMARY KEY (session, writer, epoch))",
-    # A marker has the number k; `token` and `n` are its own.
+    # A marker has the number 0, and `token`, `n` and `k` of its own.
     "CREATE TABLE @session_rows (session BYTES NOT NULL, writer BYTES NOT NULL, epoch NUMBER NOT NULL,"
     " number NUMBER NOT NULL, tag NUMBER NOT NULL, message BYTES NOT NULL, filter BYTES NOT NULL, qos NUMBER NOT NULL,"
-    " token NUMBER NOT NULL, n NUMBER NOT NULL, time_ns NUMBER NOT NULL,"
+    " token NUMBER NOT NULL, n NUMBER NOT NULL, k NUMBER NOT NULL, time_ns NUMBER NOT NULL,"
     " PRIMARY KEY (session, writer, epoch, number, tag))",
+    # Who refers to a message, for the collector.
+    f"CREATE INDEX rows_by_message ON @session_rows (message) WHERE tag = {UNDELIVERED}",
+    "CREATE INDEX packets_by_message ON @packets (message)",
+    "CREATE INDEX queued_by_message ON @queued (message)",
     "CREATE TABLE @messages (id BYTES PRIMARY KEY, topic BYTES NOT NULL, payload BYTES NOT NULL, qos NUMBER NOT NULL,"
     " time_ns NUMBER NOT NULL)",
 )
@@ -79,7 +85,7 @@ SCHEMA: Final = "gapless_sessions"
 
 def on_postgres(statement: str) -> str:
     """The statement with our schema."""
-    return statement.replace("@routes_by_version", "routes_by_version").replace("@", f"{SCHEMA}.")
+    return statement.replace("@", f"{SCHEMA}.")
 
 
 POSTGRES_STATEMENTS: Final = (

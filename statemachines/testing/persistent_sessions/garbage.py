@@ -9,16 +9,20 @@ from msgspec.structs import replace
 
 from statemachines.kernel import Answer, Map, Request, in_order
 from statemachines.persistent_sessions.collector_request import (
+    ClientsRead,
     CollectFailed,
     Deleted,
     DeleteMessage,
     DeleteRow,
+    ForgetClient,
     MessagesRead,
     Only,
+    ReadClients,
     ReadMessages,
     ReadRows,
     RowKey,
     RowsRead,
+    StoredClient,
     StoredMessage,
     StoredRow,
     Tag,
@@ -38,12 +42,15 @@ class Row(msgspec.Struct, frozen=True):
 
 class Tables(msgspec.Struct, frozen=True):
     """All rows; messages with their ages; of each (session, writer) what its state has taken; messages that states
-    hold; how often something was `asked`."""
+    hold; of each client its session ("": it has none), and the clients that are `over`; how often something was
+    `asked`."""
 
     rows: tuple[Row, ...] = ()
     messages: Map[str, int] = Map()
     taken: Map[tuple[str, str], Position] = Map()
     held: tuple[str, ...] = ()
+    clients: Map[str, str] = Map()
+    over: tuple[str, ...] = ()
     asked: int = 0
 
     def has(self, key: RowKey) -> bool:
@@ -59,8 +66,8 @@ class Tables(msgspec.Struct, frozen=True):
         return (key.epoch, key.number) <= self.taken.get((key.session, key.writer), (0, 0))
 
     def is_referenced(self, message: str) -> bool:
-        """Whether a row refers to it."""
-        return any(row.message == message for row in self.rows)
+        """Whether a row refers to it that is not delivered."""
+        return any(row.message == message and row.key.tag is Tag.UNDELIVERED for row in self.rows)
 
     def is_paired(self, key: RowKey) -> bool:
         """Whether the other row of its place is there."""
@@ -68,8 +75,8 @@ class Tables(msgspec.Struct, frozen=True):
         return other is not None and self.has(replace(key, tag=other))
 
     def is_alone(self, key: RowKey) -> bool:
-        """Whether its session has no other row."""
-        return sum(row.key.session == key.session for row in self.rows) == 1
+        """Whether it says that its session is abandoned, which has no other row."""
+        return key.tag is Tag.ABANDONED and sum(row.key.session == key.session for row in self.rows) == 1
 
 
 def rank(key: RowKey) -> tuple[Any, ...]:
@@ -97,6 +104,11 @@ class Garbage:
         if self._fails and not state.asked:
             return state, (CollectFailed(),)
         match request:
+            case ReadClients(after, limit):
+                known = [StoredClient(one, one in state.over) for one, _ in in_order(state.clients) if one > after]
+                return state, (ClientsRead(tuple(known[:limit])),)
+            case ForgetClient(client):
+                return _forgotten(state, client)
             case ReadRows(after, limit):
                 rows = sorted(state.rows, key=lambda row: rank(row.key))
                 behind = [row for row in rows if after is None or rank(row.key) > rank(after)]
@@ -125,9 +137,19 @@ def _seen(state: Tables, row: Row) -> StoredRow:
         row.age_ms,
         state.is_abandoned(key.session),
         state.is_paired(key),
-        key.tag is Tag.UNDELIVERED and state.is_taken(key),
+        key.tag in (Tag.UNDELIVERED, Tag.DELIVERED) and state.is_taken(key),
         state.is_alone(key),
     )
+
+
+def _forgotten(state: Tables, client: str) -> tuple[Tables, tuple[Answer, ...]]:
+    session = state.clients.get(client)
+    if session is None or client not in state.over:
+        return state, (Deleted(False),)
+    gone = (Row(RowKey(session, tag=Tag.ABANDONED)),) if session else ()
+    taken = {at: last for at, last in in_order(state.taken) if at[0] != session}
+    clients = state.clients.delete(client)
+    return replace(state, clients=clients, taken=Map(taken), rows=(*state.rows, *gone)), (Deleted(True),)
 
 
 def _without(state: Tables, request: DeleteMessage) -> tuple[Tables, tuple[Answer, ...]]:
@@ -150,12 +172,13 @@ def of_every_kind() -> Tables:
         Row(RowKey("s0", tag=Tag.ABANDONED), age_ms=OLD_MS),
         Row(RowKey("s0", "w1", 1, 1, Tag.UNDELIVERED), "m0"),
         Row(RowKey("s1", "w1", 1, 0, Tag.MARKER, 1, 1), age_ms=OLD_MS),
-        Row(RowKey("s1", "w1", 1, 0, Tag.MARKER, 1, 2)),
         Row(RowKey("s1", "w1", 1, 1, Tag.DELIVERED), "m1", OLD_MS),
         Row(RowKey("s1", "w1", 1, 2, Tag.UNDELIVERED), "m2"),
         Row(RowKey("s1", "w1", 1, 2, Tag.DELIVERED), "m2"),
         Row(RowKey("s1", "w1", 1, 3, Tag.UNDELIVERED), "m3"),
         Row(RowKey("s1", "w1", 1, 4, Tag.UNDELIVERED), "m4", OLD_MS),
+        Row(RowKey("s1", "w2", 1, 0, Tag.MARKER, 1, 2)),
     )
     ages = {"m0": OLD_MS, "m1": OLD_MS, "m2": 100_000, "m3": 0, "m4": OLD_MS, "m5": 100_000, "m6": 0, "m7": OLD_MS}
-    return Tables(rows, Map(ages), Map({("s1", "w1"): (1, 3)}), ("m1",))
+    clients = Map({"c1": "s1", "c2": "s2", "c3": ""})
+    return Tables(rows, Map(ages), Map({("s1", "w1"): (1, 3)}), ("m1",), clients, ("c2", "c3"))

@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from statemachines.drivers.persistent_sessions.host_request import NEVER, Beat, Connect, PutMessage, Subscribe
+from statemachines.drivers.persistent_sessions.host_request import Beat, PutMessage, Subscribe
 from statemachines.drivers.persistent_sessions.store import open_session_store
+from statemachines.drivers.persistent_sessions.tables import NAMES
+from statemachines.persistent_sessions.collector_request import (
+    ClientsRead,
+    DeleteMessage,
+    DeleteRow,
+    MessagesRead,
+    ReadMessages,
+    ReadRows,
+    RowsRead,
+    Tag,
+)
+from statemachines.persistent_sessions.life_request import (
+    NEVER,
+    ClientFound,
+    ClientLocked,
+    LockClient,
+    LookUp,
+    OpenSession,
+    SessionOpen,
+)
 from statemachines.persistent_sessions.request import FencedRows, LoadSession, PendingRead, Polled, SessionLoaded
 from statemachines.testing.postgres import run_sql
 from statemachines_spec.persistent_sessions.database import Database, Lives
@@ -26,6 +48,62 @@ def new_url(kind, request, tmp_path_factory):
     name = f"sessions_{os.getpid()}_{next(NUMBERS)}"
     run_sql(server, f"CREATE DATABASE {name} TEMPLATE template0")
     return f"{server.rpartition('/')[0]}/{name}"
+
+
+MS = 1_000_000
+SECOND = 1_000 * MS
+
+
+class Clock:
+    """What a test sets."""
+
+    def __init__(self):
+        self.now = SECOND
+
+    def __call__(self):
+        return self.now
+
+
+def run(url, play, **options):
+    """`await play(store, clock)` on the store at `url`, of which `n1` is a node."""
+
+    async def body():
+        clock = Clock()
+        store = open_session_store(url, clock=clock, **options)
+        try:
+            await store.begin_life("n1", 1_000)
+            return await play(store, clock)
+        finally:
+            await store.close()
+
+    return asyncio.run(body())
+
+
+class Connected(NamedTuple):
+    """`present`: the session was there before."""
+
+    token: int
+    session: str
+    present: bool
+
+
+async def connect(store, session, client="c", *, owner="h", clean=False, expiry_ms=NEVER, lock_ms=500, dead_ms=1_000):
+    """What a connection asks that finds its session, or opens `session`."""
+    (locked,) = await store.ask(LockClient(client, owner, lock_ms))
+    assert isinstance(locked, ClientLocked), locked
+    (found,) = await store.ask(LookUp(client, locked.token, dead_ms))
+    assert isinstance(found, ClientFound), found
+    present = bool(found.session) and not clean and not found.expired
+    session, replaces = (found.session, "") if present else (session, found.session)
+    opened = await store.ask(OpenSession(client, owner, locked.token, session, replaces, expiry_ms))
+    assert opened == (SessionOpen(),)
+    return Connected(locked.token, session, present)
+
+
+def wipe(sql):
+    """Nothing is stored any more."""
+    for table in set(NAMES) - {"store"}:
+        sql.run(f"DELETE FROM @{table}")
 
 
 def tidy(answer, taken):
@@ -84,8 +162,7 @@ class Real:
         self.session, self.client = f"s-{number}", f"c-{number}"
         for writer in WRITERS:
             await self.store.begin_life(writer, 1_000_000)
-        connect = Connect(self.client, "", WRITERS[0], 1, self.session, True, NEVER, 1)
-        connected = await self.store.do(connect)
+        connected = await connect(self.store, self.session, self.client)
         await self.store.do(Subscribe(self.session, connected.token, f"{self.session}/#", 1))
         for message in MESSAGES:
             await self.store.do(PutMessage(self.real(message), f"{self.session}/x", b"", 1))
@@ -100,11 +177,11 @@ class Real:
         known = request
         if isinstance(request, LoadSession):
             request = replace(request, client=self.client)
-        else:
+        if hasattr(request, "session"):
             request = replace(request, session=self.session)
         if hasattr(request, "token"):
             request = replace(request, token=request.token + self.first)
-        answers = await self.store.ask(self.with_messages(request))
+        answers = await self.store.ask(self.with_keys(self.with_messages(request)))
         if type(known).__name__ == "CommitState" and type(answers[0]).__name__ == "StateCommitted":
             self.taken = known.state.taken
         return tuple(tidy(self.without(one), self.taken) for one in answers)
@@ -115,7 +192,20 @@ class Real:
             return replace(request, queued=self.renamed(request.queued, self.real))
         if hasattr(request, "state"):
             return replace(request, state=self.renamed_state(request.state, self.real))
+        if isinstance(request, DeleteMessage):
+            return replace(request, message=self.real(request.message))
+        return replace(request, after=self.real(request.after)) if isinstance(request, ReadMessages) else request
+
+    def with_keys(self, request):
+        """Keys of rows are those of this session."""
+        if isinstance(request, DeleteRow):
+            return replace(request, row=self.key(request.row, self.session, self.first))
+        if isinstance(request, ReadRows) and request.after is not None:
+            return replace(request, after=self.key(request.after, self.session, self.first))
         return request
+
+    def key(self, key, session, first):
+        return replace(key, session=session, token=key.token + first if key.tag is Tag.MARKER else 0)
 
     def without(self, answer):
         """And the other way round; tokens, too."""
@@ -125,6 +215,12 @@ class Real:
 
         if isinstance(answer, SessionLoaded):
             return replace(answer, state=self.renamed_state(answer.state, plain))
+        if isinstance(answer, ClientsRead):
+            return ClientsRead(())  # of the explorer's one session nobody says whose it is
+        if isinstance(answer, MessagesRead):
+            return MessagesRead(tuple(replace(one, message=plain(one.message)) for one in answer.messages))
+        if isinstance(answer, RowsRead):
+            return RowsRead(tuple(replace(row, key=self.key(row.key, "s1", -self.first)) for row in answer.rows))
         if not hasattr(answer, "found") or isinstance(answer.found, bool):
             return answer
         found = tuple(

@@ -7,12 +7,12 @@ import asyncio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from session_databases import MESSAGES, WRITERS, Model, Real, new_url
+from session_databases import Model, Real, new_url
+from session_moves import MOVES, SMALL, Player, S, queued
 
 from statemachines.kernel import Map, Request
 from statemachines.persistent_sessions import request as requests
 from statemachines.persistent_sessions.in_flight_record import InFlightRecord, InFlightStatus
-from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.request import (
     BeginEpoch,
     CommitState,
@@ -40,8 +40,6 @@ from statemachines.persistent_sessions.request import (
     UnsubscribeLive,
 )
 
-S = "s1"
-
 
 @pytest.fixture(params=["model", "sqlite", "postgres"])
 def database(request, tmp_path_factory):
@@ -63,10 +61,6 @@ def play(database, *asked):
 
 def row(number, message=None, writer="w1", epoch=1):
     return PutRow(S, writer, epoch, queued(number, message))
-
-
-def queued(number, message=None):
-    return Queued(number, message or f"m{number}", "a/+", 1)
 
 
 LOAD = LoadSession("c1", "owner", 1)
@@ -193,111 +187,6 @@ def test_nobody_asks_what_is_not_answered():
 
 
 # -- random operations ----------------------------------------------------------------------------------------------
-
-WRITER = st.sampled_from(WRITERS)
-TOKEN = st.integers(1, 3)
-SMALL = st.integers(1, 4)
-MOVES = st.lists(
-    st.one_of(
-        st.tuples(st.just("begin"), WRITER),
-        st.tuples(st.just("row"), WRITER, st.integers(0, 2), st.sampled_from(MESSAGES)),
-        st.tuples(st.just("row"), WRITER, st.just(0), st.sampled_from(MESSAGES)),
-        st.tuples(st.just("marker"), WRITER, st.integers(0, 1), TOKEN, SMALL),
-        st.tuples(st.just("read"), WRITER, SMALL, SMALL),
-        st.tuples(st.just("load"), TOKEN),
-        st.tuples(st.just("pending"), st.sampled_from(("", *WRITERS))),
-        st.tuples(st.just("subscribe"), TOKEN),
-        st.tuples(st.just("unsubscribe"), TOKEN),
-        st.tuples(st.just("fence"), WRITER, SMALL, st.integers(0, 4), TOKEN),
-        st.tuples(st.just("take"), WRITER, SMALL, SMALL, TOKEN),
-        st.tuples(st.just("queue"), st.integers(0, 3), st.integers(0, 3), TOKEN),
-        st.tuples(st.just("packet"), SMALL, st.sampled_from(list(InFlightStatus)), TOKEN),
-        st.tuples(st.just("mark"), WRITER, SMALL, SMALL),
-        st.tuples(st.just("live"), WRITER, st.booleans()),
-    ),
-    max_size=30,
-)
-
-
-class Player:
-    """Makes requests of moves: what a writer and an owner that keep to the protocol would ask."""
-
-    def __init__(self):
-        self.epochs = dict.fromkeys(WRITERS, 0)
-        self.last = {}
-        self.state = SessionState()
-        self.count = 0
-
-    def request(self, kind, *given):
-        return getattr(self, kind)(*given)
-
-    def begin(self, writer):
-        return BeginEpoch(S, writer)
-
-    def row(self, writer, back, message):
-        epoch = self.epochs[writer] - back
-        return PutRow(S, writer, epoch, queued(self.last.get((writer, epoch), 0) + 1, message)) if epoch > 0 else None
-
-    def marker(self, writer, back, token, n):
-        epoch = self.epochs[writer] - back
-        return PutMarker(S, writer, epoch, self.last.get((writer, epoch), 0) + 1, token, n) if epoch > 0 else None
-
-    def read(self, writer, epoch, number):
-        return ReadRow(S, writer, epoch, number)
-
-    def load(self, token):
-        return LoadSession("c1", "owner", token)
-
-    def pending(self, writer):
-        return ReadPending(S, writer)
-
-    def subscribe(self, token):
-        return SubscribeLive(S, "owner", token)
-
-    def unsubscribe(self, token):
-        return UnsubscribeLive(S, token)
-
-    def fence(self, writer, from_epoch, below, token):
-        return Fence(S, writer, from_epoch, below, token, 1)
-
-    def take(self, writer, epoch, number, token):
-        state = SessionState(
-            self.state.taken.set(writer, (epoch, number)), self.state.packets, self.state.queued, self.state.places
-        )
-        return CommitState(S, token, state)
-
-    def queue(self, gone, more, token):
-        added = tuple(queued(self.count + place, MESSAGES[place]) for place in range(more))
-        self.count += more
-        rest = (*self.state.queued[gone:], *added)
-        return CommitState(S, token, SessionState(self.state.taken, self.state.packets, rest, self.state.places))
-
-    def packet(self, packet, status, token):
-        packets = self.state.packets
-        if status is InFlightStatus.DONE:
-            packets = packets.delete(packet) if packet in packets else packets
-        else:
-            packets = packets.set(packet, InFlightRecord(packet, "c1", queued(packet), self.state.places, status))
-        state = SessionState(self.state.taken, packets, self.state.queued, self.state.places + 1)
-        return CommitState(S, token, state)
-
-    def mark(self, writer, epoch, number):
-        return MarkDelivered(S, writer, epoch, number)
-
-    def learn(self, asked, answers):
-        """What they know from the answers."""
-        for answer in answers:
-            match asked, answer:
-                case BeginEpoch(), EpochBegun(epoch):
-                    self.epochs[asked.writer] = epoch
-                case Fence(), FencedRows(writer, below):
-                    self.epochs[writer] = max(self.epochs[writer], below)
-                case PutRow(), RowStored():
-                    self.last[asked.writer, asked.epoch] = asked.queued.number
-                case CommitState(), StateCommitted():
-                    self.state = asked.state
-                case LoadSession(), SessionLoaded(_, state):
-                    assert state == self.state
 
 
 async def compare(url, moves, page):

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from session_databases import connect, run
 
-from statemachines.drivers.persistent_sessions import host_requests
+from statemachines.drivers.persistent_sessions import route_rows
 from statemachines.drivers.persistent_sessions.host_request import (
-    NEVER,
     Beat,
-    Connect,
-    Connected,
-    Disconnect,
-    Locked,
     Look,
     PutMessage,
     ReadMessages,
@@ -24,13 +19,13 @@ from statemachines.drivers.persistent_sessions.host_request import (
     ShowMarker,
     Shown,
     Subscribe,
-    Unlock,
     Unsubscribe,
     Watched,
 )
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.drivers.sql.failure import OutcomeOpen, StoreDamaged
 from statemachines.kernel import ConfigurationError, Map, Superseded
+from statemachines.persistent_sessions.life_request import UnlockClient
 from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.request import (
     BeginEpoch,
@@ -43,43 +38,10 @@ from statemachines.persistent_sessions.request import (
     PutRow,
     ReadPending,
     RowStored,
-    SessionAbsent,
     SessionState,
     StateCommitted,
 )
 from statemachines.testing.postgres import run_sql
-
-MS = 1_000_000
-SECOND = 1_000 * MS
-
-
-class Clock:
-    """What a test sets."""
-
-    def __init__(self):
-        self.now = SECOND
-
-    def __call__(self):
-        return self.now
-
-
-def run(url, play, **options):
-    """`await play(store, clock)`."""
-
-    async def body():
-        clock = Clock()
-        store = open_session_store(url, clock=clock, **options)
-        try:
-            await store.begin_life("n1", 1_000)
-            return await play(store, clock)
-        finally:
-            await store.close()
-
-    return asyncio.run(body())
-
-
-def connect(session, client="c", *, holder="h", node="n1", life=1, clean=False, expiry_ms=NEVER):
-    return Connect(client, holder, node, life, session, clean, expiry_ms, 500)
 
 
 def message(number, topic="a/b"):
@@ -92,10 +54,10 @@ def row(session, number, message="m1", epoch=1, writer="n1"):
 
 def test_a_session_is_made_found_and_discarded(url):
     async def play(store, clock):
-        first = await store.do(connect("s1"))
+        first = await connect(store, "s1")
         await store.do(Subscribe("s1", first.token, "a/+", 1))
-        again = await store.do(connect("s2"))
-        clean = await store.do(connect("s3", clean=True))
+        again = await connect(store, "s2")
+        clean = await connect(store, "s3", clean=True)
         routes = await store.do(message(1))
         late = await store.ask(CommitState("s1", again.token, SessionState()))
         return first, again, clean, routes, late
@@ -111,15 +73,15 @@ def test_a_session_is_made_found_and_discarded(url):
 
 def test_nothing_of_a_discarded_session_is_left_to_the_next(url):
     async def play(store, clock):
-        one = await store.do(connect("s1"))
+        one = await connect(store, "s1")
         await store.do(Subscribe("s1", one.token, "a/+", 1))
         await store.do(message(1))
         await store.ask(BeginEpoch("s1", "n1"))
         await store.ask(row("s1", 1))
         await store.ask(CommitState("s1", one.token, SessionState(Map({"n1": (1, 1)}), places=3)))
-        await store.do(connect("s2", clean=True))
+        await connect(store, "s2", clean=True)
         assert await store.ask(row("s1", 2)) == (RowStored(),), "a writer that does not know yet goes on"
-        third = await store.do(connect("s9"))
+        third = await connect(store, "s9")
         (loaded,) = await store.ask(LoadSession("c", "o", third.token))
         (pending,) = await store.ask(ReadPending("s2"))
         return third, loaded, pending
@@ -130,96 +92,13 @@ def test_nothing_of_a_discarded_session_is_left_to_the_next(url):
     assert pending == PendingRead(())
 
 
-def test_a_client_id_is_locked_until_it_is_given_back_or_its_lease_ends(url):
-    async def play(store, clock):
-        found = [await store.do(connect("s1", holder="one")), await store.do(connect("s1", holder="two"))]
-        clock.now += 499 * MS
-        found.append(await store.do(connect("s1", holder="two")))
-        clock.now += 2 * MS
-        found.append(await store.do(connect("s1", holder="two")))
-        await store.do(Unlock("c", found[0].token))
-        found.append(await store.do(connect("s1", holder="three")))
-        await store.do(Unlock("c", found[3].token))
-        found.append(await store.do(connect("s1", holder="three")))
-        return found
-
-    found = run(url, play)
-    assert [type(one) for one in found] == [Connected, Locked, Locked, Connected, Locked, Connected]
-    assert found[1].holder == "one"
-    assert 0 < found[2].left_ms < found[1].left_ms <= 501
-    assert [one.token for one in found if isinstance(one, Connected)] == [1, 2, 3]
-
-
-@pytest.mark.parametrize(
-    ("expiry_ms", "gone_ms", "present"), [(500, 499, True), (500, 500, False), (NEVER, 10**9, True)]
-)
-def test_a_session_expires_after_it_was_disconnected(url, expiry_ms, gone_ms, present):
-    async def play(store, clock):
-        one = await store.do(connect("s1", expiry_ms=expiry_ms))
-        clock.now += 10**6 * MS
-        await store.do(Beat("n1", 1_000))
-        await store.do(Disconnect("s1", one.token))
-        clock.now += gone_ms * MS
-        await store.do(Beat("n1", 1_000))
-        loaded = await store.ask(LoadSession("c", "o", one.token))
-        await store.do(Unlock("c", one.token))
-        return loaded, await store.do(connect("s2"))
-
-    loaded, found = run(url, play)
-    assert (loaded == (SessionAbsent(),)) is not present
-    assert (found.present, found.session) == (present, "s1" if present else "s2")
-
-
-def test_who_was_superseded_is_told_so_where_there_is_no_session_any_more_too(url):
-    async def play(store, clock):
-        one = await store.do(connect("s1"))
-        await store.do(Unlock("c", one.token))
-        two = await store.do(connect("s1"))
-        await store.do(Disconnect("s1", two.token, 0))
-        return [await store.ask(LoadSession("c", "o", token)) for token in (one.token, two.token)]
-
-    assert run(url, play) == [(NotOwner(),), (SessionAbsent(),)]
-
-
-def test_an_expiry_of_0_at_the_disconnect_ends_it(url):
-    async def play(store, clock):
-        one = await store.do(connect("s1"))
-        await store.do(Disconnect("s1", one.token - 1, 0))
-        await store.do(Unlock("c", one.token))
-        two = await store.do(connect("s2"))
-        await store.do(Disconnect("s1", two.token, 0))
-        await store.do(Unlock("c", two.token))
-        return two, await store.do(connect("s3"))
-
-    two, three = run(url, play)
-    assert two.present, "who is fenced disconnects nobody"
-    assert (three.present, three.session) == (False, "s3")
-
-
-@pytest.mark.parametrize("begins_again", [False, True])
-@pytest.mark.parametrize(("passed_ms", "present"), [(400, True), (600, False)])
-def test_of_a_node_that_died_the_expiry_counts_from_when_it_was_heard_of_last(url, passed_ms, present, begins_again):
-    async def play(store, clock):
-        one = await store.do(connect("s1", expiry_ms=500))
-        clock.now += 300 * MS
-        await store.do(Beat("n1", 100))
-        clock.now += passed_ms * MS
-        if begins_again:
-            await store.begin_life("n1", 100)
-        clock.now -= 50 * MS  # the clock steps back: the time of the store does not
-        await store.do(Unlock("c", one.token))
-        return await store.do(connect("s2", node="n2"))
-
-    assert run(url, play).present is present
-
-
 def test_a_topic_is_routed_by_what_is_committed_before_it(url):
     """Two stores, of which each changes what the other knows."""
 
     async def play(store, clock):
         other = open_session_store(url)
         try:
-            one, two = await store.do(connect("s1")), await other.do(connect("s2", "d"))
+            one, two = await connect(store, "s1"), await connect(other, "s2", "d")
             found = []
             for number, change in enumerate(
                 (
@@ -251,12 +130,12 @@ def test_a_topic_is_routed_by_what_is_committed_before_it(url):
 
 
 def test_routes_that_are_gone_are_forgotten_and_who_was_far_behind_knows_all(url, monkeypatch):
-    monkeypatch.setattr(host_requests, "FORGET", 5)
+    monkeypatch.setattr(route_rows, "FORGET", 5)
 
     async def play(store, clock):
         behind = open_session_store(url)
         try:
-            one = await store.do(connect("s1"))
+            one = await connect(store, "s1")
             await store.do(Subscribe("s1", one.token, "old", 1))
             assert len(await behind.do(PutMessage("m0", "old", b"", 1))) == 1
             await store.do(Unsubscribe("s1", one.token, "old"))
@@ -281,7 +160,7 @@ def test_routes_that_are_gone_are_forgotten_and_who_was_far_behind_knows_all(url
 
 def test_a_transaction_that_is_undone_leaves_no_route_behind(url):
     async def play(store, clock):
-        one = await store.do(connect("s1"))
+        one = await connect(store, "s1")
         life = await store.begin_life("n2", 1_000)
         undone = [Subscribe("s1", one.token, "a/b", 1), message(1), row("s1", 7)]
         await store.ask(BeginEpoch("s1", "n1"))
@@ -297,7 +176,7 @@ def test_a_transaction_that_is_undone_leaves_no_route_behind(url):
 
 def test_messages_are_read_and_one_that_retention_took_has_no_id_any_more(url):
     async def play(store, clock):
-        one = await store.do(connect("s1"))
+        one = await connect(store, "s1")
         await store.do(Subscribe("s1", one.token, "a/+", 1))
         await store.do(message(1))
         await store.ask(BeginEpoch("s1", "n1"))
@@ -313,7 +192,7 @@ def test_messages_are_read_and_one_that_retention_took_has_no_id_any_more(url):
 
 def test_a_marker_is_shown_in_the_place_of_a_writer_elsewhere(url):
     async def play(store, clock):
-        one = await store.do(connect("s1"))
+        one = await connect(store, "s1")
         await store.do(Subscribe("s1", one.token, "a/+", 1))
         await store.do(message(1))
         nothing = await store.do(ShowMarker("s1", "n1", 1, 1))
@@ -337,7 +216,7 @@ def test_a_marker_is_shown_in_the_place_of_a_writer_elsewhere(url):
 
 def test_pages_of_one_writer_are_read_one_after_the_other(url):
     async def play(store, clock):
-        one = await store.do(connect("s1"))
+        one = await connect(store, "s1")
         await store.do(Subscribe("s1", one.token, "a/+", 1))
         await store.do(message(1))
         await store.ask(BeginEpoch("s1", "n1"))
@@ -392,7 +271,7 @@ def test_who_is_cut_off_in_a_commit_looks_and_does_nothing_twice(url, is_committ
 
     async def play(store, clock):
         life = await store.begin_life("n5", 10**6)
-        one = await store.do(connect("s1"))
+        one = await connect(store, "s1")
         batch = [
             BeginEpoch("s1", "n5"),
             row("s1", 1, writer="n5"),
@@ -432,7 +311,7 @@ def test_a_server_that_ends_the_connection_in_a_commit_is_asked_again(postgres_u
 
     async def play(store, clock):
         life = await store.begin_life("n5", 10**6)
-        await store.do(connect("s1"))
+        await connect(store, "s1")
         await store.carry_out(life, 1, [BeginEpoch("s1", "n5")])
         run_sql(
             postgres_url,
@@ -461,17 +340,17 @@ def test_two_owners_race_to_commit_and_the_one_with_the_higher_token_wins(url):
     async def play(store, clock):
         other = open_session_store(url)
         try:
-            first = await store.do(connect("s1"))
+            first = await connect(store, "s1")
             one = SessionState(queued=(Queued(1, "a"),))
             assert await store.ask(CommitState("s1", first.token, one)) == (StateCommitted(),)
-            await other.do(Unlock("c", first.token))
-            second = await other.do(connect("s1", holder="other"))
+            await other.ask(UnlockClient("c", first.token))
+            second = await connect(other, "s1", owner="other")
             await other.ask(LoadSession("c", "o2", second.token))
             two = SessionState(queued=(Queued(2, "b"), Queued(3, "c")))
             assert await other.ask(CommitState("s1", second.token, two)) == (StateCommitted(),)
             assert await store.ask(CommitState("s1", first.token, SessionState())) == (NotOwner(),)
-            await store.do(Unlock("c", second.token))
-            third = await store.do(connect("s1"))
+            await store.ask(UnlockClient("c", second.token))
+            third = await connect(store, "s1")
             three = SessionState(queued=(Queued(3, "c"),))
             assert await store.ask(CommitState("s1", third.token, three)) == (StateCommitted(),)
             return await store.ask(LoadSession("c", "o3", third.token)), three
@@ -486,7 +365,7 @@ def test_names_that_look_like_keys_of_others_are_others(url):
     async def play(store, clock):
         names = ["a", "a/", "A", "ä", "a\u0308", "a b", "a'b", "%", "_", "a:b", "🦊"]
         for name in names:
-            one = await store.do(connect(f"s-{name}", name))
+            one = await connect(store, f"s-{name}", name)
             await store.do(Subscribe(one.session, one.token, "t", 1))
         await store.do(message(1, "t"))
         for name in names:
@@ -553,7 +432,7 @@ def test_a_store_is_opened_by_a_user_who_lacks_a_privilege(postgres_url):
 
 def test_a_marker_of_a_writer_goes_when_the_next_comes(url):
     async def play(store, clock):
-        await store.do(connect("s1"))
+        await connect(store, "s1")
         await store.ask(BeginEpoch("s1", "n1"))
         for token, n in ((1, 1), (1, 2), (2, 1), (1, 9)):
             await store.ask(PutMarker("s1", "n1", 1, 1, token, n))

@@ -4,7 +4,22 @@ from __future__ import annotations
 
 import sys
 
-from mutants import swap
+from mutants import swap, wrap
+
+from statemachines.drivers.persistent_sessions import courier, reception
+from statemachines.drivers.persistent_sessions.lookout import Lookout
+from statemachines.drivers.persistent_sessions.node_guide import NodeGuide
+from statemachines.drivers.persistent_sessions.persistent_session import PersistentSession
+from statemachines.drivers.persistent_sessions.reception import Reception
+from statemachines.drivers.persistent_sessions.request_desk import RequestDesk
+from statemachines.drivers.persistent_sessions.session_node import SessionNode
+from statemachines.drivers.persistent_sessions.session_publisher import SessionPublisher
+from statemachines.drivers.persistent_sessions.store import SessionStore
+from statemachines.kernel import Ask
+from statemachines.persistent_sessions import session_host
+from statemachines.persistent_sessions.owner_request import FindOwner
+from statemachines.persistent_sessions.request import CommitState
+from statemachines.persistent_sessions.session_host import SessionHost
 
 
 class AnyTimes:
@@ -19,8 +34,80 @@ def unchecked(test, name):
     return lambda stack: swap(sys.modules[test], name, AnyTimes)(stack)
 
 
+def without_asking(*kinds):
+    """What comes out of a host, but for requests of these kinds."""
+
+    def around(method):
+        def wrong(self, *given, **named):
+            out = method(self, *given, **named)
+            return [one for one in out if not (isinstance(one[1], Ask) and isinstance(one[1].request, kinds))]
+
+        return wrong
+
+    return around
+
+
+def all_the_same(receive):
+    """A marker that is wanted says nothing of where the session is live."""
+
+    def wrong(self, sender, to, message, now_ns):
+        before = session_host.LiveKnown
+        session_host.LiveKnown = lambda to, token: before(to, -1)
+        try:
+            return receive(self, sender, to, message, now_ns)
+        finally:
+            session_host.LiveKnown = before
+
+    return wrong
+
+
+def goes_on_after(failure):
+    """A batch that failed is not given again."""
+
+    async def wrong(self, requests):
+        self._batch += 1
+        try:
+            return await self._store.carry_out(self._life, self._batch, requests)
+        except Exception:
+            return [() for _ in requests]
+
+    return wrong
+
+
+def without_graces(init):
+    """Nobody collects."""
+    return lambda self, *given, graces=None, **named: init(self, *given, **named)
+
+
+def one_place(init):
+    """There is no next node."""
+    return lambda self, places, **given: init(self, places[:1], **given)
+
+
 BREAKS = {
     "PS-75": unchecked("test_sessions_resume", "Times"),
     "PS-89": unchecked("test_sessions_collector", "Graces"),
     "PS-115": unchecked("test_sessions_life", "LifeTimes"),
+    # A node together.
+    "PS-140": swap(session_host, "Resumed", FindOwner),
+    "PS-141": swap(SessionHost, "_is_last", lambda self, party, message, topic_filter: True),
+    "PS-142": wrap(SessionHost, "publish", without_asking(FindOwner)),
+    "PS-143": wrap(SessionHost, "receive", all_the_same),
+    "PS-144": swap(session_host, "_check", lambda sender, holds, message: None),
+    "PS-145": swap(SessionHost, "_end_closed", lambda self, out, now_ns: out),
+    "PS-146": wrap(SessionHost, "leave", without_asking(CommitState)),
+    "PS-147": swap(session_host, "is_read_out", lambda flow: True),
+    "PS-148": swap(SessionHost, "_forget_idle", lambda self: None),
+    "PS-149": wrap(SessionHost, "__init__", without_graces),
+    # A node and its clients.
+    "PS-150": wrap(RequestDesk, "_carry_out", goes_on_after),
+    "PS-151": swap(reception, "check_topic", lambda topic: topic),
+    "PS-152": swap(courier, "UNACKNOWLEDGED_MAX", 2**60),
+    "PS-153": swap(Lookout, "_mend", lambda self, owner, now_ns: []),
+    "PS-154": swap(SessionStore, "_check", lambda self, sql, life: self._tried[0]),
+    "PS-155": wrap(NodeGuide, "__init__", one_place),
+    "PS-156": swap(PersistentSession, "_disconnected", lambda self: None),
+    "PS-157": swap(SessionPublisher, "_say_all", lambda self: None),
+    "PS-158": swap(SessionNode, "_is_node", lambda self, party: True),
+    "PS-159": swap(Reception, "lose", lambda self, life: None),
 }

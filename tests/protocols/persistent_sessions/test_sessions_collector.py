@@ -16,16 +16,20 @@ from statemachines.persistent_sessions.collector_record import (
     RoundEnded,
 )
 from statemachines.persistent_sessions.collector_request import (
+    ClientsRead,
     CollectFailed,
     Deleted,
     DeleteMessage,
     DeleteRow,
+    ForgetClient,
     MessagesRead,
     Only,
+    ReadClients,
     ReadMessages,
     ReadRows,
     RowKey,
     RowsRead,
+    StoredClient,
     StoredMessage,
     StoredRow,
     Tag,
@@ -53,7 +57,7 @@ def collect(tables, page=2, deletions=None, record=None):
     while one.status != "idle":
         asked = [effect.request for effect in one.effects if isinstance(effect, Ask)]
         assert len(asked) == 1
-        if isinstance(asked[0], DeleteRow | DeleteMessage):
+        if isinstance(asked[0], DeleteRow | DeleteMessage | ForgetClient):
             if deletions == 0:
                 return tables, one
             deletions = None if deletions is None else deletions - 1
@@ -73,8 +77,8 @@ def left(rows, messages=None, **given):
 def test_PS_80_a_round_begins_when_it_is_due_or_wanted_and_once():
     for event in (RoundDue(), Collect()):
         one = collector()
-        assert one.feed(event) == [ReadRows(None, 2)]
-        assert one.status == "reading"
+        assert one.feed(event) == [ReadClients("", 2, 5_000)]
+        assert one.status == "finding"
         assert one.feed(event) == []
 
 
@@ -87,9 +91,9 @@ def test_PS_81_rows_of_an_abandoned_session_go_whatever_they_are():
 def test_PS_81_what_says_that_a_session_is_abandoned_goes_last_and_after_its_grace():
     assert left([Row(GONE, age_ms=299_999)])[0] == [GONE]
     assert left([Row(GONE, age_ms=300_000)])[0] == []
-    one = collector(Collect())
+    one = collector(Collect(), ClientsRead(()))
     assert one.feed(RowsRead((StoredRow(GONE, OLD_MS, True, alone=True),))) == [DeleteRow(GONE, Only.ALONE)]
-    assert collector(Collect()).feed(RowsRead((StoredRow(GONE, OLD_MS, True),))) == [ReadRows(GONE, 2)]
+    assert collector(Collect(), ClientsRead(())).feed(RowsRead((StoredRow(GONE, OLD_MS, True),))) == [ReadRows(GONE, 2)]
 
 
 def test_PS_81_a_pair_goes_the_undelivered_row_first():
@@ -97,7 +101,7 @@ def test_PS_81_a_pair_goes_the_undelivered_row_first():
     first, _ = collect(tables, deletions=1)
     assert [row.key for row in first.rows] == [MARK]
     assert collect(tables)[0].rows == ()
-    one = collector(Collect())
+    one = collector(Collect(), ClientsRead(()))
     one.feed(RowsRead((StoredRow(ROW, 0, paired=True), StoredRow(MARK, 0, paired=True))))
     assert one.record.todo == (DeleteRow(ROW, Only.ALWAYS), DeleteRow(MARK, Only.UNPAIRED))
 
@@ -113,18 +117,57 @@ def test_PS_81_a_lone_mark_goes_after_the_grace_of_messages_and_a_marker_after_i
 
 
 def test_PS_82_page_by_page_then_messages_and_again_from_the_first():
-    one = collector(Collect())
+    one = collector(Collect(), ClientsRead(()))
     young = tuple(StoredRow(RowKey("s", "w", 1, number), 0) for number in (1, 2))
     assert one.feed(RowsRead(young)) == [ReadRows(young[1].key, 2)]
     assert one.feed(RowsRead(())) == [ReadMessages("", 2)]
     assert one.feed(MessagesRead((StoredMessage("m", 0),))) == [ReadMessages("m", 2)]
     assert one.feed(MessagesRead(())) == [RoundEnded(0, 0, True)]
-    assert one.feed(RoundDue()) == [ReadRows(None, 2)]
+    assert one.feed(RoundDue()) == [ReadClients("", 2, 5_000)]
+    assert one.feed(ClientsRead(())) == [ReadRows(None, 2)]
     assert one.feed(RowsRead(())) == [ReadMessages("", 2)]
 
 
-def test_PS_83_one_deletion_after_the_other_and_what_was_done_is_counted():
+def test_PS_82_clients_are_read_page_by_page_then_rows_and_again_from_the_first():
     one = collector(Collect())
+    assert one.feed(ClientsRead((StoredClient("a", False), StoredClient("b", False)))) == [ReadClients("b", 2, 5_000)]
+    assert one.feed(ClientsRead(())) == [ReadRows(None, 2)]
+    one.feed(CollectFailed())
+    assert one.feed(Collect()) == [ReadClients("", 2, 5_000)]
+
+
+def test_PS_120_clients_that_are_over_are_forgotten_and_others_are_not():
+    one = collector(Collect())
+    found = (StoredClient("a", True), StoredClient("b", False), StoredClient("c", True))
+    assert one.feed(ClientsRead(found)) == [ForgetClient("a", 5_000)]
+    assert one.status == "forgetting"
+    tables = Tables(clients=Map({"a": "s1", "b": "s2", "c": ""}), over=("a", "c"))
+    tables, one = collect(tables)
+    assert dict(tables.clients) == {"b": "s2"}
+    assert [row.key for row in tables.rows] == [RowKey("s1", tag=Tag.ABANDONED)]
+    assert one.record.clients == 2
+
+
+def test_PS_121_one_client_after_the_other_and_who_was_forgotten_is_counted():
+    one = collector(Collect(), ClientsRead((StoredClient("a", True), StoredClient("b", True))))
+    assert one.feed(Deleted(True)) == [ForgetClient("b", 5_000)]
+    assert one.feed(Deleted(False)) == [ReadClients("b", 2, 5_000)]
+    for event in (ClientsRead(()), RowsRead(())):
+        one.feed(event)
+    assert one.feed(MessagesRead(())) == [RoundEnded(0, 0, True, 1)]
+    for event in (Collect(), ClientsRead(()), RowsRead(())):
+        one.feed(event)
+    assert one.feed(MessagesRead(())) == [RoundEnded(0, 0, True, 0)], "each round counts its own"
+
+
+def test_PS_86_PS_121_a_round_that_fails_while_it_forgets_goes_on_behind_its_page():
+    one = collector(Collect(), ClientsRead((StoredClient("a", True), StoredClient("b", True))))
+    assert one.feed(CollectFailed()) == [RoundEnded(0, 0, False)]
+    assert one.feed(Collect()) == [ReadClients("b", 2, 5_000)]
+
+
+def test_PS_83_one_deletion_after_the_other_and_what_was_done_is_counted():
+    one = collector(Collect(), ClientsRead(()))
     old = tuple(StoredRow(RowKey("s", "w", 1, number), 0, paired=True) for number in (1, 2))
     assert one.feed(RowsRead(old)) == [DeleteRow(old[0].key, Only.ALWAYS)]
     assert one.feed(Deleted(True)) == [DeleteRow(old[1].key, Only.ALWAYS)]
@@ -136,14 +179,14 @@ def test_PS_84_messages_without_references_go_after_the_grace_and_what_a_state_h
     rows = [Row(ROW, "referenced")]
     ages = {"referenced": 60_000, "young": 59_999, "old": 60_000, "held": OLD_MS, "late": 3_599_999}
     assert left(rows, ages, held=("held",))[1] == ["held", "referenced", "young"]
-    one = collector(Collect(), RowsRead(()))
+    one = collector(Collect(), ClientsRead(()), RowsRead(()))
     assert one.feed(MessagesRead((StoredMessage("m", 60_000),))) == [DeleteMessage("m", Only.UNREFERENCED)]
 
 
 def test_PS_84_PS_85_what_retention_removes_is_told_as_loss():
     rows = (Row(ROW, "m"), Row(RowKey("t", "w", 1, 1), "m"), Row(RowKey("u", "w", 1, 1), "m"))
     tables = Tables(rows, Map({"m": 3_600_000, "n": 3_600_000}), Map({("u", "w"): (1, 1)}))
-    one = collector(Collect(), RowsRead(()))
+    one = collector(Collect(), ClientsRead(()), RowsRead(()))
     assert one.feed(MessagesRead((StoredMessage("m", 3_600_000, True), StoredMessage("n", 3_600_000)))) == [
         DeleteMessage("m", Only.UNHELD)
     ]
@@ -155,25 +198,27 @@ def test_PS_84_PS_85_what_retention_removes_is_told_as_loss():
 
 
 def test_PS_86_a_round_that_fails_ends_and_the_next_goes_on_behind_its_page():
-    one = collector(Collect())
+    one = collector(Collect(), ClientsRead(()))
     old = (StoredRow(ROW, 0, paired=True), StoredRow(MARK, 0, paired=True))
     one.feed(RowsRead(old))
     one.feed(Deleted(True))
     assert one.feed(CollectFailed()) == [RoundEnded(1, 0, False)]
     assert one.feed(CollectFailed()) == []
-    assert one.feed(RoundDue()) == [ReadRows(MARK, 2)]
-    for events in ((Collect(),), (Collect(), RowsRead(())), (Collect(), RowsRead(()), MessagesRead(()), Collect())):
+    one.feed(RoundDue())
+    assert one.feed(ClientsRead(())) == [ReadRows(MARK, 2)]
+    begun = (Collect(), ClientsRead(()))
+    for events in (begun[:1], begun, (*begun, RowsRead(())), (*begun, RowsRead(()), MessagesRead(()), Collect())):
         assert isinstance(collector(*events).feed(CollectFailed())[0], RoundEnded)
 
 
 def test_PS_87_an_answer_that_nobody_waits_for_is_dropped():
-    reading = collector(Collect())
+    reading = collector(Collect(), ClientsRead(()))
     for event in (MessagesRead(()), Deleted(True)):
         assert reading.feed(event) == []
     assert reading.status == "reading"
     for event in (RowsRead(()), MessagesRead(()), Deleted(True)):
         assert collector().feed(event) == []
-    assert collector(Collect(), RowsRead(())).feed(RowsRead(())) == []
+    assert collector(Collect(), ClientsRead(()), RowsRead(())).feed(RowsRead(())) == []
 
 
 def test_PS_88_a_collector_has_something_to_do_while_it_deletes():
@@ -204,9 +249,9 @@ def test_PS_89_graces_that_cannot_be_are_told(given, key):
 def test_KEPT_VANISH_a_collector_that_stops_after_any_deletion_leaves_what_one_leaves_that_does_not(page):
     """What it comes to in the end does not depend on where it stopped, nor on where the next begins."""
     # the mark of a pair that was not read with its row (a page ends between them, or the collector stopped there) is
-    # a lone one, and waits for its grace; and as long as it waits it refers to its message
-    spare, message = RowKey("s1", "w1", 1, 2, Tag.DELIVERED), "m2"
-    kept = {RowKey("s1", "w1", 1, 0, Tag.MARKER, 1, 2), RowKey("s1", "w1", 1, 4)}
+    # a lone one, and waits for its grace; it refers to no message any more
+    spare = RowKey("s1", "w1", 1, 2, Tag.DELIVERED)
+    kept = {RowKey("s1", "w2", 1, 0, Tag.MARKER, 1, 2), RowKey("s1", "w1", 1, 4), RowKey("s2", tag=Tag.ABANDONED)}
     for stop in range(20):
         for begin in (None, RowKey("s1", "w1", 1, 2), RowKey("t")):
             tables, _ = collect(of_every_kind(), page, stop)
@@ -214,4 +259,5 @@ def test_KEPT_VANISH_a_collector_that_stops_after_any_deletion_leaves_what_one_l
             for _ in range(3):
                 tables, _ = collect(tables, page)
             assert {row.key for row in tables.rows} - {spare} == kept
-            assert set(tables.messages) - {message} == {"m1", "m3", "m6"}
+            assert set(tables.messages) == {"m1", "m3", "m6"}
+            assert dict(tables.clients) == {"c1": "s1"}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from msgspec.structs import replace
 from session_world import Hand, names, queued, rows
 
 from statemachines.kernel import InvariantViolated, Map, Node
 from statemachines.persistent_sessions.delivery import DELIVERY
-from statemachines.persistent_sessions.delivery_actions import free_packet
+from statemachines.persistent_sessions.delivery_actions import commit, free_packet, resend, send_committed
 from statemachines.persistent_sessions.delivery_record import COMMITTING, DeliveryRecord
 from statemachines.persistent_sessions.in_flight import IN_FLIGHT, Resend
 from statemachines.persistent_sessions.in_flight_record import (
@@ -124,11 +126,11 @@ def test_PS_46_PS_49_room_is_used_and_never_more_than_there_is():
 
 
 def test_PS_49_a_packet_id_that_is_in_use_is_left_out_and_ids_go_round():
-    assert free_packet(replace(flying(1, 1, 2), places=0)) == 3
-    assert free_packet(SessionState(places=65_534)) == 65_535
-    assert free_packet(SessionState(places=65_535)) == 1
+    assert free_packet(flying(1, 1, 2).packets, 0) == 3
+    assert free_packet(Map(), 65_534) == 65_535
+    assert free_packet(Map(), 65_535) == 1
     last = Map({65_535: InFlightRecord(65_535, "c", queued(1))})
-    assert free_packet(SessionState(packets=last, places=65_534)) == 1
+    assert free_packet(last, 65_534) == 1
 
 
 def test_PS_46_PS_47_acknowledgements_of_what_is_not_in_flight_are_dropped():
@@ -219,3 +221,19 @@ def test_twelve_sent_four_acknowledged_eight_come_again():
         one.feed(Puback(number))
     again = delivery(20, one.record.state).feed(Resend())
     assert again == [publish(number, number, dup=True) for number in range(5, 13)]
+
+
+def test_PS_41_PS_44_PS_55_tens_of_thousands_take_no_more_than_their_share():
+    """Twice as many in twice the time, not in four times: the most that a client receives is 65 535."""
+
+    def spent(count):
+        queued = tuple(Queued(number, f"m{number}") for number in range(1, count + 1))
+        record = DeliveryRecord("s", "c", 1, 65_535, SessionState(queued=queued))
+        began = time.process_time()
+        committed, _, _ = commit(record, (), 0)
+        sent, effects, _ = send_committed(committed, StateCommitted(), 0)
+        assert len(effects) == len(resend(sent, Resend(), 0)[1]) == count
+        return time.process_time() - began
+
+    few, many = (min(spent(count) for _ in range(3)) for count in (5_000, 40_000))
+    assert many < 24 * few, "eight times as many: 64 times, were it quadratic"

@@ -16,7 +16,7 @@ from statemachines_spec.explorer.explore import COMPLETE, VIOLATED, explore
 from statemachines_spec.explorer.replay import replay
 from statemachines_spec.hunt import look
 from statemachines_spec.liveness.judge import live
-from statemachines_spec.persistent_sessions import SPEC, collecting
+from statemachines_spec.persistent_sessions import SPEC, collecting, forgetting
 from statemachines_spec.persistent_sessions.bugs import BUGS
 from statemachines_spec.persistent_sessions.counterexamples import AS_WRITTEN, ASSUMED, NOT_NEEDED
 from statemachines_spec.persistent_sessions.every_system import SYSTEMS, system
@@ -47,7 +47,7 @@ def test_an_edge_hash_is_that_of_the_certificate():
 
 
 @pytest.mark.parametrize("name", [name for name in SYSTEMS if name not in LARGE])
-def test_ENDS_VANISH_CONNECTS_what_must_be_met_is_met_once_faults_stop(name):
+def test_ENDS_VANISH_FORGETS_CONNECTS_what_must_be_met_is_met_once_faults_stop(name):
     made = system(name)
     judged = live(made, made.obligations, engine="plain")
     assert [(one.name, one.held) for one in judged] == [(one.name, True) for one in made.obligations]
@@ -83,6 +83,11 @@ def test_what_is_assumed_is_needed(one):
 @pytest.mark.parametrize("name", collecting.ASSUMED)
 def test_KEPT_VANISH_graces_that_end_too_early_are_missed(name):
     assert broken(collecting.without_graces(name)) == {collecting.ASSUMED[name][2]}
+
+
+@pytest.mark.parametrize("name", forgetting.ASSUMED)
+def test_PS_122_PS_123_what_the_transaction_that_forgets_must_do_is_missed(name):
+    assert broken(forgetting.without(name)) == {forgetting.ASSUMED[name][2]}
 
 
 @pytest.mark.parametrize("one", NOT_NEEDED, ids=lambda one: one.name)

@@ -1,0 +1,185 @@
+"""Collector requests: everything in `persistent_sessions.collector_request`, carried out in a transaction.
+
+Ages count from the commit of a row, or message, by the time of the store.  What a deletion depends on is a part of the
+statement that deletes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from statemachines.drivers.persistent_sessions.abandon import abandon
+from statemachines.drivers.persistent_sessions.session_row import SessionRow
+from statemachines.drivers.persistent_sessions.sql import Sql, one
+from statemachines.drivers.persistent_sessions.tables import ABANDONED, DELIVERED, MARKER, UNDELIVERED
+from statemachines.kernel import Answer, Request
+from statemachines.persistent_sessions.collector_request import (
+    ClientsRead,
+    Deleted,
+    DeleteMessage,
+    DeleteRow,
+    ForgetClient,
+    MessagesRead,
+    Only,
+    ReadClients,
+    ReadMessages,
+    ReadRows,
+    RowKey,
+    RowsRead,
+    StoredClient,
+    StoredMessage,
+    StoredRow,
+    Tag,
+)
+from statemachines.persistent_sessions.times import MS
+
+TAGS: Final = {
+    Tag.UNDELIVERED: UNDELIVERED,
+    Tag.DELIVERED: DELIVERED,
+    Tag.MARKER: MARKER,
+    Tag.ABANDONED: ABANDONED,
+}
+TAG_OF: Final = {number: tag for tag, number in TAGS.items()}
+
+READS: Final = (ReadClients, ReadRows, ReadMessages)
+"""What changes nothing."""
+
+CLIENTS: Final = (
+    "SELECT clients.client, clients.holder, clients.until_ns, sessions.session, sessions.connection,"
+    " sessions.expiry_ms, sessions.seen_ns FROM @clients AS clients"
+    " LEFT JOIN @sessions AS sessions ON sessions.session = clients.session"
+)
+_TWIN: Final = f"CASE found.tag WHEN {UNDELIVERED} THEN {DELIVERED} WHEN {DELIVERED} THEN {UNDELIVERED} ELSE -1 END"
+_IS_ABANDONED: Final = (
+    "EXISTS (SELECT 1 FROM @session_rows AS gone WHERE gone.session = found.session AND gone.writer = :none"
+    f" AND gone.tag = {ABANDONED})"
+)
+_IS_TAKEN: Final = (
+    "EXISTS (SELECT 1 FROM @taken AS taken WHERE taken.session = found.session AND taken.writer = found.writer"
+    " AND (taken.epoch, taken.number) >= (found.epoch, found.number))"
+)
+# What says that a session is abandoned has no writer, and all its other rows have one.
+ROWS: Final = (
+    "SELECT found.session, found.writer, found.epoch, found.number, found.tag, found.token, found.n, found.time_ns,"
+    f" {_IS_ABANDONED},"
+    " EXISTS (SELECT 1 FROM @session_rows AS twin WHERE twin.session = found.session AND twin.writer = found.writer"
+    f" AND twin.epoch = found.epoch AND twin.number = found.number AND twin.tag = {_TWIN}),"
+    f" found.tag IN ({UNDELIVERED}, {DELIVERED}) AND {_IS_TAKEN},"
+    f" found.tag = {ABANDONED}"
+    " AND NOT EXISTS (SELECT 1 FROM @session_rows AS rest WHERE rest.session = found.session AND rest.writer > :none)"
+    " FROM @session_rows AS found WHERE (found.session, found.writer, found.epoch, found.number, found.tag)"
+    " > (:session, :writer, :epoch, :number, :tag)"
+    " ORDER BY found.session, found.writer, found.epoch, found.number, found.tag LIMIT :limit"
+)
+DELETE_ROW: Final = (
+    "DELETE FROM @session_rows WHERE session = :session AND writer = :writer AND epoch = :epoch AND number = :number"
+    " AND tag = :tag AND token = :token AND n = :n"
+)
+ROW_ONLY: Final = {
+    Only.ALWAYS: "",
+    Only.UNPAIRED: " AND NOT EXISTS (SELECT 1 FROM @session_rows AS twin WHERE twin.session = :session"
+    f" AND twin.writer = :writer AND twin.epoch = :epoch AND twin.number = :number AND twin.tag = {UNDELIVERED})",
+    Only.ALONE: " AND NOT EXISTS"
+    " (SELECT 1 FROM @session_rows AS rest WHERE rest.session = :session AND rest.writer > :writer)",
+}
+_REFERRED: Final = (
+    f"EXISTS (SELECT 1 FROM @session_rows AS found WHERE found.message = id AND found.tag = {UNDELIVERED})"
+)
+_HELD: Final = (
+    "(EXISTS (SELECT 1 FROM @packets AS packets WHERE packets.message = id)"
+    " OR EXISTS (SELECT 1 FROM @queued AS queued WHERE queued.message = id))"
+)
+MESSAGES: Final = f"SELECT id, time_ns, {_REFERRED}, {_HELD} FROM @messages WHERE id > :after ORDER BY id LIMIT :limit"
+MESSAGE_ONLY: Final = {
+    Only.ALWAYS: "",
+    Only.UNHELD: f" AND NOT {_HELD}",
+    Only.UNREFERENCED: f" AND NOT {_HELD} AND NOT {_REFERRED}",
+}
+LOST: Final = (
+    f"SELECT count(*) FROM @session_rows AS found WHERE found.message = :id AND found.tag = {UNDELIVERED}"
+    f" AND NOT {_IS_ABANDONED} AND NOT {_IS_TAKEN}"
+)
+
+
+def read_clients(sql: Sql, asked: ReadClients) -> Answer:
+    found = sql.all(
+        f"{CLIENTS} WHERE clients.client > :after ORDER BY clients.client LIMIT :limit",
+        after=asked.after.encode(), limit=asked.limit,
+    )  # fmt: skip
+    return ClientsRead(tuple(StoredClient(row[0].decode(), _is_over(sql, row, asked.dead_ms)) for row in found))
+
+
+def _is_over(sql: Sql, row: tuple[Any, ...], dead_ms: int) -> bool:
+    """A client without a session is over, too; one that somebody has locked is not."""
+    _, holder, until_ns, *session = row
+    if holder and until_ns > sql.now_ns:
+        return False
+    return session[0] is None or SessionRow(*session).is_over(sql.now_ns, dead_ms)
+
+
+def forget_client(sql: Sql, asked: ForgetClient) -> Answer:
+    """Tokens are of the store: whoever still has one of this client finds nothing."""
+    client = asked.client.encode()
+    found = one(sql, f"{CLIENTS} WHERE clients.client = :client", client=client)
+    if found is None or not _is_over(sql, found, asked.dead_ms):
+        return Deleted(False)
+    if found[3] is not None:
+        abandon(sql, found[3])
+    return Deleted(bool(sql.run("DELETE FROM @clients WHERE client = :client", client=client)))
+
+
+def read_rows(sql: Sql, asked: ReadRows) -> Answer:
+    """A page; whatever was deleted since the last one, it goes on behind."""
+    found = sql.all(ROWS, limit=asked.limit, none=b"", **_place(asked.after))
+    return RowsRead(tuple(_stored_row(row, sql.now_ns) for row in found))
+
+
+def _place(key: RowKey | None) -> dict[str, Any]:
+    """Of a row in the table; of None: before the first."""
+    if key is None:
+        return {"session": b"", "writer": b"", "epoch": -1, "number": -1, "tag": -1}
+    values = {"epoch": key.epoch, "number": key.number, "tag": TAGS[key.tag]}
+    return {"session": key.session.encode(), "writer": key.writer.encode(), **values}
+
+
+def _stored_row(row: tuple[Any, ...], now_ns: int) -> StoredRow:
+    session, writer, epoch, number, tag, token, n, time_ns, *facts = row
+    key = RowKey(session.decode(), writer.decode(), epoch, number, TAG_OF[tag], token, n)
+    abandoned, paired, taken, alone = map(bool, facts)
+    return StoredRow(key, (now_ns - time_ns) // MS, abandoned, paired, taken, alone)
+
+
+def delete_row(sql: Sql, asked: DeleteRow) -> Answer:
+    """A marker that another has replaced since is another row."""
+    values = {**_place(asked.row), "token": asked.row.token, "n": asked.row.n}
+    return Deleted(bool(sql.run(DELETE_ROW + ROW_ONLY[asked.only], **values)))
+
+
+def read_messages(sql: Sql, asked: ReadMessages) -> Answer:
+    found = sql.all(MESSAGES, after=asked.after.encode(), limit=asked.limit)
+    return MessagesRead(
+        tuple(
+            StoredMessage(message.decode(), (sql.now_ns - time_ns) // MS, bool(referenced), bool(held))
+            for message, time_ns, referenced, held in found
+        )
+    )
+
+
+def delete_message(sql: Sql, asked: DeleteMessage) -> Answer:
+    """`lost`: what sessions that are there have not taken."""
+    message = asked.message.encode()
+    lost = one(sql, LOST, id=message, none=b"")
+    assert lost is not None
+    done = sql.run(f"DELETE FROM @messages WHERE id = :id{MESSAGE_ONLY[asked.only]}", id=message)
+    return Deleted(bool(done), int(lost[0]) if done else 0)
+
+
+ANSWERS: Final[Mapping[type[Request], Callable[[Sql, Any], Answer | None]]] = {
+    ReadClients: read_clients,
+    ForgetClient: forget_client,
+    ReadRows: read_rows,
+    DeleteRow: delete_row,
+    ReadMessages: read_messages,
+    DeleteMessage: delete_message,
+}

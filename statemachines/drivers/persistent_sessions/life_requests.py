@@ -1,0 +1,144 @@
+"""Life requests: everything in `persistent_sessions.life_request`, carried out in a transaction.
+
+Tokens are of the whole store, and are never given twice, whatever becomes of a client.  Time is that of the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from statemachines.drivers.persistent_sessions.abandon import abandon
+from statemachines.drivers.persistent_sessions.session_row import PUT_SESSION, SessionRow, session_of
+from statemachines.drivers.persistent_sessions.sql import Sql, one
+from statemachines.kernel import Answer, Request
+from statemachines.persistent_sessions.life_request import (
+    ClientBusy,
+    ClientFound,
+    ClientLocked,
+    KeepAlive,
+    LeaveSession,
+    LockClient,
+    LookUp,
+    OpenSession,
+    SessionLeft,
+    SessionOpen,
+    UnlockClient,
+)
+from statemachines.persistent_sessions.request import NotOwner
+from statemachines.persistent_sessions.times import MS
+
+LOCK: Final = (
+    "INSERT INTO @clients VALUES (:client, NULL, :token, :holder, :until_ns) ON CONFLICT (client) DO UPDATE SET"
+    " token = excluded.token, holder = excluded.holder, until_ns = excluded.until_ns"
+)
+
+
+def lock(sql: Sql, asked: LockClient) -> Answer:
+    """Whoever had the lock before is superseded, even where it is not used afterwards."""
+    client, holder = asked.client.encode(), asked.owner.encode()
+    if is_locked(sql, client, holder):
+        return ClientBusy()
+    token = _next_token(sql)
+    sql.run(LOCK, client=client, token=token, holder=holder, until_ns=sql.now_ns + asked.lease_ms * MS)
+    return ClientLocked(token)
+
+
+def is_locked(sql: Sql, client: bytes, by_other_than: bytes = b"") -> bool:
+    """Somebody has the client id locked, and the lease has not ended."""
+    found = one(sql, "SELECT holder, until_ns FROM @clients WHERE client = :client", client=client)
+    return found is not None and found[0] not in (b"", by_other_than) and found[1] > sql.now_ns
+
+
+def unlock(sql: Sql, asked: UnlockClient) -> None:
+    sql.run(
+        "UPDATE @clients SET holder = :nobody WHERE client = :client AND token = :token",
+        nobody=b"", client=asked.client.encode(), token=asked.token,
+    )  # fmt: skip
+
+
+def look_up(sql: Sql, asked: LookUp) -> Answer:
+    client = asked.client.encode()
+    if _is_superseded(sql, client, asked.token):
+        return NotOwner()
+    found = session_of(sql, client)
+    if found is None:
+        return ClientFound("", False, "")
+    live = found.connection.decode() if found.is_live(sql.now_ns, asked.dead_ms) else ""
+    return ClientFound(found.session.decode(), found.is_over(sql.now_ns, asked.dead_ms), live)
+
+
+def open_session(sql: Sql, asked: OpenSession) -> Answer:
+    """From the commit on whatever is asked under a lower token is refused; the session of before is gone."""
+    client, session = asked.client.encode(), asked.session.encode()
+    if _is_superseded(sql, client, asked.token) or _is_of_another(sql, session, client):
+        return NotOwner()
+    before = session_of(sql, client)
+    if before is not None and before.session != session:
+        abandon(sql, before.session)
+    sql.run(
+        PUT_SESSION,
+        session=session, client=client, token=asked.token, connection=asked.owner.encode(), nobody=b"",
+        expiry_ms=asked.expiry_ms, seen_ns=sql.now_ns,
+    )  # fmt: skip
+    sql.run("UPDATE @clients SET session = :session WHERE client = :client", session=session, client=client)
+    return SessionOpen()
+
+
+def keep_alive(sql: Sql, asked: KeepAlive) -> Answer | None:
+    if _is_superseded(sql, asked.client.encode(), asked.token):
+        return NotOwner()
+    sql.run(
+        "UPDATE @sessions SET seen_ns = :now_ns WHERE session = :session AND token = :token AND connection <> :nobody",
+        session=asked.session.encode(), token=asked.token, now_ns=sql.now_ns, nobody=b"",
+    )  # fmt: skip
+    return None
+
+
+def leave(sql: Sql, asked: LeaveSession) -> Answer:
+    """One that was left already, or is gone, is left alone."""
+    if _is_superseded(sql, asked.client.encode(), asked.token):
+        return NotOwner()
+    found = session_of(sql, asked.client.encode())
+    if found is not None and found.session == asked.session.encode():
+        _end(sql, found, asked.expiry_ms)
+    return SessionLeft()
+
+
+def _end(sql: Sql, found: SessionRow, expiry_ms: int) -> None:
+    if expiry_ms == 0:
+        abandon(sql, found.session)
+        return
+    sql.run(
+        "UPDATE @sessions SET connection = :nobody, owner = :nobody, expiry_ms = :expiry_ms, seen_ns = :now_ns"
+        " WHERE session = :session",
+        session=found.session, nobody=b"", expiry_ms=expiry_ms, now_ns=sql.now_ns,
+    )  # fmt: skip
+
+
+def _is_superseded(sql: Sql, client: bytes, token: int) -> bool:
+    """A higher token was given; or the client was forgotten since, and whoever had a token with it."""
+    found = one(sql, "SELECT token FROM @clients WHERE client = :client", client=client)
+    return found is None or token < found[0]
+
+
+def _is_of_another(sql: Sql, session: bytes, client: bytes) -> bool:
+    found = one(sql, "SELECT client FROM @sessions WHERE session = :session", session=session)
+    return found is not None and found[0] != client
+
+
+def _next_token(sql: Sql) -> int:
+    sql.run("UPDATE @store SET tokens = tokens + 1")
+    found = one(sql, "SELECT tokens FROM @store")
+    assert found is not None
+    return int(found[0])
+
+
+ANSWERS: Final[Mapping[type[Request], Callable[[Sql, Any], Answer | None]]] = {
+    LockClient: lock,
+    UnlockClient: unlock,
+    LookUp: look_up,
+    OpenSession: open_session,
+    KeepAlive: keep_alive,
+    LeaveSession: leave,
+}

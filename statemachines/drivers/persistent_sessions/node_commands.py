@@ -1,0 +1,141 @@
+"""The roles of `gapless node`: a node of sessions, as a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from statemachines.drivers.options import (
+    Listen,
+    ListeningCa,
+    Name,
+    SecretFile,
+    TlsCert,
+    TlsKey,
+    Trace,
+    read_credentials,
+)
+from statemachines.drivers.signals import run_until_signal
+
+if TYPE_CHECKING:
+    from statemachines.persistent_sessions.graces import Graces
+
+
+Store = Annotated[
+    str,
+    typer.Option(
+        metavar="FILE|URL",
+        help="Database that all nodes share: a file (SQLite, made where missing), sqlite:///PATH, or "
+        "postgresql://USER@HOST:PORT/DATABASE (extra 'postgres'; the password from ~/.pgpass or PGPASSWORD).",
+    ),
+]
+Retention = Annotated[
+    int, typer.Option("--retention-ms", min=2, help="A message that is older is deleted, delivered or not.")
+]
+
+
+def sessions(
+    store: Store,
+    name: Name,
+    listen: Listen = "127.0.0.1:7601",
+    peers: Annotated[
+        str, typer.Option(metavar="HOST:PORT,...", help="Where the other nodes over the same store listen.")
+    ] = "",
+    lease: Annotated[
+        int, typer.Option("--lease-ms", min=1, help="A node that is silent for so long is dead for the others.")
+    ] = 5_000,
+    look: Annotated[
+        int, typer.Option("--look-ms", min=1, help="How often the store is asked for what no node has told.")
+    ] = 1_000,
+    marker: Annotated[
+        int, typer.Option("--marker-ms", min=1, help="A writer that does not answer for so long is fenced.")
+    ] = 3_000,
+    retention: Retention = 3_600_000,
+    collect: Annotated[
+        bool, typer.Option(help="Delete what nobody needs any more; without it another process must.")
+    ] = True,
+    trace: Trace = None,
+    secret_file: SecretFile = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    tls_ca: ListeningCa = None,
+) -> None:
+    """Serve persistent sessions: clients connect and subscribe here, publishers hand messages over.
+
+    Several nodes share a store, and a client may be given all of them: where one dies its clients go to another and
+    miss nothing.  Each needs a name of its own; a process that is started under the name of one that runs takes its
+    place, and that one ends with exit code 4.  Prints `listening on HOST:PORT`, and stops in good order on SIGTERM or
+    SIGINT: its clients are told, and their sessions stay.  Without a secret or TLS whoever reaches the port may take
+    part.
+
+    Two nodes on one machine:
+
+        gapless node sessions --store s.db --name a --listen 127.0.0.1:7601 --peers 127.0.0.1:7602
+
+        gapless node sessions --store s.db --name b --listen 127.0.0.1:7602 --peers 127.0.0.1:7601
+    """
+    from statemachines.drivers.persistent_sessions.session_node import SessionNode
+    from statemachines.drivers.tcp import parse_address
+    from statemachines.persistent_sessions.times import Times
+
+    node = SessionNode(
+        store,
+        name=name,
+        listen=parse_address(listen),
+        peers=[parse_address(peer.strip()) for peer in peers.split(",") if peer.strip()],
+        times=Times(marker_ms=marker, repeat_ms=min(500, max(1, marker // 4))),
+        graces=_graces(retention) if collect else None,
+        lease_ms=lease,
+        look_ms=look,
+        credentials=read_credentials(secret_file, tls_cert, tls_key, tls_ca),
+        trace=trace,
+    )
+
+    async def work() -> None:
+        async with node:
+            host, port = node.address
+            print(f"listening on {host}:{port}", flush=True)
+            await node.failed()
+
+    run_until_signal(work())
+
+
+def session_collector(
+    store: Store,
+    retention: Retention = 3_600_000,
+    every: Annotated[int, typer.Option("--round-ms", min=1, help="From the end of a round to the next.")] = 10_000,
+) -> None:
+    """Delete what no session needs any more, and forget clients whose sessions have expired.
+
+    Prints a line for each round that has deleted something.  It may be killed at any moment, and one is enough for a
+    store; nodes collect as well, unless they are run with `--no-collect`.
+    """
+    from msgspec.structs import replace
+
+    from statemachines.drivers.persistent_sessions.collect import run_collector
+    from statemachines.drivers.persistent_sessions.store import open_session_store
+    from statemachines.persistent_sessions.collector_record import RoundEnded
+
+    graces = replace(_graces(retention), round_ms=every)
+
+    def told(event: object) -> None:
+        if isinstance(event, RoundEnded) and (event.rows or event.messages or event.clients):
+            done = f"{event.rows} rows and {event.messages} messages deleted, {event.clients} clients forgotten"
+            print(done, flush=True)
+
+    async def work() -> None:
+        opened = await asyncio.to_thread(open_session_store, store)
+        try:
+            await run_collector(opened, graces, told=told)
+        finally:
+            await opened.close()
+
+    run_until_signal(work())
+
+
+def _graces(retention_ms: int) -> Graces:
+    from statemachines.persistent_sessions.graces import Graces
+
+    return Graces(retention_ms=retention_ms, message_ms=min(60_000, retention_ms - 1))

@@ -1,0 +1,128 @@
+"""NodeGuide: keeps a client connected to one of several nodes: where that dies or says nothing, to the next.
+
+It dials, says what its client says first on each connection, and answers for the life of the connection with pings.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from statemachines.drivers.credentials import NONE, Credentials
+from statemachines.drivers.persistent_sessions.node_link import NodeLink, NodeUnreachable
+from statemachines.drivers.persistent_sessions.session_node import SessionNode
+from statemachines.drivers.tcp import Address, parse_address
+from statemachines.kernel import ConfigurationError, Message
+from statemachines.persistent_sessions.client_message import Ping, Pong
+
+logger = logging.getLogger("gapless")
+
+PING_S: Final = 0.5
+"""How often a node is asked whether it lives."""
+
+SILENT_S: Final = 3.0
+"""A node that has said nothing for so long is left: it may be stopped, and its connection look sound."""
+
+AGAIN_S: Final = (0.05, 1.0)
+"""First and longest pause before the nodes are tried again."""
+
+Place = Address | SessionNode
+
+
+def places_of(node: SessionNode | None, nodes: Sequence[str]) -> tuple[Place, ...]:
+    """Where a client may connect to; raises `ConfigurationError` unless one of the two is given."""
+    if (node is None) == (not nodes):
+        raise ConfigurationError(
+            "nodes", tuple(nodes), "give either `node`, of this process, or `nodes`, HOST:PORT each"
+        )
+    return (node,) if node is not None else tuple(parse_address(one) for one in nodes)
+
+
+class NodeGuide:
+    """`opened()` is called on each new connection, `heard(message)` for what the node says, `closed()` where the
+    connection is gone; `say` is for the time between `opened` and `closed`."""
+
+    def __init__(
+        self,
+        places: Sequence[Place],
+        *,
+        opened: Callable[[], None],
+        heard: Callable[[Message], None],
+        closed: Callable[[], None],
+        name: str | None = None,
+        credentials: Credentials = NONE,
+    ) -> None:
+        self._places = list(places)
+        self._opened = opened
+        self._heard = heard
+        self._closed = closed
+        self._name = name
+        self._credentials = credentials
+        self._link: NodeLink | None = None
+        self._over = asyncio.Event()
+        self._heard_at = 0.0
+
+    def say(self, message: Message) -> None:
+        """To the node; what there is no room for ends the connection."""
+        if self._link is not None and not self._link.say(message):
+            self._over.set()
+
+    def leave_node(self) -> None:
+        """This node is of no use: go to the next."""
+        self._over.set()
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        pause = AGAIN_S[0]
+        while True:
+            for place in list(self._places):
+                if await self._serve(place):
+                    pause = AGAIN_S[0]
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, AGAIN_S[1])
+
+    async def _serve(self, place: Place) -> bool:
+        """One connection from its beginning to its end; False: nobody was there."""
+        self._over.clear()
+        try:
+            link = await self._connect(place)
+        except NodeUnreachable as error:
+            logger.info("%s", error)
+            return False
+        self._link = link
+        try:
+            self._heard_at = asyncio.get_running_loop().time()
+            self._opened()
+            await self._watch()
+        finally:
+            self._link = None
+            self._closed()
+            await link.close()
+        return True
+
+    async def _connect(self, place: Place) -> NodeLink:
+        if isinstance(place, SessionNode):
+            return NodeLink.local(place, self._take, self._over.set)
+        return await NodeLink.dial(place, self._take, self._over.set, name=self._name, credentials=self._credentials)
+
+    async def _watch(self) -> None:
+        """Until the connection is over, or the node is silent."""
+        loop = asyncio.get_running_loop()
+        while not self._over.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(PING_S):
+                    await self._over.wait()
+            if loop.time() - self._heard_at > SILENT_S:
+                logger.warning("the node says nothing for %g s; trying the next", SILENT_S)
+                return
+            self.say(Ping())
+
+    def _take(self, message: Message) -> None:
+        if self._link is None:
+            return
+        self._heard_at = asyncio.get_running_loop().time()
+        if not isinstance(message, Pong):
+            self._heard(message)

@@ -1,0 +1,118 @@
+"""NodeLink: one connection of a client to a node, over TCP or within the process.
+
+    link = await NodeLink.dial(("10.0.0.1", 7601), hear, ended)        # or NodeLink.local(node, hear, ended)
+    link.say(Ping())
+    await link.close()
+
+`hear(message)` is called for each message of the node, `ended()` once, when the connection is gone without our doing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+from statemachines.drivers.credentials import NONE, Credentials
+from statemachines.drivers.lives import chance_bits, chance_name
+from statemachines.drivers.persistent_sessions.node_roles import CLIENT
+from statemachines.drivers.persistent_sessions.session_node import SessionNode
+from statemachines.drivers.tcp import Address, TcpTransport
+from statemachines.kernel import GaplessError, Message, incarnation
+from statemachines.wire import Hello, Packet
+
+DIAL_S: Final = 2.0
+"""A node that has not answered within this time is not there."""
+
+Hear = Callable[[Message], None]
+
+
+class NodeUnreachable(GaplessError):
+    """No node could be reached."""
+
+
+class NodeLink:
+    """An open connection; `dial` and `local` make one."""
+
+    def __init__(self, say: Callable[[Any], bool], transport: TcpTransport | None, leave: Callable[[], None]) -> None:
+        self._say = say
+        self._transport = transport
+        self._leave = leave
+
+    def say(self, message: Message) -> bool:
+        """To the node; False: there was no room for it, and the connection is of no use any more."""
+        return self._say(message)
+
+    async def close(self) -> None:
+        """End it; what was said before still goes out."""
+        self._leave()
+        if self._transport is not None:
+            await self._transport.__aexit__(None, None, None)
+
+    @classmethod
+    def local(cls, node: SessionNode, hear: Hear, ended: Callable[[], None]) -> NodeLink:
+        """To a node of this process."""
+        loop = asyncio.get_running_loop()
+        reception, life = node.reception, incarnation(chance_name("local"), 1)
+
+        def say_back(message: Message) -> bool:
+            loop.call_soon(hear, message)
+            return True
+
+        def say(message: Any) -> bool:
+            loop.call_soon(reception.hear, life, message)
+            return True
+
+        reception.enter(life, say_back)
+        return cls(say, None, lambda: reception.lose(life))
+
+    @classmethod
+    async def dial(
+        cls,
+        address: Address,
+        hear: Hear,
+        ended: Callable[[], None],
+        *,
+        name: str | None = None,
+        credentials: Credentials = NONE,
+    ) -> NodeLink:
+        """To the node that listens there; raises `NodeUnreachable` where none answers."""
+        life = incarnation(name or chance_name("client"), 1, chance_bits())
+        joined = asyncio.Event()
+        closing = False
+
+        def left(hello: Hello, dialled: bool) -> None:
+            if not closing:
+                ended()
+
+        transport = TcpTransport(
+            life=life,
+            role=CLIENT,
+            receive=lambda packet: hear(packet.message),
+            dial={"node": address},
+            credentials=credentials,
+            joined=lambda hello: joined.set(),
+            left=left,
+        )
+
+        def leave() -> None:
+            nonlocal closing
+            closing = True
+
+        def say(message: Message) -> bool:
+            dropped = transport.dropped
+            transport.send(Packet(life, "node", 0, message))
+            return transport.dropped == dropped
+
+        await transport.__aenter__()
+        try:
+            async with asyncio.timeout(DIAL_S):
+                await joined.wait()
+        except BaseException as error:
+            leave()
+            await transport.__aexit__(None, None, None)
+            if isinstance(error, TimeoutError):
+                where = "{}:{}".format(*address)
+                raise NodeUnreachable(f"no node of sessions answers at {where} within {DIAL_S:g} s") from error
+            raise
+        return cls(say, transport, leave)

@@ -1,0 +1,50 @@
+"""Roles: who a node of sessions and its clients are to each other."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from statemachines.drivers.role import Role
+from statemachines.persistent_sessions.client_message import (
+    ConnectWanted,
+    Delivered,
+    Farewell,
+    LeaveWanted,
+    Ping,
+    Pong,
+    PublishStored,
+    PublishWanted,
+    Refused,
+    Subscribed,
+    SubscribeWanted,
+    UnsubscribeWanted,
+    Welcome,
+)
+from statemachines.persistent_sessions.message import (
+    Live,
+    LiveMarker,
+    MarkerWanted,
+    Puback,
+    Pubcomp,
+    Pubrec,
+    Pubrel,
+)
+
+PROTOCOL: Final = "persistent_sessions"
+
+NodeMessage = MarkerWanted | Live | LiveMarker
+"""From a node."""
+ClientMessage = (
+    ConnectWanted | SubscribeWanted | UnsubscribeWanted | PublishWanted | LeaveWanted | Ping | Puback | Pubrec | Pubcomp
+)
+"""From a client."""
+ClientAnswer = Welcome | Subscribed | Delivered | Pubrel | PublishStored | Refused | Farewell | Pong
+"""To a client."""
+
+NODE: Final = Role(
+    PROTOCOL, "node", takes=NodeMessage | ClientMessage, dials=("node",), dialled_by=("node", "client"),
+    storeless=("client",),
+)  # fmt: skip
+"""Nodes dial each other; all of them work on one store."""
+
+CLIENT: Final = Role(PROTOCOL, "client", takes=ClientAnswer, dials=("node",), storeless=("client",))

@@ -1,0 +1,41 @@
+"""Payloads: the messages that a node has stored last, so that it need not read them again to deliver them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+Payload = tuple[str, bytes]
+"""Topic and payload."""
+
+BYTES_MAX: Final = 64 * 2**20
+"""Bytes of payloads that are kept; the oldest goes first."""
+
+OVERHEAD: Final = 300
+"""Bytes that a message takes beside its payload, about."""
+
+
+class Payloads:
+    """Message id -> topic and payload, at most `bytes_max` of them."""
+
+    def __init__(self, bytes_max: int = BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._kept: OrderedDict[str, Payload] = OrderedDict()
+        self._size = 0
+
+    def put(self, message: str, payload: Payload) -> None:
+        """Keep one; an id is never that of two."""
+        self._kept[message] = payload
+        self._size += _size(payload)
+        while self._size > self._bytes_max:
+            _, oldest = self._kept.popitem(last=False)
+            self._size -= _size(oldest)
+
+    def get(self, message: str) -> Payload | None:
+        """None: it is not kept."""
+        return self._kept.get(message)
+
+
+def _size(payload: Payload) -> int:
+    topic, data = payload
+    return OVERHEAD + len(topic) + len(data)

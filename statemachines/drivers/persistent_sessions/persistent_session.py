@@ -1,0 +1,289 @@
+"""PersistentSession: a client of sessions that survive it, its connection, and its node.
+
+    async with PersistentSession("tablet", nodes=["10.0.0.1:7601", "10.0.0.2:7601"]) as session:
+        await session.subscribe("news/+")
+        async for message in session:
+            print(message.topic, message.payload)
+            message.acknowledge()
+
+Where its node dies it goes to the next, and on with the same session: nothing that was published meanwhile is missing.
+What it had not acknowledged comes again, and says so (`dup`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Final, Self
+
+from statemachines.drivers.credentials import NONE, Credentials
+from statemachines.drivers.persistent_sessions.node_guide import NodeGuide, places_of
+from statemachines.drivers.persistent_sessions.node_link import NodeUnreachable
+from statemachines.drivers.persistent_sessions.received import Received
+from statemachines.drivers.persistent_sessions.session_node import SessionNode
+from statemachines.drivers.persistent_sessions.topic import check_filter, check_name
+from statemachines.kernel import ConfigurationError, GaplessError, Message
+from statemachines.persistent_sessions.client_message import (
+    ConnectWanted,
+    Delivered,
+    Farewell,
+    LeaveWanted,
+    Refused,
+    Subscribed,
+    SubscribeWanted,
+    UnsubscribeWanted,
+    Welcome,
+)
+from statemachines.persistent_sessions.life_record import KEEP
+from statemachines.persistent_sessions.message import Puback, Pubcomp, Pubrec, Pubrel
+
+EXPIRY_MS: Final = 3_600_000
+RECEIVE_MAXIMUM: Final = 100
+PATIENCE_S: Final = 60.0
+
+QOS_0_MAX: Final = 10_000
+"""Messages of QoS 0 that wait for the application; those beyond are dropped, as QoS 0 may be."""
+
+LEAVE_S: Final = 5.0
+
+TAKEN: Final = ("superseded", "discarded")
+"""Why a connection ends that is not to be made again."""
+
+
+class SessionTaken(GaplessError):
+    """Another connection has this client id now, or has discarded its session."""
+
+
+class SessionLost(GaplessError):
+    """The session has expired while no node could be reached: what was published since is not for it."""
+
+
+class SubscribeRefused(GaplessError):
+    """The node did not subscribe or unsubscribe a filter, and why."""
+
+
+class PersistentSession:
+    """`client_id`: whose session it is, on whatever node; `node` of this process, or `nodes` as HOST:PORT, of which it
+    uses one at a time; `clean_start`: discard a session of before; `expiry_ms`: so long the session outlives its
+    connection (0: not at all, -1: for ever); `receive_maximum`: so many messages may be unacknowledged; `patience_s`:
+    how long entering waits for a node; `name`, `credentials`: as of `SessionPublisher`.
+
+    `present`: the session was there before.
+    """
+
+    def __init__(
+        self,
+        client_id: str,
+        *,
+        node: SessionNode | None = None,
+        nodes: Sequence[str] = (),
+        clean_start: bool = False,
+        expiry_ms: int = EXPIRY_MS,
+        receive_maximum: int = RECEIVE_MAXIMUM,
+        patience_s: float = PATIENCE_S,
+        name: str | None = None,
+        credentials: Credentials = NONE,
+    ) -> None:
+        if expiry_ms < -1:
+            raise ConfigurationError("expiry_ms", expiry_ms, "must be -1 (for ever), 0, or milliseconds")
+        if not 1 <= receive_maximum <= 65_535:
+            raise ConfigurationError("receive_maximum", receive_maximum, "must be 1 to 65535")
+        self.client_id = check_name("client_id", client_id)
+        self.present = False
+        self.session = ""
+        """Its id, which no other session ever has."""
+        self._clean = clean_start
+        self._expiry_ms = expiry_ms
+        self._receive_maximum = receive_maximum
+        self._patience_s = patience_s
+        self._guide = NodeGuide(
+            places_of(node, nodes),
+            opened=self._connect,
+            heard=self._hear,
+            closed=self._disconnected,
+            name=name,
+            credentials=credentials,
+        )
+        self._welcome = asyncio.Event()
+        self._connected = False
+        self._left = asyncio.Event()
+        self._came = asyncio.Event()
+        self._waiting: deque[Received] = deque()
+        self._connection = 0
+        self._exact: dict[int, bool] = {}
+        """Packets of QoS 2 that are not released yet: whether the application has acknowledged them."""
+        self._count = 0
+        self._wanted: dict[int, tuple[SubscribeWanted | UnsubscribeWanted, asyncio.Future[None]]] = {}
+        self._failure: GaplessError | None = None
+
+    # -- for the application --------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.ensure_future(self._guide.run())
+        try:
+            async with asyncio.timeout(self._patience_s):
+                await self._welcome.wait()
+        except BaseException as error:
+            await self._stop()
+            if isinstance(error, TimeoutError):
+                raise NodeUnreachable(
+                    f"no node has connected {self.client_id!r} within {self._patience_s:g} s"
+                ) from error
+            raise
+        self._raise_failure()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        await self.leave()
+
+    async def leave(self, expiry_ms: int = KEEP) -> None:
+        """Leave; the session outlives that as it was said, or by `expiry_ms` (not from 0 to more).  Leaving the `async
+        with` does it too."""
+        if self._connected:
+            self._guide.say(LeaveWanted(expiry_ms))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LEAVE_S):
+                    await self._left.wait()
+        await self._stop()
+
+    async def abort(self) -> None:
+        """Go without a word, as if the process had died.  In place of leaving the `async with`."""
+        self._connected = False
+        await self._stop()
+
+    async def subscribe(self, topic_filter: str, qos: int = 1) -> None:
+        """What is published to a topic that matches, from when this returns, comes here."""
+        if qos not in (0, 1, 2):
+            raise ConfigurationError("qos", qos, "must be 0, 1 or 2")
+        self._count += 1
+        await self._change(SubscribeWanted(self._count, check_filter(topic_filter), qos))
+
+    async def unsubscribe(self, topic_filter: str) -> None:
+        """What is published from when this returns does not come by this filter any more."""
+        self._count += 1
+        await self._change(UnsubscribeWanted(self._count, check_filter(topic_filter)))
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Received:
+        """The next message; raises `SessionTaken` and `SessionLost` behind the last."""
+        while not self._waiting:
+            self._raise_failure()
+            if self._task.done():
+                raise StopAsyncIteration
+            self._came.clear()
+            await self._came.wait()
+        return self._waiting.popleft()
+
+    # -- the connection -------------------------------------------------------------------------------------------
+
+    async def _change(self, wanted: SubscribeWanted | UnsubscribeWanted) -> None:
+        self._raise_failure()
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._wanted[wanted.n] = (wanted, done)
+        if self._connected:
+            self._guide.say(wanted)
+        try:
+            await done
+        finally:
+            self._wanted.pop(wanted.n, None)
+
+    def _connect(self) -> None:
+        self._guide.say(ConnectWanted(self.client_id, self._clean, self._expiry_ms, self._receive_maximum))
+
+    def _disconnected(self) -> None:
+        """What was not acknowledged comes again, of QoS 1 whether the application has had it or not."""
+        self._connected = False
+        self._connection += 1
+        self._waiting = deque(one for one in self._waiting if one.qos != 1)
+
+    def _hear(self, message: Message) -> None:
+        match message:
+            case Welcome(session, present):
+                self._begin(session, present)
+            case Delivered():
+                self._take(message)
+            case Pubrel(packet):
+                self._exact.pop(packet, None)
+                self._guide.say(Pubcomp(packet))
+            case Subscribed(n):
+                self._settle(n, None)
+            case Refused(n, why):
+                self._settle(n, SubscribeRefused(why))
+            case Farewell(why):
+                self._end(why)
+
+    def _begin(self, session: str, present: bool) -> None:
+        if self.session and session != self.session:
+            self._fail(SessionLost(f"the session of {self.client_id!r} has expired; connect anew, and subscribe again"))
+            return
+        if not self._welcome.is_set():
+            self.present = present
+        self.session, self._clean, self._connected = session, False, True
+        self._welcome.set()
+        for wanted, _ in list(self._wanted.values()):
+            self._guide.say(wanted)
+
+    def _take(self, message: Delivered) -> None:
+        packet = message.packet
+        if message.qos == 2 and packet in self._exact:
+            if self._exact[packet]:
+                self._guide.say(Pubrec(packet))
+            return
+        if not packet and len(self._waiting) >= QOS_0_MAX:
+            return
+        if message.qos == 2:
+            self._exact[packet] = False
+        self._waiting.append(Received.of(message, self, self._connection))
+        self._came.set()
+
+    def acknowledge(self, message: Received) -> None:
+        """The application is done with it; one of QoS 1 that came over a connection that is gone comes again anyway."""
+        if message.qos == 1 and message.connection == self._connection:
+            self._guide.say(Puback(message.packet))
+        elif message.qos == 2 and self._exact.get(message.packet) is False:
+            self._exact[message.packet] = True
+            self._guide.say(Pubrec(message.packet))
+
+    def _settle(self, n: int, error: GaplessError | None) -> None:
+        _, done = self._wanted.get(n, (None, None))
+        if done is None or done.done():
+            return
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)
+
+    def _end(self, why: str) -> None:
+        if why in TAKEN:
+            self._fail(
+                SessionTaken(f"the session of {self.client_id!r} is {why}: another connection has its client id")
+            )
+        elif why in ("left", "refused"):
+            self._left.set()
+        else:
+            self._guide.leave_node()
+
+    def _fail(self, error: GaplessError) -> None:
+        self._failure = error
+        self._connected = False
+        self._task.cancel()
+        self._welcome.set()
+        self._came.set()
+        for n in list(self._wanted):
+            self._settle(n, error)
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    async def _stop(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._came.set()

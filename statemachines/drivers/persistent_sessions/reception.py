@@ -1,0 +1,300 @@
+"""Reception: the clients of a node, wherever they are, and what they want of it.
+
+A visitor is a client that is connected, as a subscriber, a publisher or both.  What it says becomes calls of the
+machines and requests to the database; what these say in turn is brought to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from statemachines.drivers.clock import Clock
+from statemachines.drivers.persistent_sessions.courier import Courier
+from statemachines.drivers.persistent_sessions.host_request import PutMessage, Routes, Subscribe, Unsubscribe
+from statemachines.drivers.persistent_sessions.node_roles import ClientMessage
+from statemachines.drivers.persistent_sessions.payloads import Payloads
+from statemachines.drivers.persistent_sessions.request_desk import RequestDesk
+from statemachines.drivers.persistent_sessions.topic import check_filter, check_topic
+from statemachines.drivers.runtime import Runtime
+from statemachines.kernel import ConfigurationError, Event, Message, life_of
+from statemachines.persistent_sessions.client_message import (
+    ConnectWanted,
+    Delivered,
+    Farewell,
+    LeaveWanted,
+    Ping,
+    Pong,
+    PublishStored,
+    PublishWanted,
+    Refused,
+    Subscribed,
+    SubscribeWanted,
+    UnsubscribeWanted,
+    Welcome,
+)
+from statemachines.persistent_sessions.life_record import CONNECTED, Accepted, LifeRecord, SessionClosed
+from statemachines.persistent_sessions.message import Puback, Pubcomp, Publish, Pubrec, Pubrel, Written
+from statemachines.persistent_sessions.session_host import Handed, SessionHost, life_of_owner, owner_of
+
+PUBLISHES_MAX: Final = 100_000
+"""Messages of publishers that are on their way into the database, of all publishers together."""
+
+PUBLISHED_BYTES_MAX: Final = 256 * 2**20
+"""The same, in bytes of payload."""
+
+CHANGES_MAX: Final = 100
+"""Subscriptions and their ends of one client that are on their way into the database."""
+
+SILENT_NS: Final = 15_000_000_000
+"""A client that has said nothing for so long is gone."""
+
+Say = Callable[[Message], bool]
+"""Brings a message to a client; False: there was no room for it."""
+
+
+class Visitor:
+    """A client: `say` to it; when it was `heard_ns` last; `owner` of its session ("": none), and who brings it that
+    session's messages; `changes` of its subscriptions that are under way."""
+
+    __slots__ = ("changes", "courier", "heard_ns", "owner", "say")
+
+    def __init__(self, say: Say, heard_ns: int) -> None:
+        self.say = say
+        self.heard_ns = heard_ns
+        self.owner = ""
+        self.changes = 0
+        self.courier: Courier | None = None
+
+
+class Reception:
+    """`host`, `runtime`, `desk`: of the node; `say(party, message)`: over its transport."""
+
+    def __init__(
+        self,
+        host: SessionHost,
+        runtime: Runtime,
+        desk: RequestDesk,
+        say: Callable[[str, Message], bool],
+        clock: Clock,
+        publishes_max: int = PUBLISHES_MAX,
+    ) -> None:
+        self.visitors: dict[str, Visitor] = {}
+        """By the life of the client."""
+        self._host = host
+        self._runtime = runtime
+        self._desk = desk
+        self._say = say
+        self._clock = clock
+        self._payloads = Payloads()
+        self._publishes_max = publishes_max
+        self._publishing = 0
+        self._publishing_bytes = 0
+        self._published = 0
+        self._unstored: dict[str, tuple[str, PublishWanted]] = {}
+        """Message -> the life of who published it, and what that has said."""
+        self._owners: dict[str, str] = {}
+        """Owner -> life of its client."""
+        self._kinds: dict[type[Message], Callable[[str, Visitor, Any], None]] = {
+            ConnectWanted: self._connect,
+            SubscribeWanted: self._subscribe,
+            UnsubscribeWanted: self._unsubscribe,
+            PublishWanted: self._publish,
+            LeaveWanted: self._leave,
+            Ping: self._ping,
+            Puback: self._acknowledge,
+            Pubrec: self._acknowledge,
+            Pubcomp: self._acknowledge,
+        }
+
+    # -- visitors -------------------------------------------------------------------------------------------------
+
+    def enter(self, party: str, say: Say | None = None) -> Visitor:
+        """The visitor that speaks as this party; `say` to it where it is not over the transport."""
+        life = life_of(party)
+        visitor = self.visitors.get(life)
+        if visitor is None:
+            visitor = Visitor(say or (lambda message: self._say(party, message)), self._clock())
+            self.visitors[life] = visitor
+        return visitor
+
+    def hear(self, party: str, message: ClientMessage) -> None:
+        """A client has said something."""
+        visitor = self.enter(party)
+        visitor.heard_ns = self._clock()
+        self._kinds[type(message)](life_of(party), visitor, message)
+
+    def lose(self, life: str) -> None:
+        """The client of this life is gone, if it was here."""
+        visitor = self.visitors.pop(life, None)
+        if visitor is None:
+            return
+        if visitor.courier is not None:
+            visitor.courier.close()
+        owner = visitor.owner
+        if owner:
+            self._owners.pop(owner, None)
+            self._runtime.act(lambda now_ns: self._host.lose(owner, now_ns))
+
+    def lose_silent(self) -> None:
+        """Whoever has said nothing for long is gone."""
+        now_ns = self._clock()
+        for life in [one for one, visitor in self.visitors.items() if now_ns - visitor.heard_ns > SILENT_NS]:
+            self.lose(life)
+
+    def close(self) -> None:
+        """The node ends: everybody hears that, and goes elsewhere."""
+        for life, visitor in list(self.visitors.items()):
+            visitor.say(Farewell("closing"))
+            self.lose(life)
+
+    def _tell(self, life: str, message: Message) -> None:
+        """One that there is no room for ends the connection: nothing may be missing in it."""
+        visitor = self.visitors.get(life)
+        if visitor is not None and not visitor.say(message):
+            self.lose(life)
+
+    def _deliver(self, life: str, message: Message) -> None:
+        """To a subscriber; of QoS 0 what there is no room for is dropped."""
+        visitor = self.visitors.get(life)
+        if isinstance(message, Delivered) and not message.packet and visitor is not None:
+            visitor.say(message)
+        else:
+            self._tell(life, message)
+
+    # -- what machines say ----------------------------------------------------------------------------------------
+
+    def bring(self, owner: str, message: Publish | Pubrel) -> None:
+        """For the client of this owner."""
+        visitor = self.visitors.get(self._owners.get(owner, ""))
+        if visitor is not None and visitor.courier is not None:
+            visitor.courier.bring(message)
+
+    def told(self, party: str, event: Event) -> None:
+        """What the host tells its application."""
+        match event:
+            case Written(message, _):
+                self._answer(*self._unstored.pop(message))
+            case Accepted(session, present):
+                life = self._owners.get(owner_of(party), "")
+                self._tell(life, Welcome(session, present))
+                visitor = self.visitors.get(life)
+                if visitor is not None and visitor.courier is not None:
+                    visitor.courier.welcome()
+            case SessionClosed(_, why):
+                self._end(owner_of(party), why)
+
+    def _end(self, owner: str, why: str) -> None:
+        life = self._owners.pop(owner, "")
+        visitor = self.visitors.get(life)
+        if visitor is None or visitor.courier is None:
+            return
+        visitor.courier.close()
+        visitor.owner, visitor.courier = "", None
+        self._tell(life, Farewell(why))
+
+    # -- what clients say -----------------------------------------------------------------------------------------
+
+    def _connect(self, life: str, visitor: Visitor, asked: ConnectWanted) -> None:
+        if visitor.owner or not asked.client:
+            self._tell(life, Farewell("refused"))
+            return
+        owner = visitor.owner = self._host.new_owner(asked.client, asked.receive_maximum)
+        self._owners[owner] = life
+        visitor.courier = Courier(
+            self._desk,
+            self._payloads,
+            lambda message: self._deliver(life, message),
+            lambda packet: self._feed(owner, Puback(packet)),
+        )
+        self._runtime.act(
+            lambda now_ns: self._host.connect(owner, clean=asked.clean, expiry_ms=asked.expiry_ms, now_ns=now_ns)
+        )
+
+    def _subscribe(self, life: str, visitor: Visitor, asked: SubscribeWanted) -> None:
+        self._change_routes(
+            life, visitor, asked, lambda at: Subscribe(at.session, at.token, check_filter(asked.filter), asked.qos)
+        )
+
+    def _unsubscribe(self, life: str, visitor: Visitor, asked: UnsubscribeWanted) -> None:
+        self._change_routes(
+            life, visitor, asked, lambda at: Unsubscribe(at.session, at.token, check_filter(asked.filter))
+        )
+
+    def _change_routes(
+        self,
+        life: str,
+        visitor: Visitor,
+        asked: SubscribeWanted | UnsubscribeWanted,
+        request: Callable[[LifeRecord], Subscribe | Unsubscribe],
+    ) -> None:
+        node = self._host.nodes.get(life_of_owner(visitor.owner))
+        if node is None or node.record.status is not CONNECTED:
+            self._tell(life, Refused(asked.n, "no session is connected here"))
+            return
+        if visitor.changes >= CHANGES_MAX:
+            self._tell(life, Refused(asked.n, "busy"))
+            return
+        try:
+            wanted = request(node.record)
+        except ConfigurationError as error:
+            self._tell(life, Refused(asked.n, str(error)))
+            return
+
+        visitor.changes += 1
+
+        def take(done: bool) -> None:
+            visitor.changes -= 1
+            self._tell(life, Subscribed(asked.n) if done else Refused(asked.n, "another connection has the session"))
+
+        self._desk.give(wanted, take)
+
+    def _publish(self, life: str, visitor: Visitor, asked: PublishWanted) -> None:
+        try:
+            check_topic(asked.topic)
+        except ConfigurationError as error:
+            self._tell(life, Refused(asked.n, str(error)))
+            return
+        is_busy = self._publishing >= self._publishes_max
+        if is_busy or self._publishing_bytes + len(asked.payload) > PUBLISHED_BYTES_MAX:
+            self._tell(life, Refused(asked.n, "busy"))
+            return
+        self._publishing += 1
+        self._publishing_bytes += len(asked.payload)
+        self._published += 1
+        message = f"{self._host.life}/m{self._published}"
+
+        def take(routes: Routes) -> None:
+            if not routes:
+                self._answer(life, asked)
+                return
+            self._payloads.put(message, (asked.topic, asked.payload))
+            self._unstored[message] = (life, asked)
+            handed = [Handed(one.session, one.filter, min(one.qos, asked.qos)) for one in routes]
+            self._runtime.act(lambda now_ns: self._host.publish(message, handed, now_ns))
+
+        self._desk.give(PutMessage(message, asked.topic, asked.payload, asked.qos), take)
+
+    def _answer(self, life: str, asked: PublishWanted) -> None:
+        """It is stored, or nobody is there that it is for."""
+        self._publishing -= 1
+        self._publishing_bytes -= len(asked.payload)
+        self._tell(life, PublishStored(asked.n))
+
+    def _leave(self, life: str, visitor: Visitor, asked: LeaveWanted) -> None:
+        owner = visitor.owner
+        if visitor.courier is not None:
+            visitor.courier.close()
+        self._runtime.act(lambda now_ns: self._host.leave(owner, now_ns, asked.expiry_ms))
+
+    def _ping(self, life: str, visitor: Visitor, asked: Ping) -> None:
+        self._tell(life, Pong())
+
+    def _acknowledge(self, life: str, visitor: Visitor, asked: Puback | Pubrec | Pubcomp) -> None:
+        if visitor.owner and visitor.courier is not None:
+            self._feed(visitor.owner, asked)
+            if not isinstance(asked, Pubcomp):
+                visitor.courier.acknowledged(asked.packet)
+
+    def _feed(self, owner: str, asked: Puback | Pubrec | Pubcomp) -> None:
+        self._runtime.act(lambda now_ns: self._host.acknowledge(owner, asked, now_ns))

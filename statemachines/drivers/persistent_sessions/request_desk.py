@@ -1,0 +1,100 @@
+"""RequestDesk: what a node asks of its database, in the order in which it was asked, in batches.
+
+A batch is one transaction with a number.  One that failed, or of which nobody knows what became, is given again with
+the same number until it is answered: it is carried out once.  So a machine waits, and is never told that its request
+failed; what has to end in time ends by its own timer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from statemachines.drivers.persistent_sessions.host_request import HostRequest
+from statemachines.drivers.persistent_sessions.store import READS, Asked, NodeLife, SessionStore
+from statemachines.drivers.port import Feed
+from statemachines.drivers.sql.failure import StoreUnavailable
+from statemachines.kernel import Answer, Request
+
+logger = logging.getLogger("gapless")
+
+BATCH_MAX: Final = 500
+"""Requests in one transaction."""
+
+AGAIN_S: Final = (0.02, 1.0)
+"""First and longest pause before a batch that failed is given again."""
+
+Taker = Callable[[Any], None]
+"""Hears what a request is answered with."""
+
+
+class RequestDesk:
+    """`store`, and the `life` of the node that asks."""
+
+    def __init__(self, store: SessionStore, life: NodeLife) -> None:
+        self._store = store
+        self._life = life
+        self._batch = 0
+        self._waiting: deque[tuple[Asked, Taker]] = deque()
+        self._there = asyncio.Event()
+
+    def serve(self, party: str, request: Request, feed: Feed) -> None:
+        """The service of the machines: what it is answered with is fed to the party."""
+
+        def take(answers: tuple[Answer, ...]) -> None:
+            for answer in answers:
+                feed(party, answer)
+
+        self.give(request, take)
+
+    def give(self, request: Asked, take: Taker) -> None:
+        """Ask; `take` hears the answer, behind those to whatever was asked before."""
+        self._waiting.append((request, take))
+        self._there.set()
+
+    def give_first(self, request: HostRequest, take: Taker) -> None:
+        """The same, ahead of whatever waits."""
+        self._waiting.appendleft((request, take))
+        self._there.set()
+
+    async def ask(self, request: HostRequest) -> Any:
+        """What it is answered with."""
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.give(request, partial(_set, answer))
+        return await answer
+
+    async def run(self) -> None:
+        """Carry out whatever comes; raises what no repetition helps against (`Superseded`, `StoreDamaged`)."""
+        while True:
+            await self._there.wait()
+            count = min(BATCH_MAX, len(self._waiting))
+            batch = [self._waiting.popleft() for _ in range(count)]
+            if not self._waiting:
+                self._there.clear()
+            answers = await self._carry_out([request for request, _ in batch])
+            for (_, take), answer in zip(batch, answers, strict=True):
+                take(answer)
+
+    async def _carry_out(self, requests: list[Asked]) -> list[Any]:
+        reads = all(isinstance(one, READS) for one in requests)
+        if not reads:
+            self._batch += 1
+        pause = AGAIN_S[0]
+        while True:
+            try:
+                if reads:
+                    return await self._store.read(self._life, requests)
+                return await self._store.carry_out(self._life, self._batch, requests)
+            except StoreUnavailable as error:
+                logger.warning("%s: %s; asking again", self._life.node, error)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, AGAIN_S[1])
+
+
+def _set(answer: asyncio.Future[Any], value: Any) -> None:
+    if not answer.done():
+        answer.set_result(value)

@@ -1,0 +1,53 @@
+"""Route rows: which filters a session subscribes.  Every change has a number, so that a node reads what it does not
+know yet."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from statemachines.drivers.persistent_sessions.sql import Sql, one
+
+FORGET: Final = 10_000
+"""So many changes a route that was removed is kept at least; a node that is farther behind reads all routes anew."""
+
+PUT_ROUTE: Final = (
+    "INSERT INTO @routes VALUES (:session, :filter, :qos, :version, 0) ON CONFLICT (session, filter) DO UPDATE SET"
+    " qos = excluded.qos, version = excluded.version, gone = 0"
+)
+
+
+def put_route(sql: Sql, session: bytes, topic_filter: bytes, qos: int) -> None:
+    """The session subscribes; a subscription that is there has this `qos` from now on."""
+    sql.run(PUT_ROUTE, session=session, filter=topic_filter, qos=qos, version=_next_version(sql))
+
+
+def remove_route(sql: Sql, session: bytes, topic_filter: bytes) -> None:
+    """It is kept as gone for nodes that know it; for so long that no node that works is behind."""
+    values = {"session": session, "filter": topic_filter}
+    there = one(sql, "SELECT 1 FROM @routes WHERE session = :session AND filter = :filter AND gone = 0", **values)
+    if there is None:
+        return
+    version = _next_version(sql)
+    sql.run(
+        "UPDATE @routes SET gone = 1, version = :version WHERE session = :session AND filter = :filter",
+        version=version, **values,
+    )  # fmt: skip
+    found = one(sql, "SELECT forgotten FROM @store")
+    assert found is not None
+    if version - found[0] >= 2 * FORGET:
+        sql.run("DELETE FROM @routes WHERE gone = 1 AND version <= :version", version=version - FORGET)
+        sql.run("UPDATE @store SET forgotten = :version", version=version - FORGET)
+
+
+def remove_routes(sql: Sql, session: bytes) -> None:
+    """All of the session."""
+    found = sql.all("SELECT filter FROM @routes WHERE session = :session AND gone = 0 ORDER BY filter", session=session)
+    for (topic_filter,) in found:
+        remove_route(sql, session, topic_filter)
+
+
+def _next_version(sql: Sql) -> int:
+    sql.run("UPDATE @store SET routes = routes + 1")
+    found = one(sql, "SELECT routes FROM @store")
+    assert found is not None
+    return int(found[0])

@@ -1,0 +1,315 @@
+"""SessionNode: serves persistent sessions: clients connect to it, publishers hand it messages, other nodes share its
+store.
+
+    here, there = ("10.0.0.1", 7601), ("10.0.0.2", 7601)
+    async with SessionNode("sessions.db", name="node-1", listen=here, peers=[there]) as node:
+        await node.failed()
+
+Each process under a name begins a life of it in the store, and ends when the store knows a newer one.  A node whose
+process dies is no loss but of time: its clients go to another, and everything else is in the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from statemachines.drivers.clock import steady_ns
+from statemachines.drivers.credentials import NONE, Credentials
+from statemachines.drivers.lives import chance_bits, node_number
+from statemachines.drivers.persistent_sessions.host_request import Beat, Look, ReadNodes
+from statemachines.drivers.persistent_sessions.lookout import Lookout
+from statemachines.drivers.persistent_sessions.node_roles import NODE, PROTOCOL, NodeMessage
+from statemachines.drivers.persistent_sessions.reception import Reception
+from statemachines.drivers.persistent_sessions.request_desk import RequestDesk
+from statemachines.drivers.persistent_sessions.store import open_session_store
+from statemachines.drivers.runtime import Runtime
+from statemachines.drivers.tcp import Address, TcpTransport
+from statemachines.kernel import (
+    ConfigurationError,
+    Event,
+    Message,
+    Outgoing,
+    RemoteProtocolError,
+    incarnation,
+    life_of,
+    name_of,
+    node_of,
+)
+from statemachines.kernel.node import Observer
+from statemachines.persistent_sessions.collector_record import MessageLost
+from statemachines.persistent_sessions.graces import Graces
+from statemachines.persistent_sessions.life_times import LifeTimes
+from statemachines.persistent_sessions.message import Publish, Pubrel
+from statemachines.persistent_sessions.request import DATABASE
+from statemachines.persistent_sessions.session_host import SessionHost
+from statemachines.persistent_sessions.times import Times
+from statemachines.trace import fingerprints
+from statemachines.trace.log import FORMAT, Head, TraceLog
+from statemachines.wire import Hello, Packet
+
+logger = logging.getLogger("gapless")
+
+GRACES: Final = Graces()
+LEASE_MS: Final = 5_000
+LOOK_MS: Final = 1_000
+SWEEP_S: Final = 1.0
+
+ACKNOWLEDGED_S: Final = 0.25
+"""So long what a client has acknowledged may wait for a commit."""
+
+HALT_S: Final = 2.0
+"""So long a node that ends in good order waits for its sessions to be left."""
+
+KNOWN_MAX: Final = 1_000
+"""Lives of nodes that are remembered to be such."""
+
+
+class SessionNode:
+    """`store`: a file, or the URL of a database, that all nodes share; `name`: of this node, its own; `listen`: where
+    it accepts nodes and clients (None: clients of this process alone, and it hears nothing of other nodes but through
+    the store); `peers`: where the other nodes listen; `times`, `life_times`: how long its parties wait; `graces`: how
+    long it leaves alone what nobody seems to need (None: it deletes nothing); `lease_ms`: a
+    node that has said nothing to the store for so long is dead for the others; `look_ms`: how often it looks there for
+    what it was not told; `credentials`: what others must prove; `trace`: directory for its log; `observe` sees every
+    step.
+
+    Raises `ConfigurationError` for values that cannot be, and for a store that cannot be opened.
+    """
+
+    def __init__(
+        self,
+        store: str | Path,
+        *,
+        name: str,
+        listen: Address | None = None,
+        peers: Sequence[Address] = (),
+        times: Times | None = None,
+        life_times: LifeTimes | None = None,
+        graces: Graces | None = GRACES,
+        lease_ms: int = LEASE_MS,
+        look_ms: int = LOOK_MS,
+        credentials: Credentials = NONE,
+        trace: Path | None = None,
+        observe: Observer | None = None,
+    ) -> None:
+        for key, value in (("lease_ms", lease_ms), ("look_ms", look_ms)):
+            if value < 1:
+                raise ConfigurationError(key, value, "at least 1 millisecond")
+        incarnation(name, 1)
+        self.name = name
+        self._where = store
+        self._listen = listen
+        self._peers = {f"peer:{place}": address for place, address in enumerate(peers, 1)}
+        self._times = times or Times()
+        self._life_times = life_times or LifeTimes()
+        self._graces = graces
+        self._lease_ms = lease_ms
+        self._look_ms = look_ms
+        self._credentials = credentials
+        self._trace = trace
+        self._observe = observe
+        self._failure = asyncio.Event()
+        self._log: TraceLog | None = None
+        self._alive: frozenset[str] = frozenset()
+        self._nodes: set[str] = set()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def address(self) -> Address:
+        """Where it listens."""
+        return self._transport.address
+
+    @property
+    def life(self) -> str:
+        """This life of the node."""
+        return self._runtime.life
+
+    @property
+    def machines(self) -> SessionHost:
+        """Its machines, to be looked at."""
+        return self._host
+
+    @property
+    def reception(self) -> Reception:
+        """Its clients; for those of this process."""
+        return self._reception
+
+    async def __aenter__(self) -> Self:
+        self._store = await asyncio.to_thread(open_session_store, self._where)
+        try:
+            await self._begin()
+        except BaseException:
+            await self._store.close()
+            raise
+        return self
+
+    async def _begin(self) -> None:
+        held = await self._store.begin_life(self.name, self._lease_ms)
+        life = incarnation(self.name, held.number, chance_bits())
+        number = node_number(life)
+        if self._trace is not None:
+            self._log = TraceLog(self._trace, Head(FORMAT, self.name, life, number, fingerprints([PROTOCOL]), {}))
+        self._desk = RequestDesk(self._store, held)
+        self._runtime = Runtime(
+            life,
+            number,
+            {DATABASE: self._desk.serve},
+            handle=self._hear,
+            answered=lambda party, answer, now_ns: self._host.answered(party, answer, now_ns),
+            told=self._told,
+            log=self._log,
+            observe=self._observe,
+        )
+        self._runtime.on_failure = self._failure.set
+        self._host = SessionHost(
+            life,
+            self._times,
+            self._life_times,
+            graces=self._graces,
+            now_ns=steady_ns(),
+            observe=self._runtime.observe,
+        )
+        self._lookout = Lookout(self._host)
+        self._reception = Reception(self._host, self._runtime, self._desk, self._say, steady_ns)
+        self._transport = TcpTransport(
+            life=life,
+            role=NODE,
+            receive=self._runtime.receive,
+            listen=self._listen,
+            dial=self._peers,
+            credentials=self._credentials,
+            store=held.identity.hex(),
+            left=self._left,
+        )
+        self._runtime.attach(self._host, self)
+        await self._transport.__aenter__()
+        for work in (self._desk.run, self._beat, self._look, self._commit, self._sweep):
+            self._tasks.append(asyncio.ensure_future(self._work(work)))
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        if self._runtime.failed is None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(HALT_S):
+                    await self._halt()
+        await self.abort()
+
+    async def abort(self) -> None:
+        """Stop as if the process had died: no session is left.  In place of leaving the `async with`."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._runtime.close()
+        await self._transport.__aexit__(None, None, None)
+        await self._store.close()
+        if self._log is not None:
+            self._log.close()
+
+    async def failed(self) -> None:
+        """Wait until the node cannot go on, and raise why."""
+        await self._failure.wait()
+        assert self._runtime.failed is not None
+        raise self._runtime.failed
+
+    async def _halt(self) -> None:
+        """Everybody goes elsewhere, and others need not wait for the end of our lease."""
+        self._reception.close()
+        while self._host.owners:
+            await asyncio.sleep(0.01)
+        await self._desk.ask(Beat(self.name, 0))
+
+    # -- its own work ---------------------------------------------------------------------------------------------
+
+    async def _work(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except Exception as error:
+            self._runtime.fail(error)
+
+    async def _beat(self) -> None:
+        """Say to the store that we live; a store that does not answer is asked once, and not again and again."""
+        loop = asyncio.get_running_loop()
+        while True:
+            done: asyncio.Future[Any] = loop.create_future()
+            self._desk.give_first(Beat(self.name, self._lease_ms), done.set_result)
+            await done
+            await asyncio.sleep(self._lease_ms / 3_000)
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(self._look_ms / 1_000)
+            alive = frozenset(await self._desk.ask(ReadNodes()))
+            for gone in sorted(self._alive - alive - {self.name}):
+                self._runtime.act(partial(self._host.lose_writer, gone))
+            self._alive = alive
+            watched = self._lookout.watched()
+            if watched:
+                seen = await self._desk.ask(Look(self.name, watched))
+                self._runtime.act(partial(self._lookout.take, seen))
+
+    async def _commit(self) -> None:
+        while True:
+            await asyncio.sleep(ACKNOWLEDGED_S)
+            self._runtime.act(self._host.commit_acknowledged)
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            self._reception.lose_silent()
+
+    # -- messages -------------------------------------------------------------------------------------------------
+
+    def send(self, packet: Packet[Any]) -> None:
+        """What a machine sends: to its client, to a party here, or to another node."""
+        message = packet.message
+        if isinstance(message, Publish | Pubrel):
+            self._reception.bring(packet.sender, message)
+        elif node_of(packet.to) == self.name:
+            self._runtime.receive(packet)
+        else:
+            self._transport.send(packet)
+
+    def _say(self, party: str, message: Message) -> bool:
+        dropped = self._transport.dropped
+        self._transport.send(Packet(self.life, party, 0, message))
+        return self._transport.dropped == dropped
+
+    def _hear(self, sender: str, to: str, message: Any, now_ns: int) -> list[Outgoing]:
+        if not isinstance(message, NodeMessage):
+            self._reception.hear(sender, message)
+            return []
+        if node_of(sender) != self.name and not self._is_node(sender):
+            raise RemoteProtocolError("session_node", "-", name_of(type(message)), "", "only nodes say that")
+        return self._host.receive(sender, to, message, now_ns)
+
+    def _is_node(self, party: str) -> bool:
+        life = life_of(party)
+        if life in self._nodes:
+            return True
+        if not self._transport.is_peer_of(NODE.name, party):
+            return False
+        if len(self._nodes) >= KNOWN_MAX:
+            self._nodes.clear()
+        self._nodes.add(life)
+        return True
+
+    def _told(self, party: str, event: Event) -> None:
+        if isinstance(event, MessageLost):
+            what = "message %s is older than the retention and was deleted: %d sessions have not had it"
+            logger.warning(what, event.message, event.rows)
+        self._reception.told(party, event)
+
+    def _left(self, hello: Hello, dialled: bool) -> None:
+        """A client is gone; or a node can send us nothing any more: what was on its way is lost."""
+        if hello.role != NODE.full_name:
+            self._reception.lose(hello.life)
+        elif not dialled:
+            self._runtime.act(lambda now_ns: self._host.lose_link(hello.node, now_ns))

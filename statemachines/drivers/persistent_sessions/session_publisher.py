@@ -1,0 +1,125 @@
+"""SessionPublisher: hands messages to the nodes of sessions; each is stored when `publish` returns.
+
+async with SessionPublisher(nodes=["10.0.0.1:7601", "10.0.0.2:7601"]) as publisher:
+    await publisher.publish("news/today", b"hello", qos=1)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Final, Self
+
+from statemachines.drivers.credentials import NONE, Credentials
+from statemachines.drivers.persistent_sessions.node_guide import NodeGuide, places_of
+from statemachines.drivers.persistent_sessions.session_node import SessionNode
+from statemachines.drivers.persistent_sessions.topic import check_topic
+from statemachines.kernel import ConfigurationError, GaplessError, Message
+from statemachines.persistent_sessions.client_message import PublishStored, PublishWanted, Refused
+from statemachines.wire import FRAME_MAX
+
+WINDOW: Final = 1_000
+"""Messages of one publisher that are not stored yet; `publish` waits beyond."""
+
+WINDOW_BYTES: Final = 2 * 2**20
+"""The same, in bytes: all of it must fit into the buffer of a connection when it is handed to the next node."""
+
+OVERHEAD: Final = 100
+"""Bytes that a message takes beside topic and payload, at most."""
+
+PAYLOAD_MAX: Final = FRAME_MAX - 2 * 65_535 - 1_024
+"""Bytes of the largest payload: a frame holds its topic and the filter, too."""
+
+
+class PublishRefused(GaplessError):
+    """The node did not store a message: `busy`, or why."""
+
+
+class SessionPublisher:
+    """`node` of this process, or `nodes` as HOST:PORT, of which it uses one at a time; `name`: as a certificate of its
+    own says it (else of chance); `credentials`: what a node must prove, and what we show it.
+
+    Messages of one publisher are stored in the order of its calls.  Where its node dies what is not stored yet is
+    handed to the next: such a message may then be stored twice.
+    """
+
+    def __init__(
+        self,
+        *,
+        node: SessionNode | None = None,
+        nodes: Sequence[str] = (),
+        name: str | None = None,
+        credentials: Credentials = NONE,
+    ) -> None:
+        self._guide = NodeGuide(
+            places_of(node, nodes),
+            opened=self._say_all,
+            heard=self._hear,
+            closed=lambda: None,
+            name=name,
+            credentials=credentials,
+        )
+        self._turn = asyncio.Lock()
+        self._stored = asyncio.Event()
+        self._size = 0
+        self._count = 0
+        self._unstored: dict[int, tuple[PublishWanted, asyncio.Future[None]]] = {}
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.ensure_future(self._guide.run())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        for _, stored in self._unstored.values():
+            stored.cancel()
+
+    async def publish(self, topic: str, payload: bytes, qos: int = 1) -> None:
+        """Store it for every session that subscribes the topic; waits until that is done, however long no node can be
+        reached.
+
+        Raises `ConfigurationError` for what cannot be published, `PublishRefused` where the node did not take it.
+        """
+        check_topic(topic)
+        if qos not in (0, 1, 2):
+            raise ConfigurationError("qos", qos, "must be 0, 1 or 2")
+        if len(payload) > PAYLOAD_MAX:
+            raise ConfigurationError("payload", f"{len(payload)} bytes", f"must have at most {PAYLOAD_MAX} bytes")
+        size = OVERHEAD + len(topic.encode()) + len(payload)
+        async with self._turn:  # those that wait for room go in the order of their calls
+            while len(self._unstored) >= WINDOW or (self._unstored and self._size + size > WINDOW_BYTES):
+                self._stored.clear()
+                await self._stored.wait()
+            self._count += 1
+            wanted = PublishWanted(self._count, topic, payload, qos)
+            stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._unstored[wanted.n] = (wanted, stored)
+            self._size += size
+            self._guide.say(wanted)
+        try:
+            await stored
+        finally:
+            self._unstored.pop(wanted.n, None)
+            self._size -= size
+            self._stored.set()
+
+    def _say_all(self) -> None:
+        """A new connection: whatever is not stored yet, in its order."""
+        for wanted, _ in list(self._unstored.values()):
+            self._guide.say(wanted)
+
+    def _hear(self, message: Message) -> None:
+        if isinstance(message, PublishStored | Refused):
+            _, stored = self._unstored.get(message.n, (None, None))
+            if stored is None or stored.done():
+                return
+            if isinstance(message, Refused):
+                stored.set_exception(PublishRefused(message.why))
+            else:
+                stored.set_result(None)
+        else:
+            self._guide.leave_node()

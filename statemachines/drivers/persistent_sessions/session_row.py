@@ -1,0 +1,46 @@
+"""SessionRow: a session as its table has it: in whose hands it is, and when it is over."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from statemachines.drivers.persistent_sessions.sql import Sql, one
+from statemachines.persistent_sessions.life_request import NEVER
+from statemachines.persistent_sessions.times import MS
+
+PUT_SESSION: Final = (
+    "INSERT INTO @sessions VALUES (:session, :client, :token, :nobody, :connection, :expiry_ms, :seen_ns, 0, 0)"
+    " ON CONFLICT (session) DO UPDATE SET token = excluded.token, connection = excluded.connection,"
+    " expiry_ms = excluded.expiry_ms, seen_ns = excluded.seen_ns"
+)
+
+
+class SessionRow(NamedTuple):
+    """`connection`: in whose hands it is (b"": nobody's, its client has left); `seen_ns`: when that was said last, or
+    when the client left; `expiry_ms`: how long it outlives that (`NEVER`: it does not end)."""
+
+    session: bytes
+    connection: bytes
+    expiry_ms: int
+    seen_ns: int
+
+    def is_live(self, now_ns: int, dead_ms: int) -> bool:
+        """It is in the hands of somebody who has said so within `dead_ms`."""
+        return bool(self.connection) and now_ns - self.seen_ns < dead_ms * MS
+
+    def is_over(self, now_ns: int, dead_ms: int) -> bool:
+        """Its expiry has passed, since its client left or its owner was heard of last."""
+        if self.is_live(now_ns, dead_ms) or self.expiry_ms == NEVER:
+            return False
+        return now_ns - self.seen_ns >= self.expiry_ms * MS
+
+
+def session_of(sql: Sql, client: bytes) -> SessionRow | None:
+    """The client's session."""
+    found = one(
+        sql,
+        "SELECT sessions.session, sessions.connection, sessions.expiry_ms, sessions.seen_ns FROM @clients AS clients"
+        " JOIN @sessions AS sessions ON sessions.session = clients.session WHERE clients.client = :client",
+        client=client,
+    )
+    return None if found is None else SessionRow(*found)

@@ -1,0 +1,343 @@
+"""SessionHost: the machines of one node: a writer for each session that something is published to, and for each client
+that is connected a session life and a resume.  Without input and output: a driver, or a simulator, does what comes out.
+
+    connect            -> SessionLife --SessionOpened--> Resume --Resumed--> Attach -> SessionLife --Accepted--> told
+    publish            -> the Writer of each session --Written, the last of them--> told
+    MarkerWanted       -> the Writer of the session, which begins where there is none, and learns who the owner is
+    Live, LiveMarker   -> the Resume that it is sent to, if it is of its session
+    the Resume ends    -> the SessionLife ends; it says how (`SessionClosed`), and both are gone
+    and a Collector    -> told `RoundEnded`, `MessageLost`
+
+A writer is called by the name of its node, an owner by an id of its own, under which live messages come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from statemachines.kernel import (
+    Answer,
+    Ask,
+    Event,
+    Host,
+    Message,
+    Node,
+    Outgoing,
+    RemoteProtocolError,
+    fresh,
+    name_of,
+    node_of,
+)
+from statemachines.kernel.host import Inward
+from statemachines.kernel.node import Observer
+from statemachines.persistent_sessions.collector import COLLECTOR
+from statemachines.persistent_sessions.collector_record import CollectorRecord
+from statemachines.persistent_sessions.graces import Graces
+from statemachines.persistent_sessions.life_record import (
+    KEEP,
+    Attach,
+    Connect,
+    Disconnect,
+    LifeRecord,
+    SessionClosed,
+    SessionOpened,
+)
+from statemachines.persistent_sessions.life_times import LifeTimes
+from statemachines.persistent_sessions.message import (
+    Live,
+    LiveMarker,
+    MarkerWanted,
+    Puback,
+    Pubcomp,
+    Pubrec,
+    Written,
+)
+from statemachines.persistent_sessions.owner_request import FindOwner, OwnerFound
+from statemachines.persistent_sessions.request import DATABASE, CommitState, NotOwner
+from statemachines.persistent_sessions.resume import RESUME
+from statemachines.persistent_sessions.resume_record import (
+    ConnectionLost,
+    Discarded,
+    Resumed,
+    ResumeEnded,
+    ResumeRecord,
+    ResumeSession,
+)
+from statemachines.persistent_sessions.session_life import SESSION_LIFE
+from statemachines.persistent_sessions.times import Times
+from statemachines.persistent_sessions.writer import WRITER
+from statemachines.persistent_sessions.writer_flow_record import DONE, LinkLost, WriterDown, WriterFlowRecord, WriterUp
+from statemachines.persistent_sessions.writer_record import IDLE, Hand, LiveGone, LiveKnown, Start, WriterRecord
+
+WRITERS_MAX: Final = 100_000
+"""Sessions that a node has a writer for; beyond it one that is idle goes, and begins a new epoch if it is needed."""
+
+
+class Handed(NamedTuple):
+    """A message is for this session, by this subscription."""
+
+    session: str
+    filter: str
+    qos: int
+
+
+class Owner(NamedTuple):
+    """A client that is connected here, and how long its parties wait."""
+
+    client: str
+    times: Times
+
+
+class SessionHost(Host):
+    """`life` of the node; `times`, `life_times`: how long its parties wait; `graces`: those of its collector (None: it
+    has none), and `now_ns`, when it begins; `writers_max`: sessions that it has a writer for.
+
+    The application is told `Accepted` and `SessionClosed` by the session life of an owner (see `owner_of`), and
+    `Written` once a message, when its last row is stored.
+    """
+
+    def __init__(
+        self, life: str, times: Times | None = None, life_times: LifeTimes | None = None, *,
+        graces: Graces | None = None, now_ns: int = 0, observe: Observer | None = None, writers_max: int = WRITERS_MAX,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.life = life
+        self.node = node_of(life)
+        self.times = times or Times()
+        self.life_times = life_times or LifeTimes()
+        self.owners: dict[str, Owner] = {}
+        self.writers: dict[str, str] = {}
+        """Session -> the party that is its writer."""
+        self._observe = observe
+        self._writers_max = writers_max
+        self._made = 0
+        self._unwritten: dict[str, set[tuple[str, str]]] = {}
+        """Message -> (writer, filter) of its rows that are not stored yet."""
+        self._closed: list[str] = []
+        self._acknowledged: dict[str, None] = {}
+        """Owners whose clients have acknowledged something since the last `commit_acknowledged`."""
+        if graces is not None:
+            self.add(Node(COLLECTOR, CollectorRecord(graces), name=f"{life}/collector", now_ns=now_ns, observe=observe))
+
+    # -- clients --------------------------------------------------------------------------------------------------
+
+    def new_owner(self, client: str, receive_maximum: int) -> str:
+        """The id of the next owner, for a `client` that receives so many messages at a time."""
+        owner = self._fresh()
+        times = Times(**{**_fields(self.times), "receive_maximum": min(receive_maximum, self.times.receive_maximum)})
+        self.owners[owner] = Owner(client, times)
+        return owner
+
+    def connect(self, owner: str, *, clean: bool, expiry_ms: int, now_ns: int) -> list[Outgoing]:
+        """Connect the client of a new owner."""
+        life = LifeRecord(owner, self.owners[owner].client, self.life_times)
+        name = life_of_owner(owner)
+        self.add(Node(SESSION_LIFE, life, name=name, now_ns=now_ns, observe=self._observe))
+        return self.feed(name, Connect(clean, expiry_ms), now_ns)
+
+    def leave(self, owner: str, now_ns: int, expiry_ms: int = KEEP) -> list[Outgoing]:
+        """The client says good-bye; its session outlives that by `expiry_ms`, if it may.  What it has acknowledged
+        since the last commit is committed, and does not come again."""
+        out = self._commit_of(owner)
+        out += self.feed(owner, ConnectionLost(), now_ns)
+        return out + self.feed(life_of_owner(owner), Disconnect(expiry_ms), now_ns)
+
+    def lose(self, owner: str, now_ns: int) -> list[Outgoing]:
+        """The client is gone without a word."""
+        out = self.feed(owner, ConnectionLost(), now_ns)
+        return out + self.feed(life_of_owner(owner), ConnectionLost(), now_ns)
+
+    def acknowledge(self, owner: str, message: Puback | Pubrec | Pubcomp, now_ns: int) -> list[Outgoing]:
+        """The client has a message, or has done with it."""
+        self._acknowledged[owner] = None
+        return self.feed(owner, message, now_ns)
+
+    def commit_acknowledged(self, now_ns: int) -> list[Outgoing]:
+        """What was acknowledged since this was called last: when the next commit comes nobody knows."""
+        owners, self._acknowledged = self._acknowledged, {}
+        return [one for owner in owners for one in self._commit_of(owner)]
+
+    def _commit_of(self, owner: str) -> list[Outgoing]:
+        """Commit the state as it is, beside the machine, which hears of no answer: it has asked before for all of it
+        but the acknowledgements."""
+        resume = self.resume_of(owner)
+        if resume is None or resume.delivery is None:
+            return []
+        request = CommitState(resume.session, resume.token, resume.delivery.state)
+        return [(f"{owner}/acknowledged", Ask(DATABASE, request))]
+
+    def resume_of(self, owner: str) -> ResumeRecord | None:
+        """What the owner has in its hands; None: nothing yet, or nothing any more."""
+        node = self.nodes.get(owner)
+        return None if node is None or not isinstance(node.record, ResumeRecord) else node.record
+
+    # -- messages -------------------------------------------------------------------------------------------------
+
+    def publish(self, message: str, handed: Iterable[Handed], now_ns: int) -> list[Outgoing]:
+        """Hand a message that is stored to the writer of each session that it is for; there must be one."""
+        out: list[Outgoing] = []
+        hands = [(self._writer(one.session, now_ns, out), one) for one in handed]
+        self._unwritten[message] = {(party, one.filter) for party, one in hands}
+        for party, one in hands:
+            out += self.feed(party, Hand(message, one.filter, one.qos), now_ns)
+        return out
+
+    def receive(self, sender: str, to: str, message: Message, now_ns: int) -> list[Outgoing]:
+        """A message of a node; raises `RemoteProtocolError` where it speaks for another."""
+        if isinstance(message, MarkerWanted):
+            _check(sender, message.to == sender, message)
+            out: list[Outgoing] = []
+            party = self._writer(message.session, now_ns, out)
+            out += self.feed(party, LiveKnown(message.to, message.token), now_ns)
+            return out + self.feed(party, message, now_ns)
+        if isinstance(message, Live | LiveMarker):
+            _check(sender, message.writer == node_of(sender), message)
+            resume = self.resume_of(to)
+            if resume is None or resume.session != message.session:
+                return []
+            return self.feed(to, message, now_ns)
+        raise RemoteProtocolError("session_host", "-", name_of(type(message)), "", "is not between nodes")
+
+    def answered(self, party: str, answer: Answer, now_ns: int) -> list[Outgoing]:
+        """An answer of the database."""
+        if not isinstance(answer, OwnerFound):
+            return self.feed(party, answer, now_ns)
+        return self.feed(party, LiveKnown(answer.owner, answer.token), now_ns) if answer.owner else []
+
+    # -- other nodes ----------------------------------------------------------------------------------------------
+
+    def lose_link(self, writer: str, now_ns: int) -> list[Outgoing]:
+        """What was on its way from this node is lost."""
+        return self._feed_followers(writer, LinkLost(writer), now_ns)
+
+    def lose_writer(self, writer: str, now_ns: int) -> list[Outgoing]:
+        """The node is dead: its rows are read from the database."""
+        return self._feed_followers(writer, WriterDown(writer), now_ns)
+
+    def meet_writer(self, owner: str, writer: str, now_ns: int) -> list[Outgoing]:
+        """The node has begun to write for the session of the owner, unless that knows it already."""
+        resume = self.resume_of(owner)
+        known = resume is None or writer in resume.flows
+        return [] if known else self.feed(owner, WriterUp(writer), now_ns)
+
+    def supersede(self, owner: str, now_ns: int) -> list[Outgoing]:
+        """Somebody else has its session."""
+        return self.feed(owner, NotOwner(), now_ns)
+
+    def _feed_followers(self, writer: str, event: Event, now_ns: int) -> list[Outgoing]:
+        out: list[Outgoing] = []
+        for owner in sorted(self.owners):
+            resume = self.resume_of(owner)
+            flow = None if resume is None else resume.flows.get(writer)
+            if flow is not None and not is_read_out(flow):
+                out += self.feed(owner, event, now_ns)
+        return out
+
+    # -- the host -------------------------------------------------------------------------------------------------
+
+    def feed(self, party: str, event: Event, now_ns: int) -> list[Outgoing]:
+        return self._end_closed(super().feed(party, event, now_ns), now_ns)
+
+    def fire(self, now_ns: int) -> list[Outgoing]:
+        return self._end_closed(super().fire(now_ns), now_ns)
+
+    def told(self, party: str, event: Event, now_ns: int) -> Inward | None:
+        match event:
+            case SessionOpened(_, token, _, _):
+                owner = owner_of(party)
+                self._begin_resume(owner, token, now_ns)
+                return ((owner, ResumeSession()),)
+            case Resumed():
+                return ((life_of_owner(party), Attach()),)
+            case ResumeEnded(_, why):
+                end = WHY_LIFE_ENDS.get(why)
+                return () if end is None else ((life_of_owner(party), end),)
+            case SessionClosed():
+                self._closed.append(owner_of(party))
+            case Written(message, topic_filter):
+                return None if self._is_last(party, message, topic_filter) else ()
+        return None
+
+    def _begin_resume(self, owner: str, token: int, now_ns: int) -> None:
+        client, times = self.owners[owner]
+        record = ResumeRecord(owner, client, token, times)
+        self.add(Node(RESUME, record, name=owner, now_ns=now_ns, observe=self._observe))
+
+    def _is_last(self, party: str, message: str, topic_filter: str) -> bool:
+        rows = self._unwritten[message]
+        rows.discard((party, topic_filter))
+        if rows:
+            return False
+        del self._unwritten[message]
+        return True
+
+    def _end_closed(self, out: list[Outgoing], now_ns: int) -> list[Outgoing]:
+        """Where a session life has ended its resume ends, and the writer here sends nothing live any more."""
+        while self._closed:
+            owner = self._closed.pop()
+            resume = self.resume_of(owner)
+            out += super().feed(owner, ConnectionLost(), now_ns)
+            if resume is not None and resume.session in self.writers:
+                out += super().feed(self.writers[resume.session], LiveGone(resume.token), now_ns)
+            self.remove(owner)
+            self.remove(life_of_owner(owner))
+            self.owners.pop(owner, None)
+        return out
+
+    def _writer(self, session: str, now_ns: int, out: list[Outgoing]) -> str:
+        """The writer of the session; one that begins asks for its epoch, and then where the session is live."""
+        party = self.writers.get(session)
+        if party is not None:
+            return party
+        if len(self.writers) >= self._writers_max:
+            self._forget_idle()
+        party = self.writers[session] = self._fresh()
+        record = WriterRecord(session, self.node)
+        self.add(Node(WRITER, record, name=party, now_ns=now_ns, observe=self._observe))
+        out += self.feed(party, Start(), now_ns)
+        out.append((party, Ask(DATABASE, FindOwner(session))))
+        return party
+
+    def _forget_idle(self) -> None:
+        """The first that is idle; if it is needed again it has the next epoch."""
+        session = next((one for one, party in self.writers.items() if self.nodes[party].record.status is IDLE), None)
+        if session is not None:
+            self.remove(self.writers.pop(session))
+
+    def _fresh(self) -> str:
+        self._made += 1
+        return fresh(self.life, self._made)
+
+
+WHY_LIFE_ENDS: Final[dict[str, Event]] = {
+    "superseded": NotOwner(),
+    "absent": Discarded(),
+    "timeout": ConnectionLost(),
+}
+"""Why a resume has ended -> what its session life makes of it; where the host has ended it, nothing."""
+
+
+def life_of_owner(owner: str) -> str:
+    """The party that is the session life of an owner."""
+    return f"{owner}/life"
+
+
+def owner_of(party: str) -> str:
+    """The owner whose session life or resume this is."""
+    return party.removesuffix("/life")
+
+
+def is_read_out(flow: WriterFlowRecord) -> bool:
+    """The writer was fenced because it was gone, everything of it is read, and nothing was heard of it since."""
+    return flow.status is DONE and flow.gone
+
+
+def _fields(times: Times) -> dict[str, int]:
+    return {name: getattr(times, name) for name in Times.__struct_fields__}
+
+
+def _check(sender: str, holds: bool, message: Message) -> None:
+    if not holds:
+        why = f"{sender} speaks for another"
+        raise RemoteProtocolError("session_host", "-", name_of(type(message)), "", why)

@@ -1,0 +1,240 @@
+"""The collector that an application runs: rounds over a real store, one that fails, and one that is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+
+import pytest
+from session_databases import MS, connect, run
+
+from statemachines.drivers.persistent_sessions.collect import run_collector
+from statemachines.drivers.persistent_sessions.host_request import PutMessage, Subscribe
+from statemachines.drivers.persistent_sessions.store import open_session_store
+from statemachines.drivers.sql.failure import StoreDamaged, StoreUnavailable
+from statemachines.kernel import Map
+from statemachines.persistent_sessions.collector_record import MessageLost, RoundEnded
+from statemachines.persistent_sessions.collector_request import DeleteRow, ReadClients, ReadMessages, ReadRows
+from statemachines.persistent_sessions.graces import Graces
+from statemachines.persistent_sessions.life_request import LeaveSession, UnlockClient
+from statemachines.persistent_sessions.message import Queued
+from statemachines.persistent_sessions.request import (
+    BeginEpoch,
+    CommitState,
+    LoadSession,
+    PutRow,
+    ReadPending,
+    SessionAbsent,
+    SessionState,
+)
+
+GRACES = Graces(round_ms=20, page=2)
+PATIENCE_S = 20
+
+
+async def rounds(store, count, *, is_whole=True, graces=GRACES):
+    """Everything that is told until so many rounds have ended."""
+    told, ended = [], asyncio.Event()
+
+    def hear(event):
+        told.append(event)
+        if sum(isinstance(one, RoundEnded) and one.whole is is_whole for one in told) >= count:
+            ended.set()
+
+    task = asyncio.create_task(run_collector(store, graces, told=hear))
+    waiting = asyncio.create_task(ended.wait())
+    done, _ = await asyncio.wait((task, waiting), timeout=PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
+    for one in (task, waiting):
+        one.cancel()
+    if task in done:
+        task.result()
+    assert waiting in done, told
+    return told
+
+
+async def stored(store):
+    """A session with four rows, two of them taken, and one that its client has left."""
+    one = await connect(store, "s1", "c1")
+    await store.do(Subscribe("s1", one.token, "a/+", 1))
+    await store.ask(BeginEpoch("s1", "n1"))
+    for number in range(1, 5):
+        await store.do(PutMessage(f"m{number}", "a/b", b"", 1))
+        await store.ask(PutRow("s1", "n1", 1, Queued(number, f"m{number}", "a/+", 1)))
+    await store.ask(CommitState("s1", one.token, SessionState(Map({"n1": (1, 2)}))))
+    other = await connect(store, "s2", "c2")
+    await store.ask(LeaveSession("c2", "s2", other.token, 400))
+    await store.ask(UnlockClient("c2", other.token))
+    return other
+
+
+async def read(store):
+    """Keys of rows, messages, clients."""
+    (rows,), (messages,) = await store.ask(ReadRows(None, 99)), await store.ask(ReadMessages("", 99))
+    (clients,) = await store.ask(ReadClients("", 99, 5_000))
+    kept = [(row.key.session, row.key.writer, row.key.number) for row in rows.rows]
+    return kept, [one.message for one in messages.messages], [one.client for one in clients.clients]
+
+
+def test_garbage_goes_and_what_is_pending_stays(url):
+    async def play(store, clock):
+        other = await stored(store)
+        first = await rounds(store, 1)
+        begun = await read(store)
+        clock.now += 70_000 * MS
+        second = await rounds(store, 2)
+        later = await read(store)
+        clock.now += 300_000 * MS
+        await rounds(store, 2)
+        absent = await store.ask(LoadSession("c2", "o", other.token))
+        pending = await store.ask(ReadPending("s1"))
+        return first, begun, second, later, await read(store), absent, pending
+
+    first, begun, second, later, last, absent, pending = run(url, play)
+    pending_rows = [("s1", "n1", 3), ("s1", "n1", 4)]
+    assert first == [RoundEnded(2, 0, True, 0)], "taken rows; the client that left may come back"
+    assert begun == (pending_rows, ["m1", "m2", "m3", "m4"], ["c1", "c2"])
+    assert second == [RoundEnded(0, 2, True, 1), RoundEnded(0, 0, True, 0)]
+    assert later == ([*pending_rows, ("s2", "", 0)], ["m3", "m4"], ["c1"])
+    assert last == (pending_rows, ["m3", "m4"], ["c1"])
+    assert absent == (SessionAbsent(),)
+    assert [row.message for part in pending[0].found for row in part.rows] == ["m3", "m4"]
+
+
+def test_what_retention_removes_is_told_and_logged(sqlite_url, caplog):
+    async def play(store, clock):
+        await stored(store)
+        clock.now += 3_600_001 * MS
+        return await rounds(store, 1), await store.ask(ReadPending("s1"))
+
+    told, pending = run(sqlite_url, play)
+    assert [one for one in told if isinstance(one, MessageLost)] == [MessageLost("m3", 1), MessageLost("m4", 1)]
+    assert [row.message for part in pending[0].found for row in part.rows] == ["", ""]
+    assert "message m3 is lost to 1 subscriptions" in caplog.text
+
+
+class Failing:
+    """A store that fails at the `count`-th request of this kind."""
+
+    def __init__(self, store, kind, error):
+        self.store, self.kind, self.error = store, kind, error
+
+    async def ask(self, request):
+        if isinstance(request, self.kind) and self.error is not None:
+            error, self.error = self.error, None
+            raise error
+        return await self.store.ask(request)
+
+
+@pytest.mark.parametrize("kind", [ReadClients, DeleteRow, ReadMessages])
+def test_a_store_that_is_unavailable_ends_a_round_and_the_next_goes_on(sqlite_url, kind, caplog):
+    async def play(store, clock):
+        await stored(store)
+        return await rounds(Failing(store, kind, StoreUnavailable("it is busy")), 2), await read(store)
+
+    told, (rows, _, _) = run(sqlite_url, play)
+    assert [one.whole for one in told] == [False, True, True]
+    assert rows == [("s1", "n1", 3), ("s1", "n1", 4)]
+    assert "it is busy" in caplog.text
+
+
+def test_a_store_that_is_damaged_ends_it(sqlite_url):
+    async def play(store, clock):
+        await rounds(Failing(store, ReadRows, StoreDamaged("it is another")), 1)
+
+    with pytest.raises(StoreDamaged, match="it is another"):
+        run(sqlite_url, play)
+
+
+def test_a_clock_that_steps_back_brings_no_round_later(sqlite_url):
+    """The next round is due by the steady clock of the process; only ages are those of the store."""
+
+    async def play(store, clock):
+        clock.now += 3_600 * 1_000 * MS
+        await rounds(store, 1)
+        clock.now -= 3_600 * 1_000 * MS
+        began = time.monotonic()
+        await rounds(store, 3)
+        return time.monotonic() - began
+
+    assert run(sqlite_url, play) < PATIENCE_S
+
+
+def test_a_collector_and_writers_at_once_lose_nothing(url):
+    """Writers of another process go on while two collectors delete what was taken."""
+
+    async def play(store, clock):
+        others = [open_session_store(url, clock=clock) for _ in range(2)]
+        try:
+            one = await connect(store, "s1", "c1")
+            await store.do(Subscribe("s1", one.token, "a/+", 1))
+            await store.ask(BeginEpoch("s1", "n1"))
+            collectors = [asyncio.create_task(run_collector(each, Graces(round_ms=1, page=3))) for each in others]
+            came = []
+            for number in range(1, 61):
+                await store.do(PutMessage(f"m{number:02}", "a/b", b"", 1))
+                await store.ask(PutRow("s1", "n1", 1, Queued(number, f"m{number:02}", "a/+", 1)))
+                if number % 3 == 0:
+                    (pending,) = await store.ask(ReadPending("s1"))
+                    came += [row.message for part in pending.found for row in part.rows]
+                    await store.ask(CommitState("s1", one.token, SessionState(Map({"n1": (1, number)}))))
+            for task in collectors:
+                assert not task.done()
+                task.cancel()
+            await asyncio.gather(*collectors, return_exceptions=True)
+            await rounds(store, 1)
+            return came, await read(store)
+        finally:
+            for each in others:
+                await each.close()
+
+    came, (rows, _, _) = run(url, play)
+    assert came == [f"m{number:02}" for number in range(1, 61)]
+    assert rows == []
+
+
+# -- as a process ---------------------------------------------------------------------------------------------------
+
+
+def collector(url, *more):
+    command = [sys.executable, "-m", "statemachines", "node", "session-collector", "--store", url, *more]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+async def taken(store, count):
+    """So many rows that the state of their session has taken."""
+    one = await connect(store, "s1", "c1")
+    await store.do(Subscribe("s1", one.token, "a/+", 1))
+    await store.ask(BeginEpoch("s1", "n1"))
+    for number in range(1, count + 1):
+        await store.do(PutMessage(f"m{number:03}", "a/b", b"", 1))
+        await store.ask(PutRow("s1", "n1", 1, Queued(number, f"m{number:03}", "a/+", 1)))
+    await store.ask(CommitState("s1", one.token, SessionState(Map({"n1": (1, count - 1)}))))
+
+
+async def left(store):
+    return (await read(store))[0]
+
+
+def test_PS_124_a_collector_that_is_killed_leaves_the_rest_to_the_next(sqlite_url):
+    async def play(store, clock):
+        clock.now = time.time_ns()  # that of the other process
+        await taken(store, 60)
+        with collector(sqlite_url) as first:
+            while len(await left(store)) > 50:
+                assert first.poll() is None, first.stderr.read()
+                await asyncio.sleep(0.001)
+            first.kill()
+        begun = await left(store)
+        with collector(sqlite_url) as second:
+            said = await asyncio.to_thread(second.stdout.readline)
+            second.terminate()
+            errors = await asyncio.to_thread(second.stderr.read)
+        return begun, said, second.returncode, errors, await left(store)
+
+    begun, said, code, errors, last = run(sqlite_url, play)
+    assert last == [("s1", "n1", 60)], "the one that is not taken"
+    assert last[0] in begun
+    assert said == f"{len(begun) - 1} rows and 0 messages deleted, 0 clients forgotten\n"
+    assert (code, errors) == (0, "")

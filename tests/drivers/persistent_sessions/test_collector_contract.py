@@ -1,0 +1,386 @@
+"""The collector on real rows: every database answers it as the models do; garbage goes, what is needed stays."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from session_databases import MESSAGES, MS, NUMBERS, WRITERS, Clock, Model, Real, connect, wipe
+from session_moves import MOVES, Player, S, queued
+
+from statemachines.drivers.persistent_sessions.collector_requests import TAGS
+from statemachines.drivers.persistent_sessions.machine_requests import PUT_ROW
+from statemachines.drivers.persistent_sessions.store import open_session_store
+from statemachines.kernel import Ask, Map, Node, Request, Tell
+from statemachines.persistent_sessions import collector_request as requests
+from statemachines.persistent_sessions.collector import COLLECTOR
+from statemachines.persistent_sessions.collector_record import Collect, CollectorRecord, RoundEnded
+from statemachines.persistent_sessions.collector_request import (
+    Deleted,
+    DeleteMessage,
+    DeleteRow,
+    ForgetClient,
+    Only,
+    ReadClients,
+    ReadMessages,
+    ReadRows,
+    RowKey,
+    Tag,
+)
+from statemachines.persistent_sessions.graces import Graces
+from statemachines.persistent_sessions.request import (
+    BeginEpoch,
+    CommitState,
+    LoadSession,
+    MarkDelivered,
+    PutMarker,
+    PutRow,
+    ReadPending,
+    SessionState,
+)
+from statemachines.testing.persistent_sessions.garbage import OLD_MS, Garbage, Row, Tables, of_every_kind
+from statemachines_spec.explorer.actor import Envelope
+from statemachines_spec.persistent_sessions.collected import OLD_MS as COLLECTED_MS
+from statemachines_spec.persistent_sessions.collected import Abandon, Collected, GrowOld, MessagePut
+
+NOW = 3 * 10**18
+"""Later than any clock has said."""
+DELETIONS = (DeleteRow, DeleteMessage, ForgetClient)
+DEAD_MS = Graces().dead_ms
+
+
+class Copy:
+    """`tables` in the database at `url`, in which nothing else is."""
+
+    def __init__(self, url):
+        self.url = url
+
+    async def open(self, tables):
+        self.store = open_session_store(self.url, clock=lambda: NOW)
+        await self.store._database.run(lambda: self._fill(tables))
+        return self
+
+    def _fill(self, tables):
+        with self.store._database.writing() as sql:
+            wipe(sql)
+            sql.run_many(PUT_ROW, [self._row(one) for one in tables.rows])
+            for (session, writer), (epoch, number) in tables.taken.items():
+                sql.run("INSERT INTO @taken VALUES (:s, :w, :e, :n)",
+                        s=session.encode(), w=writer.encode(), e=epoch, n=number)  # fmt: skip
+            for message, age_ms in tables.messages.items():
+                sql.run("INSERT INTO @messages VALUES (:id, :none, :none, 1, :at)",
+                        id=message.encode(), none=b"", at=NOW - age_ms * MS)  # fmt: skip
+            for place, message in enumerate(tables.held):
+                sql.run("INSERT INTO @queued VALUES (:none, :place, 1, :id, :none, 1)",
+                        place=place, id=message.encode(), none=b"")  # fmt: skip
+
+            for client, session in tables.clients.items():
+                values = {"c": client.encode(), "s": session.encode() or None, "none": b"", "seen": NOW - DEAD_MS * MS}
+                is_over = client in tables.over
+                holder = b"" if is_over or session else b"h"
+                sql.run("INSERT INTO @clients VALUES (:c, :s, 1, :h, :until)", h=holder, until=2 * NOW,
+                        c=values["c"], s=values["s"])  # fmt: skip
+                if session:
+                    sql.run("INSERT INTO @sessions VALUES (:s, :c, 1, :none, :c, :e, :seen, 0, 0)",
+                            e=DEAD_MS if is_over else DEAD_MS + 1, **values)  # fmt: skip
+
+    def _row(self, one):
+        key = one.key
+        values = {"session": key.session.encode(), "writer": key.writer.encode(), "epoch": key.epoch}
+        values |= {"number": key.number, "tag": TAGS[key.tag], "message": one.message.encode(), "token": key.token}
+        return {**values, "n": key.n, "filter": b"", "qos": 1, "k": 0, "time_ns": NOW - one.age_ms * MS}
+
+    async def ask(self, request):
+        return await self.store.ask(request)
+
+    async def close(self):
+        await self.store.close()
+
+
+class Original:
+    """`tables` as they are."""
+
+    async def open(self, tables):
+        self.store = Garbage(tables)
+        self.tables = tables
+        return self
+
+    async def ask(self, request):
+        self.tables, answers = self.store.apply(self.tables, request, 0)
+        return answers
+
+    async def close(self):
+        pass
+
+
+async def collect(asks, page, *, stop=-1, graces=None, begin=None):
+    """A round, of which each request goes to all of these, which answer alike; what was told, and what was deleted.
+    `stop`: after so many deletions."""
+    node = Node(COLLECTOR, CollectorRecord(graces or Graces(page=page), after=begin), name="collector", now_ns=0)
+    effects, deleted, told = node.feed(Collect(), 0), [], []
+    while True:
+        told += [one.event for one in effects if isinstance(one, Tell)]
+        asked = [one.request for one in effects if isinstance(one, Ask)]
+        if not asked:
+            return told, deleted
+        (request,) = asked
+        if isinstance(request, DELETIONS) and len(deleted) == stop:
+            return told, deleted
+        answers = [await ask(request) for ask in asks]
+        assert all(one == answers[0] for one in answers), request
+        if isinstance(request, DELETIONS):
+            deleted.append((request, answers[0][0].done))
+        effects = node.feed(answers[0][0], 0)
+
+
+@pytest.mark.parametrize("page", [1, 2, 100])
+def test_a_round_over_every_kind_of_row_deletes_what_it_deletes_of_the_model(url, page):
+    async def run():
+        real, model = await Copy(url).open(of_every_kind()), await Original().open(of_every_kind())
+        try:
+            for _ in range(3):
+                told, _ = await collect((real.ask, model.ask), page)
+            return told, model.tables
+        finally:
+            await real.close()
+
+    told, tables = asyncio.run(run())
+    assert told == [RoundEnded(0, 0, True)], "everything has gone"
+    assert dict(tables.clients) == {"c1": "s1"}
+    assert set(tables.messages) == {"m1", "m3", "m6"}
+
+
+SESSION, WRITER = st.sampled_from(("s0", "s1", "s2", "s3")), st.sampled_from(("w1", "w2"))
+AGE = st.sampled_from((0, 59_999, 60_000, 299_999, 300_000, 3_599_999, 3_600_000, OLD_MS))
+NUMBER = st.integers(1, 3)
+MESSAGE = st.sampled_from(("m1", "m2", "m3", "m4"))
+PLACES = st.builds(
+    RowKey, SESSION, WRITER, st.integers(1, 2), NUMBER, st.sampled_from((Tag.UNDELIVERED, Tag.DELIVERED))
+)
+MARKERS = st.builds(RowKey, SESSION, WRITER, st.integers(1, 2), st.just(0), st.just(Tag.MARKER), NUMBER, NUMBER)
+GONE = st.builds(RowKey, st.sampled_from(("s0", "s1")), tag=st.just(Tag.ABANDONED))
+ROWS = st.one_of(st.builds(Row, PLACES, MESSAGE, AGE), st.builds(Row, st.one_of(MARKERS, GONE), age_ms=AGE))
+
+
+DEPENDS = {Tag.DELIVERED: Only.UNPAIRED, Tag.ABANDONED: Only.ALONE}
+
+
+@st.composite
+def all_tables(draw):
+    def place(row):
+        key = row.key
+        return (key.session, key.writer, key.epoch, key.number, key.tag)
+
+    rows = draw(st.lists(ROWS, max_size=10, unique_by=place))
+    taken = draw(st.dictionaries(st.tuples(SESSION, WRITER), st.tuples(st.integers(1, 2), NUMBER), max_size=3))
+    held = draw(st.lists(MESSAGE, max_size=2))
+    clients = {"c1": draw(st.sampled_from(("", "s2"))), "c2": draw(st.sampled_from(("", "s3"))), "c3": ""}
+    over = draw(st.lists(st.sampled_from(sorted(clients)), unique=True))
+    messages = draw(st.dictionaries(MESSAGE, AGE))
+    return Tables(tuple(rows), Map(messages), Map(taken), tuple(held), Map(clients), tuple(over))
+
+
+@settings(max_examples=40)
+@given(tables=all_tables(), page=st.integers(1, 4), stops=st.lists(st.integers(0, 4), max_size=2))
+def test_whatever_is_stored_is_read_and_deleted_as_the_model_does(shared_url, tables, page, stops):
+    """It may stop after any deletion, and goes on anywhere."""
+
+    async def run():
+        real, model = await Copy(shared_url).open(tables), await Original().open(tables)
+        try:
+            for stop in (*stops, -1, -1):
+                await collect((real.ask, model.ask), page, stop=stop)
+            for each in model.tables.rows[:4]:
+                request = DeleteRow(each.key, DEPENDS.get(each.key.tag, Only.ALWAYS))
+                assert await real.ask(request) == await model.ask(request), request
+            for place, message in enumerate(sorted(model.tables.messages)):
+                request = DeleteMessage(message, (Only.UNHELD, Only.UNREFERENCED)[place % 2])
+                assert await real.ask(request) == await model.ask(request), request
+        finally:
+            await real.close()
+
+    asyncio.run(run())
+
+
+def test_a_marker_that_was_replaced_since_it_was_read_stays(url):
+    async def run():
+        old = Row(RowKey("s1", "w1", 1, 0, Tag.MARKER, 1, 1), age_ms=OLD_MS)
+        new = Row(RowKey("s1", "w1", 1, 0, Tag.MARKER, 1, 2))
+        real = await Copy(url).open(Tables((new,)))
+        try:
+            found = await real.ask(DeleteRow(old.key, Only.ALWAYS))
+            return found, (await real.ask(ReadRows(None, 9)))[0].rows
+        finally:
+            await real.close()
+
+    found, rows = asyncio.run(run())
+    assert found == (Deleted(False),)
+    assert [row.key.n for row in rows] == [2]
+
+
+def test_two_collectors_at_once_delete_what_one_does_and_each_thing_once(url):
+    """Through two stores of their own, turn by turn, each with what it has read."""
+
+    async def run():
+        one = await Copy(url).open(of_every_kind())
+        other = open_session_store(url, clock=lambda: NOW)
+        try:
+            for _ in range(3):
+                rounds = [asyncio.ensure_future(collect((ask,), 2)) for ask in (one.ask, other.ask)]
+                done = [deleted for _, deleted in await asyncio.gather(*rounds)]
+                once = [request for deleted in done for request, is_done in deleted if is_done]
+                assert len(set(map(repr, once))) == len(once)
+            rows, messages = await one.ask(ReadRows(None, 99)), await one.ask(ReadMessages("", 99))
+            return [row.key for row in rows[0].rows], {each.message for each in messages[0].messages}
+        finally:
+            await other.close()
+            await one.close()
+
+    keys, messages = asyncio.run(run())
+    assert messages == {"m1", "m3", "m6"}
+    assert set(keys) - {RowKey("s1", "w1", 1, 2, Tag.DELIVERED)} == {
+        RowKey("s2", tag=Tag.ABANDONED), RowKey("s1", "w1", 1, 4), RowKey("s1", "w2", 1, 0, Tag.MARKER, 1, 2)
+    }  # fmt: skip
+
+
+# -- what writers and owners have stored ------------------------------------------------------------------------------
+
+
+class CollectedModel(Model):
+    """The explorer's database that is collected; everything is visible at once."""
+
+    def __init__(self):
+        self.database = Collected(WRITERS, ("c1",), total=99)
+
+    async def open(self):
+        await super().open()
+        for message in MESSAGES:
+            self.happen(MessagePut(message))
+        return self
+
+    def happen(self, event):
+        self.local = self.database.react(self.local, Envelope("database", "database", event)).local
+
+    async def abandon(self):
+        self.happen(Abandon())
+        self.database.total = sum(one.queued is not None for shelf in self.local.shelves for one in shelf.entries)
+
+    async def grow_old(self):
+        if self.database._grown(self.local) != self.local:
+            self.happen(GrowOld())
+
+
+class CollectedReal(Real):
+    """The same in a database in which nothing else is."""
+
+    async def open(self):
+        self.clock = Clock()
+        self.options = {"clock": self.clock}
+        store = open_session_store(self.url, clock=self.clock)
+        self.clock.now = NOW + next(NUMBERS) * 10 * COLLECTED_MS * MS
+        await store._database.run(lambda: self._wipe(store))
+        await store.close()
+        return await super().open()
+
+    def _wipe(self, store):
+        with store._database.writing() as sql:
+            wipe(sql)
+
+    async def abandon(self):
+        await connect(self.store, f"{self.session}-next", self.client, clean=True)
+
+    async def grow_old(self):
+        self.clock.now += COLLECTED_MS * MS + MS // 2  # a commit moves the time of the store a little
+
+
+def row(number, message, writer="w1"):
+    return PutRow(S, writer, 1, queued(number, message))
+
+
+async def round_after_round(model, real):
+    """One, then time passes, then two more; what is left of rows and messages."""
+    for is_first in (True, False, False):
+        await collect((real.ask, model.ask), 3)
+        if is_first:
+            await model.grow_old()
+            await real.grow_old()
+    (rows,), (messages,) = await real.ask(ReadRows(None, 99)), await real.ask(ReadMessages("", 99))
+    kept = [(one.key.writer, one.key.number, one.key.tag) for one in rows.rows]
+    return kept, [one.message for one in messages.messages]
+
+
+def play(url, *moves, abandons=False):
+    """These are asked of both, and then the collector goes through."""
+
+    async def run():
+        model, real = await CollectedModel().open(), await CollectedReal(url).open()
+        try:
+            for request in (LoadSession("c1", "o", 1), BeginEpoch(S, "w1"), BeginEpoch(S, "w2"), *moves):
+                assert await real.ask(request) == await model.ask(request), request
+            if abandons:
+                await model.abandon()
+                await real.abandon()
+            left = await round_after_round(model, real)
+            assert not model.local.wrong
+            return left
+        finally:
+            await real.close()
+
+    return asyncio.run(run())
+
+
+STORED = (
+    row(1, "m1"), row(2, "m2"), row(3, "m3"), row(1, "m4", "w2"), PutMarker(S, "w1", 1, 4, 1, 1),
+    CommitState(S, 1, SessionState(Map({"w1": (1, 2)}), queued=(queued(2),), places=1)), MarkDelivered(S, "w1", 1, 1),
+)  # fmt: skip
+
+
+def test_what_is_taken_goes_marked_or_not_and_what_is_pending_stays(url):
+    rows, messages = play(url, *STORED)
+    assert rows == [("w1", 3, Tag.UNDELIVERED), ("w2", 1, Tag.UNDELIVERED)]
+    assert messages == ["m2", "m3", "m4"], "one is queued, two are pending"
+
+
+def test_of_an_abandoned_session_nothing_is_left(url):
+    assert play(url, *STORED, abandons=True) == ([], [])
+
+
+def test_nobody_collects_by_what_is_not_answered():
+    """The requests of the protocol, and those that are compared here."""
+    kinds = {one for one in vars(requests).values() if isinstance(one, type) and issubclass(one, Request)} - {Request}
+    assert kinds == {ReadClients, ForgetClient, ReadRows, ReadMessages, DeleteRow, DeleteMessage}
+
+
+async def compare(url, moves, abandons):
+    model, real = await CollectedModel().open(), await CollectedReal(url).open()
+    player, marked = Player(), set()
+    try:
+        for kind, *given_ in [("load", 1), *moves]:
+            if kind == "live":
+                await model.live(*given_)
+                await real.live(*given_)
+                continue
+            if kind == "marker" and (given_[0] in marked or marked.add(given_[0])):
+                continue  # of real markers the last is kept alone
+            asked = player.request(kind, *given_)
+            if asked is not None:
+                wanted = await model.ask(asked)
+                assert await real.ask(asked) == wanted, asked
+                player.learn(asked, wanted)
+        if abandons:
+            await model.abandon()
+            await real.abandon()
+        await round_after_round(model, real)
+        if not abandons:
+            for asked in (ReadPending(S), LoadSession("c1", "o", 3)):
+                assert await real.ask(asked) == await model.ask(asked), asked
+    finally:
+        await real.close()
+
+
+@settings(max_examples=40)
+@given(moves=MOVES, abandons=st.booleans())
+def test_of_random_sessions_is_deleted_what_is_deleted_of_the_model(shared_url, moves, abandons):
+    asyncio.run(compare(shared_url, moves, abandons))

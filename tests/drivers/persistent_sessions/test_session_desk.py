@@ -1,0 +1,294 @@
+"""What a node asks of its database, and what it brings to a client: batches, order, bounds."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from session_databases import connect
+
+from statemachines.drivers.persistent_sessions.courier import QOS_0_MAX, UNACKNOWLEDGED_MAX, Courier
+from statemachines.drivers.persistent_sessions.host_request import Beat, PutMessage, ReadMessages, ReadNodes
+from statemachines.drivers.persistent_sessions.payloads import OVERHEAD, Payloads
+from statemachines.drivers.persistent_sessions.request_desk import BATCH_MAX, RequestDesk
+from statemachines.drivers.persistent_sessions.store import NodeLife, open_session_store
+from statemachines.drivers.sql.failure import OutcomeOpen, StoreUnavailable
+from statemachines.kernel import Superseded
+from statemachines.persistent_sessions.client_message import Delivered
+from statemachines.persistent_sessions.message import Publish, Pubrel
+from statemachines.persistent_sessions.owner_request import FindOwner, OwnerFound
+from statemachines.persistent_sessions.request import LoadSession, SubscribeLive
+
+LIFE = NodeLife("a", 1, b"store")
+
+
+class Store:
+    """It answers each request with itself; `failures` come first."""
+
+    def __init__(self, *failures):
+        self.failures = list(failures)
+        self.batches = []
+        self.reads = []
+
+    async def carry_out(self, life, batch, requests):
+        assert life is LIFE
+        self.batches.append((batch, list(requests)))
+        if self.failures:
+            raise self.failures.pop(0)
+        return list(requests)
+
+    async def read(self, life, requests):
+        assert life is LIFE
+        self.reads.append(list(requests))
+        if self.failures:
+            raise self.failures.pop(0)
+        return list(requests)
+
+
+async def served(desk, count, taken):
+    """Let the desk work until so many are answered."""
+    task = asyncio.ensure_future(desk.run())
+    async with asyncio.timeout(20):
+        while len(taken) < count and not task.done():
+            await asyncio.sleep(0)
+    task.cancel()
+    (ended,) = await asyncio.gather(task, return_exceptions=True)
+    return ended
+
+
+def put(number):
+    return PutMessage(f"m{number}", "t", b"", 1)
+
+
+@pytest.mark.parametrize("count", [1, BATCH_MAX, BATCH_MAX + 1, 2 * BATCH_MAX + 7])
+def test_PS_150_requests_are_answered_in_order_in_batches(count):
+    async def main():
+        store, taken = Store(), []
+        desk = RequestDesk(store, LIFE)
+        for number in range(count):
+            desk.give(put(number), taken.append)
+        await served(desk, count, taken)
+        assert taken == [put(number) for number in range(count)]
+        assert [batch for batch, _ in store.batches] == list(range(1, len(store.batches) + 1))
+        assert max(len(requests) for _, requests in store.batches) == min(count, BATCH_MAX)
+        assert len(store.batches) == -(-count // BATCH_MAX)
+
+    asyncio.run(main())
+
+
+def test_PS_150_a_batch_that_failed_is_given_again_under_its_number(caplog):
+    async def main():
+        store, taken = Store(StoreUnavailable("busy"), OutcomeOpen("cut off")), []
+        desk = RequestDesk(store, LIFE)
+        desk.give(put(1), taken.append)
+        await served(desk, 1, taken)
+        desk.give(put(2), taken.append)
+        await served(desk, 2, taken)
+        assert [batch for batch, _ in store.batches] == [1, 1, 1, 2]
+        assert [requests for _, requests in store.batches] == [[put(1)]] * 3 + [[put(2)]]
+
+    asyncio.run(main())
+    assert "a: busy; asking again" in caplog.text
+
+
+def test_PS_150_what_changes_nothing_is_no_batch():
+    async def main():
+        store, taken = Store(StoreUnavailable("busy")), []
+        desk = RequestDesk(store, LIFE)
+        desk.give(ReadNodes(), taken.append)
+        await served(desk, 1, taken)
+        assert (store.batches, store.reads) == ([], [[ReadNodes()]] * 2)
+        desk.give(ReadNodes(), taken.append)
+        desk.give(put(1), taken.append)
+        await served(desk, 3, taken)
+        assert store.batches == [(1, [ReadNodes(), put(1)])]
+
+    asyncio.run(main())
+
+
+def test_PS_150_that_the_node_lives_is_said_first():
+    async def main():
+        store, taken = Store(), []
+        desk = RequestDesk(store, LIFE)
+        desk.give(put(1), taken.append)
+        desk.give_first(Beat("a", 1), taken.append)
+        await served(desk, 2, taken)
+        assert taken == [Beat("a", 1), put(1)]
+
+    asyncio.run(main())
+
+
+def test_PS_154_what_no_repetition_helps_against_ends_the_desk():
+    async def main():
+        desk = RequestDesk(Store(Superseded("another")), LIFE)
+        desk.give(put(1), lambda answer: None)
+        ended = await served(desk, 1, [])
+        assert isinstance(ended, Superseded)
+
+    asyncio.run(main())
+
+
+def test_PS_150_answers_of_a_machine_are_fed_to_it_one_by_one():
+    class Answering(Store):
+        async def carry_out(self, life, batch, requests):
+            return [("one", "two") for _ in requests]
+
+    async def main():
+        fed = []
+        desk = RequestDesk(Answering(), LIFE)
+        desk.serve("p", LoadSession("c", "o", 1), lambda party, answer: fed.append((party, answer)))
+        await served(desk, 2, fed)
+        assert fed == [("p", "one"), ("p", "two")]
+
+    asyncio.run(main())
+
+
+# -- owners and nodes, as the tables say ------------------------------------------------------------------------------
+
+
+def test_PS_142_the_tables_say_where_a_session_is_live(url):
+    async def main():
+        store = open_session_store(url)
+        token, session, _ = await connect(store, "s1", "tablet")
+        assert await store.ask(FindOwner("nobody")) == (OwnerFound("", 0),)
+        assert await store.ask(FindOwner(session)) == (OwnerFound("", token),)
+        await store.ask(LoadSession("tablet", "a~1/1", token))
+        await store.ask(SubscribeLive(session, "a~1/1", token))
+        assert await store.ask(FindOwner(session)) == (OwnerFound("a~1/1", token),)
+        await store.begin_life("a", 60_000)
+        await store.begin_life("b", 60_000)
+        assert await store.do(ReadNodes()) == ("a", "b")
+        await store.do(Beat("a", 0))
+        assert await store.do(ReadNodes()) == ("b",)
+        await store.close()
+
+    asyncio.run(main())
+
+
+# -- to one client ----------------------------------------------------------------------------------------------------
+
+
+class Desk:
+    """It keeps who waits for what."""
+
+    def __init__(self):
+        self.asked = []
+
+    def give(self, request, take):
+        self.asked.append((request, take))
+
+    def answer(self, **found):
+        request, take = self.asked.pop(0)
+        take({one: found[one] for one in request.ids if one in found})
+        return request
+
+
+def publish(number, packet=None, dup=False):
+    return Publish(number if packet is None else packet, f"m{number}", "t/#", 1, dup)
+
+
+def courier(payloads=None, welcome=True):
+    said, gone, desk = [], [], Desk()
+    one = Courier(desk, payloads or Payloads(), said.append, gone.append)
+    if welcome:
+        one.welcome()
+    return one, said, gone, desk
+
+
+def kept(*numbers, size=1):
+    payloads = Payloads()
+    for number in numbers:
+        payloads.put(f"m{number}", (f"t/{number}", b"x" * size))
+    return payloads
+
+
+def test_PS_152_nothing_goes_out_before_the_client_is_welcome():
+    one, said, _, _ = courier(kept(1), welcome=False)
+    one.bring(publish(1, dup=True))
+    one.bring(Pubrel(7))
+    assert said == []
+    one.welcome()
+    assert said == [Delivered(1, "t/1", b"x", "t/#", 1, True), Pubrel(7)]
+
+
+def test_PS_152_what_is_read_keeps_its_place():
+    one, said, _, desk = courier(kept(1))
+    for message in (publish(2), publish(1), Pubrel(9), publish(3)):
+        one.bring(message)
+    assert said == []
+    assert desk.answer(m2=("t/2", b"two")) == ReadMessages(("m2",))
+    assert [getattr(each, "packet", None) for each in said] == [2, 1, 9]
+    assert desk.answer(m3=("t/3", b"three")) == ReadMessages(("m3",))
+    assert said[0] == Delivered(2, "t/2", b"two", "t/#", 1, False)
+    assert said[-1].payload == b"three"
+
+
+def test_PS_152_what_waits_is_read_together():
+    one, said, _, desk = courier(welcome=False)
+    for number in (1, 2, 3, 2):
+        one.bring(publish(number))
+    one.welcome()
+    assert desk.answer(m1=("t", b"1"), m2=("t", b"2"), m3=("t", b"3")) == ReadMessages(("m1", "m2", "m3"))
+    assert desk.answer(m2=("t", b"2")) == ReadMessages(("m2",))
+    assert [each.payload for each in said] == [b"1", b"2", b"3", b"2"]
+
+
+def test_PS_152_a_message_that_is_gone_is_acknowledged_and_those_behind_it_come():
+    one, said, gone, desk = courier(kept(2))
+    one.bring(publish(1))
+    one.bring(publish(2))
+    desk.answer()
+    assert (gone, [each.packet for each in said]) == ([1], [2])
+
+
+def test_PS_152_no_more_bytes_go_out_than_are_acknowledged():
+    half = UNACKNOWLEDGED_MAX // 2
+    one, said, _, _ = courier(kept(1, 2, 3, 4, size=half))
+    for number in (1, 2, 3, 4):
+        one.bring(publish(number))
+    assert [each.packet for each in said] == [1, 2]
+    one.acknowledged(5)
+    assert len(said) == 2
+    one.acknowledged(1)
+    assert [each.packet for each in said] == [1, 2, 3]
+    one.acknowledged(1)
+    assert len(said) == 3
+    one.acknowledged(2)
+    assert len(said) == 4
+
+
+def test_PS_152_one_that_is_larger_than_all_goes_alone():
+    one, said, _, _ = courier(kept(1, 2, size=2 * UNACKNOWLEDGED_MAX))
+    one.bring(publish(1))
+    one.bring(publish(2))
+    assert [each.packet for each in said] == [1]
+    one.acknowledged(1)
+    assert [each.packet for each in said] == [1, 2]
+
+
+def test_PS_152_of_qos_0_alone_something_is_dropped():
+    one, said, _, _ = courier(kept(1), welcome=False)
+    for _ in range(QOS_0_MAX + 3):
+        one.bring(publish(1, packet=0))
+    one.bring(publish(1, packet=5))
+    assert one.dropped == 3
+    one.welcome()
+    assert len(said) == QOS_0_MAX + 1
+    assert said[-1].packet == 5
+
+
+def test_PS_152_behind_the_end_nothing_goes_out():
+    one, said, _, desk = courier()
+    one.bring(publish(1))
+    one.close()
+    desk.answer(m1=("t", b""))
+    one.bring(publish(2))
+    assert said == []
+    assert desk.asked == []
+
+
+def test_payloads_are_bounded_and_the_oldest_goes():
+    payloads = Payloads(3 * (OVERHEAD + 1 + 10))
+    for number in range(4):
+        payloads.put(f"m{number}", ("t", b"x" * 10))
+    assert [payloads.get(f"m{number}") is not None for number in range(4)] == [False, True, True, True]

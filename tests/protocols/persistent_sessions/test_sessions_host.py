@@ -1,0 +1,351 @@
+"""The machines of a node together, clause by clause, over a store and without a network."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from session_cluster import MS, Cluster
+
+from statemachines.drivers.persistent_sessions.host_request import ReadMessages
+from statemachines.kernel import RemoteProtocolError
+from statemachines.persistent_sessions.collector_record import RoundEnded
+from statemachines.persistent_sessions.graces import Graces
+from statemachines.persistent_sessions.life_record import Accepted, SessionClosed
+from statemachines.persistent_sessions.life_request import LeaveSession
+from statemachines.persistent_sessions.life_times import LifeTimes
+from statemachines.persistent_sessions.message import Live, LiveMarker, MarkerWanted, Puback, Queued, Written
+from statemachines.persistent_sessions.owner_request import FindOwner, OwnerFound
+from statemachines.persistent_sessions.request import (
+    BeginEpoch,
+    CommitState,
+    Fence,
+    LoadSession,
+    SessionAbsent,
+    StateCommitted,
+    SubscribeLive,
+)
+from statemachines.persistent_sessions.session_host import SessionHost
+from statemachines.persistent_sessions.times import Times
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    return Cluster(tmp_path / "s.db", "a", "b")
+
+
+def test_PS_140_a_client_has_its_session_once_its_resume_is_in_normal_operation(cluster):
+    owner = cluster.connect("a", receive_maximum=7)
+    assert owner == "a~1/1"
+    life = cluster.life("a", owner)
+    assert cluster.told == [(f"{owner}/life", Accepted(f"tablet@{owner}", False))]
+    resume = cluster.hosts["a"].resume_of(owner)
+    assert (resume.id, resume.session, resume.token) == (owner, life.session, life.token)
+    assert resume.times.receive_maximum == 7
+    assert cluster.asked_of(LoadSession) == [LoadSession("tablet", owner, life.token)]
+
+
+def test_PS_140_no_client_receives_more_than_its_node_allows(tmp_path):
+    cluster = Cluster(tmp_path / "s.db", "a", times=Times(receive_maximum=3))
+    owner = cluster.connect("a", receive_maximum=9)
+    assert cluster.hosts["a"].resume_of(owner).times.receive_maximum == 3
+
+
+def test_PS_141_a_message_is_told_to_be_stored_when_its_last_row_is(cluster):
+    one, two = cluster.connect("a", "one"), cluster.connect("b", "two")
+    cluster.subscribe("a", one, "t/#")
+    cluster.subscribe("a", one, "t/+")
+    cluster.subscribe("b", two, "t/1")
+    cluster.publish("a", "m1")
+    assert len(cluster.told_of(Written)) == 1
+    assert cluster.told_of(Written)[0].message == "m1"
+    assert (cluster.got(one), cluster.got(two)) == (["m1", "m1"], ["m1"])
+    assert cluster.hosts["a"]._unwritten == {}
+
+
+def test_PS_142_a_writer_begins_when_it_is_needed_and_learns_where_its_session_is_live(cluster):
+    owner = cluster.connect("a")
+    cluster.subscribe("a", owner)
+    session = cluster.life("a", owner).session
+    assert cluster.hosts["b"].writers == {}
+    cluster.publish("b", "m1")
+    assert list(cluster.hosts["b"].writers) == [session]
+    assert cluster.asked.index(BeginEpoch(session, "b")) < cluster.asked.index(FindOwner(session))
+    assert any(isinstance(one, Live) and one.writer == "b" for one in cluster.sent)
+    assert cluster.got(owner) == ["m1"]
+    cluster.publish("b", "m2")
+    assert len(cluster.asked_of(BeginEpoch)) == 1
+
+
+def test_PS_142_a_writer_of_a_session_that_is_live_nowhere_sends_nothing(cluster):
+    owner = cluster.connect("a")
+    cluster.subscribe("a", owner)
+    cluster.act("a", cluster.hosts["a"].leave(owner, cluster.now_ns))
+    cluster.publish("b", "m1")
+    assert cluster.told_of(Written)
+    assert [one for one in cluster.sent if isinstance(one, Live)] == []
+
+
+def test_PS_143_a_request_for_a_marker_says_where_the_session_is_live(cluster):
+    owner = cluster.connect("a")
+    cluster.subscribe("a", owner)
+    cluster.publish("b", "m1")
+    record = cluster.hosts["b"].nodes[cluster.hosts["b"].writers[cluster.life("a", owner).session]].record
+    assert (record.to, record.token) == (owner, cluster.life("a", owner).token)
+    cluster.act("a", cluster.hosts["a"].lose(owner, cluster.now_ns))
+    again = cluster.connect("a")
+    record = cluster.hosts["b"].nodes[cluster.hosts["b"].writers[cluster.life("a", again).session]].record
+    assert (record.to, record.token) == (again, cluster.life("a", again).token)
+
+
+def test_PS_143_an_owner_that_was_not_found_takes_nothing_from_one_that_has_spoken_since():
+    host = SessionHost("b~1")
+    host.receive("a~1/1", "b", MarkerWanted("s", "a~1/1", 7, 1), 0)
+    writer = host.writers["s"]
+    host.answered(writer, OwnerFound("", 7), 0)
+    assert host.nodes[writer].record.to == "a~1/1"
+    host.answered(writer, OwnerFound("c~1/1", 8), 0)
+    assert host.nodes[writer].record.to == "c~1/1"
+
+
+def test_PS_143_a_marker_makes_a_writer_begin(cluster):
+    owner = cluster.connect("a")
+    cluster.subscribe("a", owner)
+    cluster.publish("b", "m1")
+    cluster.act("a", cluster.hosts["a"].lose(owner, cluster.now_ns))
+    cluster.publish("b", "m2")
+    cluster.start("b", 2)
+    again = cluster.connect("a")
+    cluster.pass_ms(100)
+    assert len(cluster.told_of(Accepted)) == 2
+    assert cluster.got(again) == ["m1", "m2"]
+
+
+def test_PS_144_what_comes_live_goes_to_the_owner_of_that_session_alone(cluster):
+    one, two = cluster.connect("a", "one"), cluster.connect("a", "two")
+    session = cluster.life("a", one).session
+    row = Live(session, "b", 1, Queued(1, "m1"))
+    before = cluster.hosts["a"].resume_of(one)
+    for to in (two, "a~1/99", f"{one}/life"):
+        assert cluster.hosts["a"].receive("b~1/4", to, row, 0) == []
+    assert cluster.hosts["a"].resume_of(one) == before
+    assert cluster.hosts["a"].receive("b~1/4", one, row, 0) != []
+    assert "b" in cluster.hosts["a"].resume_of(one).flows
+
+
+@pytest.mark.parametrize(
+    ("sender", "message"),
+    [
+        ("b~1/4", Live("s", "c", 1, Queued(1, "m1"))),
+        ("b~1/4", LiveMarker("s", "c", 1, 1, 1, 1)),
+        ("b~1/4", MarkerWanted("s", "b~1/5", 1, 1)),
+        ("b~1/4", Puback(1)),
+    ],
+)
+def test_PS_144_nobody_speaks_for_another(cluster, sender, message):
+    with pytest.raises(RemoteProtocolError):
+        cluster.hosts["a"].receive(sender, "a~1/1", message, 0)
+    assert cluster.hosts["a"].writers == {}
+
+
+def test_PS_145_where_another_connection_has_the_session_everything_of_this_one_ends(cluster):
+    first = cluster.connect("a")
+    second = cluster.connect("b")
+    cluster.pass_ms(2_000, 100)  # the first says that it lives, and hears that it does not
+    assert [(party, event.why) for party, event in cluster.told if isinstance(event, SessionClosed)] == [
+        (f"{first}/life", "superseded")
+    ]
+    assert cluster.hosts["a"].nodes == {}
+    assert cluster.hosts["a"].owners == {}
+    assert cluster.life("b", second).status.value == "connected"
+
+
+def test_PS_145_a_resume_that_is_superseded_ends_its_connection(cluster):
+    first = cluster.connect("a")
+    cluster.connect("b")
+    cluster.act("a", cluster.hosts["a"].supersede(first, cluster.now_ns))
+    assert [event.why for event in cluster.told_of(SessionClosed)] == ["superseded"]
+    assert cluster.asked_of(LeaveSession) == []  # it touches nothing
+    assert cluster.hosts["a"].nodes == {}
+
+
+def test_PS_145_a_resume_that_takes_too_long_ends_its_connection(tmp_path):
+    cluster = Cluster(tmp_path / "s.db", "a", times=Times(resume_ms=500, marker_ms=400, repeat_ms=100))
+    cluster.unanswered |= {SubscribeLive}
+    owner = cluster.connect("a")
+    cluster.pass_ms(400)
+    assert cluster.told == []
+    cluster.pass_ms(100)
+    assert cluster.told[-1] == (f"{owner}/life", SessionClosed(f"tablet@{owner}", "lost"))
+    assert cluster.hosts["a"].nodes == {}
+
+
+def test_PS_145_a_session_that_is_discarded_while_it_resumes_ends_its_connection(cluster):
+    cluster.unanswered |= {LoadSession}
+    owner = cluster.connect("a")
+    cluster.feed("a", owner, SessionAbsent())
+    assert cluster.told == [(f"{owner}/life", SessionClosed(f"tablet@{owner}", "discarded"))]
+    assert cluster.hosts["a"].nodes == {}
+
+
+def test_PS_147_a_writer_that_does_not_answer_is_fenced_and_the_client_connected(cluster):
+    first = cluster.connect("b")
+    cluster.subscribe("b", first)
+    cluster.publish("b", "m1")
+    cluster.hosts.pop("b")
+    late = cluster.connect("a")
+    cluster.pass_ms(cluster.hosts["a"].times.marker_ms - 50, 50)
+    assert cluster.asked_of(Fence) == []
+    cluster.pass_ms(100, 50)
+    assert len(cluster.asked_of(Fence)) == 1
+    assert cluster.got(late) == ["m1"]
+
+
+def test_PS_145_the_writer_here_sends_nothing_live_to_an_owner_that_has_ended(cluster):
+    owner = cluster.connect("a")
+    cluster.subscribe("a", owner)
+    cluster.publish("a", "m1")
+    session = cluster.life("a", owner).session
+    cluster.act("a", cluster.hosts["a"].lose(owner, cluster.now_ns))
+    host = cluster.hosts["a"]
+    assert host.nodes[host.writers[session]].record.to == ""
+    assert list(host.nodes) == [host.writers[session]]
+    assert host.deadline() is None
+
+
+def test_PS_146_what_a_client_has_acknowledged_when_it_leaves_does_not_come_again(cluster):
+    owner = cluster.connect("a")
+    cluster.subscribe("a", owner)
+    for number in (1, 2, 3):
+        cluster.publish("a", f"m{number}")
+    for one in cluster.heard[owner][:2]:
+        cluster.feed("a", owner, Puback(one.packet))
+    commits = len(cluster.asked_of(CommitState))
+    cluster.act("a", cluster.hosts["a"].leave(owner, cluster.now_ns))
+    assert len(cluster.asked_of(CommitState)) == commits + 1
+    again = cluster.connect("b")
+    assert [(one.message, one.dup) for one in cluster.heard[again]] == [("m3", True)]
+
+
+def test_PS_146_what_a_client_has_acknowledged_is_committed_without_the_next_message(cluster):
+    owner = cluster.connect("a")
+    cluster.subscribe("a", owner)
+    for number in (1, 2, 3):
+        cluster.publish("a", f"m{number}")
+    host = cluster.hosts["a"]
+    assert host.commit_acknowledged(cluster.now_ns) == []
+    for one in cluster.heard[owner][:2]:
+        cluster.act("a", host.acknowledge(owner, Puback(one.packet), cluster.now_ns))
+    out = host.commit_acknowledged(cluster.now_ns)
+    assert [effect.request for _, effect in out] == [
+        CommitState(host.resume_of(owner).session, host.resume_of(owner).token, host.resume_of(owner).delivery.state)
+    ]
+    cluster.act("a", out)
+    assert host.commit_acknowledged(cluster.now_ns) == []
+    again = cluster.connect("b")  # the first is dead for all that we know
+    assert [(one.message, one.dup) for one in cluster.heard[again]] == [("m3", True)]
+
+
+def test_PS_146_that_commit_is_not_taken_for_another(cluster):
+    """A message that is taken while it is under way waits for its own."""
+    owner = cluster.connect("a")
+    cluster.subscribe("a", owner)
+    cluster.publish("a", "m1")
+    host = cluster.hosts["a"]
+    cluster.act("a", host.acknowledge(owner, Puback(1), cluster.now_ns))
+    waiting = host.commit_acknowledged(cluster.now_ns)
+    cluster.unanswered |= {CommitState}
+    cluster.publish("a", "m2")
+    cluster.unanswered.clear()
+    cluster.act("a", waiting)
+    assert cluster.got(owner) == ["m1"]
+    cluster.feed("a", owner, StateCommitted())
+    assert cluster.got(owner) == ["m1", "m2"]
+
+
+def test_PS_146_a_client_may_say_anew_how_long_its_session_outlives_it(cluster):
+    owner = cluster.connect("a")
+    cluster.act("a", cluster.hosts["a"].leave(owner, cluster.now_ns, 0))
+    assert [event.why for event in cluster.told_of(SessionClosed)] == ["left"]
+    again = cluster.connect("b")
+    assert cluster.life("b", again).present is False
+
+
+def test_PS_147_a_lost_link_and_a_dead_node_concern_those_who_follow_it(cluster):
+    owner, other = cluster.connect("a", "one"), cluster.connect("a", "two")
+    cluster.subscribe("a", owner)
+    cluster.publish("b", "m1")
+    wanted = len([one for one in cluster.sent if isinstance(one, MarkerWanted)])
+    cluster.act("a", cluster.hosts["a"].lose_link("b", cluster.now_ns))
+    assert len([one for one in cluster.sent if isinstance(one, MarkerWanted)]) == wanted + 1
+    cluster.lost |= {Live, LiveMarker}
+    cluster.publish("b", "m2")
+    assert cluster.got(owner) == ["m1"]
+    cluster.hosts.pop("b")
+    cluster.act("a", cluster.hosts["a"].lose_writer("b", cluster.now_ns))
+    assert cluster.got(owner) == ["m1", "m2"]
+    assert len(cluster.asked_of(Fence)) == 1
+    cluster.act("a", cluster.hosts["a"].lose_writer("b", cluster.now_ns))
+    assert len(cluster.asked_of(Fence)) == 1  # everything of it is read
+    assert cluster.hosts["a"].resume_of(other).flows.get("b") is None
+
+
+def test_PS_147_a_writer_that_was_not_heard_of_is_met_once(cluster):
+    owner = cluster.connect("a")
+    cluster.subscribe("a", owner)
+    cluster.lost |= {Live}
+    cluster.publish("b", "m1")
+    assert cluster.got(owner) == []
+    cluster.act("a", cluster.hosts["a"].meet_writer(owner, "b", cluster.now_ns))
+    cluster.pass_ms(50)
+    assert cluster.got(owner) == ["m1"]
+    assert cluster.hosts["a"].meet_writer(owner, "b", cluster.now_ns) == []
+
+
+def test_PS_148_a_node_has_so_many_writers_and_one_that_is_idle_goes(tmp_path):
+    cluster = Cluster(tmp_path / "s.db", "a", writers_max=2)
+    owners = {name: cluster.connect("a", name) for name in ("one", "two", "three")}
+    for name, owner in owners.items():
+        cluster.subscribe("a", owner, name)
+    for name in ("one", "two", "three", "one"):
+        cluster.publish("a", f"m{name}{cluster.now_ns}", name)
+        cluster.now_ns += MS
+    cluster.pass_ms(100)
+    host = cluster.hosts["a"]
+    assert len(host.writers) == 2
+    assert len([one for one in host.nodes if one in host.writers.values()]) == 2
+    assert cluster.got(owners["one"]) == ["mone0", f"mone{3 * MS}"]
+    assert cluster.hosts["a"].nodes[host.writers[cluster.life("a", owners["one"]).session]].record.epoch == 2
+
+
+def test_PS_148_a_writer_that_is_busy_stays():
+    host = SessionHost("a~1", writers_max=1)
+    host.receive("b~1/1", "a", MarkerWanted("s1", "b~1/1", 1, 1), 0)
+    host.receive("b~1/1", "a", MarkerWanted("s2", "b~1/1", 1, 1), 0)
+    assert list(host.writers) == ["s1", "s2"]
+
+
+def test_PS_149_a_node_collects_what_nobody_needs(tmp_path):
+    graces = Graces(message_ms=1, round_ms=100)
+    cluster = Cluster(tmp_path / "s.db", "a", graces=graces)
+    owner = cluster.connect("a")
+    cluster.subscribe("a", owner)
+    cluster.publish("a", "m1")
+    cluster.publish("a", "m2")
+    (first, _) = cluster.heard[owner]
+    cluster.feed("a", owner, Puback(first.packet))
+    cluster.publish("a", "m3")  # its commit has the acknowledgement with it
+    time.sleep(0.01)  # the database has a clock of its own
+    cluster.pass_ms(250, 50)
+    ended = cluster.told_of(RoundEnded)[0]
+    assert (ended.messages, ended.whole) == (1, True)
+    assert ended.rows >= 4
+    assert set(cluster.do(ReadMessages(("m1", "m2", "m3")))) == {"m2", "m3"}
+    without = Cluster(tmp_path / "other.db", "a")
+    without.pass_ms(20_000, 5_000)
+    assert without.asked == []
+
+
+def test_a_host_says_how_long_its_parties_wait():
+    host = SessionHost("a~1", Times(marker_ms=1_000), LifeTimes(alive_ms=7))
+    assert (host.times.marker_ms, host.life_times.alive_ms) == (1_000, 7)

@@ -1,0 +1,297 @@
+"""A run of persistent sessions with real nodes that are killed and stopped, and the judge of it.
+
+Nodes are processes over one database; publishers go on all the time; whoever has a session in its hands is killed
+(SIGKILL) or stopped (SIGSTOP) at moments that a seed chooses.  The judge knows what publishers were answered, what the
+applications were given, and what lies in the tables, which it reads by itself; it shares nothing with what it judges.
+
+    python tests/real/sessions_run.py --first 7 --runs 1 --faults 12
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import NamedTuple
+
+from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
+from statemachines.testing.postgres import run_sql
+from statemachines.testing.process_harness import free_port
+
+QUICK = ("--lease-ms", "1000", "--look-ms", "200", "--marker-ms", "400")
+
+
+class Got(NamedTuple):
+    """What an application was given: `of` (publisher, its number), under which packet."""
+
+    of: tuple[str, int]
+    packet: int
+    dup: bool
+
+
+class NodeProcess:
+    """A node of sessions as a process; it comes back on its port."""
+
+    def __init__(self, folder, name, store):
+        self.folder, self.name, self.store = folder, name, store
+        self.port = free_port()
+        self.child = None
+
+    @property
+    def address(self):
+        return f"127.0.0.1:{self.port}"
+
+    async def start(self, others, *options):
+        peers = ",".join(one.address for one in others if one is not self)
+        command = [sys.executable, "-m", "statemachines", "node", "sessions", "--store", self.store]
+        command += ["--name", self.name, "--listen", self.address, "--peers", peers, *QUICK, *options]
+        with (self.folder / f"{self.name}.log").open("ab") as log:
+            self.child = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=log)
+        line = await asyncio.wait_for(self.child.stdout.readline(), 60)
+        assert line.startswith(b"listening on "), self.said()
+
+    def said(self):
+        return (self.folder / f"{self.name}.log").read_text()
+
+    @property
+    def runs(self):
+        return self.child is not None and self.child.returncode is None
+
+    async def end(self, number=signal.SIGTERM):
+        """How it ended."""
+        self.child.send_signal(number)
+        return await asyncio.wait_for(self.child.wait(), 60)
+
+    def stop(self):
+        self.child.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.child.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+    def resume(self):
+        self.child.send_signal(signal.SIGCONT)
+
+
+@contextlib.asynccontextmanager
+async def nodes_of(folder, store, names=("a", "b"), *options):
+    """Nodes that run, and have ended when this is left."""
+    nodes = [NodeProcess(folder, name, store) for name in names]
+    try:
+        await asyncio.gather(*(node.start(nodes, *options) for node in nodes))
+        yield nodes
+    finally:
+        for node in nodes:
+            if node.runs:
+                node.child.kill()
+                await node.child.wait()
+
+
+class Subscriber:
+    """An application: it keeps what it is given, and acknowledges when it likes."""
+
+    def __init__(self, client, nodes, chance, qos):
+        self.client, self.nodes, self.chance, self.qos = client, nodes, chance, qos
+        self.got = []
+        self.subscribed = asyncio.Event()
+
+    async def run(self):
+        session = PersistentSession(self.client, nodes=self.nodes, receive_maximum=20)
+        async with session:
+            await session.subscribe("p/#", qos=self.qos)
+            self.subscribed.set()
+            kept = []
+            async for message in session:
+                publisher, _, number = message.payload.decode().partition(":")
+                self.got.append(Got((publisher, int(number)), message.packet, message.dup))
+                kept.append(message)
+                if self.chance.random() < 0.7 or len(kept) > 5:
+                    for one in kept:
+                        one.acknowledge()
+                    kept.clear()
+
+    @property
+    def seen(self):
+        return {one.of for one in self.got}
+
+
+class Publisher:
+    """It publishes until it is told to stop, some at a time."""
+
+    def __init__(self, name, nodes, chance):
+        self.name, self.nodes, self.chance = name, nodes, chance
+        self.handed = 0
+        self.answered = set()
+        self.over = asyncio.Event()
+
+    async def run(self):
+        async with SessionPublisher(nodes=self.nodes) as publisher:
+            while not self.over.is_set():
+                count = self.chance.randint(1, 8)
+                numbers = range(self.handed + 1, self.handed + count + 1)
+                self.handed += count
+                await asyncio.gather(*(self.publish(publisher, number) for number in numbers))
+                await asyncio.sleep(self.chance.random() * 0.02)
+
+    async def publish(self, publisher, number):
+        await publisher.publish(f"p/{self.name}", f"{self.name}:{number}".encode(), qos=2)
+        self.answered.add((self.name, number))
+
+
+def read(store, statement):
+    """The rows of a statement, in which `@` stands for where the tables are."""
+    if store.startswith("postgresql"):
+        return run_sql(store, statement.replace("@", "gapless_sessions."))
+    with contextlib.closing(sqlite3.connect(store)) as connection:
+        return connection.execute(statement.replace("@", "")).fetchall()
+
+
+def holder_of(store, client):
+    """Who has the client's session, as the tables say; None: nobody."""
+    for name, owner in read(store, "SELECT client, owner FROM @sessions"):
+        if bytes(name).decode() == client:
+            return bytes(owner).decode().partition("~")[0] or None
+    return None
+
+
+def run_seed(folder, store, seed, faults):
+    """A run, judged: how often what was done, how many messages were answered, and what is wrong."""
+    done, answered, (one, two) = asyncio.run(play(folder, store, seed=seed, faults=faults))
+    stored = copies_in(store)
+    wrong = [f"one: {what}" for what in judge(stored, answered, one.got)]
+    wrong += [f"two: {what}" for what in judge(stored, answered, two.got, exactly=True)]
+    return done, len(answered), wrong
+
+
+async def play(folder, store, *, seed, faults, publishers=2, pause_s=(0.2, 0.9), names=("a", "b")):
+    """Publishers and two subscribers, and so many faults; what is left to be judged."""
+    chance = random.Random(seed)
+    async with nodes_of(folder, store, names) as nodes:
+        addresses = [node.address for node in nodes]
+        subscribers = [
+            Subscriber("one", addresses, random.Random(chance.random()), 1),
+            Subscriber("two", addresses[::-1], random.Random(chance.random()), 2),
+        ]
+        writers = [
+            Publisher(f"w{place}", addresses[place % len(nodes) :] + addresses[: place % len(nodes)], chance)
+            for place in range(publishers)
+        ]
+        tasks = [asyncio.ensure_future(one.run()) for one in subscribers]
+        await asyncio.wait_for(asyncio.gather(*(one.subscribed.wait() for one in subscribers)), 60)
+        publishing = [asyncio.ensure_future(one.run()) for one in writers]
+        try:
+            done = Counter()
+            for _ in range(faults):
+                await asyncio.sleep(chance.uniform(*pause_s))
+                holder = holder_of(store, chance.choice(["one", "two"]))
+                aimed = [node for node in nodes if node.name == holder] if chance.random() < 0.8 else []
+                await hurt(chance.choice(aimed or nodes), nodes, chance, done)
+            for one in writers:
+                one.over.set()
+            await asyncio.wait_for(asyncio.gather(*publishing), 120)
+            answered = set().union(*(one.answered for one in writers))
+            await settle(tasks, subscribers, answered)
+        finally:
+            for task in (*tasks, *publishing):
+                task.cancel()
+            await asyncio.gather(*tasks, *publishing, return_exceptions=True)
+    return done, answered, subscribers
+
+
+async def hurt(node, nodes, chance, done):
+    """Kill it and start it again, or stop it for a while."""
+    if chance.random() < 0.7:
+        done["killed"] += 1
+        await node.end(signal.SIGKILL)
+        await asyncio.sleep(chance.choice([0, 0.1, 0.6]))
+        await node.start(nodes)
+    else:
+        done["stopped"] += 1
+        node.stop()
+        await asyncio.sleep(chance.choice([0.1, 0.5, 1.5, 4.0]))
+        node.resume()
+
+
+async def settle(tasks, subscribers, answered, patience_s=90):
+    """Until every subscriber has everything; that something never comes is for the judge."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + patience_s
+    while loop.time() < end and not all(answered <= one.seen for one in subscribers):
+        for task in tasks:
+            if task.done():
+                task.result()
+                raise AssertionError("a subscriber has ended")
+        await asyncio.sleep(0.05)
+
+
+def copies_in(store):
+    """(publisher, number) -> the lives of nodes that have stored it."""
+    stored = defaultdict(list)
+    for message, payload in read(store, "SELECT id, payload FROM @messages"):
+        publisher, _, number = bytes(payload).decode().partition(":")
+        stored[publisher, int(number)].append(bytes(message).decode().partition("/")[0])
+    return stored
+
+
+def judge(stored, answered, got, exactly=False):
+    """What is wrong, in words; nothing: all is well."""
+    wrong = [f"{of} was answered, and never came" for of in sorted(answered - {one.of for one in got})]
+    firsts, packets, seen = Counter(), defaultdict(list), {}
+    for place, one in enumerate(got):
+        if one.of not in stored:
+            wrong.append(f"{one.of} came, and nobody has stored it")
+        seen.setdefault(one.of, place)
+        firsts[one.of] += not one.dup
+        if one.packet not in packets[one.of]:
+            packets[one.of].append(one.packet)
+    for of, copies in stored.items():
+        if firsts[of] > len(copies):
+            wrong.append(f"{of} came {firsts[of]} times unmarked, and was stored {len(copies)} times")
+        if len(packets[of]) > len(copies):
+            wrong.append(f"{of} came under packets {packets[of]}, and was stored {len(copies)} times")
+    if exactly:
+        often = Counter(one.of for one in got)
+        wrong += [f"{of} came {often[of]} times" for of in often if often[of] > len(stored[of])]
+    return wrong + out_of_order(stored, seen)
+
+
+def out_of_order(stored, seen):
+    """Of one publisher through one life of a node, by when each was seen first; what was stored twice is of two."""
+    last, wrong = {}, []
+    for of, _ in sorted(seen.items(), key=lambda item: item[1]):
+        if len(stored[of]) != 1:
+            continue
+        publisher, number = of
+        before = last.get((publisher, stored[of][0]), 0)
+        if number < before:
+            wrong.append(f"{of} came behind {before}, over {stored[of][0]}")
+        last[publisher, stored[of][0]] = max(before, number)
+    return wrong
+
+
+def main():
+    """Runs of some seeds; 1: something was wrong."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--first", type=int, default=1, help="the first seed")
+    parser.add_argument("--runs", type=int, default=1, help="seeds")
+    parser.add_argument("--faults", type=int, default=12, help="processes that are killed or stopped in a run")
+    given = parser.parse_args()
+    failed = False
+    for seed in range(given.first, given.first + given.runs):
+        folder = Path(tempfile.mkdtemp(prefix=f"sessions-{seed}-"))
+        done, answered, wrong = run_seed(folder, str(folder / "sessions.db"), seed, given.faults)
+        print(f"seed {seed}: {dict(done)}, {answered} messages, {len(wrong)} wrong; {folder}", flush=True)
+        for what in wrong:
+            print(f"  {what}")
+        failed = failed or bool(wrong)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,51 @@
+"""Sessions whose node is killed or stopped while publishers go on: every message arrives, once and in order."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from sessions_run import Got, judge, run_seed
+
+from statemachines.testing.postgres import run_sql, shared_server
+
+
+@pytest.fixture(scope="module")
+def sessions_server(tmp_path_factory):
+    """The URL of a PostgreSQL server; the workers of a run share it."""
+    base = tmp_path_factory.getbasetemp()
+    with shared_server((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "postgres") as url:
+        yield url
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_every_message_arrives_once_and_in_order_whoever_is_killed(tmp_path, seed):
+    done, answered, wrong = run_seed(tmp_path, str(tmp_path / "sessions.db"), seed, 12)
+    assert wrong == []
+    assert done["killed"] >= 5
+    assert answered > 100
+
+
+def test_every_message_arrives_on_postgres(tmp_path, sessions_server):
+    name = f"killed_{os.getpid()}"
+    run_sql(sessions_server, f"CREATE DATABASE {name} TEMPLATE template0")
+    done, answered, wrong = run_seed(tmp_path, f"{sessions_server.rpartition('/')[0]}/{name}", 3, 6)
+    assert wrong == []
+    assert done["killed"] >= 2
+    assert answered > 50
+
+
+def test_the_judge_finds_what_is_wrong():
+    stored = {("w", number): ["a~1"] for number in (1, 2, 3)}
+    answered = set(stored)
+    good = [Got(("w", number), number, False) for number in (1, 2, 3)]
+    assert judge(stored, answered, good) == []
+    assert judge(stored, answered, good[:2]) == ["('w', 3) was answered, and never came"]
+    assert judge(stored, answered, [*good, good[2]]) == ["('w', 3) came 2 times unmarked, and was stored 1 times"]
+    again = Got(("w", 3), 3, True)
+    assert judge(stored, answered, [*good, again]) == []
+    assert judge(stored, answered, [*good, again], exactly=True) == ["('w', 3) came 2 times"]
+    other = Got(("w", 3), 9, True)
+    assert judge(stored, answered, [*good, other]) == ["('w', 3) came under packets [3, 9], and was stored 1 times"]
+    turned = [good[0], good[2], good[1]]
+    assert judge(stored, answered, turned) == ["('w', 2) came behind 3, over a~1"]
