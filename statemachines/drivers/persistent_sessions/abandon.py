@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from statemachines.drivers.persistent_sessions.machine_requests import PUT_ROW
+from statemachines.drivers.persistent_sessions.machine_requests import PUT_ROW, is_there
 from statemachines.drivers.persistent_sessions.route_rows import remove_routes
-from statemachines.drivers.persistent_sessions.sql import Sql, one
+from statemachines.drivers.persistent_sessions.sql import Sql
 from statemachines.drivers.persistent_sessions.state_rows import delete_state
 from statemachines.drivers.persistent_sessions.tables import ABANDONED
 
 
 def abandon(sql: Sql, session: bytes) -> None:
     """Nothing is routed to it any more, and nobody owns it; its row says to a collector that all of it may go.  One
-    that was abandoned already is left alone."""
-    found = one(sql, "SELECT client FROM @sessions WHERE session = :session", session=session)
-    if found is None:
+    that was abandoned already is left alone.  Its client may still name it, and nothing is found under that name."""
+    if not is_there(sql, session):
         return
     remove_routes(sql, session)
     delete_state(sql, session)
     for table in ("epochs", "sessions"):
         sql.run(f"DELETE FROM @{table} WHERE session = :session", session=session)
-    sql.run(
-        "UPDATE @clients SET session = NULL WHERE client = :client AND session = :session",
-        client=found[0], session=session,
-    )  # fmt: skip
     sql.run(
         PUT_ROW,
         session=session, writer=b"", epoch=0, number=0, tag=ABANDONED, message=b"", filter=b"", qos=0, token=0, n=0,

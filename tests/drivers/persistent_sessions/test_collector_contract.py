@@ -220,6 +220,34 @@ def test_a_marker_that_was_replaced_since_it_was_read_stays(url):
     assert [row.key.n for row in rows] == [2]
 
 
+def test_what_refers_to_a_message_is_asked_again_when_it_is_deleted(url):
+    """A row has come since, or a message is in flight, or queued; retention asks for the state alone."""
+
+    async def run():
+        gone = Row(RowKey("s3", tag=Tag.ABANDONED))
+        rows = (*(Row(RowKey(session, "w1", 1, 1), "m1") for session in ("s1", "s2", "s3")), gone)
+        ages = Map({"m1": OLD_MS, "m2": OLD_MS, "m3": OLD_MS})
+        real = await Copy(url).open(Tables(rows, ages, Map({("s2", "w1"): (1, 1)}), held=("m2",)))
+        try:
+            await real.store._database.run(lambda: flying(real.store, "m3"))
+            found = []
+            for message in ("m1", "m2", "m3"):
+                for only in (Only.UNREFERENCED, Only.UNHELD):
+                    found += await real.ask(DeleteMessage(message, only))
+            return found
+        finally:
+            await real.close()
+
+    kept = Deleted(False)
+    assert asyncio.run(run()) == [kept, Deleted(True, 1), kept, kept, kept, kept], "one has not been taken"
+
+
+def flying(store, message):
+    with store._database.writing() as sql:
+        sql.run("INSERT INTO @packets VALUES (:s, 1, 0, :sent, 1, :id, :s, 1)",
+                s=b"s1", sent=b"sent", id=message.encode())  # fmt: skip
+
+
 def test_two_collectors_at_once_delete_what_one_does_and_each_thing_once(url):
     """Through two stores of their own, turn by turn, each with what it has read."""
 

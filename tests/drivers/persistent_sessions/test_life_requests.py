@@ -33,6 +33,7 @@ from statemachines.persistent_sessions.request import (
     SessionAbsent,
     SessionLoaded,
     SessionState,
+    StateCommitted,
 )
 
 DEAD_MS = 1_000
@@ -266,3 +267,41 @@ def test_a_session_that_was_opened_twice_is_one(url):
     found, looked = run(url, play)
     assert found == [SessionOpen()] * 2
     assert looked == ClientFound("s1", False, "h")
+
+
+def test_who_has_left_lives_no_more_whatever_comes_late(url):
+    async def play(store, clock):
+        one = await connect(store, "s1")
+        clock.now += 10**6 * MS
+        await store.ask(LeaveSession("c", "s1", one.token, 500))
+        clock.now += 400 * MS
+        assert await store.ask(KeepAlive("c", "s1", one.token)) == ()
+        clock.now += 100 * MS
+        return await look_up(store, one.token)
+
+    assert run(url, play) == ClientFound("s1", True, "")
+
+
+def test_a_session_that_is_opened_again_has_the_expiry_that_was_said_last(url):
+    async def play(store, clock):
+        one = await connect(store, "s1", expiry_ms=NEVER)
+        await store.ask(LeaveSession("c", "s1", one.token, NEVER))
+        two = await connect(store, "s2", expiry_ms=1_500)
+        clock.now += 1_600 * MS
+        return two, await look_up(store, two.token)
+
+    two, found = run(url, play)
+    assert two.present
+    assert found == ClientFound("s1", True, "")
+
+
+def test_the_owner_of_before_commits_nothing_once_the_session_is_opened_elsewhere(url):
+    async def play(store, clock):
+        one = await connect(store, "s1")
+        await asked(store, LoadSession("c", "o1", one.token))
+        two = await connect(store, "s2")
+        late = await asked(store, CommitState("s1", one.token, SessionState(places=1)))
+        subscribed = await store.do(Subscribe("s1", one.token, "a/+", 1))
+        return late, subscribed, await asked(store, CommitState("s1", two.token, SessionState()))
+
+    assert run(url, play) == (NotOwner(), False, StateCommitted())

@@ -440,3 +440,22 @@ def test_a_marker_of_a_writer_goes_when_the_next_comes(url):
         return found
 
     assert run(url, play) == PendingRead((EpochRows("n1", 1, (), ((2, 1),)),)), "bounded, however many resume"
+
+
+def test_a_queue_of_which_one_alone_is_another_is_what_is_read(sqlite_url):
+    """The very objects that were committed before stand around it."""
+    one, two, three, other = (Queued(number, f"m{number}") for number in (1, 2, 3, 9))
+    queues = ((one, two, three), (two, three, other), (two, other), (two, one), (one, two, three, other), (other,))
+
+    async def play(store, clock):
+        connected = await connect(store, "s1")
+        found = []
+        for queue in queues:
+            await store.ask(CommitState("s1", connected.token, SessionState(queued=queue)))
+            reader = open_session_store(sqlite_url, clock=clock)
+            (loaded,) = await reader.ask(LoadSession("c", "o", connected.token))
+            found.append(loaded.state.queued)
+            await reader.close()
+        return found
+
+    assert run(sqlite_url, play) == list(queues)
