@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from statemachines_spec.explorer.system import System
-from statemachines_spec.persistent_sessions import collecting, living, systems
+from statemachines_spec.persistent_sessions import collecting, living, systems, taking
 
 SYSTEMS: dict[str, str] = {
     **{name: about for name, (about, _) in systems.SYSTEMS.items()},
     **{name: about for name, (about, _) in collecting.SYSTEMS.items()},
     **{name: about for name, (about, _) in living.SYSTEMS.items()},
+    **{name: about for name, (about, _) in taking.SYSTEMS.items()},
 }
 """Name -> about."""
 
@@ -19,4 +20,6 @@ def system(name: str, size: str = "small", variant: str = "settled", without: tu
         return collecting.collecting(name, *collecting.SYSTEMS[name])
     if name in living.SYSTEMS:
         return living.living(name, *living.SYSTEMS[name])
+    if name in taking.SYSTEMS:
+        return taking.taking(name, *taking.SYSTEMS[name])
     return systems.system(name, size, variant, without)

@@ -16,9 +16,18 @@ LAST = ("lag", "resumes", "slow-reads", "overdue", "leaving", "second", "fence-a
         "clean-start")  # fmt: skip
 """The largest come last."""
 
+TAKEN = ("taken-over", "taken-over-late", "old-dies", "taken-one-at-a-time", "old-lies", "takeover-lost",
+         "taken-exactly-once", "old-silent", "old-lies-of-epochs", "taken-at-once", "taken-in-turn", "taker-dies",
+         "taken-bounded", "taken-writer-dies")  # fmt: skip
+"""Those with a takeover come behind all others."""
+
 AT_LAST = ("marked", "no-lag", "break", "buffer", "silence", "collector-stops", "collected-late", "abandoned", "expiry",
            "life-unclear")  # fmt: skip
 """Systems whose obligations are judged, too."""
+
+
+TAKEN_AT_LAST = ("taken-over", "old-silent")
+"""And of those the ones whose obligations are judged, too."""
 
 
 def declared(made: System) -> tuple[Eventually, ...]:
@@ -32,8 +41,9 @@ def _dead_writer() -> System:
 
 
 HUNTS = (
-    *(Hunt(name, SYSTEMS[name], partial(system, name)) for name in SYSTEMS if name not in LAST),
+    *(Hunt(name, SYSTEMS[name], partial(system, name)) for name in SYSTEMS if name not in (*LAST, *TAKEN)),
     *(Hunt(f"{name} at last", SYSTEMS[name], partial(system, name), declared) for name in AT_LAST),
     Hunt("dead-writer at last", "a writer dies before it has shown its marker", _dead_writer, declared),
-    *(Hunt(name, SYSTEMS[name], partial(system, name)) for name in LAST),
+    *(Hunt(name, SYSTEMS[name], partial(system, name)) for name in (*LAST, *TAKEN)),
+    *(Hunt(f"{name} at last", SYSTEMS[name], partial(system, name), declared) for name in TAKEN_AT_LAST),
 )
