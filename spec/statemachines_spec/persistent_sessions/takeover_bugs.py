@@ -27,7 +27,7 @@ from statemachines.persistent_sessions.resume_record import (
 )
 from statemachines.persistent_sessions.takeover import TAKEOVER
 from statemachines.persistent_sessions.takeover_message import BeginTakeover, TakeoverRefused
-from statemachines.persistent_sessions.takeover_record import ENDING, OVER
+from statemachines.persistent_sessions.takeover_record import ENDING, OVER, FinishTakeover
 from statemachines.persistent_sessions.writer_flow import WRITER_FLOW
 from statemachines_spec.bug import Bug, both, called, row_changed
 from statemachines_spec.persistent_sessions.rows import on
@@ -62,7 +62,7 @@ def fall_back_as_loaded(record: Any, event: Any, now_ns: int) -> Any:
 
 
 def send_nothing_again(record: Any, now_ns: int) -> Any:
-    return step_takeover(record, resume_takeover.FinishTakeover(), now_ns)
+    return step_takeover(record, FinishTakeover(), now_ns)
 
 
 def send_again_alone(record: Any, now_ns: int) -> Any:
