@@ -21,5 +21,5 @@ def system(name: str, size: str = "small", variant: str = "settled", without: tu
     if name in living.SYSTEMS:
         return living.living(name, *living.SYSTEMS[name])
     if name in taking.SYSTEMS:
-        return taking.taking(name, *taking.SYSTEMS[name])
+        return taking.taking(name, *taking.SYSTEMS[name], variant)
     return systems.system(name, size, variant, without)

@@ -23,6 +23,7 @@ from statemachines_spec.persistent_sessions.attached import Attached
 from statemachines_spec.persistent_sessions.client import CLIENT, Client, ClientLocal
 from statemachines_spec.persistent_sessions.liar import Liar
 from statemachines_spec.persistent_sessions.systems import Setting, build
+from statemachines_spec.persistent_sessions.takeover_as_written import TAKING_AS_WRITTEN, TakingAsWritten
 
 FIRST = "owner-1"
 
@@ -116,6 +117,8 @@ class Hosted(Attached):
         event = envelope.event
         is_there = local.party is not None and local.mode is not ENDED and envelope.to == local.id
         if isinstance(event, BeginTakeover | EndTakeover) and not is_there:
+            if not local.life and self.fsm is TAKING_AS_WRITTEN:
+                return None  # by the source the lock lets nobody in before the first owner has the session
             refused = TakeoverRefused(event.client, event.token)
             return Reaction(local, (Envelope(self.name, event.to, refused),))
         return super().react(local, envelope, watch)
@@ -146,11 +149,11 @@ class OneOwner(Client):
         return View(self.name, 2, lambda local: int(local.split))
 
 
-def taking(name: str, about: str, one: Taking) -> System:
+def taking(name: str, about: str, one: Taking, variant: str = "settled") -> System:
     """The system with these bounds."""
     setting = one.setting
     made = build(name, about, setting)
-    owners = tuple(owner(party, one, place) for place, party in enumerate(setting.owners))
+    owners = tuple(owner(party, one, place, variant) for place, party in enumerate(setting.owners))
     old: Actor = Liar(FIRST, setting.writers) if one.lies else owners[0]
     client = OneOwner(setting.writers, setting.owners, later=setting.later, window=setting.window)
     put = {**{each.name: each for each in owners}, FIRST: old, CLIENT: client}
@@ -168,7 +171,7 @@ def taking(name: str, about: str, one: Taking) -> System:
     )
 
 
-def owner(name: str, one: Taking, place: int) -> Hosted:
+def owner(name: str, one: Taking, place: int, variant: str) -> Hosted:
     """The first has the session from the database; each other takes it over."""
     setting = one.setting
     lives = one.lives if place == 1 else 1
@@ -183,14 +186,23 @@ def owner(name: str, one: Taking, place: int) -> Hosted:
         """so many markers of each writer are asked for, and no more"""
         return all(flow.n <= setting.markers for flow in record.flows.values())
 
+    def as_written(life: int) -> TakingAsWritten:
+        return TakingAsWritten(incarnation(name, life), CLIENT, life + place, old=old)
+
     quiet = [timer for timer, fires in (("repeat", setting.repeats), ("again", one.lost)) if not fires]
     crashes = (one.dies and place == 0) or lives > 1
+    crash = (Crash,) if crashes else ()
+    if variant == "as_written":
+        return Hosted(
+            name, TAKING_AS_WRITTEN, as_written,
+            lives=lives, faults=crash, start=ResumeSession(), beside={Publish: CLIENT},
+        )  # fmt: skip
     return Hosted(
         name,
         RESUME,
         fresh,
         lives=lives,
-        faults=(Crash,) if crashes else (),
+        faults=crash,
         start=ResumeSession(),
         beside={Publish: CLIENT, Pubrel: CLIENT},
         silent=tuple(quiet),
@@ -203,7 +215,7 @@ def is_yielding(one: Hosted) -> View:
 
 
 def takes_over(one: Hosted) -> View:
-    return one.view(lambda record: int(record.takeover is not None))
+    return one.view(lambda record: int(getattr(record, "takeover", None) is not None))
 
 
 def properties(owners: tuple[Hosted, ...], client: OneOwner, one: Taking) -> list[Property]:
