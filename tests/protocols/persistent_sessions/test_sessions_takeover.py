@@ -78,7 +78,7 @@ MS = 1_000_000
 OLD = "old~1"
 BEGIN, END = BeginTakeover("c", "new~1", 9), EndTakeover("c", "new~1", 9)
 BEGUN, ENDED, REFUSED = TakeoverBegun("c", 7), TakeoverEnded("c", 7), TakeoverRefused("c", 7)
-SHORT = replace(TIMES, handover=3)
+SHORT = replace(TIMES, handover=3, begin_ms=3_000, end_ms=2_000)
 IN_FLIGHT = SessionState(packets=Map({1: InFlightRecord(1, "c", queued(1), 0, SENT)}), places=1)
 
 
@@ -126,7 +126,7 @@ def test_PS_170_the_state_is_loaded_under_the_token_before_the_owner_of_before_i
     assert one.feed(ResumeSession()) == [LoadSession("c", "owner~1", 7)]
     assert one.feed(SessionLoaded("s", IN_FLIGHT)) == [BeginTakeover("c", "owner~1", 7)]
     assert one.status == "taking"
-    assert ("begin", OLD, 4_000) in timers(one)
+    assert ("begin", OLD, 3_000) in timers(one)
 
 
 @pytest.mark.parametrize("old", ["", "owner~1"])
@@ -194,7 +194,7 @@ def test_PS_174_what_is_in_flight_and_the_markers_and_then_the_end():
     assert publish == Publish(1, "m1", "t", 1, True)
     assert end == EndTakeover("c", "owner~1", 7)
     assert names([wanted]) == ["MarkerWanted"]
-    assert ("end", OLD, 4_000) in timers(one)
+    assert ("end", OLD, 2_000) in timers(one)
     with pytest.raises(LocalProtocolError):
         takeover(StartTakeover(), FinishTakeover())
 
@@ -340,7 +340,7 @@ def test_PS_179_while_the_owner_of_before_is_asked_nothing_else_is_taken():
 
 
 def owner(*events, handover=3):
-    times = replace(TIMES, handover=handover, receive_maximum=1)
+    times = replace(TIMES, handover=handover, receive_maximum=1, orphan_ms=16_000)
     return Hand(RESUME, ResumeRecord(OLD, "c", 7, times), *events)
 
 
@@ -371,7 +371,7 @@ def test_PS_180_whoever_is_asked_yields_and_says_so():
     assert one.feed(BEGIN) == [Yielded("s"), TakeoverBegun("c", 9)]
     assert one.status == "yielding"
     assert one.effects[-1].to == "new~1"
-    assert ("orphan", "", 15_000) in timers(one)
+    assert ("orphan", "", 16_000) in timers(one)
 
 
 def test_PS_180_what_is_not_known_to_be_committed_is_kept_each_number_once():
@@ -453,7 +453,7 @@ def test_PS_183_the_same_answer_to_a_higher_token_and_the_whole_time_again():
     assert one.feed(BEGIN) == [TakeoverBegun("c", 9)]
     assert timers(one) == [], "asked once more, it stays no longer"
     assert one.feed(BeginTakeover("c", "third~1", 10)) == [TakeoverBegun("c", 10)]
-    assert timers(one) == [("orphan", "", 15_000)]
+    assert timers(one) == [("orphan", "", 16_000)]
     assert one.feed(END) == [TakeoverRefused("c", 9)], "the last wins"
     assert one.feed(BEGIN) == [TakeoverRefused("c", 9)]
     _, answer, _ = one.feed(EndTakeover("c", "third~1", 10))
