@@ -28,7 +28,6 @@ from statemachines.persistent_sessions.takeover import TAKEOVER
 from statemachines.persistent_sessions.takeover_actions import is_ours
 from statemachines.persistent_sessions.takeover_message import TakeoverBegun, TakeoverEnded, TakeoverRefused
 from statemachines.persistent_sessions.takeover_record import (
-    BEGINNING,
     BEGUN,
     OVER,
     BeginTimeout,
@@ -84,14 +83,9 @@ def is_taking(record: ResumeRecord, event: OfTakeover) -> bool:
     return record.takeover is not None
 
 
-def begins(record: ResumeRecord, event: TakeoverBegun) -> bool:
-    takeover = record.takeover
-    return takeover is not None and takeover.status is BEGINNING and is_ours(takeover, event)
-
-
-def is_refused(record: ResumeRecord, event: TakeoverRefused) -> bool:
-    takeover = record.takeover
-    return takeover is not None and takeover.status is BEGINNING and is_ours(takeover, event)
+def is_answered(record: ResumeRecord, event: TakeoverBegun | TakeoverRefused) -> bool:
+    """By the owner that is asked to begin."""
+    return record.takeover is not None and is_ours(record.takeover, event)
 
 
 def has_begun(record: ResumeRecord, event: SubscribedLive) -> bool:

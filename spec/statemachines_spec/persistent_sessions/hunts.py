@@ -13,7 +13,7 @@ from statemachines_spec.persistent_sessions.systems import Setting, build
 
 LAST = ("lag", "resumes", "slow-reads", "overdue", "leaving", "second", "fence-and-break", "writer-crash", "slow-fence",
         "writer-begins", "collected", "collected-unclear",
-        "clean-start", "taken-in-turn", "taken-bounded", "taken-writer-dies")  # fmt: skip
+        "clean-start", "taken-in-turn", "taken-two-writers", "taken-bounded", "taken-writer-dies")  # fmt: skip
 """The largest come last."""
 
 TAKEN = ("taken-over", "taken-over-late", "old-dies", "taken-one-at-a-time", "old-lies", "takeover-lost",

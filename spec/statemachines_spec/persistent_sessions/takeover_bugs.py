@@ -29,6 +29,7 @@ from statemachines.persistent_sessions.takeover import TAKEOVER
 from statemachines.persistent_sessions.takeover_message import BeginTakeover, TakeoverRefused
 from statemachines.persistent_sessions.takeover_record import ENDING, OVER, FinishTakeover
 from statemachines.persistent_sessions.writer_flow import WRITER_FLOW
+from statemachines.persistent_sessions.writer_flow_record import Handed
 from statemachines_spec.bug import Bug, both, called, row_changed
 from statemachines_spec.persistent_sessions.rows import on
 
@@ -128,6 +129,16 @@ def drain_to_client(record: Any, event: Any, now_ns: int) -> Any:
     return after, (*(Send(record.client, one) for one in sent), *effects)
 
 
+def hand_to_any(record: Any, event: Any, now_ns: int) -> Any:
+    """Every flow gets all of it."""
+    done: Any = (record, (), ())
+    for writer in sorted(record.flows):
+        flow = done[0].flows[writer]
+        after, effects, steps = resume_actions.step_flow(done[0], flow, Handed(event.found), now_ns)
+        done = after, (*done[1], *effects), (*done[2], *steps)
+    return done
+
+
 R, T, F = RESUME, TAKEOVER, WRITER_FLOW
 
 BUGS = (
@@ -164,6 +175,8 @@ BUGS = (
         row_changed(F, "take_handed", do=take_handed(of_any_epoch))),
     Bug("handed-and-not-counted", "what is handed over is taken, and up to where is not kept", "PS-177", "the number",
         row_changed(F, "take_handed", do=take_and_forget)),
+    Bug("handed-to-any-writer", "what is handed over of one writer goes to the flow of another", "PS-176",
+        "the writer", called(resume_takeover, "hand_to_flows", hand_to_any)),
     Bug("handed-and-dropped", "what is handed over counts as taken, and is not", "PS-177", "the rows",
         row_changed(F, "take_handed", do=count_and_drop)),
 )  # fmt: skip

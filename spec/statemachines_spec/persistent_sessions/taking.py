@@ -98,6 +98,10 @@ SYSTEMS: dict[str, tuple[str, Taking]] = {
         "no more than one row is kept and handed over",
         Taking(setting=two(CommitState, ConfirmRows, messages=(3,)), handover=1),
     ),
+    "taken-two-writers": (
+        "two writers go on during a takeover",
+        Taking(setting=two(ConfirmRows, messages=(1, 1), markers=1)),
+    ),
     "old-lies": (
         "the owner of before hands over what was never stored, out of order, or nothing",
         Taking(setting=two(ConfirmRows, lag=1), lies=True),

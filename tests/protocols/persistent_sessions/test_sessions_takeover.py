@@ -251,6 +251,19 @@ def test_PS_176_what_is_of_no_writer_here_is_left_out():
     assert tale.feed(RowsConfirmed(())) == [HandedOver(()), TakenOver("s", OLD, "handed")]
 
 
+def test_PS_176_every_writer_gets_its_own():
+    one = taking()
+    one.feed(BEGUN)
+    one.feed(SubscribedLive(("v", "w")))
+    of_v = EpochRows("v", 1, (queued(1, message="x"), queued(2, message="y")))
+    one.feed(ended(of_v, found(1)))
+    (commit, _) = one.feed(RowsConfirmed((of_v, found(1))))
+    assert dict(commit.state.taken) == {"v": (1, 2)}
+    again, *_ = [each for each in one.feed(StateCommitted()) if type(each) is type(commit)]
+    assert dict(again.state.taken) == {"v": (1, 2), "w": (1, 1)}
+    assert [one.queued.message for one in again.state.packets.values()] == ["x", "y", "m1"]
+
+
 @pytest.mark.parametrize(
     ("what", "taken"),
     [
@@ -395,6 +408,14 @@ def test_PS_180_what_flows_have_buffered_and_the_resume_has_read_is_kept():
     )  # fmt: skip
     one.feed(BEGIN)
     assert handed(one) == [("v", 1, [1]), ("w", 1, [2])]
+
+
+def test_PS_180_PS_188_no_more_is_kept_than_there_is_room_for():
+    one = normal(handover=2)
+    for number in (1, 2, 3):
+        one.feed(live(number))
+    one.feed(BEGIN)
+    assert handed(one) == [("w", 1, [1, 2])]
 
 
 def test_PS_180_the_timers_of_what_is_dropped_are_taken_back():
