@@ -454,6 +454,13 @@ def test_PS_182_whoever_yields_keeps_what_comes_live_as_far_as_there_is_room():
     assert handed(one) == [("v", 1, [7]), ("w", 2, [1])]
 
 
+def test_PS_182_what_overtakes_is_handed_over_in_the_order_of_its_place():
+    one = yielding()
+    for event in (live(2, writer="w"), live(1, writer="w"), live(5, writer="v")):
+        one.feed(event)
+    assert handed(one) == [("v", 1, [5]), ("w", 1, [1, 2])]
+
+
 def test_PS_182_and_drops_all_else():
     for event in (StateCommitted(), Polled("w", (found(1),)), FencedRows("w", 2, 1, ()), marker(2), WriterUp("w"),
                   WriterDown("w"), LinkLost("w"), AskAgain("w"), PollDue("w"), MarkerTimeout("w"), Puback(1),
