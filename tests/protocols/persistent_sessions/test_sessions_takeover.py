@@ -294,6 +294,12 @@ def test_PS_177_from_the_marker_on_it_is_in_the_buffer():
     assert fenced.feed(Handed((found(1),))) == []
 
 
+def test_PS_177_what_was_dropped_before_is_kept_in_mind():
+    one = Hand(WRITER_FLOW, flow(), Begin(), live(5), Handed((found(1, 2),)))
+    assert names(one.feed(marker(5))) == ["MarkerWanted"]
+    assert one.status == "waiting"
+
+
 def test_PS_177_a_marker_below_what_was_handed_over_is_not_used():
     one = Hand(WRITER_FLOW, flow(), Begin(), Handed((found(1, 2),)))
     assert names(one.feed(marker(2))) == ["MarkerWanted"]
