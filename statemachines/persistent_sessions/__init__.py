@@ -14,6 +14,7 @@ PROTOCOL = Protocol(
         "writer": "statemachines.persistent_sessions.writer:WRITER",
         "session_resume": "statemachines.persistent_sessions.resume:RESUME",
         "writer_flow": "statemachines.persistent_sessions.writer_flow:WRITER_FLOW",
+        "takeover": "statemachines.persistent_sessions.takeover:TAKEOVER",
         "delivery": "statemachines.persistent_sessions.delivery:DELIVERY",
         "in_flight_message": "statemachines.persistent_sessions.in_flight:IN_FLIGHT",
         "collector": "statemachines.persistent_sessions.collector:COLLECTOR",

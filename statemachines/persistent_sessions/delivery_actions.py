@@ -120,7 +120,7 @@ def taken(record: DeliveryRecord, event: Take) -> DeliveryRecord:
         taken=state.taken.set(event.writer, (event.epoch, event.rows[-1].number)),
         queued=(*state.queued, *there),
     )
-    marks = tuple(Place(event.writer, event.epoch, row.number) for row in event.rows)
+    marks = tuple(Place(event.writer, event.epoch, row) for row in event.rows)
     lost = record.lost + len(event.rows) - len(there)
     return replace(record, state=state, marks=(*record.marks, *marks), lost=lost)
 

@@ -40,7 +40,12 @@ class Place(msgspec.Struct, frozen=True, gc=False):
 
     writer: str
     epoch: int
-    number: int
+    queued: Queued
+
+    @property
+    def number(self) -> int:
+        """That of the row."""
+        return self.queued.number
 
 
 class DeliveryRecord(msgspec.Struct, frozen=True, gc=False):

@@ -220,6 +220,23 @@ class FencedRows(Answer, frozen=True, gc=False):
     found: tuple[EpochRows, ...]
 
 
+class ConfirmRows(Request, frozen=True, gc=False):
+    """Which of these rows are stored exactly so?  Under `token`, and read from what is committed, not from a
+    replica."""
+
+    columns: ClassVar = TraceColumns(key="session", term="token")
+
+    session: str
+    token: int
+    found: tuple[EpochRows, ...]
+
+
+class RowsConfirmed(Answer, frozen=True, gc=False):
+    """To `ConfirmRows`: those that are."""
+
+    found: tuple[EpochRows, ...]
+
+
 class CommitState(Request, frozen=True, gc=False):
     """Commit the session state, under `token`."""
 

@@ -153,13 +153,16 @@ def load(record: ResumeRecord, event: Event, now_ns: int) -> Done:
     return record, (Ask(DATABASE, LoadSession(record.client, record.id, record.token)),)
 
 
-def restore(record: ResumeRecord, event: SessionLoaded, now_ns: int) -> Delegated:
-    """What is in flight goes out first, under its old packet ids."""
+def loaded(record: ResumeRecord, event: SessionLoaded) -> ResumeRecord:
     delivery = DeliveryRecord(
         event.session, record.client, record.token, record.times.receive_maximum, event.state
     )  # fmt: skip
-    record = replace(record, session=event.session, delivery=delivery)
-    record, effects, seen = step_delivery(record, Resend(), now_ns)
+    return replace(record, session=event.session, delivery=delivery)
+
+
+def restore(record: ResumeRecord, event: SessionLoaded, now_ns: int) -> Delegated:
+    """What is in flight goes out first, under its old packet ids."""
+    record, effects, seen = step_delivery(loaded(record, event), Resend(), now_ns)
     return record, (*effects, Ask(DATABASE, ReadPending(record.session))), seen
 
 
@@ -229,7 +232,7 @@ def finish_with_writer(record: ResumeRecord, event: Polled | FencedRows, now_ns:
 
 def stop(record: ResumeRecord, why: str) -> Done:
     """Nothing is marked that was not sent, and the state stays as it was committed."""
-    record = replace(record, flows=Map(), pending=(), delivery=None)
+    record = replace(record, flows=Map(), pending=(), delivery=None, takeover=None)
     return record, (
         Ask(DATABASE, UnsubscribeLive(record.session, record.token)),
         Tell(ResumeEnded(record.session, why)),

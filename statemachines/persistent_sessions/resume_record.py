@@ -10,12 +10,13 @@ from statemachines.kernel import Call, Effects, Event, Map, Status, TimerFired, 
 from statemachines.kernel.row import ChildStep
 from statemachines.persistent_sessions.delivery_record import DeliveryRecord
 from statemachines.persistent_sessions.request import EpochRows
+from statemachines.persistent_sessions.takeover_record import TakeoverRecord
 from statemachines.persistent_sessions.times import Times
 from statemachines.persistent_sessions.writer_flow_record import WriterFlowRecord
 
 
 class ResumeSession(Call, frozen=True, gc=False):
-    """A client connects, its client id is locked, and its session is not live anywhere."""
+    """A client connects, its client id is locked, and its session was present."""
 
 
 class ConnectionLost(Call, frozen=True, gc=False):
@@ -30,6 +31,19 @@ class ResumeTimeout(TimerFired, frozen=True, gc=False):
     """The resume has taken too long."""
 
 
+class OrphanTimeout(TimerFired, frozen=True, gc=False):
+    """Whoever we have yielded to has not ended the takeover."""
+
+
+class Yielded(Event, frozen=True, gc=False):
+    """To the host: somebody else has the session; nothing is sent to this client any more, so its connection is to be
+    closed.  `ResumeEnded` follows."""
+
+    columns: ClassVar = TraceColumns(key="session")
+
+    session: str
+
+
 class Resumed(Event, frozen=True, gc=False):
     """To the host: the session is in normal operation."""
 
@@ -39,40 +53,49 @@ class Resumed(Event, frozen=True, gc=False):
 
 
 class ResumeEnded(Event, frozen=True, gc=False):
-    """To the host: it is over.  `why`: absent, superseded, timeout, lost, discarded."""
+    """To the host: it is over.  `why`: absent, superseded, timeout, lost, discarded, taken over, orphaned (it has
+    yielded, and nobody came)."""
 
     session: str
     why: str
 
 
 class ResumeStatus(Status):
-    """`loading`, `reading` and `subscribing` wait for the database; `syncing` for the writers."""
+    """`loading`, `reading` and `subscribing` wait for the database; `taking` for the owner of before, `syncing` for
+    the writers, `yielding` for the owner that comes after."""
 
     NEW = "new"
     LOADING = "loading"
+    TAKING = "taking"
     READING = "reading"
     SUBSCRIBING = "subscribing"
     SYNCING = "syncing"
     NORMAL = "normal"
+    YIELDING = "yielding"
     STOPPED = "stopped"
 
 
-NEW, LOADING, READING, SUBSCRIBING, SYNCING, NORMAL, STOPPED = ResumeStatus
+NEW, LOADING, TAKING, READING, SUBSCRIBING, SYNCING, NORMAL, YIELDING, STOPPED = ResumeStatus
 
 
 class ResumeRecord(msgspec.Struct, frozen=True, gc=False):
-    """The session of `client` at the owner `id`, under the fencing `token` of its lock.  `pending`: what was visible
-    in the database before it subscribed; `flows` by writer."""
+    """The session of `client` at the owner `id`, under the fencing `token` of its lock; `old`: the owner in whose
+    hands it is ("": nobody's), and the `takeover` from it.  `pending`: what was visible in the database before it
+    subscribed, and while it yields what is handed over; `flows` by writer; `claim`: the token of whom it yields to (0:
+    of nobody yet)."""
 
     id: str
     client: str
     token: int
     times: Times
+    old: str = ""
     status: ResumeStatus = NEW
     session: str = ""
     delivery: DeliveryRecord | None = None
     pending: tuple[EpochRows, ...] = ()
     flows: Map[str, WriterFlowRecord] = Map()
+    takeover: TakeoverRecord | None = None
+    claim: int = 0
 
 
 Done = tuple[ResumeRecord, Effects]

@@ -44,6 +44,7 @@ from statemachines.persistent_sessions.writer_flow_actions import (
     take_buffer,
     take_fenced,
     take_fenced_and_ask,
+    take_handed,
     take_live,
 )
 from statemachines.persistent_sessions.writer_flow_record import (
@@ -56,6 +57,7 @@ from statemachines.persistent_sessions.writer_flow_record import (
     AskAgain,
     Begin,
     FlowStatus,
+    Handed,
     LinkLost,
     MarkerTimeout,
     PollDue,
@@ -85,6 +87,7 @@ ROWS = (
     Row(Polled,        WAITING,                    STAY,       remember,            shows_marker,            "PS-22"),
     Row(Polled,        SYNCING,                    FINALIZING, take_below,          completes,               "PS-25"),
     Row(Polled,        SYNCING,                    STAY,       take_and_poll,       None,                    "PS-25"),
+    Row(Handed,        (WAITING, SYNCING),         STAY,       take_handed,         None,                    "PS-177"),
     Row(PollDue,       SYNCING,                    STAY,       poll,                None,                    "PS-25"),
     Row(Settled,       FINALIZING,                 DONE,       take_buffer,         None,                    "PS-26"),
     Row(LinkLost,      FOLLOWING,                  WAITING,    ask_fresh,           None,                    "PS-28"),
@@ -101,14 +104,15 @@ ROWS = (
     Ignore((Live, LiveMarker),      (*FOLLOWING, FENCING),                                                   "PS-29"),
     Ignore((Polled,),               (WAITING, FINALIZING, FENCING, DONE),                                    "PS-34"),
     Ignore((FencedRows,),           (*FOLLOWING, FENCING),                                                   "PS-34"),
+    Ignore((Handed,),               (FINALIZING, FENCING, DONE),                                             "PS-177"),
     Ignore((Settled,),              (WAITING, SYNCING, FENCING, DONE),                                       "PS-26"),
     Ignore((AskAgain,),             (SYNCING, FINALIZING, FENCING, DONE),                                    "PS-35"),
     Ignore((PollDue,),              (WAITING, FINALIZING, FENCING, DONE),                                    "PS-35"),
     Ignore((MarkerTimeout,),        (FINALIZING, FENCING, DONE),                                             "PS-35"),
     Ignore((WriterUp,),             (WAITING, SYNCING, FINALIZING),                                          "PS-28"),
     Refuse((Begin,),                (*FOLLOWING, FENCING),                                                   "PS-20"),
-    Refuse((Live, LiveMarker, Polled, FencedRows, Settled, AskAgain, PollDue, MarkerTimeout, LinkLost, WriterDown,
-            WriterUp),              NEW,                                                                     "PS-20"),
+    Refuse((Live, LiveMarker, Polled, FencedRows, Handed, Settled, AskAgain, PollDue, MarkerTimeout, LinkLost,
+            WriterDown, WriterUp),  NEW,                                                                     "PS-20"),
 )
 # fmt: on
 

@@ -10,7 +10,7 @@ from statemachines.kernel import Ask, Effects, Event, Send, SetTimer, Tell
 from statemachines.persistent_sessions.message import Live, LiveMarker, MarkerWanted, Queued
 from statemachines.persistent_sessions.request import DATABASE, EpochRows, Fence, FencedRows, Polled, ReadPending
 from statemachines.persistent_sessions.times import MS
-from statemachines.persistent_sessions.writer_flow_record import Done, Take, WriterFlowRecord
+from statemachines.persistent_sessions.writer_flow_record import Done, Handed, Take, WriterFlowRecord
 
 
 def contiguous(rows: Iterable[Queued], taken: int) -> tuple[Queued, ...]:
@@ -156,6 +156,14 @@ def take_below(record: WriterFlowRecord, event: Polled, now_ns: int) -> Done:
 def take_and_poll(record: WriterFlowRecord, event: Polled, now_ns: int) -> Done:
     record, effects = take_below(record, event, now_ns)
     return record, (SetTimer("poll", now_ns + record.times.poll_ms * MS, record.writer), *effects)
+
+
+def take_handed(record: WriterFlowRecord, event: Handed, now_ns: int) -> Done:
+    """What follows, as if the database had been read; from the marker on it is in the buffer."""
+    below = [one for one in event.found if one.epoch == record.epoch]
+    rows = (row for one in below for row in one.rows if not record.k or row.number < record.k)
+    found = contiguous(rows, record.taken)
+    return replace(record, taken=record.taken + len(found)), take(record, found, record.epoch)
 
 
 def take_buffer(record: WriterFlowRecord, event: Event, now_ns: int) -> Done:

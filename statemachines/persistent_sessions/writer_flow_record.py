@@ -8,11 +8,18 @@ import msgspec
 
 from statemachines.kernel import Call, Effects, Event, Status, TimerFired, TraceColumns
 from statemachines.persistent_sessions.message import Queued
+from statemachines.persistent_sessions.request import EpochRows
 from statemachines.persistent_sessions.times import Times
 
 
 class Begin(Call, frozen=True, gc=False):
     """Synchronise with the writer."""
+
+
+class Handed(Call, frozen=True, gc=False):
+    """An owner of before has handed over what it had of the writer, and the database has exactly that."""
+
+    found: tuple[EpochRows, ...]
 
 
 class Settled(Call, frozen=True, gc=False):

@@ -45,7 +45,7 @@ from statemachines.persistent_sessions.writer_flow_record import (
 )
 from statemachines.persistent_sessions.writer_record import IDLE, READING, STORING
 from statemachines_spec.bug import Bug, both, called, row_changed, wrapped
-from statemachines_spec.persistent_sessions import collector_bugs, life_bugs
+from statemachines_spec.persistent_sessions import collector_bugs, life_bugs, takeover_bugs
 from statemachines_spec.persistent_sessions.rows import on
 
 # -- what is done instead -------------------------------------------------------------------------------------------
@@ -330,5 +330,6 @@ BUGS = (
         called(resume_actions, "is_synchronised", lambda record: True)),
     *collector_bugs.BUGS,
     *life_bugs.BUGS,
+    *takeover_bugs.BUGS,
 )  # fmt: skip
 """Each with a sentence of its own."""

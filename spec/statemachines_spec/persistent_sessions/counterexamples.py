@@ -3,12 +3,15 @@ machines are worth without what they assume."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 from msgspec.structs import replace
 
 from statemachines.persistent_sessions.request import PutMarker, PutRow
 from statemachines_spec.explorer.system import System
 from statemachines_spec.persistent_sessions.systems import Setting, build
+from statemachines_spec.persistent_sessions.taking import Taking, taking, two
 
 
 class Counterexample(msgspec.Struct, frozen=True):
@@ -16,13 +19,14 @@ class Counterexample(msgspec.Struct, frozen=True):
 
     name: str
     about: str
-    setting: Setting
+    setting: Setting | Taking
     breaks: str
     live: bool = False
 
     def system(self, variant: str = "as_written") -> System:
         """The system in a variant, and of what it promises the one thing that is to break (of an assumption: all)."""
-        made = build(self.name, self.about, self.setting, variant)
+        make: Any = taking if isinstance(self.setting, Taking) else build
+        made: System = make(self.name, self.about, self.setting, variant)
         if not self.breaks:
             return made
         return replace(
@@ -69,6 +73,25 @@ AS_WRITTEN = (
         "what is sent is committed nowhere: nobody answers for it when the owner dies",
         Setting(messages=(1,), lag=0, slow=()),
         "UNCOMMITTED",
+    ),
+    Counterexample(
+        "state-dies-with-the-old",
+        "an owner dies before it gives its state: what it had sent is marked, and nobody answers for it",
+        Taking(setting=two(messages=(1,)), dies=1),
+        "COMPLETE",
+    ),
+    Counterexample(
+        "state-dies-with-the-taker",
+        "a new owner dies with the state that it was given, and that is stored nowhere",
+        Taking(setting=two(messages=(1,)), lives=2),
+        "COMPLETE",
+    ),
+    Counterexample(
+        "old-dies-between",
+        "the owner of before dies between begin and end: it is waited for without end",
+        Taking(setting=two(messages=(1,)), dies=1),
+        "ENDS",
+        live=True,
     ),
 )
 """Found by exploring, shortest first; the shipped machines keep the promise in the same system."""

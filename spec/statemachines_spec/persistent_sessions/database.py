@@ -20,6 +20,7 @@ from statemachines.persistent_sessions.request import (
     DATABASE,
     BeginEpoch,
     CommitState,
+    ConfirmRows,
     EpochBegun,
     EpochRows,
     Fence,
@@ -35,6 +36,7 @@ from statemachines.persistent_sessions.request import (
     ReadRow,
     RowFenced,
     RowRead,
+    RowsConfirmed,
     RowStored,
     RowUnclear,
     SessionAbsent,
@@ -316,6 +318,8 @@ class Database(Observer):
                 return replace(local, owner=""), (), gone
             case CommitState():
                 return replace(local, state=request.state), (StateCommitted(),), ()
+            case ConfirmRows(_, _, found):
+                return local, (RowsConfirmed(tuple(self._same(local, one) for one in found)),), ()
             case Fence(_, writer, from_epoch, below, _, n):
                 shelf = _shelf(local, writer)
                 below = below or shelf.epoch + 1
@@ -359,6 +363,12 @@ class Database(Observer):
             ]
             found.append(EpochRows(writer, epoch, rows, tuple(marks)))
         return tuple(found)
+
+    def _same(self, local: DatabaseLocal, one: EpochRows) -> EpochRows:
+        """What of it is stored exactly so."""
+        known = one.writer in self.writers
+        stored = _rows(_shelf(local, one.writer), one.epoch, lambda one: True) if known else ()
+        return replace(one, rows=tuple(row for row in one.rows if row in stored))
 
     def _subscribed(self, local: DatabaseLocal) -> SubscribedLive:
         there = tuple(shelf.writer for shelf in local.shelves if shelf.epoch and shelf.up)

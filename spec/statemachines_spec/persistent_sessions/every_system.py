@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from statemachines_spec.explorer.system import System
-from statemachines_spec.persistent_sessions import collecting, forgetting, living, systems
+from statemachines_spec.persistent_sessions import collecting, forgetting, living, systems, taking
 
 SYSTEMS: dict[str, str] = {
     **{name: about for name, (about, _) in systems.SYSTEMS.items()},
     **{name: about for name, (about, _) in collecting.SYSTEMS.items()},
     **{name: about for name, (about, _) in living.SYSTEMS.items()},
     **{name: about for name, (about, _) in forgetting.SYSTEMS.items()},
+    **{name: about for name, (about, _) in taking.SYSTEMS.items()},
 }
 """Name -> about."""
 
@@ -22,4 +23,6 @@ def system(name: str, size: str = "small", variant: str = "settled", without: tu
         return living.living(name, *living.SYSTEMS[name])
     if name in forgetting.SYSTEMS:
         return forgetting.forgetting(name, *forgetting.SYSTEMS[name])
+    if name in taking.SYSTEMS:
+        return taking.taking(name, *taking.SYSTEMS[name], variant)
     return systems.system(name, size, variant, without)

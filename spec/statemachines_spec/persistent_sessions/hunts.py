@@ -9,16 +9,24 @@ from statemachines_spec.explorer.system import System
 from statemachines_spec.hunt import Hunt
 from statemachines_spec.persistent_sessions.counterexamples import AS_WRITTEN
 from statemachines_spec.persistent_sessions.every_system import SYSTEMS, system
-from statemachines_spec.persistent_sessions.systems import build
+from statemachines_spec.persistent_sessions.systems import Setting, build
 
 LAST = ("lag", "resumes", "slow-reads", "overdue", "leaving", "second", "fence-and-break", "writer-crash", "slow-fence",
         "writer-begins", "collected", "collected-unclear",
-        "clean-start")  # fmt: skip
+        "clean-start", "taken-in-turn", "taken-two-writers", "taken-bounded", "taken-writer-dies")  # fmt: skip
 """The largest come last."""
+
+TAKEN = ("taken-over", "taken-over-late", "old-dies", "taken-one-at-a-time", "old-lies", "takeover-lost",
+         "taken-exactly-once", "taker-dies", "taken-at-once", "old-lies-of-epochs", "old-silent")  # fmt: skip
+"""Those with a takeover come behind the small ones."""
 
 AT_LAST = ("marked", "no-lag", "break", "buffer", "silence", "collector-stops", "collected-late", "abandoned", "expiry",
            "life-unclear", "forgotten")  # fmt: skip
 """Systems whose obligations are judged, too."""
+
+
+TAKEN_AT_LAST = ("taken-over", "old-silent")
+"""And of those the ones whose obligations are judged, too."""
 
 
 def declared(made: System) -> tuple[Eventually, ...]:
@@ -28,12 +36,15 @@ def declared(made: System) -> tuple[Eventually, ...]:
 
 def _dead_writer() -> System:
     one = next(one for one in AS_WRITTEN if one.name == "dead-writer")
+    assert isinstance(one.setting, Setting)
     return build(one.name, one.about, one.setting)
 
 
 HUNTS = (
-    *(Hunt(name, SYSTEMS[name], partial(system, name)) for name in SYSTEMS if name not in LAST),
+    *(Hunt(name, SYSTEMS[name], partial(system, name)) for name in SYSTEMS if name not in (*LAST, *TAKEN)),
     *(Hunt(f"{name} at last", SYSTEMS[name], partial(system, name), declared) for name in AT_LAST),
     Hunt("dead-writer at last", "a writer dies before it has shown its marker", _dead_writer, declared),
+    *(Hunt(name, SYSTEMS[name], partial(system, name)) for name in TAKEN),
+    *(Hunt(f"{name} at last", SYSTEMS[name], partial(system, name), declared) for name in TAKEN_AT_LAST),
     *(Hunt(name, SYSTEMS[name], partial(system, name)) for name in LAST),
 )

@@ -52,12 +52,12 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """What bounds a system.
 
     `messages` of each writer; `lag` of the replica; `ordered` paths and `appears` in order; `owner_lives` one after
-    the other, or `second`: another owner beside the first.  `writer_lives`, `silences` (a writer is taken for dead),
-    `breaks` of paths; `unclear` answers to writers; `slow` requests; `places` of a path; `markers` of a writer that
-    are asked for at most. `repeats`: requests for markers may get lost, and are repeated.  `hides`: rows that are
-    marked are not read again; `spreads`: a subscription is known everywhere at once; `late`: resumes that take too
-    long; `buffer`, `window`: resume buffer and receive maximum; `leaves` of a client; `widens`: the receive maximum
-    grows by one with each life; `twice`: acknowledgements that come twice.
+    the other, or `second`: another owner beside the first, and a `third`.  `writer_lives`, `silences` (a writer is
+    taken for dead), `breaks` of paths; `unclear` answers to writers; `slow` requests; `places` of a path; `markers`
+    of a writer that are asked for at most. `repeats`: requests for markers may get lost, and are repeated. `hides`:
+    rows that are marked are not read again; `spreads`: a subscription is known everywhere at once; `late`: resumes
+    that take too long; `buffer`, `window`: resume buffer and receive maximum; `leaves` of a client; `widens`: the
+    receive maximum grows by one with each life; `twice`: acknowledgements that come twice.
     """
 
     messages: tuple[int, ...] = (2, 1)
@@ -66,6 +66,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     appears: bool = True
     owner_lives: int = 1
     second: bool = False
+    third: bool = False
     writer_lives: int = 1
     silences: int = 0
     breaks: int = 0
@@ -96,7 +97,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def owners(self) -> tuple[str, ...]:
         """Their names."""
-        return (f"{OWNER}-1", f"{OWNER}-2") if self.second else (OWNER,)
+        count = 2 * self.second + self.third
+        return tuple(f"{OWNER}-{n}" for n in range(1, count + 1)) or (OWNER,)
 
     def times(self, life: int) -> Times:
         """Those of the owners."""

@@ -20,6 +20,7 @@ from statemachines.persistent_sessions.owner_request import FindOwner, OwnerFoun
 from statemachines.persistent_sessions.request import (
     BeginEpoch,
     CommitState,
+    ConfirmRows,
     EpochBegun,
     EpochRows,
     Fence,
@@ -35,6 +36,7 @@ from statemachines.persistent_sessions.request import (
     ReadRow,
     RowFenced,
     RowRead,
+    RowsConfirmed,
     RowStored,
     SessionAbsent,
     SessionLoaded,
@@ -47,7 +49,7 @@ from statemachines.persistent_sessions.request import (
 PAGE: Final = 5_000
 """Rows of one writer that are read at once."""
 
-READS: Final = (ReadPending, ReadRow, FindOwner)
+READS: Final = (ReadPending, ReadRow, FindOwner, ConfirmRows)
 """What changes nothing."""
 
 PUT_ROW: Final = (
@@ -72,6 +74,7 @@ PENDING: Final = (
     f" AND done.tag = {DELIVERED}) ORDER BY found.epoch, found.number LIMIT :page"
 )
 FENCED: Final = f"{ROWS} ORDER BY found.epoch, found.number"
+FOLLOWING: Final = f"{FENCED} LIMIT :page"
 MARKERS: Final = (
     "SELECT epoch, token, n FROM @session_rows WHERE session = :session AND writer = :writer"
     f" AND tag = {MARKER} ORDER BY epoch, token, n"
@@ -100,6 +103,7 @@ class MachineRequests:
             SubscribeLive: self._subscribe,
             UnsubscribeLive: self._unsubscribe,
             Fence: self._fence,
+            ConfirmRows: self._confirm,
             CommitState: self._commit,
             MarkDelivered: self._mark,
         }
@@ -264,6 +268,22 @@ class MachineRequests:
             FENCED, session=session, writer=writer, epoch=begin[0], number=begin[1], below=below, none=b""
         )  # fmt: skip
         return FencedRows(asked.writer, below, asked.n, _by_epoch(writer, rows, ()))
+
+    def _confirm(self, sql: Sql, asked: ConfirmRows) -> Answer:
+        session = asked.session.encode()
+        if not is_owned(sql, session, asked.token):
+            return NotOwner()
+        return RowsConfirmed(tuple(self._same(sql, session, found) for found in asked.found))
+
+    def _same(self, sql: Sql, session: bytes, found: EpochRows) -> EpochRows:
+        """Those that follow the first, as many as there are: what has holes is confirmed in part, which costs time."""
+        first = min((row.number for row in found.rows), default=1)
+        rows = sql.all(
+            FOLLOWING, session=session, writer=found.writer.encode(), epoch=found.epoch, number=first - 1,
+            below=found.epoch + 1, none=b"", page=len(found.rows),
+        )  # fmt: skip
+        stored = {to_queued(row) for row in rows}
+        return EpochRows(found.writer, found.epoch, tuple(row for row in found.rows if row in stored))
 
     def _commit(self, sql: Sql, asked: CommitState) -> Answer:
         session = asked.session.encode()

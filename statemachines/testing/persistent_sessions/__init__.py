@@ -13,8 +13,10 @@ from statemachines.persistent_sessions.graces import Graces
 from statemachines.persistent_sessions.life_record import KEEP, Attach, Connect, LifeRecord, LockDue
 from statemachines.persistent_sessions.life_times import LifeTimes
 from statemachines.persistent_sessions.message import Live, LiveMarker, Queued
-from statemachines.persistent_sessions.request import DATABASE, PutMarker, PutRow
+from statemachines.persistent_sessions.request import DATABASE, EpochRows, PutMarker, PutRow
 from statemachines.persistent_sessions.resume_record import ResumeRecord, ResumeSession
+from statemachines.persistent_sessions.takeover_message import TakeoverBegun, TakeoverEnded
+from statemachines.persistent_sessions.takeover_record import FinishTakeover, StartTakeover, TakeoverRecord
 from statemachines.persistent_sessions.times import Times
 from statemachines.persistent_sessions.writer_flow_record import Begin, Take, WriterFlowRecord
 from statemachines.persistent_sessions.writer_record import Start, WriterRecord
@@ -47,7 +49,7 @@ VALUES = Values(
         "message": ("m1", "m2"),
     },
     choices={
-        Times: (Times(), Times(resume_buffer=1, receive_maximum=1)),
+        Times: (Times(), Times(resume_buffer=1, receive_maximum=1, handover=1)),
         Graces: (Graces(page=2), Graces(page=1), Graces()),
     },
 )
@@ -90,7 +92,9 @@ TESTING = TestProtocol(
             opening=(lambda record: Start(),),
         ),
         "session_resume": Environment(
-            start=st.builds(ResumeRecord, st.just(OWNER), st.just("c1"), st.just(1), TIMES),
+            start=st.builds(
+                ResumeRecord, st.just(OWNER), st.just("c1"), st.just(1), TIMES, st.sampled_from(("", "owner-9~1/1"))
+            ),
             services=DATABASE_OF_TWO,
             others={DATABASE: writers},
             opening=(
@@ -107,6 +111,25 @@ TESTING = TestProtocol(
                 lambda record: Begin(),
                 lambda record: LiveMarker(SESSION, "w1", 1, 3, 1, 1),
                 lambda record: Live(SESSION, "w1", 1, Queued(3, "m3")),
+            ),
+        ),
+        "takeover": Environment(
+            start=st.builds(
+                TakeoverRecord,
+                st.just(SESSION),
+                st.just("c1"),
+                st.just(OWNER),
+                st.just(1),
+                st.just("owner-9~1/1"),
+                TIMES,
+            ),
+            services=DATABASE_OF_TWO,
+            others={DATABASE: writers},
+            opening=(
+                lambda record: StartTakeover(),
+                lambda record: TakeoverBegun("c1", 1),
+                lambda record: FinishTakeover(),
+                lambda record: TakeoverEnded("c1", 1, (EpochRows("w1", 1, (Queued(1, "m1"),)),)),
             ),
         ),
         "delivery": Environment(

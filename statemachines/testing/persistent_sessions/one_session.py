@@ -13,6 +13,7 @@ from statemachines.persistent_sessions.request import (
     DATABASE,
     BeginEpoch,
     CommitState,
+    ConfirmRows,
     EpochBegun,
     EpochRows,
     Fence,
@@ -27,6 +28,7 @@ from statemachines.persistent_sessions.request import (
     ReadRow,
     RowFenced,
     RowRead,
+    RowsConfirmed,
     RowStored,
     RowUnclear,
     SessionLoaded,
@@ -94,6 +96,10 @@ class OneSession:
                 return state, (SubscribedLive(tuple(sorted(state.epochs))),)
             case Fence():
                 return _fence(state, request)
+            case ConfirmRows():
+                there = ((one, state.of(one.writer, one.epoch).rows) for one in request.found)
+                same = (replace(one, rows=tuple(row for row in one.rows if row in rows)) for one, rows in there)
+                return state, (RowsConfirmed(tuple(same)),)
             case CommitState():
                 return replace(state, state=request.state), (StateCommitted(),)
         assert isinstance(request, MarkDelivered | UnsubscribeLive)

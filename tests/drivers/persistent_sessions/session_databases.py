@@ -190,6 +190,11 @@ class Real:
         """Ids of messages are those of this session."""
         if hasattr(request, "queued"):
             return replace(request, queued=self.renamed(request.queued, self.real))
+        if hasattr(request, "found"):
+            found = (
+                replace(one, rows=tuple(self.renamed(row, self.real) for row in one.rows)) for one in request.found
+            )
+            return replace(request, found=tuple(found))
         if hasattr(request, "state"):
             return replace(request, state=self.renamed_state(request.state, self.real))
         if isinstance(request, DeleteMessage):

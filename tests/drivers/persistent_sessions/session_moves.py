@@ -10,7 +10,9 @@ from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.request import (
     BeginEpoch,
     CommitState,
+    ConfirmRows,
     EpochBegun,
+    EpochRows,
     Fence,
     FencedRows,
     LoadSession,
@@ -54,6 +56,7 @@ MOVES = st.lists(
         st.tuples(st.just("packet"), SMALL, st.sampled_from(list(InFlightStatus)), TOKEN),
         st.tuples(st.just("mark"), WRITER, SMALL, SMALL),
         st.tuples(st.just("live"), WRITER, st.booleans()),
+        st.tuples(st.just("confirm"), WRITER, SMALL, st.lists(st.sampled_from(MESSAGES), max_size=4), TOKEN),
     ),
     max_size=30,
 )
@@ -99,6 +102,11 @@ class Player:
 
     def fence(self, writer, from_epoch, below, token):
         return Fence(S, writer, from_epoch, below, token, 1)
+
+    def confirm(self, writer, epoch, rows, token):
+        """Rows that follow each other, as an owner that yields keeps them."""
+        rows = tuple(queued(place, message) for place, message in enumerate(rows, 1))
+        return ConfirmRows(S, token, (EpochRows(writer, epoch, rows),))
 
     def take(self, writer, epoch, number, token):
         state = SessionState(

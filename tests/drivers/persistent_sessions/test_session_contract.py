@@ -16,6 +16,7 @@ from statemachines.persistent_sessions.in_flight_record import InFlightRecord, I
 from statemachines.persistent_sessions.request import (
     BeginEpoch,
     CommitState,
+    ConfirmRows,
     EpochBegun,
     EpochRows,
     Fence,
@@ -177,12 +178,27 @@ def test_a_row_that_is_stored_again_stays_what_it_is(kind, request, tmp_path_fac
     assert found[7] == (Polled("w1", (EpochRows("w1", 1, (queued(1), queued(2), queued(3))),)),)
 
 
+def test_PS_175_rows_are_confirmed_that_are_stored_exactly_so(database):
+    """Another message, filter or QoS, a number that is not there, another epoch or writer: not confirmed."""
+    said = (
+        EpochRows("w1", 1, (queued(1), queued(2, "m9"), queued(3), queued(4))),
+        EpochRows("w1", 1, (Queued(1, "m1", "a/b", 1), Queued(1, "m1", "a/+", 2))),
+        EpochRows("w1", 2, (queued(1),)),
+        EpochRows("w9", 1, (queued(1),)),
+    )
+    asked = ConfirmRows(S, 1, said)
+    found = play(database, LOAD, BEGIN, row(1), row(2), row(3), asked, LoadSession("c1", "next", 2), asked)
+    kept = ((queued(1), queued(3)), (), (), ())
+    assert [one.rows for one in found[5][0].found] == list(kept)
+    assert found[-1] == (NotOwner(),)
+
+
 def test_nobody_asks_what_is_not_answered():
     """The requests of the protocol, and those that are compared below."""
     kinds = {one for one in vars(requests).values() if isinstance(one, type) and issubclass(one, Request)} - {Request}
     assert kinds == {
         BeginEpoch, PutRow, ReadRow, PutMarker, LoadSession, ReadPending, SubscribeLive, UnsubscribeLive, Fence,
-        CommitState, MarkDelivered,
+        CommitState, MarkDelivered, ConfirmRows,
     }  # fmt: skip
 
 

@@ -190,13 +190,22 @@ def test_PS_68_acknowledgements_go_to_the_state():
 
 @pytest.mark.parametrize(
     ("event", "why"),
-    [(ResumeTimeout(), "timeout"), (NotOwner(), "superseded"), (ConnectionLost(), "lost"), (Discarded(), "discarded")],
+    [(ResumeTimeout(), "timeout"), (ConnectionLost(), "lost"), (Discarded(), "discarded")],
     ids=lambda one: one if isinstance(one, str) else "",
 )
-def test_PS_69_PS_70_PS_71_a_resume_ends_and_leaves_the_state_as_it_was_committed(event, why):
+def test_PS_69_PS_71_a_resume_ends_and_leaves_the_state_as_it_was_committed(event, why):
     one = syncing(found(1))
     assert one.feed(event) == [UnsubscribeLive("s", 7), ResumeEnded("s", why)]
     assert one.status == "stopped"
+
+
+def test_PS_70_a_resume_that_is_superseded_before_it_is_live_ends():
+    stages = [ResumeSession(), SessionLoaded("s", SessionState()), PendingRead(())]
+    for count in range(1, 4):
+        one = resume(*stages[:count])
+        session = "s" if count > 1 else ""
+        assert one.feed(NotOwner()) == [UnsubscribeLive(session, 7), ResumeEnded(session, "superseded")]
+        assert one.status == "stopped"
 
 
 def test_PS_69_in_normal_operation_nothing_is_too_late():
@@ -224,7 +233,7 @@ def test_PS_72_what_comes_before_its_time_or_after_is_dropped():
 
 
 def test_PS_73_PS_74_the_promises_of_flows_and_state_are_those_of_the_resume():
-    sound, waits = RESUME.invariants
+    sound, waits, *_ = RESUME.invariants
     record = normal().record
     flow = record.flows["w"]
     assert sound.holds(record)

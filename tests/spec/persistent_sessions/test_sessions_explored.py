@@ -23,7 +23,9 @@ from statemachines_spec.persistent_sessions.every_system import SYSTEMS, system
 
 FOLDER = Path(__file__).parents[3] / "spec" / "persistent_sessions"
 LARGE = ("lag", "resumes", "second", "writer-crash", "slow-reads", "slow-fence", "writer-begins", "leaving",
-         "fence-and-break", "overdue", "wider", "collected", "collected-unclear", "clean-start")  # fmt: skip
+         "fence-and-break", "overdue", "wider", "collected", "collected-unclear", "clean-start", "old-silent",
+         "taker-dies", "taken-in-turn", "taken-at-once", "taken-bounded", "taken-writer-dies",
+         "old-lies-of-epochs")  # fmt: skip
 """Obligations of these are judged by `gapless check persistent_sessions --liveness`."""
 FAR = ("fence-just-above", "death-during-a-fence", "numbers-go-on")
 """Bugs that take more than ten thousand states, or near it: `tools/planted.py` finds them anew."""
@@ -32,8 +34,8 @@ CELL = re.compile(r"(?P<what>\S+) in (?P<where>.+) by (?P<steps>\d+) steps, (?P<
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_a_certificate_is_what_exploring_again_comes_to(name):
-    """GAP, COMPLETE, TWICE, UNCOMMITTED, UNSTORED, MAXIMUM, STRANGER, CUT, KEPT, LIFE and NORMAL hold, and what must
-    happen does."""
+    """GAP, COMPLETE, TWICE, UNCOMMITTED, UNSTORED, MAXIMUM, STRANGER, CUT, KEPT, LIFE, NORMAL and SPLIT hold, and what
+    must happen does."""
     kept = certificates.read(FOLDER / "certificates" / f"{name}-small.json")
     assert (kept.system, kept.size, kept.variant) == (name, "small", "settled")
     result = explore(certificates.system_of(kept), engine="plain", hashing=False)
@@ -47,7 +49,7 @@ def test_an_edge_hash_is_that_of_the_certificate():
 
 
 @pytest.mark.parametrize("name", [name for name in SYSTEMS if name not in LARGE])
-def test_ENDS_VANISH_FORGETS_CONNECTS_what_must_be_met_is_met_once_faults_stop(name):
+def test_ENDS_TAKES_ORPHAN_VANISH_FORGETS_CONNECTS_what_must_be_met_is_met_once_faults_stop(name):
     made = system(name)
     judged = live(made, made.obligations, engine="plain")
     assert [(one.name, one.held) for one in judged] == [(one.name, True) for one in made.obligations]

@@ -1,0 +1,72 @@
+"""What an owner and the owner of before say to each other when a session that is live is taken over (source: "Current
+implementation")."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from statemachines.kernel import Message, TraceColumns
+from statemachines.persistent_sessions.request import EpochRows
+
+BEYOND = 2**62
+"""Epochs and numbers are below it."""
+
+
+class BeginTakeover(Message, frozen=True, gc=False):
+    """To the owner of before: yield; `token` of the new owner, `to` which the answer goes."""
+
+    columns: ClassVar = TraceColumns(key="client", term="token")
+
+    client: str
+    to: str
+    token: int
+
+
+class TakeoverBegun(Message, frozen=True, gc=False):
+    """To `BeginTakeover`: from now on nothing is changed, asked or sent here."""
+
+    columns: ClassVar = TraceColumns(key="client", term="token")
+
+    client: str
+    token: int
+
+
+class EndTakeover(Message, frozen=True, gc=False):
+    """To the owner of before: the new one is subscribed; give what you have, and end."""
+
+    columns: ClassVar = TraceColumns(key="client", term="token")
+
+    client: str
+    to: str
+    token: int
+
+
+class TakeoverEnded(Message, frozen=True, gc=False):
+    """To `EndTakeover`: what was not committed, and what came since, as far as it is kept."""
+
+    columns: ClassVar = TraceColumns(key="client", term="token")
+
+    client: str
+    token: int
+    found: tuple[EpochRows, ...] = ()
+
+
+class TakeoverRefused(Message, frozen=True, gc=False):
+    """To either: this owner does not yield to you, or (from the host) there is no such owner here."""
+
+    columns: ClassVar = TraceColumns(key="client", term="token")
+
+    client: str
+    token: int
+
+
+def bounded(found: tuple[EpochRows, ...], limit: int) -> tuple[EpochRows, ...]:
+    """The first `limit` rows, without what can be no row: numbers and epochs that no database counts to."""
+    kept: list[EpochRows] = []
+    for one in found:
+        can_be = 0 < one.epoch < BEYOND
+        rows = tuple(row for row in one.rows if can_be and 0 < row.number < BEYOND)[:limit]
+        limit -= len(rows)
+        if rows:
+            kept.append(EpochRows(one.writer, one.epoch, rows))
+    return tuple(kept)
