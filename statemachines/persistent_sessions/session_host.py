@@ -5,7 +5,9 @@ that is connected a session life and a resume.  Without input and output: a driv
     publish            -> the Writer of each session --Written, the last of them--> told
     MarkerWanted       -> the Writer of the session, which begins where there is none, and learns who the owner is
     Live, LiveMarker   -> the Resume that it is sent to, if it is of its session
+    BeginTakeover, ... -> the same; where there is none, `TakeoverRefused`
     the Resume ends    -> the SessionLife ends; it says how (`SessionClosed`), and both are gone
+    the Resume yields  -> the SessionLife ends, superseded; the Resume stays until it has handed over what it has
     and a Collector    -> told `RoundEnded`, `MessageLost`
 
 A writer is called by the name of its node, an owner by an id of its own, under which live messages come.
@@ -25,6 +27,7 @@ from statemachines.kernel import (
     Node,
     Outgoing,
     RemoteProtocolError,
+    Send,
     fresh,
     name_of,
     node_of,
@@ -35,6 +38,7 @@ from statemachines.persistent_sessions.collector import COLLECTOR
 from statemachines.persistent_sessions.collector_record import CollectorRecord
 from statemachines.persistent_sessions.graces import Graces
 from statemachines.persistent_sessions.life_record import (
+    CLOSED,
     KEEP,
     Attach,
     Connect,
@@ -57,14 +61,23 @@ from statemachines.persistent_sessions.owner_request import FindOwner, OwnerFoun
 from statemachines.persistent_sessions.request import DATABASE, CommitState, NotOwner
 from statemachines.persistent_sessions.resume import RESUME
 from statemachines.persistent_sessions.resume_record import (
+    YIELDING,
     ConnectionLost,
     Discarded,
     Resumed,
     ResumeEnded,
     ResumeRecord,
     ResumeSession,
+    Yielded,
 )
 from statemachines.persistent_sessions.session_life import SESSION_LIFE
+from statemachines.persistent_sessions.takeover_message import (
+    BeginTakeover,
+    EndTakeover,
+    TakeoverBegun,
+    TakeoverEnded,
+    TakeoverRefused,
+)
 from statemachines.persistent_sessions.times import Times
 from statemachines.persistent_sessions.writer import WRITER
 from statemachines.persistent_sessions.writer_flow_record import DONE, LinkLost, WriterDown, WriterFlowRecord, WriterUp
@@ -114,7 +127,10 @@ class SessionHost(Host):
         self._made = 0
         self._unwritten: dict[str, set[tuple[str, str]]] = {}
         """Message -> (writer, filter) of its rows that are not stored yet."""
-        self._closed: list[str] = []
+        self._closed: list[tuple[str, str]] = []
+        """Owners whose session lives have ended, and why."""
+        self._handed_over: list[str] = []
+        """Owners that had yielded, and have ended."""
         self._acknowledged: dict[str, None] = {}
         """Owners whose clients have acknowledged something since the last `commit_acknowledged`."""
         if graces is not None:
@@ -162,7 +178,7 @@ class SessionHost(Host):
         """Commit the state as it is, beside the machine, which hears of no answer: it has asked before for all of it
         but the acknowledgements."""
         resume = self.resume_of(owner)
-        if resume is None or resume.delivery is None:
+        if resume is None or resume.delivery is None or resume.status is YIELDING:
             return []
         request = CommitState(resume.session, resume.token, resume.delivery.state)
         return [(f"{owner}/acknowledged", Ask(DATABASE, request))]
@@ -196,6 +212,18 @@ class SessionHost(Host):
             resume = self.resume_of(to)
             if resume is None or resume.session != message.session:
                 return []
+            return self.feed(to, message, now_ns)
+        if isinstance(message, BeginTakeover | EndTakeover):
+            _check(sender, message.to == sender, message)
+            resume = self.resume_of(to)
+            if resume is None or resume.client != message.client:
+                return [(self._fresh(), Send(sender, TakeoverRefused(message.client, message.token)))]
+            return self.feed(to, message, now_ns)
+        if isinstance(message, TakeoverBegun | TakeoverEnded | TakeoverRefused):
+            resume = self.resume_of(to)
+            if resume is None:
+                return []
+            _check(sender, node_of(sender) == node_of(resume.old), message)
             return self.feed(to, message, now_ns)
         raise RemoteProtocolError("session_host", "-", name_of(type(message)), "", "is not between nodes")
 
@@ -244,24 +272,35 @@ class SessionHost(Host):
 
     def told(self, party: str, event: Event, now_ns: int) -> Inward | None:
         match event:
-            case SessionOpened(_, token, _, _):
+            case SessionOpened(_, token, present, live):
                 owner = owner_of(party)
-                self._begin_resume(owner, token, now_ns)
+                self._begin_resume(owner, token, live if present and live != owner else "", now_ns)
                 return ((owner, ResumeSession()),)
             case Resumed():
                 return ((life_of_owner(party), Attach()),)
+            case Yielded():
+                return ((life_of_owner(party), NotOwner()),) if self._is_open(party) else ()
             case ResumeEnded(_, why):
+                if not self._is_open(party):
+                    self._handed_over.append(party)
+                    return ()
                 end = WHY_LIFE_ENDS.get(why)
                 return () if end is None else ((life_of_owner(party), end),)
-            case SessionClosed():
-                self._closed.append(owner_of(party))
+            case SessionClosed(_, why):
+                self._closed.append((owner_of(party), why))
             case Written(message, topic_filter):
                 return None if self._is_last(party, message, topic_filter) else ()
         return None
 
-    def _begin_resume(self, owner: str, token: int, now_ns: int) -> None:
+    def _is_open(self, owner: str) -> bool:
+        """Whether its session life has not ended."""
+        node = self.nodes.get(life_of_owner(owner))
+        return node is not None and node.record.status is not CLOSED
+
+    def _begin_resume(self, owner: str, token: int, live: str, now_ns: int) -> None:
+        """`live`: the owner that has the session now ("": none)."""
         client, times = self.owners[owner]
-        record = ResumeRecord(owner, client, token, times)
+        record = ResumeRecord(owner, client, token, times, live)
         self.add(Node(RESUME, record, name=owner, now_ns=now_ns, observe=self._observe))
 
     def _is_last(self, party: str, message: str, topic_filter: str) -> bool:
@@ -273,17 +312,30 @@ class SessionHost(Host):
         return True
 
     def _end_closed(self, out: list[Outgoing], now_ns: int) -> list[Outgoing]:
-        """Where a session life has ended its resume ends, and the writer here sends nothing live any more."""
-        while self._closed:
-            owner = self._closed.pop()
-            resume = self.resume_of(owner)
-            out += super().feed(owner, ConnectionLost(), now_ns)
-            if resume is not None and resume.session in self.writers:
-                out += super().feed(self.writers[resume.session], LiveGone(resume.token), now_ns)
-            self.remove(owner)
-            self.remove(life_of_owner(owner))
-            self.owners.pop(owner, None)
+        """Where a session life has ended its resume ends, or yields to the owner that comes after."""
+        while self._closed or self._handed_over:
+            if self._closed:
+                owner, why = self._closed.pop()
+                resume = self.resume_of(owner)
+                if resume is not None and resume.status is not YIELDING:
+                    end = NotOwner() if why == "superseded" else ConnectionLost()
+                    out += super().feed(owner, end, now_ns)
+                    resume = self.resume_of(owner)
+                self.remove(life_of_owner(owner))
+                self.owners.pop(owner, None)
+                if resume is None or resume.status is not YIELDING:
+                    self._handed_over.append(owner)
+            else:
+                out += self._forget(self._handed_over.pop(), now_ns)
         return out
+
+    def _forget(self, owner: str, now_ns: int) -> list[Outgoing]:
+        """Nothing is left of the owner, and the writer here sends nothing live to it any more."""
+        resume = self.resume_of(owner)
+        self.remove(owner)
+        if resume is None or resume.session not in self.writers:
+            return []
+        return super().feed(self.writers[resume.session], LiveGone(resume.token), now_ns)
 
     def _writer(self, session: str, now_ns: int, out: list[Outgoing]) -> str:
         """The writer of the session; one that begins asks for its epoch, and then where the session is live."""

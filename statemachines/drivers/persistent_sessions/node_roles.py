@@ -29,10 +29,19 @@ from statemachines.persistent_sessions.message import (
     Pubrec,
     Pubrel,
 )
+from statemachines.persistent_sessions.takeover_message import (
+    BeginTakeover,
+    EndTakeover,
+    TakeoverBegun,
+    TakeoverEnded,
+    TakeoverRefused,
+)
 
 PROTOCOL: Final = "persistent_sessions"
 
-NodeMessage = MarkerWanted | Live | LiveMarker
+NodeMessage = (
+    MarkerWanted | Live | LiveMarker | BeginTakeover | TakeoverBegun | EndTakeover | TakeoverEnded | TakeoverRefused
+)
 """From a node."""
 ClientMessage = (
     ConnectWanted | SubscribeWanted | UnsubscribeWanted | PublishWanted | LeaveWanted | Ping | Puback | Pubrec | Pubcomp

@@ -49,6 +49,7 @@ from statemachines.persistent_sessions.life_times import LifeTimes
 from statemachines.persistent_sessions.message import Publish, Pubrel
 from statemachines.persistent_sessions.request import DATABASE
 from statemachines.persistent_sessions.session_host import SessionHost
+from statemachines.persistent_sessions.takeover_message import BeginTakeover, EndTakeover, TakeoverRefused
 from statemachines.persistent_sessions.times import Times
 from statemachines.trace import fingerprints
 from statemachines.trace.log import FORMAT, Head, TraceLog
@@ -274,6 +275,10 @@ class SessionNode:
             self._reception.bring(packet.sender, message)
         elif node_of(packet.to) == self.name:
             self._runtime.receive(packet)
+        elif isinstance(message, BeginTakeover | EndTakeover) and not self._transport.is_peer_of(NODE.name, packet.to):
+            # Nobody there can answer, and the owner would wait for as long as one that is there may take.
+            refused = TakeoverRefused(message.client, message.token)
+            self._runtime.act(partial(self._host.feed, packet.sender, refused))
         else:
             self._transport.send(packet)
 

@@ -13,6 +13,7 @@ from session_moves import MOVES, SMALL, Player, S, queued
 from statemachines.kernel import Map, Request
 from statemachines.persistent_sessions import request as requests
 from statemachines.persistent_sessions.in_flight_record import InFlightRecord, InFlightStatus
+from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.request import (
     BeginEpoch,
     CommitState,

@@ -10,6 +10,7 @@ from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.kernel import Ask, Send, Tell, node_of
 from statemachines.persistent_sessions.message import Publish, Pubrel
 from statemachines.persistent_sessions.session_host import Handed, SessionHost, life_of_owner
+from statemachines.persistent_sessions.takeover_message import BeginTakeover, EndTakeover, TakeoverRefused
 
 MS = 1_000_000
 
@@ -60,7 +61,10 @@ class Cluster:
             case Send(to, message):
                 self.sent.append(message)
                 there = self.hosts.get(node_of(to))
-                if there is not None and type(message) not in self.lost:
+                if there is None and isinstance(message, BeginTakeover | EndTakeover):
+                    refused = TakeoverRefused(message.client, message.token)  # as a node does that cannot reach another
+                    self._queue.extend((name, *one) for one in host.feed(party, refused, self.now_ns))
+                elif there is not None and type(message) not in self.lost:
                     out = there.receive(party, to, message, self.now_ns)
                     self._queue.extend((node_of(to), *one) for one in out)
             case Ask(_, request):

@@ -170,7 +170,7 @@ def test_PS_145_a_resume_that_is_superseded_ends_its_connection(cluster):
 
 
 def test_PS_145_a_resume_that_takes_too_long_ends_its_connection(tmp_path):
-    cluster = Cluster(tmp_path / "s.db", "a", times=Times(resume_ms=500, marker_ms=400, repeat_ms=100))
+    cluster = Cluster(tmp_path / "s.db", "a", times=Times(resume_ms=500, marker_ms=400, begin_ms=300, repeat_ms=100))
     cluster.unanswered |= {SubscribeLive}
     owner = cluster.connect("a")
     cluster.pass_ms(400)
