@@ -6,6 +6,7 @@ import msgspec
 
 from statemachines.drivers.persistent_sessions.route_trie import Route
 from statemachines.persistent_sessions.message import Queued
+from statemachines.persistent_sessions.request import PutRow
 
 
 class HostRequest(msgspec.Struct, frozen=True):
@@ -36,6 +37,14 @@ class PutMessage(HostRequest, frozen=True):
     topic: str
     payload: bytes
     qos: int
+
+
+class StoreRow(HostRequest, frozen=True):
+    """Store a row, and its message again if that is gone: nobody referred to it until now.  Answered as `PutRow` is."""
+
+    row: PutRow
+    topic: str
+    payload: bytes
 
 
 class ReadMessages(HostRequest, frozen=True):

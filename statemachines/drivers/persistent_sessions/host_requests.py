@@ -120,11 +120,7 @@ class HostRequests:
         self.catch_up(sql)
         routes = tuple(self.trie.match(asked.topic))
         if routes:
-            sql.run(
-                "INSERT INTO @messages VALUES (:id, :topic, :payload, :qos, :time_ns)",
-                id=asked.id.encode(), topic=asked.topic.encode(), payload=asked.payload, qos=asked.qos,
-                time_ns=sql.now_ns,
-            )  # fmt: skip
+            put_message(sql, asked.id, asked.topic, asked.payload, asked.qos)
         return routes
 
     def _read_messages(self, sql: Sql, asked: ReadMessages) -> dict[str, tuple[str, bytes]]:
@@ -190,3 +186,11 @@ def begin_life(sql: Sql, node: str, lease_ms: int) -> int:
         name=name, life=life, until_ns=sql.now_ns + lease_ms * MS,
     )  # fmt: skip
     return int(life)
+
+
+def put_message(sql: Sql, message: str, topic: str, payload: bytes, qos: int) -> None:
+    """Store a message that is not there."""
+    sql.run(
+        "INSERT INTO @messages VALUES (:id, :topic, :payload, :qos, :time_ns) ON CONFLICT DO NOTHING",
+        id=message.encode(), topic=topic.encode(), payload=payload, qos=qos, time_ns=sql.now_ns,
+    )  # fmt: skip

@@ -11,13 +11,13 @@ from typing import Any, Final
 
 from statemachines.drivers.clock import Clock
 from statemachines.drivers.persistent_sessions.courier import Courier
-from statemachines.drivers.persistent_sessions.host_request import PutMessage, Routes, Subscribe, Unsubscribe
+from statemachines.drivers.persistent_sessions.host_request import PutMessage, Routes, StoreRow, Subscribe, Unsubscribe
 from statemachines.drivers.persistent_sessions.node_roles import ClientMessage
 from statemachines.drivers.persistent_sessions.payloads import Payloads
 from statemachines.drivers.persistent_sessions.request_desk import RequestDesk
 from statemachines.drivers.persistent_sessions.topic import check_filter, check_topic
 from statemachines.drivers.runtime import Runtime
-from statemachines.kernel import ConfigurationError, Event, Message, life_of
+from statemachines.kernel import ConfigurationError, Event, Message, Request, life_of
 from statemachines.persistent_sessions.client_message import (
     ConnectWanted,
     Delivered,
@@ -35,6 +35,7 @@ from statemachines.persistent_sessions.client_message import (
 )
 from statemachines.persistent_sessions.life_record import CONNECTED, Accepted, LifeRecord, SessionClosed
 from statemachines.persistent_sessions.message import Puback, Pubcomp, Publish, Pubrec, Pubrel, Written
+from statemachines.persistent_sessions.request import PutRow
 from statemachines.persistent_sessions.session_host import Handed, SessionHost, life_of_owner, owner_of
 
 PUBLISHES_MAX: Final = 100_000
@@ -274,6 +275,14 @@ class Reception:
             self._runtime.act(lambda now_ns: self._host.publish(message, handed, now_ns))
 
         self._desk.give(PutMessage(message, asked.topic, asked.payload, asked.qos), take)
+
+    def with_message(self, request: Request) -> Request | StoreRow:
+        """A row to be stored, with its message: we have it until all its rows are."""
+        found = self._unstored.get(request.queued.message) if isinstance(request, PutRow) else None
+        if found is None:
+            return request
+        assert isinstance(request, PutRow)
+        return StoreRow(request, found[1].topic, found[1].payload)
 
     def _answer(self, life: str, asked: PublishWanted) -> None:
         """It is stored, or nobody is there that it is for."""

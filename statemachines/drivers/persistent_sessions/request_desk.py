@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from statemachines.drivers.persistent_sessions.host_request import HostRequest
+from statemachines.drivers.persistent_sessions.host_request import HostRequest, StoreRow
 from statemachines.drivers.persistent_sessions.store import READS, Asked, NodeLife, SessionStore
 from statemachines.drivers.port import Feed
 from statemachines.drivers.sql.failure import StoreUnavailable
@@ -42,7 +42,7 @@ class RequestDesk:
         self._waiting: deque[tuple[Asked, Taker]] = deque()
         self._there = asyncio.Event()
 
-    def serve(self, party: str, request: Request, feed: Feed) -> None:
+    def serve(self, party: str, request: Request | StoreRow, feed: Feed) -> None:
         """The service of the machines: what it is answered with is fed to the party."""
 
         def take(answers: tuple[Answer, ...]) -> None:

@@ -29,6 +29,7 @@ from statemachines.drivers.persistent_sessions.node_roles import NODE, PROTOCOL,
 from statemachines.drivers.persistent_sessions.reception import Reception
 from statemachines.drivers.persistent_sessions.request_desk import RequestDesk
 from statemachines.drivers.persistent_sessions.store import open_session_store
+from statemachines.drivers.port import Feed
 from statemachines.drivers.runtime import Runtime
 from statemachines.drivers.tcp import Address, TcpTransport
 from statemachines.kernel import (
@@ -37,6 +38,7 @@ from statemachines.kernel import (
     Message,
     Outgoing,
     RemoteProtocolError,
+    Request,
     incarnation,
     life_of,
     name_of,
@@ -161,7 +163,7 @@ class SessionNode:
         self._runtime = Runtime(
             life,
             number,
-            {DATABASE: self._desk.serve},
+            {DATABASE: self._serve},
             handle=self._hear,
             answered=lambda party, answer, now_ns: self._host.answered(party, answer, now_ns),
             told=self._told,
@@ -281,6 +283,10 @@ class SessionNode:
             self._runtime.act(partial(self._host.feed, packet.sender, refused))
         else:
             self._transport.send(packet)
+
+    def _serve(self, party: str, request: Request, feed: Feed) -> None:
+        """What a machine asks; a row goes with its message, which may be gone while nothing refers to it."""
+        self._desk.serve(party, self._reception.with_message(request), feed)
 
     def _say(self, party: str, message: Message) -> bool:
         dropped = self._transport.dropped

@@ -21,9 +21,9 @@ import msgspec
 from statemachines.drivers.clock import Clock
 from statemachines.drivers.persistent_sessions.collector_requests import ANSWERS as COLLECTOR
 from statemachines.drivers.persistent_sessions.collector_requests import READS as COLLECTOR_READS
-from statemachines.drivers.persistent_sessions.host_request import HostRequest
+from statemachines.drivers.persistent_sessions.host_request import HostRequest, StoreRow
 from statemachines.drivers.persistent_sessions.host_requests import READS as HOST_READS
-from statemachines.drivers.persistent_sessions.host_requests import HostRequests, begin_life
+from statemachines.drivers.persistent_sessions.host_requests import HostRequests, begin_life, put_message
 from statemachines.drivers.persistent_sessions.life_requests import ANSWERS as LIFE
 from statemachines.drivers.persistent_sessions.machine_requests import PAGE, MachineRequests
 from statemachines.drivers.persistent_sessions.machine_requests import READS as MACHINE_READS
@@ -31,6 +31,7 @@ from statemachines.drivers.persistent_sessions.sql import SessionDatabase, Sql, 
 from statemachines.drivers.persistent_sessions.sqlite import SqliteSessions
 from statemachines.drivers.sql.failure import BUSY_S, StoreDamaged
 from statemachines.kernel import Answer, ConfigurationError, Request, Superseded
+from statemachines.persistent_sessions.request import RowStored
 
 POSTGRES: Final = ("postgresql", "postgres", "postgresql+psycopg")
 FORMS: Final = "must be a path, sqlite:///PATH or postgresql://USER@HOST:PORT/DATABASE"
@@ -145,6 +146,8 @@ class SessionStore:
         self._host.settle()
 
     def _answer(self, sql: Sql, request: Asked) -> Any:
+        if isinstance(request, StoreRow):
+            return self._store_row(sql, request)
         if isinstance(request, HostRequest):
             return self._host.answer(sql, request)
         kind = STATELESS.get(type(request))
@@ -152,6 +155,13 @@ class SessionStore:
             return self._machine.answer(sql, request)
         answer = kind(sql, request)
         return () if answer is None else (answer,)
+
+    def _store_row(self, sql: Sql, asked: StoreRow) -> tuple[Answer, ...]:
+        answers = self._machine.answer(sql, asked.row)
+        if RowStored() in answers:
+            queued = asked.row.queued
+            put_message(sql, queued.message, asked.topic, asked.payload, queued.qos)
+        return answers
 
     def _check(self, sql: Sql, life: NodeLife) -> int:
         """The last batch of this life, if it is the node's last and this is its store."""

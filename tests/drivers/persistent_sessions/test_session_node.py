@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import sqlite3
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
@@ -22,7 +24,7 @@ from statemachines.drivers.persistent_sessions import (
     node_link,
     reception,
 )
-from statemachines.drivers.persistent_sessions.host_request import ReadNodes
+from statemachines.drivers.persistent_sessions.host_request import ReadNodes, StoreRow
 from statemachines.drivers.persistent_sessions.node_roles import CLIENT, NODE
 from statemachines.drivers.persistent_sessions.session_publisher import PAYLOAD_MAX, WINDOW, WINDOW_BYTES
 from statemachines.drivers.tcp import TcpTransport
@@ -39,6 +41,9 @@ from statemachines.persistent_sessions.client_message import (
 )
 from statemachines.persistent_sessions.life_times import LifeTimes
 from statemachines.persistent_sessions.message import Live, LiveMarker, MarkerWanted, Queued
+from statemachines.persistent_sessions.request import PutRow
+from statemachines.persistent_sessions.takeover_message import TakeoverRefused
+from statemachines.persistent_sessions.takeover_record import BeginTimeout
 from statemachines.persistent_sessions.times import Times
 from statemachines.testing.process_harness import free_port
 from statemachines.wire import Packet
@@ -821,3 +826,68 @@ def test_roles_know_who_has_a_store():
     assert NODE.has_store(NODE.full_name)
     assert not NODE.has_store(CLIENT.full_name)
     assert not CLIENT.has_store(NODE.full_name)
+
+
+def test_PS_162_a_message_that_was_deleted_before_its_row_is_there_again(store):
+    async def main():
+        async with node_of(store) as node, PersistentSession("tablet", node=node) as session:
+            await session.subscribe("t", qos=1)
+            given = node._store.carry_out
+
+            async def late(life, batch, requests):
+                if any(isinstance(one, StoreRow | PutRow) for one in requests):  # a collector came between
+                    with contextlib.closing(sqlite3.connect(store, isolation_level=None)) as connection:
+                        connection.execute("DELETE FROM messages")
+                return await given(life, batch, requests)
+
+            node._store.carry_out = late
+            async with SessionPublisher(node=node) as publisher:
+                await publisher.publish("t", b"kept")
+        async with node_of(store) as node, PersistentSession("tablet", node=node) as session:
+            assert await take(session, 1) == ["kept"]
+
+    run(main())
+
+
+def test_PS_163_a_session_of_a_node_that_is_gone_is_not_waited_for(store):
+    async def main():
+        seen = []
+        observe = lambda node, event, before, step, now_ns: seen.append(type(event))  # noqa: E731
+        async with node_of(store, "a", lease_ms=600_000) as node:
+            session = PersistentSession("tablet", nodes=where(node))
+            await session.__aenter__()
+            await session.subscribe("t")
+            await node.abort()
+            async with (
+                node_of(store, "b", observe=observe) as other,
+                PersistentSession("tablet", nodes=where(other)) as again,
+            ):
+                assert again.present
+            assert TakeoverRefused in seen
+            assert BeginTimeout not in seen
+
+    run(main())
+
+
+def test_PS_160_a_live_session_goes_to_another_node_and_nothing_is_lost(store):
+    async def main():
+        async with AsyncExitStack() as stack:
+            one = await stack.enter_async_context(node_of(store, "a"))
+            two = await stack.enter_async_context(node_of(store, "b", peers=[one.address]))
+            publisher = await stack.enter_async_context(SessionPublisher(nodes=where(one)))
+            first = await stack.enter_async_context(PersistentSession("tablet", nodes=where(one), receive_maximum=5))
+            await first.subscribe("t")
+            await asyncio.gather(*(publisher.publish("t", str(number).encode()) for number in range(40)))
+            taken = await take(first, 20)
+            second = await stack.enter_async_context(PersistentSession("tablet", nodes=where(two)))
+            found = {}
+            while len({*taken, *found}) < 40:
+                message = await anext(second)
+                found.setdefault(message.payload.decode(), message.dup)
+                message.acknowledge()
+            assert list(found) == sorted(found, key=int)
+            assert all(found[one] for one in found if one in taken)
+            with pytest.raises(SessionTaken, match="superseded"):
+                await take(first, 40)
+
+    run(main())

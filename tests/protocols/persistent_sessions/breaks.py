@@ -15,6 +15,7 @@ from statemachines.drivers.persistent_sessions.request_desk import RequestDesk
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
 from statemachines.drivers.persistent_sessions.session_publisher import SessionPublisher
 from statemachines.drivers.persistent_sessions.store import SessionStore
+from statemachines.drivers.tcp import TcpTransport
 from statemachines.kernel import Ask
 from statemachines.persistent_sessions import session_host
 from statemachines.persistent_sessions.owner_request import FindOwner
@@ -74,6 +75,11 @@ def goes_on_after(failure):
     return wrong
 
 
+def from_nobody(begin):
+    """Nobody has the session."""
+    return lambda self, owner, token, live, now_ns: begin(self, owner, token, "", now_ns)
+
+
 def without_graces(init):
     """Nobody collects."""
     return lambda self, *given, graces=None, **named: init(self, *given, **named)
@@ -111,4 +117,8 @@ BREAKS = {
     "PS-157": swap(SessionPublisher, "_say_all", lambda self: None),
     "PS-158": swap(SessionNode, "_is_node", lambda self, party: True),
     "PS-159": swap(Reception, "lose", lambda self, life: None),
+    "PS-160": wrap(SessionHost, "_begin_resume", from_nobody),
+    "PS-161": swap(SessionHost, "_is_open", lambda self, owner: False),
+    "PS-162": swap(Reception, "with_message", lambda self, request: request),
+    "PS-163": swap(TcpTransport, "is_peer_of", lambda self, role, party: True),
 }

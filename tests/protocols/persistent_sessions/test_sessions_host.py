@@ -25,7 +25,15 @@ from statemachines.persistent_sessions.request import (
     StateCommitted,
     SubscribeLive,
 )
+from statemachines.persistent_sessions.resume_record import NORMAL, TAKING, YIELDING
 from statemachines.persistent_sessions.session_host import SessionHost
+from statemachines.persistent_sessions.takeover_message import (
+    BeginTakeover,
+    EndTakeover,
+    TakeoverBegun,
+    TakeoverEnded,
+    TakeoverRefused,
+)
 from statemachines.persistent_sessions.times import Times
 
 
@@ -349,3 +357,95 @@ def test_PS_149_a_node_collects_what_nobody_needs(tmp_path):
 def test_a_host_says_how_long_its_parties_wait():
     host = SessionHost("a~1", Times(marker_ms=1_000), LifeTimes(alive_ms=7))
     assert (host.times.marker_ms, host.life_times.alive_ms) == (1_000, 7)
+
+
+def takes_over(cluster):
+    """`tablet` on node a, with a message in flight, and one that waits for room."""
+    first = cluster.connect("a", receive_maximum=1)
+    cluster.subscribe("a", first)
+    cluster.publish("a", "m1")
+    cluster.publish("b", "m2")
+    assert cluster.got(first) == ["m1"]
+    return first
+
+
+def test_PS_160_a_session_that_is_live_elsewhere_is_taken_over(cluster):
+    first = takes_over(cluster)
+    second = cluster.connect("b")
+    cluster.pass_ms(1_000)
+    assert cluster.hosts["b"].resume_of(second).old == first
+    assert [type(one) for one in cluster.sent if isinstance(one, BeginTakeover | TakeoverBegun | TakeoverEnded)] == [
+        BeginTakeover,
+        TakeoverBegun,
+        TakeoverEnded,
+    ]
+    assert [(one.message, one.dup) for one in cluster.heard[second]] == [("m1", True), ("m2", False)]
+    cluster.publish("a", "m3")
+    assert cluster.got(second)[-1] == "m3"
+    assert cluster.got(first) == ["m1"]
+
+
+def test_PS_160_a_clean_start_takes_nothing_over(cluster):
+    takes_over(cluster)
+    second = cluster.connect("b", clean=True)
+    assert cluster.hosts["b"].resume_of(second).old == ""
+    assert cluster.got(second) == []
+
+
+@pytest.mark.parametrize("kind", [BeginTakeover, EndTakeover])
+def test_PS_160_for_an_owner_that_is_not_here_the_host_refuses(cluster, kind):
+    owner = cluster.connect("a")
+    for to, client in (("a~1/99", "tablet"), ("a~0/1", "tablet"), (owner, "somebody")):
+        ((_, effect),) = cluster.hosts["a"].receive("b~1/5", to, kind(client, "b~1/5", 9), 0)
+        assert (effect.to, effect.message) == ("b~1/5", TakeoverRefused(client, 9))
+    assert cluster.hosts["a"].resume_of(owner).status is NORMAL
+
+
+def test_PS_160_only_the_node_of_the_owner_of_before_speaks_for_it(cluster):
+    takes_over(cluster)
+    cluster.lost |= {BeginTakeover}
+    second = cluster.connect("b")
+    resume = cluster.hosts["b"].resume_of(second)
+    assert resume.status is TAKING
+    for message in (TakeoverBegun, TakeoverRefused, TakeoverEnded):
+        with pytest.raises(RemoteProtocolError):
+            cluster.hosts["b"].receive("c~1/1", second, message("tablet", resume.token), 0)
+    with pytest.raises(RemoteProtocolError):
+        cluster.hosts["b"].receive("c~1/1", second, BeginTakeover("tablet", "b~1/7", 99), 0)
+    assert cluster.hosts["b"].resume_of(second) == resume
+
+
+def test_PS_161_who_yields_is_superseded_and_is_there_until_it_has_handed_over(cluster):
+    first = takes_over(cluster)
+    cluster.lost |= {EndTakeover}
+    second = cluster.connect("b", receive_maximum=100)
+    cluster.pass_ms(100)
+    assert [(party, event.why) for party, event in cluster.told if isinstance(event, SessionClosed)] == [
+        (f"{first}/life", "superseded")
+    ]
+    assert cluster.hosts["a"].owners == {}
+    assert cluster.hosts["a"].resume_of(first).status is YIELDING
+    commits = len(cluster.asked_of(CommitState))
+    cluster.act("a", cluster.hosts["a"].acknowledge(first, Puback(1), cluster.now_ns))
+    cluster.act("a", cluster.hosts["a"].commit_acknowledged(cluster.now_ns))
+    assert len(cluster.asked_of(CommitState)) == commits
+    cluster.lost.clear()
+    cluster.pass_ms(1_000)
+    assert cluster.hosts["a"].resume_of(first) is None
+    assert [one for one in cluster.hosts["a"].nodes if one.startswith(first)] == []
+    assert cluster.got(second) == ["m1", "m2"]
+
+
+def test_PS_161_who_yields_and_is_never_asked_to_end_ends_by_itself(tmp_path):
+    times = Times(
+        lock_ms=3_000, resume_ms=1_000, marker_ms=500, begin_ms=400, end_ms=400, orphan_ms=3_000, repeat_ms=100
+    )
+    cluster = Cluster(tmp_path / "s.db", "a", "b", times=times)
+    first = takes_over(cluster)
+    cluster.lost |= {EndTakeover}
+    second = cluster.connect("b", receive_maximum=100)
+    cluster.pass_ms(2_900, 50)
+    assert cluster.hosts["a"].resume_of(first).status is YIELDING
+    cluster.pass_ms(200, 50)
+    assert cluster.hosts["a"].resume_of(first) is None
+    assert cluster.got(second) == ["m1", "m2"]
