@@ -10,7 +10,7 @@ from statemachines.testing.shared_subscriptions.group import GROUP, GroupTest
 SEARCHES: Final = Searches(
     scenarios=(
         "quiet", "joins", "network", "kills", "pauses", "partitions", "storm", "generations", "queues", "leaving",
-        "halts", "kicks", "lossy", "lies",
+        "halts", "kicks", "lossy",
     ),
     driven=(Driven("groups", lambda: GroupTest, GROUP),),
 )  # fmt: skip
