@@ -59,7 +59,7 @@ PUT_ROW: Final = (
 MARK: Final = (
     f"INSERT INTO @session_rows SELECT session, writer, epoch, number, {DELIVERED}, message, filter, qos, 0, 0, 0,"
     " :time_ns FROM @session_rows WHERE session = :session AND writer = :writer AND epoch = :epoch"
-    f" AND number = :number AND tag = {UNDELIVERED} ON CONFLICT DO NOTHING"
+    f" AND number BETWEEN :first AND :last AND tag = {UNDELIVERED} ON CONFLICT DO NOTHING"
 )
 # A message that retention has removed has no id any more.
 ROWS: Final = (
@@ -302,10 +302,14 @@ class MachineRequests:
         return read_state(sql, session, found[1].decode())
 
     def _mark(self, sql: Sql, asked: MarkDelivered) -> None:
+        self.mark_run(sql, asked, asked.number)
+
+    def mark_run(self, sql: Sql, first: MarkDelivered, last: int) -> None:
+        """Mark this row and those behind it, up to number `last`."""
         sql.run(
             MARK,
-            session=asked.session.encode(), writer=asked.writer.encode(), epoch=asked.epoch, number=asked.number,
-            time_ns=sql.now_ns,
+            session=first.session.encode(), writer=first.writer.encode(), epoch=first.epoch, first=first.number,
+            last=last, time_ns=sql.now_ns,
         )  # fmt: skip
 
     def _damage(self, what: str) -> StoreDamaged:

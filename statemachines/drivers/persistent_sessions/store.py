@@ -27,11 +27,12 @@ from statemachines.drivers.persistent_sessions.host_requests import HostRequests
 from statemachines.drivers.persistent_sessions.life_requests import ANSWERS as LIFE
 from statemachines.drivers.persistent_sessions.machine_requests import PAGE, MachineRequests
 from statemachines.drivers.persistent_sessions.machine_requests import READS as MACHINE_READS
+from statemachines.drivers.persistent_sessions.mark_runs import runs_of
 from statemachines.drivers.persistent_sessions.sql import SessionDatabase, Sql, one
 from statemachines.drivers.persistent_sessions.sqlite import SqliteSessions
 from statemachines.drivers.sql.failure import BUSY_S, StoreDamaged
 from statemachines.kernel import Answer, ConfigurationError, Request, Superseded
-from statemachines.persistent_sessions.request import RowStored
+from statemachines.persistent_sessions.request import MarkDelivered, RowStored
 
 POSTGRES: Final = ("postgresql", "postgres", "postgresql+psycopg")
 FORMS: Final = "must be a path, sqlite:///PATH or postgresql://USER@HOST:PORT/DATABASE"
@@ -135,7 +136,7 @@ class SessionStore:
                 return self._tried[1]  # it was carried out, and the answer was lost
             if committed != batch - 1:
                 raise self._is_other(f"knows batch {committed} of {life.node}, which has sent {batch - 1}")
-            answers = [self._answer(sql, request) for request in requests]
+            answers = self._answers(sql, requests)
             sql.run("UPDATE @nodes SET batch = :batch WHERE name = :name", batch=batch, name=life.node.encode())
             self._tried = (batch, answers)
         self._settle()
@@ -144,6 +145,17 @@ class SessionStore:
     def _settle(self) -> None:
         self._machine.settle()
         self._host.settle()
+
+    def _answers(self, sql: Sql, requests: Sequence[Asked]) -> list[Any]:
+        answers: list[Any] = []
+        for run in runs_of(requests):
+            first, last = run[0], run[-1]
+            if isinstance(first, MarkDelivered) and isinstance(last, MarkDelivered):
+                self._machine.mark_run(sql, first, last.number)
+                answers += [()] * len(run)
+            else:
+                answers.append(self._answer(sql, first))
+        return answers
 
     def _answer(self, sql: Sql, request: Asked) -> Any:
         if isinstance(request, StoreRow):

@@ -22,6 +22,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
     Unsubscribe,
     Watched,
 )
+from statemachines.drivers.persistent_sessions.mark_runs import runs_of
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.drivers.sql.failure import OutcomeOpen, StoreDamaged
 from statemachines.kernel import ConfigurationError, Map, Superseded
@@ -32,6 +33,7 @@ from statemachines.persistent_sessions.request import (
     CommitState,
     EpochRows,
     LoadSession,
+    MarkDelivered,
     NotOwner,
     PendingRead,
     PutMarker,
@@ -459,3 +461,48 @@ def test_a_queue_of_which_one_alone_is_another_is_what_is_read(sqlite_url):
         return found
 
     assert run(sqlite_url, play) == list(queues)
+
+
+def test_marks_of_rows_that_follow_each_other_mark_these_and_no_others(url):
+    """In one batch, as one by one: rows of other writers and epochs, those between and behind, stay as they are."""
+    wanted = [
+        ("w1", 1, 2),
+        ("w1", 1, 3),
+        ("w1", 1, 4),
+        ("w1", 2, 5),
+        ("w2", 1, 1),
+        ("w2", 1, 3),
+        ("w2", 1, 2),
+        ("w2", 1, 9),
+    ]
+
+    async def play(store, clock):
+        await connect(store, "s1")
+        for writer in ("w1", "w2"):
+            for epoch in (1, 2):
+                await store.ask(BeginEpoch("s1", writer))
+                for number in range(1, 7):
+                    await store.ask(PutRow("s1", writer, epoch, Queued(number, f"m{number}", "t", 1)))
+        life = await store.begin_life("n1", 1_000)
+        answers = await store.carry_out(life, 1, [MarkDelivered("s1", *one) for one in wanted])
+        assert answers == [()] * len(wanted)
+        (found,) = await store.ask(ReadPending("s1"))
+        return {(one.writer, one.epoch, row.number) for one in found.found for row in one.rows}
+
+    every = {(writer, epoch, number) for writer in ("w1", "w2") for epoch in (1, 2) for number in range(1, 7)}
+    assert run(url, play) == every - set(wanted)
+
+
+def test_requests_keep_their_order_and_marks_alone_go_together():
+    marks = [MarkDelivered("s", "w", 1, number) for number in (1, 2, 3, 5)]
+    others = [
+        MarkDelivered("s", "w", 2, 4),
+        MarkDelivered("s", "v", 2, 5),
+        MarkDelivered("r", "v", 2, 6),
+        BeginEpoch("s", "w"),
+    ]
+    asked = [*marks, *others, *marks]
+    assert [list(one) for one in runs_of(asked)] == [
+        marks[:3], [marks[3]], *([one] for one in others), marks[:3], [marks[3]],
+    ]  # fmt: skip
+    assert list(runs_of([])) == []
