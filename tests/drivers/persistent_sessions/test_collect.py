@@ -217,7 +217,7 @@ async def left(store):
     return (await read(store))[0]
 
 
-def test_PS_124_a_collector_that_is_killed_leaves_the_rest_to_the_next(sqlite_url):
+def test_a_collector_that_is_killed_leaves_the_rest_to_the_next(sqlite_url):
     async def play(store, clock):
         clock.now = time.time_ns()  # that of the other process
         await taken(store, 60)
