@@ -6,7 +6,7 @@ import sys
 
 from mutants import swap, wrap
 
-from statemachines.drivers.persistent_sessions import collector_requests, courier, reception
+from statemachines.drivers.persistent_sessions import collector_requests, courier, life_requests, reception
 from statemachines.drivers.persistent_sessions.lookout import Lookout
 from statemachines.drivers.persistent_sessions.node_guide import NodeGuide
 from statemachines.drivers.persistent_sessions.persistent_session import PersistentSession
@@ -96,7 +96,7 @@ BREAKS = {
     "PS-187": unchecked("test_sessions_takeover", "Times"),
     "PS-115": unchecked("test_sessions_life", "LifeTimes"),
     "PS-122": swap(collector_requests, "_is_over", lambda sql, row, dead_ms: True),
-    "PS-123": swap(collector_requests, "abandon", lambda sql, session: None),
+    "PS-123": swap(life_requests, "_is_superseded", lambda sql, client, token: False),
     # A node together.
     "PS-140": swap(session_host, "Resumed", FindOwner),
     "PS-141": swap(SessionHost, "_is_last", lambda self, party, message, topic_filter: True),
