@@ -1,4 +1,4 @@
-"""Consumers that lie in the simulator: nothing is lost, and with lies believed S16 breaks."""
+"""Consumers that lie in the simulator: nothing is lost, and with lies believed S16 breaks; S10 meanwhile."""
 
 from __future__ import annotations
 
@@ -25,3 +25,9 @@ def test_S16_breaks_where_a_lie_is_believed():
     with planted("shared_subscriptions/progress-believed"):
         outcome = run()
     assert outcome.monitor == "S16", outcome
+
+
+def test_S10_what_is_held_until_the_store_has_said_is_no_disagreement():
+    """The store takes twenty seconds to answer how far the stream goes; until then the leader counts nothing."""
+    outcome = World(named("shared_subscriptions/lies"), 24).run()
+    assert outcome.held, outcome
