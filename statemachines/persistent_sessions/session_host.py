@@ -3,7 +3,8 @@ that is connected a session life and a resume.  Without input and output: a driv
 
     connect            -> SessionLife --SessionOpened--> Resume --Resumed--> Attach -> SessionLife --Accepted--> told
     publish            -> the Writer of each session --Written, the last of them--> told
-    MarkerWanted       -> the Writer of the session, which begins where there is none, and learns who the owner is
+    MarkerWanted       -> the Writer of the session, which begins where there is none, and learns who the owner is; of
+                          another node when the database says the same (`claims`), as BeginTakeover
     Live, LiveMarker   -> the Resume that it is sent to, if it is of its session
     BeginTakeover, ... -> the same; where there is none, `TakeoverRefused`
     the Resume ends    -> the SessionLife ends; it says how (`SessionClosed`), and both are gone
@@ -29,11 +30,13 @@ from statemachines.kernel import (
     RemoteProtocolError,
     Send,
     fresh,
+    life_of,
     name_of,
     node_of,
 )
 from statemachines.kernel.host import Inward
 from statemachines.kernel.node import Observer
+from statemachines.persistent_sessions.claims import Claim, Claims
 from statemachines.persistent_sessions.collector import COLLECTOR
 from statemachines.persistent_sessions.collector_record import CollectorRecord
 from statemachines.persistent_sessions.graces import Graces
@@ -127,6 +130,9 @@ class SessionHost(Host):
         self._made = 0
         self._unwritten: dict[str, set[tuple[str, str]]] = {}
         """Message -> (writer, filter) of its rows that are not stored yet."""
+        self._claims = Claims()
+        self._looks = f"{life}/owner of "
+        """Before the session: who asks for its owner."""
         self._closed: list[tuple[str, str]] = []
         """Owners whose session lives have ended, and why."""
         self._handed_over: list[str] = []
@@ -203,10 +209,9 @@ class SessionHost(Host):
         """A message of a node; raises `RemoteProtocolError` where it speaks for another."""
         if isinstance(message, MarkerWanted):
             _check(sender, message.to == sender, message)
-            out: list[Outgoing] = []
-            party = self._writer(message.session, now_ns, out)
-            out += self.feed(party, LiveKnown(message.to, message.token), now_ns)
-            return out + self.feed(party, message, now_ns)
+            if life_of(sender) == self.life or self._is_known(message):
+                return self._mark(message, now_ns)
+            return self._look(message.session, Claim(to, message))
         if isinstance(message, Live | LiveMarker):
             _check(sender, message.writer == node_of(sender), message)
             resume = self.resume_of(to)
@@ -218,7 +223,9 @@ class SessionHost(Host):
             resume = self.resume_of(to)
             if resume is None or resume.client != message.client:
                 return [(self._fresh(), Send(sender, TakeoverRefused(message.client, message.token)))]
-            return self.feed(to, message, now_ns)
+            if isinstance(message, EndTakeover) or life_of(sender) == self.life or message.token == resume.claim:
+                return self.feed(to, message, now_ns)
+            return self._look(resume.session, Claim(to, message))
         if isinstance(message, TakeoverBegun | TakeoverEnded | TakeoverRefused):
             resume = self.resume_of(to)
             if resume is None:
@@ -231,7 +238,38 @@ class SessionHost(Host):
         """An answer of the database."""
         if not isinstance(answer, OwnerFound):
             return self.feed(party, answer, now_ns)
+        if party.startswith(self._looks):
+            return self._judge(party.removeprefix(self._looks), answer, now_ns)
         return self.feed(party, LiveKnown(answer.owner, answer.token), now_ns) if answer.owner else []
+
+    # -- what others claim ----------------------------------------------------------------------------------------
+
+    def _is_known(self, message: MarkerWanted) -> bool:
+        """The writer knows the session to be live at who asks."""
+        party = self.writers.get(message.session)
+        record = None if party is None else self.nodes[party].record
+        return record is not None and (record.to, record.token) == (message.to, message.token)
+
+    def _look(self, session: str, claim: Claim) -> list[Outgoing]:
+        """Hear the claim when the database says the same."""
+        asks = self._claims.hold(session, claim)
+        return [(self._looks + session, Ask(DATABASE, FindOwner(session)))] if asks else []
+
+    def _judge(self, session: str, found: OwnerFound, now_ns: int) -> list[Outgoing]:
+        out: list[Outgoing] = []
+        for to, message in self._claims.judge(session, found):
+            if isinstance(message, MarkerWanted):
+                out += self._mark(message, now_ns)
+            elif self.resume_of(to) is not None:
+                out += self.feed(to, message, now_ns)
+        return out
+
+    def _mark(self, message: MarkerWanted, now_ns: int) -> list[Outgoing]:
+        """Who asks has the session live, and wants a marker."""
+        out: list[Outgoing] = []
+        party = self._writer(message.session, now_ns, out)
+        out += self.feed(party, LiveKnown(message.to, message.token), now_ns)
+        return out + self.feed(party, message, now_ns)
 
     # -- other nodes ----------------------------------------------------------------------------------------------
 

@@ -297,7 +297,7 @@ class SessionNode:
         if not isinstance(message, NodeMessage):
             self._reception.hear(sender, message)
             return []
-        if node_of(sender) != self.name and not self._is_node(sender):
+        if life_of(sender) != self.life and not self._is_node(sender):
             raise RemoteProtocolError("session_node", "-", name_of(type(message)), "", "only nodes say that")
         return self._host.receive(sender, to, message, now_ns)
 

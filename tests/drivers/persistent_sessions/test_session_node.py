@@ -42,7 +42,7 @@ from statemachines.persistent_sessions.client_message import (
 from statemachines.persistent_sessions.life_times import LifeTimes
 from statemachines.persistent_sessions.message import Live, LiveMarker, MarkerWanted, Queued
 from statemachines.persistent_sessions.request import PutRow
-from statemachines.persistent_sessions.takeover_message import TakeoverRefused
+from statemachines.persistent_sessions.takeover_message import BeginTakeover, TakeoverRefused
 from statemachines.persistent_sessions.takeover_record import BeginTimeout
 from statemachines.persistent_sessions.times import Times
 from statemachines.testing.process_harness import free_port
@@ -706,6 +706,40 @@ def test_PS_158_a_client_does_not_speak_as_a_node(store, caplog, message):
 
     run(main())
     assert "only nodes say that" in caplog.text
+
+
+@pytest.mark.parametrize("life", ["a~99", "a~1.0000000000000001"])
+def test_PS_158_a_client_that_goes_by_the_name_of_the_node_does_not_speak_as_it(store, caplog, life):
+    async def main():
+        async with node_of(store) as node, Stranger(node.address, life=life) as stranger:
+            stranger.say(Live("s", "a", 1, Queued(1, "m")))
+            stranger.say(ConnectWanted("c", False, 0, 1))
+            await stranger.hears(Welcome)
+
+    run(main())
+    assert "only nodes say that" in caplog.text
+
+
+def test_PS_164_somebody_who_says_to_be_a_node_takes_no_session_away(store, caplog):
+    async def main():
+        async with AsyncExitStack() as stack:
+            node = await stack.enter_async_context(node_of(store))
+            session = await stack.enter_async_context(PersistentSession("tablet", nodes=where(node)))
+            await session.subscribe("t")
+            publisher = await stack.enter_async_context(SessionPublisher(nodes=where(node)))
+            (owner,) = node.machines.owners
+            its = node.machines.resume_of(owner).session
+            evil = Stranger(node.address, NODE, "evil~1", store=node._transport.store)
+            await stack.enter_async_context(evil)
+            evil.say(BeginTakeover("tablet", "evil~1/1", 2**61), owner, "evil~1/1")
+            evil.say(MarkerWanted(its, "evil~1/1", 2**61, 1), owner, "evil~1/1")
+            evil.say(Live(its, "another", 1, Queued(1, "m")), owner, "evil~1/1")  # it comes last, and is refused aloud
+            await until(lambda: "evil~1/1 speaks for another" in caplog.text)
+            for number in range(20):
+                await publisher.publish("t", str(number).encode())
+            assert await take(session, 20) == [str(number) for number in range(20)]
+
+    run(main())
 
 
 def test_PS_158_a_node_of_another_store_is_refused_and_a_client_is_not(store, tmp_path, caplog):

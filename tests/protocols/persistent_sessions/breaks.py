@@ -17,7 +17,7 @@ from statemachines.drivers.persistent_sessions.session_publisher import SessionP
 from statemachines.drivers.persistent_sessions.store import SessionStore
 from statemachines.drivers.tcp import TcpTransport
 from statemachines.kernel import Ask
-from statemachines.persistent_sessions import session_host
+from statemachines.persistent_sessions import claims, session_host
 from statemachines.persistent_sessions.owner_request import FindOwner
 from statemachines.persistent_sessions.request import CommitState
 from statemachines.persistent_sessions.session_host import SessionHost
@@ -48,14 +48,14 @@ def without_asking(*kinds):
     return around
 
 
-def all_the_same(receive):
+def all_the_same(mark):
     """A marker that is wanted says nothing of where the session is live."""
 
-    def wrong(self, sender, to, message, now_ns):
+    def wrong(self, message, now_ns):
         before = session_host.LiveKnown
         session_host.LiveKnown = lambda to, token: before(to, -1)
         try:
-            return receive(self, sender, to, message, now_ns)
+            return mark(self, message, now_ns)
         finally:
             session_host.LiveKnown = before
 
@@ -101,7 +101,7 @@ BREAKS = {
     "PS-140": swap(session_host, "Resumed", FindOwner),
     "PS-141": swap(SessionHost, "_is_last", lambda self, party, message, topic_filter: True),
     "PS-142": wrap(SessionHost, "publish", without_asking(FindOwner)),
-    "PS-143": wrap(SessionHost, "receive", all_the_same),
+    "PS-143": wrap(SessionHost, "_mark", all_the_same),
     "PS-144": swap(session_host, "_check", lambda sender, holds, message: None),
     "PS-145": swap(SessionHost, "_end_closed", lambda self, out, now_ns: out),
     "PS-146": wrap(SessionHost, "leave", without_asking(CommitState)),
@@ -122,5 +122,6 @@ BREAKS = {
     "PS-160": wrap(SessionHost, "_begin_resume", from_nobody),
     "PS-161": swap(SessionHost, "_is_open", lambda self, owner: False),
     "PS-162": swap(Reception, "with_message", lambda self, request: request),
+    "PS-164": swap(claims, "_is_true", lambda said, found: True),
     "PS-163": swap(TcpTransport, "is_peer_of", lambda self, role, party: True),
 }

@@ -9,6 +9,7 @@ from session_cluster import MS, Cluster
 
 from statemachines.drivers.persistent_sessions.host_request import ReadMessages
 from statemachines.kernel import RemoteProtocolError
+from statemachines.persistent_sessions.claims import Claim, Claims
 from statemachines.persistent_sessions.collector_record import RoundEnded
 from statemachines.persistent_sessions.graces import Graces
 from statemachines.persistent_sessions.life_record import Accepted, SessionClosed
@@ -106,9 +107,16 @@ def test_PS_143_a_request_for_a_marker_says_where_the_session_is_live(cluster):
     assert (record.to, record.token) == (again, cluster.life("a", again).token)
 
 
+def wanted(host, session, owner, token):
+    """Its owner wants a marker, and the database says that it is its owner."""
+    ((party, effect),) = host.receive(owner, host.node, MarkerWanted(session, owner, token, 1), 0)
+    assert effect.request == FindOwner(session)
+    host.answered(party, OwnerFound(owner, token), 0)
+
+
 def test_PS_143_an_owner_that_was_not_found_takes_nothing_from_one_that_has_spoken_since():
     host = SessionHost("b~1")
-    host.receive("a~1/1", "b", MarkerWanted("s", "a~1/1", 7, 1), 0)
+    wanted(host, "s", "a~1/1", 7)
     writer = host.writers["s"]
     host.answered(writer, OwnerFound("", 7), 0)
     assert host.nodes[writer].record.to == "a~1/1"
@@ -328,8 +336,8 @@ def test_PS_148_a_node_has_so_many_writers_and_one_that_is_idle_goes(tmp_path):
 
 def test_PS_148_a_writer_that_is_busy_stays():
     host = SessionHost("a~1", writers_max=1)
-    host.receive("b~1/1", "a", MarkerWanted("s1", "b~1/1", 1, 1), 0)
-    host.receive("b~1/1", "a", MarkerWanted("s2", "b~1/1", 1, 1), 0)
+    wanted(host, "s1", "b~1/1", 1)
+    wanted(host, "s2", "b~1/1", 1)
     assert list(host.writers) == ["s1", "s2"]
 
 
@@ -449,3 +457,62 @@ def test_PS_161_who_yields_and_is_never_asked_to_end_ends_by_itself(tmp_path):
     cluster.pass_ms(200, 50)
     assert cluster.hosts["a"].resume_of(first) is None
     assert cluster.got(second) == ["m1", "m2"]
+
+
+@pytest.mark.parametrize("token", [0, 1, 2, 2**61])
+def test_PS_164_whoever_claims_a_session_that_is_not_its_own_changes_nothing(cluster, token):
+    owner = cluster.connect("a")
+    cluster.subscribe("a", owner)
+    cluster.publish("a", "m1")
+    host, session = cluster.hosts["a"], cluster.life("a", owner).session
+    writer = host.nodes[host.writers[session]].record
+    for message in (MarkerWanted(session, "evil~1/1", token, 1), BeginTakeover("tablet", "evil~1/1", token)):
+        cluster.act("a", host.receive("evil~1/1", owner, message, cluster.now_ns))
+    assert host.nodes[host.writers[session]].record == writer
+    assert host.resume_of(owner).status is NORMAL
+    cluster.publish("a", "m2")
+    assert cluster.got(owner) == ["m1", "m2"]
+
+
+def test_PS_164_a_session_that_is_none_gets_no_writer(cluster):
+    host = cluster.hosts["a"]
+    cluster.act("a", host.receive("evil~1/1", "a", MarkerWanted("none", "evil~1/1", 1, 1), 0))
+    assert cluster.asked_of(FindOwner) == [FindOwner("none")]
+    assert host.writers == {}
+
+
+def test_PS_164_one_look_is_open_for_a_session_and_a_bounded_number_of_claims_waits():
+    claims = Claims()
+    owners = [f"n~1/{number}" for number in range(40)]
+    asks = [claims.hold("s", Claim("a", MarkerWanted("s", owner, 7, 1))) for owner in owners]
+    assert asks == [True, *[False] * 39]
+    again = Claim("a", MarkerWanted("s", owners[0], 7, 2))
+    assert not claims.hold("s", again), "the last of each"
+    assert claims.judge("s", OwnerFound(owners[0], 7)) == [again]
+    assert claims.judge("s", OwnerFound(owners[1], 7)) == [], "they were all judged"
+    for owner, heard in ((owners[15], True), (owners[16], False)):
+        for one in owners:
+            claims.hold("s", Claim("a", MarkerWanted("s", one, 7, 1)))
+        assert bool(claims.judge("s", OwnerFound(owner, 7))) is heard
+
+
+@pytest.mark.parametrize(
+    ("found", "heard"),
+    [(OwnerFound("", 7), ["begin"]), (OwnerFound("n~1/1", 7), ["marker", "begin"]), (OwnerFound("n~1/1", 8), []),
+     (OwnerFound("n~1/1", 6), []), (OwnerFound("", 0), [])],
+)  # fmt: skip
+def test_PS_164_what_the_database_bears_out_is_heard(found, heard):
+    said = {"marker": MarkerWanted("s", "n~1/1", 7, 1), "begin": BeginTakeover("c", "n~1/2", 7)}
+    claims = Claims()
+    for message in said.values():
+        claims.hold("s", Claim("a", message))
+    assert [one.message for one in claims.judge("s", found)] == [said[name] for name in heard]
+
+
+def test_PS_164_sessions_that_are_looked_for_are_bounded(monkeypatch):
+    monkeypatch.setattr("statemachines.persistent_sessions.claims.SESSIONS_MAX", 2)
+    claims = Claims()
+    asks = [claims.hold(session, Claim("a", MarkerWanted(session, "n~1/1", 1, 1))) for session in ("s1", "s2", "s3")]
+    assert asks == [True, True, False]
+    claims.judge("s1", OwnerFound("", 0))
+    assert claims.hold("s3", Claim("a", MarkerWanted("s3", "n~1/1", 1, 1)))
