@@ -41,3 +41,9 @@ def sqlite_url(request, tmp_path_factory):
 def postgres_url(request, tmp_path_factory):
     """A database of PostgreSQL with nothing in it."""
     return new_url("postgres", request, tmp_path_factory)
+
+
+@pytest.fixture
+def store(tmp_path):
+    """The file of a database that is not there yet."""
+    return str(tmp_path / "sessions.db")

@@ -1,0 +1,82 @@
+"""Nodes of sessions and what reaches them, for tests."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+from statemachines.drivers.persistent_sessions import (
+    SessionNode,
+)
+from statemachines.drivers.persistent_sessions.node_roles import CLIENT
+from statemachines.drivers.tcp import TcpTransport
+from statemachines.persistent_sessions.times import Times
+from statemachines.wire import Packet
+
+QUICK = {"lease_ms": 1_000, "look_ms": 100, "times": Times(marker_ms=400, repeat_ms=100)}
+
+
+def run(body):
+    """To its end, and no test waits for ever."""
+
+    async def bounded():
+        async with asyncio.timeout(60):
+            await body
+
+    asyncio.run(bounded())
+
+
+@asynccontextmanager
+async def node_of(store, name="a", **given):
+    async with SessionNode(store, name=name, listen=("127.0.0.1", 0), **{**QUICK, **given}) as node:
+        yield node
+
+
+def where(*nodes):
+    return ["{}:{}".format(*node.address) for node in nodes]
+
+
+async def take(session, count, acknowledge=True):
+    """The next so many messages, by payload."""
+    found = []
+    while len(found) < count:
+        message = await anext(session)
+        found.append(message.payload.decode())
+        if acknowledge:
+            message.acknowledge()
+    return found
+
+
+async def until(holds):
+    while not holds():
+        await asyncio.sleep(0.01)
+
+
+# -- strangers --------------------------------------------------------------------------------------------------------
+
+
+class Stranger:
+    """A peer that says what it likes."""
+
+    def __init__(self, address, role=CLIENT, life="x~1", **given):
+        self.heard = []
+        self.life = life
+        self.transport = TcpTransport(
+            life=life, role=role, receive=lambda packet: self.heard.append(packet.message), dial={"node": address},
+            **given,
+        )  # fmt: skip
+
+    async def __aenter__(self):
+        await self.transport.__aenter__()
+        await until(lambda: "node" in self.transport._peers)
+        return self
+
+    async def __aexit__(self, *_):
+        await self.transport.__aexit__(None, None, None)
+
+    def say(self, message, to="node", sender=""):
+        self.transport.send(Packet(sender or self.life, to, 0, message))
+
+    async def hears(self, kind):
+        await until(lambda: any(isinstance(one, kind) for one in self.heard))
+        return next(one for one in self.heard if isinstance(one, kind))

@@ -1,0 +1,274 @@
+"""Clients of nodes of sessions: they go on with their sessions (PS-103, PS-108, PS-146, PS-155, PS-156)."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import pytest
+from session_nodes import QUICK, Stranger, node_of, run, take, until, where
+
+from statemachines.drivers.persistent_sessions import (
+    PersistentSession,
+    SessionLost,
+    SessionNode,
+    SessionPublisher,
+    SessionTaken,
+    SubscribeRefused,
+    node_guide,
+)
+from statemachines.drivers.persistent_sessions.host_request import ReadNodes
+from statemachines.persistent_sessions.client_message import (
+    ConnectWanted,
+    Farewell,
+    Welcome,
+)
+from statemachines.persistent_sessions.life_times import LifeTimes
+
+
+def test_PS_155_PS_156_a_client_goes_to_the_next_node_and_on(store):
+    async def main():
+        async with AsyncExitStack() as stack:
+            one = SessionNode(store, name="a", listen=("127.0.0.1", 0), **QUICK)
+            await one.__aenter__()
+            two = await stack.enter_async_context(node_of(store, "b"))
+            session = await stack.enter_async_context(PersistentSession("tablet", nodes=where(one, two)))
+            publisher = await stack.enter_async_context(SessionPublisher(nodes=where(two)))
+            await session.subscribe("t")
+            for number in (1, 2, 3):
+                await publisher.publish("t", str(number).encode())
+            first = [await anext(session) for _ in range(3)]
+            await one.abort()
+            for number in (4, 5):
+                await publisher.publish("t", str(number).encode())
+            again = [await anext(session) for _ in range(5)]
+            assert [(each.payload, each.dup) for each in again] == [
+                (b"1", True), (b"2", True), (b"3", True), (b"4", False), (b"5", False),
+            ]  # fmt: skip
+            assert [each.packet for each in again[:3]] == [each.packet for each in first]
+            first[0].acknowledge()  # over a connection that is gone: its packet may be another's
+            again[4].acknowledge()
+            owner = next(iter(two.machines.owners))
+            await until(lambda: again[4].packet not in two.machines.resume_of(owner).delivery.state.packets)
+            assert len(two.machines.resume_of(owner).delivery.state.packets) == 4
+            for each in again:
+                each.acknowledge()
+            await until(lambda: not two.machines.resume_of(owner).delivery.state.packets)
+
+    run(main())
+
+
+def test_PS_146_what_was_acknowledged_does_not_come_again_from_a_node_that_died(store):
+    async def main():
+        async with AsyncExitStack() as stack:
+            one = SessionNode(store, name="a", listen=("127.0.0.1", 0), **QUICK)
+            await one.__aenter__()
+            two = await stack.enter_async_context(node_of(store, "b"))
+            session = await stack.enter_async_context(PersistentSession("tablet", nodes=where(one, two)))
+            publisher = await stack.enter_async_context(SessionPublisher(nodes=where(two)))
+            await session.subscribe("t")
+            for number in (1, 2, 3):
+                await publisher.publish("t", str(number).encode())
+            await take(session, 3)
+            owner = next(iter(one.machines.owners))
+            await until(lambda: not one.machines.resume_of(owner).delivery.state.packets)
+            await until(lambda: owner not in one.machines._acknowledged)
+            await one._desk.ask(ReadNodes())  # behind the commit
+            await one.abort()
+            await publisher.publish("t", b"4")
+            message = await anext(session)
+            assert (message.payload, message.dup) == (b"4", False)
+
+    run(main())
+
+
+def test_PS_155_a_clean_start_is_clean_once(store):
+    async def main():
+        async with AsyncExitStack() as stack:
+            one = SessionNode(store, name="a", listen=("127.0.0.1", 0), **QUICK)
+            await one.__aenter__()
+            two = await stack.enter_async_context(node_of(store, "b"))
+            session = PersistentSession("tablet", nodes=where(one, two), clean_start=True)
+            await stack.enter_async_context(session)
+            publisher = await stack.enter_async_context(SessionPublisher(nodes=where(two)))
+            await session.subscribe("t")
+            await publisher.publish("t", b"1")
+            await one.abort()
+            assert await take(session, 1) == ["1"]
+
+    run(main())
+
+
+def test_PS_156_of_qos_2_the_application_has_each_once(store):
+    async def main():
+        async with AsyncExitStack() as stack:
+            one = SessionNode(store, name="a", listen=("127.0.0.1", 0), **QUICK)
+            await one.__aenter__()
+            two = await stack.enter_async_context(node_of(store, "b"))
+            session = await stack.enter_async_context(PersistentSession("tablet", nodes=where(one, two)))
+            publisher = await stack.enter_async_context(SessionPublisher(nodes=where(two)))
+            await session.subscribe("t", qos=2)
+            for number in (1, 2, 3):
+                await publisher.publish("t", str(number).encode(), qos=2)
+            first = [await anext(session) for _ in range(3)]
+            first[0].acknowledge()
+            await one.abort()
+            await publisher.publish("t", b"4", qos=2)
+            assert (await anext(session)).payload == b"4"
+            for each in first:
+                each.acknowledge()
+            owner = next(iter(two.machines.owners))
+            await until(lambda: len(two.machines.resume_of(owner).delivery.state.packets) == 1)
+            assert not session._waiting
+
+    run(main())
+
+
+def test_PS_155_a_node_that_says_nothing_is_left(store, monkeypatch):
+    monkeypatch.setattr(node_guide, "SILENT_S", 0.3)
+    monkeypatch.setattr(node_guide, "PING_S", 0.1)
+
+    async def main():
+        async with (
+            node_of(store) as one,
+            node_of(store, "b") as two,
+            PersistentSession("tablet", nodes=where(one, two)) as session,
+        ):
+            await session.subscribe("t")
+            await asyncio.sleep(0.6)
+            assert one.machines.owners  # it answers, and is kept
+            monkeypatch.setattr(one.reception, "hear", lambda party, message: None)
+            await until(lambda: two.machines.owners)
+
+    run(main())
+
+
+def test_PS_155_a_node_that_ends_in_good_order_says_so(store):
+    async def main():
+        async with node_of(store, "b") as two:
+            async with node_of(store) as one:
+                session = PersistentSession("tablet", nodes=where(one, two))
+                await session.__aenter__()
+                await session.subscribe("t")
+            await until(lambda: two.machines.owners)
+            async with SessionPublisher(node=two) as publisher:
+                await publisher.publish("t", b"1")
+            assert await take(session, 1) == ["1"]
+            await session.leave()
+
+    run(main())
+
+
+def test_PS_155_of_two_under_one_client_id_the_last_has_the_session(store):
+    async def main():
+        async with (
+            node_of(store) as one,
+            node_of(store, "b") as two,
+            SessionPublisher(node=two) as publisher,
+            PersistentSession("tablet", nodes=where(one)) as first,
+        ):
+            await first.subscribe("t")
+            async with PersistentSession("tablet", nodes=where(two)) as second:
+                assert second.present
+                assert second.session == first.session
+                await publisher.publish("t", b"1")
+                with pytest.raises(SessionTaken, match="superseded"):
+                    await anext(first)
+                with pytest.raises(SessionTaken):
+                    await first.subscribe("more")
+                assert await take(second, 1) == ["1"]
+
+    run(main())
+
+
+def test_PS_103_a_clean_start_shows_nothing_old_nor_does_the_third_connect(store):
+    async def main():
+        async with node_of(store) as one, node_of(store, "b") as two, SessionPublisher(node=one) as publisher:
+            async with PersistentSession("tablet", node=one) as session:
+                await session.subscribe("t")
+                await publisher.publish("t", b"old")
+                await anext(session)
+            async with PersistentSession("tablet", node=two, clean_start=True) as session:
+                assert not session.present
+                await publisher.publish("t", b"old, too")
+                await session.subscribe("t")
+                await publisher.publish("t", b"new")
+                assert await take(session, 1) == ["new"]
+            async with PersistentSession("tablet", node=one) as session:
+                assert session.present
+                await publisher.publish("t", b"newer")
+                assert await take(session, 1) == ["newer"]
+
+    run(main())
+
+
+def test_PS_108_a_client_may_end_its_session_when_it_leaves(store):
+    async def main():
+        async with node_of(store) as node:
+            session = await PersistentSession("tablet", node=node).__aenter__()
+            await session.leave(0)
+            async with PersistentSession("tablet", node=node) as session:
+                assert not session.present
+
+    run(main())
+
+
+def test_PS_151_who_has_lost_its_session_subscribes_nothing(store):
+    async def main():
+        async with (
+            node_of(store, look_ms=60_000, life_times=LifeTimes(alive_ms=4_000)) as one,
+            node_of(store, "b") as two,
+            PersistentSession("tablet", node=one) as first,
+            PersistentSession("tablet", node=two),
+        ):
+            with pytest.raises(SubscribeRefused, match="another connection has the session"):
+                await first.subscribe("t")
+
+    run(main())
+
+
+def test_PS_155_a_session_that_has_expired_is_not_given_another_silently(store):
+    async def main():
+        one = SessionNode(store, name="a", listen=("127.0.0.1", 0), **QUICK)
+        await one.__aenter__()
+        address = one.address
+        session = PersistentSession("tablet", nodes=where(one), expiry_ms=1)
+        await session.__aenter__()
+        await one.__aexit__(None, None, None)
+        async with SessionNode(store, name="a", listen=address, **QUICK):
+            with pytest.raises(SessionLost, match="has expired"):
+                await anext(session)
+            await session.leave()
+
+    run(main())
+
+
+def test_a_node_that_is_started_again_finds_all_its_sessions(store):
+    async def main():
+        clients = [f"c{number}" for number in range(20)]
+        async with node_of(store) as node, AsyncExitStack() as stack:
+            for client in clients:
+                session = await stack.enter_async_context(PersistentSession(client, node=node))
+                await session.subscribe("t")
+        async with node_of(store) as node, AsyncExitStack() as stack:
+            async with SessionPublisher(node=node) as publisher:
+                await publisher.publish("t", b"1")
+            sessions = [await stack.enter_async_context(PersistentSession(client, node=node)) for client in clients]
+            assert all(one.present for one in sessions)
+            assert [await take(one, 1) for one in sessions] == [["1"]] * 20
+
+    run(main())
+
+
+def test_PS_155_a_client_hears_that_its_node_ends(store):
+    async def main():
+        async with AsyncExitStack() as stack:
+            node = await stack.enter_async_context(node_of(store))
+            stranger = await AsyncExitStack().enter_async_context(Stranger(node.address))
+            stranger.say(ConnectWanted("c", False, 60_000, 1))
+            await stranger.hears(Welcome)
+            await stack.aclose()
+            assert await stranger.hears(Farewell) == Farewell("closing")
+            await stranger.__aexit__()
+
+    run(main())

@@ -1,0 +1,291 @@
+"""What is handed to a node of sessions, and comes to its clients (PS-151, PS-152, PS-157, PS-159, PS-162)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+from contextlib import AsyncExitStack
+
+import pytest
+from session_nodes import QUICK, Stranger, node_of, run, take, until, where
+
+from statemachines.drivers.persistent_sessions import (
+    PersistentSession,
+    PublishRefused,
+    SessionNode,
+    SessionPublisher,
+    SubscribeRefused,
+    reception,
+)
+from statemachines.drivers.persistent_sessions.host_request import StoreRow
+from statemachines.drivers.persistent_sessions.session_publisher import PAYLOAD_MAX, WINDOW, WINDOW_BYTES
+from statemachines.kernel import ConfigurationError
+from statemachines.persistent_sessions.client_message import (
+    ConnectWanted,
+    Delivered,
+    PublishWanted,
+    Refused,
+    SubscribeWanted,
+    UnsubscribeWanted,
+    Welcome,
+)
+from statemachines.persistent_sessions.request import PutRow
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["tcp", "inside"])
+def test_PS_151_PS_152_what_is_published_comes_in_order(store, inside):
+    async def main():
+        async with AsyncExitStack() as stack:
+            node = await stack.enter_async_context(node_of(store))
+            given = {"node": node} if inside else {"nodes": where(node)}
+            session = await stack.enter_async_context(PersistentSession("tablet", **given))
+            publisher = await stack.enter_async_context(SessionPublisher(**given))
+            await publisher.publish("news/1", b"nobody wants this")
+            await session.subscribe("news/+")
+            await asyncio.gather(*(publisher.publish("news/1", str(one).encode()) for one in range(50)))
+            assert await take(session, 50) == [str(one) for one in range(50)]
+            await session.unsubscribe("news/+")
+            await publisher.publish("news/1", b"nor this")
+            await session.subscribe("news/#")
+            await publisher.publish("news/1", b"this")
+            message = await anext(session)
+            assert (message.topic, message.payload, message.filter, message.qos) == ("news/1", b"this", "news/#", 1)
+
+    run(main())
+
+
+def test_PS_151_a_message_is_stored_when_its_publisher_is_answered(store):
+    async def main():
+        async with node_of(store) as node, SessionPublisher(node=node) as publisher:
+            async with PersistentSession("tablet", node=node) as session:
+                await session.subscribe("t")
+            await publisher.publish("t", b"kept")
+        async with node_of(store, "b") as node, PersistentSession("tablet", node=node) as session:
+            assert session.present
+            assert await take(session, 1) == ["kept"]
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("topic", "payload", "qos", "said"),
+    [
+        ("a/#", b"", 1, "only filters have"),
+        ("", b"", 1, "not empty"),
+        ("t", b"", 3, "must be 0, 1 or 2"),
+        ("t", bytes(PAYLOAD_MAX + 1), 1, f"at most {PAYLOAD_MAX} bytes"),
+    ],
+)
+def test_PS_151_what_cannot_be_published_is_said(store, topic, payload, qos, said):
+    async def main():
+        async with node_of(store) as node, SessionPublisher(node=node) as publisher:
+            with pytest.raises(ConfigurationError, match=said):
+                await publisher.publish(topic, payload, qos)
+
+    run(main())
+
+
+def test_PS_151_the_largest_payload_arrives(store):
+    async def main():
+        async with (
+            node_of(store) as node,
+            SessionPublisher(nodes=where(node)) as publisher,
+            PersistentSession("tablet", nodes=where(node)) as session,
+        ):
+            await session.subscribe("t/#")
+            await publisher.publish("t/" + "x" * 60_000, bytes(PAYLOAD_MAX))
+            assert len((await anext(session)).payload) == PAYLOAD_MAX
+
+    run(main())
+
+
+def test_PS_151_so_many_are_under_way_and_the_next_is_refused(store, monkeypatch):
+    async def main():
+        async with node_of(store) as node, SessionPublisher(node=node) as publisher:
+            node.reception._publishes_max = 5
+            done = await asyncio.gather(
+                *(publisher.publish("t", str(one).encode()) for one in range(8)), return_exceptions=True
+            )
+            assert [str(one) for one in done] == ["None"] * 5 + ["busy"] * 3
+            assert isinstance(done[-1], PublishRefused)
+            await publisher.publish("t", b"again")
+
+    run(main())
+
+
+@pytest.mark.parametrize(("published", "subscribed", "came"), [(2, 1, 1), (1, 2, 1), (2, 2, 2), (0, 2, 0), (2, 0, 0)])
+def test_PS_151_a_message_comes_with_the_lower_qos(store, published, subscribed, came):
+    async def main():
+        async with (
+            node_of(store) as node,
+            SessionPublisher(node=node) as publisher,
+            PersistentSession("tablet", node=node) as session,
+        ):
+            await session.subscribe("t", qos=subscribed)
+            await publisher.publish("t", b"1", qos=published)
+            message = await anext(session)
+            assert (message.qos, bool(message.packet)) == (came, came > 0)
+
+    run(main())
+
+
+def test_PS_157_what_waits_for_its_node_fits_into_the_next_connection(store):
+    async def main():
+        async with (
+            node_of(store) as node,
+            SessionPublisher(nodes=where(node)) as publisher,
+            PersistentSession("tablet", nodes=where(node)) as session,
+        ):
+            await session.subscribe("t")
+            body = bytes(500_000)
+            waiting = [asyncio.ensure_future(publisher.publish("t", b"%d:" % n + body)) for n in range(12)]
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert 0 < len(publisher._unstored) <= WINDOW_BYTES // len(body)
+            found = []
+            while len(found) < 12:
+                message = await anext(session)
+                found.append(int(message.payload.partition(b":")[0]))
+                message.acknowledge()
+            assert found == list(range(12))
+            await asyncio.gather(*waiting)
+            assert (publisher._size, node.reception._publishing, node.reception._publishing_bytes) == (0, 0, 0)
+
+    run(main())
+
+
+def test_PS_157_so_many_messages_are_handed_over_at_a_time(store):
+    async def main():
+        async with node_of(store) as node, SessionPublisher(nodes=where(node)) as publisher:
+            most = 0
+            waiting = [asyncio.ensure_future(publisher.publish("t", b"")) for _ in range(WINDOW + 500)]
+            while not all(one.done() for one in waiting):
+                await asyncio.sleep(0)
+                most = max(most, len(publisher._unstored))
+            assert most == WINDOW
+
+    run(main())
+
+
+def test_PS_151_so_many_bytes_are_under_way_and_the_next_is_refused(store, monkeypatch):
+    monkeypatch.setattr(reception, "PUBLISHED_BYTES_MAX", 10)
+
+    async def main():
+        async with node_of(store) as node, SessionPublisher(node=node) as publisher:
+            done = await asyncio.gather(*(publisher.publish("t", b"12345") for _ in range(3)), return_exceptions=True)
+            assert [str(one) for one in done] == ["None", "None", "busy"]
+            await publisher.publish("t", b"1234567890")
+
+    run(main())
+
+
+def test_PS_151_so_many_subscriptions_are_under_way_and_the_next_is_refused(store, monkeypatch):
+    monkeypatch.setattr(reception, "CHANGES_MAX", 2)
+
+    async def main():
+        async with node_of(store) as node, PersistentSession("tablet", node=node) as session:
+            done = await asyncio.gather(*(session.subscribe(name) for name in "abc"), return_exceptions=True)
+            assert [str(one) for one in done] == ["None", "None", "busy"]
+            await session.subscribe("c")
+
+    run(main())
+
+
+def test_PS_159_what_there_is_no_room_for_is_dropped_of_qos_0(store):
+    async def main():
+        async with (
+            node_of(store) as node,
+            PersistentSession("tablet", node=node) as session,
+            SessionPublisher(node=node) as publisher,
+        ):
+            await session.subscribe("t")
+            visitor = next(one for one in node.reception.visitors.values() if one.owner)
+            tried = []
+            say, visitor.say = visitor.say, tried.append  # and None is no room
+            await publisher.publish("t", b"0", qos=0)
+            await until(lambda: any(isinstance(one, Delivered) for one in tried))
+            visitor.say = say
+            await publisher.publish("t", b"1")
+            assert await take(session, 1) == ["1"]
+
+    run(main())
+
+
+def test_PS_151_what_is_stored_is_not_under_way_any_more(store):
+    async def main():
+        async with (
+            node_of(store) as node,
+            SessionPublisher(node=node) as publisher,
+            PersistentSession("tablet", node=node) as session,
+        ):
+            node.reception._publishes_max = 2
+            await session.subscribe("t")
+            for number in range(5):
+                await publisher.publish("t", str(number).encode())
+            assert await take(session, 5) == ["0", "1", "2", "3", "4"]
+
+    run(main())
+
+
+def test_PS_151_what_a_node_refuses_is_said(store):
+    async def main():
+        async with node_of(store) as node, Stranger(node.address) as stranger:
+            stranger.say(SubscribeWanted(1, "t", 1))
+            assert await stranger.hears(Refused) == Refused(1, "no session is connected here")
+            stranger.heard.clear()
+            stranger.say(ConnectWanted("c", False, 0, 1))
+            await stranger.hears(Welcome)
+            stranger.say(UnsubscribeWanted(2, "a/#/b"))
+            assert "has '#' before its last level" in (await stranger.hears(Refused)).why
+            stranger.heard.clear()
+            stranger.say(PublishWanted(3, "a/+", b"", 1))
+            assert "only filters have" in (await stranger.hears(Refused)).why
+        async with node_of(store, "b") as node, PersistentSession("tablet", node=node) as session:
+            with pytest.raises(ConfigurationError, match="has '#' before its last level"):
+                await session.subscribe("a/#/b")
+            session._count += 1
+            with pytest.raises(SubscribeRefused, match="has '#' before its last level"):
+                await session._change(SubscribeWanted(session._count, "a/#/b", 1))
+
+    run(main())
+
+
+def test_PS_157_what_is_not_answered_goes_to_the_next_node_in_order(store):
+    async def main():
+        async with node_of(store, "b") as two, PersistentSession("tablet", node=two) as session:
+            one = SessionNode(store, name="a", listen=("127.0.0.1", 0), **QUICK)
+            await one.__aenter__()
+            await session.subscribe("t")
+            async with SessionPublisher(nodes=where(one, two)) as publisher:
+                await publisher.publish("other", b"so that it is connected")
+                one.reception.hear = lambda party, message: None  # nothing is done with what it gets
+                waiting = [asyncio.ensure_future(publisher.publish("t", str(n).encode())) for n in range(1, 6)]
+                await asyncio.sleep(0.05)
+                assert not any(each.done() for each in waiting)
+                await one.abort()
+                await asyncio.gather(*waiting)
+            assert await take(session, 5) == ["1", "2", "3", "4", "5"]
+
+    run(main())
+
+
+def test_PS_162_a_message_that_was_deleted_before_its_row_is_there_again(store):
+    async def main():
+        async with node_of(store) as node, PersistentSession("tablet", node=node) as session:
+            await session.subscribe("t", qos=1)
+            given = node._store.carry_out
+
+            async def late(life, batch, requests):
+                if any(isinstance(one, StoreRow | PutRow) for one in requests):  # a collector came between
+                    with contextlib.closing(sqlite3.connect(store, isolation_level=None)) as connection:
+                        connection.execute("DELETE FROM messages")
+                return await given(life, batch, requests)
+
+            node._store.carry_out = late
+            async with SessionPublisher(node=node) as publisher:
+                await publisher.publish("t", b"kept")
+        async with node_of(store) as node, PersistentSession("tablet", node=node) as session:
+            assert await take(session, 1) == ["kept"]
+
+    run(main())

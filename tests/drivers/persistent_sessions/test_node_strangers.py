@@ -1,0 +1,185 @@
+"""Who says what it likes to a node of sessions (PS-158, PS-159, PS-164)."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import pytest
+from session_nodes import QUICK, Stranger, node_of, run, take, until, where
+
+from statemachines.drivers.credentials import Credentials
+from statemachines.drivers.persistent_sessions import (
+    NodeUnreachable,
+    PersistentSession,
+    SessionNode,
+    SessionPublisher,
+    node_link,
+    reception,
+)
+from statemachines.drivers.persistent_sessions.node_roles import CLIENT, NODE
+from statemachines.kernel import ConfigurationError
+from statemachines.persistent_sessions.client_message import (
+    ConnectWanted,
+    Farewell,
+    Welcome,
+)
+from statemachines.persistent_sessions.message import Live, LiveMarker, MarkerWanted, Queued
+from statemachines.persistent_sessions.takeover_message import BeginTakeover
+
+
+@pytest.mark.parametrize(
+    "message",
+    [MarkerWanted("s", "x~1", 1, 1), Live("s", "x", 1, Queued(1, "m")), LiveMarker("s", "x", 1, 1, 1, 1)],
+    ids=["marker_wanted", "live", "live_marker"],
+)
+def test_PS_158_a_client_does_not_speak_as_a_node(store, caplog, message):
+    async def main():
+        async with node_of(store) as node, Stranger(node.address) as stranger:
+            stranger.say(message)
+            stranger.say(ConnectWanted("c", False, 0, 1))
+            await stranger.hears(Welcome)
+            assert node.machines.writers == {}
+
+    run(main())
+    assert "only nodes say that" in caplog.text
+
+
+@pytest.mark.parametrize("life", ["a~99", "a~1.0000000000000001"])
+def test_PS_158_a_client_that_goes_by_the_name_of_the_node_does_not_speak_as_it(store, caplog, life):
+    async def main():
+        async with node_of(store) as node, Stranger(node.address, life=life) as stranger:
+            stranger.say(Live("s", "a", 1, Queued(1, "m")))
+            stranger.say(ConnectWanted("c", False, 0, 1))
+            await stranger.hears(Welcome)
+
+    run(main())
+    assert "only nodes say that" in caplog.text
+
+
+def test_PS_164_somebody_who_says_to_be_a_node_takes_no_session_away(store, caplog):
+    async def main():
+        async with AsyncExitStack() as stack:
+            node = await stack.enter_async_context(node_of(store))
+            session = await stack.enter_async_context(PersistentSession("tablet", nodes=where(node)))
+            await session.subscribe("t")
+            publisher = await stack.enter_async_context(SessionPublisher(nodes=where(node)))
+            (owner,) = node.machines.owners
+            its = node.machines.resume_of(owner).session
+            evil = Stranger(node.address, NODE, "evil~1", store=node._transport.store)
+            await stack.enter_async_context(evil)
+            evil.say(BeginTakeover("tablet", "evil~1/1", 2**61), owner, "evil~1/1")
+            evil.say(MarkerWanted(its, "evil~1/1", 2**61, 1), owner, "evil~1/1")
+            evil.say(Live(its, "another", 1, Queued(1, "m")), owner, "evil~1/1")  # it comes last, and is refused aloud
+            await until(lambda: "evil~1/1 speaks for another" in caplog.text)
+            for number in range(20):
+                await publisher.publish("t", str(number).encode())
+            assert await take(session, 20) == [str(number) for number in range(20)]
+
+    run(main())
+
+
+def test_PS_158_a_node_of_another_store_is_refused_and_a_client_is_not(store, tmp_path, caplog):
+    async def main():
+        async with node_of(store) as node:
+            async with SessionNode(
+                tmp_path / "other.db", name="b", listen=("127.0.0.1", 0), peers=[node.address], **QUICK
+            ):
+                await until(lambda: "works on another store" in caplog.text)
+            async with Stranger(node.address) as stranger:
+                stranger.say(ConnectWanted("c", False, 0, 1))
+                await stranger.hears(Welcome)
+
+    run(main())
+
+
+def test_PS_158_who_does_not_know_the_secret_is_refused(store, monkeypatch):
+    monkeypatch.setattr(node_link, "DIAL_S", 0.3)
+
+    async def main():
+        known = Credentials(secret=b"a secret that nobody else knows")
+        async with node_of(store, credentials=known) as node:
+            async with PersistentSession("tablet", nodes=where(node), credentials=known):
+                pass
+            with pytest.raises(NodeUnreachable, match="no node has connected 'tablet' within"):
+                async with PersistentSession("tablet", nodes=where(node), patience_s=0.5):
+                    pass
+
+    run(main())
+
+
+def test_a_client_that_connects_twice_or_nameless_is_refused(store):
+    async def main():
+        async with node_of(store) as node, Stranger(node.address) as stranger:
+            stranger.say(ConnectWanted("", False, 0, 1))
+            assert await stranger.hears(Farewell) == Farewell("refused")
+            stranger.say(ConnectWanted("c", False, 0, 1))
+            await stranger.hears(Welcome)
+            stranger.heard.clear()
+            stranger.say(ConnectWanted("d", False, 0, 1))
+            assert await stranger.hears(Farewell) == Farewell("refused")
+
+    run(main())
+
+
+def test_PS_159_a_client_that_says_nothing_is_gone(store, monkeypatch):
+    monkeypatch.setattr(reception, "SILENT_NS", 200_000_000)
+
+    async def main():
+        async with node_of(store) as node, Stranger(node.address) as stranger:
+            stranger.say(ConnectWanted("c", False, 0, 1))
+            await stranger.hears(Welcome)
+            assert node.machines.owners
+            await until(lambda: not node.machines.owners)
+            assert node.reception.visitors == {}
+
+    run(main())
+
+
+def test_PS_159_a_client_without_room_for_what_it_is_sent_is_gone(store):
+    async def main():
+        async with node_of(store) as node, Stranger(node.address) as stranger:
+            stranger.say(ConnectWanted("c", False, 60_000, 10))
+            await stranger.hears(Welcome)
+            visitor = next(iter(node.reception.visitors.values()))
+            visitor.say = lambda message: False
+            node.reception.hear("x~1", ConnectWanted("c", False, 0, 1))
+            assert node.reception.visitors == {}
+            async with asyncio.timeout(5):  # sooner than its silence would tell
+                await until(lambda: not node.machines.owners)
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"name": "a~b"}, "letters, digits"),
+        ({"lease_ms": 0}, "at least 1"),
+        ({"look_ms": 0}, "at least 1"),
+    ],
+)
+def test_a_node_says_what_cannot_be(store, given, said):
+    with pytest.raises(ConfigurationError, match=said):
+        SessionNode(store, **{"name": "a", **given})
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "give either"),
+        ({"nodes": ["nowhere"]}, "HOST:PORT"),
+        ({"nodes": ["h:1"], "expiry_ms": -2}, "-1"),
+        ({"nodes": ["h:1"], "receive_maximum": 0}, "1 to 65535"),
+        ({"nodes": ["h:1"], "client_id": ""}, "not empty"),
+    ],
+)
+def test_a_client_says_what_cannot_be(given, said):
+    with pytest.raises(ConfigurationError, match=said):
+        PersistentSession(**{"client_id": "c", **given})
+
+
+def test_roles_know_who_has_a_store():
+    assert NODE.has_store(NODE.full_name)
+    assert not NODE.has_store(CLIENT.full_name)
+    assert not CLIENT.has_store(NODE.full_name)
