@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import ssl
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -77,9 +78,12 @@ class Credentials:
         """Both sides show certificates."""
         return self._cert is not None and self._ca is not None
 
-    def prove_roles(self) -> bool:
-        """Whether nodes of one role can prove it to each other; True, too, where nobody proves anything."""
-        return self.mutual or bool(self.role_secrets) or not self.secrets
+    def check_peers(self, peers: Sequence[object], role: str) -> None:
+        """Raises `ConfigurationError` where there are `peers` of our `role` (its short name) to whom we cannot prove
+        it, though strangers must prove something."""
+        if peers and self.secrets and not (self.mutual or self.role_secrets):
+            rule = f"the secret that all share proves nobody to be a {role}; give all of them one more, the same "
+            raise ConfigurationError("peers", list(peers), f"{rule}--{role}-secret-file (role_secret), or certificates")
 
     def listening(self) -> ssl.SSLContext | None:
         """For connections that are accepted; None: without TLS."""

@@ -35,7 +35,7 @@ class Authority:
         cert, key = self.issue(*(names or ("leader-1",)), "127.0.0.1")
         return Credentials(tls_cert=cert, tls_key=key, **more)
 
-    def mutual(self, *names, **more):
+    def mutual(self, *names, unit=None, **more):
         """Credentials with a certificate that ask for one."""
-        cert, key = self.issue(*names, "127.0.0.1")
+        cert, key = self.issue(*names, "127.0.0.1", unit=unit)
         return Credentials(tls_cert=cert, tls_key=key, tls_ca=self.ca, **more)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -29,6 +30,14 @@ Store = Annotated[
         metavar="FILE|URL",
         help="Database that all nodes share: a file (SQLite, made where missing), sqlite:///PATH, or "
         "postgresql://USER@HOST:PORT/DATABASE (extra 'postgres'; the password from ~/.pgpass or PGPASSWORD).",
+    ),
+]
+NodeSecretFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="The secret that only nodes share, asked of who says to be one; or in the environment as "
+        "GAPLESS_NODE_SECRET. Two lines as in --secret-file.",
     ),
 ]
 Retention = Annotated[
@@ -58,6 +67,7 @@ def sessions(
     ] = True,
     trace: Trace = None,
     secret_file: SecretFile = None,
+    node_secret_file: NodeSecretFile = None,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
     tls_ca: ListeningCa = None,
@@ -68,7 +78,7 @@ def sessions(
     miss nothing.  Each needs a name of its own; a process that is started under the name of one that runs takes its
     place, and that one ends with exit code 4.  Prints `listening on HOST:PORT`, and stops in good order on SIGTERM or
     SIGINT: its clients are told, and their sessions stay.  Without a secret or TLS whoever reaches the port may take
-    part.
+    part; with `--secret-file` and `--peers` the nodes share one more (`--node-secret-file`), which clients do not get.
 
     Two nodes on one machine:
 
@@ -76,6 +86,7 @@ def sessions(
 
         gapless node sessions --store s.db --name b --listen 127.0.0.1:7602 --peers 127.0.0.1:7601
     """
+    from statemachines.drivers.persistent_sessions.node_roles import NODE
     from statemachines.drivers.persistent_sessions.session_node import SessionNode
     from statemachines.drivers.tcp import parse_address
     from statemachines.persistent_sessions.times import Times
@@ -89,7 +100,9 @@ def sessions(
         graces=_graces(retention) if collect else None,
         lease_ms=lease,
         look_ms=look,
-        credentials=read_credentials(secret_file, tls_cert, tls_key, tls_ca),
+        credentials=read_credentials(
+            secret_file, tls_cert, tls_key, tls_ca, role_secret_file=node_secret_file, role=NODE.name
+        ),
         trace=trace,
     )
 

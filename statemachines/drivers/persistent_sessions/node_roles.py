@@ -52,8 +52,11 @@ ClientAnswer = Welcome | Subscribed | Delivered | Pubrel | PublishStored | Refus
 
 NODE: Final = Role(
     PROTOCOL, "node", takes=NodeMessage | ClientMessage, dials=("node",), dialled_by=("node", "client"),
-    storeless=("client",),
+    proved=("node",), storeless=("client",),
 )  # fmt: skip
-"""Nodes dial each other; all of them work on one store."""
+"""Nodes dial each other; all of them work on one store.  What one sends live is taken for a row that is stored."""
 
-CLIENT: Final = Role(PROTOCOL, "client", takes=ClientAnswer, dials=("node",), storeless=("client",))
+CLIENT: Final = Role(
+    PROTOCOL, "client", takes=ClientAnswer, dials=("node",), proved=("node",), storeless=("client",)
+)  # fmt: skip
+"""What is a node is proved to it by a certificate; a secret that all share proves no role."""

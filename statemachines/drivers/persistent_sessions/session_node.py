@@ -106,6 +106,7 @@ class SessionNode:
             if value < 1:
                 raise ConfigurationError(key, value, "at least 1 millisecond")
         incarnation(name, 1)
+        credentials.check_peers(peers, NODE.name)
         self.name = name
         self._where = store
         self._listen = listen

@@ -24,7 +24,7 @@ from statemachines.drivers.shared_subscriptions.open_stores import Stores, direc
 from statemachines.drivers.shared_subscriptions.roles import LEADER
 from statemachines.drivers.standing import Standing
 from statemachines.drivers.tcp import Address
-from statemachines.kernel import ConfigurationError, Event, Outgoing, RemoteProtocolError, Superseded, name_of, node_of
+from statemachines.kernel import Event, Outgoing, RemoteProtocolError, Superseded, name_of, node_of
 from statemachines.shared_subscriptions import group_store, stream_store
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.holding import ProgressRefused, StreamBehind
@@ -70,9 +70,7 @@ class LeaderNode:
     ) -> None:
         self._environment = environment
         credentials.listening()  # raises what is wrong with them
-        if peers and not credentials.prove_roles():
-            rule = "share a secret with consumers, which proves no leader host; give all of them one more, the same "
-            raise ConfigurationError("peers", list(peers), rule + "--leader-secret-file (role_secret), or certificates")
+        credentials.check_peers(peers, LEADER.name)
         self.credentials = credentials
         self.configuration = (configuration or Configuration()).check()
         self._name = node

@@ -56,10 +56,11 @@ async def until(holds):
 
 
 class Stranger:
-    """A peer that says what it likes."""
+    """A peer that says what it likes; `waits`: until it is let in."""
 
-    def __init__(self, address, role=CLIENT, life="x~1", **given):
+    def __init__(self, address, role=CLIENT, life="x~1", waits=True, **given):
         self.heard = []
+        self.waits = waits
         self.life = life
         self.transport = TcpTransport(
             life=life, role=role, receive=lambda packet: self.heard.append(packet.message), dial={"node": address},
@@ -68,7 +69,8 @@ class Stranger:
 
     async def __aenter__(self):
         await self.transport.__aenter__()
-        await until(lambda: "node" in self.transport._peers)
+        if self.waits:
+            await until(lambda: "node" in self.transport._peers)
         return self
 
     async def __aexit__(self, *_):

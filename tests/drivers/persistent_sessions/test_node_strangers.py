@@ -6,6 +6,7 @@ import asyncio
 from contextlib import AsyncExitStack
 
 import pytest
+from certificates import Authority
 from session_nodes import QUICK, Stranger, node_of, run, take, until, where
 
 from statemachines.drivers.credentials import Credentials
@@ -26,6 +27,7 @@ from statemachines.persistent_sessions.client_message import (
 )
 from statemachines.persistent_sessions.message import Live, LiveMarker, MarkerWanted, Queued
 from statemachines.persistent_sessions.takeover_message import BeginTakeover
+from statemachines.testing.process_harness import free_port
 
 
 @pytest.mark.parametrize(
@@ -183,3 +185,76 @@ def test_roles_know_who_has_a_store():
     assert NODE.has_store(NODE.full_name)
     assert not NODE.has_store(CLIENT.full_name)
     assert not CLIENT.has_store(NODE.full_name)
+
+
+MEMBERS, NODES = b"what every client knows, too", b"what only the nodes know"
+
+
+def test_PS_165_a_client_that_says_to_be_another_node_puts_no_message_in_the_place_of_a_row(store, caplog):
+    """It has the secret of all, and knows the next number of the writer that it says to be."""
+
+    async def main():
+        here, there = ("127.0.0.1", free_port()), ("127.0.0.1", free_port())
+        ours, its = Credentials(secret=MEMBERS, role_secret=NODES), Credentials(secret=MEMBERS)
+        async with AsyncExitStack() as stack:
+            node = SessionNode(store, name="a", listen=here, peers=[there], credentials=ours, **QUICK)
+            other = SessionNode(store, name="b", listen=there, peers=[here], credentials=ours, **QUICK)
+            for each in (node, other):
+                await stack.enter_async_context(each)
+            await until(lambda: "b" in node._transport._peers and "a" in other._transport._peers)
+            session = PersistentSession("tablet", nodes=where(node), credentials=its)
+            publisher = SessionPublisher(nodes=where(other), credentials=its)
+            for each in (session, publisher):
+                await stack.enter_async_context(each)
+            await session.subscribe("t")
+            await publisher.publish("t", b"1")
+            assert await take(session, 1) == ["1"]
+            (owner,) = node.machines.owners
+            writer = other.machines.nodes[other.machines.writers[node.machines.resume_of(owner).session]].record
+            guess = Credentials(secret=MEMBERS, role_secret=b"what a client thinks that it is")
+            evil = Stranger(here, NODE, other.life, waits=False, store=node._transport.store, credentials=guess)
+            await stack.enter_async_context(evil)
+            await until(lambda: "node" in evil.transport._peers or "is cut off" in caplog.text)
+            untrue = Live(writer.session, "b", writer.epoch, Queued(writer.last + 1, "no such message"))
+            evil.say(untrue, owner, f"{other.life}/1")
+            await until(lambda: taken(node, owner) > writer.last or "is cut off" in caplog.text)
+            await publisher.publish("t", b"2")
+            assert await take(session, 1) == ["2"]
+
+    run(main())
+    assert "is cut off: does not know our secret; give both nodes the same --node-secret-file" in caplog.text
+
+
+def taken(node, owner):
+    """The last number that an owner has of writer `b`."""
+    return node.machines.resume_of(owner).delivery.state.taken["b"][1]
+
+
+def test_PS_165_a_node_that_cannot_prove_to_others_that_it_is_one_does_not_start(store):
+    alone = {"name": "a", "listen": ("127.0.0.1", 0), "credentials": Credentials(secret=MEMBERS)}
+    SessionNode(store, **alone)
+    with pytest.raises(ConfigurationError, match=r"peers.*nobody to be a node.*the same --node-secret-file"):
+        SessionNode(store, **alone, peers=[("127.0.0.1", 1)])
+
+
+def test_PS_165_a_client_is_served_by_who_has_a_certificate_of_a_node(store, tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(node_link, "DIAL_S", 0.3)
+    authority = Authority(tmp_path / "authority")
+
+    async def main():
+        client = authority.mutual("tablet-1")
+        true, false = authority.mutual("a", unit="node"), authority.mutual("b", unit="consumer")
+        async with node_of(store, credentials=true) as node, node_of(store, "b", credentials=false) as other:
+            given = {"credentials": client, "name": "tablet-1"}
+            sender = {"credentials": authority.mutual("p"), "name": "p"}
+            async with PersistentSession("tablet", nodes=where(node), **given) as session:
+                await session.subscribe("t")
+                async with SessionPublisher(nodes=where(node), **sender) as publisher:
+                    await publisher.publish("t", b"over TLS")
+                assert await take(session, 1) == ["over TLS"]
+            with pytest.raises(NodeUnreachable):
+                async with PersistentSession("tablet", nodes=where(other), **given, patience_s=0.5):
+                    pass
+
+    run(main())
+    assert "says it is a node, and its certificate is not for one" in caplog.text

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import sys
 
+from msgspec import structs
 from mutants import swap, wrap
 
-from statemachines.drivers.persistent_sessions import collector_requests, courier, life_requests, reception
+from statemachines.drivers.persistent_sessions import (
+    collector_requests,
+    courier,
+    life_requests,
+    reception,
+    session_node,
+)
 from statemachines.drivers.persistent_sessions.lookout import Lookout
 from statemachines.drivers.persistent_sessions.node_guide import NodeGuide
+from statemachines.drivers.persistent_sessions.node_roles import NODE
 from statemachines.drivers.persistent_sessions.persistent_session import PersistentSession
 from statemachines.drivers.persistent_sessions.reception import Reception
 from statemachines.drivers.persistent_sessions.request_desk import RequestDesk
@@ -123,5 +131,6 @@ BREAKS = {
     "PS-161": swap(SessionHost, "_is_open", lambda self, owner: False),
     "PS-162": swap(Reception, "with_message", lambda self, request: request),
     "PS-164": swap(claims, "_is_true", lambda said, found: True),
+    "PS-165": swap(session_node, "NODE", structs.replace(NODE, proved=())),
     "PS-163": swap(TcpTransport, "is_peer_of", lambda self, role, party: True),
 }
