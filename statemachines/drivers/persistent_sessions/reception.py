@@ -44,6 +44,12 @@ PUBLISHES_MAX: Final = 100_000
 PUBLISHED_BYTES_MAX: Final = 256 * 2**20
 """The same, in bytes of payload."""
 
+PUBLISHER_MAX: Final = 1_000
+"""Messages of one publisher that are on their way into the database: so long others wait behind it."""
+
+PUBLISHER_BYTES_MAX: Final = 4 * 2**20
+"""The same, in bytes of payload; one message may be larger."""
+
 CHANGES_MAX: Final = 100
 """Subscriptions and their ends of one client that are on their way into the database."""
 
@@ -56,15 +62,18 @@ Say = Callable[[Message], bool]
 
 class Visitor:
     """A client: `say` to it; when it was `heard_ns` last; `owner` of its session ("": none), and who brings it that
-    session's messages; `changes` of its subscriptions that are under way."""
+    session's messages; `changes` of its subscriptions, and messages it is `publishing` (and their `bytes`), that are
+    under way."""
 
-    __slots__ = ("changes", "courier", "heard_ns", "owner", "say")
+    __slots__ = ("bytes", "changes", "courier", "heard_ns", "owner", "publishing", "say")
 
     def __init__(self, say: Say, heard_ns: int) -> None:
         self.say = say
         self.heard_ns = heard_ns
         self.owner = ""
         self.changes = 0
+        self.publishing = 0
+        self.bytes = 0
         self.courier: Courier | None = None
 
 
@@ -78,7 +87,6 @@ class Reception:
         desk: RequestDesk,
         say: Callable[[str, Message], bool],
         clock: Clock,
-        publishes_max: int = PUBLISHES_MAX,
     ) -> None:
         self.visitors: dict[str, Visitor] = {}
         """By the life of the client."""
@@ -88,12 +96,11 @@ class Reception:
         self._say = say
         self._clock = clock
         self._payloads = Payloads()
-        self._publishes_max = publishes_max
         self._publishing = 0
         self._publishing_bytes = 0
         self._published = 0
-        self._unstored: dict[str, tuple[str, PublishWanted]] = {}
-        """Message -> the life of who published it, and what that has said."""
+        self._unstored: dict[str, tuple[str, Visitor, PublishWanted]] = {}
+        """Message -> who published it, under which life, and what that has said."""
         self._owners: dict[str, str] = {}
         """Owner -> life of its client."""
         self._kinds: dict[type[Message], Callable[[str, Visitor, Any], None]] = {
@@ -256,21 +263,19 @@ class Reception:
         except ConfigurationError as error:
             self._tell(life, Refused(asked.n, str(error)))
             return
-        is_busy = self._publishing >= self._publishes_max
-        if is_busy or self._publishing_bytes + len(asked.payload) > PUBLISHED_BYTES_MAX:
+        if not self._has_room(visitor, len(asked.payload)):
             self._tell(life, Refused(asked.n, "busy"))
             return
-        self._publishing += 1
-        self._publishing_bytes += len(asked.payload)
+        self._count(visitor, 1, len(asked.payload))
         self._published += 1
         message = f"{self._host.life}/m{self._published}"
 
         def take(routes: Routes) -> None:
             if not routes:
-                self._answer(life, asked)
+                self._answer(life, visitor, asked)
                 return
             self._payloads.put(message, (asked.topic, asked.payload))
-            self._unstored[message] = (life, asked)
+            self._unstored[message] = (life, visitor, asked)
             handed = [Handed(one.session, one.filter, min(one.qos, asked.qos)) for one in routes]
             self._runtime.act(lambda now_ns: self._host.publish(message, handed, now_ns))
 
@@ -282,13 +287,26 @@ class Reception:
         if found is None:
             return request
         assert isinstance(request, PutRow)
-        return StoreRow(request, found[1].topic, found[1].payload)
+        return StoreRow(request, found[2].topic, found[2].payload)
 
-    def _answer(self, life: str, asked: PublishWanted) -> None:
+    def _answer(self, life: str, visitor: Visitor, asked: PublishWanted) -> None:
         """It is stored, or nobody is there that it is for."""
-        self._publishing -= 1
-        self._publishing_bytes -= len(asked.payload)
+        self._count(visitor, -1, -len(asked.payload))
         self._tell(life, PublishStored(asked.n))
+
+    def _has_room(self, visitor: Visitor, size: int) -> bool:
+        """Whether a payload may be on its way as well: of this publisher, and of all."""
+        if visitor.publishing >= PUBLISHER_MAX or self._publishing >= PUBLISHES_MAX:
+            return False
+        if visitor.publishing and visitor.bytes + size > PUBLISHER_BYTES_MAX:
+            return False
+        return self._publishing_bytes + size <= PUBLISHED_BYTES_MAX
+
+    def _count(self, visitor: Visitor, messages: int, size: int) -> None:
+        visitor.publishing += messages
+        visitor.bytes += size
+        self._publishing += messages
+        self._publishing_bytes += size
 
     def _leave(self, life: str, visitor: Visitor, asked: LeaveWanted) -> None:
         owner = visitor.owner

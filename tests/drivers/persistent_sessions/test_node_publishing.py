@@ -101,15 +101,38 @@ def test_PS_151_the_largest_payload_arrives(store):
 
 
 def test_PS_151_so_many_are_under_way_and_the_next_is_refused(store, monkeypatch):
+    monkeypatch.setattr(reception, "PUBLISHES_MAX", 5)
+
     async def main():
         async with node_of(store) as node, SessionPublisher(node=node) as publisher:
-            node.reception._publishes_max = 5
             done = await asyncio.gather(
                 *(publisher.publish("t", str(one).encode()) for one in range(8)), return_exceptions=True
             )
             assert [str(one) for one in done] == ["None"] * 5 + ["busy"] * 3
             assert isinstance(done[-1], PublishRefused)
             await publisher.publish("t", b"again")
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("bound", "most"), [("PUBLISHER_MAX", 2), ("PUBLISHER_BYTES_MAX", 10), ("PUBLISHER_BYTES_MAX", 14)]
+)
+def test_PS_151_a_publisher_that_floods_takes_no_room_of_others(store, monkeypatch, bound, most):
+    monkeypatch.setattr(reception, bound, most)
+
+    async def main():
+        async with (
+            node_of(store) as node,
+            SessionPublisher(node=node) as flooding,
+            SessionPublisher(node=node) as other,
+        ):
+            floods = (flooding.publish("t", b"12345") for _ in range(4))
+            others = (other.publish("t", b"12345") for _ in range(2))
+            done = await asyncio.gather(*floods, *others, return_exceptions=True)
+            assert [str(one) for one in done] == ["None", "None", "busy", "busy", "None", "None"]
+            await asyncio.gather(*(flooding.publish("t", b"12345") for _ in range(2)))
+            await flooding.publish("t", b"more than may be under way beside others")
 
     run(main())
 
@@ -212,14 +235,15 @@ def test_PS_159_what_there_is_no_room_for_is_dropped_of_qos_0(store):
     run(main())
 
 
-def test_PS_151_what_is_stored_is_not_under_way_any_more(store):
+def test_PS_151_what_is_stored_is_not_under_way_any_more(store, monkeypatch):
+    monkeypatch.setattr(reception, "PUBLISHER_MAX", 2)
+
     async def main():
         async with (
             node_of(store) as node,
             SessionPublisher(node=node) as publisher,
             PersistentSession("tablet", node=node) as session,
         ):
-            node.reception._publishes_max = 2
             await session.subscribe("t")
             for number in range(5):
                 await publisher.publish("t", str(number).encode())
