@@ -16,6 +16,7 @@ from typing import Any
 
 from statemachines.drivers.clock import LOOK_AGAIN_S, Clock, steady_ns, wall_offset_ns
 from statemachines.drivers.port import Service, Transport
+from statemachines.drivers.sql.failure import StoreDamaged
 from statemachines.drivers.standing import Standing
 from statemachines.kernel import (
     Answer,
@@ -222,7 +223,7 @@ class Runtime:
     def fail(self, error: BaseException) -> None:
         """The node cannot go on, for this reason, unless there is one already."""
         if self.failed is None:
-            known = isinstance(error, Superseded)
+            known = isinstance(error, Superseded | StoreDamaged)  # a traceback would say nothing more
             logger.error("node %s stops: %s", self.life, error, exc_info=None if known else error)
             self.failed = error
             self.on_failure()

@@ -16,6 +16,7 @@ from statemachines.persistent_sessions.life_record import (
     SessionOpened,
 )
 from statemachines.persistent_sessions.life_request import (
+    ClientBusy,
     ClientFound,
     ClientLocked,
     KeepAlive,
@@ -54,25 +55,31 @@ def raises_from_zero(record: LifeRecord, event: Disconnect) -> bool:
 # -- connecting -----------------------------------------------------------------------------------------------------
 
 
-def ask_for_lock(record: LifeRecord) -> Done:
-    return record, (Ask(DATABASE, LockClient(record.client, record.id, record.times.lock_ms)),)
+def ask_for_lock(record: LifeRecord, aged: int) -> Ask:
+    return Ask(DATABASE, LockClient(record.client, record.id, record.times.lock_ms, aged))
 
 
 def lock(record: LifeRecord, event: Connect, now_ns: int) -> Done:
-    return ask_for_lock(replace(record, clean=event.clean, expiry_ms=event.expiry_ms))
+    record = replace(record, clean=event.clean, expiry_ms=event.expiry_ms)
+    return record, (ask_for_lock(record, 0),)
 
 
 def lock_again(record: LifeRecord, event: Event, now_ns: int) -> Done:
-    return ask_for_lock(record)
+    """The time of the database may stand still, and no lease ends by it then: a lock ages by our own clock, too."""
+    lease_ns = record.times.lock_ms * MS
+    aged = record.met if now_ns - record.met_ns >= lease_ns else 0
+    return record, (SetTimer("deadline", now_ns + lease_ns), ask_for_lock(record, aged))
 
 
-def wait_for_lock(record: LifeRecord, event: Event, now_ns: int) -> Done:
+def wait_for_lock(record: LifeRecord, event: ClientBusy, now_ns: int) -> Done:
+    if event.token != record.met:
+        record = replace(record, met=event.token, met_ns=now_ns)
     return record, (SetTimer("lock", now_ns + record.times.retry_ms * MS),)
 
 
 def look_up(record: LifeRecord, event: ClientLocked, now_ns: int) -> Done:
     request = LookUp(record.client, event.token, record.times.dead_ms)
-    return replace(record, token=event.token), (Ask(DATABASE, request),)
+    return replace(record, token=event.token, met=0, met_ns=0), (Ask(DATABASE, request),)
 
 
 def ask_to_open(record: LifeRecord, replaces: str) -> Done:

@@ -92,7 +92,7 @@ NEW, LOCKING, LOOKING, OPENING, SETTLING, CONNECTED, LEAVING, CLOSED = LifeStatu
 class LifeRecord(msgspec.Struct, frozen=True, gc=False):
     """The connection `id` of `client`; no other has ever had this id.  `clean`, `expiry_ms`: as the client said;
     `session` and `token`, once it has them; `present`: the session was there before, `live` at this owner; `why`: how
-    it ends ("": not yet)."""
+    it ends ("": not yet); `met`: the token of the lock that it waits for, first met at `met_ns`."""
 
     id: str
     client: str
@@ -105,6 +105,8 @@ class LifeRecord(msgspec.Struct, frozen=True, gc=False):
     present: bool = False
     live: str = ""
     why: str = ""
+    met: int = 0
+    met_ns: int = 0
 
 
 Done = tuple[LifeRecord, Effects]

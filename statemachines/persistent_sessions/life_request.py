@@ -11,13 +11,15 @@ NEVER = -1
 
 
 class LockClient(Request, frozen=True, gc=False):
-    """Lock the client id for `lease_ms`, unless somebody else has it locked."""
+    """Lock the client id for `lease_ms`, unless somebody else has it locked; whose lease has ended has not, nor has the
+    one under the token `aged` (0: none), which the asker has met unchanged for as long as a lease lasts."""
 
     columns: ClassVar = TraceColumns(key="client")
 
     client: str
     owner: str
     lease_ms: int
+    aged: int = 0
 
 
 class ClientLocked(Answer, frozen=True, gc=False):
@@ -29,7 +31,11 @@ class ClientLocked(Answer, frozen=True, gc=False):
 
 
 class ClientBusy(Answer, frozen=True, gc=False):
-    """To `LockClient`: somebody else has it."""
+    """To `LockClient`: somebody else has it, under this token."""
+
+    columns: ClassVar = TraceColumns(term="token")
+
+    token: int
 
 
 class UnlockClient(Request, frozen=True, gc=False):

@@ -30,4 +30,19 @@ def test_processes_whose_database_was_removed_say_so_and_end(tmp_path):
                 assert process.child.wait(60) != 0
                 (line,) = [one for one in process.said.splitlines() if one.startswith("error:")]
                 assert "messages.db: was removed" in line
+                assert "Traceback" not in process.said
+    assert not store.exists()
+
+
+def test_a_node_of_sessions_whose_database_was_removed_says_so_and_ends(tmp_path):
+    store = tmp_path / "sessions.db"
+    options = ("--store", store, "--name", "a", "--listen", "127.0.0.1:0", "--look-ms", 100, "--lease-ms", 300)
+    with Process(tmp_path / "node.log", "node", "sessions", *options) as node:
+        assert node.child.stdout.readline().startswith("listening on "), node.said
+        for path in tmp_path.glob("sessions.db*"):
+            path.unlink()
+        assert node.child.wait(60) == 2
+        (line,) = [one for one in node.said.splitlines() if one.startswith("error:")]
+        assert "sessions.db: was removed" in line
+        assert "Traceback" not in node.said
     assert not store.exists()

@@ -121,7 +121,8 @@ class ClientsLocal(msgspec.Struct, frozen=True, gc=False):
     """`token`: the highest; who has the lock ("": nobody).  `now`: the client's session; `ever`: all that there were;
     `kept`: of each connection, whether its session was there before; `over`: connections that looked up one
     that had expired.  `asked`: who waits, and for what; `found` routes
-    and `rows` stored; `gone` connections.  `known`: something is stored of the client."""
+    and `rows` stored; `gone` connections.  `known`: something is stored of the client;
+    `aged`: a lock was had that nobody had given up."""
 
     token: int = 0
     known: bool = False
@@ -136,20 +137,29 @@ class ClientsLocal(msgspec.Struct, frozen=True, gc=False):
     rows: tuple[Route, ...] = ()
     gone: tuple[str, ...] = ()
     wrong: tuple[str, ...] = ()
+    aged: bool = False
 
 
 class Clients(Observer):
     """`clean`: which connections start clean; so many `messages`.  `asks_again`: whether a client is over is asked
-    again when it is forgotten; `supersedes`: whoever has a token of a client that was forgotten is superseded."""
+    again when it is forgotten; `supersedes`: whoever has a token of a client that was forgotten is superseded;
+    `leases_end`: its time goes on."""
 
     def __init__(
-        self, clean: dict[str, bool], *, messages: int, asks_again: bool = True, supersedes: bool = True
+        self,
+        clean: dict[str, bool],
+        *,
+        messages: int,
+        asks_again: bool = True,
+        supersedes: bool = True,
+        leases_end: bool = True,
     ) -> None:
         super().__init__(DATABASE)
         self.clean = clean
         self.messages = messages
         self.asks_again = asks_again
         self.supersedes = supersedes
+        self.leases_end = leases_end
 
     # -- the component ------------------------------------------------------------------------------------------
 
@@ -169,7 +179,7 @@ class Clients(Observer):
             found.append(FindRoute())
         if local.found:
             found.append(StoreRow())
-        if local.lock:
+        if local.lock and self.leases_end:
             found.append(LeaseEnds())
         if local.now is not None and not local.now.expired and local.now.expiry_ms and self._is_left(local):
             found.append(Expire())
@@ -218,6 +228,10 @@ class Clients(Observer):
         """Whether this is."""
         return View(self.name, 2, lambda local: int(how.name in local.wrong))
 
+    def has_aged(self) -> View:
+        """Somebody has had the client id though nobody had given it up, and no lease ends."""
+        return View(self.name, 2, lambda local: int(local.aged))
+
     def has_ended(self) -> View:
         """Something is stored of a client whose session has expired, or is gone."""
         return View(self.name, 2, lambda local: int(local.known and self._is_over(local)))
@@ -244,10 +258,10 @@ class Clients(Observer):
     def apply(self, local: ClientsLocal, party: str, request: Any) -> tuple[ClientsLocal, tuple[Answer, ...]]:
         """One transaction."""
         if isinstance(request, LockClient):
-            if local.lock not in ("", request.owner):
-                return local, (ClientBusy(),)
-            token = local.token + 1
-            return replace(local, token=token, known=True, lock=request.owner), (ClientLocked(token),)
+            if local.lock not in ("", request.owner) and request.aged != local.token:
+                return local, (ClientBusy(local.token),)
+            token, aged = local.token + 1, local.aged or bool(request.aged)
+            return replace(local, token=token, known=True, lock=request.owner, aged=aged), (ClientLocked(token),)
         match request:
             case ReadClients(after):
                 found = (StoredClient(CLIENT, self._is_over(local)),) if local.known and after < CLIENT else ()

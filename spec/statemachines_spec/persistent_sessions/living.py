@@ -23,7 +23,9 @@ from statemachines.persistent_sessions.life_times import LifeTimes
 from statemachines.persistent_sessions.request import DATABASE
 from statemachines.persistent_sessions.resume_record import ConnectionLost
 from statemachines.persistent_sessions.session_life import SESSION_LIFE
+from statemachines.persistent_sessions.times import MS
 from statemachines_spec.explorer.actor import Crash
+from statemachines_spec.explorer.clock import Clock
 from statemachines_spec.explorer.fsm_actor import DOWN, ENDED, FsmActor, FsmLocal
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.property import Always, Eventually, Property, Sometimes, Stepwise, View
@@ -35,7 +37,8 @@ HOUR_MS = 3_600_000
 
 class Living(msgspec.Struct, frozen=True, kw_only=True):
     """What bounds such a system: of each connection whether it starts clean, and its expiry; `leaves` of clients,
-    `crashes` of owners, requests that are `unclear`, connects that take too long (`late`), and `messages`."""
+    `crashes` of owners, requests that are `unclear`, connects that take too long (`late`), and `messages`;
+    `stands_still`: the time of the database does, and no lease ends by it."""
 
     connects: tuple[tuple[bool, int], ...]
     leaves: int = 0
@@ -44,6 +47,7 @@ class Living(msgspec.Struct, frozen=True, kw_only=True):
     late: int = 0
     messages: int = 1
     sessions: int = 2
+    stands_still: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -68,6 +72,10 @@ SYSTEMS: dict[str, tuple[str, Living]] = {
         "what a connection asks is done, or not, and it does not learn which; its client connects again",
         Living(connects=((False, HOUR_MS), (True, HOUR_MS)), unclear=1, leaves=1),
     ),
+    "time-stands-still": (
+        "the time of the database stands still, and who has locked the client id dies",
+        Living(connects=((False, HOUR_MS), (False, HOUR_MS)), crashes=1, sessions=1, stands_still=True),
+    ),
     "connects-late": (
         "a connect takes too long, and the lease of its lock ends at any moment",
         Living(connects=((True, 0), (False, HOUR_MS)), late=1, leaves=1),
@@ -78,16 +86,14 @@ SYSTEMS: dict[str, tuple[str, Living]] = {
 
 def living(name: str, about: str, one: Living, clients: Clients | None = None) -> System:
     """The system with these bounds; `clients`: their tables, if others than usual."""
-    clients = clients or Clients(
-        dict(zip(one.names, (clean for clean, _ in one.connects), strict=True)), messages=one.messages
-    )
+    clients = clients or tables_of(one)
     connections = tuple(
         connection(party, one, clean, expiry) for party, (clean, expiry) in zip(one.names, one.connects, strict=True)
     )
     return System(
         name,
         about,
-        (*connections, clients),
+        (*connections, clients, *((Clock(0, LifeTimes().lock_ms * MS),) if one.stands_still else ())),
         Network(1, lossy=False, duplicating=False),
         properties=tuple(properties(connections, clients, one)),
         budgets=(
@@ -96,16 +102,14 @@ def living(name: str, about: str, one: Living, clients: Clients | None = None) -
             at_most("requests of which nobody knows what became", one.unclear, DoneUnknown, NotDone),
             at_most("connects that take too long", one.late, ConnectTimeout),
         ),
-        obligations=tuple(
-            Eventually(f"CONNECTS {each.name}", "a connect ends", (is_under_way(each),), bool) for each in connections
-        ),
+        obligations=() if one.stands_still else tuple(connects(connections)),
     )
 
 
 def tables_of(one: Living, **rules: bool) -> Clients:
     """Those of the client; `rules`: what they do not keep to."""
     clean = dict(zip(one.names, (clean for clean, _ in one.connects), strict=True))
-    return Clients(clean, messages=one.messages, **rules)
+    return Clients(clean, messages=one.messages, leases_end=not one.stands_still, **rules)
 
 
 def connection(name: str, one: Living, clean: bool, expiry_ms: int) -> FsmActor:
@@ -127,6 +131,11 @@ def connection(name: str, one: Living, clean: bool, expiry_ms: int) -> FsmActor:
         tells={SessionOpened: DATABASE},
         silent=() if one.late else ("deadline",),
     )
+
+
+def connects(connections: tuple[FsmActor, ...]) -> list[Eventually]:
+    """Every connect ends; where instants are counted, it may wait beyond the last of them."""
+    return [Eventually(f"CONNECTS {one.name}", "a connect ends", (is_under_way(one),), bool) for one in connections]
 
 
 def is_under_way(one: FsmActor) -> View:
@@ -159,6 +168,8 @@ def properties(connections: tuple[FsmActor, ...], clients: Clients, one: Living)
     ]
     found.append(Stepwise("LIFE", "the machine keeps what it promises of itself", keeps_its_promises))
     found.append(Sometimes("another session", "", (clients.has_had(one.sessions),), bool))
+    if one.stands_still:
+        found.append(Sometimes("a lock that nobody gives up is had at last", "", (clients.has_aged(),), bool))
     last = connections[-1]
     found.append(Sometimes("connected at last", "", (last.is_in(CONNECTED),), bool))
     return found

@@ -38,7 +38,9 @@ def lock(sql: Sql, asked: LockClient) -> Answer:
     """Whoever had the lock before is superseded, even where it is not used afterwards."""
     client, holder = asked.client.encode(), asked.owner.encode()
     if is_locked(sql, client, holder):
-        return ClientBusy()
+        found = one(sql, "SELECT token FROM @clients WHERE client = :client", client=client)
+        if found is not None and found[0] != asked.aged:
+            return ClientBusy(int(found[0]))
     token = _next_token(sql)
     sql.run(LOCK, client=client, token=token, holder=holder, until_ns=sql.now_ns + asked.lease_ms * MS)
     return ClientLocked(token)

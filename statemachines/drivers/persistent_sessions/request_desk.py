@@ -83,14 +83,21 @@ class RequestDesk:
         reads = all(isinstance(one, READS) for one in requests)
         if not reads:
             self._batch += 1
-        pause = AGAIN_S[0]
+        pause, said = AGAIN_S[0], ""
         while True:
             try:
                 if reads:
-                    return await self._store.read(self._life, requests)
-                return await self._store.carry_out(self._life, self._batch, requests)
+                    answers = await self._store.read(self._life, requests)
+                else:
+                    answers = await self._store.carry_out(self._life, self._batch, requests)
             except StoreUnavailable as error:
-                logger.warning("%s: %s; asking again", self._life.node, error)
+                if str(error) != said:
+                    said = str(error)
+                    logger.warning("%s: %s; asking again until it answers", self._life.node, said)
+            else:
+                if said:
+                    logger.warning("%s: the store answers again", self._life.node)
+                return answers
             await asyncio.sleep(pause)
             pause = min(2 * pause, AGAIN_S[1])
 

@@ -31,6 +31,7 @@ from statemachines.drivers.persistent_sessions.request_desk import RequestDesk
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.drivers.port import Feed
 from statemachines.drivers.runtime import Runtime
+from statemachines.drivers.standing import Standing
 from statemachines.drivers.tcp import Address, TcpTransport
 from statemachines.kernel import (
     ConfigurationError,
@@ -52,7 +53,7 @@ from statemachines.persistent_sessions.message import Publish, Pubrel
 from statemachines.persistent_sessions.request import DATABASE
 from statemachines.persistent_sessions.session_host import SessionHost
 from statemachines.persistent_sessions.takeover_message import BeginTakeover, EndTakeover, TakeoverRefused
-from statemachines.persistent_sessions.times import Times
+from statemachines.persistent_sessions.times import MS, Times
 from statemachines.trace import fingerprints
 from statemachines.trace.log import FORMAT, Head, TraceLog
 from statemachines.wire import Hello, Packet
@@ -69,6 +70,12 @@ ACKNOWLEDGED_S: Final = 0.25
 
 HALT_S: Final = 2.0
 """So long a node that ends in good order waits for its sessions to be left."""
+
+GIVE_IT_TIME: Final = (
+    "its clients go to other nodes meanwhile, and others read what it had; give it a process and processor time of its "
+    "own, or a longer --lease-ms"
+)
+"""What an operator does about a node that stands still."""
 
 KNOWN_MAX: Final = 1_000
 """Lives of nodes that are remembered to be such."""
@@ -170,6 +177,7 @@ class SessionNode:
             told=self._told,
             log=self._log,
             observe=self._observe,
+            standing=Standing(self.name, self._lease_ms * MS, steady_ns, GIVE_IT_TIME),
         )
         self._runtime.on_failure = self._failure.set
         self._host = SessionHost(

@@ -68,7 +68,7 @@ class OneClient:
         if isinstance(request, LockClient):
             if state.lock not in ("", request.owner):
                 asked = state.asked + 1
-                return replace(state, asked=asked, lock="" if asked > 1 else state.lock), (ClientBusy(),)
+                return replace(state, asked=asked, lock="" if asked > 1 else state.lock), (ClientBusy(state.token),)
             return replace(state, lock=request.owner, token=state.token + 1), (ClientLocked(state.token + 1),)
         assert isinstance(request, LookUp | OpenSession | LeaveSession | KeepAlive | UnlockClient)
         if request.token != state.token:

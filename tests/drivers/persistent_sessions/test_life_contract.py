@@ -56,9 +56,12 @@ class Tokens:
         self.given = [0]
 
     def real(self, request):
-        return replace(request, token=self.given[request.token]) if hasattr(request, "token") else request
+        known = {key: self.given[getattr(request, key)] for key in ("token", "aged") if hasattr(request, key)}
+        return replace(request, **known)
 
     def plain(self, answer):
+        if isinstance(answer, ClientBusy):
+            return ClientBusy(self.given.index(answer.token))
         if not isinstance(answer, ClientLocked):
             return answer
         assert answer.token > self.given[-1]
@@ -155,6 +158,7 @@ class Connections:
         self.token = {}
         self.found = {}
         self.session = {}
+        self.met = {}
         self.silences = 0
         """Whoever comes after one is another connection."""
 
@@ -175,6 +179,8 @@ class Connections:
                 self.token[name] = answer.token
                 self.found.pop(name, None)
                 self.session.pop(name, None)
+            if isinstance(answer, ClientBusy):
+                self.met[name] = answer.token
             if isinstance(answer, ClientFound):
                 self.found[name] = answer
             if isinstance(answer, SessionOpen):
@@ -189,6 +195,9 @@ class Connections:
 
     def lock(self, name, expiry_ms):
         return LockClient(CLIENT, self.party(name), LEASE_MS)
+
+    def insist(self, name, expiry_ms):
+        return LockClient(CLIENT, self.party(name), LEASE_MS, self.met[name]) if name in self.met else None
 
     def unlock(self, name, expiry_ms):
         return UnlockClient(CLIENT, self.token[name]) if name in self.token else None
@@ -253,7 +262,16 @@ def test_a_client_connects_leaves_and_comes_back(life):
 
 def test_a_client_id_that_is_locked_is_busy_until_the_lease_ends(life):
     found = play(life, ("lock", "a"), ("lock", "b"), ("lock", "a"), ("lease_ends",), ("lock", "b"), ("look", "a"))
-    assert found == [ClientLocked(1), ClientBusy(), ClientLocked(2), None, ClientLocked(3), NotOwner()]
+    assert found == [ClientLocked(1), ClientBusy(1), ClientLocked(2), None, ClientLocked(3), NotOwner()]
+
+
+def test_PS_116_a_client_id_is_free_of_the_lock_that_somebody_has_met_for_long_and_of_no_other(life):
+    found = play(life, ("lock", "a"), ("lock", "b"), ("lock", "c"), ("insist", "b"), ("insist", "c"), ("look", "a"),
+                 ("insist", "c"), ("look", "b"))  # fmt: skip
+    assert found == [
+        ClientLocked(1), ClientBusy(1), ClientBusy(1), ClientLocked(2), ClientBusy(2), NotOwner(), ClientLocked(3),
+        NotOwner(),
+    ]  # fmt: skip
 
 
 def test_who_falls_silent_is_not_live_and_its_session_expires_some_time_after(life):
@@ -297,7 +315,7 @@ MOVES = st.lists(
     st.one_of(
         st.tuples(st.sampled_from(("lock", "unlock", "look", "alive", "find", "forget")), NAME),
         st.tuples(st.sampled_from(("open", "open", "fresh", "leave")), NAME, EXPIRY),
-        st.tuples(st.sampled_from(("lock", "look", "unlock", "forget")), NAME),
+        st.tuples(st.sampled_from(("lock", "insist", "look", "unlock", "forget")), NAME),
         st.sampled_from((("lease_ends",), ("falls_silent",), ("expires",))),
     ),
     max_size=40,

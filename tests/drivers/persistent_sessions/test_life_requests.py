@@ -85,21 +85,25 @@ def test_whoever_locks_supersedes_the_connection_of_before(url):
     async def play(store, clock):
         one = await connect(store, "s1")
         await store.ask(UnlockClient("c", one.token))
-        await lock(store, "other")
-        return [
-            await store.ask(request)
-            for request in (
-                LookUp("c", one.token, DEAD_MS),
-                OpenSession("c", "h", one.token, "s2", "s1", 0),
-                KeepAlive("c", "s1", one.token),
-                LeaveSession("c", "s1", one.token, 0),
-                UnlockClient("c", one.token),
-            )
-        ], await lock(store, "third")
+        other = await lock(store, "other")
+        return (
+            other,
+            [
+                await store.ask(request)
+                for request in (
+                    LookUp("c", one.token, DEAD_MS),
+                    OpenSession("c", "h", one.token, "s2", "s1", 0),
+                    KeepAlive("c", "s1", one.token),
+                    LeaveSession("c", "s1", one.token, 0),
+                    UnlockClient("c", one.token),
+                )
+            ],
+            await lock(store, "third"),
+        )
 
-    found, third = run(url, play)
+    other, found, third = run(url, play)
     assert found == [(NotOwner(),)] * 4 + [()]
-    assert third == ClientBusy(), "it unlocks nobody else's lock"
+    assert third == ClientBusy(other.token), "it unlocks nobody else's lock"
 
 
 def test_a_session_is_live_at_the_connection_that_opened_it_until_it_is_left_or_silent(url):

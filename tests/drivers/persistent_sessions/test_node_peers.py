@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from contextlib import AsyncExitStack
 
 import pytest
@@ -163,3 +164,20 @@ def test_PS_160_a_live_session_goes_to_another_node_and_nothing_is_lost(store):
                 await take(first, 40)
 
     run(main())
+
+
+def test_PS_166_a_node_whose_loop_stood_still_says_so_and_goes_on(store, caplog):
+    async def main():
+        async with (
+            node_of(store, lease_ms=200) as node,
+            PersistentSession("tablet", nodes=where(node)) as session,
+            SessionPublisher(nodes=where(node)) as publisher,
+        ):
+            await session.subscribe("t")
+            time.sleep(0.5)  # the application computes
+            await publisher.publish("t", b"1")
+            assert await take(session, 1) == ["1"]
+
+    run(main())
+    assert "node a: its loop stood still for 0." in caplog.text
+    assert "and its leases last 0.2 s: its clients go to other nodes meanwhile" in caplog.text

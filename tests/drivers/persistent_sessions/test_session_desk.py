@@ -78,17 +78,18 @@ def test_PS_150_requests_are_answered_in_order_in_batches(count):
 
 def test_PS_150_a_batch_that_failed_is_given_again_under_its_number(caplog):
     async def main():
-        store, taken = Store(StoreUnavailable("busy"), OutcomeOpen("cut off")), []
+        store, taken = Store(StoreUnavailable("busy"), StoreUnavailable("busy"), OutcomeOpen("cut off")), []
         desk = RequestDesk(store, LIFE)
         desk.give(put(1), taken.append)
         await served(desk, 1, taken)
         desk.give(put(2), taken.append)
         await served(desk, 2, taken)
-        assert [batch for batch, _ in store.batches] == [1, 1, 1, 2]
-        assert [requests for _, requests in store.batches] == [[put(1)]] * 3 + [[put(2)]]
+        assert [batch for batch, _ in store.batches] == [1, 1, 1, 1, 2]
+        assert [requests for _, requests in store.batches] == [[put(1)]] * 4 + [[put(2)]]
 
     asyncio.run(main())
-    assert "a: busy; asking again" in caplog.text
+    said = ["busy; asking again until it answers", "cut off; asking again until it answers", "the store answers again"]
+    assert caplog.messages == [f"a: {one}" for one in said], "once each"
 
 
 def test_PS_150_what_changes_nothing_is_no_batch():

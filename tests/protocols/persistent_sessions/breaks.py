@@ -23,9 +23,11 @@ from statemachines.drivers.persistent_sessions.request_desk import RequestDesk
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
 from statemachines.drivers.persistent_sessions.session_publisher import SessionPublisher
 from statemachines.drivers.persistent_sessions.store import SessionStore
+from statemachines.drivers.standing import Standing
 from statemachines.drivers.tcp import TcpTransport
 from statemachines.kernel import Ask
-from statemachines.persistent_sessions import claims, session_host
+from statemachines.persistent_sessions import claims, life_actions, session_host
+from statemachines.persistent_sessions.life_request import LockClient
 from statemachines.persistent_sessions.owner_request import FindOwner
 from statemachines.persistent_sessions.request import CommitState
 from statemachines.persistent_sessions.session_host import SessionHost
@@ -103,6 +105,9 @@ BREAKS = {
     "PS-89": unchecked("test_sessions_collector", "Graces"),
     "PS-187": unchecked("test_sessions_takeover", "Times"),
     "PS-115": unchecked("test_sessions_life", "LifeTimes"),
+    "PS-116": swap(
+        life_actions, "LockClient", lambda client, owner, lease_ms, aged: LockClient(client, owner, lease_ms)
+    ),
     "PS-122": swap(collector_requests, "_is_over", lambda sql, row, dead_ms: True),
     "PS-123": swap(life_requests, "_is_superseded", lambda sql, client, token: False),
     # A node together.
@@ -131,6 +136,7 @@ BREAKS = {
     "PS-161": swap(SessionHost, "_is_open", lambda self, owner: False),
     "PS-162": swap(Reception, "with_message", lambda self, request: request),
     "PS-164": swap(claims, "_is_true", lambda said, found: True),
+    "PS-166": swap(Standing, "turned", lambda self: None),
     "PS-165": swap(session_node, "NODE", structs.replace(NODE, proved=())),
     "PS-163": swap(TcpTransport, "is_peer_of", lambda self, role, party: True),
 }

@@ -20,9 +20,9 @@ class Hand:
         for event in events:
             self.feed(event)
 
-    def feed(self, event):
-        step = self.fsm.step(self.record, event, 0)
-        assert step == self.fsm.reference_step(self.record, event, 0)
+    def feed(self, event, now_ns=0):
+        step = self.fsm.step(self.record, event, now_ns)
+        assert step == self.fsm.reference_step(self.record, event, now_ns)
         self.record, self.effects = step.record, step.effects
         if self.record.status not in self.fsm.final:
             assert all(one.holds(self.record) for one in self.fsm.invariants)

@@ -84,10 +84,20 @@ def test_PS_100_PS_102_the_client_id_is_locked_and_its_session_looked_up_under_t
 
 def test_PS_101_a_client_id_that_another_has_locked_is_asked_for_again():
     one = life(Connect(False, 0))
-    assert one.feed(ClientBusy()) == []
+    assert one.feed(ClientBusy(3)) == []
     assert timers(one) == [("lock", 100 * MS)]
     assert one.feed(LockDue()) == [LockClient("c", ID, 15_000)]
     assert one.status == "locking"
+
+
+def test_PS_116_a_lock_that_was_met_unchanged_for_as_long_as_a_lease_lasts_has_ended():
+    one = life(Connect(False, 0))
+    for token, now_ms, aged in (
+        (3, 0, 0), (3, 14_999, 0), (4, 15_000, 0), (4, 29_999, 0), (4, 30_000, 4), (5, 30_100, 0), (5, 45_100, 5)
+    ):  # fmt: skip
+        one.feed(ClientBusy(token), now_ms * MS)
+        assert one.feed(LockDue(), now_ms * MS) == [LockClient("c", ID, 15_000, aged)], now_ms
+        assert timers(one) == [("deadline", (now_ms + 15_000) * MS)]
 
 
 @pytest.mark.parametrize(
@@ -182,7 +192,7 @@ def test_PS_113_what_nobody_waits_for_is_dropped():
     leaving.feed(Disconnect())
     late = (
         ClientLocked(9),
-        ClientBusy(),
+        ClientBusy(3),
         OURS,
         SessionOpen(),
         LifeFailed(),
