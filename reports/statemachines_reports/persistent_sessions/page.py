@@ -54,7 +54,9 @@ def show_stores(tables: Tables) -> Iterator[Section]:
 
 def show_takeovers(tables: Tables) -> Iterator[Section]:
     """How takeovers ended."""
-    lines = [(str(one["scenario"]), WHYS[one["why"]], f"{one['takeovers']:,}") for one in tables["takeovers"]]
+    lines: list[tuple[str, ...]] = [
+        (one["scenario"], WHYS[one["why"]], f"{one['takeovers']:,}") for one in tables["takeovers"]
+    ]
     if lines:
         yield Section("Takeovers", ("scenario", "how they ended", "takeovers"), lines)
 
