@@ -26,5 +26,6 @@ PROTOCOL = Protocol(
         "drivers": "statemachines.drivers.persistent_sessions:DRIVERS",
         "testing": "statemachines.testing.persistent_sessions:TESTING",
         "reports": "statemachines_reports.persistent_sessions:REPORTS",
+        "demo": "statemachines.demo.persistent_sessions:DEMO",
     },
 )
