@@ -42,8 +42,6 @@ class Flow:
         below = self.taken is None or number == self.k - 1
         self._look(CUT, below, row, f"takes what was kept from {self.k} on, and has taken up to {number}")
         self.expects = (self.k, self.k + self.kept - 1) if self.kept else None
-        if not self.kept:
-            self.k = 0
 
     def take(self, row: int, epoch: int, first: int, last: int) -> None:
         """Rows are taken: those of a flow follow each other."""
@@ -54,7 +52,7 @@ class Flow:
         if self.event in FROM_DATABASE and self.k:
             self._look(CUT, last < self.k, row, f"takes {last} from the database, and the marker says {self.k}")
         elif self.expects is not None:
-            kept, self.expects, self.k = self.expects, None, 0
+            kept, self.expects = self.expects, None
             self._look(CUT, (first, last) == kept, row, f"takes {first} to {last}, and has kept {kept[0]} to {kept[1]}")
         self.taken = epoch, last
 

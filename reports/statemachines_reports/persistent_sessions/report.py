@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from statemachines_reports.persistent_sessions.checks import CHECKS
-from statemachines_reports.persistent_sessions.histories import DEATHS, RESUME, WRITER, histories_of
+from statemachines_reports.persistent_sessions.histories import DEATHS, FLOW, RESUME, histories_of
 from statemachines_reports.persistent_sessions.measured import Resume, Takeover
 from statemachines_reports.persistent_sessions.page import show_resumes, show_stores, show_takeovers
 from statemachines_reports.protocol import (
@@ -111,7 +111,7 @@ REPORTS: Final = ReportProtocol(
     sections=sections,
     story=Story(
         quiet=("live", "marker_wanted", "live_marker", "publish", "ping"),
-        machines=(RESUME, WRITER),
+        machines=(RESUME, FLOW),
         deaths=DEATHS,
         title="What came of {key}",
     ),

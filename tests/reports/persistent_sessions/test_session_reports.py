@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 
 import pyarrow.parquet as pq
 import pytest
-from session_story import FIRST, MS, SECOND, SESSION, THIRD, WRITER, columns_of, told
+from session_story import FIRST, MS, SECOND, SESSION, THIRD, WRITER, Story, columns_of, told
 
 from statemachines import registry
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionNode, SessionPublisher
@@ -141,6 +141,7 @@ TAMPERED = {
         "is in normal operation without 1/7",
     ),
     "what nobody has stored": ("gap", change({"last": 3}, event="take", term=2, first=2), "2/3 was taken, and nobody"),
+    "what was refused": ("gap", change({"last": 9}, event="take", term=1, first=8), "1/9 was taken, and nobody"),
     "what is taken and not sent": ("gap", drop(**SENT, key="m8"), "1/8 (m8) was taken and never sent"),
     "what is lost by another": ("gap", drop(**SENT, key="m7"), "1/7 (m7) was taken and never sent"),
     "what is committed is taken again": ("twice", change({"first": 5}, event="take", first=7), "1/5 is taken again by"),
@@ -241,6 +242,72 @@ def test_a_request_that_was_under_way_when_somebody_loaded_the_state_may_be_comm
 def test_a_log_that_is_missing_is_named(gone, log):
     rows = [row for row in told() if not gone(row)]
     assert list(absent(segment_of(columns_of(rows)))) == [(0, log)]
+
+
+def before(rows, more, **wanted):
+    """More rows, before the first with those values."""
+    place = of(rows, **wanted)[0]
+    rows[place:place] = more
+
+
+def test_what_is_stored_while_a_session_resumes_may_come_later():
+    rows, more = told(), Story()
+    more.store(2, 3, "m11")
+    before(rows, more.rows, instance=THIRD, dest="normal")
+    columns = columns_of(rows)
+    assert judged(columns) == {name: [] for name in OWN}
+    assert Tally(0, "waiting", 1) in list(find(segment_of(columns)))
+
+
+def test_a_row_may_be_taken_before_its_writer_hears_that_it_is_stored():
+    rows = told()
+    place = of(rows, event="row_stored")[6]
+    assert (rows[place - 1]["key"], rows[place - 1]["event"]) == ("m7", "put_row")
+    stored = rows.pop(place)
+    before(rows, [stored], event="hand", key="m8")
+    assert judged(columns_of(rows)) == {name: [] for name in OWN}
+
+
+def test_a_writer_that_reads_its_row_back_has_stored_it_if_it_is_there():
+    for there in (1, 0):
+        rows, more = told(), Story()
+        more.write("row_unclear", "storing", "reading")
+        more.write("row_read", "reading", "storing" if not there else "idle", first=there)
+        place = of(rows, event="row_stored")[2]
+        for row in more.rows:
+            row["t_ns"] = rows[place]["t_ns"] - MS // 2
+        rows[place : place + there] = more.rows
+        columns = columns_of(rows)
+        assert judged(columns) == {name: [] for name in OWN}, there
+        assert Tally(0, "stored", 10) in list(find(segment_of(columns)))
+        stores = [one for one in find(segment_of(columns)) if isinstance(one, Latency) and one.measure == "store"]
+        assert stores[2].value_ns == 2 * MS - there * MS // 2
+
+
+def test_an_owner_that_has_yielded_has_no_session_to_lose():
+    rows, more = told(), Story()
+    more.row("b~1", "fault", "kill")
+    before(rows, more.rows, instance=THIRD, event="takeover_begun")
+    found = list(find(segment_of(columns_of(rows))))
+    assert sum(isinstance(one, Latency) and one.measure == "fail_over" for one in found) == 1
+
+
+def test_an_owner_that_has_stopped_and_one_whose_node_died_amid_its_resume_are_not_resuming():
+    rows, more = told(), Story()
+    more.load(THIRD.replace("/1", "/9"), 1)
+    more.resume(THIRD.replace("/1", "/9"), "resume_timeout", "loading", "stopped")
+    more.load("c~1/1", 1)
+    more.row("c~1", "fault", "crash")
+    before(rows, more.rows, event="hand", key="q0")
+    found = [one for one in find(segment_of(columns_of(rows))) if isinstance(one, Latency) and one.measure == "store"]
+    assert [one.cause for one in found].count("calm") == 2
+
+
+def test_a_commit_of_acknowledgements_has_no_answer_and_is_none_of_an_owner_that_yields():
+    rows, more = told(), Story()
+    more.ask_commit(f"{SECOND}/acknowledged", 2)
+    before(rows, more.rows, instance=THIRD, event="load_session")
+    assert judged(columns_of(rows)) == {name: [] for name in OWN}
 
 
 def test_another_run_knows_nothing_of_the_one_before():
