@@ -6,7 +6,7 @@ owner is a party, whose flows are PARTY:WRITER and whose session stands in `sess
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -70,7 +70,8 @@ class Histories:
         """Rows in which a writer was handed a message before it has said for which session it writes."""
         self._owned: dict[str, Owned] = {}
         self._session_of: dict[str, Session] = {}
-        self._fences: dict[tuple[str, str], deque[int]] = {}
+        self._fences: dict[tuple[str, str], int] = {}
+        """The epoch that was known when an owner asked first to fence a writer: answers may overtake each other."""
         self._wanted: dict[str, None] = {}
         """Owners that writers were told of."""
         self._nodes: set[str] = set()
@@ -153,7 +154,6 @@ class Histories:
             written.hear(cells.term)
             if put is not None:
                 writing.session.refuse(written, put)
-                writing.put = None
         elif put is not None and _is_stored(cells):
             written.store(put, cells.row)
             writing.put, writing.before = None, put.at
@@ -176,9 +176,9 @@ class Histories:
             session.writer(cells.key).mark(cells.row, party, (cells.term, cells.first))
         elif cells.event == "fence":
             self.sums[self._run, "fences"] += 1
-            self._fences.setdefault((party, cells.key), deque()).append(session.writer(cells.key).epoch)
-        elif cells.event == "commit_state" and party == cells.instance:
-            session.ask_commit(cells.row, owner)
+            self._fences.setdefault((party, cells.key), session.writer(cells.key).epoch)
+        else:
+            session.ask_commit(cells.row, owner, is_answered=party == cells.instance)
 
     def _step(self, cells: Cells) -> None:
         if cells.machine == WRITER:
@@ -194,7 +194,7 @@ class Histories:
                 self._step_of_flow(cells, owner, session, name)
             elif cells.event == "take":
                 self._take_rows(cells, owner, session)
-            elif cells.event == "state_committed" and cells.source == "committing":
+            elif cells.event == "state_committed":
                 session.commit(cells.row, owner)
 
     def _step_of_resume(self, cells: Cells) -> None:
@@ -205,7 +205,7 @@ class Histories:
             session.load(cells.row, owner)
         if session is None:
             return
-        if cells.event == "takeover_begun" and cells.source == "taking" and cells.dest == "subscribing":
+        if cells.event == "takeover_begun" and cells.dest == "subscribing":
             session.begin_takeover(owner)
         if cells.dest == "normal" and cells.source != "normal":
             self._resume(cells, owner, session)
@@ -227,13 +227,11 @@ class Histories:
     def _step_of_flow(self, cells: Cells, owner: Owned, session: Session, writer: str) -> None:
         flow = owner.flow(writer, self.findings)
         flow.step(cells.row, cells.event, cells.source, cells.dest, cells.term, cells.first)
-        written, fences = session.writer(writer), self._fences.get((owner.party, writer))
-        if cells.event == "fenced_rows" and fences:
-            known = min(fences)
-            fences.popleft()
+        if cells.event == "fenced_rows":
+            known = self._fences.get((owner.party, writer), 0)
             what = f"{writer}: fenced below {cells.term}, and epoch {known} was there when {owner.party} asked"
             self.findings.look(EPOCHS, cells.term >= known, cells.row, what)
-            written.hear(cells.term)
+            session.writer(writer).hear(cells.term)
 
     def _take_rows(self, cells: Cells, owner: Owned, session: Session) -> None:
         flow = owner.flow(cells.key, self.findings)
@@ -242,9 +240,8 @@ class Histories:
         written.take(cells.row, owner.party, cells.term, cells.first, cells.last, cells.grant)
         count = cells.last - cells.first + 1
         self.sums[self._run, "taken"] += count
-        if not owner.is_normal:
-            owner.pending += count * flow.is_from_database()
-            owner.buffered += count * (flow.event == "settled")
+        owner.pending += count * flow.is_from_database()
+        owner.buffered += count * (flow.event == "settled")
 
     def _send(self, cells: Cells) -> None:
         owner, session = self._owned.get(cells.instance), self._session_of.get(cells.instance)
@@ -300,8 +297,7 @@ class Histories:
 
 def _is_stored(cells: Cells) -> bool:
     """The writer is told that its row is stored."""
-    is_read = cells.event == "row_read" and cells.source == "reading" and cells.first == 1
-    return is_read or (cells.event == "row_stored" and cells.source == "storing")
+    return cells.event == "row_stored" or (cells.event == "row_read" and cells.first == 1)
 
 
 _KNOWN: WeakKeyDictionary[Columns, Histories] = WeakKeyDictionary()

@@ -83,7 +83,7 @@ class Owned:
         self.token = 0
         self.flows: dict[str, Flow] = {}
         self.pending = self.buffered = 0
-        self.stale = self.is_normal = self.is_yielding = False
+        self.stale = self.is_yielding = False
 
     def flow(self, writer: str, findings: Findings) -> Flow:
         """That of a writer."""

@@ -61,10 +61,11 @@ class Session:
             self._loaded.append((row, owner.token))
         self.resuming.add(owner.party)
 
-    def ask_commit(self, row: int, owner: Owned) -> None:
-        """An owner asks for a commit."""
+    def ask_commit(self, row: int, owner: Owned, is_answered: bool) -> None:
+        """An owner asks for a commit, and hears of it."""
         self._look(not owner.is_yielding, row, f"{owner.party} asks for a commit, and has yielded")
-        owner.stale = owner.token < self._loaded[-1][1]
+        if is_answered:
+            owner.stale = owner.token < self._loaded[-1][1]
 
     def commit(self, row: int, owner: Owned) -> None:
         """It is told that it has committed."""
@@ -81,7 +82,6 @@ class Session:
         for written in self.writers.values():
             written.check_resumed(row, owner.party, owner.loaded)
         self.resuming.discard(owner.party)
-        owner.is_normal = True
         self.normal = owner
 
     def yield_(self, owner: Owned) -> None:
@@ -91,7 +91,6 @@ class Session:
 
     def stop(self, owner: Owned) -> None:
         """An owner ends."""
-        owner.is_normal = False
         self.resuming.discard(owner.party)
         if self.normal is owner:
             self.normal = None
@@ -113,12 +112,11 @@ class Session:
         self._look(owner.token >= self._begun, row, what)
         if again and self._packets.get(packet) == message:
             return False
-        if packet:
-            self._packets[packet] = message
-        self._send_first(row, owner, message, packet > 0, again)
+        self._packets[packet] = message
+        self._send_first(row, owner, message, packet > 0)
         return True
 
-    def _send_first(self, row: int, owner: Owned, message: str, has_packet: bool, again: bool) -> None:
+    def _send_first(self, row: int, owner: Owned, message: str, has_packet: bool) -> None:
         kind = message, has_packet
         puts = self._puts.get(kind)
         if puts is None:
@@ -130,7 +128,7 @@ class Session:
         if count >= len(puts):
             return
         written, put = puts[count]
-        committed = again or put.at in written.marked or written.taken.get(put.at, owner.party) != owner.party
+        committed = put.at in written.marked or written.taken.get(put.at, owner.party) != owner.party
         self._look(committed, row, f"{owner.party} sends {message}, and has not committed that it has taken it")
         written.send(row, owner.party, put.at)
 

@@ -102,6 +102,7 @@ def told():
     story.send(FIRST, "m4", 4)
     story.send(FIRST, "m5", 5)
     story.store(1, 6, "q0", qos=0)
+    story.resume(FIRST, "live", "normal", "normal", key="w", term=1, first=6)
     story.flow(FIRST, "live", "done", "done", key="w", term=1, first=6)
     story.take(FIRST, 1, 6, 6)
     story.ask_commit(FIRST, 1)  # it is committed, and nobody hears of that: the node dies, q0 is gone

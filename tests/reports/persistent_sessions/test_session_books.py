@@ -86,10 +86,10 @@ def test_who_asked_for_the_state_before_a_newer_owner_may_hear_of_it_later(findi
     session.load(3, new)
     session.load(4, old)
     assert wrong(findings) == []
-    session.ask_commit(5, old)
+    session.ask_commit(5, old, True)
     session.commit(6, old)
     assert wrong(findings) == ["n2~1/1 commits under token 2, and it had been loaded under 3"]
-    session.ask_commit(7, new)
+    session.ask_commit(7, new, True)
     session.commit(8, new)
     assert len(wrong(findings)) == 1
 

@@ -15,7 +15,7 @@ from statemachines.drivers.persistent_sessions import PersistentSession, Session
 from statemachines.persistent_sessions.times import Times
 from statemachines.testing.process_harness import free_port
 from statemachines_reports.columns import Segment, read_columns
-from statemachines_reports.judge import Judges
+from statemachines_reports.judge import Absent, Judges
 from statemachines_reports.page import part_of, write_page
 from statemachines_reports.persistent_sessions.measured import Resume, Takeover
 from statemachines_reports.persistent_sessions.report import absent, find
@@ -169,6 +169,13 @@ TAMPERED = {
     "who has yielded commits": (
         "owner", copy_behind({"dest": "yielding"}, event="commit_state", instance=SECOND), "asks for a commit, and has",
     ),
+    "who has yielded commits what was acknowledged": (
+        "owner",
+        copy_behind(
+            {"dest": "yielding"}, {"instance": f"{SECOND}/acknowledged"}, event="commit_state", instance=SECOND
+        ),
+        "asks for a commit, and has",
+    ),
     "somebody has taken over": (
         "owner",
         copy_behind({"event": "takeover_begun"}, {"instance": FIRST, "grant": 1}, **SENT, key="m5"),
@@ -241,7 +248,8 @@ def test_a_request_that_was_under_way_when_somebody_loaded_the_state_may_be_comm
 )
 def test_a_log_that_is_missing_is_named(gone, log):
     rows = [row for row in told() if not gone(row)]
-    assert list(absent(segment_of(columns_of(rows)))) == [(0, log)]
+    found = [one for _, one in JUDGES.judge(segment_of(columns_of(rows)), {}) if isinstance(one, Absent)]
+    assert found == [Absent(0, log)]
 
 
 def before(rows, more, **wanted):
@@ -308,6 +316,73 @@ def test_a_commit_of_acknowledgements_has_no_answer_and_is_none_of_an_owner_that
     more.ask_commit(f"{SECOND}/acknowledged", 2)
     before(rows, more.rows, instance=THIRD, event="load_session")
     assert judged(columns_of(rows)) == {name: [] for name in OWN}
+
+
+def test_a_session_dies_with_the_node_of_its_owner_and_once():
+    rows, elsewhere, again = told(), Story(), Story()
+    elsewhere.row("w~1", "fault", "kill")
+    again.row("a~2", "fault", "crash")
+    before(rows, elsewhere.rows, kind="fault")
+    before(rows, again.rows, event="hand", key="m7")
+    (one,) = (one for one in find(segment_of(columns_of(rows))) if getattr(one, "measure", "") == "fail_over")
+    (same,) = (one for one in find(segment_of(columns_of(told()))) if getattr(one, "measure", "") == "fail_over")
+    assert one == same
+
+
+def test_what_is_handed_to_a_writer_before_it_begins_is_measured():
+    rows = told()
+    hand = rows.pop(of(rows, event="hand", key="m1")[0])
+    before(rows, [hand], event="begin_epoch")
+    found = [one for one in find(segment_of(columns_of(rows))) if getattr(one, "measure", "") == "store"]
+    assert len(found) == 9
+
+
+def test_what_was_stored_before_the_state_is_loaded_is_to_be_taken():
+    rows = told()
+    place = of(rows, event="hand", key="m7")[0]
+    stored, rows[place : place + 3] = rows[place : place + 3], []
+    before(rows, stored, event="load_session", instance=SECOND)
+    assert judged(columns_of(rows)) == {name: [] for name in OWN}
+    keep_until_the_end(event="take", first=7)(rows)
+    assert any("is in normal operation without 1/7" in one for one in judged(columns_of(rows))["gap"])
+
+
+def test_a_marker_that_is_refused_takes_nothing_back():
+    rows, more = told(), Story()
+    more.write("row_fenced", "marking", "marking", term=3)
+    assert judged(columns_of(rows + more.rows)) == {name: [] for name in OWN}
+
+
+def test_an_answer_that_nobody_waits_for_begins_no_takeover():
+    rows, more = told(), Story()
+    more.resume(THIRD, "takeover_begun", "taking", "taking")
+    more.send(SECOND, "m9", 8, again=1)
+    before(rows, more.rows, instance=SECOND, event="begin_takeover")
+    assert judged(columns_of(rows)) == {name: [] for name in OWN}
+
+
+def raised_unheard(rows):
+    """The writer is not refused, and goes on under the epoch of before."""
+    drop(event="row_fenced")(rows)
+    change({"term": 1, "first": 9}, event="put_row", term=2, first=1)(rows)
+
+
+def begin_under_a_raised_epoch(rows):
+    """Only the writer's log tells of the epoch."""
+    drop(event="fenced_rows")(rows)
+    more = Story()
+    more.begin_epoch(2)
+    rows += more.rows
+
+
+@pytest.mark.parametrize(
+    ("tamper", "words"),
+    [(raised_unheard, "stored 1/9 after epoch 2"), (begin_under_a_raised_epoch, "begins with epoch 2, but 2 was")],
+)
+def test_whoever_hears_of_an_epoch_makes_it_known(tamper, words):
+    rows = told()
+    tamper(rows)
+    assert any(words in one for one in judged(columns_of(rows))["epochs"])
 
 
 def test_another_run_knows_nothing_of_the_one_before():
