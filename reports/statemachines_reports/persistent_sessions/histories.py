@@ -209,7 +209,7 @@ class Histories:
             session.begin_takeover(owner)
         if cells.dest == "normal" and cells.source != "normal":
             self._resume(cells, owner, session)
-        elif cells.dest == "yielding" and cells.source != "yielding":
+        elif cells.dest == "yielding":
             session.yield_(owner)
         elif cells.dest == "stopped":
             session.stop(owner)

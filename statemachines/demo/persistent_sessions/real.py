@@ -103,9 +103,7 @@ class Stage:
             await self._lose_node(publisher, client, third, say)
             await self._publish(publisher, third + HELD, 2 * third)
             await self._until(reading, client, 2 * third, advance)
-            say(
-                f"real: lines came from b {self.back_s:.2f} s after the SIGKILL; all {2 * third} stored so far have come"
-            )
+            say(f"real: lines came from b {self.back_s:.2f} s after the SIGKILL; all {2 * third} lines have come")
             await self._take_over(stack, publisher, client, reading)
             await self._until(reading[1:], client, len(self._lines), advance)
             self.taken = client.taken

@@ -12,8 +12,14 @@ from session_story import FIRST, MS, SECOND, SESSION, THIRD, WRITER, Story, colu
 
 from statemachines import registry
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionNode, SessionPublisher
+from statemachines.persistent_sessions.message import Publish, Queued
+from statemachines.persistent_sessions.request import BeginEpoch, PutRow, RowRead
+from statemachines.persistent_sessions.takeover_record import TakenOver
 from statemachines.persistent_sessions.times import Times
+from statemachines.persistent_sessions.writer_flow_record import Take as Taken
+from statemachines.persistent_sessions.writer_record import LiveKnown
 from statemachines.testing.process_harness import free_port
+from statemachines.trace import COLUMNS, event_row
 from statemachines_reports.columns import Segment, read_columns
 from statemachines_reports.judge import Absent, Judges
 from statemachines_reports.page import part_of, write_page
@@ -233,7 +239,8 @@ def test_a_request_that_was_under_way_when_somebody_loaded_the_state_may_be_comm
     rows = told()
     place = of(rows, instance=THIRD, event="session_loaded")[0]
     asked = dict(rows[of(rows, event="commit_state", instance=SECOND)[0]])
-    rows.insert(place + 1, dict(rows[of(rows, **STALE_COMMIT)[0]]))
+    acknowledged = asked | {"instance": f"{SECOND}/acknowledged"}  # nobody hears of that one
+    rows[place + 1 : place + 1] = [acknowledged, dict(rows[of(rows, **STALE_COMMIT)[0]])]
     rows.insert(place, asked)
     assert judged(columns_of(rows))["owner"] == []
 
@@ -344,7 +351,8 @@ def test_what_was_stored_before_the_state_is_loaded_is_to_be_taken():
     before(rows, stored, event="load_session", instance=SECOND)
     assert judged(columns_of(rows)) == {name: [] for name in OWN}
     keep_until_the_end(event="take", first=7)(rows)
-    assert any("is in normal operation without 1/7" in one for one in judged(columns_of(rows))["gap"])
+    words = f"{SECOND} is in normal operation without 1/7"
+    assert any(words in one for one in judged(columns_of(rows))["gap"])
 
 
 def test_a_marker_that_is_refused_takes_nothing_back():
@@ -383,6 +391,23 @@ def test_whoever_hears_of_an_epoch_makes_it_known(tamper, words):
     rows = told()
     tamper(rows)
     assert any(words in one for one in judged(columns_of(rows))["epochs"])
+
+
+def test_rows_of_a_trace_say_what_is_followed():
+    """What the checks read is in the rows that nodes write."""
+
+    def said(event, wanted):
+        row = event_row(0, "n", "n~1/1", "ask", event)
+        return [row[COLUMNS.index(name) - 2] for name in wanted]
+
+    rows = (Queued(4, ""), Queued(5, "m5"), Queued(6, ""))
+    assert said(Taken("w", 2, rows), ("key", "term", "grant", "first", "last")) == ["w", 2, 2, 4, 6]
+    assert said(PutRow("s", "w", 2, Queued(5, "m5", "f", 2)), ("key", "term", "grant", "first")) == ["m5", 2, 2, 5]
+    assert [said(RowRead(found), ("first",)) for found in (True, False)] == [[1], [0]]
+    assert said(BeginEpoch("s", "w"), ("key",)) == ["s"]
+    assert said(LiveKnown("o", 3), ("key", "term")) == ["o", 3]
+    assert said(Publish(7, "m5", "f", 1, True), ("key", "grant", "first")) == ["m5", 1, 7]
+    assert said(TakenOver("s", "o", "silent"), ("key",)) == ["silent"]
 
 
 def test_another_run_knows_nothing_of_the_one_before():
