@@ -38,8 +38,8 @@ PATIENCE_S = 60.0
 
 class Real(msgspec.Struct, frozen=True):
     """What it came to; `waiting`: lines that were stored and had not come when the node was killed; `back_s`: from then
-    until a line came from the other node; `slowest_s`: the longest that the publisher waited for a line; `taken`: how often the
-    session was taken over; `wrong` lists what does not hold."""
+    until a line came from the other node; `slowest_s`: the longest that the publisher waited for a line; `taken`: how
+    often the session was taken over; `wrong` lists what does not hold."""
 
     account: Account
     waiting: int
