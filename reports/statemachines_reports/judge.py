@@ -191,7 +191,8 @@ class Judges:
     def _absent(self, segment: Segment) -> list[Absent]:
         """Whose logs are missing."""
         told = (one for report in self.reports.values() for one in report.absent(segment))
-        return [Absent(run, log) for run, log in dict.fromkeys((*unheard(segment.columns), *told))]
+        unlogged = tuple(event for report in self.reports.values() for event in report.unlogged)
+        return [Absent(run, log) for run, log in dict.fromkeys((*unheard(segment.columns, unlogged), *told))]
 
     def judge_path(self, path: Path, waived: Mapping[str, frozenset[int]]) -> Iterator[Result]:
         """All results of one file."""
@@ -200,9 +201,11 @@ class Judges:
             yield from self.judge(Segment(columns, self.lookup, lambda run: runs()[run]), waived)
 
 
-def unheard(columns: Columns) -> Iterator[tuple[int, str]]:
-    """(run, node) of nodes whose messages came to somebody, and who have no row of their own."""
+def unheard(columns: Columns, unlogged: tuple[str, ...] = ()) -> Iterator[tuple[int, str]]:
+    """(run, node) of nodes whose messages came to somebody, and who have no row of their own; messages that are
+    `unlogged` come from those who keep no log."""
     rows = columns.rows_of("deliver")
+    rows = rows[~columns.is_one_of("event", unlogged, rows)]
     texts, nodes = columns.texts["peer"], len(columns.texts["node"]) + 1
     number = {name: place for place, name in enumerate(columns.texts["node"])}
     peers, where = np.unique(columns["peer"][rows], return_inverse=True)

@@ -25,5 +25,7 @@ PROTOCOL = Protocol(
         "spec": "statemachines_spec.persistent_sessions:SPEC",
         "drivers": "statemachines.drivers.persistent_sessions:DRIVERS",
         "testing": "statemachines.testing.persistent_sessions:TESTING",
+        "reports": "statemachines_reports.persistent_sessions:REPORTS",
+        "demo": "statemachines.demo.persistent_sessions:DEMO",
     },
 )

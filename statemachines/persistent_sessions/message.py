@@ -63,13 +63,18 @@ class LiveMarker(Message, frozen=True, gc=False):
 class Publish(Message, frozen=True, gc=False):
     """To the client; a `packet` of 0 is QoS 0."""
 
-    columns: ClassVar = TraceColumns(key="message", first="packet")
+    columns: ClassVar = TraceColumns(key="message", grant="again", first="packet")
 
     packet: int
     message: str
     filter: str
     qos: int
     dup: bool
+
+    @property
+    def again(self) -> int:
+        """1: it is a repetition."""
+        return int(self.dup)
 
 
 class Pubrel(Message, frozen=True, gc=False):

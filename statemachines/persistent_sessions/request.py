@@ -43,7 +43,7 @@ class EpochRows(msgspec.Struct, frozen=True, gc=False):
 class BeginEpoch(Request, frozen=True, gc=False):
     """A writer begins: under an epoch that nobody had."""
 
-    columns: ClassVar = TraceColumns(key="writer")
+    columns: ClassVar = TraceColumns(key="session")
 
     session: str
     writer: str
@@ -60,12 +60,27 @@ class EpochBegun(Answer, frozen=True, gc=False):
 class PutRow(Request, frozen=True, gc=False):
     """Store a row, if the epoch still is that of the writer."""
 
-    columns: ClassVar = TraceColumns(key="writer", term="epoch")
+    columns: ClassVar = TraceColumns(key="message", term="epoch", grant="qos", first="number")
 
     session: str
     writer: str
     epoch: int
     queued: Queued
+
+    @property
+    def message(self) -> str:
+        """The message that it is about."""
+        return self.queued.message
+
+    @property
+    def number(self) -> int:
+        """That of the row."""
+        return self.queued.number
+
+    @property
+    def qos(self) -> int:
+        """That of the message."""
+        return self.queued.qos
 
 
 class RowStored(Answer, frozen=True, gc=False):
@@ -98,7 +113,14 @@ class ReadRow(Request, frozen=True, gc=False):
 class RowRead(Answer, frozen=True, gc=False):
     """To `ReadRow`."""
 
+    columns: ClassVar = TraceColumns(first="there")
+
     found: bool
+
+    @property
+    def there(self) -> int:
+        """1: it was found."""
+        return int(self.found)
 
 
 class PutMarker(Request, frozen=True, gc=False):

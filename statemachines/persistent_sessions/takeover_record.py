@@ -41,7 +41,7 @@ class TakenOver(Event, frozen=True, gc=False):
     """To the host: the takeover from the owner `old` is over.  `why`: handed; refused (there is none, or it does not
     yield), silent: what it would have handed over comes from the database; one that is silent should be stopped."""
 
-    columns: ClassVar = TraceColumns(key="session")
+    columns: ClassVar = TraceColumns(key="why")
 
     session: str
     old: str

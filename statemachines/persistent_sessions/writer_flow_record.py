@@ -65,11 +65,26 @@ class MarkerTimeout(TimerFired, frozen=True, gc=False):
 class Take(Event, frozen=True, gc=False):
     """To the session state: these are next, of one epoch of a writer, and without a hole behind those before."""
 
-    columns: ClassVar = TraceColumns(key="writer", term="epoch")
+    columns: ClassVar = TraceColumns(key="writer", term="epoch", grant="lost", first="first_number", last="last_number")
 
     writer: str
     epoch: int
     rows: tuple[Queued, ...]
+
+    @property
+    def first_number(self) -> int:
+        """The number of the first."""
+        return self.rows[0].number
+
+    @property
+    def last_number(self) -> int:
+        """The number of the last."""
+        return self.rows[-1].number
+
+    @property
+    def lost(self) -> int:
+        """Of how many of them retention has removed the message."""
+        return sum(not row.message for row in self.rows)
 
 
 class FlowStatus(Status):

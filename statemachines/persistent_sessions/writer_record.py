@@ -28,7 +28,7 @@ class Hand(Call, frozen=True, gc=False):
 class LiveKnown(Call, frozen=True, gc=False):
     """It is known on this node that the session is subscribed live, at `to`, by the owner with this token."""
 
-    columns: ClassVar = TraceColumns(term="token")
+    columns: ClassVar = TraceColumns(key="to", term="token")
 
     to: str
     token: int

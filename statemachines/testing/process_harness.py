@@ -166,12 +166,19 @@ class ProcessHarness:
     """Processes of `gapless node`, or of another `program` that takes the same arguments; what they keep and say is
     below `folder`.
 
-    `trace`: directory for logs of every step (None: no logs); `common`: arguments that every process gets.  On leaving,
-    everything is ended; what did not end well is in `wrong`.
+    `trace`: directory for logs of every step (None: no logs); `common`: arguments that every process gets; `stateful`:
+    they are told where to keep their state (`--state`), as roles that have all of it in a database are not.  On
+    leaving, everything is ended; what did not end well is in `wrong`.
     """
 
     def __init__(
-        self, folder: Path, *, trace: Path | None = None, common: tuple[str, ...] = (), program: tuple[str, ...] = NODE
+        self,
+        folder: Path,
+        *,
+        trace: Path | None = None,
+        common: tuple[str, ...] = (),
+        program: tuple[str, ...] = NODE,
+        stateful: bool = True,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
@@ -180,6 +187,7 @@ class ProcessHarness:
         self.wrong: list[str] = []
         self._common = common
         self._program = program
+        self._stateful = stateful
         self._all: list[NodeProcess] = []
 
     def __enter__(self) -> Self:
@@ -210,7 +218,9 @@ class ProcessHarness:
         if name in self.nodes and self.nodes[name].ended is None:
             raise ConfigurationError("name", name, "a process of this name runs; kill it first, or take another name")
         command = [*self._program, role, *arguments, *self._common]
-        command += ["--name", name, "--state", str(self.folder)]
+        command += ["--name", name]
+        if self._stateful:
+            command += ["--state", str(self.folder)]
         if self.trace is not None:
             command += ["--trace", str(self.trace)]
         with held_back():

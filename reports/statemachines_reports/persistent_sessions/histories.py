@@ -1,0 +1,311 @@
+"""Histories: the sessions of a segment, read once from its rows.
+
+What a row says of whom: a writer is a party of a node, and its first request (`begin_epoch`) says for which session; an
+owner is a party, whose flows are PARTY:WRITER and whose session stands in `session_loaded`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final, NamedTuple
+from weakref import WeakKeyDictionary
+
+import msgspec
+import numpy as np
+
+from statemachines.kernel import life_of, node_of
+from statemachines_reports.columns import STEPS, Columns
+from statemachines_reports.persistent_sessions.findings import EPOCHS, GAP, Findings
+from statemachines_reports.persistent_sessions.measured import Resume, Takeover
+from statemachines_reports.persistent_sessions.owned import Owned
+from statemachines_reports.persistent_sessions.session import Session
+from statemachines_reports.persistent_sessions.writing import Writing
+from statemachines_reports.persistent_sessions.written import Put
+from statemachines_reports.protocol import Latency, Segment
+
+WRITER: Final = "persistent_sessions/writer"
+RESUME: Final = "persistent_sessions/session_resume"
+FLOW: Final = "persistent_sessions/writer_flow"
+DELIVERY: Final = "persistent_sessions/delivery"
+MACHINES: Final = (WRITER, RESUME, FLOW, DELIVERY)
+ASKS: Final = ("begin_epoch", "put_row", "load_session", "commit_state", "mark_delivered", "fence")
+DEATHS: Final = ("crash", "cut", "kill", "lost_disk")
+
+
+class Cells(NamedTuple):
+    """One row of the segment."""
+
+    row: int
+    node: str
+    machine: str
+    instance: str
+    kind: str
+    event: str
+    source: str
+    dest: str
+    key: str
+    term: int
+    grant: int
+    first: int
+    last: int
+
+
+class Histories:
+    """`findings`; what is measured; `absent`: (run, whose log)."""
+
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
+        self.findings = Findings()
+        self.measured: list[msgspec.Struct] = []
+        self.sums: Counter[tuple[int, str]] = Counter()
+        self.absent: dict[tuple[int, str], None] = {}
+        self._run = -1
+        self._begin()
+        self._read()
+
+    def _begin(self) -> None:
+        self._sessions: dict[str, Session] = {}
+        self._writing: dict[str, Writing] = {}
+        self._handed: dict[str, list[int]] = {}
+        """Rows in which a writer was handed a message before it has said for which session it writes."""
+        self._owned: dict[str, Owned] = {}
+        self._session_of: dict[str, Session] = {}
+        self._fences: dict[tuple[str, str], int] = {}
+        """The epoch that was known when an owner asked first to fence a writer: answers may overtake each other."""
+        self._wanted: dict[str, None] = {}
+        """Owners that writers were told of."""
+        self._nodes: set[str] = set()
+
+    def _read(self) -> None:
+        columns = self.columns
+        steps, asks = columns.rows_of(*STEPS), columns.rows_of("ask", event=ASKS)
+        steps = steps[columns.is_one_of("machine", MACHINES, steps)]
+        sends, tells = columns.rows_of("send", event=("publish",)), columns.rows_of("tell", event=("taken_over",))
+        faults = columns.rows_of("fault", event=DEATHS)
+        texts = [columns.texts[name] + [""] for name in ("node", "machine", "instance", "kind", "event", "source",
+                                                         "dest", "key")]  # fmt: skip
+        names = ("run", "node", "machine", "instance", "kind", "event", "source", "dest", "key", "term", "grant",
+                 "first", "last")  # fmt: skip
+        rows = np.sort(np.concatenate((steps, asks, sends, tells, faults)))
+        cells = (columns[name][rows].tolist() for name in names)
+        for row, run, *values in zip(rows.tolist(), *cells, strict=True):
+            if run != self._run:
+                self._end()
+                self._run = run
+            said = (names[code] for names, code in zip(texts, values[:8], strict=True))
+            self._take(Cells(row, *said, *values[8:]))
+        self._end()
+
+    def _take(self, cells: Cells) -> None:
+        self._nodes.add(cells.node)
+        match cells.kind:
+            case "ask":
+                self._ask(cells)
+            case "send":
+                self._send(cells)
+            case "tell":
+                self.measured.append(Takeover(self._run, cells.key))
+            case "fault":
+                self._die(cells)
+            case _:
+                self._step(cells)
+
+    # -- writers ----------------------------------------------------------------------------------------------------
+
+    def _ask(self, cells: Cells) -> None:
+        match cells.event:
+            case "begin_epoch":
+                session = self._session(cells.key)
+                writing = self._writing[cells.instance] = Writing(session, session.writer(cells.node))
+                for row in self._handed.pop(cells.instance, ()):
+                    writing.hand(row)
+            case "put_row":
+                self._put(cells)
+            case "load_session":
+                owner = self._owner(cells)
+                owner.token, owner.loaded = cells.term, cells.row
+            case _:
+                self._ask_of_owner(cells)
+
+    def _put(self, cells: Cells) -> None:
+        writing = self._writing.get(cells.instance)
+        if writing is None:
+            return
+        at = cells.term, cells.first
+        put = Put(at, cells.key, cells.grant, cells.row, at[0] < writing.written.epoch)
+        writing.written.ask(put, writing.before)
+        writing.session.put(writing.written, put)
+        writing.put = put
+
+    def _step_of_writer(self, cells: Cells) -> None:
+        writing = self._writing.get(cells.instance)
+        if cells.event == "live_known" and cells.key:
+            self._wanted[cells.key] = None
+        if writing is None:
+            if cells.event == "hand":
+                self._handed.setdefault(cells.instance, []).append(cells.row)
+            return
+        put, written = writing.put, writing.written
+        if cells.event == "epoch_begun":
+            written.begin(cells.row, cells.term, writing.known)
+        elif cells.event == "hand":
+            writing.hand(cells.row)
+        elif cells.event == "row_fenced":
+            written.hear(cells.term)
+            if put is not None:
+                writing.session.refuse(written, put)
+        elif put is not None and _is_stored(cells):
+            written.store(put, cells.row)
+            writing.put, writing.before = None, put.at
+            self._measure_store(cells.row, writing)
+
+    def _measure_store(self, row: int, writing: Writing) -> None:
+        self.sums[self._run, "stored"] += 1
+        if writing.handed:
+            since, cause = writing.handed.popleft()
+            self.measured.append(Latency("store", self._run, self._between(since, row), cause))
+
+    # -- owners -----------------------------------------------------------------------------------------------------
+
+    def _ask_of_owner(self, cells: Cells) -> None:
+        party = cells.instance.removesuffix("/acknowledged")
+        owner, session = self._owned.get(party), self._session_of.get(party)
+        if owner is None or session is None:
+            return
+        if cells.event == "mark_delivered":
+            session.writer(cells.key).mark(cells.row, party, (cells.term, cells.first))
+        elif cells.event == "fence":
+            self.sums[self._run, "fences"] += 1
+            self._fences.setdefault((party, cells.key), session.writer(cells.key).epoch)
+        else:
+            session.ask_commit(cells.row, owner, is_answered=party == cells.instance)
+
+    def _step(self, cells: Cells) -> None:
+        if cells.machine == WRITER:
+            self._step_of_writer(cells)
+        elif cells.machine == RESUME:
+            self._step_of_resume(cells)
+        else:
+            party, _, name = cells.instance.partition(":")
+            owner, session = self._owned.get(party), self._session_of.get(party)
+            if owner is None or session is None:
+                return
+            if cells.machine == FLOW:
+                self._step_of_flow(cells, owner, session, name)
+            elif cells.event == "take":
+                self._take_rows(cells, owner, session)
+            elif cells.event == "state_committed":
+                session.commit(cells.row, owner)
+
+    def _step_of_resume(self, cells: Cells) -> None:
+        owner = self._owner(cells)
+        session = self._session_of.get(owner.party)
+        if cells.event == "session_loaded" and cells.source == "loading":
+            session = self._session_of[owner.party] = self._session(cells.key)
+            session.load(cells.row, owner)
+        if session is None:
+            return
+        if cells.event == "takeover_begun" and cells.dest == "subscribing":
+            session.begin_takeover(owner)
+        if cells.dest == "normal" and cells.source != "normal":
+            self._resume(cells, owner, session)
+        elif cells.dest == "yielding":
+            session.yield_(owner)
+        elif cells.dest == "stopped":
+            session.stop(owner)
+
+    def _resume(self, cells: Cells, owner: Owned, session: Session) -> None:
+        session.resume(cells.row, owner)
+        took = self._between(owner.begun, cells.row)
+        self.measured.append(Resume(self._run, owner.pending, owner.buffered, took))
+        self.measured.append(Latency("resume", self._run, took))
+        if session.died >= 0:
+            waited, cause = self._between(session.died, cells.row), self.columns.text("event", session.died)
+            self.measured.append(Latency("fail_over", self._run, waited, cause))
+            session.died = -1
+
+    def _step_of_flow(self, cells: Cells, owner: Owned, session: Session, writer: str) -> None:
+        flow = owner.flow(writer, self.findings)
+        flow.step(cells.row, cells.event, cells.source, cells.dest, cells.term, cells.first)
+        if cells.event == "fenced_rows":
+            known = self._fences.get((owner.party, writer), 0)
+            what = f"{writer}: fenced below {cells.term}, and epoch {known} was there when {owner.party} asked"
+            self.findings.look(EPOCHS, cells.term >= known, cells.row, what)
+            session.writer(writer).hear(cells.term)
+
+    def _take_rows(self, cells: Cells, owner: Owned, session: Session) -> None:
+        flow = owner.flow(cells.key, self.findings)
+        flow.take(cells.row, cells.term, cells.first, cells.last)
+        written = session.writer(cells.key)
+        written.take(cells.row, owner.party, cells.term, cells.first, cells.last, cells.grant)
+        count = cells.last - cells.first + 1
+        self.sums[self._run, "taken"] += count
+        owner.pending += count * flow.is_from_database()
+        owner.buffered += count * (flow.event == "settled")
+
+    def _send(self, cells: Cells) -> None:
+        owner, session = self._owned.get(cells.instance), self._session_of.get(cells.instance)
+        if owner is not None and session is not None:
+            first = session.send(cells.row, owner, cells.key, cells.first, cells.grant == 1)
+            self.sums[self._run, "sent_new" if first else "sent_again"] += 1
+
+    def _die(self, cells: Cells) -> None:
+        for session in self._sessions.values():
+            if session.die(cells.node):
+                session.died = cells.row
+
+    # -- who is who -------------------------------------------------------------------------------------------------
+
+    def _session(self, name: str) -> Session:
+        found = self._sessions.get(name)
+        if found is None:
+            found = self._sessions[name] = Session(name, self.findings)
+        return found
+
+    def _owner(self, cells: Cells) -> Owned:
+        found = self._owned.get(cells.instance)
+        if found is None:
+            found = self._owned[cells.instance] = Owned(cells.instance, cells.node, cells.row)
+        return found
+
+    def _between(self, since: int, until: int) -> int:
+        return max(int(self.columns["t_ns"][until] - self.columns["t_ns"][since]), 0)
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    def _end(self) -> None:
+        """Of a run."""
+        for session in self._sessions.values():
+            session.end()
+            self.sums[self._run, "waiting"] += sum(len(one.open) for one in session.writers.values())
+            for written, (epoch, number) in session.strangers():
+                if epoch in written.begun:
+                    what = f"{written.writer}: {epoch}/{number} was taken, and nobody has stored it"
+                    self.findings.look(GAP, False, self._last_row(), what)
+                else:
+                    name = written.writer
+                    self.absent[self._run, f"a life of {name}" if name in self._nodes else name] = None
+        for party in self._wanted.keys() - self._owned.keys():
+            life, node = life_of(party), node_of(party)
+            self.absent[self._run, life if node in self._nodes else node] = None
+        self._begin()
+
+    def _last_row(self) -> int:
+        """The last of the run."""
+        return int(np.searchsorted(self.columns["run"], self._run, "right")) - 1
+
+
+def _is_stored(cells: Cells) -> bool:
+    """The writer is told that its row is stored."""
+    return cells.event == "row_stored" or (cells.event == "row_read" and cells.first == 1)
+
+
+_KNOWN: WeakKeyDictionary[Columns, Histories] = WeakKeyDictionary()
+
+
+def histories_of(segment: Segment) -> Histories:
+    """Those of a segment, read once."""
+    found = _KNOWN.get(segment.columns)
+    if found is None:
+        found = _KNOWN[segment.columns] = Histories(segment.columns)
+    return found

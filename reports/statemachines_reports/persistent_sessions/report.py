@@ -1,0 +1,118 @@
+"""Report: everything that persistent sessions have for reports, as one value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import msgspec
+
+from statemachines_reports.persistent_sessions.checks import CHECKS
+from statemachines_reports.persistent_sessions.histories import DEATHS, FLOW, RESUME, histories_of
+from statemachines_reports.persistent_sessions.measured import Resume, Takeover
+from statemachines_reports.persistent_sessions.page import show_resumes, show_stores, show_takeovers
+from statemachines_reports.protocol import (
+    Amount,
+    Measure,
+    Parameters,
+    ReportProtocol,
+    Section,
+    Segment,
+    Story,
+    Tables,
+    Tally,
+)
+
+MS: Final = 1_000_000
+UNLOGGED: Final = (
+    "connect_wanted", "subscribe_wanted", "unsubscribe_wanted", "publish_wanted", "leave_wanted", "ping", "puback",
+    "pubrec", "pubcomp",
+)  # fmt: skip
+"""What clients and publishers say."""
+
+BUCKETS: Final = """
+    CASE WHEN pending = 0 THEN 0 WHEN pending < 10 THEN 1 WHEN pending < 100 THEN 10 WHEN pending < 1000 THEN 100
+         WHEN pending < 10000 THEN 1000 ELSE 10000 END"""
+"""The least of the messages that were pending in the resumes that stand together."""
+
+
+def find(segment: Segment) -> Iterator[msgspec.Struct]:
+    """All that is measured."""
+    histories = histories_of(segment)
+    for (run, name), count in sorted(histories.sums.items()):
+        yield Tally(run, name, count)
+    yield from histories.measured
+
+
+def absent(segment: Segment) -> Iterable[tuple[int, str]]:
+    """Logs of writers whose rows somebody took, and of owners that a writer was told of."""
+    return histories_of(segment).absent
+
+
+def unit_ns(parameters: Parameters) -> int | None:
+    """The time after which a silent writer is fenced."""
+    settings = parameters.get("settings")
+    times = settings.get("times") if isinstance(settings, dict) else None
+    marker_ms = times.get("marker_ms") if isinstance(times, dict) else None
+    return marker_ms * MS if isinstance(marker_ms, int) else None
+
+
+def sections(tables: Tables) -> Iterator[Section]:
+    """The tables of the page."""
+    yield from show_resumes(tables)
+    yield from show_stores(tables)
+    yield from show_takeovers(tables)
+
+
+REPORTS: Final = ReportProtocol(
+    checks=CHECKS,
+    measures=(
+        Measure("resume", "Resume", "from when the session of a client is known until it is in normal operation"),
+        Measure("store", "Storing", "from when a message is handed to a session's writer until its row is stored"),
+        Measure(
+            "fail_over", "Fail-over",
+            "from the death of the node of a session in normal operation until another node has it in normal operation",
+        ),
+    ),
+    amounts=(
+        Amount("stored", card="rows stored for sessions", compared="rows stored"),
+        Amount("taken", compared="rows taken"),
+        Amount("sent_new", card="messages sent to clients", compared="messages sent"),
+        Amount("sent_again", card="of them again, marked", faults="sent again, a run", compared="sent again"),
+        Amount("fences", card="writers fenced", faults="fences, a run", compared="fences"),
+        Amount("waiting", card="rows that wait at the end", compared="waiting at the end"),
+    ),
+    find=find,
+    results=(Resume, Takeover),
+    absent=absent,
+    unlogged=UNLOGGED,
+    tables={
+        "resumes": f"""
+            WITH bucketed AS (
+                SELECT setting.scenario, {BUCKETS} AS least, kept, took_ns
+                FROM resume JOIN setting ON setting.run = resume.run
+            )
+            SELECT scenario, least, count(*) AS resumes, sum(kept) AS kept, percentile(took_ns, 0.5) AS p50_ns,
+                   percentile(took_ns, 0.99) AS p99_ns, max(took_ns) AS max_ns
+            FROM bucketed GROUP BY scenario, least ORDER BY scenario, least""",
+        "stores": """
+            SELECT setting.scenario, cause, count(*) AS rows, percentile(value_ns, 0.5) AS p50_ns,
+                   percentile(value_ns, 0.99) AS p99_ns, max(value_ns) AS max_ns
+            FROM latency JOIN setting ON setting.run = latency.run WHERE measure = 'store'
+            GROUP BY setting.scenario, cause ORDER BY setting.scenario, cause""",
+        "takeovers": """
+            SELECT setting.scenario, why, count(*) AS takeovers
+            FROM takeover JOIN setting ON setting.run = takeover.run
+            GROUP BY setting.scenario, why ORDER BY setting.scenario, why""",
+    },
+    short=("resumes", "stores", "takeovers"),
+    unit_ns=unit_ns,
+    unit="the time after which a silent writer is fenced",
+    sections=sections,
+    story=Story(
+        quiet=("live", "marker_wanted", "live_marker", "publish", "ping"),
+        machines=(RESUME, FLOW),
+        deaths=DEATHS,
+        title="What came of {key}",
+    ),
+)  # fmt: skip

@@ -1,0 +1,147 @@
+"""Session: the history of one session in a run: who wrote for it, who owned it, what its client was sent."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from statemachines.kernel import node_of
+from statemachines_reports.persistent_sessions.findings import OWNER, TWICE, Findings
+from statemachines_reports.persistent_sessions.owned import Owned
+from statemachines_reports.persistent_sessions.written import Position, Put, Written
+
+Kind = tuple[str, bool]
+"""A message, and whether it comes under a packet (QoS 1 and 2)."""
+
+
+class Session:
+    """`name`: its id; `writers` by name; `resuming`: owners that are on their way to normal operation; `died`: the row
+    in which the node of its owner died (-1: it lives)."""
+
+    def __init__(self, name: str, findings: Findings) -> None:
+        self.name = name
+        self.writers: dict[str, Written] = {}
+        self.resuming: set[str] = set()
+        self.normal: Owned | None = None
+        self.died = -1
+        self._findings = findings
+        self._loaded: list[tuple[int, int]] = [(-1, 0)]
+        """The rows in which it was loaded under a token that was higher than all before, and the tokens."""
+        self._begun = 0
+        """The highest token of whom an owner of before has yielded to, as that one was told."""
+        self._puts: dict[Kind, list[tuple[Written, Put]]] = {}
+        self._sent: Counter[Kind] = Counter()
+        self._packets: dict[int, str] = {}
+
+    def writer(self, name: str) -> Written:
+        """What a writer has stored for it."""
+        found = self.writers.get(name)
+        if found is None:
+            found = self.writers[name] = Written(name, self._findings)
+        return found
+
+    def put(self, written: Written, put: Put) -> None:
+        """A row is asked for, or asked for again."""
+        if written.puts.get(put.at) is put:
+            self._puts.setdefault((put.message, put.qos > 0), []).append((written, put))
+
+    def refuse(self, written: Written, put: Put) -> None:
+        """It was not stored."""
+        known = written.puts.get(put.at)
+        written.refuse(put)
+        if known is not None:
+            self._puts[known.message, known.qos > 0].remove((written, known))
+
+    # -- owners -----------------------------------------------------------------------------------------------------
+
+    def load(self, row: int, owner: Owned) -> None:
+        """An owner has its state: the database refuses those before it from now on."""
+        known = max(token for at, token in self._loaded if at < owner.loaded)
+        self._look(owner.token >= known, row, f"{owner.party} loads it under {owner.token}, and {known} was there")
+        if owner.token > self._loaded[-1][1]:
+            self._loaded.append((row, owner.token))
+        self.resuming.add(owner.party)
+
+    def ask_commit(self, row: int, owner: Owned, is_answered: bool) -> None:
+        """An owner asks for a commit, and hears of it."""
+        self._look(not owner.is_yielding, row, f"{owner.party} asks for a commit, and has yielded")
+        if is_answered:
+            owner.stale = owner.token < self._loaded[-1][1]
+
+    def commit(self, row: int, owner: Owned) -> None:
+        """It is told that it has committed."""
+        token = self._loaded[-1][1]
+        what = f"{owner.party} commits under token {owner.token}, and it had been loaded under {token}"
+        self._look(not owner.stale, row, what)
+
+    def begin_takeover(self, owner: Owned) -> None:
+        """The owner of before has said that it yields to this one."""
+        self._begun = max(self._begun, owner.token)
+
+    def resume(self, row: int, owner: Owned) -> None:
+        """An owner is in normal operation."""
+        for written in self.writers.values():
+            written.check_resumed(row, owner.party, owner.loaded)
+        self.resuming.discard(owner.party)
+        self.normal = owner
+
+    def yield_(self, owner: Owned) -> None:
+        """An owner falls silent."""
+        owner.is_yielding = True
+        self.stop(owner)
+
+    def stop(self, owner: Owned) -> None:
+        """An owner ends."""
+        self.resuming.discard(owner.party)
+        if self.normal is owner:
+            self.normal = None
+
+    def die(self, node: str) -> bool:
+        """A node has died; whether the session was in normal operation there."""
+        self.resuming = {party for party in self.resuming if node_of(party) != node}
+        if self.normal is None or self.normal.node != node:
+            return False
+        self.normal = None
+        return True
+
+    # -- the client -------------------------------------------------------------------------------------------------
+
+    def send(self, row: int, owner: Owned, message: str, packet: int, again: bool) -> bool:
+        """An owner sends a message to the client; whether it is sent for the first time."""
+        self._look(not owner.is_yielding, row, f"{owner.party} sends {message}, and has yielded")
+        what = f"{owner.party} sends {message} under token {owner.token}, and {self._begun} has taken over"
+        self._look(owner.token >= self._begun, row, what)
+        if again and self._packets.get(packet) == message:
+            return False
+        self._packets[packet] = message
+        self._send_first(row, owner, message, packet > 0)
+        return True
+
+    def _send_first(self, row: int, owner: Owned, message: str, has_packet: bool) -> None:
+        kind = message, has_packet
+        puts = self._puts.get(kind)
+        if puts is None:
+            return  # nobody's log says where it comes from
+        count = self._sent[kind]
+        self._sent[kind] += 1
+        what = f"{message} is sent by {owner.party} as new, and was sent before"
+        self._findings.look(TWICE, count < len(puts), row, what)
+        if count >= len(puts):
+            return
+        written, put = puts[count]
+        committed = put.at in written.marked or written.taken.get(put.at, owner.party) != owner.party
+        self._look(committed, row, f"{owner.party} sends {message}, and has not committed that it has taken it")
+        written.send(row, owner.party, put.at)
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    def end(self) -> None:
+        """The run is over."""
+        for written in self.writers.values():
+            written.end()
+
+    def strangers(self) -> list[tuple[Written, Position]]:
+        """What owners took, and no log says who stored it."""
+        return [(one, at) for one in self.writers.values() for at in sorted(one.strangers())]
+
+    def _look(self, holds: bool, row: int, detail: str) -> None:
+        self._findings.look(OWNER, holds, row, detail)

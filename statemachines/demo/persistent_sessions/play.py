@@ -1,0 +1,59 @@
+"""The demo of persistent sessions: a real part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from statemachines.demo.input_lines import LineOptions
+from statemachines.demo.protocol import Advance, Given, Played, Say, Trace, Verdict
+
+if TYPE_CHECKING:
+    from statemachines.demo.persistent_sessions.real import Real
+
+
+class SessionDemo:
+    """Watch a client lose its node to SIGKILL while lines wait for it, and none of them."""
+
+    title = "Persistent sessions: a client that loses its node, and no message"
+    options = LineOptions
+
+    def check(self, given: Given) -> None:
+        options: LineOptions = given.options
+        options.check()
+
+    def play(self, out: Path, given: Given, say: Say, advance: Advance) -> Played:
+        """Real."""
+        from statemachines.demo.persistent_sessions import real
+
+        options: LineOptions = given.options
+        came = real.run(out / "real", options.place, say, advance)
+        account = came.account
+        say(
+            f"real: {account.delivered} of {account.stored} stored lines came, {account.again} of them again and "
+            f"marked; the publisher waited {came.slowest_s:.2f} s at most; {came.seconds:.0f} s"
+        )
+        return Played(
+            f"{account.stored:,} lines for a client whose node was killed while {came.waiting} stored lines had not "
+            "come; it went on at another node, with the same session, and then took it over to a third connection. "
+            "What came is compared with what was stored; Spark judges what writers and owners did.",
+            tuple(real_lines(came)),
+            (Trace("real", "Real nodes", out / "real" / "trace"),),
+            tuple(came.wrong),
+            {"real": came},
+        )
+
+
+def real_lines(came: Real) -> list[Verdict]:
+    """The verdicts of the files of the publisher and the client."""
+    account = came.account
+    arrived = f"{account.delivered:,} of {account.stored:,}; {came.waiting} waited when the node was killed"
+    shows = came.waiting > 0 and account.delivered > 0
+    return [
+        Verdict("real", "what is stored comes (own files)", shows and not account.missing, arrived),
+        Verdict(
+            "real", "in order, and again only as a repetition (own files)",
+            not (account.twice or account.late or account.foreign), f"{account.again} repetitions",
+        ),
+        Verdict("real", "one connection has the session (own files)", came.taken == 1, f"{came.taken} taken over"),
+    ]  # fmt: skip

@@ -1,0 +1,131 @@
+"""The demo of sessions: its account of own files, what it calls wrong, and a short run with a real SIGKILL."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+from msgspec.structs import replace
+
+from statemachines.demo.persistent_sessions import DEMO, real
+from statemachines.demo.persistent_sessions.account import Account, account_for, wrong_in
+from statemachines.demo.persistent_sessions.client import Client
+from statemachines.demo.persistent_sessions.play import real_lines
+from statemachines.demo.protocol import Given
+from statemachines.drivers.persistent_sessions import SessionTaken
+from statemachines.kernel import ConfigurationError
+from statemachines.trace.log import read_logs
+from statemachines_reports.pipeline import analyze
+
+LINES = [b"one", b"two words", b"three", b"four"]
+WHOLE = Account(stored=4, delivered=4, again=1, twice=0, missing=0, late=0, foreign=0)
+SAID = ["0 new one", "1 new two words", "1 again two words", "2 new three", "3 new four"]
+
+
+def account(folder, said, stored="0\n1\n3\n2\n"):
+    (folder / "published").write_text(stored)
+    (folder / "got").write_text("".join(f"{line}\n" for line in said))
+    return account_for(folder, LINES)
+
+
+def came(one, **changed):
+    return replace(real.Real(one, 3, 0.5, 0.1, 1, 2.0, wrong_in(one)), **changed)
+
+
+@pytest.mark.parametrize(
+    ("said", "changed", "words"),
+    [
+        (SAID, {}, []),
+        (SAID[:-1], {"delivered": 3, "missing": 1}, ["1 lines were stored and never came"]),
+        ([*SAID, "0 new one"], {"twice": 1}, ["1 lines came twice and were not marked"]),
+        ([*SAID, "0 again one"], {"again": 2}, []),
+        ([SAID[1], SAID[0], *SAID[2:]], {"late": 1}, ["1 lines came behind a later one"]),
+        ([*SAID[:-1], "3 new fou"], {"foreign": 1}, ["1 lines are not what was published"]),
+        ([*SAID, "4 new five"], {"delivered": 5, "foreign": 1}, ["are not what was published"]),
+        (["-1 new four", *SAID], {"delivered": 5, "foreign": 1}, ["are not what was published"]),
+    ],
+)
+def test_what_does_not_hold_is_said(tmp_path, said, changed, words):
+    one = account(tmp_path, said)
+    assert one == replace(WHOLE, **changed)
+    assert all(word in line for word, line in zip(words, wrong_in(one), strict=True))
+    assert all(line.held for line in real_lines(came(one))) is not bool(words)
+
+
+def test_what_was_not_stored_may_come_and_is_not_missed(tmp_path):
+    assert account(tmp_path, SAID, "0\n1\n") == replace(WHOLE, stored=2)
+    assert account(tmp_path, SAID[:3], "0\n1\n") == replace(WHOLE, stored=2, delivered=2)
+
+
+def test_a_run_in_which_nothing_waited_or_nobody_took_over_shows_nothing():
+    assert all(line.held for line in real_lines(came(WHOLE)))
+    for changed in ({"waiting": 0}, {"taken": 0}, {"taken": 2}, {"account": replace(WHOLE, stored=0, delivered=0)}):
+        assert not all(line.held for line in real_lines(came(WHOLE, **changed))), changed
+
+
+def test_a_client_that_is_held_acknowledges_nothing_until_it_goes_on(tmp_path):
+    acknowledged = []
+
+    async def messages():
+        for number in range(3):
+            payload = b"%d line %d" % (number, number)
+            yield SimpleNamespace(payload=payload, dup=number == 1, acknowledge=partial(acknowledged.append, number))
+        raise SessionTaken("by another")
+
+    async def main():
+        with (tmp_path / "got").open("wb", buffering=0) as file:
+            client = Client(file)
+            client.hold()
+            reading = asyncio.ensure_future(client.read(messages()))
+            while not client.numbers:
+                await asyncio.sleep(0)
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert (client.numbers, acknowledged) == ({0}, [])
+            assert client.repeated_at == 0
+            client.go_on()
+            await reading
+        assert acknowledged == [0, 1, 2]
+        assert client.repeated_at > 0
+        assert client.taken == 1
+
+    asyncio.run(main())
+    assert (tmp_path / "got").read_bytes() == b"0 new line 0\n1 again line 1\n2 new line 2\n"
+
+
+def test_an_input_without_lines_is_named(tmp_path):
+    (tmp_path / "empty.txt").write_text("\n \n")
+    given = Given(1, DEMO.options(input=str(tmp_path)))
+    with pytest.raises(ConfigurationError, match="has no line"):
+        DEMO.check(given)
+
+
+def test_a_short_run_loses_a_node_and_no_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(real, "LINES", 300)
+    monkeypatch.setattr(real, "HELD", 80)
+    said, heard = [], []
+    out = tmp_path / "demo"
+    played = DEMO.play(out, Given(1, DEMO.options()), said.append, lambda done, of: heard.append((done, of)))
+    assert played.wrong == ()
+    assert all(line.held for line in played.verdicts), played.verdicts
+    one = played.figures["real"]
+    assert (one.account.stored, one.account.delivered) == (300, 300)
+    assert 30 <= one.waiting <= 80
+    assert 0 < one.back_s < one.seconds
+    assert 0 < one.slowest_s < one.seconds
+    assert heard[-1] == (300, 300)
+    assert sum("SIGKILL to a" in line for line in said) == 1
+    lives = sorted(log.head.life.partition(".")[0] for log in read_logs(out / "real" / "trace"))
+    assert lives == ["a~1", "a~2", "b~1", "nemesis~1"]
+    analysis = analyze(played.traces[0].folder, tmp_path / "report", spark=False)
+    assert analysis.held, analysis.tables["findings"]
+    (total,) = analysis.tables["scenarios"]
+    assert (total["stored"], total["waiting"], total["sent_again"]) == (300, 0, one.account.again)
+    assert {line["why"] for line in analysis.tables["takeovers"]} >= {"handed"}
+    measured = {
+        line["measure"] for line in json.loads((tmp_path / "report" / "summary.json").read_bytes())["latencies"]
+    }
+    assert measured == {"resume", "store", "fail_over"}
