@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from statemachines.drivers.persistent_sessions.host_request import HostRequest, ReadNodes
+from statemachines.drivers.persistent_sessions.host_request import HostRequest
 from statemachines.drivers.persistent_sessions.store import READS, NodeLife, SessionStore
 from statemachines.kernel import Answer, GaplessError, Request
 from statemachines.persistent_sessions.request import DATABASE, ReadPending
@@ -62,9 +62,9 @@ class BatchFailed(Answer, frozen=True):
 
 
 class BatchRefused(Answer, frozen=True):
-    """The process is not the one of this name any more."""
+    """The process is not the one of this name any more, or the database not the one that it was."""
 
-    why: str
+    why: GaplessError
 
 
 class Statements:
@@ -75,7 +75,7 @@ class Statements:
     def __init__(self, own: Section, seed: int) -> None:
         self.database = MemoryDatabase()
         self.database.make()
-        self.store = SessionStore(self.database)
+        self._stores: dict[tuple[str, int], SessionStore] = {}
         self._chance = Random(f"{seed}/replicas")
         self._lags = own.lag_ms[1] > 0
         self._replicas = [Replica(self.database, self._chance, own.lag_ms) for _ in range(own.replicas)]
@@ -88,19 +88,24 @@ class Statements:
         try:
             return None, (self._answer(request, now_ns),)
         except GaplessError as error:
-            return None, (BatchRefused(str(error)),)
+            return None, (BatchRefused(error),)
 
     def _answer(self, request: Request, now_ns: int) -> Answer:
         if isinstance(request, BeginLife):
-            return LifeBegun(done(self.store.begin_life(request.node, request.lease_ms)))
+            return LifeBegun(done(SessionStore(self.database).begin_life(request.node, request.lease_ms)))
         assert isinstance(request, Batch)
+        store = self._store_of(request.life)
         if request.number:
-            answers = done(self.store.carry_out(request.life, request.number, request.requests))
+            answers = done(store.carry_out(request.life, request.number, request.requests))
         else:
-            answers = done(self.store.read(request.life, request.requests))
+            answers = done(store.read(request.life, request.requests))
         if self._lags:
             answers = [self._seen(*one, now_ns) for one in zip(request.requests, answers, strict=True)]
         return BatchDone(tuple(answers))
+
+    def _store_of(self, life: NodeLife) -> SessionStore:
+        """Every process has the store open for itself, and what it remembers of it."""
+        return self._stores.setdefault((life.node, life.number), SessionStore(self.database))
 
     def _seen(self, request: Asked, answer: Any, now_ns: int) -> Any:
         """Only reads of what is pending may be late; any replica serves them."""
@@ -112,11 +117,6 @@ class Statements:
         """What stands in the tables, for who judges."""
         with self.database.reading() as sql:
             return sql.all(statement, **values)
-
-    def living(self) -> tuple[str, ...]:
-        """The nodes that the database takes for alive."""
-        found: tuple[str, ...] = done(self.store.do(ReadNodes()))
-        return found
 
 
 def is_read(request: Asked) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from statemachines.drivers.persistent_sessions.host_request import HostRequest
 from statemachines.drivers.persistent_sessions.request_desk import BATCH_MAX, Taker
 from statemachines.drivers.persistent_sessions.store import Asked, NodeLife
-from statemachines.kernel import Answer, Request
+from statemachines.kernel import Answer, GaplessError, Request
 from statemachines.persistent_sessions.request import DATABASE
 from statemachines_sim.persistent_sessions.database import (
     Batch,
@@ -32,9 +32,9 @@ AGAIN_NS = (20 * MS, 1_000 * MS)
 
 
 class Desk:
-    """Of a `process`; `refused(why)`: the database knows a newer one of this name."""
+    """Of a `process`; `refused(why)`: the database does not know it any more."""
 
-    def __init__(self, process: Process, refused: Callable[[str], None]) -> None:
+    def __init__(self, process: Process, refused: Callable[[GaplessError], None]) -> None:
         self._process = process
         self._refused = refused
         self._life: NodeLife | None = None
@@ -72,9 +72,9 @@ class Desk:
             self._number = number = self._number + 1
 
         def take(answer: Any) -> None:
-            self._busy = False
             for (_, taker), one in zip(batch, answer.answers, strict=True):
                 taker(one)
+            self._busy = False
             self._go_on()
 
         self._busy = True

@@ -20,6 +20,7 @@ from statemachines.kernel import (
     Answer,
     Ask,
     Event,
+    GaplessError,
     Host,
     Message,
     Node,
@@ -126,9 +127,9 @@ class SessionNodeProcess(Process):
         self.reception.lose_silent()
         self.after(SWEEP_NS, self._sweep)
 
-    def _refused(self, why: str) -> None:
-        """The database does not know this process: it ends, as a real one does."""
-        self.world.crash(self.node, "refused")
+    def _refused(self, why: GaplessError) -> None:
+        """The database does not know this process: nothing that happens here may end so."""
+        raise why
 
     # -- messages -------------------------------------------------------------------------------------------------
 

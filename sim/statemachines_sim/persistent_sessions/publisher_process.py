@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from statemachines.kernel import Message
-from statemachines.persistent_sessions.client_message import PublishStored, PublishWanted, Refused
+from statemachines.persistent_sessions.client_message import Farewell, PublishStored, PublishWanted, Refused
 from statemachines_sim.persistent_sessions.client_process import ClientProcess
 from statemachines_sim.persistent_sessions.section import Section
 from statemachines_sim.units import MS
@@ -57,6 +57,8 @@ class PublisherProcess(ClientProcess):
             case Refused(n, _):
                 connection = self.connection
                 self.after(AGAIN_NS, lambda: self._again(n, connection))
+            case Farewell():
+                self.hang_up()
 
     def _rest(self) -> None:
         self.after(self.chance.randint(*self.own.publish_ms) * MS, self._publish)

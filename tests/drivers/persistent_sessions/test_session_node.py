@@ -813,6 +813,31 @@ def test_PS_159_a_client_that_says_nothing_is_gone(store, monkeypatch):
     run(main())
 
 
+@pytest.mark.parametrize("inside", [False, True], ids=["tcp", "inside"])
+def test_PS_190_a_client_that_was_given_up_and_is_still_there_hears_it_and_goes_on(store, monkeypatch, inside):
+    """As after a stop: what it said meanwhile is read behind the look whether it is silent."""
+    monkeypatch.setattr(node_guide, "PING_S", 0.05)
+
+    async def main():
+        async with node_of(store) as node:
+            given = {"node": node} if inside else {"nodes": where(node)}
+            async with PersistentSession("tablet", **given) as session, SessionPublisher(**given) as publisher:
+                await session.subscribe("t")
+                await publisher.publish("t", b"1")
+                assert await take(session, 1) == ["1"]
+                (owner,) = node.machines.owners
+                await until(lambda: not node.machines.resume_of(owner).delivery.state.packets)
+                for visitor in node.reception.visitors.values():
+                    visitor.heard_ns -= reception.SILENT_NS + 1
+                node.reception.lose_silent()
+                assert node.reception.visitors == {}
+                await publisher.publish("t", b"2")
+                assert await take(session, 1) == ["2"]
+            await until(lambda: not node.reception._given_up)
+
+    run(main())
+
+
 def test_PS_159_a_client_without_room_for_what_it_is_sent_is_gone(store):
     async def main():
         async with node_of(store) as node, Stranger(node.address) as stranger:

@@ -121,6 +121,7 @@ BREAKS = {
     "PS-159": swap(Reception, "lose", lambda self, life: None),
     "PS-160": wrap(SessionHost, "_begin_resume", from_nobody),
     "PS-161": swap(SessionHost, "_is_open", lambda self, owner: False),
+    "PS-190": swap(Reception, "_give_up", Reception._forget),
     "PS-162": swap(Reception, "with_message", lambda self, request: request),
     "PS-164": swap(claims, "_is_true", lambda said, found: True),
     "PS-163": swap(TcpTransport, "is_peer_of", lambda self, role, party: True),
