@@ -823,16 +823,12 @@ def test_PS_190_a_client_that_was_given_up_and_is_still_there_hears_it_and_goes_
             given = {"node": node} if inside else {"nodes": where(node)}
             async with PersistentSession("tablet", **given) as session, SessionPublisher(**given) as publisher:
                 await session.subscribe("t")
-                await publisher.publish("t", b"1")
-                assert await take(session, 1) == ["1"]
-                (owner,) = node.machines.owners
-                await until(lambda: not node.machines.resume_of(owner).delivery.state.packets)
                 for visitor in node.reception.visitors.values():
                     visitor.heard_ns -= reception.SILENT_NS + 1
                 node.reception.lose_silent()
                 assert node.reception.visitors == {}
-                await publisher.publish("t", b"2")
-                assert await take(session, 1) == ["2"]
+                await publisher.publish("t", b"1")
+                assert await take(session, 1) == ["1"]
             await until(lambda: not node.reception._given_up)
 
     run(main())

@@ -118,7 +118,7 @@ BREAKS = {
     "PS-156": swap(PersistentSession, "_disconnected", lambda self: None),
     "PS-157": swap(SessionPublisher, "_say_all", lambda self: None),
     "PS-158": swap(SessionNode, "_is_node", lambda self, party: True),
-    "PS-159": swap(Reception, "lose", lambda self, life: None),
+    "PS-159": swap(Reception, "_forget", lambda self, life: None),
     "PS-160": wrap(SessionHost, "_begin_resume", from_nobody),
     "PS-161": swap(SessionHost, "_is_open", lambda self, owner: False),
     "PS-190": swap(Reception, "_give_up", Reception._forget),
