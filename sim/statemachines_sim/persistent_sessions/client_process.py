@@ -112,9 +112,7 @@ class ClientProcess(Process):
     # -- as a process ---------------------------------------------------------------------------------------------
 
     def receive(self, packet: Packet) -> None:
-        if self.paused:
-            super().receive(packet)
-        elif self.wires.accepts(packet, self):
+        if self.paused or self.wires.accepts(packet, self):
             super().receive(packet)
 
     def handle(self, sender: str, to: str, message: Message, now_ns: int) -> list[Outgoing]:

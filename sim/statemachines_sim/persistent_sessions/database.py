@@ -9,8 +9,6 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from statemachines.drivers.persistent_sessions.host_request import HostRequest
 from statemachines.drivers.persistent_sessions.store import READS, NodeLife, SessionStore
 from statemachines.kernel import Answer, GaplessError, Request

@@ -80,7 +80,9 @@ class Desk:
         self._busy = True
         self._ask(Batch(self._life, number, requests), BatchDone, take)
 
-    def _ask(self, request: Request, wanted: type[Answer], take: Callable[[Any], None], pause: int = AGAIN_NS[0]) -> None:
+    def _ask(
+        self, request: Request, wanted: type[Answer], take: Callable[[Any], None], pause: int = AGAIN_NS[0]
+    ) -> None:
         process = self._process
 
         def again() -> None:

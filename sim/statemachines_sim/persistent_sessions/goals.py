@@ -47,7 +47,7 @@ def complete(world: World, store: StoreJudge) -> Iterator[Missing]:
 def ends(world: World, store: StoreJudge) -> Iterator[Missing]:
     """ENDS, TAKES: an owner for each connected client, in normal operation, and no more than that."""
     owners = 0
-    for node, process in sorted(world.processes.items()):
+    for _, process in sorted(world.processes.items()):
         for party, machine in sorted(process.host.nodes.items()):
             record = machine.record
             if not isinstance(record, ResumeRecord):

@@ -40,7 +40,7 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     clean: float = 0.1
     """Such a share of the connects begins clean."""
     resubscribe: float = 0.3
-    """At such a share of the times at which it would leave, a subscriber ends a subscription, or begins one, instead."""
+    """At such a share of the times at which it would leave, a subscriber ends or begins a subscription instead."""
     expiry_ms: int = 60_000
     """A session outlives its connection by so much (-1: for ever)."""
     raw: bool = False

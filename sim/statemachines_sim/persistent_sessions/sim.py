@@ -1,4 +1,4 @@
-"""What persistent sessions say to the simulator: who takes part, the database they share, what may go wrong, who judges."""
+"""What persistent sessions say to the simulator: who takes part, what they share, what may go wrong, who judges."""
 
 from __future__ import annotations
 

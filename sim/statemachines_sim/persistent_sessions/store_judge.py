@@ -1,4 +1,4 @@
-"""StoreJudge: what is committed, transaction by transaction: the books are kept by it, and what no transaction may do is
+"""StoreJudge: what is committed, transaction by transaction: the books are kept by it; what no transaction may do is
 seen here."""
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ class SubscriberProcess(ClientProcess):
         self.session, self.welcome, self._clean = session, True, False
         for topic_filter in self.wanted:
             if topic_filter not in self._subscribed:
-                self._ask(SubscribeWanted(self._next(), topic_filter, self.wanted[topic_filter]))
+                self._want(SubscribeWanted(self._next(), topic_filter, self.wanted[topic_filter]))
         self._stay()
 
     def _end(self, why: str) -> None:
@@ -126,11 +126,11 @@ class SubscriberProcess(ClientProcess):
         if topic_filter in self._subscribed:
             self._subscribed.discard(topic_filter)
             self.watch.unsubscribes(self, topic_filter)
-            self._ask(UnsubscribeWanted(self._next(), topic_filter))
+            self._want(UnsubscribeWanted(self._next(), topic_filter))
         else:
-            self._ask(SubscribeWanted(self._next(), topic_filter, self.wanted[topic_filter]))
+            self._want(SubscribeWanted(self._next(), topic_filter, self.wanted[topic_filter]))
 
-    def _ask(self, wanted: SubscribeWanted | UnsubscribeWanted) -> None:
+    def _want(self, wanted: SubscribeWanted | UnsubscribeWanted) -> None:
         self._asked[wanted.n] = wanted
         self.say(wanted)
 

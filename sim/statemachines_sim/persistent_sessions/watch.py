@@ -139,7 +139,7 @@ class SessionWatch(protocol.Watch):
     def _judge_expiry(self, client: str, session: str) -> None:
         """A session outlives the last that was heard of its client, and not by more than the expiry."""
         book, now_ns, expiry_ns = self.store.clients[client], self.world.now, self.own.expiry_ms * MS
-        if 0 <= book.seen_ns and now_ns - book.seen_ns < expiry_ns - SLACK_NS and book.seen_ns >= 0:
+        if book.seen_ns >= 0 and now_ns - book.seen_ns < expiry_ns - SLACK_NS:
             self._judge_forgotten(client, session)
         if book.left_ns >= 0 and book.dialled_ns - book.left_ns > expiry_ns + SLACK_NS:
             self.check("EXPIRED", session != book.told, f"{client} is given {session}, which had expired")

@@ -1,4 +1,4 @@
-"""Wires: connections between clients and nodes, and between nodes: what is lost on one breaks it, and ends hear of that.
+"""Wires: connections between clients and nodes, and between nodes: a loss on one breaks it, and its ends hear of that.
 
 A connection carries everything once and in order until something is lost; nothing that was sent behind that arrives any
 more.  A client then dials anew.  The link from one node to another is there again as soon as the break was heard of.

@@ -122,7 +122,7 @@ class Reception:
         return visitor
 
     def hear(self, party: str, message: ClientMessage) -> None:
-        """A client has said something; one that was given up takes the connection for whole, and hears that it is not."""
+        """A client has said something; one that was given up takes itself for connected, and hears that it is not."""
         say = self._given_up.get(life_of(party))
         if say is not None:
             say(Farewell("lost"))
