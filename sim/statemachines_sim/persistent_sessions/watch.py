@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from statemachines_sim.world import World
 
 PROPERTIES = (
-    "GAP", "ORDER", "TWICE", "UNCOMMITTED", "UNSTORED", "MAXIMUM", "STRANGER", "KEPT", "OLD", "REUSED", "FORGOTTEN",
+    "GAP", "TWICE", "UNCOMMITTED", "UNSTORED", "MAXIMUM", "STRANGER", "KEPT", "OLD", "REUSED", "FORGOTTEN",
     "EXPIRED", "PRESENT", "STOLEN", "SPLIT", "CONNECTS", "COMPLETE", "ENDS", "TAKES", "VANISH",
 )  # fmt: skip
 COUNTED = (
@@ -180,11 +180,11 @@ class SessionWatch(protocol.Watch):
     def _take_first(self, who: str, book: SessionBook, key: Key, packet: int) -> None:
         missed = book.missed_before(key)
         self.check("GAP", missed is None, f"{who} is given {key}, and has not had {missed}")
-        self.check("ORDER", not book.is_overtaken(key), f"{who} is given {key} after what was stored later")
+        self.check("GAP", not book.is_overtaken(key), f"{who} is given {key} after what was stored later")
         topic_filter, name = key
         publisher, _, number = name.rpartition(":")
         last = book.orders.get((topic_filter, publisher), 0)
-        self.check("ORDER", int(number) > last, f"{who} is given {key} after number {last}")
+        self.check("GAP", int(number) > last, f"{who} is given {key} after number {last}")
         book.orders[topic_filter, publisher] = int(number)
         book.take(key, packet)
         self._counts["delivered"] += 1
