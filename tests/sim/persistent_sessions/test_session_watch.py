@@ -1,4 +1,4 @@
-"""Who judges simulated sessions: every property is broken by hand, or by a mistake in what a node runs, and is found."""
+"""Who judges simulated sessions: every property is broken by hand, or by a mistake in what a node runs."""
 
 from __future__ import annotations
 
@@ -301,7 +301,7 @@ courier_bring = Courier.bring
     [
         (Courier, "bring", no_marks, "TWICE", {**MOVES, "ack_ms": (300, 800)}),
         (machine_requests, "is_owned", lambda sql, session, token: True, "STOLEN", {**PAUSED, "ack_ms": (1, 900)}),
-        (delivery_actions, "has_room", lambda record, packets, one: True, "MAXIMUM", SLOW),
+        (delivery_actions, "has_room", lambda record, packets, one: True, "InvariantViolated", SLOW),
         (Courier, "bring", None, "COMPLETE", {}),
         (reception.Reception, "_answer", None, "CONNECTS", {}),
         (life_requests, "abandon", lambda sql, session: None, "VANISH", {**MOVES, "clean": 1.0}),
