@@ -112,7 +112,7 @@ def test_GAP_of_a_writer_and_of_a_publisher(world):
     book = book_of(world)
     key = max((one for one in book.had), key=lambda one: book.lines[book.rows[one].writer].places[one])
     line = book.lines[book.rows[key].writer]
-    before = next(one for one in line.rows if one in book.had and one != key)
+    before = line.rows[line.places[key] - 1]
     packet = book.had.pop(key)
     book.had.pop(before)
     line.next = 0
