@@ -90,6 +90,10 @@ class Network:
         """A process starts: its messages are numbered from `number` << 40."""
         self._counts[node] = number << 40
 
+    def next_number(self, node: str) -> int:
+        """The number of the next message that the node sends: later ones have greater ones."""
+        return self._counts[node]
+
     def rule(self, rule: Rule) -> Rule:
         """From now on this becomes of the messages that the rule hits; the first rule that hits one counts."""
         self._rules.append(rule)

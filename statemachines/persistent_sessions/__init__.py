@@ -23,6 +23,7 @@ PROTOCOL = Protocol(
     page="statemachines.persistent_sessions:clauses.md",
     areas={
         "spec": "statemachines_spec.persistent_sessions:SPEC",
+        "sim": "statemachines_sim.persistent_sessions:SIM",
         "drivers": "statemachines.drivers.persistent_sessions:DRIVERS",
         "testing": "statemachines.testing.persistent_sessions:TESTING",
         "reports": "statemachines_reports.persistent_sessions:REPORTS",

@@ -59,12 +59,23 @@ class NodeLink:
             loop.call_soon(hear, message)
             return True
 
+        left = False
+
+        def hear_there(message: Any) -> None:
+            if not left:
+                reception.hear(life, message)
+
         def say(message: Any) -> bool:
-            loop.call_soon(reception.hear, life, message)
+            loop.call_soon(hear_there, message)
             return True
 
+        def leave() -> None:
+            nonlocal left
+            left = True
+            reception.lose(life)
+
         reception.enter(life, say_back)
-        return cls(say, None, lambda: reception.lose(life))
+        return cls(say, None, leave)
 
     @classmethod
     async def dial(

@@ -103,6 +103,8 @@ class Reception:
         """Message -> who published it, under which life, and what that has said."""
         self._owners: dict[str, str] = {}
         """Owner -> life of its client."""
+        self._given_up: dict[str, Say] = {}
+        """Clients that were given up, and whose connections are still there."""
         self._kinds: dict[type[Message], Callable[[str, Visitor, Any], None]] = {
             ConnectWanted: self._connect,
             SubscribeWanted: self._subscribe,
@@ -127,13 +129,26 @@ class Reception:
         return visitor
 
     def hear(self, party: str, message: ClientMessage) -> None:
-        """A client has said something."""
+        """A client has said something; one that was given up takes itself for connected, and hears that it is not."""
+        say = self._given_up.get(life_of(party))
+        if say is not None:
+            say(Farewell("lost"))
+            return
         visitor = self.enter(party)
         visitor.heard_ns = self._clock()
         self._kinds[type(message)](life_of(party), visitor, message)
 
     def lose(self, life: str) -> None:
-        """The client of this life is gone, if it was here."""
+        """The connection of this life is gone, and its client, if it was here."""
+        self._given_up.pop(life, None)
+        self._forget(life)
+
+    def _give_up(self, life: str) -> None:
+        """The client counts as gone, whatever its connection does."""
+        self._given_up[life] = self.visitors[life].say
+        self._forget(life)
+
+    def _forget(self, life: str) -> None:
         visitor = self.visitors.pop(life, None)
         if visitor is None:
             return
@@ -148,7 +163,7 @@ class Reception:
         """Whoever has said nothing for long is gone."""
         now_ns = self._clock()
         for life in [one for one, visitor in self.visitors.items() if now_ns - visitor.heard_ns > SILENT_NS]:
-            self.lose(life)
+            self._give_up(life)
 
     def close(self) -> None:
         """The node ends: everybody hears that, and goes elsewhere."""
@@ -160,7 +175,7 @@ class Reception:
         """One that there is no room for ends the connection: nothing may be missing in it."""
         visitor = self.visitors.get(life)
         if visitor is not None and not visitor.say(message):
-            self.lose(life)
+            self._give_up(life)
 
     def _deliver(self, life: str, message: Message) -> None:
         """To a subscriber; of QoS 0 what there is no room for is dropped."""

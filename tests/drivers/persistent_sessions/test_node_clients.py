@@ -16,6 +16,7 @@ from statemachines.drivers.persistent_sessions import (
     SessionTaken,
     SubscribeRefused,
     node_guide,
+    reception,
 )
 from statemachines.drivers.persistent_sessions.host_request import ReadNodes
 from statemachines.persistent_sessions.client_message import (
@@ -270,5 +271,26 @@ def test_PS_155_a_client_hears_that_its_node_ends(store):
             await stack.aclose()
             assert await stranger.hears(Farewell) == Farewell("closing")
             await stranger.__aexit__()
+
+    run(main())
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["tcp", "inside"])
+def test_PS_190_a_client_that_was_given_up_and_is_still_there_hears_it_and_goes_on(store, monkeypatch, inside):
+    """As after a stop: what it said meanwhile is read behind the look whether it is silent."""
+    monkeypatch.setattr(node_guide, "PING_S", 0.05)
+
+    async def main():
+        async with node_of(store) as node:
+            given = {"node": node} if inside else {"nodes": where(node)}
+            async with PersistentSession("tablet", **given) as session, SessionPublisher(**given) as publisher:
+                await session.subscribe("t")
+                for visitor in node.reception.visitors.values():
+                    visitor.heard_ns -= reception.SILENT_NS + 1
+                node.reception.lose_silent()
+                assert node.reception.visitors == {}
+                await publisher.publish("t", b"1")
+                assert await take(session, 1) == ["1"]
+            await until(lambda: not node.reception._given_up)
 
     run(main())

@@ -1,0 +1,146 @@
+"""Database: what all nodes share, as a device: the statements of the real store behind a network, with reads that lag.
+
+Nodes ask as they ask a real store: a life is begun, batches have numbers, and one that was carried out and not answered
+is given again under its number.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from statemachines.drivers.persistent_sessions.host_request import HostRequest
+from statemachines.drivers.persistent_sessions.store import READS, NodeLife, SessionStore
+from statemachines.kernel import Answer, GaplessError, Request
+from statemachines.persistent_sessions.request import DATABASE, ReadPending
+from statemachines_sim.devices.remote_store import RemoteStore
+from statemachines_sim.persistent_sessions.memory_database import MemoryDatabase, Replica, done
+from statemachines_sim.persistent_sessions.section import Section
+from statemachines_sim.protocol import OF_STORES, Fixture, Tolerance
+from statemachines_sim.units import S
+
+if TYPE_CHECKING:
+    from statemachines_sim.world import World
+
+Asked = Request | HostRequest
+
+CLOCK = Tolerance(drift_ppm=100_000, jump_ns=5 * S)
+"""Leases count by the clock of the database: one that leaps makes owners and nodes dead for a moment."""
+
+
+class BeginLife(Request, frozen=True):
+    """A process begins under the name of a node."""
+
+    node: str
+    lease_ms: int
+
+
+class LifeBegun(Answer, frozen=True):
+    """To `BeginLife`."""
+
+    life: NodeLife
+
+
+class Batch(Request, frozen=True):
+    """A transaction of a life; `number` of 0: it changes nothing."""
+
+    life: NodeLife
+    number: int
+    requests: tuple[Any, ...]
+
+
+class BatchDone(Answer, frozen=True):
+    """To `Batch`: an answer for each request."""
+
+    answers: tuple[Any, ...]
+
+
+class BatchFailed(Answer, frozen=True):
+    """Perhaps it was carried out, perhaps not."""
+
+
+class BatchRefused(Answer, frozen=True):
+    """The process is not the one of this name any more, or the database not the one that it was."""
+
+    why: GaplessError
+
+
+class Statements:
+    """`Service` whose state is the database itself: it cannot be put back to what it was."""
+
+    name = DATABASE
+
+    def __init__(self, own: Section, seed: int) -> None:
+        self.database = MemoryDatabase()
+        self.database.make()
+        self._stores: dict[tuple[str, int], SessionStore] = {}
+        self._chance = Random(f"{seed}/replicas")
+        self._lags = own.lag_ms[1] > 0
+        self._replicas = [Replica(self.database, self._chance, own.lag_ms) for _ in range(own.replicas)]
+
+    def initial(self) -> None:
+        return None
+
+    def apply(self, state: None, request: Request, now_ns: int) -> tuple[None, tuple[Answer, ...]]:
+        self.database.now_ns = now_ns
+        try:
+            return None, (self._answer(request, now_ns),)
+        except GaplessError as error:
+            return None, (BatchRefused(error),)
+
+    def _answer(self, request: Request, now_ns: int) -> Answer:
+        if isinstance(request, BeginLife):
+            return LifeBegun(done(SessionStore(self.database).begin_life(request.node, request.lease_ms)))
+        assert isinstance(request, Batch)
+        store = self._store_of(request.life)
+        if request.number:
+            answers = done(store.carry_out(request.life, request.number, request.requests))
+        else:
+            answers = done(store.read(request.life, request.requests))
+        if self._lags:
+            answers = [self._seen(*one, now_ns) for one in zip(request.requests, answers, strict=True)]
+        return BatchDone(tuple(answers))
+
+    def _store_of(self, life: NodeLife) -> SessionStore:
+        """Every process has the store open for itself, and what it remembers of it."""
+        return self._stores.setdefault((life.node, life.number), SessionStore(self.database))
+
+    def _seen(self, request: Asked, answer: Any, now_ns: int) -> Any:
+        """Only reads of what is pending may be late; any replica serves them."""
+        if isinstance(request, ReadPending):
+            return self._chance.choice(self._replicas).read(request, now_ns)
+        return answer
+
+    def rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
+        """What stands in the tables, for who judges."""
+        with self.database.reading() as sql:
+            return sql.all(statement, **values)
+
+
+def is_read(request: Asked) -> bool:
+    """It changes nothing."""
+    return isinstance(request, READS)
+
+
+def statements_of(world: World) -> Statements:
+    """The database of a world."""
+    device: Any = world.devices[DATABASE]
+    found: Statements = device.service
+    return found
+
+
+class Database(RemoteStore):
+    """`service`: what stands behind the network."""
+
+    def __init__(self, world: World, own: Section) -> None:
+        self.service = Statements(own, world.seed)
+        watched = world.watch.carried_out if world.watching else None
+        super().__init__(
+            world.env, self.service, world.seed, lambda request: BatchFailed(), watched, cuts=world.network.cuts
+        )
+
+
+def database(own: Section) -> Fixture:
+    """The database of a run."""
+    faults = (*OF_STORES, "partition", "drift", "jump")
+    return Fixture(DATABASE, lambda world: Database(world, own), faults, CLOCK)

@@ -1,0 +1,76 @@
+"""Goals: what must become true once everything has healed: everybody is connected, everything has come, nothing is
+left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from statemachines.persistent_sessions.resume_record import NORMAL, YIELDING, ResumeRecord
+from statemachines.persistent_sessions.writer_flow_record import DONE
+from statemachines_sim.persistent_sessions.database import statements_of
+from statemachines_sim.persistent_sessions.store_judge import StoreJudge
+
+if TYPE_CHECKING:
+    from statemachines_sim.protocol import Missing
+    from statemachines_sim.world import World
+
+
+def missing(world: World, store: StoreJudge) -> Missing | None:
+    """The first that is not true yet."""
+    return next((found for goal in (connects, complete, ends, vanish) for found in goal(world, store)), None)
+
+
+def connects(world: World, store: StoreJudge) -> Iterator[Missing]:
+    """CONNECTS."""
+    for node, one in sorted(world.processes.items()):
+        process: Any = one
+        if node.startswith("subscriber-") and not process.welcome:
+            yield "CONNECTS", f"{node} is not connected"
+        if node.startswith("publisher-") and process.unanswered:
+            yield "CONNECTS", f"{node} is not answered: {len(process.unanswered)}"
+
+
+def complete(world: World, store: StoreJudge) -> Iterator[Missing]:
+    """COMPLETE."""
+    for name, client in sorted(store.clients.items()):
+        book = store.sessions.get(client.current)
+        if book is None:
+            continue
+        outstanding = next(book.outstanding(), None)
+        if outstanding is not None:
+            yield "COMPLETE", f"{name} ({client.current}) has not had {outstanding}"
+        if book.packets or book.queued:
+            yield "COMPLETE", f"{name} ({client.current}) has packets that are not done: {sorted(book.packets)}"
+
+
+def ends(world: World, store: StoreJudge) -> Iterator[Missing]:
+    """ENDS, TAKES: an owner for each connected client, in normal operation, and no more than that."""
+    owners = 0
+    for _, process in sorted(world.processes.items()):
+        for party, machine in sorted(process.host.nodes.items()):
+            record = machine.record
+            if not isinstance(record, ResumeRecord):
+                continue
+            owners += 1
+            if record.status is YIELDING:
+                yield "TAKES", f"{party} has yielded, and is still there"
+            if record.status is not NORMAL:
+                yield "ENDS", f"{party} is {record.status.value}"
+            for writer, flow in sorted(record.flows.items()):
+                if flow.status is not DONE:
+                    yield "ENDS", f"{party} and {writer} are {flow.status.value}"
+    clients = [node for node in world.processes if node.startswith("subscriber-")]
+    if owners > len(clients):
+        yield "ENDS", f"there are {owners} owners of {len(clients)} clients"
+
+
+def vanish(world: World, store: StoreJudge) -> Iterator[Missing]:
+    """VANISH."""
+    if not store.collects:
+        return
+    statements = statements_of(world)
+    for table in ("session_rows", "messages"):
+        ((count,),) = statements.rows(f"SELECT count(*) FROM @{table}")
+        if count:
+            yield "VANISH", f"{count} rows are left in {table}"

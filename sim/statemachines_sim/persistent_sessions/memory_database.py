@@ -1,0 +1,99 @@
+"""MemoryDatabase: the statements of a real store on SQLite, in memory and without a thread, and replicas that lag.
+
+What is committed is one order for everybody.  A replica is the whole database as it was at some moment: rows of a
+writer appear on it in their order, and what was deleted or marked since stands there still.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import Any, TypeVar
+
+from statemachines.drivers.persistent_sessions.sql import Sql
+from statemachines.drivers.persistent_sessions.sqlite import SqliteSql
+from statemachines.drivers.persistent_sessions.store import SessionStore
+from statemachines.drivers.persistent_sessions.tables import SQLITE
+from statemachines.persistent_sessions.request import ReadPending
+from statemachines_sim.units import MS
+
+T = TypeVar("T")
+IDENTITY = b"simulated store."
+
+
+class MemoryDatabase:
+    """`SessionDatabase` on a connection of its own; `now_ns`: what the clock of the database shows now."""
+
+    where = "the simulated database"
+
+    def __init__(self) -> None:
+        self.connection = sqlite3.connect(":memory:", isolation_level=None)
+        self.now_ns = 0
+
+    def make(self) -> None:
+        """The tables."""
+        for statement in SQLITE.statements:
+            self.connection.execute(statement)
+        self.connection.execute("UPDATE store SET identity = ?", (IDENTITY,))
+
+    @contextmanager
+    def writing(self) -> Iterator[Sql]:
+        """All or nothing."""
+        self.connection.execute("BEGIN")
+        try:
+            now_ns = max(self.now_ns, self.last_commit_ns() + 1)
+            self.connection.execute("UPDATE store SET time_ns = ?", (now_ns,))
+            yield SqliteSql(self.connection, now_ns)
+            self.connection.execute("COMMIT")
+        except BaseException:
+            self.connection.execute("ROLLBACK")
+            raise
+
+    @contextmanager
+    def reading(self) -> Iterator[Sql]:
+        """One state: nobody else is here."""
+        yield SqliteSql(self.connection, max(self.now_ns, self.last_commit_ns()))
+
+    def last_commit_ns(self) -> int:
+        """When something was committed last."""
+        return int(self.connection.execute("SELECT time_ns FROM store").fetchone()[0])
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """At once."""
+        return work()
+
+    async def close(self) -> None:
+        """No more requests."""
+        self.connection.close()
+
+
+class Replica:
+    """A copy of `primary` for reads of what is pending; each is at most `lag_ms` (drawn anew every time) old."""
+
+    def __init__(self, primary: MemoryDatabase, chance: Random, lag_ms: tuple[int, int]) -> None:
+        self._primary = primary
+        self._chance = chance
+        self._lag_ms = lag_ms
+        self._copy = MemoryDatabase()
+        self._store = SessionStore(self._copy)
+        self._until_ns = -1
+
+    def read(self, request: ReadPending, now_ns: int) -> Any:
+        """What is visible here."""
+        if now_ns >= self._until_ns:
+            self._primary.connection.backup(self._copy.connection)
+            self._until_ns = now_ns + self._chance.randint(*self._lag_ms) * MS
+        self._copy.now_ns = now_ns
+        return done(self._store.do(request))
+
+
+def done(work: Coroutine[Any, Any, T]) -> T:
+    """What the work comes to: nothing in it waits."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        found: T = end.value
+        return found
+    raise AssertionError("it waits")

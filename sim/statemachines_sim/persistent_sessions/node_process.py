@@ -1,0 +1,213 @@
+"""SessionNodeProcess: one life of a node: the machines, the clients and the look-out of a real one, over a simulated
+network and database.
+
+What `SessionNode` does with a loop and sockets this does by the clock of the simulation; everything else is the same
+code: `SessionHost`, `Reception`, `Courier`, `Lookout`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from statemachines.drivers.persistent_sessions.host_request import Beat, Look, ReadNodes
+from statemachines.drivers.persistent_sessions.lookout import Lookout
+from statemachines.drivers.persistent_sessions.node_roles import NodeMessage
+from statemachines.drivers.persistent_sessions.reception import Reception
+from statemachines.drivers.persistent_sessions.store import NodeLife
+from statemachines.kernel import (
+    Answer,
+    Ask,
+    Event,
+    GaplessError,
+    Host,
+    Message,
+    Node,
+    Outgoing,
+    RemoteProtocolError,
+    Step,
+    node_of,
+)
+from statemachines.persistent_sessions.message import Publish, Pubrel
+from statemachines.persistent_sessions.session_host import SessionHost
+from statemachines.persistent_sessions.takeover_message import BeginTakeover, EndTakeover, TakeoverRefused
+from statemachines_sim.persistent_sessions.desk import Desk
+from statemachines_sim.persistent_sessions.section import Section
+from statemachines_sim.persistent_sessions.wires import wires_of
+from statemachines_sim.process import Process
+from statemachines_sim.units import MS
+
+if TYPE_CHECKING:
+    from statemachines_sim.network import Packet
+    from statemachines_sim.persistent_sessions.watch import SessionWatch
+    from statemachines_sim.world import World
+
+COMMIT_NS = 250 * MS
+SWEEP_NS = 1_000 * MS
+
+
+class SessionNodeProcess(Process):
+    """It has machines as soon as the database knows its life; `forge`: what it sends in place of a message (None: it
+    tells the truth)."""
+
+    def __init__(self, world: World, node: str, number: int, own: Section) -> None:
+        super().__init__(world, node, number)
+        self.host: Host = Host()
+        self.own = own
+        self.wires = wires_of(world)
+        self.desk = Desk(self, self._refused)
+        self.forge: Callable[[str, Message], Message] | None = None
+        self.refused = 0
+        """Messages of others that said what nobody may say."""
+        self._alive: frozenset[str] = frozenset()
+        self._real_network = world.network
+        outlet: Any = self
+        self._network = outlet
+
+    def start(self) -> None:
+        self.desk.begin(self.own.lease_ms, self._begin)
+
+    @property
+    def watch(self) -> SessionWatch:
+        """Who judges it."""
+        found: Any = self.world.watch
+        return found  # type: ignore[no-any-return]
+
+    @property
+    def sessions(self) -> SessionHost | None:
+        """Its machines, once its life has begun."""
+        return self.host if isinstance(self.host, SessionHost) else None
+
+    # -- its own work ---------------------------------------------------------------------------------------------
+
+    def _begin(self, life: NodeLife) -> None:
+        own, mine = self.own, self
+        runtime: Any = mine  # of which the reception uses `act` alone
+        desk: Any = self.desk  # and of this `give`
+        self.machines = SessionHost(
+            self.life, own.times, own.life_times, graces=own.graces, now_ns=self.local_now(), observe=self._observe
+        )
+        self.host = self.machines
+        self.lookout = Lookout(self.machines)
+        self.reception = Reception(self.machines, runtime, desk, self._say, self.local_now)
+        self.perform([], self._env.now)
+        self._beat()
+        self._rest()
+        self._commit()
+        self._sweep()
+
+    def _beat(self) -> None:
+        every = self.own.lease_ms * MS // 3
+        self.desk.give_first(Beat(self.node, self.own.lease_ms), lambda _: self.after(every, self._beat))
+
+    def _rest(self) -> None:
+        self.after(self.own.look_ms * MS, lambda: self.desk.give(ReadNodes(), self._look))
+
+    def _look(self, found: tuple[str, ...]) -> None:
+        alive = frozenset(found)
+        for gone in sorted(self._alive - alive - {self.node}):
+            self.act(partial(self.machines.lose_writer, gone))
+        self._alive = alive
+        watched = self.lookout.watched()
+        if watched:
+            self.desk.give(Look(self.node, watched), self._seen)
+        else:
+            self._rest()
+
+    def _seen(self, seen: Any) -> None:
+        self.act(partial(self.lookout.take, seen))
+        self._rest()
+
+    def _commit(self) -> None:
+        self.act(self.machines.commit_acknowledged)
+        self.after(COMMIT_NS, self._commit)
+
+    def _sweep(self) -> None:
+        self.reception.lose_silent()
+        self.after(SWEEP_NS, self._sweep)
+
+    def _refused(self, why: GaplessError) -> None:
+        """The database does not know this process: nothing that happens here may end so."""
+        raise why
+
+    # -- messages -------------------------------------------------------------------------------------------------
+
+    def receive(self, packet: Packet) -> None:
+        if self.paused or self.wires.accepts(packet, self):
+            super().receive(packet)
+
+    def handle(self, sender: str, to: str, message: Message, now_ns: int) -> list[Outgoing]:
+        if self.sessions is None:
+            return []  # it does not listen yet
+        if not isinstance(message, NodeMessage):
+            heard: Any = message
+            self.reception.hear(sender, heard)
+            return []
+        try:
+            return self.machines.receive(sender, to, message, now_ns)
+        except RemoteProtocolError:
+            self.refused += 1
+            return []
+
+    def send(self, node: str, party: str, to: str, message: Message, now_ns: int) -> None:
+        """In place of the network's: to the client, to a party here, or to another node."""
+        if isinstance(message, Publish | Pubrel):
+            self.watch.sent(party, message)
+            self.reception.bring(party, message)
+            return
+        self.watch.says(party, message)
+        if node_of(to) == node:
+            self.after(0, lambda: self.act(lambda at_ns: self.handle(party, to, message, at_ns)))
+            return
+        if isinstance(message, BeginTakeover | EndTakeover) and not self.wires.reaches(self, to):
+            refused = TakeoverRefused(message.client, message.token)
+            self.after(0, lambda: self.act(lambda at_ns: self.machines.feed(party, refused, at_ns)))
+            return
+        if self.forge is not None:
+            message = self.forge(to, message)
+        self._real_network.send(node, party, to, message, now_ns)
+
+    def _say(self, party: str, message: Message) -> bool:
+        self._real_network.send(self.node, self.life, party, message, self._env.now)
+        return True
+
+    def lose_client(self, connection: str) -> None:
+        """The connection is gone."""
+        if self.sessions is not None:
+            self.reception.lose(connection)
+
+    def lose_link(self, node: str) -> None:
+        """What another node has sent may be lost."""
+        if self.sessions is not None:
+            self.act(partial(self.machines.lose_link, node))
+
+    # -- machines -------------------------------------------------------------------------------------------------
+
+    def act(self, act: Callable[[int], list[Outgoing]]) -> None:
+        """As the runtime of a real node."""
+        self.perform(act(self.local_now()), self._env.now)
+
+    def answered(self, party: str, answer: Any, now_ns: int) -> list[Outgoing]:
+        return self.machines.answered(party, answer, now_ns)
+
+    def told(self, party: str, event: Event) -> None:
+        node = self.host.nodes.get(party)
+        machine = "" if node is None else node.fsm.full_name
+        self._recorder.tell(self._env.now, self.node, party, machine, event)
+        self.watch.tell(self, party, event, self._env.now)
+        self.reception.told(party, event)
+
+    def _ask(self, party: str, effect: Ask, now_ns: int) -> None:
+        self._recorder.ask(now_ns, self.node, party, effect.request, effect.service)
+
+        def take(answers: tuple[Answer, ...]) -> None:
+            for answer in answers:
+                self._answer(party, answer)
+
+        self.desk.give(self.reception.with_message(effect.request), take)
+
+    def _observe(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
+        self._recorder.step(node, event, before, step, now_ns)
+        if self.world.watching:
+            node.check()

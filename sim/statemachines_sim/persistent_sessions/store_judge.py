@@ -1,0 +1,222 @@
+"""StoreJudge: what is committed, transaction by transaction: the books are kept by it; what no transaction may do is
+seen here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from statemachines.drivers.persistent_sessions.host_request import PutMessage, StoreRow
+from statemachines.kernel import Answer
+from statemachines.persistent_sessions.collector_request import Deleted, DeleteMessage, DeleteRow, ForgetClient, Tag
+from statemachines.persistent_sessions.life_request import LeaveSession, OpenSession, SessionLeft, SessionOpen
+from statemachines.persistent_sessions.message import Queued
+from statemachines.persistent_sessions.request import (
+    CommitState,
+    Fence,
+    FencedRows,
+    LoadSession,
+    PutRow,
+    RowStored,
+    SessionLoaded,
+    StateCommitted,
+    SubscribedLive,
+    SubscribeLive,
+)
+from statemachines_sim.persistent_sessions.books import ClientBook, Key, Message, Row, SessionBook
+from statemachines_sim.persistent_sessions.database import Batch, BatchDone, statements_of
+from statemachines_sim.persistent_sessions.section import Section
+from statemachines_sim.units import MS
+
+if TYPE_CHECKING:
+    from statemachines_sim.world import World
+
+Check = Callable[[str, bool, str], None]
+THERE = (
+    "SELECT 1 FROM @session_rows WHERE session = :session AND writer = :writer AND epoch = :epoch AND number = :number"
+    " AND tag = 0"
+)
+
+
+class StoreJudge:
+    """`sessions` by id, `clients` by theirs, `messages` by the ids under which they are stored; `collects`: garbage
+    is to vanish; `counts` of what happened."""
+
+    def __init__(self, own: Section, check: Check, counts: dict[str, int]) -> None:
+        self.sessions: dict[str, SessionBook] = {}
+        self.clients: dict[str, ClientBook] = {}
+        self.messages: dict[str, Message] = {}
+        self.collects = own.collect
+        self._own = own
+        self._check = check
+        self._counts = counts
+        self._batches: dict[str, tuple[int, int]] = {}
+        self._kinds: dict[type[Any], Callable[[Any, Any, int], None]] = {
+            PutMessage: self._put_message,
+            PutRow: self._put_row,
+            StoreRow: lambda asked, answer, now_ns: self._put_row(asked.row, answer, now_ns),
+            OpenSession: self._open,
+            LeaveSession: self._leave,
+            ForgetClient: self._forget,
+            LoadSession: self._load,
+            SubscribeLive: self._subscribe,
+            Fence: self._fence,
+            CommitState: self._commit,
+            DeleteRow: self._delete_row,
+            DeleteMessage: self._delete_message,
+        }
+
+    def begin(self, world: World) -> None:
+        """Of this world."""
+        self._statements = statements_of(world)
+
+    def client(self, name: str) -> ClientBook:
+        """Its book."""
+        return self.clients.setdefault(name, ClientBook())
+
+    def carried_out(self, request: Any, answers: tuple[Answer, ...], now_ns: int) -> None:
+        """A batch is committed; one that is given again was committed before."""
+        (answer,) = answers
+        if not isinstance(request, Batch) or not isinstance(answer, BatchDone) or not request.number:
+            return
+        batch = (request.life.number, request.number)
+        if batch <= self._batches.get(request.life.node, (0, 0)):
+            return
+        self._batches[request.life.node] = batch
+        for asked, found in zip(request.requests, answer.answers, strict=True):
+            kind = self._kinds.get(type(asked))
+            if kind is not None:
+                kind(asked, found[0] if isinstance(found, tuple) and len(found) == 1 else found, now_ns)
+
+    # -- messages and rows ----------------------------------------------------------------------------------------
+
+    def _put_message(self, asked: PutMessage, routes: Any, now_ns: int) -> None:
+        if self._statements.rows("SELECT 1 FROM @messages WHERE id = :id", id=asked.id.encode()):
+            self.messages[asked.id] = Message(asked.payload.decode(), asked.topic, now_ns)
+
+    def _put_row(self, asked: PutRow, answer: Any, now_ns: int) -> None:
+        """A row that is there now, and was not before."""
+        book, queued = self.sessions.get(asked.session), asked.queued
+        if answer != RowStored() or book is None or book.ended:
+            return
+        self._look_at_message(queued.message)
+        key = self.key_of(queued)
+        known, place = book.rows.get(key), (asked.epoch, queued.number)
+        if known is not None:
+            where = f"{asked.writer} stores {key} for {asked.session} under {place} and {known.writer}, {known.place}"
+            self._check("TWICE", (known.writer, known.place) == (asked.writer, place), where)
+            return
+        values = {"session": asked.session.encode(), "writer": asked.writer.encode()}
+        if self._statements.rows(THERE, **values, epoch=asked.epoch, number=queued.number):
+            book.put(key, Row(asked.writer, place, queued.message, needed=queued.qos > 0))
+            self._counts["stored"] += 1
+
+    def _look_at_message(self, message: str) -> None:
+        """A message that was deleted while nothing referred to it is put there again with its row."""
+        known = self.messages[message]
+        if known.gone and self._statements.rows("SELECT 1 FROM @messages WHERE id = :id", id=message.encode()):
+            known.gone = False
+
+    def key_of(self, queued: Queued) -> Key:
+        """What the client will tell it by."""
+        return queued.filter, self.messages[queued.message].name
+
+    # -- sessions -------------------------------------------------------------------------------------------------
+
+    def _open(self, asked: OpenSession, answer: Any, now_ns: int) -> None:
+        if answer != SessionOpen():
+            return
+        client, book = self.client(asked.client), self.sessions.get(asked.session)
+        if book is None:
+            self.sessions[asked.session] = SessionBook(asked.client, asked.token)
+            self._counts["opened"] += 1
+        else:
+            whose = f"{asked.session}, of {book.client}, is opened for {asked.client}"
+            self._check("REUSED", book.client == asked.client and not book.ended, whose)
+            self._raise(asked.session, asked.token, "opened")
+        if client.current and client.current != asked.session:
+            self._end(client.current)
+        client.current = asked.session
+
+    def _leave(self, asked: LeaveSession, answer: Any, now_ns: int) -> None:
+        if answer == SessionLeft() and asked.expiry_ms == 0:
+            self._end(asked.session)
+
+    def _forget(self, asked: ForgetClient, answer: Any, now_ns: int) -> None:
+        if isinstance(answer, Deleted) and answer.done:
+            client = self.client(asked.client)
+            if client.current:
+                self._end(client.current)
+            client.current = ""
+
+    def _end(self, session: str) -> None:
+        book = self.sessions.get(session)
+        if book is not None and not book.ended:
+            book.ended = True
+            client = self.client(book.client)
+            if client.current == session:
+                client.current = ""
+
+    def _raise(self, session: str, token: int, what: str) -> None:
+        """Something is done under this token, and after it nothing under a lower one."""
+        book = self.sessions.get(session)
+        if book is not None:
+            self._check("STOLEN", token >= book.token, f"{session} is {what} under {token} after {book.token}")
+            book.token = max(book.token, token)
+
+    def _load(self, asked: LoadSession, answer: Any, now_ns: int) -> None:
+        if isinstance(answer, SessionLoaded):
+            self._raise(answer.session, asked.token, "loaded")
+
+    def _subscribe(self, asked: SubscribeLive, answer: Any, now_ns: int) -> None:
+        if isinstance(answer, SubscribedLive):
+            self._raise(asked.session, asked.token, "subscribed")
+
+    def _fence(self, asked: Fence, answer: Any, now_ns: int) -> None:
+        if isinstance(answer, FencedRows):
+            self._counts["fenced"] += 1
+            self._raise(asked.session, asked.token, "fenced")
+
+    def _commit(self, asked: CommitState, answer: Any, now_ns: int) -> None:
+        book = self.sessions.get(asked.session)
+        if answer != StateCommitted() or book is None:
+            return
+        self._raise(asked.session, asked.token, "committed")
+        packets = {packet: self.key_of(one.queued) for packet, one in asked.state.packets.items()}
+        for packet, key in packets.items():
+            book.carried.setdefault(packet, set()).add(key)
+        book.done |= set(book.packets.values()) - set(packets.values())
+        book.packets, book.taken = packets, dict(asked.state.taken.items())
+        book.queued = tuple(self.key_of(one) for one in asked.state.queued)
+
+    # -- the collector --------------------------------------------------------------------------------------------
+
+    def _delete_row(self, asked: DeleteRow, answer: Any, now_ns: int) -> None:
+        if not (isinstance(answer, Deleted) and answer.done):
+            return
+        self._counts["collected"] += 1
+        row = asked.row
+        book = self.sessions.get(row.session)
+        if book is None or book.ended or row.tag is not Tag.UNDELIVERED:
+            return
+        place = (row.epoch, row.number)
+        taken = book.is_taken(row.writer, place)
+        self._check("KEPT", taken, f"{row.session}: {place} of {row.writer} is deleted, and is not taken")
+
+    def _delete_message(self, asked: DeleteMessage, answer: Any, now_ns: int) -> None:
+        """One that retention removes is lost; any other nobody needs."""
+        message = self.messages.get(asked.message)
+        if not (isinstance(answer, Deleted) and answer.done) or message is None:
+            return
+        message.gone = True
+        retained = now_ns - message.at_ns < self._own.retention_ms * MS
+        for name, book in self.sessions.items():
+            if book.ended:
+                continue
+            held = [key for key in (*book.packets.values(), *book.queued) if key[1] == message.name]
+            self._check("KEPT", not held, f"{message.name} is deleted, and {name} holds it: {held}")
+            for row in [row for row in book.rows.values() if row.message == asked.message]:
+                if not book.is_taken(row.writer, row.place):
+                    self._check("KEPT", not retained, f"{message.name} is deleted, and {name} has not taken it")
+                    self._counts["lost"] += row.needed
+                    row.needed = False

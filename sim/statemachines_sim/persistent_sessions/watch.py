@@ -1,0 +1,217 @@
+"""Watch: the properties of persistent sessions, judged in every run from what users and the database see.
+
+Publishers say what they hand over and what is answered, subscribers what they are told and get; every transaction is
+seen as it is committed.  No record of a machine is asked while faults go on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from statemachines.kernel import Answer, Request
+from statemachines.kernel import Message as Said
+from statemachines.persistent_sessions.client_message import Delivered
+from statemachines.persistent_sessions.message import Publish, Pubrel
+from statemachines.persistent_sessions.request import DATABASE
+from statemachines.persistent_sessions.takeover_message import TakeoverBegun, TakeoverEnded
+from statemachines_sim import protocol
+from statemachines_sim.judge import Judge
+from statemachines_sim.persistent_sessions.books import Key, SessionBook, matches
+from statemachines_sim.persistent_sessions.goals import missing
+from statemachines_sim.persistent_sessions.section import Section
+from statemachines_sim.persistent_sessions.store_judge import StoreJudge
+from statemachines_sim.units import MS, S
+
+if TYPE_CHECKING:
+    from statemachines_sim.persistent_sessions.subscriber_process import SubscriberProcess
+    from statemachines_sim.protocol import Missing
+    from statemachines_sim.world import World
+
+PROPERTIES = (
+    "GAP", "TWICE", "UNCOMMITTED", "UNSTORED", "MAXIMUM", "STRANGER", "KEPT", "OLD", "REUSED", "FORGOTTEN",
+    "EXPIRED", "PRESENT", "STOLEN", "SPLIT", "CONNECTS", "COMPLETE", "ENDS", "TAKES", "VANISH",
+)  # fmt: skip
+COUNTED = (
+    "published", "handed_again", "answered", "stored", "delivered", "again", "lost", "opened", "connected", "resumed",
+    "taken_over", "fenced", "collected",
+)  # fmt: skip
+SLACK_NS = S
+"""An expiry that ends within so long of a connect is neither here nor there."""
+
+
+class SessionWatch(protocol.Watch):
+    """The properties of `spec/persistent_sessions/properties.md`; `store`: the books."""
+
+    def __init__(self, own: Section, judge: Judge) -> None:
+        super().__init__(judge)
+        self.own = own
+        self._counts = dict.fromkeys(COUNTED, 0)
+        self.store = StoreJudge(own, self.check, self._counts)
+        self._handed: dict[str, tuple[str, int]] = {}
+        self._yielded: set[str] = set()
+
+    def begin(self, world: World) -> None:
+        self.world = world
+        self.store.begin(world)
+        self._odd_clock = any(fault.target == DATABASE and fault.kind in ("jump", "drift") for fault in world.schedule)
+
+    def check(self, name: str, holds: bool, detail: str) -> None:
+        """The property breaks unless it holds."""
+        if self.judging and not holds:
+            self.judge.broken(name, detail)
+
+    def carried_out(self, service: str, party: str, request: Request, answers: tuple[Answer, ...], now_ns: int) -> None:
+        self.store.carried_out(request, answers, now_ns)
+
+    # -- publishers -----------------------------------------------------------------------------------------------
+
+    def published(self, name: str, topic: str, again: bool) -> None:
+        """A message is handed over; `again`: what became of it before nobody knows."""
+        self._handed[name] = (topic, self.world.now)
+        self._counts["handed_again" if again else "published"] += 1
+
+    def answered(self, name: str) -> None:
+        """A publisher hears that its message is stored: it is, for every session whose client has known for longer
+        that it subscribes it."""
+        topic, at_ns = self._handed[name]
+        self._counts["answered"] += 1
+        for session, book in self.store.sessions.items():
+            if book.ended:
+                continue
+            for topic_filter, since_ns in book.subscribed.items():
+                if since_ns <= at_ns and matches(topic, topic_filter):
+                    stored = (topic_filter, name) in book.rows
+                    self.check("UNSTORED", stored, f"{name} is answered, and {session} has no row of it")
+
+    # -- subscribers ----------------------------------------------------------------------------------------------
+
+    def connecting(self, client: SubscriberProcess, clean: bool) -> None:
+        """A client asks to be connected."""
+        book = self.store.client(client.node)
+        book.clean, book.begun, book.dialled_ns = clean, self._counts["opened"], self.world.now
+        book.dropped = book.dropped or clean
+
+    def welcomed(self, client: SubscriberProcess, session: str, present: bool) -> None:
+        """A client is told which session it has."""
+        book, now_ns = self.store.client(client.node), self.world.now
+        found = self.store.sessions.get(session)
+        known = list(self.store.sessions).index(session) < book.begun if found is not None else False
+        self.check("STRANGER", found is not None, f"{client.node} is told of {session}, which nobody has opened")
+        self.check("PRESENT", present == known, f"{client.node} is told present = {present} of {session}")
+        self.check("PRESENT", not (present and book.clean), f"{client.node} begins clean, and is given {session}")
+        if self.own.expiry_ms >= 0 and not self._odd_clock:
+            self._judge_expiry(client.node, session)
+        elif self.own.expiry_ms < 0:
+            self._judge_forgotten(client.node, session)
+        self._counts["connected"] += 1
+        self._counts["resumed"] += present
+        book.told, book.seen_ns, book.left_ns, book.dropped = session, now_ns, -1, False
+
+    def disconnected(self, client: SubscriberProcess) -> None:
+        """A client has no connection any more."""
+        book = self.store.client(client.node)
+        if book.seen_ns >= 0:
+            book.seen_ns = self.world.now
+
+    def leaving(self, client: SubscriberProcess, discards: bool) -> None:
+        """A client says good-bye; `discards`: for good."""
+        book = self.store.client(client.node)
+        book.dropped = book.dropped or discards
+
+    def left(self, client: SubscriberProcess) -> None:
+        """It hears that it has left."""
+        self.store.client(client.node).left_ns = self.world.now
+
+    def subscribed(self, client: SubscriberProcess, topic_filter: str) -> None:
+        """It hears that it subscribes."""
+        self.store.sessions[client.session].subscribed[topic_filter] = self.world.now
+
+    def unsubscribes(self, client: SubscriberProcess, topic_filter: str) -> None:
+        """It wants a subscription no more."""
+        self.store.sessions[client.session].subscribed.pop(topic_filter, None)
+
+    def _judge_forgotten(self, client: str, session: str) -> None:
+        """It has the session of before, unless it has ended that itself."""
+        book = self.store.clients[client]
+        same = book.told in ("", session) or book.dropped
+        self.check("FORGOTTEN", same, f"{client} had {book.told}, and is given {session}")
+
+    def _judge_expiry(self, client: str, session: str) -> None:
+        """A session outlives the last that was heard of its client, and not by more than the expiry."""
+        book, now_ns, expiry_ns = self.store.clients[client], self.world.now, self.own.expiry_ms * MS
+        if book.seen_ns >= 0 and now_ns - book.seen_ns < expiry_ns - SLACK_NS:
+            self._judge_forgotten(client, session)
+        if book.left_ns >= 0 and book.dialled_ns - book.left_ns > expiry_ns + SLACK_NS:
+            self.check("EXPIRED", session != book.told, f"{client} is given {session}, which had expired")
+
+    # -- messages -------------------------------------------------------------------------------------------------
+
+    def delivered(self, client: SubscriberProcess, message: Delivered) -> None:
+        """A message comes to a client."""
+        key = (message.filter, message.payload.decode())
+        book = self._book_of(client, key)
+        if book is None:
+            return
+        who = f"{client.node} ({client.session})"
+        packet, had = message.packet, book.had.get(key)
+        most = client.receive_maximum
+        self.check("MAXIMUM", len(client.open) <= most, f"{who} receives {most}, and has {len(client.open)}")
+        if packet:
+            carried = key in book.carried.get(packet, ())
+            self.check("UNCOMMITTED", carried, f"{who} is given {key} under {packet}, which nobody has committed")
+        if had is None:
+            self._take_first(who, book, key, packet)
+            return
+        same = message.dup and packet == had and packet > 0
+        self.check("TWICE", same, f"{who} has had {key} under {had}, and has it under {packet}, dup = {message.dup}")
+        self.check("TWICE", key not in book.done, f"{who} is given {key}, which it has acknowledged")
+        self._counts["again"] += 1
+
+    def _book_of(self, client: SubscriberProcess, key: Key) -> SessionBook | None:
+        """The session in which it comes."""
+        book = self.store.sessions.get(client.session)
+        if book is not None and key in book.rows:
+            return book
+        others = [name for name, one in self.store.sessions.items() if one.client == client.node and key in one.rows]
+        self.check("OLD", not others, f"{client.node} ({client.session}) is given {key}, which was for {others}")
+        self.check("STRANGER", False, f"{client.node} ({client.session}) is given {key}, which nobody has stored")
+        return None
+
+    def _take_first(self, who: str, book: SessionBook, key: Key, packet: int) -> None:
+        missed = book.missed_before(key)
+        self.check("GAP", missed is None, f"{who} is given {key}, and has not had {missed}")
+        self.check("GAP", not book.is_overtaken(key), f"{who} is given {key} after what was stored later")
+        topic_filter, name = key
+        publisher, _, number = name.rpartition(":")
+        last = book.orders.get((topic_filter, publisher), 0)
+        self.check("GAP", int(number) > last, f"{who} is given {key} after number {last}")
+        book.orders[topic_filter, publisher] = int(number)
+        book.take(key, packet)
+        self._counts["delivered"] += 1
+
+    # -- owners ---------------------------------------------------------------------------------------------------
+
+    def says(self, party: str, message: Said) -> None:
+        """A machine sends this to another."""
+        if isinstance(message, TakeoverBegun):
+            self._yielded.add(party)
+        elif isinstance(message, TakeoverEnded):
+            self._counts["taken_over"] += 1
+
+    def sent(self, owner: str, message: Publish | Pubrel) -> None:
+        """An owner sends something to its client: not after it has yielded."""
+        self.check("SPLIT", owner not in self._yielded, f"{owner} has yielded, and sends {message}")
+
+    # -- the end --------------------------------------------------------------------------------------------------
+
+    def missing(self, world: World) -> Missing | None:
+        return missing(world, self.store)
+
+    def tally(self) -> dict[str, int]:
+        return dict(self._counts)
+
+
+def watch_of(world: World) -> SessionWatch:
+    """Who judges a world."""
+    found: Any = world.watch
+    return found  # type: ignore[no-any-return]

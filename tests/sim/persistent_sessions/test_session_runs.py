@@ -1,0 +1,186 @@
+"""Simulated sessions: every scenario holds, runs repeat, and faults do what they say."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from statemachines.kernel import ConfigurationError, node_of
+from statemachines_sim.campaign import campaign
+from statemachines_sim.fault import Fault
+from statemachines_sim.persistent_sessions import SIM
+from statemachines_sim.persistent_sessions.section import Section
+from statemachines_sim.rules import drop
+from statemachines_sim.scenario import Net, Phases, Scenario, from_plain, named, shipped_with
+from statemachines_sim.units import MS, S
+from statemachines_sim.world import World
+
+NAMES = sorted(shipped_with(SIM.name))
+SHORT = Scenario(
+    "short", SIM.name, Section(subscribers=2, publishers=1), network=Net(fifo=True), phases=Phases(8.0, 60.0)
+)
+SAFETY_S = {"resumed_at_once": 4.0}
+"""What has a heavy load is shorter here than the others."""
+
+
+def short(schedule=(), seed=1, **keys):
+    scenario = replace(SHORT, own=replace(SHORT.own, **keys))
+    return World(scenario, seed, schedule=schedule)
+
+
+def count(world, kind, name=""):
+    return sum(row[4] == kind and row[5] == name for row in world.rows)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_scenario_of_sessions_holds(name):
+    scenario = named(f"{SIM.name}/{name}")
+    safety_s = SAFETY_S.get(name, 9.0)
+    joins = tuple(at for at in scenario.own.join_nodes_s if at < safety_s)
+    own = replace(scenario.own, join_nodes_s=joins)
+    scenario = replace(scenario, own=own, phases=replace(scenario.phases, safety_s=safety_s))
+    (outcome,) = campaign(scenario, [NAMES.index(name)], processes=1)
+    assert outcome.held, outcome
+    assert outcome.tally["delivered"] > 0
+    assert not outcome.noted
+
+
+def test_the_same_seed_is_the_same_run_of_sessions():
+    scenario = replace(named(f"{SIM.name}/sessions_storm"), phases=Phases(8.0, 90.0))
+    scenario = replace(scenario, own=replace(scenario.own, join_nodes_s=()))
+    runs = [World(scenario, 4, data=True) for _ in range(2)]
+    assert runs[0].run() == runs[1].run()
+    assert runs[0].rows == runs[1].rows
+    assert World(scenario, 5).run() != runs[0].run()
+
+
+def test_undisturbed_every_message_comes_once_and_nothing_is_left():
+    world = short(stay_s=(0, 0), lag_ms=(0, 0))
+    outcome = world.run()
+    assert outcome.held, outcome
+    tally = outcome.tally
+    assert tally["answered"] == tally["published"] > 20
+    assert tally["stored"] == tally["delivered"] > 20
+    assert tally["again"] == tally["lost"] == tally["fenced"] == tally["handed_again"] == 0
+    assert tally["opened"] == tally["connected"] == 2
+
+
+def test_a_session_goes_on_at_another_node_when_its_own_dies():
+    world = short(stay_s=(0, 0), nodes=2)
+    world.run(until_ns=4 * S)
+    before = {name: client.server for name, client in world.processes.items() if name.startswith("subscriber")}
+    server = before["subscriber-1"]
+    world.crash(node_of(server))
+    outcome = world.run()
+    assert outcome.held, outcome
+    moved = [name for name, one in before.items() if one == server]
+    assert outcome.tally["resumed"] >= len(moved)
+    assert all(world.processes[name].server != server for name in moved)
+
+
+def test_a_node_that_stands_still_is_taken_over_for_dead_and_ends_its_sessions_when_it_goes_on():
+    world = short(stay_s=(0, 0), nodes=2)
+    world.run(until_ns=3 * S)
+    client = world.processes["subscriber-1"]
+    node = world.processes[node_of(client.server)]
+    (owner,) = [one for one, found in node.sessions.owners.items() if found.client == "subscriber-1"]
+    world.pause(node.node)
+    world.run(until_ns=7 * S)
+    assert client.welcome
+    assert client.server != node.life
+    assert owner in node.sessions.owners
+    outcome = world.run()
+    assert outcome.held, outcome
+    assert owner not in node.sessions.owners
+
+
+def test_what_is_lost_on_a_raw_link_is_found_in_the_database():
+    world = short(stay_s=(0, 0), nodes=2, raw=True)
+    rule = world.network.rule(drop("live", nth=3))
+    outcome = world.run()
+    assert rule.hit == 1
+    assert outcome.held, outcome
+    assert outcome.tally["stored"] == outcome.tally["delivered"]
+
+
+def test_what_is_lost_on_a_link_breaks_it_and_its_end_hears_of_that():
+    world = short(stay_s=(0, 0), nodes=2, look_ms=600_000)  # so that nobody finds it in the database
+    rule = world.network.rule(drop("live", nth=3))
+    outcome = world.run()
+    assert rule.hit == 1
+    assert outcome.held, outcome
+    assert count(world, "step", "link_lost") > 0
+    assert not any(wire[0].startswith("node-") for wire in world.devices["wires"].broken)
+
+
+def test_replicas_are_behind_and_never_by_more_than_they_may():
+    world = short(stay_s=(1, 2), lag_ms=(1_000, 1_000), replicas=1)
+    statements = world.devices["database"].service
+    seen, (replica,) = [], statements._replicas
+    read = replica.read
+
+    def looked(request, now_ns):
+        found = read(request, now_ns)
+        seen.append(now_ns - replica._copy.last_commit_ns())
+        return found
+
+    replica.read = looked
+    assert world.run().held
+    assert max(seen) > 500 * MS
+    assert max(seen) <= 1_000 * MS + S, "a second may pass in which nobody commits"
+
+
+def test_a_liar_lies_and_nothing_comes_of_it():
+    liar = [Fault("liar", S, 7 * S, f"node-{number}") for number in (1, 2)]
+    moves = {"stay_s": (1, 2), "away_ms": (1, 100), "leave": 0.0, "clean": 0.0, "resubscribe": 0.0}
+    world = short(liar, nodes=2, **moves)
+    told = []
+    world.watch.says = lambda party, message: told.append(message)
+    network = world.network
+    sent, send = [], network.send
+    network.send = lambda node, party, to, message, now_ns: (
+        sent.append(message),
+        send(node, party, to, message, now_ns),
+    )
+    assert world.run().held
+    lies = [one for one in sent if type(one).__name__ in ("BeginTakeover", "MarkerWanted") and one not in told]
+    assert lies
+
+
+def test_a_client_that_stops_for_long_is_given_up_and_goes_on():
+    world = short([Fault("pause", S, 20 * S, "subscriber-1")], stay_s=(0, 0))
+    world = World(replace(world.scenario, phases=Phases(30.0, 60.0)), 1, schedule=world.schedule)
+    outcome = world.run()
+    assert outcome.held, outcome
+    assert outcome.tally["connected"] == 3
+    assert outcome.tally["resumed"] == 1
+
+
+def test_live_messages_are_sent_between_nodes():
+    world = short(stay_s=(0, 0))
+    assert world.run().held
+    assert count(world, "send", "live") > 10
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ({"receive_maximum": [0]}, "receive_maximum"),
+        ({"qos": []}, "qos"),
+        ({"filters": 9}, "filters"),
+        ({"publish_ms": [0, 10]}, "publish_ms"),
+        ({"stay_s": [0, 10]}, "stay_s"),
+        ({"marker_ms": 9_000}, "marker_ms"),
+        ({"join_nodes_s": [99.0]}, "join_nodes_s"),
+        ({"leave": 2}, "leave"),
+    ],
+)
+def test_a_section_that_cannot_be_is_refused(section, said):
+    plain = {"name": "x", "protocol": SIM.name, "network": {"fifo": True}, SIM.name: section}
+    with pytest.raises(ConfigurationError, match=said):
+        from_plain(plain).check()
+
+
+def test_connections_keep_order_or_there_are_none():
+    with pytest.raises(ConfigurationError, match=r"network\.fifo"):
+        from_plain({"name": "x", "protocol": SIM.name}).check()

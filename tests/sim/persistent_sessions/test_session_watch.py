@@ -1,0 +1,318 @@
+"""Who judges simulated sessions: every property is broken by hand, or by a mistake in what a node runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from statemachines.drivers.persistent_sessions import life_requests, machine_requests, reception
+from statemachines.drivers.persistent_sessions.courier import Courier
+from statemachines.persistent_sessions import delivery_actions
+from statemachines.persistent_sessions.client_message import Delivered
+from statemachines.persistent_sessions.collector_request import Deleted, DeleteMessage, DeleteRow, Only, RowKey
+from statemachines.persistent_sessions.life_request import OpenSession, SessionOpen
+from statemachines.persistent_sessions.message import Publish
+from statemachines.persistent_sessions.request import CommitState, SessionState, StateCommitted
+from statemachines.persistent_sessions.resume_record import SYNCING, YIELDING, ResumeRecord
+from statemachines.persistent_sessions.takeover_message import TakeoverBegun
+from statemachines.persistent_sessions.writer_flow_record import WAITING
+from statemachines_sim.fault import Fault
+from statemachines_sim.judge import Violation
+from statemachines_sim.persistent_sessions import SIM
+from statemachines_sim.persistent_sessions.section import Section
+from statemachines_sim.persistent_sessions.watch import PROPERTIES
+from statemachines_sim.scenario import Net, Phases, Scenario
+from statemachines_sim.units import MS, S
+from statemachines_sim.world import World
+
+OWN = Section(subscribers=2, publishers=1, stay_s=(0, 0), ack_ms=(1, 5), receive_maximum=(10,))
+
+
+def world_of(seed=1, until_ns=4 * S, schedule=(), safety_s=6.0, **keys):
+    phases = Phases(safety_s, 20.0)
+    scenario = Scenario("hand", SIM.name, replace(OWN, **keys), network=Net(fifo=True), phases=phases)
+    world = World(scenario, seed, schedule=schedule)
+    if until_ns:
+        world.run(until_ns=until_ns)
+    return world
+
+
+@pytest.fixture
+def world():
+    return world_of()
+
+
+def client_of(world):
+    return world.processes["subscriber-1"]
+
+
+def book_of(world):
+    return world.watch.store.sessions[client_of(world).session]
+
+
+def had(world):
+    """Something that the client has had, under the packet."""
+    return next((key, packet) for key, packet in book_of(world).had.items())
+
+
+def deliver(world, key, packet, dup=False):
+    topic_filter, name = key
+    world.watch.delivered(client_of(world), Delivered(packet, "home/1", name.encode(), topic_filter, 1, dup))
+
+
+def broken(name, detail=""):
+    return pytest.raises(Violation, match=f"{name}: .*{detail}")
+
+
+def committed(world, asked, answer):
+    """As if the database had carried it out."""
+    store = world.watch.store
+    store._kinds[type(asked)](asked, answer, world.now)
+
+
+# -- messages -------------------------------------------------------------------------------------------------------
+
+
+def test_TWICE_under_another_packet(world):
+    key, packet = had(world)
+    book_of(world).carried[packet + 7] = {key}
+    with broken("TWICE"):
+        deliver(world, key, packet + 7, dup=True)
+
+
+def test_TWICE_unmarked(world):
+    key, packet = had(world)
+    with broken("TWICE", "dup = False"):
+        deliver(world, key, packet)
+
+
+def test_TWICE_after_it_was_acknowledged_and_committed(world):
+    key, packet = had(world)
+    assert key in book_of(world).done
+    with broken("TWICE", "has acknowledged"):
+        deliver(world, key, packet, dup=True)
+    book_of(world).done.discard(key)
+    deliver(world, key, packet, dup=True)
+
+
+def test_STRANGER_and_OLD(world):
+    with broken("STRANGER"):
+        deliver(world, ("home/+", "nobody:1"), 1)
+    key, _ = had(world)
+    old = replace(book_of(world), rows={key: book_of(world).rows[key]})
+    del book_of(world).rows[key]
+    world.watch.store.sessions["another"] = old
+    with broken("OLD"):
+        deliver(world, key, 1)
+
+
+def test_GAP_of_a_writer_and_of_a_publisher(world):
+    book = book_of(world)
+    key = max((one for one in book.had), key=lambda one: book.lines[book.rows[one].writer].places[one])
+    line = book.lines[book.rows[key].writer]
+    before = line.rows[line.places[key] - 1]
+    packet = book.had.pop(key)
+    book.had.pop(before)
+    line.next = 0
+    with broken("GAP", "has not had"):
+        deliver(world, key, packet)
+    book.rows[before].needed = False
+    with broken("GAP"):
+        deliver(world, key, packet)  # its publisher's later one has come
+    book.orders.clear()
+    deliver(world, key, packet)
+    with broken("GAP", "stored later"):
+        book.carried.setdefault(1, set()).add(before)
+        deliver(world, before, 1)
+
+
+def test_UNCOMMITTED(world):
+    key, packet = had(world)
+    book_of(world).carried[packet].discard(key)
+    with broken("UNCOMMITTED"):
+        deliver(world, key, packet, dup=True)
+
+
+def test_MAXIMUM(world):
+    key, packet = had(world)
+    client_of(world).open = set(range(11))
+    with broken("MAXIMUM", "receives 10, and has 11"):
+        deliver(world, key, packet, dup=True)
+
+
+def test_UNSTORED(world):
+    book = book_of(world)
+    topic_filter = next(iter(book.subscribed))
+    topic = topic_filter.replace("+", "1").replace("#", "1")
+    world.watch.published("x:1", topic, again=False)
+    with broken("UNSTORED"):
+        world.watch.answered("x:1")
+    world.watch.published("x:2", "office/1", again=False)
+    world.watch.answered("x:2")
+
+
+# -- sessions -------------------------------------------------------------------------------------------------------
+
+
+def test_PRESENT_and_FORGOTTEN(world):
+    client = client_of(world)
+    world.watch.connecting(client, clean=False)
+    with broken("PRESENT"):
+        world.watch.welcomed(client, client.session, present=False)
+    world.watch.connecting(client, clean=True)
+    with broken("PRESENT", "begins clean"):
+        world.watch.welcomed(client, client.session, present=True)
+
+
+def opened(world, session, owner="node-1~1/99", token=1_000):
+    return OpenSession("subscriber-1", owner, token, session, "", 60_000)
+
+
+def test_FORGOTTEN(world):
+    client = client_of(world)
+    world.watch.connecting(client, clean=False)
+    committed(world, opened(world, "new"), SessionOpen())
+    with broken("FORGOTTEN"):
+        world.watch.welcomed(client, "new", present=False)
+
+
+def test_EXPIRED():
+    world = world_of(expiry_ms=1_000)
+    client = client_of(world)
+    world.watch.left(client)
+    book = world.watch.store.clients[client.node]
+    book.left_ns = book.seen_ns = 0
+    world.watch.connecting(client, clean=False)
+    with broken("EXPIRED"):
+        world.watch.welcomed(client, client.session, present=True)
+
+
+def test_REUSED(world):
+    book_of(world).ended = True
+    with broken("REUSED"):
+        committed(world, opened(world, client_of(world).session), SessionOpen())
+
+
+def test_STOLEN(world):
+    book_of(world).token += 5
+    with broken("STOLEN"):
+        committed(world, CommitState(client_of(world).session, 1, SessionState()), StateCommitted())
+
+
+def test_SPLIT(world):
+    world.watch.says("node-1~1/3", TakeoverBegun("subscriber-1", 9))
+    with broken("SPLIT"):
+        world.watch.sent("node-1~1/3", Publish(1, "m", "t", 1, False))
+
+
+def test_KEPT_of_rows_and_messages(world):
+    book = book_of(world)
+    row = next(iter(book.rows.values()))
+    book.taken = {}
+    asked = DeleteRow(RowKey(client_of(world).session, row.writer, *row.place), Only.ALWAYS)
+    with broken("KEPT", "is not taken"):
+        committed(world, asked, Deleted(True))
+    with broken("KEPT", "has not taken it"):
+        committed(world, DeleteMessage(row.message, Only.ALWAYS), Deleted(True))
+    book.packets = {1: next(iter(book.rows))}
+    with broken("KEPT", "holds it"):
+        committed(world, DeleteMessage(row.message, Only.ALWAYS), Deleted(True))
+
+
+# -- the end ----------------------------------------------------------------------------------------------------------
+
+
+def owner_in(world):
+    """The machine of an owner."""
+    hosts = [one.host for name, one in world.processes.items() if name.startswith("node-")]
+    return next(node for host in hosts for node in host.nodes.values() if isinstance(node.record, ResumeRecord))
+
+
+@pytest.fixture
+def ended():
+    """A world in which nothing is missing."""
+    world = world_of(until_ns=0)
+    assert world.run().held
+    return world
+
+
+def test_ENDS_and_TAKES(ended):
+    node = owner_in(ended)
+    record = node.record
+    node.record = replace(record, status=SYNCING)
+    assert ended.watch.missing(ended) == ("ENDS", f"{node.name} is syncing")
+    node.record = replace(record, status=YIELDING)
+    assert ended.watch.missing(ended) == ("TAKES", f"{node.name} has yielded, and is still there")
+    (writer, flow), *_ = record.flows.items()
+    node.record = replace(record, flows=record.flows.set(writer, replace(flow, status=WAITING)))
+    assert ended.watch.missing(ended) == ("ENDS", f"{node.name} and {writer} are waiting")
+    node.record = record
+    ended.processes["node-1"].host.nodes["x"] = node
+    assert ended.watch.missing(ended) == ("ENDS", "there are 3 owners of 2 clients")
+
+
+def test_CONNECTS_and_COMPLETE_and_VANISH(ended):
+    assert ended.watch.missing(ended) is None
+    statements = ended.devices["database"].service
+    statements.database.connection.execute("INSERT INTO messages VALUES (x'01', x'01', x'01', 1, 0)")
+    assert ended.watch.missing(ended) == ("VANISH", "1 rows are left in messages")
+    book = book_of(ended)
+    key, packet = next(iter(book.had.items()))
+    book.packets = {packet: key}
+    assert ended.watch.missing(ended)[0] == "COMPLETE"
+    del book.had[key]
+    assert ended.watch.missing(ended)[1].endswith(f"has not had {key}")
+    client_of(ended).welcome = False
+    assert ended.watch.missing(ended) == ("CONNECTS", "subscriber-1 is not connected")
+
+
+# -- mistakes in what nodes run ---------------------------------------------------------------------------------------
+
+
+def outcome_of(seeds=3, **keys):
+    """The first run that breaks something."""
+    for seed in range(seeds):
+        outcome = world_of(seed, 0, **keys).run()
+        if not outcome.held:
+            return outcome.monitor
+    return ""
+
+
+SLOW = {"receive_maximum": (1,), "ack_ms": (200, 400)}
+PAUSED = {
+    "schedule": tuple(Fault("pause", 1_500 * MS, 6 * S, f"node-{number}") for number in (1, 2)),
+    "safety_s": 10.0,
+}
+MOVES = {"stay_s": (1, 2), "away_ms": (1, 400), "leave": 0.0, "clean": 0.0, "discard": 0.0, "resubscribe": 0.0}
+
+
+def no_marks(courier, message):
+    """Nothing says that it has come before."""
+    courier_bring(courier, replace(message, dup=False) if isinstance(message, Publish) else message)
+
+
+courier_bring = Courier.bring
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "mistake", "found", "keys"),
+    [
+        (Courier, "bring", no_marks, "TWICE", {**MOVES, "ack_ms": (300, 800)}),
+        (machine_requests, "is_owned", lambda sql, session, token: True, "STOLEN", {**PAUSED, "ack_ms": (1, 900)}),
+        (delivery_actions, "has_room", lambda record, packets, one: True, "InvariantViolated", SLOW),
+        (Courier, "bring", None, "COMPLETE", {}),
+        (reception.Reception, "_answer", None, "CONNECTS", {}),
+        (life_requests, "abandon", lambda sql, session: None, "VANISH", {**MOVES, "clean": 1.0}),
+    ],
+    ids=["unmarked", "anybody", "maximum", "undelivered", "unanswered", "not-abandoned"],
+)
+def test_a_mistake_in_a_node_is_found(monkeypatch, place, name, mistake, found, keys):
+    monkeypatch.setattr(place, name, mistake or (lambda *given, **named: None))
+    assert outcome_of(**keys) == found
+
+
+def test_every_property_is_broken_here():
+    text = Path(__file__).read_text()
+    assert [one for one in PROPERTIES if one not in text] == []
