@@ -258,6 +258,7 @@ BREAKS = {
     "SS-255": wrap(SqliteGroupStore, "ask", silent_where_it_failed),
     "SS-256": wrap(Registry, "receive", gone_started_anew),
     "SS-257": swap(Milestones, "_say", lambda self, record, what, *words: None),
+    "SS-258": swap(tcp, "encode_refusal", lambda why: b""),
     "SS-224": wrap(Registry, "close", halted_only),
     "SS-223": swap(registry, "check_filter", lambda topic_filter, subscription: None),
 }
