@@ -36,6 +36,8 @@ TOPICS, LINES, RATE = 6, 80, 120
 LEADERS, CONSUMERS = ("leader-1", "leader-2"), ("consumer-1", "consumer-2", "consumer-3")
 END = 2**63 - 1
 PATIENCE_S = 90
+KINDS = ("kill", "stop", "stop", "replace", "cut", "silence", "step", "lock", "lie")
+"""What goes wrong, as often as it stands here."""
 SUPERSEDED = 4
 FRESH_S = 5
 """A process that was begun so lately may not know yet what to do about SIGTERM."""
@@ -54,7 +56,7 @@ class Blow(NamedTuple):
 class Run:
     """Two leader hosts, three consumers, a publisher; what was done to them, and what is left."""
 
-    def __init__(self, folder, store, seed):
+    def __init__(self, folder, store, seed, times):
         self.folder, self.store = folder, store
         self.chance = random.Random(seed)
         self.done = Counter()
@@ -62,7 +64,7 @@ class Run:
         self.of, self.begun = {}, {}
         self.ports = {name: free_port() for name in LEADERS}
         self.config = folder / "group.toml"
-        self.config.write_text("".join(f"{key} = {value}\n" for key, value in TENTH.items()))
+        self.config.write_text("".join(f"{key} = {value}\n" for key, value in times.items()))
         self.seed = seed
         self.topics = {
             f"t{topic}": [f"{seed} {topic} {line}".encode() for line in range(LINES)] for topic in range(TOPICS)
@@ -92,13 +94,23 @@ class Run:
         self.start(name, "leader", *self.common(name), *listen, ahead=ahead)
 
     def consume(self, name):
-        ports = [self.relay.port if name == CONSUMERS[0] else self.ports[LEADERS[0]], self.ports[LEADERS[1]]]
+        first, second = (self.ports[leader] for leader in LEADERS)
+        ports = {CONSUMERS[0]: [self.relay.port, second], CONSUMERS[1]: [first, second], CONSUMERS[2]: [second, first]}[
+            name
+        ]
         leaders = ("--leader", ",".join(f"127.0.0.1:{port}" for port in ports))
         out = ("--out", self.folder / f"{name}.jsonl", "--work-ms", "5", "--batch", "5")
         self.start(name, "consumer", "$shared/g/#", *self.common(name), *leaders, *out)
 
     def common(self, name):
         return ("--store", self.store, "--config", self.config, "--state", self.folder, "--name", name)
+
+    def until_said(self, name, words, times, where="log"):
+        """It has logged (or printed) them so often."""
+        end = time.monotonic() + PATIENCE_S
+        while (self.folder / f"{name}.{where}").read_text().count(words) < times:
+            assert time.monotonic() < end, f"{name} did not say {words!r}"
+            time.sleep(0.02)
 
     def end(self):
         """Everybody in good order; who does not end, or ends otherwise, is wrong."""
@@ -132,10 +144,9 @@ class Run:
 
     def hurt(self):
         """One fault, of any kind."""
-        acts = (self.kill, self.stop, self.stop, self.replace, self.cut, self.silence, self.step, self.lock, self.lie)
-        act = self.chance.choice(acts)
-        act()
-        self.done[act.__name__] += 1
+        kind = self.chance.choice(KINDS)
+        getattr(self, kind)()
+        self.done[kind] += 1
 
     def again(self, name):
         (self.lead if name in LEADERS else self.consume)(name)
@@ -180,9 +191,13 @@ class Run:
 
     def step(self):
         """The wall clock of a leader host is set."""
-        ahead = self.folder / f"{self.chance.choice(LEADERS)}.ahead"
+        self.set_clock(self.chance.choice(LEADERS), self.chance.choice([-86_400, -60, -20, 0, 20, 60, 86_400]))
+
+    def set_clock(self, name, seconds):
+        """So far ahead of the true time."""
+        ahead = self.folder / f"{name}.ahead"
         written = ahead.with_suffix(".new")
-        written.write_text(str(self.chance.choice([-86_400, -60, -20, 0, 20, 60, 86_400])))
+        written.write_text(str(seconds))
         os.replace(written, ahead)
 
     def lock(self):
@@ -242,6 +257,11 @@ class Run:
     def acknowledged(self):
         return {(one[1], one[3]) for name in CONSUMERS for one in self.lines(name) if one[0] == "ack"}
 
+    def twice(self):
+        """How many came again."""
+        got = [(one[1], one[3]) for name in CONSUMERS for one in self.lines(name) if one[0] == "got"]
+        return len(got) - len(set(got))
+
     def judge(self):
         """What is wrong, in words."""
         wrong, by_stream = list(self.wrong), defaultdict(list)
@@ -293,31 +313,45 @@ def free_port():
         return server.getsockname()[1]
 
 
+def begin(run):
+    """Everybody, and the publisher, whose process it gives back.  The first leader host leads, and the second follows,
+    since one consumer asks that one first."""
+    given = ("--store", run.store, "--start", "beginning", "--config", run.config)
+    gapless("group", "declare", "$shared/g/#", *given, check=True)
+    run.lead(LEADERS[0])
+    for name in CONSUMERS[:2]:
+        run.consume(name)
+    run.until_said(LEADERS[0], "leads it, under epoch 1", 1)
+    run.lead(LEADERS[1])
+    run.until_said(LEADERS[1], "listening on", 1, "out")
+    run.consume(CONSUMERS[2])
+    run.until_said(LEADERS[0], " is a member", len(CONSUMERS))
+    (run.folder / "input").mkdir()
+    for topic, lines in run.topics.items():
+        (run.folder / "input" / topic).write_bytes(b"".join(line + b"\n" for line in lines))
+    paced = ("--input", run.folder / "input", "--rate", RATE, "--batch", "5", "--state", run.folder)
+    return run.start("publisher", "publisher", "--store", run.store, *paced)
+
+
+def finish(run, publisher):
+    """All that was published, or as much as comes; then everybody ends."""
+    if publisher.wait(PATIENCE_S):
+        run.wrong.append("the publisher failed")
+    end = time.monotonic() + PATIENCE_S
+    while len(run.acknowledged()) < TOPICS * LINES and time.monotonic() < end:
+        time.sleep(0.1)
+    run.end()
+
+
 def play(folder, store, seed, faults):
     """One run: what was done, how many messages came twice, and what is wrong."""
-    with Run(folder, store, seed) as run:
-        begun = ("--store", store, "--start", "beginning", "--config", run.config)
-        gapless("group", "declare", "$shared/g/#", *begun, check=True)
-        for name in LEADERS:
-            run.lead(name)
-        for name in CONSUMERS:
-            run.consume(name)
-        (folder / "input").mkdir()
-        for topic, lines in run.topics.items():
-            (folder / "input" / topic).write_bytes(b"".join(line + b"\n" for line in lines))
-        given = ("--store", store, "--input", folder / "input", "--rate", RATE, "--batch", "5", "--state", folder)
-        publisher = run.start("publisher", "publisher", *given)
+    with Run(folder, store, seed, TENTH) as run:
+        publisher = begin(run)
         for _ in range(faults):
             time.sleep(run.chance.uniform(0.1, 0.6))
             run.hurt()
-        if publisher.wait(PATIENCE_S):
-            run.wrong.append("the publisher failed")
-        end = time.monotonic() + PATIENCE_S
-        while len(run.acknowledged()) < TOPICS * LINES and time.monotonic() < end:
-            time.sleep(0.1)
-        run.end()
-        got = [(one[1], one[3]) for name in CONSUMERS for one in run.lines(name) if one[0] == "got"]
-        return run.done, len(got) - len(set(got)), run.judge()
+        finish(run, publisher)
+        return run.done, run.twice(), run.judge()
 
 
 def main():
