@@ -2,15 +2,15 @@
 
 The first frame of a connection, each way, is a hello that says who speaks, and as what: a role of a protocol.  Then
 packets: `[sender, to, msg, message]`, a message being `[name, fields...]`, checked against the types that the receiving
-role takes.  Input from the network is
-hostile: a length is checked before anything is kept, and whatever is not exactly right is a `FrameError`.
+role takes.  A peer that is cut off is told why in the last frame, `["gapless refusal", why]`.  Input from the network
+is hostile: a length is checked before anything is kept, and whatever is not exactly right is a `FrameError`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from struct import Struct
-from typing import Annotated, Any, Final, Generic, TypeVar, get_args
+from typing import Annotated, Any, Final, Generic, Literal, TypeVar, get_args
 
 import msgspec
 
@@ -25,6 +25,9 @@ ROLE_MAX: Final = 80
 
 SHOWN_MAX: Final = 200
 """Characters of a peer's words that are repeated in an error, and so in a log."""
+
+REFUSAL_MAX: Final = 300
+"""Characters of the reason for which a peer is refused."""
 
 Msg = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 """Number of a message: what a column of a trace can hold."""
@@ -160,6 +163,28 @@ def hello_of(role: str, life: str, *, nonce: bytes = b"", mutual: bool = False, 
 def encode_hello(role: str, life: str, *, nonce: bytes = b"", mutual: bool = False, store: str = "") -> bytes:
     """The first frame of a connection."""
     return frame(msgspec.msgpack.encode(hello_of(role, life, nonce=nonce, mutual=mutual, store=store)))
+
+
+class Refusal(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
+    """The last frame to a peer that is cut off: `why`.  It is no hello, no proof and no packet."""
+
+    protocol: Literal["gapless refusal"]
+    why: Annotated[str, msgspec.Meta(max_length=REFUSAL_MAX)]
+
+
+def encode_refusal(why: str) -> bytes:
+    """A whole frame, small enough for any peer."""
+    told = why.encode("ascii", "backslashreplace").decode()[:REFUSAL_MAX]
+    return frame(msgspec.msgpack.encode(Refusal("gapless refusal", told)))
+
+
+def refusal_in(body: bytes | memoryview) -> str:
+    """Why a peer refuses us, fit for a log; "" where the frame is something else."""
+    try:
+        told = msgspec.msgpack.decode(body, type=Refusal).why
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
+    return told.encode("unicode_escape").decode() or "it gives no reason"
 
 
 def decode_hello(body: bytes | memoryview, *roles: str) -> Hello:

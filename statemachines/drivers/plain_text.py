@@ -4,6 +4,7 @@ bell, turns the direction of writing, or begins a line that looks like ours."""
 from __future__ import annotations
 
 import logging
+import time
 from typing import Final
 
 _TURNING: Final = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
@@ -19,7 +20,12 @@ def plain_line(text: str) -> str:
 
 
 class PlainFormatter(logging.Formatter):
-    """Log records, each message one line; only a traceback has lines of its own."""
+    """Log records, each message one line behind its time (UTC); only a traceback has lines of its own."""
+
+    converter = staticmethod(time.gmtime)
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         return plain_line(super().formatMessage(record))

@@ -17,8 +17,9 @@ SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
     """Run it to its end, or until SIGTERM or SIGINT asks it to stop in good order."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(PlainFormatter("%(levelname)s %(message)s"))
+    handler.setFormatter(PlainFormatter())
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
+    logging.getLogger("gapless").setLevel(logging.INFO)
 
     async def supervised() -> None:
         loop = asyncio.get_running_loop()

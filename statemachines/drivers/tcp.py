@@ -24,7 +24,7 @@ from statemachines.drivers.credentials import NONE, Credentials, names_in, tls_r
 from statemachines.drivers.greeting import GREETING_MAX, NONCE_SIZE, Greeting, Terms
 from statemachines.drivers.role import Role
 from statemachines.kernel import ConfigurationError, life_of, node_of
-from statemachines.wire import Codec, FrameError, Frames, Hello, Packet, hello_of, shown
+from statemachines.wire import Codec, FrameError, Frames, Hello, Packet, encode_refusal, hello_of, refusal_in, shown
 
 logger = logging.getLogger("gapless")
 
@@ -49,6 +49,9 @@ SILENCE = {
     "TCP_USER_TIMEOUT": SILENCE_S * 1_000,
 }
 """Options of a socket, as far as the system has them."""
+
+TELL_S = 1.0
+"""How long a peer that is cut off may take to hear why; what it says meanwhile is not looked at."""
 
 REPEAT_S = 60.0
 """The same complaint about the same peer is not logged again for so long: it may come back every two seconds."""
@@ -224,7 +227,9 @@ class TcpTransport:
         """Whether the party is of a life that is connected and said that it has this role."""
         life, wanted = life_of(party), self.role.full(role)
         return any(
-            one.hello is not None and one.hello.life == life and one.hello.role == wanted for one in self._connections
+            one.hello is not None and one.hello.life == life and one.hello.role == wanted
+            for one in self._connections
+            if not one.ended
         )
 
     def complain(self, connection: Connection, what: str) -> None:
@@ -312,7 +317,8 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._securing: asyncio.Task[None] | None = None
-        self._ended = False
+        self.ended = False
+        """It is of no use any more, whether or not it is closed yet."""
 
     # -- asyncio ------------------------------------------------------------------------------------------------
 
@@ -320,7 +326,7 @@ class Connection(asyncio.Protocol):
         wire = self._wire = cast(asyncio.Transport, transport)
         self.peer = "{}:{}".format(*(wire.get_extra_info("peername") or ("?", "?"))[:2])
         if self._owner.closing or not self._owner.opened(self):
-            self._ended = True
+            self.ended = True
             wire.abort()
             return
         _notice_silence(wire.get_extra_info("socket"))
@@ -333,11 +339,16 @@ class Connection(asyncio.Protocol):
             self._securing = self._loop.create_task(self._secure(wire, tls))
 
     def data_received(self, data: bytes) -> None:
+        if self.ended:
+            return  # it is being told why, or hears the last of what we had to say
         if self._greeting is None:
             self._early += data  # TLS is there, and `_secure` has not heard of it yet: what came with its last message
             return
+        body: bytes | memoryview = b""
         try:
             for body in self._frames.feed(data):
+                if self.ended:
+                    return  # refused by what came before it
                 if self.hello is None:
                     self._greet(body)
                     continue
@@ -346,15 +357,21 @@ class Connection(asyncio.Protocol):
                     self._check_parties(packet)
                 self._owner.receive(packet)
         except FrameError as error:
-            begins_tls = self._greeting.peer is None and data[:2] in (b"\x16\x03", b"\x15\x03")
-            self._cut(SPEAKS_TLS[bool(self.dialled)] if begins_tls else str(error))
+            if why := refusal_in(body):
+                self._say(f"refuses this node, of which it says: {why}")
+                self.ended = True
+                self._abort()
+            elif self._greeting.peer is None and data[:2] in (b"\x16\x03", b"\x15\x03"):
+                self._cut(SPEAKS_TLS[bool(self.dialled)])
+            else:
+                self._cut(str(error))
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.closed.done():
             return
         if self._timer is not None:
             self._timer.cancel()
-        if self.hello is None and not self._ended and not self._owner.closing:
+        if self.hello is None and not self.ended and not self._owner.closing:
             self._explain(exc)
         self._owner.gone(self)
         self.closed.set_result(None)
@@ -364,7 +381,7 @@ class Connection(asyncio.Protocol):
     def send(self, packet: Packet[Any]) -> bool:
         """Put it with what this turn of the loop sends; False: there is no room."""
         wire = self._wire
-        if wire is None or wire.is_closing():
+        if wire is None or self.ended or wire.is_closing():
             return False
         try:
             encoded = self._codec.encode(packet)
@@ -381,7 +398,7 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """Send what is waiting, then close."""
-        self._ended = True
+        self.ended = True
         if self._securing is not None:
             self._abort()
         elif self._wire is not None:
@@ -411,7 +428,7 @@ class Connection(asyncio.Protocol):
             pass  # cut off, or closed
         self._securing = None
         if secured is None or self.closed.done():
-            self._ended = True
+            self.ended = True
             self.connection_lost(None)
             return
         self._wire = secured
@@ -467,9 +484,20 @@ class Connection(asyncio.Protocol):
         self._sender, self._to = packet.sender, packet.to
 
     def _cut(self, why: str) -> None:
+        """It is told why, and what it says after that is not looked at."""
         self._say(f"is cut off: {why}")
-        self._ended = True
-        self._abort()
+        self.ended = True
+        wire = self._wire
+        if self._greeting is None or wire is None or wire.is_closing():
+            self._abort()
+            return
+        self._waiting, self._waiting_size = [], 0
+        wire.write(encode_refusal(why))
+        if wire.can_write_eof():
+            wire.write_eof()  # closed with words of its own unread it might lose ours
+        else:
+            wire.close()
+        self._loop.call_later(TELL_S, wire.abort)
 
     def _abort(self) -> None:
         if self._securing is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from statemachines.kernel import Effects, SetTimer, Tell, in_order
+from statemachines.kernel import Effects, SetTimer, Tell, in_order, keys_in_order
 from statemachines.shared_subscriptions.configuration import MS
 from statemachines.shared_subscriptions.holding import (
     MeasureTimer,
@@ -51,8 +51,9 @@ def judge_held(record: LeaderRecord, event: Measured, now_ns: int) -> Outcome:
     draft = Draft(replace(record, measure_n=0), now_ns)
     live = record.live
     learn_sizes(draft, event)
-    for stream, held in in_order(record.held):
-        if held.n != event.n or stream not in draft.record.held:
+    for stream in keys_in_order(record.held):
+        held = draft.record.held.get(stream)  # as it is now: its owner may have been kicked for another stream
+        if held is None or held.n != event.n:
             continue
         draft.record = replace(draft.record, held=draft.record.held.delete(stream))
         if rank_of(stream)[1] < event.oldest:

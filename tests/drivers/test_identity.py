@@ -20,7 +20,7 @@ from statemachines.drivers.tcp import TcpTransport
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.message import BorrowerMessage, LeaderWanted, Undeclared
 from statemachines.testing.fault_proxy import FaultProxy
-from statemachines.wire import Codec, Packet, encode_hello, frame
+from statemachines.wire import Codec, Frames, Packet, decode_hello, encode_hello, frame, refusal_in
 
 LOCAL = ("127.0.0.1", 0)
 SHARED = Credentials(secret=SECRET)
@@ -28,6 +28,7 @@ GUARDED = Credentials(secret=SECRET, role_secret=b"a secret of leader hosts alon
 OTHER = Credentials(secret=b"a secret that somebody else knows")
 WANTED = LeaderWanted("c1~1/1", "g", "#")
 WAIT_S = 120
+REFUSES = "({}) refuses this node, of which it says: "
 
 
 @pytest.fixture(scope="module")
@@ -138,9 +139,8 @@ def test_a_common_name_will_do_where_there_is_no_other(authority):
 
 
 def test_a_secret_that_differs(caplog):
-    lines = refused(caplog, SHARED, OTHER, "does not know our secret; give both", "when it had our proof; give both")
-    assert any("(c1)" in line for line in lines)
-    assert any("(leader-1)" in line for line in lines)
+    lines = refused(caplog, SHARED, OTHER, "(c1) is cut off: does not know our secret", REFUSES.format("leader-1"))
+    assert any(line.endswith("give both nodes the same --secret-file") for line in lines if "refuses" in line)
     assert "a secret that" not in caplog.text
 
 
@@ -187,12 +187,14 @@ def test_a_leader_under_another_host_s_name(caplog, authority):
 
 def test_a_consumer_under_a_name_that_its_certificate_is_not_for(caplog, authority):
     says = "(c1) is cut off: says it is c1, and its certificate is for c2"
-    refused(caplog, authority.mutual("leader-1", secret=SECRET), authority.mutual("c2", secret=SECRET), says, "ended")
+    told = REFUSES.format("leader-1") + "says it is c1, and its certificate is for c2"
+    refused(caplog, authority.mutual("leader-1", secret=SECRET), authority.mutual("c2", secret=SECRET), says, told)
 
 
 def test_a_leader_under_a_name_that_its_certificate_is_not_for(caplog, authority):
     says = "(leader-1) is cut off: says it is leader-1, and its certificate is for leader-2"
-    refused(caplog, authority.mutual("leader-2", secret=SECRET), authority.mutual("c1", secret=SECRET), "ended", says)
+    told = REFUSES.format("c1") + "says it is leader-1, and its certificate is for leader-2"
+    refused(caplog, authority.mutual("leader-2", secret=SECRET), authority.mutual("c1", secret=SECRET), told, says)
 
 
 def test_SS_252_a_member_s_certificate_makes_no_leader_host(caplog, authority):
@@ -215,7 +217,7 @@ def test_SS_252_who_leads_by_another_s_certificate_is_refused_by_members_too(cap
     cert, key = authority.issue("leader-1", "127.0.0.1", unit="consumer")
     fake = Credentials(tls_cert=cert, tls_key=key, tls_ca=authority.ca, secret=SECRET)
     says = "(leader-1) is cut off: says it is a leader, and its certificate is not for one"
-    refused(caplog, fake, authority.mutual("c1", secret=SECRET), "ended the connection", says)
+    refused(caplog, fake, authority.mutual("c1", secret=SECRET), REFUSES.format("c1"), says)
 
 
 @pytest.mark.parametrize("first", ["leader", "member"])
@@ -268,7 +270,7 @@ async def whole_answer(address, data):
     return told
 
 
-def test_a_stranger_is_refused_before_anything_it_says_is_decoded_and_learns_nothing():
+def test_a_stranger_is_refused_before_anything_it_says_is_decoded_and_learns_why_alone():
     packet = Codec(BorrowerMessage).encode(Packet("c1~1/1", "leader", 1, WANTED))
     nonce = b"n" * 32
 
@@ -284,9 +286,10 @@ def test_a_stranger_is_refused_before_anything_it_says_is_decoded_and_learns_not
                 encode_hello(CONSUMER.full_name, "c1~1", nonce=nonce) + frame(b"x" * 2_000),
             ):
                 told = await whole_answer(address, data)
-                assert len(told) <= len(encode_hello(LEADER.full_name, "leader-1~1", nonce=nonce)), (
-                    "a hello, and no proof"
-                )
+                first, *rest = Frames().feed(told)
+                assert decode_hello(first, LEADER.full_name).life == "leader-1~1"
+                assert [refusal_in(body) != "" for body in rest] in ([], [True]), "no proof"
+                assert SECRET not in told
             assert here.decoded == decoded
             there.transport.send(Packet("c1~1/1", "leader", 2, WANTED))
             await until(lambda: len(here.received) == 2)
@@ -304,7 +307,9 @@ def test_who_says_nothing_inside_or_before_tls_is_cut_off(monkeypatch, caplog, a
             context = Credentials(tls_ca=authority.ca).dialling()
             reader, writer = await asyncio.open_connection(*here.transport.address, ssl=context)
             async with asyncio.timeout(WAIT_S):
-                assert await reader.read() == encode_hello(LEADER.full_name, "leader-1~1")
+                hello, why = Frames().feed(await reader.read())
+            assert decode_hello(hello, LEADER.full_name).life == "leader-1~1"
+            assert refusal_in(why).startswith("no hello within 1 s")
             writer.close()
             await until(lambda: not here.transport._connections)
 

@@ -19,6 +19,7 @@ from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.environment import REAL, Environment
 from statemachines.drivers.port import replies
 from statemachines.drivers.runtime import Runtime
+from statemachines.drivers.shared_subscriptions.milestones import Milestones
 from statemachines.drivers.shared_subscriptions.node_life import begin_node_life
 from statemachines.drivers.shared_subscriptions.open_stores import Stores, directory_of, open_stores
 from statemachines.drivers.shared_subscriptions.roles import LEADER
@@ -124,7 +125,8 @@ class LeaderNode:
             standing=standing,
         )
         self._runtime.on_failure = self._failure.set
-        self._host = Registry(life.name, self.configuration, observe=self._runtime.observe)
+        milestones = Milestones(self.node, self._runtime.observe)
+        self._host = Registry(life.name, self.configuration, observe=milestones.observe)
         self._transport = environment.transport(
             life=life.name,
             role=LEADER,

@@ -10,6 +10,7 @@ from mutants import swap, wrap
 from statemachines.drivers import greeting, standing, tcp
 from statemachines.drivers.greeting import Greeting
 from statemachines.drivers.shared_subscriptions import old_keys
+from statemachines.drivers.shared_subscriptions.milestones import Milestones
 from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
 from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore
 from statemachines.drivers.shared_subscriptions.sqlite import tables as sqlite_tables
@@ -256,6 +257,8 @@ BREAKS = {
     "SS-222": wrap(Registry, "receive", passed_on_for_ever),
     "SS-255": wrap(SqliteGroupStore, "ask", silent_where_it_failed),
     "SS-256": wrap(Registry, "receive", gone_started_anew),
+    "SS-257": swap(Milestones, "_say", lambda self, record, what, *words: None),
+    "SS-258": swap(tcp, "encode_refusal", lambda why: b""),
     "SS-224": wrap(Registry, "close", halted_only),
     "SS-223": swap(registry, "check_filter", lambda topic_filter, subscription: None),
 }

@@ -1,0 +1,121 @@
+"""Milestones: what happens to the groups of a leader host, as lines of its log (logger "gapless", INFO).
+
+Who leads since when, and why no longer; who is a member, and why no longer; how many streams changed hands.  It sees
+every step and changes nothing; in one that is none of these it costs a look at the steps of the children.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import Any, Final
+
+from statemachines.kernel import Effect, Event, Node, SetTimer, Step, Tell
+from statemachines.kernel.node import Observer
+from statemachines.kernel.row import ChildStep
+from statemachines.shared_subscriptions.assignment import (
+    ASSIGNMENT,
+    Assign,
+    GrantTimeout,
+    RevokeTimeout,
+    TakeBack,
+    Vanish,
+)
+from statemachines.shared_subscriptions.configuration import MS
+from statemachines.shared_subscriptions.leader import LEADER, Resigned
+from statemachines.shared_subscriptions.leader_record import HOLDING, LeaderRecord
+from statemachines.shared_subscriptions.member import GONE, LAPSED, MEMBER, REGISTERED, ExpiryTimer, HandOverTimer, Kick
+from statemachines.shared_subscriptions.message import Disconnect
+from statemachines.shared_subscriptions.stream_store import Measured
+from statemachines.wire import shown
+
+logger = logging.getLogger("gapless")
+
+LATE: Final = 1.5
+"""A claim that is renewed after so many heartbeats, or more, is renewed late."""
+
+MOVES: Final[dict[type[Event], str]] = {Assign: "granted", TakeBack: "taken back", Vanish: "vanished"}
+"""What the leader does with streams of its own accord."""
+
+
+REGISTERING: Final = frozenset(line.number for line in LEADER.lines if line.action_name == "register")
+"""The rows in which a borrower becomes a member."""
+
+KICKED: Final[dict[type[Event], str]] = {
+    GrantTimeout: "it did not answer a grant",
+    RevokeTimeout: "it did not finish a stream that was taken back",
+    Measured: "the store does not cover what it reported",
+}
+"""What a leader was doing when it kicked a member -> why."""
+
+
+class Milestones:
+    """`node`: who it is; `then`: who sees every step after it."""
+
+    def __init__(self, node: str, then: Observer) -> None:
+        self._node = node
+        self._then = then
+
+    def observe(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
+        """The observer of every leader of the host."""
+        if node.fsm is LEADER:
+            self._lead(node, before, step, now_ns)
+            self._share(event, step)
+        self._then(node, event, before, step, now_ns)
+
+    def _lead(self, node: Node[Any], before: Any, step: Step[Any], now_ns: int) -> None:
+        record = step.record
+        for effect in step.effects:
+            if type(effect) is SetTimer and effect.timer == "claim_end":
+                self._claim(node.deadline_of("claim_end"), record, effect, now_ns)
+            elif type(effect) is Tell and isinstance(effect.event, Resigned):
+                ends = "does not lead it any more" if before in HOLDING else "does not lead it"
+                self._say(record, "%s: %s", ends, effect.event.why)
+
+    def _claim(self, end_ns: int | None, record: LeaderRecord, effect: Effect, now_ns: int) -> None:
+        """The claim is ours until another moment; `end_ns`: until when it was (None: it was not)."""
+        if end_ns is None:
+            self._say(record, "leads it, under epoch %d", record.epoch)
+            return
+        times = record.configuration
+        since_ms = (now_ns + times.claim_by_own_clock_ns() - end_ns) / MS
+        if since_ms >= LATE * times.claim_heartbeat_ms:
+            late = "renewed its claim late, %.1f s after the last time, of %.1f s; its store is slow, or it stood still"
+            self._say(record, late, since_ms / 1_000, times.claim_ttl_ms / 1_000)
+
+    def _share(self, event: Event, step: Step[Any]) -> None:
+        moved: Counter[str] = Counter()
+        if step.row in REGISTERING:
+            self._say(step.record, "%s is a member", shown(event.borrower))  # type: ignore[attr-defined]
+        for child in step.children:
+            if child.fsm is MEMBER:
+                self._member(event, child, step.record)
+            elif child.fsm is ASSIGNMENT and type(child.event) in MOVES and child.record.status is not child.source:
+                moved[MOVES[type(child.event)]] += 1
+        if moved:
+            told = ", ".join(f"{count} {what}" for what, count in sorted(moved.items()))
+            self._say(step.record, "streams moved: %s; it has %d members", told, len(step.record.members))
+
+    def _member(self, event: Event, child: ChildStep, record: LeaderRecord) -> None:
+        """One that is a member no longer."""
+        after, who = child.record.status, shown(child.record.link.borrower)
+        if after is not child.source and child.source is REGISTERED:
+            waits = "; its streams wait for the end of its lease" if after is LAPSED else ""
+            self._say(record, "%s is no member any more: it %s%s", who, why_gone(event, child.event), waits)
+        elif after is GONE and type(child.event) is HandOverTimer:
+            self._say(record, "the lease of %s has ended; its streams are free", who)
+
+    def _say(self, record: LeaderRecord, what: str, *words: object) -> None:
+        logger.info("%s: group %s, %s: " + what, self._node, shown(record.group), shown(record.filter), *words)
+
+
+def why_gone(event: Event, told: Event) -> str:
+    """Why a member is none any more: `told` is what its machine heard, `event` what the leader did."""
+    match told:
+        case ExpiryTimer():
+            return "expired, since nothing was heard of it"
+        case Disconnect():
+            return "left"
+        case Kick():
+            return f"was kicked, since {KICKED.get(type(event), 'it broke a rule')}"
+    return type(told).__name__

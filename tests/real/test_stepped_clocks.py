@@ -1,0 +1,53 @@
+"""A group of real processes whose leader hosts' wall clocks step: groups_run.py does that and everything else."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+from groups_run import LEADERS, LINES, TOPICS, Run, begin, finish
+from stage import CALM, TENTH
+
+from statemachines.testing.postgres import run_sql, shared_server
+
+TIMES = {**TENTH, **CALM, "idle_stop_ms": 60_000}
+"""Nobody is to be given up; who follows goes on following."""
+
+DAY_S = 86_400
+STEPS = (DAY_S, -DAY_S, 20)
+
+
+@pytest.fixture
+def url(tmp_path_factory):
+    """An empty database of PostgreSQL."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    with shared_server(shared / "postgres") as server:
+        name = f"stepped_{os.getpid()}"
+        run_sql(server, f"CREATE DATABASE {name} TEMPLATE template0")
+        yield f"{server.rpartition('/')[0]}/{name}"
+
+
+def until(holds):
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end, "never came true"
+        time.sleep(0.02)
+
+
+def test_SS_120_wall_clocks_that_step_change_nothing_where_claims_are_in_postgresql(tmp_path, url):
+    """By a day to and fro, of the host that leads and of the one that follows: the claim stays, nothing comes again."""
+    with Run(tmp_path, url, seed=3, times=TIMES) as run:
+        publisher = begin(run)
+        for seconds in STEPS:
+            for name in LEADERS:
+                run.set_clock(name, seconds)
+            wanted = min(len(run.acknowledged()) + 20, TOPICS * LINES)
+            until(lambda wanted=wanted: len(run.acknowledged()) >= wanted)
+        said = "".join((tmp_path / f"{name}.log").read_text() for name in LEADERS)
+        finish(run, publisher)
+        assert (run.twice(), run.judge()) == (0, [])
+    assert said.count("leads it, under epoch 1") == 1
+    assert said.count("leads it, under") == 1, "somebody else took the claim"
+    assert "is no member any more: it expired" not in said
