@@ -94,6 +94,13 @@ class Network:
         """The number of the next message that the node sends: later ones have greater ones."""
         return self._counts[node]
 
+    def note_sent(self, node: str, party: str, to: str, message: Message, now_ns: int) -> int:
+        """What is handed over on a node, and not sent, is in the trace like what is; its number."""
+        msg = self._counts[node]
+        self._counts[node] = msg + 1
+        self._keep(("send", now_ns, node, party, to, msg, message))
+        return msg
+
     def rule(self, rule: Rule) -> Rule:
         """From now on this becomes of the messages that the rule hits; the first rule that hits one counts."""
         self._rules.append(rule)

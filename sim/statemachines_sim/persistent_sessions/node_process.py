@@ -153,12 +153,14 @@ class SessionNodeProcess(Process):
     def send(self, node: str, party: str, to: str, message: Message, now_ns: int) -> None:
         """In place of the network's: to the client, to a party here, or to another node."""
         if isinstance(message, Publish | Pubrel):
+            self._real_network.note_sent(node, party, to, message, now_ns)
             self.watch.sent(party, message)
             self.reception.bring(party, message)
             return
         self.watch.says(party, message)
         if node_of(to) == node:
-            self.after(0, lambda: self.act(lambda at_ns: self.handle(party, to, message, at_ns)))
+            msg = self._real_network.note_sent(node, party, to, message, now_ns)
+            self.after(0, lambda: super(SessionNodeProcess, self).receive((node, party, to, message, msg)))
             return
         if isinstance(message, BeginTakeover | EndTakeover) and not self.wires.reaches(self, to):
             refused = TakeoverRefused(message.client, message.token)

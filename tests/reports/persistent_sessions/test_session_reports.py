@@ -28,6 +28,8 @@ from statemachines_reports.persistent_sessions.report import absent, find
 from statemachines_reports.pipeline import analyze
 from statemachines_reports.protocol import Latency, Tally
 from statemachines_reports.trace_set import merge_logs
+from statemachines_sim.campaign import campaign
+from statemachines_sim.scenario import named
 
 PS = "persistent_sessions"
 JUDGES = Judges([registry.protocol(PS)])
@@ -549,3 +551,18 @@ def test_the_page_shows_resumes_stores_and_takeovers(real, tmp_path):
     summary = json.loads((tmp_path / "out" / "summary.json").read_bytes())
     assert sum(one["resumes"] for one in summary["resumes"]) >= 4
     assert {one["cause"] for one in summary["stores"]} == {"calm", "resumes"}
+
+
+@pytest.mark.parametrize("name", ["deaths_of_nodes", "stale_replicas"])
+def test_a_simulated_run_holds_and_all_of_it_is_looked_at(tmp_path, name):
+    (outcome,) = campaign(named(f"{PS}/{name}"), range(1), out=tmp_path, processes=1)
+    assert outcome.held
+    (path,) = tmp_path.glob("trace-*.parquet")
+    (columns,) = read_columns(path)
+    segment = segment_of(columns)
+    verdicts = {name: check.judge(segment) for name, _, check in JUDGES.checks if name in OWN}
+    assert {name: len(one.run) for name, one in verdicts.items()} == dict.fromkeys(OWN, 0)
+    assert all(one.checked for one in verdicts.values()), "each of them has found something to look at"
+    assert list(absent(segment)) == []
+    sums = {one.name: one.value for one in find(segment) if isinstance(one, Tally)}
+    assert sums["taken"] >= sums["sent_new"] >= outcome.tally["delivered"] > 0, "what a death has cut off came again"
