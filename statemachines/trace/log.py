@@ -65,7 +65,7 @@ class TraceLog:
     that of the node."""
 
     def __init__(self, directory: Path, head: Head) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
+        _make_directory(directory)
         self.path = directory / f"{head.life}.ndjson"
         self._encoder = msgspec.json.Encoder()
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
@@ -84,6 +84,14 @@ class TraceLog:
     def close(self) -> None:
         """No more rows."""
         os.close(self._file)
+
+
+def _make_directory(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        rule = f"cannot be made a directory ({error.strerror}); give one for the logs that this user may write to"
+        raise ConfigurationError("trace", str(path), rule) from error
 
 
 class Log(msgspec.Struct, frozen=True):

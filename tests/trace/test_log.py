@@ -91,6 +91,13 @@ def test_a_life_is_lived_once(tmp_path):
         TraceLog(tmp_path, HEAD)
 
 
+def test_where_no_directory_can_be_made_is_said(tmp_path):
+    said = r"trace = .*/file/logs': cannot be made a directory \(Not a directory"
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match=said):
+        TraceLog(tmp_path / "file" / "logs", HEAD)
+
+
 def test_merged_rows_keep_each_node_s_order_and_sends_come_first(tmp_path):
     # b's clock is behind: by time alone its deliver would come before the send.
     log(tmp_path, "a", 1, [message("send", 100, "a", 1), message("deliver", 130, "a", 2)])
