@@ -76,7 +76,7 @@ def falsified(found: EpochRows, chance: Random) -> EpochRows:
     return replace(found, rows=tuple(rows))
 
 
-class Restored(Pause):
+class Stopped(Pause):
     """A whole machine stands still: the process, and what had arrived at it."""
 
     name = "stopped"
@@ -121,5 +121,5 @@ class Reset(FaultKind):
         return True
 
 
-FAULTS = (Liar(), Restored(), Reset())
+FAULTS = (Liar(), Stopped(), Reset())
 """In the order of the documents."""
