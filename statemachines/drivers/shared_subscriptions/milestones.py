@@ -34,6 +34,10 @@ logger = logging.getLogger("gapless")
 LATE: Final = 1.5
 """A claim that is renewed after so many heartbeats, or more, is renewed late."""
 
+LINES_MAX: Final = 200
+"""Lines about members within `WINDOW_NS`: who comes and goes without end fills no disk, and hides nothing else."""
+WINDOW_NS: Final = 60_000_000_000
+
 MOVES: Final[dict[type[Event], str]] = {Assign: "granted", TakeBack: "taken back", Vanish: "vanished"}
 """What the leader does with streams of its own accord."""
 
@@ -55,12 +59,14 @@ class Milestones:
     def __init__(self, node: str, then: Observer) -> None:
         self._node = node
         self._then = then
+        self._window_ns = 0
+        self._lines = 0
 
     def observe(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
         """The observer of every leader of the host."""
         if node.fsm is LEADER:
             self._lead(node, before, step, now_ns)
-            self._share(event, step)
+            self._share(event, step, now_ns)
         self._then(node, event, before, step, now_ns)
 
     def _lead(self, node: Node[Any], before: Any, step: Step[Any], now_ns: int) -> None:
@@ -83,27 +89,40 @@ class Milestones:
             late = "renewed its claim late, %.1f s after the last time, of %.1f s; its store is slow, or it stood still"
             self._say(record, late, since_ms / 1_000, times.claim_ttl_ms / 1_000)
 
-    def _share(self, event: Event, step: Step[Any]) -> None:
+    def _share(self, event: Event, step: Step[Any], now_ns: int) -> None:
         moved: Counter[str] = Counter()
         if step.row in REGISTERING:
-            self._say(step.record, "%s is a member", shown(event.borrower))  # type: ignore[attr-defined]
+            self._say_bounded(now_ns, step.record, "%s is a member", shown(event.borrower))  # type: ignore[attr-defined]
         for child in step.children:
             if child.fsm is MEMBER:
-                self._member(event, child, step.record)
+                self._member(event, child, step.record, now_ns)
             elif child.fsm is ASSIGNMENT and type(child.event) in MOVES and child.record.status is not child.source:
                 moved[MOVES[type(child.event)]] += 1
         if moved:
             told = ", ".join(f"{count} {what}" for what, count in sorted(moved.items()))
-            self._say(step.record, "streams moved: %s; it has %d members", told, len(step.record.members))
+            what = "streams moved: %s; it has %d members"
+            self._say_bounded(now_ns, step.record, what, told, len(step.record.members))
 
-    def _member(self, event: Event, child: ChildStep, record: LeaderRecord) -> None:
+    def _member(self, event: Event, child: ChildStep, record: LeaderRecord, now_ns: int) -> None:
         """One that is a member no longer."""
         after, who = child.record.status, shown(child.record.link.borrower)
         if after is not child.source and child.source is REGISTERED:
             waits = "; its streams wait for the end of its lease" if after is LAPSED else ""
-            self._say(record, "%s is no member any more: it %s%s", who, why_gone(event, child.event), waits)
+            why = why_gone(event, child.event)
+            self._say_bounded(now_ns, record, "%s is no member any more: it %s%s", who, why, waits)
         elif after is GONE and type(child.event) is HandOverTimer:
-            self._say(record, "the lease of %s has ended; its streams are free", who)
+            self._say_bounded(now_ns, record, "the lease of %s has ended; its streams are free", who)
+
+    def _say_bounded(self, now_ns: int, record: LeaderRecord, what: str, *words: object) -> None:
+        """Unless there were too many of them; how many were left out is said when the time is over."""
+        if now_ns - self._window_ns >= WINDOW_NS:
+            if self._lines > LINES_MAX:
+                left_out = "%s: %d lines about members were left out; somebody comes and goes without end"
+                logger.info(left_out, self._node, self._lines - LINES_MAX)
+            self._window_ns, self._lines = now_ns, 0
+        self._lines += 1
+        if self._lines <= LINES_MAX:
+            self._say(record, what, *words)
 
     def _say(self, record: LeaderRecord, what: str, *words: object) -> None:
         logger.info("%s: group %s, %s: " + what, self._node, shown(record.group), shown(record.filter), *words)

@@ -7,6 +7,7 @@ import logging
 import pytest
 from test_leader import Bench, only
 
+from statemachines.drivers.shared_subscriptions import milestones
 from statemachines.drivers.shared_subscriptions.milestones import Milestones
 from statemachines.kernel import Ask, Node
 from statemachines.shared_subscriptions import group_store
@@ -150,3 +151,24 @@ def test_SS_257_who_does_not_finish_what_is_taken_back_is_kicked_for_that(said):
     kicked = "a~1/1 is no member any more: it was kicked, since it did not finish a stream that was taken back"
     assert f"{kicked}{waits}" in said()
     assert "SS-149" in bench.clauses, "the trace sees every step, too"
+
+
+def test_SS_257_who_comes_and_goes_without_end_fills_no_log(caplog, monkeypatch):
+    """And what a leader says of its claim is not left out for it."""
+    monkeypatch.setattr(milestones, "LINES_MAX", 4)
+    monkeypatch.setattr(milestones, "WINDOW_NS", 1_000 * MS)
+    caplog.set_level(logging.INFO, logger="gapless")
+    bench = Told().start()
+    caplog.clear()
+    for number in range(4):
+        bench.feed(LeaderWanted("a~1/1", "g", "#"))
+        bench.feed(Disconnect("a~1/1", 1, number + 1, ()))
+    members = [one for one in caplog.messages if "member" in one or "streams" in one]
+    assert len(members) == 4, members
+    caplog.clear()
+    bench.feed(LeaderWanted("b~1/1", "g", "#"), bench.now + 1_000)
+    bench.feed(Halt())
+    left_out, member, *others = caplog.messages
+    assert "lines about members were left out; somebody comes and goes without end" in left_out
+    assert member.endswith("b~1/1 is a member")
+    assert others[-1].endswith("does not lead it any more: released")
