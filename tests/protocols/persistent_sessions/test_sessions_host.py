@@ -483,17 +483,27 @@ def test_PS_164_a_session_that_is_none_gets_no_writer(cluster):
 
 def test_PS_164_one_look_is_open_for_a_session_and_a_bounded_number_of_claims_waits():
     claims = Claims()
-    owners = [f"n~1/{number}" for number in range(40)]
+    owners = [f"n{number}~1/1" for number in range(40)]
     asks = [claims.hold("s", Claim("a", MarkerWanted("s", owner, 7, 1))) for owner in owners]
     assert asks == [True, *[False] * 39]
     again = Claim("a", MarkerWanted("s", owners[0], 7, 2))
     assert not claims.hold("s", again), "the last of each"
     assert claims.judge("s", OwnerFound(owners[0], 7)) == [again]
     assert claims.judge("s", OwnerFound(owners[1], 7)) == [], "they were all judged"
-    for owner, heard in ((owners[15], True), (owners[16], False)):
+    for owner, heard in ((owners[31], True), (owners[32], False)):
         for one in owners:
             claims.hold("s", Claim("a", MarkerWanted("s", one, 7, 1)))
         assert bool(claims.judge("s", OwnerFound(owner, 7))) is heard
+
+
+def test_PS_164_a_node_that_claims_much_takes_nobody_elses_place():
+    claims = Claims()
+    for number in range(1_000):
+        claims.hold("s", Claim("a", MarkerWanted("s", f"evil~1/{number}", 7, 1)))
+        claims.hold("s", Claim("a", BeginTakeover("c", f"evil~1/{number}", 7)))
+    true = Claim("a", MarkerWanted("s", "n~1/1", 7, 1))
+    claims.hold("s", true)
+    assert claims.judge("s", OwnerFound("n~1/1", 7)) == [Claim("a", BeginTakeover("c", "evil~1/999", 7)), true]
 
 
 @pytest.mark.parametrize(
