@@ -91,14 +91,15 @@ def check(
         if result.path is not None and (script is not None or trace is not None):
             scripts.keep(one, result.path, picked.owner, picked.variant, script, trace)
             script = trace = None  # the first counterexample
+        interrupted = result.ended == "interrupted"
         if live and result.held and result.ended == "complete":
-            verdicts = _live(picked, one, engine, states_max, json)
+            verdicts, interrupted = _live(picked, one, engine, states_max, json)
             met = all(verdict.held for verdict in verdicts or ()) and met
             judged = verdicts is not None and judged
-        if certify is not None and result.held and result.ended == "complete":
+        if certify is not None and result.held and result.ended == "complete" and not interrupted:
             path = certificates.write(certify, picked.name, picked.size, picked.variant, result, in_full=in_full)
             print(f"certificate: {path}", file=sys.stderr)
-        if result.ended == "interrupted":
+        if interrupted:
             break
     if script is not None or trace is not None:
         print("nothing broke, so there is no script and no trace of it", file=sys.stderr)
@@ -144,7 +145,7 @@ def _explore(system: System, engine: str, states_max: int, threads: int) -> Resu
 
     try:
         shown = progress if seen else None
-        return explore(system, engine=engine, states_max=states_max, progress=shown, threads=threads)
+        return explore(system, engine=engine, states_max=states_max, progress=shown, threads=threads, partly=True)
     finally:
         if seen:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
@@ -211,9 +212,11 @@ def _show_reached(results: list[Result], rows: tuple[Reached, ...], cells: bool)
     print(coverage.text(rows, cells=cells))
 
 
-def _live(picked: Chosen, system: System, engine: str, states_max: int, json: bool) -> list[Live] | None:
+def _live(
+    picked: Chosen, system: System, engine: str, states_max: int, json: bool
+) -> tuple[list[Live] | None, bool]:  # fmt: skip
     """Judge the obligations, and print what came of it (on stderr, where stdout is for programs).  None: the graph is
-    too large, or Ctrl-C."""
+    too large, or Ctrl-C, which is said besides: nothing more is to be done then."""
     from statemachines_spec.liveness.fair_graph import TooLarge
     from statemachines_spec.liveness.judge import STATES_MAX, live
 
@@ -232,15 +235,16 @@ def _live(picked: Chosen, system: System, engine: str, states_max: int, json: bo
             progress=progress if seen else None,
         )
     except (TooLarge, KeyboardInterrupt) as error:
-        why = "interrupted" if isinstance(error, KeyboardInterrupt) else f"out of room: {error}"
+        interrupted = isinstance(error, KeyboardInterrupt)
+        why = "interrupted" if interrupted else f"out of room: {error}"
         print(f"  PARTIAL ({why}): nothing is claimed of obligations", file=out)
-        return None
+        return None, interrupted
     finally:
         if seen:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
     for one in results:
         _show_live(one, out)
-    return results
+    return results, False
 
 
 def _show_live(one: Live, out: TextIO) -> None:

@@ -102,6 +102,19 @@ def test_mutants_that_are_interrupted_are_not_waited_for(tmp_path):
     assert "Traceback (most recent call last)" not in errors
 
 
+def test_a_check_that_is_interrupted_while_it_judges_obligations_begins_no_other_system(monkeypatch, capsys):
+    from statemachines_spec.liveness import judge
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(judge, "live", interrupted)
+    assert cli.run(["check", "missed_samples", "--liveness", "--engine", "plain"]) == cli.Exit.INCONCLUSIVE
+    said = capsys.readouterr().out
+    assert said.count("PARTIAL (interrupted): nothing is claimed of obligations") == 1
+    assert said.count(" states, ") == 1, "systems that were explored"
+
+
 def test_a_demo_that_is_told_to_end_leaves_no_node(tmp_path):
     with Command("demo", "shared_subscriptions", "--out", str(tmp_path / "out"), folder=tmp_path) as command:
         until(lambda: any("node consumer" in one for one in processes_of(command.process.pid)), "no consumer has begun")

@@ -157,10 +157,13 @@ def test_an_interrupted_exploration_says_what_it_knows(engine, threads):
     def interrupt(walker, seconds):
         raise KeyboardInterrupt
 
-    result = explore(toy({"in_flight": 4}, last=60), engine=engine, threads=threads, progress=interrupt)
+    system = toy({"in_flight": 4}, last=60)
+    result = explore(system, engine=engine, threads=threads, progress=interrupt, partly=True)
     assert result.ended == INTERRUPTED
     assert result.held
     assert result.states >= 1
+    with pytest.raises(KeyboardInterrupt):
+        explore(system, engine=engine, threads=threads, progress=interrupt)  # who does not ask for a part has none
 
 
 def test_auto_goes_on_compiled_when_a_system_turns_out_large(monkeypatch):

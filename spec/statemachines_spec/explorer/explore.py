@@ -119,10 +119,11 @@ def explore(
     progress: Progress | None = None,
     entries: Entries | None = None,
     threads: int = 1,
+    partly: bool = False,
 ) -> Result:
     """Search until everything within the bounds is known or a property breaks (the level is finished first, so that the
-    same counterexample, a shortest one, is found every time).  Ctrl-C ends it early with what is known.  `threads`: in
-    which the compiled walker goes; what comes of it is the same for any number.
+    same counterexample, a shortest one, is found every time).  `threads`: in which the compiled walker goes; what comes
+    of it is the same for any number.  `partly`: Ctrl-C ends it with what is known, and whoever called looks at `ended`.
 
     Raises `ConfigurationError` for a bad system or engine, `Nondeterministic` where a step is not a function.
     """
@@ -130,7 +131,7 @@ def explore(
         raise ConfigurationError("engine", engine, f"unknown; there are: {', '.join(ENGINES)}")
     if engine == "auto":
         engine = "both" if find_spec("numba") is not None else "plain"
-    search = _Search(Entries(system) if entries is None else entries, hashing, progress)
+    search = _Search(Entries(system) if entries is None else entries, hashing, progress, partly)
     if engine == "compiled":
         search.walk(_compiled(search.entries, states_max, hashing, threads))
         return search.result()
@@ -152,8 +153,9 @@ def _compiled(entries: Entries, states_max: int, hashing: bool, threads: int) ->
 class _Search:
     """One exploration while it goes on."""
 
-    def __init__(self, entries: Entries, hashing: bool, progress: Progress | None) -> None:
+    def __init__(self, entries: Entries, hashing: bool, progress: Progress | None, partly: bool) -> None:
         self.entries = entries
+        self.partly = partly
         self.hashing = hashing
         self.progress = progress
         self.ended = COMPLETE
@@ -173,6 +175,8 @@ class _Search:
                         spoken = time.monotonic()
                         self.progress(walker, spoken - self.started)
         except KeyboardInterrupt:
+            if not self.partly:
+                raise
             self.ended = INTERRUPTED
         except MemoryError:
             self.ended = FULL
