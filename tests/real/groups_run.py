@@ -1,5 +1,5 @@
 """A run of a group with real processes that are killed, stopped, replaced, cut off and lied to, over a store that is
-locked, on hosts whose wall clocks step; and the judge of it, which shares nothing with what it judges.
+locked, on hosts whose wall clocks step; `groups_judge` says what came of it, and shares nothing with what it judges.
 
     python tests/real/groups_run.py --first 7 --runs 3 --faults 8
     python tests/real/groups_run.py --runs 3 --store postgresql://USER@HOST/DATABASE   (its group's tables are emptied)
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import hashlib
 import os
 import random
 import signal
@@ -19,9 +18,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
@@ -29,6 +27,7 @@ sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parent)]
 
 from stage import TENTH  # noqa: E402
 
+from tests.real.groups_judge import Blow, acknowledged, judge, twice  # noqa: E402
 from tests.real.outside import Stranger, gapless  # noqa: E402
 from tests.real.relay import Relay  # noqa: E402
 
@@ -41,16 +40,6 @@ KINDS = ("kill", "stop", "stop", "replace", "cut", "silence", "step", "lock", "l
 SUPERSEDED = 4
 FRESH_S = 5
 """A process that was begun so lately may not know yet what to do about SIGTERM."""
-LATE_NS = 50_000_000
-"""A process that is not given the processor between two lines of its own is at most so late, unless it was stopped."""
-
-
-class Blow(NamedTuple):
-    """A process was stopped for a time: what it had in hand it may write down late."""
-
-    name: str
-    from_ns: int
-    to_ns: int
 
 
 class Run:
@@ -254,58 +243,13 @@ class Run:
                 found.append(msgspec.json.decode(line))
         return found
 
-    def acknowledged(self):
-        return {(one[1], one[3]) for name in CONSUMERS for one in self.lines(name) if one[0] == "ack"}
-
-    def twice(self):
-        """How many came again."""
-        got = [(one[1], one[3]) for name in CONSUMERS for one in self.lines(name) if one[0] == "got"]
-        return len(got) - len(set(got))
+    def all_lines(self):
+        return {name: self.lines(name) for name in CONSUMERS}
 
     def judge(self):
-        """What is wrong, in words."""
-        wrong, by_stream = list(self.wrong), defaultdict(list)
-        missing = TOPICS * LINES - len(self.acknowledged())
-        if missing:
-            wrong.append(f"{missing} messages were never acknowledged")
-        for name in CONSUMERS:
-            for what, stream, grant, offset, digest, owner, at_ns in self.lines(name):
-                if what == "got":
-                    by_stream[stream].append((at_ns, name, owner, grant, offset))
-                    payload = self.topics[stream.partition("/")[2]][offset]
-                    if hashlib.sha256(payload).hexdigest()[:16] != digest:
-                        wrong.append(f"{stream} {offset} came with another content")
-        for stream, got in by_stream.items():
-            wrong += self.out_of_order(stream, got) + self.overlaps(stream, got)
-        return wrong
-
-    @staticmethod
-    def out_of_order(stream, got):
-        """Under one grant of one owner offsets follow each other without a hole."""
-        last, wrong = {}, []
-        for _, _, owner, grant, offset in got:
-            before = last.get((owner, grant))
-            if before is not None and offset != before + 1:
-                wrong.append(f"{stream}: {owner} got {offset} behind {before} under grant {grant}")
-            last[owner, grant] = offset
-        return wrong
-
-    def overlaps(self, stream, got):
-        """Nobody gets messages of a stream again after somebody else did, under the same grant; one that was stopped
-        may have written down late what it had."""
-        wrong, last = [], {}
-        at, latest = 0, None
-        for at_ns, name, owner, grant, offset in sorted(got):
-            key = (owner, grant)
-            if key in last and latest != key and at_ns - at > LATE_NS and not self.was_stopped(name, last[key], at_ns):
-                wrong.append(f"{stream}: {owner} got {offset} after {latest} had got others")
-            last[key] = at_ns
-            if latest != key:
-                at, latest = at_ns, key
-        return wrong
-
-    def was_stopped(self, name, from_ns, to_ns):
-        return any(blow.name == name and blow.from_ns <= to_ns and blow.to_ns >= from_ns for blow in self.blows)
+        """What is wrong, in words, and how many messages came again."""
+        lines = self.all_lines()
+        return [*self.wrong, *judge(self.topics, lines, self.blows)], twice(lines)
 
 
 def free_port():
@@ -338,20 +282,20 @@ def finish(run, publisher):
     if publisher.wait(PATIENCE_S):
         run.wrong.append("the publisher failed")
     end = time.monotonic() + PATIENCE_S
-    while len(run.acknowledged()) < TOPICS * LINES and time.monotonic() < end:
+    while len(acknowledged(run.all_lines())) < TOPICS * LINES and time.monotonic() < end:
         time.sleep(0.1)
     run.end()
 
 
 def play(folder, store, seed, faults):
-    """One run: what was done, how many messages came twice, and what is wrong."""
+    """One run: what was done, what is wrong, and how many messages came twice."""
     with Run(folder, store, seed, TENTH) as run:
         publisher = begin(run)
         for _ in range(faults):
             time.sleep(run.chance.uniform(0.1, 0.6))
             run.hurt()
         finish(run, publisher)
-        return run.done, run.twice(), run.judge()
+        return run.done, *run.judge()
 
 
 def main():
@@ -370,8 +314,8 @@ def main():
 
             with psycopg.connect(given.store, autocommit=True) as connection:
                 connection.execute("DROP SCHEMA IF EXISTS gapless CASCADE")
-        done, twice, wrong = play(folder, given.store or str(folder / "messages.db"), seed, given.faults)
-        said = f"{TOPICS * LINES} messages, {twice} came again, {len(wrong)} wrong; {folder}"
+        done, wrong, again = play(folder, given.store or str(folder / "messages.db"), seed, given.faults)
+        said = f"{TOPICS * LINES} messages, {again} came again, {len(wrong)} wrong; {folder}"
         print(f"seed {seed}: {dict(sorted(done.items()))}, {said}", flush=True)
         for what in wrong:
             print(f"  {what}")
