@@ -18,7 +18,7 @@ from statemachines import __version__
 from statemachines.commands import analysis, check, demo, mutate, node, simulation
 from statemachines.commands.exits import Exit
 from statemachines.commands.lazy import ProtocolCommands
-from statemachines.interrupts import end_on_sigterm
+from statemachines.interrupts import end_on_sigterm, leave_threads
 from statemachines.kernel import GaplessError, InvariantViolated, Superseded
 
 EXTRAS: Final = {
@@ -43,6 +43,9 @@ EXTRAS: Final = {
 }
 """Package that is imported -> the extra of this distribution that brings it."""
 
+INTERRUPTED = 130
+"""The exit code of a command that Ctrl-C or SIGTERM has ended."""
+
 app = typer.Typer(
     name="gapless",
     cls=ProtocolCommands,
@@ -61,7 +64,10 @@ def main() -> None:
     """The console script.  A node ends in a way of its own, and has nothing to clean up until it lives."""
     if sys.argv[1:2] != ["node"]:
         end_on_sigterm()
-    sys.exit(run())
+    code = run()
+    if code == INTERRUPTED:
+        leave_threads(code)
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -6,10 +6,14 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import NoReturn
+from typing import Final, NoReturn
+
+THREADS_S: Final = 1.0
+"""So long a process that was told to end waits for its threads."""
 
 
 def end_on_sigterm() -> None:
@@ -36,6 +40,24 @@ def held_back() -> Iterator[None]:
             signal.signal(number, handler)
     for one in came[:1]:
         signal.raise_signal(one)
+
+
+def leave_threads(code: int) -> None:
+    """Before the process ends on a signal: where a thread stands in a call that may not come back (a database that is
+    locked, a server that says nothing) Python would wait for it; so the process ends here, with this exit code."""
+    end = time.monotonic() + THREADS_S
+    waited_for = [one for one in threading.enumerate() if one is not threading.main_thread() and not one.daemon]
+    for one in waited_for:
+        one.join(max(0.0, end - time.monotonic()))
+    if any(one.is_alive() for one in waited_for):
+        end_here(code)
+
+
+def end_here(code: int) -> NoReturn:
+    """End as by SIGKILL, but for what was printed."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:

@@ -7,11 +7,23 @@ import logging
 import signal
 import sys
 from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, TypeVar
 
 from statemachines.drivers.plain_text import PlainFormatter
+from statemachines.interrupts import end_here, leave_threads
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+TURNS: Final = 40
+TURN_S: Final = 0.1
+"""Good order may take so many turns of the loop: 4 s, or more where the loop is not given the processor."""
+GAVE_UP: Final = 3
+"""The exit code where it took longer."""
+
+T = TypeVar("T")
+
+logger = logging.getLogger("gapless")
 
 
 def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
@@ -21,29 +33,62 @@ def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
     logging.getLogger("gapless").setLevel(logging.INFO)
 
-    async def supervised() -> None:
+    async def supervised() -> bool:
         loop = asyncio.get_running_loop()
         task = loop.create_task(work)
         for number in SIGNALS:
-            loop.add_signal_handler(number, task.cancel)
+            loop.add_signal_handler(number, _soon, task.cancel)
         try:
             await task
         except asyncio.CancelledError:
-            return
+            return True
+        return False
 
-    asyncio.run(supervised())
+    if asyncio.run(unwaited(supervised())):
+        leave_threads(0)
+
+
+async def unwaited(work: Coroutine[Any, Any, T]) -> T:
+    """`work` in a loop that, at its end, does not wait for what others do in threads for it: who waits for a database
+    to be opened can be told to end."""
+    asyncio.get_running_loop().set_default_executor(_Unwaited())
+    return await work
+
+
+class _Unwaited(ThreadPoolExecutor):
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Not waiting, whoever asks."""
+        super().shutdown(wait=False, cancel_futures=True)
+
+
+def _soon(act: Callable[[], object]) -> None:
+    """Do it, and see to it that the process ends."""
+    _kept.append(asyncio.get_running_loop().create_task(_give_up()))
+    _kept.append(act())
+
+
+_kept: list[object] = []
+"""The loop alone would not keep a task from being collected."""
+
+
+async def _give_up() -> None:
+    """A store that stands still would keep a node for ever; it is ended as by SIGKILL, which loses nothing either."""
+    for _ in range(TURNS):
+        await asyncio.sleep(TURN_S)
+    waited = f"{TURNS * TURN_S:g} s"
+    logger.warning("does not end in good order within %s, since what it waits for does not answer; ends now", waited)
+    end_here(GAVE_UP)
 
 
 def on_first_signal(act: Callable[[], object]) -> None:
     """Have the next signal `act`, and the one after it cancel the task that calls this."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
-    kept: list[object] = []
 
     def acted() -> None:
         for number in SIGNALS:
             loop.add_signal_handler(number, task.cancel)
-        kept.append(act())  # the loop alone would not keep a task from being collected
+        _soon(act)
 
     for number in SIGNALS:
         loop.add_signal_handler(number, acted)

@@ -35,7 +35,7 @@ from statemachines.wire import shown
 
 logger = logging.getLogger("gapless")
 
-HALT_S = 5.0
+HALT_S = 3.0
 """Leaders that have not given their claim up by then keep it until it expires."""
 
 GIVE_IT_TIME: Final = (
