@@ -20,6 +20,7 @@ from statemachines.commands.exits import Exit
 from statemachines.commands.lazy import ProtocolCommands
 from statemachines.interrupts import end_on_sigterm, leave_threads
 from statemachines.kernel import GaplessError, InvariantViolated, Superseded
+from statemachines.whole_file import write_whole
 
 EXTRAS: Final = {
     "simpy": "sim",
@@ -174,7 +175,7 @@ def bench(
         return
     results = benchmarks.measure_all(chosen, progress=_progress)
     if save is not None:
-        save.write_bytes(benchmarks.results_json(results) + b"\n")
+        write_whole(save, benchmarks.results_json(results) + b"\n")
     if json:
         _print_json(benchmarks.results_json(results))
     else:

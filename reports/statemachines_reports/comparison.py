@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from statemachines.kernel import ConfigurationError
+from statemachines.whole_file import write_whole
 from statemachines_reports.pipeline import Analysis, write_tables
 from statemachines_reports.protocol import Ratio
 from statemachines_reports.tables import ALL, amounts_of
@@ -75,7 +76,7 @@ def _flat(section: dict[str, Any], path: str = "") -> Iterable[tuple[str, Any]]:
 def write_comparison(out: Path, comparison: Comparison) -> None:
     """`tables/comparison.parquet`, a line for each side, and `comparison.json`."""
     write_tables(out / "tables", {"comparison": comparison.lines})
-    (out / "comparison.json").write_bytes(msgspec.json.format(msgspec.json.encode(comparison), indent=2))
+    write_whole(out / "comparison.json", msgspec.json.format(msgspec.json.encode(comparison), indent=2))
 
 
 def _line(name: str, analysis: Analysis) -> dict[str, Any]:

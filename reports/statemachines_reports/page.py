@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import msgspec
 import pyarrow.parquet as pq
 
 from statemachines.kernel import Fsm
+from statemachines.whole_file import write_whole
 from statemachines_reports import draw_bars, draw_histogram, draw_machine, draw_sequence
 from statemachines_reports.columns import columns_of_run
 from statemachines_reports.comparison import Comparison
@@ -93,9 +93,7 @@ def write_page(
         verdict_class=_verdict_class,
     )
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
+    write_whole(path, text.encode())
 
 
 def _verdict_class(verdict: str) -> str:

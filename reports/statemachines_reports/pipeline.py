@@ -10,6 +10,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from statemachines.whole_file import whole_file, write_whole
 from statemachines_reports.coverage import Coverage, coverage_of, never_taken
 from statemachines_reports.judge import MONITORS, Judges
 from statemachines_reports.protocol import Tables
@@ -170,14 +171,15 @@ def write_tables(out: Path, tables: Tables) -> None:
     for name, lines in tables.items():
         path = out / f"{name.replace('/', '.')}.parquet"
         if lines:
-            pq.write_table(pa.Table.from_pylist(lines), path, compression="zstd")
+            with whole_file(path) as partial:
+                pq.write_table(pa.Table.from_pylist(lines), partial, compression="zstd")
         else:
             path.unlink(missing_ok=True)
 
 
 def write_summary(path: Path, analysis: Analysis) -> None:
     """What a program wants to know: everything but the long tables."""
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(summary_of(analysis)), indent=2))
+    write_whole(path, msgspec.json.format(msgspec.json.encode(summary_of(analysis)), indent=2))
 
 
 def summary_of(analysis: Analysis) -> dict[str, Any]:

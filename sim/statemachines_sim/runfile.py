@@ -10,6 +10,7 @@ import msgspec
 from statemachines import registry
 from statemachines.kernel import ConfigurationError
 from statemachines.trace import fingerprints
+from statemachines.whole_file import write_whole
 from statemachines_sim.fault import Fault
 from statemachines_sim.scenario import Scenario, from_plain, to_plain
 
@@ -40,7 +41,7 @@ def write(path: Path, run: RunFile) -> None:
     """As indented JSON."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fields = msgspec.structs.asdict(run) | {"scenario": to_plain(run.scenario)}
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(_Plain(**fields)), indent=2) + b"\n")
+    write_whole(path, msgspec.json.format(msgspec.json.encode(_Plain(**fields)), indent=2) + b"\n")
 
 
 def read(path: Path) -> RunFile:

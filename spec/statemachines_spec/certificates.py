@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from statemachines.kernel import ConfigurationError
+from statemachines.whole_file import write_whole
 from statemachines_spec.explorer.explore import Result
 from statemachines_spec.explorer.system import SYMMETRY, System
 from statemachines_spec.protocol import chosen, is_alone
@@ -51,7 +52,7 @@ def write(folder: Path, protocol: str, size: str, variant: str, result: Result, 
     folder.mkdir(parents=True, exist_ok=True)
     name = "-".join(filter(None, (result.system.replace(" ", "-"), size, "in-full" if in_full else "")))
     path = folder / f"{name}.json"
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(kept), indent=1) + b"\n")
+    write_whole(path, msgspec.json.format(msgspec.json.encode(kept), indent=1) + b"\n")
     return path
 
 

@@ -7,8 +7,8 @@ when it is whole.
 
 from __future__ import annotations
 
-import os
 from array import array
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from statemachines.trace.row import ROW, TRACE, TraceRow
 from statemachines.trace.row import Run as Run
+from statemachines.whole_file import naming, partial_of, whole_file
 
 _KINDS: Final = {
     "int64": pa.int64(),
@@ -56,14 +57,15 @@ class TraceWriter:
         self.rows = 0
 
     def __enter__(self) -> TraceWriter:
-        self._writer = pq.ParquetWriter(
-            _partial(self._path),
-            SCHEMA,
-            compression="zstd",
-            use_dictionary=TEXTS,
-            column_encoding=DELTA,
-            write_statistics=SOUGHT,
-        )
+        with naming(self._path):
+            self._writer = pq.ParquetWriter(
+                partial_of(self._path),
+                SCHEMA,
+                compression="zstd",
+                use_dictionary=TEXTS,
+                column_encoding=DELTA,
+                write_statistics=SOUGHT,
+            )
         return self
 
     def add(self, run: Run, rows: list[TraceRow]) -> None:
@@ -76,26 +78,29 @@ class TraceWriter:
                 _counted(begin, begin + len(part)),
             ]
             body = [_array(cells, column.kind) for cells, column in zip(columns, ROW, strict=True)]
-            self._writer.write_batch(pa.record_batch([*head, *body], schema=SCHEMA))
+            with naming(self._path):
+                self._writer.write_batch(pa.record_batch([*head, *body], schema=SCHEMA))
         self._runs.append(run)
         self.rows += len(rows)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        self._writer.close()
         if kind is not None:
-            _partial(self._path).unlink(missing_ok=True)
+            with suppress(OSError):  # where there was no room for its rows there is none for its end
+                self._writer.close()
+            partial_of(self._path).unlink(missing_ok=True)
             return
-        write_runs(self._runs_path, self._runs)
-        os.replace(_partial(self._path), self._path)
+        with whole_file(self._path):
+            self._writer.close()
+            write_runs(self._runs_path, self._runs)
 
 
 def write_runs(path: Path, runs: list[Run]) -> None:
     """The table of runs."""
     table = pa.Table.from_pylist([msgspec.structs.asdict(run) for run in runs], schema=RUN_SCHEMA)
-    pq.write_table(table, _partial(path), compression="zstd")
-    os.replace(_partial(path), path)
+    with whole_file(path) as partial:
+        pq.write_table(table, partial, compression="zstd")
 
 
 def _array(cells: list[Any], kind: str) -> Any:
@@ -116,7 +121,3 @@ def _columns_of(rows: list[TraceRow]) -> list[list[Any]]:
 def _counted(begin: int, end: int) -> Any:
     """The numbers from `begin` to `end`, by their memory: each made an object of its own would be slow."""
     return pa.Array.from_buffers(pa.int64(), end - begin, [None, pa.py_buffer(array("q", range(begin, end)))])
-
-
-def _partial(path: Path) -> Path:
-    return path.with_name(path.name + ".partial")

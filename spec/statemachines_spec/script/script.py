@@ -9,7 +9,6 @@ The form is the same for every protocol; `own` is the protocol's part of it (`pr
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -21,6 +20,7 @@ from msgspec.structs import replace
 
 from statemachines.kernel import ConfigurationError
 from statemachines.kernel.pmap import dec_hook, enc_hook
+from statemachines.whole_file import write_whole
 from statemachines_spec.script.protocol import ScriptProtocol, part_of
 from statemachines_spec.script.words import MESSAGES, NEUTRAL, PROCESS, Node, Text, Words
 
@@ -205,11 +205,9 @@ def encode(script: Script) -> bytes:
 
 def write(path: Path, script: Script) -> None:
     """The file is there whole, or not at all.  Raises `ConfigurationError` where it cannot be written."""
-    partial = path.with_name(path.name + ".partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(encode(script))
-        os.replace(partial, path)
+        write_whole(path, encode(script))
     except OSError as error:
         raise ConfigurationError("script", str(path), f"cannot be written: {error.strerror}") from error
 
