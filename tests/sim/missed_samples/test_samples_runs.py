@@ -25,6 +25,7 @@ CALM = Scenario("calm", SIM.name, Section(beats="periodic"), network=Net((1, 5),
 SHOWS = {
     "cache_of_one": "missed",
     "come_and_go": "forgotten",
+    "crowded_caches": "let_go",
     "first_lost": "forgotten",
     "in_order": "unnumbered",
     "little_held": "missed",
@@ -32,6 +33,7 @@ SHOWS = {
     "new_id": "forgotten",
     "nobody_kept_it": "missed",
     "one_stuck": "missed",
+    "only_tokens": "forgotten",
 }
 """What a scenario is there for happens."""
 
@@ -47,8 +49,8 @@ def calm(*faults, seed=0, **keys):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_scenario_of_missed_samples_holds(name):
-    """NOGAP, ORDER, ONCE, REPORT, INVENTED, HASTY, QUIET, ASKED, LIVE, ISOLATION, TAIL, BOUND, PLACES, FORGOTTEN, WHOLE
-    and REPLIES are judged in each."""
+    """NOGAP, ORDER, ONCE, REPORT, INVENTED, HASTY, QUIET, ASKED, LIVE, ISOLATION, TAIL, BOUND, PLACES, FORGOTTEN,
+    WHOLE, REPLIES, QUEUES, COUNT and TIMING are judged in each."""
     for outcome in campaign(named(f"{SIM.name}/{name}"), range(1), processes=1):
         assert outcome.held, outcome
         assert outcome.tally["delivered"] > 0
@@ -169,6 +171,7 @@ HEAD = {"name": "x", "protocol": SIM.name}
 @pytest.mark.parametrize(
     ("own", "faults", "said"),
     [
+        ({"cache_retention_ms": 0}, {}, "cache_retention_ms"),
         ({"publish_ms": [0, 5]}, {}, "publish_ms"),
         ({"strangers_ms": [0, 5]}, {}, "strangers_ms"),
         ({"width": 1}, {}, "width"),
