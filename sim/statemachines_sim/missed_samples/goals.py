@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from statemachines.missed_samples.message import QUERY
+from statemachines.missed_samples.message import QUERY, Sample, Unnumbered
 from statemachines.missed_samples.recovery import MS
 from statemachines_sim import protocol
 from statemachines_sim.missed_samples.book import Book
@@ -82,5 +82,7 @@ class Goals:
 
 
 def is_early(world: World) -> bool:
-    """Messages may still be on their way."""
-    return world.now < int(world.scenario.phases.safety_s * S) + S or bool(world.network.in_flight())
+    """Samples may still be on their way; heartbeats are for ever."""
+    if world.now < int(world.scenario.phases.safety_s * S) + S:
+        return True
+    return any(isinstance(message, Sample | Unnumbered) for message in world.network.messages_in_flight())

@@ -335,7 +335,7 @@ class SampleWatch(protocol.Watch):
 
     def missing(self, world: World) -> protocol.Missing | None:
         if is_early(world):
-            return "LIVE", "messages are still on their way"
+            return "LIVE", "samples are still on their way"
         for life, reader in sorted(self.readers.items()):
             process = next(one for _, one in sorted(world.processes.items()) if one.life == life)
             self._judge_last(reader, life)

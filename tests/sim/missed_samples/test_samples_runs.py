@@ -112,6 +112,22 @@ def test_a_reader_that_is_slow_loses_what_it_does_not_read_and_recovers_it():
     assert tally["delivered"] == tally["published"]
 
 
+def test_a_reader_is_slow_no_longer_once_everything_has_healed():
+    slow = Fault("slow_reader", 5 * S, 600 * S, "subscriber-1", amount=20_000)
+    world, tally = calm(slow, publishers=3, subscribers=1, keys=1)
+    assert world.processes["subscriber-1"].read_ms == 0
+    assert tally["delivered"] == tally["published"]
+    assert world.now < 20 * S
+
+
+def test_heartbeats_that_are_always_on_their_way_put_nothing_off():
+    own = replace(CALM.own, publishers=20, subscribers=20, keys=1, publish_ms=(500, 900))
+    world = World(replace(CALM, own=own, network=Net((1, 5), tail=0.5)), 0, schedule=())
+    assert world.run().held
+    assert world.network.in_flight()
+    assert world.now < 10 * S
+
+
 def test_who_is_attached_to_a_dead_router_reaches_nobody():
     world, tally = calm(
         Fault("router_death", S, 3 * S, "router-2"), publishers=2, subscribers=2, routers=2, keys=1, caches=0

@@ -22,7 +22,7 @@ from statemachines.testing.process_harness import free_port
 from zenoh_scenes.links import router
 from zenoh_scenes.scene import BEATS, PATIENT, WAIT_S, numbers, say, scene, take, until
 
-RESTARTS = 3
+RESTARTS = 2
 EACH = 25
 """So many samples are published while a router lives, and so many while there is none."""
 MANY = 1_500
