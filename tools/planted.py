@@ -2,6 +2,8 @@
 
     python tools/planted.py                     every bug of every protocol, 60 s of processor time for each method
     python tools/planted.py --protocol shared_subscriptions --seconds 5 late-timer one-expiry-timer
+    python tools/planted.py --tries 62          no more than so many runs for each method, however long they take: the
+                                                verdicts are the same everywhere
     python tools/planted.py --nothing           the same with no bug: nothing may break
     python tools/planted.py --write             the table of planted_bugs.md anew, beside the clauses of the protocol
     python tools/planted.py --write --method exploration        only these cells; the others stay as they are
@@ -14,6 +16,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 from statemachines import catalogue, registry
 from statemachines.kernel import ConfigurationError
@@ -72,24 +75,36 @@ def write(page: Path, lines: list[str]) -> None:
     page.write_text(text[:begin] + "\n".join(lines) + text[end:])
 
 
-def nothing(protocol: str, methods: list[str], seconds: float) -> int:
+class Most(NamedTuple):
+    """How much each search may cost."""
+
+    seconds: float
+    tries: int
+
+
+def searched(protocol: str, bug: Bug | None, method: str, most: Most) -> Found:
+    """What a method finds."""
+    return find(protocol, bug, method, cpu_s=most.seconds, tries=most.tries)
+
+
+def nothing(protocol: str, methods: list[str], most: Most) -> int:
     """The control: methods with no bug."""
     broke = 0
     for method in methods:
-        found = find(protocol, None, method, cpu_s=seconds)
+        found = searched(protocol, None, method, most)
         print(f"{protocol}, {method}: {cell(found)} ({found.runs} runs, {found.cpu_s:.1f} s)", flush=True)
         broke += bool(found.what)
     return 1 if broke else 0
 
 
-def table(protocol: str, names: list[str], methods: list[str], seconds: float) -> tuple[list[str], int]:
+def table(protocol: str, names: list[str], methods: list[str], most: Most) -> tuple[list[str], int]:
     """A line for each bug, printed as soon as it is known; how many no method found."""
     page, columns = page_of(protocol), methods_of(protocol)
     lines, missed = head(columns), 0
     print("\n".join(lines), flush=True)
     for bug in [bug_named(f"{protocol}/{name}") for name in names] or of_protocol(protocol).bugs:
         cells = kept(page, bug, columns)
-        cells |= {one: cell(find(protocol, bug, one, cpu_s=seconds)) for one in methods or columns if one in cells}
+        cells |= {one: cell(searched(protocol, bug, one, most)) for one in methods or columns if one in cells}
         lines.append(line(bug, cells))
         print(lines[-1], flush=True)
         missed += all(one == "-" for one in cells.values())
@@ -101,12 +116,26 @@ def protocols_of(name: str) -> list[str]:
     return [registry.protocol(name).name] if name else [one for one, part in all_parts().items() if part.bugs]
 
 
+def positive(text: str) -> int:
+    """A number of runs."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of runs: say one from 1 on")
+    return int(text)
+
+
+def most_of(options: argparse.Namespace) -> Most:
+    """Runs are counted, or time is, or both."""
+    forever = 60.0 if options.tries is None else float("inf")
+    return Most(forever if options.seconds is None else options.seconds, options.tries or 10**9)
+
+
 def arguments() -> argparse.Namespace:
     """What was asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bugs", nargs="*", help="names (default: all)")
     parser.add_argument("--protocol", default="", help="only its bugs (default: every protocol that has any)")
-    parser.add_argument("--seconds", type=float, default=60.0, help="of processor time, each (default 60)")
+    parser.add_argument("--seconds", type=float, help="of processor time, each (default 60; with --tries: no limit)")
+    parser.add_argument("--tries", type=positive, help="runs, each (default: as many as there is time for)")
     parser.add_argument("--nothing", action="store_true", help="plant nothing: nothing may break")
     parser.add_argument("--write", action="store_true", help="write the table into its page")
     parser.add_argument("--method", action="append", choices=list(METHODS), help="only this one; may be repeated")
@@ -117,13 +146,13 @@ def main() -> int:
     """The tables that were asked for."""
     options = arguments()
     methods = options.method or []
-    missed = 0
+    most, missed = most_of(options), 0
     try:
         protocols = protocols_of(options.protocol)
         if options.nothing:
-            return max(nothing(one, methods or list(methods_of(one)), options.seconds) for one in protocols)
+            return max(nothing(one, methods or list(methods_of(one)), most) for one in protocols)
         for protocol in protocols:
-            lines, more = table(protocol, options.bugs, methods, options.seconds)
+            lines, more = table(protocol, options.bugs, methods, most)
             missed += more
             if options.write and not options.bugs:
                 write(page_of(protocol), lines)

@@ -189,8 +189,14 @@ class Network:
     def in_flight(self) -> set[tuple[str, str]]:
         """(sender, receiver) of all messages that are on their way: looked up in what is scheduled, so that sending
         need not keep count."""
-        packets = (event.packet for *_, event in self._env._queue if isinstance(event, Arrival))
-        return {(packet[1], packet[2]) for packet in packets}
+        return {(packet[1], packet[2]) for packet in self._packets()}
+
+    def messages_in_flight(self) -> list[Message]:
+        """All messages that are on their way."""
+        return [packet[3] for packet in self._packets()]
+
+    def _packets(self) -> Iterator[Packet]:
+        return (event.packet for *_, event in self._env._queue if isinstance(event, Arrival))
 
     def drop(self, packet: Packet) -> None:
         """The message never arrives."""

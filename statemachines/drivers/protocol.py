@@ -56,7 +56,8 @@ def _drivers(protocol: str) -> DriverProtocol:
     try:
         found = registry.area(protocol, "drivers")
     except ImportError as error:
-        raise ConfigurationError("protocol", protocol, f"its drivers need {error.name!r}, which is missing") from error
+        rule = f"its drivers need {error.name!r}, which is missing; pip install 'gapless[all]' brings what ours need"
+        raise ConfigurationError("protocol", protocol, rule) from error
     if not isinstance(found, DriverProtocol):
         raise ConfigurationError(f"{protocol}, drivers", type(found).__name__, "must be a DriverProtocol")
     return found

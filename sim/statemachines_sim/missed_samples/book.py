@@ -15,7 +15,8 @@ class Book:
     first never heard of; `arrived`: what has come and is not settled.  `open`: the number of the query that is waited
     for (0: none), which asks for what is missing below `asked_top`.  `tries`: the same of those that ended and brought
     nothing; everything below `answered` was asked for by one that came back.  `alive`: its token; `heard_ns`: when
-    something came of it."""
+    something came of it; `dropped`: so many samples had come before, or were older; `rests_until_ns`: how long a pause
+    lasts."""
 
     def __init__(self, source: str, waits: bool, recovery: Recovery) -> None:
         self.source = source
@@ -34,6 +35,9 @@ class Book:
         self.heard_ns = 0
         self.ended = self.timed_out = False
         self.rests = False
+        self.rests_until_ns = 0
+        self.dropped = 0
+        self._over_ns = 0
         self._known_since: deque[tuple[int, int]] = deque()
 
     # -- what comes ---------------------------------------------------------------------------------------------------
@@ -53,16 +57,18 @@ class Book:
         self.hear(first, last, now_ns)
         if self.waits and first < self.next:
             self.begin = self.next = first
+        before = len(self.arrived)
         self.arrived.update(range(max(first, self.next), last + 1))
+        self.dropped += last - first + 1 - (len(self.arrived) - before)
         if not self.missing:
             self.open = 0
 
-    def query_over(self, n: int, replied: bool, timed_out: bool = False) -> None:
+    def query_over(self, n: int, replied: bool, now_ns: int, timed_out: bool = False) -> None:
         """A query has ended, or its time has run out."""
         if not self.open or n != self.open:
             return
         self.open = 0
-        self.ended, self.timed_out = True, timed_out
+        self.ended, self.timed_out, self._over_ns = True, timed_out, now_ns
         if replied and self.recovery.reliable:
             self.answered = max(self.answered, self.asked_top)
         else:
@@ -94,10 +100,24 @@ class Book:
         pause after a query whose time ran out, or if the first number that is missing was asked for in vain, until the
         next query."""
         if self.ended:
-            self.rests = self.timed_out or any(top > self.next for top in self.tries)
-            self.ended = False
+            self._begin_pause()
         self.rests = self.rests and self.missing and not self.open
         return self.missing and not self.waits and not self.open and not self.rests
+
+    def is_hasty(self, now_ns: int) -> bool:
+        """To ask now is to ask in a pause."""
+        if self.ended:
+            self._begin_pause()
+        return self.rests and now_ns < self.rests_until_ns
+
+    def _begin_pause(self) -> None:
+        """It doubles with the queries for the first missing number that brought nothing."""
+        one = self.recovery
+        attempts = sum(top > self.next for top in self.tries)
+        self.rests = self.timed_out or attempts > 0
+        doubled = one.backoff_ms * 2 ** min(max(attempts - 1, 0), 20)
+        self.rests_until_ns = self._over_ns + min(doubled, one.backoff_max_ms) * MS
+        self.ended = False
 
     @property
     def missing(self) -> bool:

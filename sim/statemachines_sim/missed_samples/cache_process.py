@@ -19,7 +19,8 @@ class CacheProcess(MachineProcess):
 
     def __init__(self, world: World, node: str, number: int, own: Section) -> None:
         def host(process: MachineProcess) -> Host:
-            record = CacheRecord(history=own.cache_history, width=own.width, places=own.cache_places)
+            places, retention_ms = own.cache_places, own.cache_retention_ms
+            record = CacheRecord(history=own.cache_history, width=own.width, places=places, retention_ms=retention_ms)
             return single(process, CACHE, record)
 
         super().__init__(world, node, number, host)

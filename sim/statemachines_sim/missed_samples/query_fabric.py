@@ -37,9 +37,10 @@ LATE_NS = 600 * MS
 class Asked:
     """A query under way; `left`: so many caches have not answered; `replied`: one of them had something."""
 
-    def __init__(self, query: Query, asker: str, reply: protocol.Reply, left: int) -> None:
+    def __init__(self, query: Query, asker: str, party: str, reply: protocol.Reply, left: int) -> None:
         self.query = query
         self.asker = asker
+        self.party = party
         self.reply = reply
         self.left = left
         self.replied = False
@@ -67,13 +68,12 @@ class SampleFabric:
     def ask(self, process: Process, party: str, request: Request, reply: protocol.Reply) -> None:
         """The query sets out now."""
         assert isinstance(request, Query)
-        watch: Any = self._world.watch
-        if self._world.watching:
-            watch.asked(party, request, self._world.now)
+        if self._judging is not None:
+            self._judging.asked(party, request, self._world.now)
         if self._is_stuck(request.source) or self._hits("stuck_query"):
             return
         nodes = () if self._hits("empty_end") else tuple(self._reached(request.source, process.node))
-        asked = Asked(request, process.node, reply, len(nodes))
+        asked = Asked(request, process.node, party, reply, len(nodes))
         for node in nodes:
             self._later(self._delay(), partial(self._reach, asked, node))
         self._later(TRANSPORT_NS if nodes else self._delay(), partial(self._end, asked, False))
@@ -109,6 +109,10 @@ class SampleFabric:
         every = query.source == EVERY_SOURCE
         text = history_text(query.newest, query.age_ms) if every else range_text(wrapped(query.first, own.width))
         expression = own.expression_of(asked.asker)
+        watch = self._judging
+        if watch is not None and not asked.ended:
+            record = process.host.nodes[process.cache].record
+            watch.owed.reach(asked.party, asked.asker, query, record, self._world.now)
         event = CacheQuery(asked.asker, query.n, query.source, expression, text, self._world.now)
         out = process.host.feed(process.cache, event, process.local_now())
         replies = [one.message for _, one in out if isinstance(one, Send) and isinstance(one.message, Reply)]
@@ -129,7 +133,10 @@ class SampleFabric:
         for sample in samples:
             delay = self._delay() + (self._chance.randrange(LATE_NS) if self._hits("late_reply") else 0)
             last = last if early else max(last, delay)
-            if not self._hits("lost_reply"):
+            lost = self._hits("lost_reply")
+            if self._judging is not None and (lost or delay > last):
+                self._judging.owed.lose(asked.party, asked.query, sample.source, sample.first, sample.last)
+            if not lost:
                 self._later(delay, partial(asked.reply, sample))  # type: ignore[arg-type]
         self._later(last, partial(self._done, asked))
 
@@ -141,7 +148,14 @@ class SampleFabric:
     def _end(self, asked: Asked, replied: bool) -> None:
         if not asked.ended:
             asked.ended = True
+            if asked.left and self._judging is not None:
+                self._judging.owed.forgive(asked.party, asked.query)
             asked.reply(QueryEnded(asked.query.source, asked.query.n, replied))
+
+    @property
+    def _judging(self) -> Any:
+        """Who judges; None: nobody does."""
+        return self._world.watch if self._world.watching else None
 
     # -- faults -------------------------------------------------------------------------------------------------------
 

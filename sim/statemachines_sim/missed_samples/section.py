@@ -45,6 +45,8 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """... and those elsewhere, of each source and key, ..."""
     cache_places: int = 10_000
     """... of which they have so many queues."""
+    cache_retention_ms: int = 3_600_000
+    """One of them that found no place for somebody lets go after this what was silent since."""
     history: History | None = None
     """What subscribers ask for at first."""
     tokens: bool = False
@@ -99,6 +101,7 @@ def check(own: Section, scenario: Scenario) -> None:
         ("cache_history", own.cache_history, 1, 10_000_000),
         ("cache_places", own.cache_places, 1, 10_000_000),
         ("begin", own.begin, 0, 1 << 62),
+        ("cache_retention_ms", own.cache_retention_ms, 1, 86_400_000),
         ("stuck", own.stuck, 0, own.publishers),
     )
     check_ranges(*((key, getattr(own, key)) for key in ("publish_ms", "burst", "strangers_ms")))

@@ -27,6 +27,10 @@ class SubscriberProcess(MachineProcess):
         self.read_ms = 0
         self._busy_until_ns = 0
 
+    def heal(self) -> None:
+        super().heal()
+        self.read_ms = 0
+
     def receive(self, packet: Packet) -> None:
         now_ns = self._env.now
         if self.read_ms and not self.paused:

@@ -1,7 +1,7 @@
 """Watch: the properties of missed samples, judged in every run from what came, what was asked for, and what was told.
 
 It takes part in nothing.  Of a subscriber's record only this is read: which sources it keeps, when a timer or a token
-says that one may be forgotten; of a cache's, how much is in its queues.
+says that one may be forgotten, and what it counts; of a cache's, what is in its queues.
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from statemachines.kernel import Event, Node, Step
-from statemachines.missed_samples.cache import CACHE, NotKept, Published
+from statemachines.missed_samples.cache import CACHE, LetGo, NotKept
 from statemachines.missed_samples.message import (
     EVERY_SOURCE,
-    QUERY,
     Deliver,
     DeliverUnnumbered,
     Heartbeat,
@@ -37,8 +36,10 @@ from statemachines.missed_samples.subscriber_record import HistoryTimeout
 from statemachines_sim import protocol
 from statemachines_sim.judge import Judge
 from statemachines_sim.missed_samples.book import Book
-from statemachines_sim.missed_samples.section import Section, number_of
-from statemachines_sim.units import S
+from statemachines_sim.missed_samples.cache_judge import CacheJudge
+from statemachines_sim.missed_samples.goals import Goals, is_early
+from statemachines_sim.missed_samples.owed import Owed
+from statemachines_sim.missed_samples.section import Section
 
 if TYPE_CHECKING:
     from statemachines_sim.process import Process
@@ -46,17 +47,18 @@ if TYPE_CHECKING:
 
 PROPERTIES = (
     "NOGAP", "ORDER", "ONCE", "REPORT", "INVENTED", "HASTY", "QUIET", "ASKED", "LIVE", "ISOLATION", "TAIL", "BOUND",
-    "PLACES", "FORGOTTEN", "WHOLE", "REPLIES",
+    "PLACES", "FORGOTTEN", "WHOLE", "REPLIES", "QUEUES", "COUNT", "TIMING",
 )  # fmt: skip
 COUNTED = (
-    "published", "delivered", "missed", "unnumbered", "queries", "turned_away", "not_kept", "met", "forgotten",
-    "most_sources", "longest_ms",
+    "published", "delivered", "missed", "unnumbered", "queries", "turned_away", "not_kept", "let_go", "met",
+    "forgotten", "most_sources", "longest_ms",
 )  # fmt: skip
 """What a run counts, over all subscribers; `met`: first contacts; `longest_ms`: what was waited for longest."""
 
 
 class Reader:
-    """One life of a subscriber: `books` by source; `turning`: a sample for which there is no place is being handled."""
+    """One life of a subscriber: `books` by source; `turning`: a sample for which there is no place is being handled;
+    `turned_away`: how many there were; `strangers`: who was turned away, or forgotten."""
 
     def __init__(self, asks: bool) -> None:
         self.books: dict[str, Book] = {}
@@ -64,6 +66,8 @@ class Reader:
         self.history = asks
         self.touched: set[str] = set()
         self.turning: TurnedAway | None = None
+        self.turned_away = 0
+        self.strangers: set[str] = set()
         self.periodic = ""
         self.unnumbered = 0
         self.free_since_ns = 0
@@ -77,6 +81,9 @@ class SampleWatch(protocol.Watch):
         self.own = own
         self.readers: dict[str, Reader] = {}
         self.sent: dict[str, int] = {}
+        self.caches = CacheJudge(self._check, self._number)
+        self.owed = Owed(own, self._number)
+        self.goals = Goals(own, self.owed, self.sent)
         self._counts = dict.fromkeys(COUNTED, 0)
 
     def begin(self, world: World) -> None:
@@ -94,24 +101,15 @@ class SampleWatch(protocol.Watch):
             self._check("ORDER", record.next > self.sent.get(record.source, -1), f"{record.source} repeats a number")
             self._counts["published"] += event.count
             self.sent[record.source] = record.next
-        elif node.fsm is CACHE and isinstance(event, Published):
-            self._judge_cache(step.record, event)
+        elif node.fsm is CACHE:
+            self.caches.step(node.name, event, step.record)
         elif node.fsm is SUBSCRIBER:
             reader = self.readers.setdefault(node.name, Reader(self.own.history is not None))
             self._judge_last(reader, node.name)
             self._note(reader, node.name, event, now_ns)
             self._close(reader, node.name, event, step.record.sources, now_ns)
             self._judge_places(reader, node.name, step.record)
-
-    def _judge_cache(self, record: Any, event: Published) -> None:
-        queue = record.queues.get((event.source, event.key))
-        held = 0 if queue is None else sum(last - first + 1 for first, last in queue.kept)
-        self._check("BOUND", held <= record.history, f"{held} samples of {event.source} in a cache of {record.history}")
-        count = len(record.queues)
-        self._check("BOUND", count <= record.places, f"{count} queues in a cache with {record.places} places")
-        kept = queue is not None and held > 0
-        new = event.source and not kept and (not record.local or event.local)
-        self._check("REPLIES", not new or count == record.places, f"a cache with room does not take in {event}")
+            self._judge_counts(reader, node.name, event, step.record)
 
     def _judge_last(self, reader: Reader, where: str) -> None:
         """What the step before should have told."""
@@ -132,6 +130,7 @@ class SampleWatch(protocol.Watch):
             case Sample(source, first, last):
                 book = self._met(reader, source)
                 if book is None:
+                    reader.strangers.add(source)
                     begin = first + (0 if self.own.width == 64 else 1 << self.own.width)
                     reader.turning = TurnedAway(source, begin, begin + last - first)
                     return
@@ -155,14 +154,15 @@ class SampleWatch(protocol.Watch):
                 if source in reader.books:
                     reader.books[source].alive = False
             case QueryEnded(source, n, replied):
+                self._judge_owed(reader, where, source, n)
                 if source == EVERY_SOURCE:
                     self._end_history(reader, now_ns)
                 elif source in reader.books:
-                    reader.books[source].query_over(n, replied)
+                    reader.books[source].query_over(n, replied, now_ns)
                     reader.touched.add(source)
             case QueryTimeout(key):
                 if key in reader.books:
-                    reader.books[key].query_over(reader.books[key].open, False, timed_out=True)
+                    reader.books[key].query_over(reader.books[key].open, False, now_ns, timed_out=True)
                     reader.touched.add(key)
             case HistoryTimeout():
                 self._end_history(reader, now_ns)
@@ -170,6 +170,20 @@ class SampleWatch(protocol.Watch):
                 reader.periodic = key
             case Unnumbered():
                 reader.unnumbered += 1
+
+    def _judge_owed(self, reader: Reader, where: str, source: str, n: int) -> None:
+        """What the caches had that the query reached has come by now."""
+        for one, numbers in sorted(self.owed.end(where, source, n).items()):
+            book = reader.books.get(one)
+            if book is not None:
+                begin = (
+                    0 if book.waits else book.next
+                )  # while it waits nothing is settled, and the lowest that comes is first
+                left = sorted(number for number in numbers - book.arrived if number >= begin)
+            else:
+                left = [] if one in reader.strangers else sorted(numbers)
+            detail = f"{where}: query {n} has ended, and a cache that it reached had {left[:5]} of {one}"
+            self._check("NOGAP", not left, detail)
 
     def _met(self, reader: Reader, source: str) -> Book | None:
         """Its book; a new one, where there is a place."""
@@ -201,12 +215,25 @@ class SampleWatch(protocol.Watch):
         detail = f"{where} forgets {source}, silent for {silent} ns, alive: {book.alive}, missing: {book.missing}"
         self._check("FORGOTTEN", right, detail)
         self._counts["forgotten"] += 1
+        reader.strangers.add(source)
         del reader.books[source]
 
     def _judge_places(self, reader: Reader, where: str, record: Any) -> None:
         """As many sources are kept as should be: whoever is pushed out, or taken in beyond the limit, shows."""
         count, wanted = len(record.sources), len(reader.books)
         self._check("PLACES", count == wanted, f"{where} keeps {count} sources in place of {wanted}")
+
+    def _judge_counts(self, reader: Reader, where: str, event: Event, record: Any) -> None:
+        """What is dropped, and what is turned away, is counted."""
+        source = getattr(event, "source", "")
+        book, kept = reader.books.get(source), record.sources.get(source)
+        if isinstance(event, Sample) and book is not None and kept is not None:
+            detail = f"{where} says that {kept.dropped} samples of {source} were dropped, in place of {book.dropped}"
+            self._check("COUNT", kept.dropped == book.dropped, detail)
+        elif isinstance(event, Sample | Heartbeat | Appeared) and book is None:
+            reader.turned_away += event.last - event.first + 1 if isinstance(event, Sample) else 1
+            detail = f"{where} says that {record.turned_away} were turned away, in place of {reader.turned_away}"
+            self._check("COUNT", record.turned_away == reader.turned_away, detail)
 
     # -- queries ------------------------------------------------------------------------------------------------------
 
@@ -226,6 +253,8 @@ class SampleWatch(protocol.Watch):
         self._check("ASKED", not book.open and not book.waits, f"{where}, and waits for another query")
         first = self._number(query.source, query.first)
         self._check("ASKED", first == book.next, f"{where}, and {book.next} is the first that is missing")
+        until = book.rests_until_ns
+        self._check("TIMING", not book.is_hasty(now_ns), f"{where} at {now_ns}, and should rest until {until}")
         book.ask(query.n)
 
     # -- what is told -------------------------------------------------------------------------------------------------
@@ -246,7 +275,11 @@ class SampleWatch(protocol.Watch):
                 self.readers[party].unnumbered -= 1
                 self._counts["unnumbered"] += 1
             case NotKept(_, _, first, last):
+                self.caches.tell(party, event)
                 self._counts["not_kept"] += last - first + 1
+            case LetGo():
+                self.caches.tell(party, event)
+                self._counts["let_go"] += 1
 
     def _judge_told(
         self, process: Process, party: str, told: Deliver | Missed, first: int, last: int, now_ns: int
@@ -297,31 +330,21 @@ class SampleWatch(protocol.Watch):
 
     def died(self, process: Process, now_ns: int) -> None:
         self.readers.pop(process.life, None)
+        self.caches.died(process.life)
+        self.owed.died(process.life)
 
     def missing(self, world: World) -> protocol.Missing | None:
-        fabric: Any = world.devices[QUERY]
-        if world.now < int(world.scenario.phases.safety_s * S) + S or world.network.in_flight():
-            return "LIVE", "messages are still on their way"
+        if is_early(world):
+            return "LIVE", "samples are still on their way"
         for life, reader in sorted(self.readers.items()):
             process = next(one for _, one in sorted(world.processes.items()) if one.life == life)
             self._judge_last(reader, life)
-            for source, book in sorted(reader.books.items()):
+            for _, book in sorted(reader.books.items()):
                 self._judge_wait(process, book, world.now)
-                if book.has_hole and not book.waits:
-                    return "LIVE", f"{life} waits for {book.next} of {source}"
-                if self._owes_tail(world, fabric, process.node, book):
-                    return "TAIL", f"{life} has heard {book.next} of {self.sent[source]} of {source}"
-            held = sum(len(book.arrived) for book in reader.books.values())
-            if self.own.forgets and reader.books:
-                return "FORGOTTEN", f"{life} keeps {len(reader.books)} sources, and {held} samples"
+            missing = self.goals.open(world, process.node, reader.books)
+            if missing is not None:
+                return missing
         return None
-
-    def _owes_tail(self, world: World, fabric: Any, node: str, book: Book) -> bool:
-        """A publisher that lives, and that is not stuck, has sent more."""
-        owner = fabric.owners.get(book.source, "")
-        lives = book.source in (getattr(world.living(owner), "source", ""),) if owner else False
-        stuck = number_of(owner) <= self.own.stuck
-        return self.own.tells_its_end and lives and not stuck and book.begin >= 0 and book.next < self.sent[book.source]
 
     def _number(self, source: str, sn: int) -> int:
         """Which of the publisher's numbers it is: of those that there are, the one that the wire calls so."""

@@ -265,6 +265,28 @@ def without_history_timeout(one: AnyRow) -> list[AnyRow]:
     return [one]
 
 
+def all_but_the_newest(chosen: Any) -> Any:
+    """Of what is asked for the last number is left out."""
+
+    def changed(queue: Any, selector: Any, width: int) -> Any:
+        *found, (first, last) = chosen(queue, selector, width) or ((0, -1),)
+        return (*found, (first, last - 1)) if last > first else tuple(found)
+
+    return changed
+
+
+def ask_for_the_newest_alone(record: Any, event: Any, now_ns: int) -> Any:
+    fewer = replace(record, history=replace(record.history, newest=1))
+    return record, subscriber_actions.ask_history(fewer, event, now_ns)[1]
+
+
+def ask_who_may_live(record: Any, event: Any, now_ns: int) -> Any:
+    """Of a source that came up and is gone again nothing more is expected."""
+    if record.new and not record.alive:
+        return source_actions.live(record, (), now_ns)
+    return source_actions.ask_unprompted(record, event, now_ns)
+
+
 def push_out(record: Any, event: Any, now_ns: int) -> Any:
     """A stranger takes the place of the first."""
     left = replace(record, sources=record.sources.delete(min(record.sources)))
@@ -368,6 +390,10 @@ BUGS = (
         called(A, "live", live_without_period)),
     Bug("period-asks-nobody", "when the period is over nobody is asked", "MS-17", "the query",
         on(S, PeriodOver, LIVE, do=keep_still)),
+    Bug("dead-are-not-asked", "when the period is over those that are known to be dead are not asked for", "MS-17",
+        "the query", on(S, PeriodOver, LIVE, do=ask_who_may_live)),
+    Bug("history-of-one", "whatever history is wanted, the newest sample alone is asked for", "MS-50", "the query",
+        row_changed(SUBSCRIBER, "ask_history", do=ask_for_the_newest_alone)),
     Bug("history-not-waited-for", "what comes while the first query is open is delivered at once", "MS-14", "the wait",
         around(subscriber_actions, "source_of", not_in_history)),
     Bug("history-ends-for-nobody", "the end of the first query is told to no source", "MS-56", "the sources",
@@ -428,6 +454,8 @@ BUGS = (
         called(cache, "take_in", take_in_anything)),
     Bug("range-without-its-begin", "a query is answered with what follows its first number", "MS-44", "the range",
         around(cache, "chosen", after_the_first)),
+    Bug("all-but-the-newest", "a query is answered with all but the newest that it asks for", "MS-44", "the range",
+        around(cache, "chosen", all_but_the_newest)),
     Bug("newest-is-oldest", "of the newest so many the oldest are given", "MS-44", "the newest",
         called(sample_queue, "_newest", oldest_of)),
     Bug("number-stamped-twice", "every other number is given twice", "MS-33", "the next number",

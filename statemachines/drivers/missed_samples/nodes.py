@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,6 +23,7 @@ from statemachines.drivers.missed_samples.received import ReceivedSample
 from statemachines.drivers.missed_samples.session import zenoh_session
 from statemachines.drivers.missed_samples.subscriber import declare_reliable_subscriber
 from statemachines.drivers.signals import run_until_signal
+from statemachines.missed_samples.keys import BadKey, check_expression, check_key
 from statemachines.missed_samples.message import Missed
 from statemachines.missed_samples.publisher import Beats
 from statemachines.missed_samples.recovery import Recovery
@@ -45,7 +47,32 @@ class LayoutName(StrEnum):
     PLAIN = "plain"
 
 
-Key = Annotated[str, typer.Option(metavar="KEY", help="The key expression.")]
+def _expression(key: str) -> str:
+    return _refused(check_expression, key)
+
+
+def _key(key: str) -> str:
+    return _refused(check_key, key)
+
+
+def _refused(check: Callable[[str], str], key: str) -> str:
+    """Before a session is opened."""
+    try:
+        return check(key)
+    except BadKey as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def _readable(path: Path) -> Path:
+    if str(path) != "-" and not (path.is_file() and os.access(path, os.R_OK)):
+        raise typer.BadParameter(f"{path}: expected a file that can be read, or - for the standard input")
+    return path
+
+
+Key = Annotated[str, typer.Option(metavar="KEY", callback=_expression, help="The key expression.")]
+OneKey = Annotated[
+    str, typer.Option(metavar="KEY", callback=_key, help="What the samples are published under; no wild cards.")
+]
 ListenAt = Annotated[
     list[str] | None, typer.Option("--listen", metavar="ENDPOINT", help="Where sessions may connect: tcp/HOST:PORT.")
 ]
@@ -61,6 +88,9 @@ LayoutOption = Annotated[
     LayoutName,
     typer.Option(help="advanced: as zenoh's own advanced publishers; plain: 64-bit numbers, ours alone."),
 ]
+Input = Annotated[
+    Path, typer.Option(metavar="FILE", callback=_readable, help="Each line is a sample; -: the standard input.")
+]
 Depth = Annotated[int, typer.Option(min=1, help="So many samples are kept of each key and source.")]
 
 
@@ -73,7 +103,7 @@ def router(listen: ListenAt = None, connect: ConnectTo = None) -> None:
             _print({"listening": where})
             await asyncio.Event().wait()
 
-    run_until_signal(work())
+    _run(work())
 
 
 def cache(
@@ -101,14 +131,12 @@ def cache(
                 _print({"cache": key})
                 await _until_stopped(lambda: one.statistics)
 
-    run_until_signal(work())
+    _run(work())
 
 
 def publisher(
-    key: Annotated[str, typer.Option(metavar="KEY", help="What the samples are published under; no wild cards.")],
-    input: Annotated[Path, typer.Option(metavar="FILE", help="Each line is a sample; -: the standard input.")] = Path(
-        "-"
-    ),
+    key: OneKey,
+    input: Input = Path("-"),
     every: Annotated[float, typer.Option(min=0, help="Seconds from one line to the next.")] = 0.0,
     linger: Annotated[
         float | None,
@@ -152,7 +180,7 @@ def publisher(
                     await _until_stopped(lambda: one.cache_statistics)
                 await asyncio.sleep(linger or 0)
 
-    run_until_signal(work())
+    _run(work())
 
 
 def subscriber(
@@ -189,7 +217,17 @@ def subscriber(
                 _print({"subscribed": key})
                 await _until_stopped(lambda: one.statistics, one.failed)
 
-    run_until_signal(work())
+    _run(work())
+
+
+def _run(work: Coroutine[Any, Any, None]) -> None:
+    async def refused() -> None:
+        try:
+            await work
+        except BadKey as error:  # an id that cannot be part of a key
+            raise typer.BadParameter(str(error)) from None
+
+    run_until_signal(refused())
 
 
 def _session(mode: Mode | None, listen: list[str] | None, connect: list[str] | None) -> Any:

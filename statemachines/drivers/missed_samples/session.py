@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -40,7 +41,7 @@ def session_config(mode: str = "peer", *, listen: Sequence[str] = (), connect: S
         try:
             config.insert_json5(key, json.dumps(value))
         except zenoh.ZError as error:
-            raise ConfigurationError(key, str(value), f"zenoh does not take it: {error}") from None
+            raise ConfigurationError(key, str(value), f"zenoh does not take it: {_words(error)}") from None
     return config
 
 
@@ -54,11 +55,19 @@ async def zenoh_session(
         session = await asyncio.to_thread(zenoh.open, config)
     except zenoh.ZError as error:
         where = f"{mode}, listen {list(listen)}, connect {list(connect)}"
-        raise ConfigurationError("zenoh session", where, f"cannot be opened: {error}") from None
+        who = " (is a router there? `gapless node zenoh-router` is one)" if mode == "client" else ""
+        raise ConfigurationError("zenoh session", where, f"cannot be opened: {_words(error)}{who}") from None
     try:
         yield session
     finally:
         await asyncio.to_thread(session.close)
+
+
+def _words(error: zenoh.ZError) -> str:
+    """What zenoh says, without the places in its own source."""
+    said = re.sub(r" at /\S+?\.rs:\d+\.?", "", str(error)).strip()
+    inner = re.search(r'msg: "(.*?)", location', said)
+    return inner[1] if inner else said
 
 
 def is_matched(entity: zenoh.Publisher | zenoh.Querier) -> bool:

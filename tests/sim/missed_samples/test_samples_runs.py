@@ -25,6 +25,7 @@ CALM = Scenario("calm", SIM.name, Section(beats="periodic"), network=Net((1, 5),
 SHOWS = {
     "cache_of_one": "missed",
     "come_and_go": "forgotten",
+    "crowded_caches": "let_go",
     "first_lost": "forgotten",
     "in_order": "unnumbered",
     "little_held": "missed",
@@ -32,6 +33,7 @@ SHOWS = {
     "new_id": "forgotten",
     "nobody_kept_it": "missed",
     "one_stuck": "missed",
+    "only_tokens": "forgotten",
 }
 """What a scenario is there for happens."""
 
@@ -47,8 +49,8 @@ def calm(*faults, seed=0, **keys):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_scenario_of_missed_samples_holds(name):
-    """NOGAP, ORDER, ONCE, REPORT, INVENTED, HASTY, QUIET, ASKED, LIVE, ISOLATION, TAIL, BOUND, PLACES, FORGOTTEN, WHOLE
-    and REPLIES are judged in each."""
+    """NOGAP, ORDER, ONCE, REPORT, INVENTED, HASTY, QUIET, ASKED, LIVE, ISOLATION, TAIL, BOUND, PLACES, FORGOTTEN,
+    WHOLE, REPLIES, QUEUES, COUNT and TIMING are judged in each."""
     for outcome in campaign(named(f"{SIM.name}/{name}"), range(1), processes=1):
         assert outcome.held, outcome
         assert outcome.tally["delivered"] > 0
@@ -110,6 +112,22 @@ def test_a_reader_that_is_slow_loses_what_it_does_not_read_and_recovers_it():
     assert tally["delivered"] == tally["published"]
 
 
+def test_a_reader_is_slow_no_longer_once_everything_has_healed():
+    slow = Fault("slow_reader", 5 * S, 600 * S, "subscriber-1", amount=20_000)
+    world, tally = calm(slow, publishers=3, subscribers=1, keys=1)
+    assert world.processes["subscriber-1"].read_ms == 0
+    assert tally["delivered"] == tally["published"]
+    assert world.now < 20 * S
+
+
+def test_heartbeats_that_are_always_on_their_way_put_nothing_off():
+    own = replace(CALM.own, publishers=20, subscribers=20, keys=1, publish_ms=(500, 900))
+    world = World(replace(CALM, own=own, network=Net((1, 5), tail=0.5)), 0, schedule=())
+    assert world.run().held
+    assert world.network.in_flight()
+    assert world.now < 10 * S
+
+
 def test_who_is_attached_to_a_dead_router_reaches_nobody():
     world, tally = calm(
         Fault("router_death", S, 3 * S, "router-2"), publishers=2, subscribers=2, routers=2, keys=1, caches=0
@@ -169,6 +187,7 @@ HEAD = {"name": "x", "protocol": SIM.name}
 @pytest.mark.parametrize(
     ("own", "faults", "said"),
     [
+        ({"cache_retention_ms": 0}, {}, "cache_retention_ms"),
         ({"publish_ms": [0, 5]}, {}, "publish_ms"),
         ({"strangers_ms": [0, 5]}, {}, "strangers_ms"),
         ({"width": 1}, {}, "width"),

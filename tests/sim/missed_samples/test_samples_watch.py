@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from statemachines.kernel import Map, Node
-from statemachines.missed_samples.cache import CACHE, CacheRecord, Published
+from statemachines.missed_samples.cache import CACHE, CacheRecord, CrowdedOver, LetGo, NotKept, Published
 from statemachines.missed_samples.message import (
     Deliver,
     DeliverUnnumbered,
@@ -58,11 +58,14 @@ class Bench:
         self.watch = SampleWatch(self.own, Judge())
         self.now = 0
         self.kept = set()
+        self.dropped = 0
+        self.turned_away = 0
         self.node = Node(SUBSCRIBER, SubscriberRecord(self.own.recovery), name=LIFE, now_ns=0)
 
     def step(self, event):
-        one = SourceRecord("x", self.own.recovery)
-        record = SubscriberRecord(self.own.recovery, sources=Map(dict.fromkeys(self.kept, one)))
+        one = SourceRecord("x", self.own.recovery, dropped=self.dropped)
+        sources = Map(dict.fromkeys(self.kept, one))
+        record = SubscriberRecord(self.own.recovery, sources=sources, turned_away=self.turned_away)
         self.watch.step(self.node, event, None, Step(record), self.now)
 
     def come(self, *numbers, source="p"):
@@ -106,6 +109,7 @@ def test_a_life_without_a_mistake_breaks_nothing():
     bench.deliver(2)
     bench.come(3)
     bench.deliver(3)
+    bench.dropped = 1
     bench.come(3)
     bench.step(Heartbeat("p", 3))
     assert bench.watch.tally()["missed"] == 1
@@ -183,6 +187,7 @@ def test_HASTY_a_number_is_given_up_without_a_reply_or_enough_queries():
     bench = Bench(retries=1)
     bench.gap()
     bench.end(replied=False)
+    bench.now = S
     bench.ask(1, n=2)
     with breaks("HASTY"):
         bench.miss(1)
@@ -212,6 +217,7 @@ def test_HASTY_not_where_too_much_is_held_or_it_was_asked_for_often_enough():
     bench = Bench(retries=1)
     bench.gap()
     bench.end(replied=False)
+    bench.now = S
     bench.ask(1, n=2)
     bench.step(QueryTimeout("p"))
     bench.miss(1)
@@ -314,30 +320,237 @@ def test_ISOLATION_what_is_next_waits():
         bench.come(1)
 
 
+class Shelf:
+    """A cache whose queues a test makes up."""
+
+    def __init__(self, **given):
+        self.bench = Bench()
+        self.record = CacheRecord(**given)
+        self.node = Node(CACHE, self.record, name="c~1/cache", now_ns=0)
+        self.queues = {}
+        self.not_kept = 0
+
+    def step(self, event):
+        record = replace(self.record, queues=Map(self.queues), not_kept=self.not_kept)
+        self.bench.watch.step(self.node, event, None, Step(record), 0)
+
+    def come(self, first, last, *kept, source="p"):
+        """Samples come, and these ranges are kept then."""
+        self.queues[source, "k"] = SampleQueue(kept, sum(end - begin + 1 for begin, end in kept))
+        self.step(Published("k", source, first, last))
+
+    def tell(self, event):
+        self.bench.watch.tell(Process, "c~1/cache", event, 0)
+
+
 def test_BOUND_a_cache_that_keeps_too_much():
-    record = CacheRecord(history=2, places=1)
-    node = Node(CACHE, record, name="c", now_ns=0)
     for queues in ({("p", "k"): SampleQueue(((0, 2),), 2)}, {("p", "k"): SampleQueue(), ("q", "k"): SampleQueue()}):
+        shelf = Shelf(history=2, places=1)
+        shelf.queues = queues
         with breaks("BOUND"):
-            step = Step(replace(record, queues=Map(queues)))
-            Bench().watch.step(node, Published("k", "p", 2, 2), None, step, 0)
+            shelf.step(Published("k", "p", 2, 2))
 
 
-def test_REPLIES_a_cache_with_room_that_takes_nothing_in():
-    record = CacheRecord(places=1)
-    node = Node(CACHE, record, name="c", now_ns=0)
+def test_REPLIES_a_cache_keeps_the_highest_that_ever_came():
+    shelf = Shelf(history=3)
+    shelf.come(4, 5, (4, 5))
+    shelf.come(8, 8, (4, 5), (8, 8))
+    shelf.come(6, 7, (6, 8))
+    shelf.come(2, 3, (6, 8))
+    shelf.come(20, 29, (27, 29))
+
+
+@pytest.mark.parametrize("kept", [((4, 5), (8, 8)), ((4, 6),), ((7, 8),), ((6, 6), (8, 8)), ()])
+def test_REPLIES_a_cache_that_keeps_something_else(kept):
+    shelf = Shelf(history=3)
+    shelf.come(4, 5, (4, 5))
     with breaks("REPLIES"):
-        Bench().watch.step(node, Published("k", "p", 2, 2), None, Step(record), 0)
-    full = replace(record, queues=Map({("q", "k"): SampleQueue(((0, 0),), 1)}))
-    Bench().watch.step(node, Published("k", "p", 2, 2), None, Step(full), 0)
-    own = CacheRecord(local=True)
-    Bench().watch.step(node, Published("k", "p", 2, 2), None, Step(own), 0)
+        shelf.come(6, 8, *kept)
+
+
+def test_REPLIES_nothing_is_taken_in_from_elsewhere_by_a_cache_beside_a_publisher():
+    Shelf(local=True).step(Published("k", "p", 2, 2))
+    with breaks("REPLIES"):
+        Shelf(local=True).step(Published("k", "p", 2, 2, True))
+
+
+def test_QUEUES_a_cache_with_room_that_takes_nothing_in_or_one_without_that_does():
+    with breaks("REPLIES"):
+        Shelf(places=1).step(Published("k", "p", 2, 2))
+    full = Shelf(places=1)
+    full.come(0, 0, (0, 0), source="q")
+    full.not_kept = 1
+    full.step(Published("k", "p", 2, 2))
+    full.tell(NotKept("k", "p", 2, 2))
+    full.queues = {("p", "k"): SampleQueue(((3, 3),), 1)}
+    with breaks("QUEUES"):
+        full.step(Published("k", "p", 3, 3))
+
+
+def crowded():
+    """One queue, of two, is silent, and somebody has found no place."""
+    shelf = Shelf(places=2)
+    shelf.come(0, 0, (0, 0))
+    shelf.come(0, 0, (0, 0), source="q")
+    shelf.not_kept = 2
+    shelf.step(Published("k", "r", 2, 3))
+    shelf.tell(NotKept("k", "r", 2, 3))
+    shelf.come(1, 1, (1, 1), source="q")
+    return shelf
+
+
+def test_QUEUES_the_silent_go_and_that_is_told():
+    shelf = crowded()
+    del shelf.queues["p", "k"]
+    shelf.step(CrowdedOver("crowded"))
+    shelf.tell(LetGo("k", "p"))
+    shelf.come(5, 5, (5, 5), source="r")
+    shelf.step(CrowdedOver("crowded"))
+    assert shelf.bench.watch.tally()["let_go"] == 1
+    assert shelf.bench.watch.tally()["not_kept"] == 2
+
+
+@pytest.mark.parametrize("gone", [(), ("q",), ("p", "q")])
+def test_QUEUES_others_go_or_nobody_does(gone):
+    shelf = crowded()
+    for source in gone:
+        del shelf.queues[source, "k"]
+    with breaks("QUEUES"):
+        shelf.step(CrowdedOver("crowded"))
+
+
+def test_QUEUES_what_is_not_kept_or_let_go_in_silence_or_said_and_not_done():
+    shelf = Shelf(places=1)
+    shelf.come(0, 0, (0, 0))
+    with breaks("QUEUES"):
+        shelf.tell(NotKept("k", "p", 0, 0))
+    shelf.not_kept = 1
+    shelf.step(Published("k", "q", 2, 2))
+    with breaks("QUEUES"):
+        shelf.step(Published("k", "q", 3, 3))
+    shelf = crowded()
+    with breaks("QUEUES"):
+        shelf.tell(LetGo("k", "p"))
+    del shelf.queues["p", "k"]
+    shelf.step(CrowdedOver("crowded"))
+    with breaks("QUEUES"):
+        shelf.come(2, 2, (2, 2), source="q")
+
+
+def test_COUNT_what_is_not_kept_is_not_counted():
+    shelf = Shelf(places=1)
+    shelf.come(0, 0, (0, 0))
+    with breaks("COUNT"):
+        shelf.step(Published("k", "q", 2, 2))
+
+
+def test_COUNT_what_is_dropped_or_turned_away_is_not_counted():
+    bench = Bench()
+    bench.come(0)
+    bench.deliver(0)
+    with breaks("COUNT"):
+        bench.come(0)
+    for event in (Sample("q", 0, 0), Heartbeat("q", 0), Appeared("q", False)):
+        bench = Bench(sources=1)
+        bench.come(0)
+        bench.deliver(0)
+        with breaks("COUNT"):
+            bench.step(event)
+
+
+def test_TIMING_a_pause_is_cut_short():
+    for over, pause in ((QueryEnded("p", 1, False), 100), (QueryTimeout("p"), 100)):
+        for early in (0, 1):
+            bench = Bench()
+            bench.gap()
+            bench.step(over)
+            bench.now = pause * 1_000_000 - early
+            bench.step(Heartbeat("p", 2))
+            if early:
+                with breaks("TIMING"):
+                    bench.ask(1, n=2)
+            else:
+                bench.ask(1, n=2)
+
+
+def test_TIMING_a_pause_doubles_up_to_the_greatest():
+    bench = Bench(backoff_max_ms=150)
+    bench.gap()
+    for n, pause in ((1, 100), (2, 150), (3, 150)):
+        bench.end(n, replied=False)
+        bench.now += pause * 1_000_000
+        bench.ask(1, n=n + 1)
+    bench.end(4, replied=False)
+    bench.now += 149_999_999
+    with breaks("TIMING"):
+        bench.ask(1, n=5)
+
+
+def test_TIMING_there_is_no_pause_before_what_nobody_was_asked_for():
+    bench = Bench()
+    bench.gap()
+    bench.come(4)
+    bench.end()
+    bench.miss(1)
+    bench.deliver(2)
+    bench.ask(3, n=2)
+
+
+def test_NOGAP_what_a_cache_had_that_the_query_reached_has_not_come():
+    def reached(*kept, node="subscriber-1", key="demo/1"):
+        bench = Bench()
+        bench.gap()
+        record = CacheRecord(queues=Map({("p", key): SampleQueue(kept, 9), ("q", key): SampleQueue(((0, 0),), 1)}))
+        bench.watch.owed.reach(LIFE, node, Query("p", 1, 1), record, 0)
+        return bench
+
+    reached((0, 0), (2, 2)).end()
+    reached((1, 2), node="subscriber-2").end()
+    for kept in (((1, 2),), ((2, 3),)):
+        with breaks("NOGAP"):
+            reached(*kept).end()
+    came = reached((0, 3))
+    came.come(1)
+    came.deliver(1, 2)
+    came.come(3)
+    came.deliver(3)
+    came.end()
+    lost = reached((1, 2))
+    lost.watch.owed.lose(LIFE, Query("p", 1, 1), "p", 1, 1)
+    lost.end()
+    half = reached((1, 2))
+    half.watch.owed.forgive(LIFE, Query("p", 1, 1))
+    half.end()
+
+
+@pytest.mark.parametrize(("history", "owed"), [(History(), 2), (History(2), 5), (History(0, 1_000), 6)])
+def test_NOGAP_the_history_that_is_wanted_has_not_come(history, owed):
+    def ended(lowest):
+        bench = Bench(history=history)
+        times = Map({number: number * S for number in range(2, 7)})
+        record = CacheRecord(queues=Map({("p", "demo/0"): SampleQueue(((2, 6),), 5, times)}))
+        bench.watch.owed.reach(LIFE, "subscriber-1", Query("*", 0, 0), record, 7 * S)
+        bench.come(*range(lowest, 7))
+        bench.step(QueryEnded("*", 0, True))
+
+    ended(owed)
+    with breaks("NOGAP"):
+        ended(owed + 1)
+
+
+def test_NOGAP_of_a_source_nothing_has_come_at_all():
+    bench = Bench(history=History())
+    record = CacheRecord(queues=Map({("p", "demo/0"): SampleQueue(((2, 6),), 5)}))
+    bench.watch.owed.reach(LIFE, "subscriber-1", Query("*", 0, 0), record, 0)
+    with breaks("NOGAP"):
+        bench.step(QueryEnded("*", 0, False))
 
 
 def test_PLACES_a_source_too_many_is_kept_or_one_is_pushed_out():
     bench = Bench(sources=1)
     bench.come(0)
     bench.deliver(0)
+    bench.turned_away = 1
     with breaks("PLACES"):
         bench.come(0, source="q")
     bench = Bench(sources=2)
@@ -353,8 +566,10 @@ def test_PLACES_a_stranger_is_turned_away_in_silence_or_a_known_source_is_turned
     bench = Bench(sources=1)
     bench.come(0)
     bench.deliver(0)
+    bench.turned_away = 2
     bench.step(Sample("q", 3, 4))
     bench.tell(TurnedAway("q", 3, 4))
+    bench.turned_away = 3
     bench.step(Sample("q", 5, 5))
     with breaks("PLACES"):
         bench.step(Sample("q", 6, 6))

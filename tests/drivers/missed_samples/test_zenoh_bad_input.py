@@ -1,0 +1,68 @@
+"""Bad input to the roles over zenoh: one line that names the thing and what was expected, exit code 2."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from statemachines import cli
+from statemachines.drivers.missed_samples.session import session_config
+from statemachines.kernel import ConfigurationError
+from statemachines.testing.process_harness import free_port
+
+ANYWHERE = ("--listen", "tcp/127.0.0.1:0")
+
+
+@pytest.mark.parametrize(
+    ("role", "options", "says"),
+    [
+        ("cache", ("--key", "//"), "'//'"),
+        ("cache", ("--key", "k", "--history", "0"), "history"),
+        ("zenoh-subscriber", ("--key", "k//"), "chunks apart by /"),
+        ("zenoh-subscriber", ("--key", "**/**"), "no ** behind another"),
+        ("zenoh-subscriber", ("--key", "k", "--history", "-1"), "history"),
+        ("zenoh-subscriber", ("--key", "k", "--connect", "nonsense"), "<protocol>/<address>"),
+        ("zenoh-publisher", ("--key", "k/*"), "one key, without *"),
+        ("zenoh-publisher", ("--key", "k", "--input", "nowhere"), "nowhere"),
+        ("zenoh-publisher", ("--key", "k", "--input", "."), "a file that can be read"),
+        ("zenoh-publisher", ("--key", "k", "--source", "x", *ANYWHERE), "layout='plain'"),
+        ("zenoh-publisher", ("--key", "k", "--layout", "plain", "--source", "x/y", *ANYWHERE), "'x/y'"),
+        ("zenoh-router", ("--listen", "tcp/127.0.0.1:99999"), "invalid port value"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(
+    role: str, options: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert cli.run(["node", role, *options]) == cli.Exit.USAGE
+    said = capsys.readouterr().err
+    assert says in " ".join(said.replace("│", " ").split())
+    assert said.startswith(("error: ", "Usage: "))
+    for never in ("Traceback", ".rs:", "Json5Err"):
+        assert never not in said
+
+
+def test_where_no_router_is_it_is_said_how_to_have_one(capsys: pytest.CaptureFixture[str]) -> None:
+    nobody = f"tcp/127.0.0.1:{free_port()}"
+    assert cli.run(["node", "zenoh-subscriber", "--key", "k", "--connect", nobody]) == cli.Exit.USAGE
+    said = capsys.readouterr().err
+    assert nobody in said
+    assert "gapless node zenoh-router" in said
+    assert said.count("\n") == 1
+    assert ".rs:" not in said
+
+
+def test_a_mode_that_is_none_is_refused_by_name() -> None:
+    with pytest.raises(ConfigurationError, match="one of peer, client, router"):
+        session_config("routre")
+
+
+def test_where_zenoh_is_missing_it_is_said_what_brings_it() -> None:
+    program = "import sys; sys.modules['zenoh'] = None\nfrom statemachines import cli\nsys.exit(cli.run(sys.argv[1:]))"
+    command = [sys.executable, "-c", program, "node", "zenoh-router"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == cli.Exit.USAGE
+    assert "need 'zenoh', which is missing; pip install" in done.stderr
+    assert done.stderr.count("\n") == 1

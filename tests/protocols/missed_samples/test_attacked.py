@@ -1,0 +1,117 @@
+"""Attacked: whoever can speak to a subscriber says what it likes; what is told stays in order, once, without a gap."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from samples_world import World
+
+from statemachines.missed_samples.message import Deliver, Heartbeat, Missed, QueryEnded, Sample
+from statemachines.missed_samples.recovery import MS, Recovery
+from statemachines.missed_samples.source_record import Appeared, Disappeared
+
+FAR = (1 << 62) + 1
+RETENTION_NS = Recovery().retention_ms * MS
+
+
+def told(world, name="p"):
+    """Every number of a source that was delivered or reported, as ranges, in the order in which it was."""
+    return [(one.first, one.last) for one in world.told if isinstance(one, Deliver | Missed) and one.source == name]
+
+
+def follows(ranges):
+    """No gap, nothing twice, nothing out of order."""
+    return all(after[0] == before[1] + 1 for before, after in pairwise(ranges))
+
+
+@pytest.mark.parametrize("event", [Sample("p", FAR, FAR), Heartbeat("p", FAR)])
+def test_a_number_from_the_far_future_is_one_hole_reported_once_and_fills_no_memory(event):
+    world = World(retries=2)
+    world.tell(Sample("p", 0, 0))
+    world.tell(event)
+    source = world.source()
+    assert (len(source.held), source.held_count) == ((1, 1) if isinstance(event, Sample) else (0, 0))
+    asked = 0
+    while world.open:
+        world.end_empty()
+        world.tick()
+        asked += 1
+    assert asked == 3
+    assert follows(told(world))
+    assert told(world)[-1][1] == FAR
+    assert sum(isinstance(one, Missed) for one in world.told) == 1
+    world.tell(Sample("p", FAR + 1, FAR + 1))
+    assert told(world)[-1] == (FAR + 1, FAR + 1)
+
+
+def test_a_flood_of_numbers_far_apart_is_bounded_by_what_may_be_held():
+    world = World(pending=50)
+    world.tell(Sample("p", 0, 0))
+    for number in range(1, 2_000):
+        world.tell(Sample("p", number << 32, number << 32))
+        assert world.source().held_count <= 50
+    assert follows(told(world))
+
+
+def test_of_two_who_claim_one_id_the_first_with_a_number_is_heard():
+    world = World()
+    for number in range(5):
+        world.tell(Sample("p", number, number))
+        world.tell(Sample("p", max(number - 2, 0), max(number - 2, 0)))
+    assert told(world) == [(number, number) for number in range(5)]
+    assert world.source().dropped == 5
+    world.tell(Sample("p", 9, 9))  # one of them is further
+    world.tell(Sample("p", 5, 5))
+    world.tell(QueryEnded("p", 1, True))
+    assert told(world)[5:] == [(5, 5), (6, 8), (9, 9)]
+
+
+def test_who_begins_anew_under_its_old_id_is_older_until_it_has_caught_up():
+    world = World()
+    world.tell(Sample("p", 0, 9))
+    for number in range(12):
+        world.tell(Sample("p", number, number))
+    assert told(world) == [(0, 9), (10, 10), (11, 11)]
+    assert world.source().dropped == 10
+    assert not world.asked
+
+
+def test_ends_that_nobody_waits_for_convict_nothing():
+    world = World()
+    world.tell(Sample("p", 0, 0))
+    world.tell(Sample("p", 2, 2))
+    for n in (-1, 0, 2, 3, FAR):
+        world.tell(QueryEnded("p", n, True))
+    world.tell(QueryEnded("*", 0, True))
+    world.tell(QueryEnded("q", 1, True))
+    assert told(world) == [(0, 0)]
+    world.tell(QueryEnded("p", 1, True))
+    assert told(world) == [(0, 0), (1, 1), (2, 2)]
+
+
+NUMBERS = st.one_of(st.integers(0, 12), st.sampled_from((FAR, FAR + 1, 2**64 - 1)))
+WORDS = st.one_of(
+    st.tuples(NUMBERS, st.integers(0, 3)).map(lambda one: Sample("p", one[0], one[0] + one[1])),
+    NUMBERS.map(lambda number: Heartbeat("p", number)),
+    st.builds(QueryEnded, st.sampled_from(("p", "*", "x")), st.integers(-1, 6), st.booleans()),
+    st.builds(Appeared, st.just("p"), st.booleans()),
+    st.just(Disappeared("p")),
+    st.just("tick"),
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(WORDS, max_size=40), st.booleans(), st.booleans(), st.sampled_from((0, 2, 10_000)))
+def test_ORDER_ONCE_REPORT_BOUND_whatever_a_stranger_says(words, past, reliable, pending):
+    world = World(past=past, reliable=reliable, pending=pending, retries=1)
+    for word in words:
+        if word != "tick":
+            world.tell(word)
+        elif (deadline := world.node.deadline()) is not None and deadline - world.now < RETENTION_NS:
+            world.tick()  # a source that is forgotten begins anew
+        for source in world.node.record.sources.values():
+            assert source.held_count <= pending
+    assert follows(told(world))
