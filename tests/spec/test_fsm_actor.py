@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from small_machines import OVER, STAMPER, TWO_TIMERS, End, Stamp, StampRecord, Two, TwoRecord
 from toy_system import toy
 
-from statemachines.kernel import ConfigurationError, Fsm, GaplessError
+from statemachines.kernel import ConfigurationError, Fsm, GaplessError, Timer
 from statemachines_spec import (
     Always,
     Clock,
@@ -199,6 +199,24 @@ def after(actor, *events, local=None):
     for event in events:
         local = actor.react(local, Envelope("", actor.name, event)).local
     return local
+
+
+def test_of_what_passed_in_a_pause_a_right_ends_first_whichever_way_it_wakes():
+    ends = Fsm(
+        "ends",
+        record=TwoRecord,
+        states=type(TWO_TIMERS.initial),
+        initial=TWO_TIMERS.initial,
+        rows=TWO_TIMERS.declared,
+        final=(OVER,),
+        timers=tuple(Timer(one.name, one.event, one.states, one.period_ns, authority=one.name == "two")
+                     for one in TWO_TIMERS.timers),
+    )  # fmt: skip
+    two = FsmActor("a", ends, TwoRecord(), faults=(Pause,))
+    late = after(two, Pause(), Pass("one", ""), Pass("two", ""))
+    for wakes in (Wake(), Hear()):
+        woken = after(two, wakes, local=late)
+        assert (woken.party.record.fired, woken.mode) == ("2", RUNNING), "it takes the other one back"
 
 
 def test_a_right_ends_before_anything_is_heard():
