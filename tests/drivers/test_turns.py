@@ -115,7 +115,7 @@ def turned(test, turns=20):
     return asyncio.run(run())
 
 
-@pytest.mark.parametrize("turns", range(3))
+@pytest.mark.parametrize("turns", range(5))
 def test_an_answer_that_is_there_comes_before_anybody_is_given_up(turns):
     assert turned(lambda bench: bench.feed_in(turns, Heard())) == ["End", "Heard", "GoOn"]
 
