@@ -12,13 +12,18 @@ def drive(
     """Run a borrower to its end; `inbox` gets what its leader, its session and its application say."""
     node = Node(BORROWER, record, name=record.id, now_ns=monotonic_ns())
     inbox.put(Start())
+    heard = 0
     while True:
         deadline = node.deadline()
         timeout = None if deadline is None else max(0, deadline - monotonic_ns()) / 1e9
         try:
             effects = node.feed(inbox.get(timeout=timeout), monotonic_ns())
+            heard += 1
         except Empty:
-            effects = node.fire(monotonic_ns())
+            effects = []
+        if inbox.empty() or heard == 100:  # timers come after what waits, but not for ever
+            effects += node.fire(monotonic_ns())
+            heard = 0
         for effect in effects:
             match effect:
                 case Send(to, message):

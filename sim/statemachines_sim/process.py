@@ -1,7 +1,8 @@
 """Process: one incarnation of a node: its host, its wake-up, and what happens to it when it pauses or dies.
 
-While a process is paused, everything that is for it waits; when it resumes, its due timers fire before any of that (a
-host sees to it), as in a real process that was stopped and continued.
+While a process is paused, everything that is for it waits.  When it resumes, what ends a right comes first (a host sees
+to it), then it hears what waited, and then the other timers that are due fire, as in a real process that was stopped
+and continued.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class Process(ABC):
         self._waiting: list[Callable[[], None]] | None = None
         self._out: list[Outgoing] | None = None
         self._wake_at: int | None = None
+        self._fires_late = False
         self._late_rate = 0.0
         self._late = random.Random(f"{world.seed}/{self.life}/late")
         self._armed: dict[Armed, int] = {}
@@ -127,9 +129,10 @@ class Process(ABC):
             self._waiting = []
 
     def resume(self) -> None:
-        """Go on with what has waited."""
+        """Go on with what has waited; timers that came up meanwhile have patience, and fire after it."""
         waiting, self._waiting = self._waiting or [], None
-        for run in waiting:
+        fires, self._fires_late = self._fires_late, False
+        for run in (*waiting, self._fire) if fires else waiting:
             if self.alive:
                 self._run(run)
 
@@ -230,7 +233,10 @@ class Process(ABC):
     def _wake(self, event: Any) -> None:
         if self.alive and self._wake_at == event._value:
             self._wake_at = None
-            self._run(self._fire)
+            if self._waiting is None:
+                self._fire()
+            else:
+                self._fires_late = True
 
     def _fire(self) -> None:
         self.perform(self.host.fire(self.local_now()), self._env.now)

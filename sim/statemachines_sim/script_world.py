@@ -114,11 +114,12 @@ class ScriptProcess(ABC):
             act()
 
     def wake(self) -> None:
-        """Go on: first what is due, then what has waited."""
+        """Go on: first what has waited, then what is due."""
         self.standing = False
-        self.loop.fire()
         while self._waiting and self.alive and not self.standing:
             self._waiting.popleft()()
+        if self.alive and not self.standing:
+            self.loop.fire()
 
     def deadline(self) -> int | None:
         """When it has to fire; never, while it stands still."""
@@ -180,13 +181,13 @@ class ScriptWorld(ABC):
         self.now_ns = max(at_ns, self.now_ns)
 
     def settle(self) -> None:
-        """What is due first, then what was handed over, in turn."""
+        """What was handed over, in turn, then what is due."""
         while True:
             due = self._due()
-            if due is not None and due[0] <= self.now_ns:
-                self.processes[due[1]].loop.fire()
-            elif self._soon:
+            if self._soon:
                 self._soon.popleft()()
+            elif due is not None and due[0] <= self.now_ns:
+                self.processes[due[1]].loop.fire()
             else:
                 return
 

@@ -42,6 +42,10 @@ from statemachines.wire import Packet, shown
 
 logger = logging.getLogger("gapless")
 
+HEARD_TURNS = 3
+"""Timers that have patience fire when the loop has turned so often since they were found due: what was there is heard
+by then.  Packets are read in the turn itself; an answer of a store that has a thread of its own takes two more."""
+
 
 class Runtime:
     """`life` is the incarnation, `number` what its messages are numbered from, `services` what carries requests out, by
@@ -89,7 +93,8 @@ class Runtime:
         self._numbers: deque[int] = deque()
         self._handled = -1
         self._tasks: set[asyncio.Future[None]] = set()
-        self._wake: asyncio.TimerHandle | None = None
+        self._wake: asyncio.Handle | None = None
+        self._hears = False
         self._wake_at = 0
         self._comes_by_ns = 0
 
@@ -196,7 +201,7 @@ class Runtime:
     def _rearm(self) -> None:
         """One handle on the loop, for the earliest deadline; it may be that the loop's clock stands still while ours
         goes on (a machine that sleeps), so it never waits for long."""
-        deadline = self._host.deadline()
+        deadline = None if self._hears else self._host.deadline()
         if deadline is not None and (self._wake is None or self._wake_at != deadline):
             if self._wake is not None:
                 self._wake.cancel()
@@ -213,9 +218,27 @@ class Runtime:
             self._standing.turned()
 
     def _fire(self) -> None:
+        """What ends a right, or goes on at once, fires now; for other timers the loop turns a few times more."""
         self._turned()
         self._wake = None
-        if self._clock() >= self._wake_at:
+        now_ns = self._clock()
+        if now_ns < self._wake_at:
+            self._rearm()
+            return
+        self._hears = True
+        self.act(self._host.fire_first)
+        self._hear_first(now_ns, HEARD_TURNS)
+
+    def _hear_first(self, now_ns: int, turns: int) -> None:
+        """What was due then and is due still fires when the loop has turned so many times."""
+        deadline = self._host.deadline()
+        is_due = deadline is not None and deadline <= now_ns
+        if turns and is_due:
+            self._wake = asyncio.get_running_loop().call_soon(self._hear_first, now_ns, turns - 1)
+            return
+        self._wake = None
+        self._hears = False
+        if is_due:
             self.act(self._host.fire)
         else:
             self._rearm()

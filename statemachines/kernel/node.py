@@ -4,10 +4,12 @@
     for effect in node.feed(event, now): ...        # Send, Ask, Tell, Stop; timers stay inside
     wake me at node.deadline()                      # then node.fire(now)
 
-Before it feeds any event a node fires every timer that is due, those of authority first, each class in (deadline, name,
-key) order: a process that wakes from a long pause meets its expired lease before the message that woke it, and before
-all that it would have done meanwhile.  A node is not re-entrant: an event that
-comes up while effects are performed waits its turn in the driver's queue.
+Before it takes an event a node fires the timers of authority that are due, and then those that were set for a moment
+that was there already: what goes on at once (a continuation).  All others have patience: `fire` fires them, which its
+driver calls after what one turn of its loop brought.  So a process that wakes from a long pause meets its expired lease
+before the message that woke it, and hears the answer that waited before it gives anybody up for the lack of it.  Within
+a class timers fire in (deadline, name, key) order.  A node is not re-entrant: an event that comes up while effects are
+performed waits its turn in the driver's queue.
 """
 
 from __future__ import annotations
@@ -50,6 +52,7 @@ class Node(Generic[R]):
         "_heap",
         "_observe",
         "_owed",
+        "_soon",
         "_timers",
         "fsm",
         "moved",
@@ -82,15 +85,16 @@ class Node(Generic[R]):
         self._armed: dict[tuple[str, str], int] = {}
         self._heap: list[tuple[int, str, str]] = []
         self._first: list[tuple[int, str, str]] = []
+        self._soon: list[tuple[int, str, str]] = []
         for effect in fsm.start(record, now_ns):
-            self._keep(effect, [])
+            self._keep(effect, [], now_ns)
 
     def feed(self, event: Event, now_ns: int) -> list[Effect]:
-        """Fire what is due, then take the step; the effects of all of it, in order."""
-        heap = self._heap
-        if not self._owed and not (heap and heap[0][0] <= now_ns):
+        """Fire what comes before any event, then take the step; the effects of all of it, in order."""
+        first = self._first
+        if not self._owed and not self._soon and not (first and first[0][0] <= now_ns):
             return self.take(event, now_ns)
-        effects = self.fire(now_ns)
+        effects = self.fire_first(now_ns)
         if self.stopped and effects:
             return effects  # a due timer stopped the machine: the event came too late, as to a dead process
         try:
@@ -100,7 +104,7 @@ class Node(Generic[R]):
             raise
 
     def take(self, event: Event, now_ns: int) -> list[Effect]:
-        """The step alone, for a host that has fired what is due; its effects, in order."""
+        """The step alone, for a host that has fired what comes before it; its effects, in order."""
         if self.stopped:
             raise LocalProtocolError(
                 self.fsm.name, "stopped", name_of(type(event)), "", f"{self.name} has stopped; start a new one"
@@ -117,7 +121,7 @@ class Node(Generic[R]):
             if type(effect) is Send:  # most are
                 effects.append(effect)
             else:
-                self._keep(effect, effects)
+                self._keep(effect, effects, now_ns)
         if step.record.status in self.fsm.final:  # type: ignore[attr-defined]
             self._stop()
         return effects
@@ -126,8 +130,37 @@ class Node(Generic[R]):
         """Fire every timer that is due at `now_ns`; its effects, and those owed since a refused event."""
         effects, self._owed = self._owed, []
         self.moved = True
-        self._fire_due(now_ns, effects)
+        while (deadline := self.deadline()) is not None and deadline <= now_ns:
+            effects += self.fire_one(now_ns)
         return effects
+
+    def fire_first(self, now_ns: int) -> list[Effect]:
+        """Fire what comes before any event, and no other timer; its effects, and those owed since a refused event."""
+        effects, self._owed = self._owed, []
+        self.moved = True
+        while self._next_first(now_ns) is not None:
+            effects += self.fire_one(now_ns)
+        return effects
+
+    def fire_one(self, now_ns: int) -> list[Effect]:
+        """Fire the one timer whose turn it is, of those that are due: authority, then what goes on at once, then
+        patience, each by its deadline; its effects.  What is owed since a refused event comes before all of them."""
+        if self._owed:
+            effects, self._owed = self._owed, []
+            self.moved = True
+            return effects
+        due = self._next_first(now_ns)
+        if due is None:
+            deadline = self.deadline()
+            if deadline is None or deadline > now_ns:
+                return []
+            due = self._heap[0]
+        _, timer, key = due
+        if due == self._heap[0]:
+            heappop(self._heap)  # another place of it goes when it comes up
+        self.moved = True
+        del self._armed[timer, key]
+        return self.take(self._timers[timer](key), now_ns)
 
     def deadline(self) -> int | None:
         """When the earliest timer is due, in nanoseconds; None: never; 0: `fire` has effects to give at once."""
@@ -144,16 +177,14 @@ class Node(Generic[R]):
                 heappush(heap, (actual, timer, key))
         return None
 
-    def fire_authority(self, now_ns: int) -> list[Effect]:
-        """Fire the timers of authority that are due at `now_ns`, and no others; their effects."""
-        effects: list[Effect] = []
-        while not self.stopped and (first := self._first_authority()) is not None and first[0] <= now_ns:
-            self._fire_one(first, now_ns, effects)
-        return effects
-
     def authority_deadline(self) -> int | None:
         """When the earliest timer of authority is due, in nanoseconds; None: never."""
-        first = self._first_authority()
+        first = self._first_authority() if self._first else None
+        return None if first is None else first[0]
+
+    def continuation_deadline(self) -> int | None:
+        """The moment, over already, for which the first continuation was set, in nanoseconds; None: there is none."""
+        first = self._first_continuation() if self._soon else None
         return None if first is None else first[0]
 
     def deadline_of(self, timer: str, key: str = "") -> int | None:
@@ -167,10 +198,9 @@ class Node(Generic[R]):
     def snapshot(self) -> bytes:
         """The record and the armed timers as JSON; `restore` is its inverse."""
         timers = [[timer, key, deadline] for (timer, key), deadline in sorted(self._armed.items())]
-        return msgspec.json.encode(
-            {"machine": self.fsm.full_name, "name": self.name, "record": self.record, "timers": timers},
-            enc_hook=enc_hook,
-        )
+        soon = sorted({one for one in self._soon if self._armed.get(one[1:]) == one[0]})
+        kept = {"machine": self.fsm.full_name, "name": self.name, "record": self.record, "timers": timers, "soon": soon}
+        return msgspec.json.encode(kept, enc_hook=enc_hook)
 
     @classmethod
     def restore(cls, fsm: Fsm[R], snapshot: bytes, *, observe: Observer | None = None, check: bool = False) -> Node[R]:
@@ -182,6 +212,7 @@ class Node(Generic[R]):
         node = cls(fsm, record, name=raw["name"], now_ns=0, observe=observe, check=check)
         node._armed = {(timer, key): deadline for timer, key, deadline in raw["timers"]}
         node._heap = sorted((deadline, timer, key) for timer, key, deadline in raw["timers"])
+        node._soon = [(deadline, timer, key) for deadline, timer, key in raw.get("soon", [])]
         node._first = [one for one in node._heap if one[1] in node._authority]
         node.stopped = record.status in fsm.final  # type: ignore[attr-defined]
         return node
@@ -192,22 +223,19 @@ class Node(Generic[R]):
             if not invariant.holds(self.record):
                 raise InvariantViolated(self.fsm.name, invariant.name, self.record)
 
-    def _fire_due(self, now_ns: int, effects: list[Effect]) -> None:
-        while not self.stopped:
-            deadline = self.deadline()
-            if deadline is None or deadline > now_ns:
-                return
-            first = self._first_authority() if self._first else None
-            self._fire_one(self._heap[0] if first is None or first[0] > now_ns else first, now_ns, effects)
+    def _next_first(self, now_ns: int) -> tuple[int, str, str] | None:
+        """The timer that fires before any event."""
+        first = self._first_authority() if self._first else None
+        if first is not None and first[0] <= now_ns:
+            return first
+        return self._first_continuation() if self._soon else None
 
-    def _fire_one(self, due: tuple[int, str, str], now_ns: int, effects: list[Effect]) -> None:
-        """Fire a timer that is armed; where it is not the first of the heap its place there goes when it comes up."""
-        _, timer, key = due
-        if due == self._heap[0]:
-            heappop(self._heap)
-        self.moved = True
-        del self._armed[timer, key]
-        effects += self.take(self._timers[timer](key), now_ns)
+    def _first_continuation(self) -> tuple[int, str, str] | None:
+        """The earliest of the timers that were set for a moment that was there, and not set anew."""
+        soon = self._soon
+        while soon and self._armed.get(soon[0][1:]) != soon[0][0]:
+            heappop(soon)
+        return soon[0] if soon else None
 
     def _first_authority(self) -> tuple[int, str, str] | None:
         """The earliest armed timer of authority."""
@@ -222,11 +250,11 @@ class Node(Generic[R]):
                 heappush(heap, (actual, timer, key))
         return None
 
-    def _keep(self, effect: Effect, effects: list[Effect]) -> None:
+    def _keep(self, effect: Effect, effects: list[Effect], now_ns: int) -> None:
         """A timer stays here; with everything else the driver is to deal."""
         kind = type(effect)
         if kind is SetTimer:
-            self._arm(effect)  # type: ignore[arg-type]
+            self._arm(effect, now_ns)  # type: ignore[arg-type]
         elif kind is CancelTimer:
             self.moved = True
             self._armed.pop((effect.timer, effect.key), None)  # type: ignore[union-attr]
@@ -235,12 +263,14 @@ class Node(Generic[R]):
                 self._stop()
             effects.append(effect)
 
-    def _arm(self, effect: SetTimer) -> None:
+    def _arm(self, effect: SetTimer, now_ns: int) -> None:
         self.moved = True
         armed = self._armed
         slot = (effect.timer, effect.key)
         earlier = armed.get(slot)
         armed[slot] = effect.deadline_ns
+        if effect.deadline_ns <= now_ns and effect.timer not in self._authority:
+            heappush(self._soon, (effect.deadline_ns, *slot))
         # A timer moved to later keeps its place in the heap: `deadline` moves it when it comes up.
         if earlier is None or effect.deadline_ns < earlier:
             heappush(self._heap, (effect.deadline_ns, *slot))
@@ -260,6 +290,7 @@ class Node(Generic[R]):
         self._armed.clear()
         self._heap.clear()
         self._first.clear()
+        self._soon.clear()
 
     def _check_touched(self, event: Event, row: int) -> None:
         self._events += 1

@@ -4,8 +4,11 @@ Entering one of its states from outside arms a timer, leaving all of them cancel
 A row may re-arm it inside a state with `SetTimer`.  With `on_entry=False` only a row arms it (a lease that begins with
 the first answer), and leaving its states still cancels it.
 
-A timer of *authority* is the end of something that its machine may do: a lease, a claim.  Of timers that are due it
-fires before all others, whatever their deadlines: whoever wakes late does not first do what it may not do any more.
+Timers have a class.  One of *authority* is the end of something that its machine may do: a lease, a claim.  When it is
+due it fires before any event and before all other timers, whatever their deadlines: whoever wakes late does not begin
+with what it may not do any more.  All others have *patience*: they fire after what waits to be heard, so that nobody is
+given up whose answer is there.  But one that is set for now, or for a moment that is over, is no timeout: it is how a
+machine goes on (a *continuation*), and fires before the next event.
 """
 
 from __future__ import annotations

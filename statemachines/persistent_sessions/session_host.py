@@ -308,6 +308,9 @@ class SessionHost(Host):
     def fire(self, now_ns: int) -> list[Outgoing]:
         return self._end_closed(super().fire(now_ns), now_ns)
 
+    def fire_first(self, now_ns: int) -> list[Outgoing]:
+        return self._end_closed(super().fire_first(now_ns), now_ns)
+
     def told(self, party: str, event: Event, now_ns: int) -> Inward | None:
         match event:
             case SessionOpened(_, token, present, live):

@@ -127,20 +127,20 @@ class Agent(Host):
         self._check_room()
         subscription = self._fresh()
         self.shared[subscription] = wanted
-        out = self.fire(now_ns)
+        out = self.fire_first(now_ns)
         for party, event in self._begin(subscription, now_ns):
             out += self.feed(party, event, now_ns)
         return subscription, out
 
     def on_unsubscribe(self, subscription: str, now_ns: int) -> list[Outgoing]:
         """Finish what is in hand, then end; nothing happens if it has ended or is about to."""
-        out = self.fire(now_ns)  # what is due may put another borrower in the place of this one
+        out = self.fire_first(now_ns)  # what goes on at once may put another borrower in the place of this one
         self._give_up(subscription)
         return out + self.feed(self.party_of(subscription), OnUnsubscribe(), now_ns)
 
     def on_disconnect(self, now_ns: int) -> list[Outgoing]:
         """The session goes: say what is known of every subscription, and end at once."""
-        out = self.fire(now_ns)
+        out = self.fire_first(now_ns)
         for subscription, party in list(self._party_of.items()):
             self._give_up(subscription)
             out += self.feed(party, OnDisconnect(), now_ns)
@@ -155,7 +155,7 @@ class Agent(Host):
         """
         if self._is_borrower(message.borrower):
             return self._hear(sender, message, now_ns)
-        out = self.fire(now_ns)
+        out = self.fire_first(now_ns)
         if life_of(message.borrower) == self.host and not isinstance(message, Undeclared):
             # The last word again: alone, an empty one could overtake it, and the progress in it would be lost.
             reports = self._last_words.get(message.borrower, ())

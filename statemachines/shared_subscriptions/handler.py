@@ -84,7 +84,7 @@ class Handler(Agent):
         subscription = self._fresh()
         renew_ns = self.configuration.renew_streams_ms * MS
         record = PrivateRecord(subscription, wanted.filter, wanted.start_ns, renew_ns, progress=wanted.progress)
-        out = self.fire(now_ns)
+        out = self.fire_first(now_ns)
         self._enter(subscription, PRIVATE, record, now_ns)
         out += self.feed(self.session, Admit(subscription, True, wanted.at_delivery), now_ns)
         out += self.feed(subscription, Start(), now_ns)
@@ -103,7 +103,7 @@ class Handler(Agent):
     def take_in(self, answer: Fetched, now_ns: int) -> tuple[list[Outgoing], tuple[Kept, ...]]:
         """Messages were fetched: what to do, and what of them the session has counted (their payloads are the
         driver's)."""
-        out = self.fire(now_ns)  # what is due comes first: it may end a lease
+        out = self.fire_first(now_ns)  # it may end a lease, and then nothing is counted
         counted = kept(self.reads, answer)
         return out + self.feed(self.session, answer, now_ns), counted
 

@@ -66,8 +66,8 @@ class Registry(Host):
         if to in self.nodes:
             return self.feed(to, message, now_ns)
         if isinstance(message, LeaderWanted):
-            return self.fire(now_ns) if is_fresh(to) else self._want(message, now_ns)
-        out = self.fire(now_ns)
+            return self.fire_first(now_ns) if is_fresh(to) else self._want(message, now_ns)
+        out = self.fire_first(now_ns)
         if isinstance(message, Ping | UpdateProgress):
             gone = Invalidate(message.borrower, message.epoch, message.registration)
             out.append((self.host, Send(message.borrower, gone)))  # that leader may have been of another life
@@ -100,7 +100,7 @@ class Registry(Host):
         if party is not None:
             return self.feed(party, message, now_ns)
         if self._closing or len(self.leaders) >= LEADERS_MAX:
-            return self.fire(now_ns)
+            return self.fire_first(now_ns)
         try:
             check_group(message.group)
             check_filter(message.filter, message.filter)

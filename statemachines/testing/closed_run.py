@@ -15,7 +15,7 @@ import msgspec
 from statemachines.kernel import TimerFired
 from statemachines_sim.shrink import leave_out
 from statemachines_spec.explorer import counterexample
-from statemachines_spec.explorer.actor import Crash, PassAll, PassLease, Pause, Restart, Wake
+from statemachines_spec.explorer.actor import Crash, Hear, PassAll, PassLease, Pause, Restart, Wake
 from statemachines_spec.explorer.entries import FREE, WAITS, Entries, digest
 from statemachines_spec.explorer.fsm_actor import Pass
 from statemachines_spec.explorer.moves import Kind, Moves, State, mixed
@@ -36,7 +36,7 @@ DELIVER, DUPLICATE, DROP = "deliver", "duplicate", "drop"
 FIRE, CALL, CRASH, RESTART, PAUSE, WAKE = "fire", "call", "crash", "restart", "pause", "wake"
 OF_NETWORK: Final = {Kind.DELIVER: DELIVER, Kind.COPY: DUPLICATE, Kind.DROP: DROP}
 OF_PROCESS: Final = {
-    Crash: CRASH, Restart: RESTART, Pause: PAUSE, Wake: WAKE, Pass: WAKE, PassLease: WAKE, PassAll: WAKE
+    Crash: CRASH, Restart: RESTART, Pause: PAUSE, Wake: WAKE, Hear: WAKE, Pass: WAKE, PassLease: WAKE, PassAll: WAKE
 }  # fmt: skip
 
 

@@ -8,7 +8,17 @@ import random
 import pytest
 from door import DOOR, Bell, Door, DoorRecord, Knock, Pull, Push, Rang, Remove
 
-from statemachines.kernel import Host, InvariantViolated, LocalProtocolError, Node, ProtocolError, Send, Stop, Tell
+from statemachines.kernel import (
+    Host,
+    InvariantViolated,
+    LocalProtocolError,
+    Node,
+    ProtocolError,
+    Send,
+    SetTimer,
+    Stop,
+    Tell,
+)
 
 
 def door(**options):
@@ -24,12 +34,13 @@ def door(**options):
     return node, seen
 
 
-def test_due_timers_fire_before_the_event_that_woke_the_process():
+def test_timers_with_patience_fire_after_the_event_that_woke_the_process():
     node, seen = door()
     assert node.deadline() == 100
-    assert node.feed(Knock("ann"), 1_000) == [Send("ann", Knock("door"))]
-    assert [name for name, _ in seen] == ["Draught", "Knock"]
-    assert node.record.status is Door.CLOSED
+    assert node.feed(Pull(), 1_000) == []
+    assert [name for name, _ in seen] == ["Pull"]
+    assert node.fire(1_000) == [], "it has heard of somebody, and set its timer anew"
+    assert node.record.status is Door.OPEN
 
 
 def test_timers_stay_inside_and_the_deadline_follows():
@@ -86,7 +97,7 @@ def test_many_rearmed_timers_do_not_pile_up():
 
 
 def test_effects_of_due_timers_are_not_lost_when_the_event_behind_them_is_refused():
-    from statemachines.kernel import Host, RemoteProtocolError, Send
+    from statemachines.kernel import Host, RemoteProtocolError
     from statemachines.shared_subscriptions.borrower import BORROWER, BorrowerRecord
     from statemachines.shared_subscriptions.configuration import MS, Configuration
     from statemachines.shared_subscriptions.message import LeaderWanted, Revoked
@@ -94,18 +105,23 @@ def test_effects_of_due_timers_are_not_lost_when_the_event_behind_them_is_refuse
     def borrower():
         return Node(BORROWER, BorrowerRecord("c~1/1", "g", "#", ("l",), Configuration()), name="c~1/1", now_ns=0)
 
+    asks = Send("l", LeaderWanted("c~1/1", "g", "#"))
     node = borrower()
+    node._arm(SetTimer("find_leader", 0), 0)  # to go on at once, whatever the machine
     with pytest.raises(RemoteProtocolError):
-        node.feed(LeaderWanted("x", "g", "#"), 2_000 * MS)
+        node.feed(LeaderWanted("x", "g", "#"), 10 * MS)
     assert node.deadline() == 0
-    assert node.fire(2_000 * MS) == [Send("l", LeaderWanted("c~1/1", "g", "#"))]
+    assert node.fire_one(10 * MS) == [asks]
+    assert node.deadline() == 1_010 * MS, "asked once"
+    node = borrower()
+    node._arm(SetTimer("find_leader", 0), 0)
     host = Host()
-    host.add(borrower())
+    host.add(node)
     with pytest.raises(RemoteProtocolError):
-        host.feed("c~1/1", LeaderWanted("x", "g", "#"), 2_000 * MS)
+        host.feed("c~1/1", LeaderWanted("x", "g", "#"), 10 * MS)
     assert host.deadline() == 0
     ignored = Revoked("c~1/1", 1, 1, "s", 1)
-    assert host.feed("c~1/1", ignored, 2_000 * MS) == [("c~1/1", Send("l", LeaderWanted("c~1/1", "g", "#")))]
+    assert host.feed("c~1/1", ignored, 10 * MS) == [("c~1/1", asks)]
 
 
 @pytest.mark.parametrize("seed", range(20))

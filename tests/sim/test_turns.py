@@ -5,7 +5,20 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import STAY, Call, Fsm, Ignore, Message, Row, Send, Status, Tell
+from statemachines.kernel import (
+    STAY,
+    Call,
+    Fsm,
+    Ignore,
+    Message,
+    Row,
+    Send,
+    SetTimer,
+    Status,
+    Tell,
+    Timer,
+    TimerFired,
+)
 from statemachines_sim import S, World, machine_role
 
 
@@ -43,6 +56,64 @@ LOOKER = Fsm(
     initial=Idle.IDLE,
     rows=(Row(Look, Idle.IDLE, STAY, look, None, "T-1"), Ignore((Note,), Idle.IDLE, "T-2")),
 )
+
+
+class GiveUp(TimerFired, frozen=True):
+    pass
+
+
+class End(TimerFired, frozen=True):
+    pass
+
+
+def answered(record, event, now_ns):
+    return replace(record, n=event.n), (SetTimer("give_up", now_ns + 10 * S),)
+
+
+WAITER = Fsm(
+    "waiter",
+    record=Looker,
+    states=Idle,
+    initial=Idle.IDLE,
+    rows=(
+        Row(Note, Idle.IDLE, STAY, answered, None, "T-3"),
+        Row(GiveUp, Idle.IDLE, STAY, None, None, "T-4"),
+        Row(End, Idle.IDLE, STAY, None, None, "T-5"),
+        Row(Look, Idle.IDLE, STAY, look, None, "T-6"),
+    ),
+    timers=(
+        Timer("give_up", GiveUp, (Idle.IDLE,), lambda record: S),
+        Timer("end", End, (Idle.IDLE,), lambda record: S // 2, authority=True),
+    ),
+)
+
+
+def woken(*events, pause_ns=1):
+    """What a process takes that stands still from `pause_ns` on for two seconds, while these events come."""
+    world = World(seed=1)
+    waiter = world.add("waiter-1", machine_role("waiter", WAITER, Looker))
+    world.run(until_ns=pause_ns)
+    waiter.pause()
+    world.run(until_ns=3 * S // 2)
+    for event in events:
+        waiter.feed(event)
+    world.run(until_ns=2 * S)
+    waiter.resume()
+    world.run(until_ns=5 * S // 2)
+    return [row[5] for row in world.rows if row[4] in ("step", "timer")]
+
+
+def test_who_wakes_late_ends_what_is_over_hears_what_waited_and_then_gives_up():
+    assert woken(Look()) == ["end", "look", "give_up"]
+    assert woken() == ["end", "give_up"]
+
+
+def test_who_wakes_late_gives_nobody_up_whose_answer_waited():
+    assert woken(Note(1)) == ["end", "note"]
+
+
+def test_what_passed_before_the_pause_fires_once():
+    assert woken(Look(), pause_ns=3 * S // 4) == ["end", "look", "give_up"]
 
 
 def test_an_application_that_goes_on_overtakes_nothing():

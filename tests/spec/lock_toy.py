@@ -182,7 +182,7 @@ HOLDER = Fsm(
         Ignore((Want,), (WAITING, HOLDING), "LK-18"),
         Ignore((Store,), (IDLE, WAITING), "LK-18"),
     ),
-    timers=(Timer("lease", LeaseEnd, (WAITING, HOLDING), lambda record: 8 * SECOND),),
+    timers=(Timer("lease", LeaseEnd, (WAITING, HOLDING), lambda record: 8 * SECOND, authority=True),),
 )
 
 

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from small_machines import OVER, STAMPER, TWO_TIMERS, End, Stamp, StampRecord, Two, TwoRecord
 from toy_system import toy
 
-from statemachines.kernel import ConfigurationError, Fsm, GaplessError
+from statemachines.kernel import ConfigurationError, Fsm, GaplessError, Timer
 from statemachines_spec import (
     Always,
     Clock,
@@ -42,9 +42,9 @@ from statemachines_spec import (
 )
 from statemachines_spec.coverage import machines_in
 from statemachines_spec.explorer import counterexample
-from statemachines_spec.explorer.actor import Envelope, Restart, Wake
+from statemachines_spec.explorer.actor import Envelope, Hear, Restart, Wake
 from statemachines_spec.explorer.direct import search
-from statemachines_spec.explorer.fsm_actor import DOWN, ENDED, PAUSED, RUNNING, Pass
+from statemachines_spec.explorer.fsm_actor import DOWN, ENDED, HEARING, PAUSED, RUNNING, Pass
 from statemachines_spec.explorer.path import follow
 from statemachines_spec.protocol import system_at
 
@@ -174,6 +174,56 @@ def test_timers_whose_deadlines_passed_fire_in_that_order_and_not_when_one_takes
         after = two.react(local, Envelope("", "a", Wake())).local
         assert after.party.record.fired == fired, "two takes one back"
         assert (after.mode, after.passed) == (RUNNING, ())
+
+
+def test_a_process_that_wakes_may_hear_what_waited_before_its_timers_fire():
+    two = FsmActor("a", TWO_TIMERS, TwoRecord(), faults=(Pause,), calls=lambda record: (End(),))
+    late = after(two, Pause(), Pass("one", ""), Pass("two", ""))
+    assert [type(event) for event in two.inputs(late)] == [Wake, Hear]
+    hearing = after(two, Pause(), Pass("one", ""), Pass("two", ""), Hear())
+    assert (hearing.mode, hearing.passed, hearing.party.record.fired) == (HEARING, (("one", ""), ("two", "")), "")
+    assert two.inputs(hearing) == (Wake(), End()), "no timer fires by itself, and it does not stand still again"
+    assert after(two, Wake(), local=hearing) == after(two, Wake(), local=late)
+    assert after(two, End(), local=hearing).mode is ENDED
+
+
+def test_what_it_hears_may_take_back_or_set_anew_what_was_due():
+    two = FsmActor("a", TWO_TIMERS, TwoRecord(), faults=(Pause,))
+    heard = after(two, Pause(), Pass("one", ""), Pass("two", ""), Hear(), Two(""))
+    assert (heard.mode, heard.passed, heard.party.record.fired) == (RUNNING, (), "2")
+    assert heard.party.timers == (("two", ""),)
+
+
+def after(actor, *events, local=None):
+    local = actor.initial() if local is None else local
+    for event in events:
+        local = actor.react(local, Envelope("", actor.name, event)).local
+    return local
+
+
+def test_of_what_passed_in_a_pause_a_right_ends_first_whichever_way_it_wakes():
+    ends = Fsm(
+        "ends",
+        record=TwoRecord,
+        states=type(TWO_TIMERS.initial),
+        initial=TWO_TIMERS.initial,
+        rows=TWO_TIMERS.declared,
+        final=(OVER,),
+        timers=tuple(Timer(one.name, one.event, one.states, one.period_ns, authority=one.name == "two")
+                     for one in TWO_TIMERS.timers),
+    )  # fmt: skip
+    two = FsmActor("a", ends, TwoRecord(), faults=(Pause,))
+    late = after(two, Pause(), Pass("one", ""), Pass("two", ""))
+    for wakes in (Wake(), Hear()):
+        woken = after(two, wakes, local=late)
+        assert (woken.party.record.fired, woken.mode) == ("2", RUNNING), "it takes the other one back"
+
+
+def test_a_right_ends_before_anything_is_heard():
+    actor = holder(faults=(Pause,), calls=lambda record: ())
+    late = took(actor, held(actor), Pause(), Pass("lease", ""))
+    assert actor.inputs(late) == (Wake(),), "nothing else is due: it hears what it likes afterwards"
+    assert took(actor, late, Wake()) == took(actor, held(actor), LeaseEnd())
 
 
 def test_who_has_crashed_hears_nothing_and_comes_back_with_what_survives():

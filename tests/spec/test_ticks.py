@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from lock_toy import HOLDER, HOLDING, SECOND, Granted, HolderRecord
 from msgspec.structs import replace
-from small_machines import TWO_TIMERS, TwoRecord
+from small_machines import OVER, TWO_TIMERS, End, One, TwoRecord
 from timed_lock import LAGS, TICK, timed_lock, with_period
 
 from statemachines.kernel import (
@@ -261,6 +261,51 @@ def test_of_deadlines_that_passed_in_a_pause_the_earlier_one_comes_first():
     standing = after(made, made.initial(), Pause(), *[Passed(1)] * 9)
     assert all_due(standing.party) == [("two", ""), ("one", "")]
     assert standing.party.left == (0, -1), "one after the other is all that is left of it"
+
+
+def two(**given):
+    given = {"timing": Timing(1, ("one", "two")), "calls": lambda record: (End(),)} | given
+    return FsmActor("holder-1", given.pop("fsm", TWO_TIMERS), TwoRecord(), **given)
+
+
+def test_a_due_timer_with_patience_lets_events_go_first_and_no_tick():
+    made = two()
+    due = after(made, made.initial(), Passed(2))
+    assert [type(event).__name__ for event in made.inputs(due)] == ["One", "End"], "the other one fires after it"
+    assert made.react(due, Envelope("", "holder-1", End())) is not None
+    assert made.react(due, Envelope("clock", "holder-1", Passed(1))) is None
+
+
+def test_a_timer_that_is_set_for_now_goes_on_before_any_event():
+    made = two(fsm=with_period(TWO_TIMERS, "one", 0))
+    first = made.initial()
+    assert [type(event).__name__ for event in made.inputs(first)] == ["One"]
+    assert made.react(first, Envelope("", "holder-1", End())) is None
+    assert made.react(first, Envelope("clock", "holder-1", Passed(1))) is None
+
+
+def ask_now(record, event, now_ns):
+    return record, (SetTimer("one", now_ns),)
+
+
+def note(record, event, now_ns):
+    return replace(record, fired="1"), ()
+
+
+def test_a_timer_that_an_event_sets_for_now_goes_on_in_the_same_step():
+    on = TWO_TIMERS.initial
+    at_once = Fsm(
+        "at-once",
+        record=TwoRecord,
+        states=type(on),
+        initial=on,
+        rows=(Row(End, on, STAY, ask_now, None, "T-1"), Row(One, on, STAY, note, None, "T-2")),
+        final=(OVER,),
+        timers=(Timer("one", One, (on,), lambda record: 9, on_entry=False),),
+    )
+    made = two(fsm=at_once, timing=Timing(1, ("one",)))
+    local = after(made, made.initial(), End())
+    assert (local.party.record.fired, local.party.timers) == ("1", ())
 
 
 def test_who_may_be_late_lets_others_go_first():

@@ -136,7 +136,7 @@ def rows() -> tuple[Row | Ignore, ...]:
 TIMERS = (
     Timer("retry", RetryTimer, (ASKING,),  lambda record: record.times.retry_ms * 1_000_000),
     Timer("renew", RenewTimer, (HOLDING,), lambda record: record.times.renew_ms * 1_000_000),
-    Timer("lease", LeaseEnd,   (ASKING, HOLDING), lambda record: 0, on_entry=False),
+    Timer("lease", LeaseEnd,   (ASKING, HOLDING), lambda record: 0, on_entry=False, authority=True),
 )
 # fmt: on
 

@@ -83,7 +83,7 @@ class LockWatch(Watch):
             return
         self._holding[name] = node.name
         if type(event) is not Granted and type(event) is not Put:
-            return  # of timers that are due together the lease may come second: only who then acts is judged
+            return  # only who acts is judged
         others = [other for other in self._holding if other != name and not self._world.processes[other].paused]
         if others:
             self.judge.broken("S1", f"{node.name} has the lock, and so does {self._holding[others[0]]}")

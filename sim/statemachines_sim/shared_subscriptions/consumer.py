@@ -65,7 +65,7 @@ class Consumer(Process):
 
     def handle(self, sender: str, to: str, message: Message, now_ns: int) -> list[Outgoing]:
         if self.mute and isinstance(message, Grant):
-            return self.host.fire(now_ns)
+            return self.host.fire_first(now_ns)
         return self.host.receive(sender, message, now_ns)  # type: ignore[arg-type]
 
     def answered(self, party: str, answer: object, now_ns: int) -> list[Outgoing]:

@@ -104,7 +104,12 @@ class PassAll(Event, frozen=True, gc=False):
 
 
 class Wake(Event, frozen=True, gc=False):
-    """The process goes on; timers that are due fire before anything else."""
+    """The process goes on, and has heard what there was to hear: all timers that are due fire."""
+
+
+class Hear(Event, frozen=True, gc=False):
+    """The process goes on; of the timers that are due those of authority fire, the others (`Wake`) after it has heard
+    what waited, as much of that as its loop brings in one turn."""
 
 
 class Actor(ABC):

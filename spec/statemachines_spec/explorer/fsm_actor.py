@@ -8,14 +8,14 @@ it asks goes to the component that is called like the service; what it tells goe
 within the same step.  Every timer that is set may fire at any moment (`silent` ones never do).
 
 A process that stands still (`Pause`) takes nothing: messages wait.  Deadlines may pass meanwhile (`Pass`), in any
-order; when it goes on (`Wake`), the timers whose deadlines have passed fire before anything else, in that order.  One
+order; when it goes on (`Wake`), the timers whose deadlines have passed fire, those of authority first, in that order.
+It may hear before what had waited (`Hear`): then only those of authority come first, and the others fire after.  One
 that has crashed (`Crash`) hears nothing, and comes back (`Restart`) with a new record under the next number of life, up
 to `lives`; answers to what an earlier life asked are lost.  One whose machine has stopped hears nothing either.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Any, cast
@@ -35,6 +35,7 @@ from statemachines.kernel import (
     Status,
     Stop,
     Tell,
+    TimerFired,
     incarnation,
     name_of,
 )
@@ -43,6 +44,7 @@ from statemachines_spec.explorer.actor import (
     At,
     Crash,
     Envelope,
+    Hear,
     LoseDisk,
     Passed,
     Pause,
@@ -56,7 +58,6 @@ from statemachines_spec.explorer.party import (
     LateFiring,
     Party,
     Timer,
-    all_due,
     begin,
     ended,
     fired_late,
@@ -65,6 +66,7 @@ from statemachines_spec.explorer.party import (
     is_due,
     pass_time,
     stepped,
+    timer_of,
     timer_words,
     waits,
 )
@@ -80,21 +82,23 @@ class Pass(Event, frozen=True, gc=False):
 
 
 class Mode(Status):
-    """How the process is: going on, standing still, crashed (or not begun yet), at its end."""
+    """How the process is: going on, standing still, hearing what waited, crashed (or not begun yet), at its end."""
 
     RUNNING = "running"
     PAUSED = "paused"
+    HEARING = "hearing what waited"
     DOWN = "down"
     ENDED = "ended"
 
 
-RUNNING, PAUSED, DOWN, ENDED = Mode
+RUNNING, PAUSED, HEARING, DOWN, ENDED = Mode
+GOING_ON = (RUNNING, HEARING)
 
 
 class FsmLocal(msgspec.Struct, frozen=True, gc=False):
     """`life` of the process, from 1 on; `party` (None: there is no process); its `id`; `passed`: timers whose deadlines
-    passed while it stood still, in that order; `kept`: the record that the next life begins with, where a disk
-    survived; `now_ns`: the instant."""
+    passed while it stood still and that have not fired yet, in that order; `kept`: the record that the next life begins
+    with, where a disk survived; `now_ns`: the instant."""
 
     mode: Mode
     life: int
@@ -173,8 +177,11 @@ class FsmActor(Actor):
             return ()
         gone = tuple(fault() for fault in self.faults if fault is not Pause)
         if local.mode is PAUSED:
-            return (Wake(), *self._passing(local), *gone)
+            hears = (Hear(),) if any(timer[0] not in self.fsm.authority for timer in local.passed) else ()
+            return (Wake(), *hears, *self._passing(local), *gone)
         calls = () if self._calls is None else self._calls(local.party.record)
+        if local.mode is HEARING:
+            return (Wake(), *calls, *gone)
         pauses = (Pause(),) if Pause in self.faults else ()
         fired = tuple(firings(self.fsm, local.party, self.silent, self.timing))
         if self.timing is not None and first_due(self.timing, local.party) is not None:
@@ -197,8 +204,8 @@ class FsmActor(Actor):
                 return Reaction(replace(local, mode=PAUSED))
             case Pass():
                 return Reaction(replace(local, passed=(*local.passed, (event.timer, event.key))))
-            case Wake():
-                return self._wake(local, watch)
+            case Wake() | Hear():
+                return self._wake(local, isinstance(event, Hear), watch)
         if local.mode is PAUSED:
             return None
         if local.party is None or local.mode is ENDED or envelope.to not in self._names(local):
@@ -280,32 +287,30 @@ class FsmActor(Actor):
     def _names(self, local: FsmLocal) -> tuple[str, ...]:
         return (self.name, local.id, incarnation(self.name, local.life))
 
-    def _wake(self, local: FsmLocal, watch: Watch | None) -> Reaction:
-        """What is due fires first, timers of authority before others; a timer that one of them sets anew, or takes
-        back, is not due any more."""
-        authority = self.fsm.authority
-        passed = sorted(local.passed, key=lambda timer: timer[0] not in authority)
-        due = deque(passed if self.timing is None else all_due(_party_of(local), authority))
-        local = replace(local, mode=RUNNING, passed=())
+    def _wake(self, local: FsmLocal, hears: bool, watch: Watch | None) -> Reaction:
+        """What is due fires, timers of authority before others; one that `hears` first leaves those of patience."""
         out = _Out()
         registry = self.fsm.timer_registry()
-        while due and local.party is not None and local.mode is RUNNING:
-            timer = due.popleft()
-            if timer in local.party.timers:
-                local, effects = self._take(local, registry[timer[0]](timer[1]), out, watch)
-                anew = {(one.timer, one.key) for one in effects if isinstance(one, SetTimer | CancelTimer)}
-                due = deque(one for one in due if one not in anew)
+        local = replace(local, mode=RUNNING if self.timing is not None or not hears else HEARING)
+        while (timer := self._next_passed(local, hears)) is not None:
+            local, _ = self._take(local, registry[timer[0]](timer[1]), out, watch)
         return out.reaction(self._settled(local, out, watch))
+
+    def _next_passed(self, local: FsmLocal, hears: bool) -> Timer | None:
+        """Of the timers whose deadlines passed the one that fires next."""
+        authority = self.fsm.authority
+        ends = [timer for timer in local.passed if timer[0] in authority]
+        return next(iter(ends if hears else (*ends, *local.passed)), None) if local.mode in GOING_ON else None
 
     def _step(self, local: FsmLocal, events: list[Event], watch: Watch | None) -> Reaction:
         out = _Out()
         for event in events:
-            if local.mode is RUNNING:
+            if local.mode in GOING_ON:
                 local, _ = self._take(local, event, out, watch)
         return out.reaction(self._settled(local, out, watch))
 
     def _settled(self, local: FsmLocal, out: _Out, watch: Watch | None) -> FsmLocal:
-        """A timed timer that was set for a moment that is over, or was due as well, fires before anything else."""
+        """A timed timer of authority that is due, or one that was set for now, fires before anything else."""
         while self.timing is not None and local.mode is RUNNING:
             first = first_due(self.timing, _party_of(local))
             if first is None:
@@ -333,7 +338,19 @@ class FsmActor(Actor):
                     stops = True
         if stops:
             party = ended(party)
-        return replace(local, party=party, mode=ENDED if stops else local.mode), effects
+        return self._gone_on(replace(local, party=party, mode=ENDED if stops else local.mode), event, effects), effects
+
+    def _gone_on(self, local: FsmLocal, event: Event, effects: tuple[Effect, ...]) -> FsmLocal:
+        """A passed timer that has fired, is set anew, or is taken back, is not due any more; without any the process
+        goes on as ever."""
+        if not local.passed:
+            return local
+        anew = {(one.timer, one.key) for one in effects if isinstance(one, SetTimer | CancelTimer)}
+        if isinstance(event, TimerFired):
+            anew.add((timer_of(self.fsm, event), event.key))
+        armed = _party_of(local).timers
+        passed = tuple(timer for timer in local.passed if timer in armed and timer not in anew)
+        return replace(local, passed=passed, mode=RUNNING if local.mode is HEARING and not passed else local.mode)
 
     def _asker(self, local: FsmLocal) -> str:
         """Whom the answer is for: this life, and no later one."""

@@ -20,6 +20,10 @@ from statemachines_spec.explorer.timing import Timing
 Timer = tuple[str, str]
 """(name, key of the child instance)"""
 
+AT_ONCE = -(2**40)
+"""What is left of a timed timer that was set for a moment that was there: it goes on before the next event, and no tick
+happens before that."""
+
 
 class Party(msgspec.Struct, frozen=True, gc=False):
     """One node; `timers` is sorted."""
@@ -73,19 +77,27 @@ def begin(
 
 
 def firings(fsm: Fsm[Any], party: Party, silent: frozenset[str], timing: Timing | None = None) -> Iterator[Event]:
-    """The firing of each timer that is set, or was taken back and is not quite gone; of timed ones those that are due,
-    and while one of them must not wait, nothing but the first of those."""
+    """The firing of each timer that is set, or was taken back and is not quite gone; of timed ones that which is due
+    first, and those that may be late; while one of them must not wait, nothing else."""
     registry = fsm.timer_registry()
     if timing is not None and (first := first_due(timing, party)) is not None:
         yield registry[first[0]](first[1])
         return
-    for place, (name, key) in enumerate(party.timers):
-        left = party.left[place] if isinstance(party, TimedParty) else None
-        if name not in silent and (left is None or left <= 0):
+    for name, key in party.timers if timing is None else _may_fire(timing, party):
+        if name not in silent:
             yield registry[name](key)
     if isinstance(party, LateParty):
         for name, key in party.late:
             yield LateFiring(name, key)
+
+
+def _may_fire(timing: Timing, party: Party) -> Iterator[Timer]:
+    assert isinstance(party, TimedParty)
+    due = all_due(party, timing.authority)
+    first = next((timer for timer in due if timer[0] not in timing.late), None)
+    for timer, left in zip(party.timers, party.left, strict=True):
+        if left is None or timer == first or (timer in due and timer[0] in timing.late):
+            yield timer
 
 
 def fired_late(fsm: Fsm[Any], party: Party, event: LateFiring) -> tuple[Party, Event]:
@@ -136,7 +148,7 @@ def stepped(
 
 
 def is_due(party: Party, timer: str) -> bool:
-    """Whether the deadline of a timed timer of this name has been reached: before anything else it fires."""
+    """Whether the deadline of a timed timer of authority has been reached: it fires before anything else."""
     if not isinstance(party, TimedParty):
         return False
     return any(
@@ -146,20 +158,27 @@ def is_due(party: Party, timer: str) -> bool:
 
 
 def all_due(party: Party, authority: frozenset[str] = frozenset()) -> list[Timer]:
-    """The timed timers whose deadlines have been reached, those of authority first, each class by deadline."""
+    """The timed timers whose deadlines have been reached: those of authority, what goes on at once, those that have
+    patience, each class by deadline."""
     if not isinstance(party, TimedParty):
         return []
     due = [
-        (timer[0] not in authority, left, timer)
+        (timer[0] not in authority, left != AT_ONCE, left, timer)
         for timer, left in zip(party.timers, party.left, strict=True)
         if left is not None and left <= 0
     ]
-    return [timer for _, _, timer in sorted(due)]
+    return [timer for *_, timer in sorted(due)]
 
 
 def first_due(timing: Timing, party: Party) -> Timer | None:
-    """The timer that fires before anything else may happen here."""
-    return next((timer for timer in all_due(party, timing.authority) if timer[0] not in timing.late), None)
+    """The timer that fires before anything else may happen here: one of authority, or what goes on at once."""
+    if not isinstance(party, TimedParty):
+        return None
+    for timer in all_due(party, timing.authority):
+        comes_first = timer[0] in timing.authority or (timer, AT_ONCE) in zip(party.timers, party.left, strict=True)
+        if comes_first and timer[0] not in timing.late:
+            return timer
+    return None
 
 
 def aged(timing: Timing, party: Party, ticks: int, *, standing: bool = False) -> Party | None:
@@ -219,11 +238,18 @@ def _kept(timing: Timing, record: Any, left: dict[Timer, int | None], effects: E
     """The node with what the effects set and take back."""
     for effect in effects:
         if isinstance(effect, SetTimer):
-            ticks = timing.ticks_until(effect.deadline_ns) if effect.timer in timing.timers else None
-            left[effect.timer, effect.key] = ticks
+            left[effect.timer, effect.key] = _ticks(timing, effect)
         elif isinstance(effect, CancelTimer):
             left.pop((effect.timer, effect.key), None)
     return _timed(record, sorted(left.items()))
+
+
+def _ticks(timing: Timing, effect: SetTimer) -> int | None:
+    """What is left of a timer that is set now."""
+    if effect.timer not in timing.timers:
+        return None
+    ticks = timing.ticks_until(effect.deadline_ns)
+    return AT_ONCE if ticks <= 0 and effect.timer not in timing.late else ticks
 
 
 def _timed(record: Any, pairs: list[tuple[Timer, int | None]]) -> TimedParty:

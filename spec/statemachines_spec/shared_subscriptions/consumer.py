@@ -4,7 +4,8 @@ The Agent makes the next borrower when one ends itself, up to `lives` of them, a
 is gone.  The session is what the borrower's own record says of its streams: while one is granted, messages may be
 acknowledged one by one up to `offsets`; once it is to be finished, the final progress may come at any time.
 
-A process may stand still (`Pause`) while time passes.  When it goes on, timers that are due fire before anything else.
+A process may stand still (`Pause`) while time passes.  When it goes on (`Wake`), its lease ends before anything else,
+and whatever has patience fires; or it hears before that what waited (`Hear`).
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from statemachines_spec.explorer.actor import (
     Actor,
     Crash,
     Envelope,
+    Hear,
     PassAll,
     Passed,
     PassLease,
@@ -70,18 +72,21 @@ class Promised(Event, frozen=True, gc=False):
 
 
 class Mode(Status):
-    """How the process is: going on, standing still (its lease passed, or every deadline), ended, crashed."""
+    """How the process is: going on, standing still (its lease passed, or every deadline), hearing what waited, ended,
+    crashed."""
 
     RUNNING = "running"
     PAUSED = "paused"
     LATE = "paused past its lease"
     LATER = "paused past every deadline"
+    HEARING = "past its ping timeout, hearing what waited"
     ENDED = "ended"
     CRASHED = "crashed"
 
 
-RUNNING, PAUSED, LATE, LATER, ENDED, CRASHED = Mode
+RUNNING, PAUSED, LATE, LATER, HEARING, ENDED, CRASHED = Mode
 STANDING = (PAUSED, LATE, LATER)
+GOING_ON = (RUNNING, HEARING)
 
 
 class ConsumerLocal(msgspec.Struct, frozen=True, gc=False):
@@ -136,6 +141,8 @@ class Consumer(Actor):
         if local.mode in STANDING:
             return tuple(self._passing(local))
         faults = tuple(self._faults(local.party.record))
+        if local.mode is HEARING:
+            return (Wake(), *self._progress(local.party.record), *faults)
         fired = tuple(firings(self.fsm, local.party, self.silent, self.timing))
         if self.timing is not None and first_due(self.timing, local.party) is not None:
             return (*fired, *(fault for fault in faults if not isinstance(fault, OnUnsubscribe)))
@@ -154,8 +161,8 @@ class Consumer(Actor):
                 return pass_time(self.timing, local, event.ticks, standing=local.mode in STANDING)
         if local.mode is CRASHED:
             return Reaction(local)
-        if isinstance(event, Wake):
-            return self._wake(local, watch)
+        if isinstance(event, Wake | Hear):
+            return self._wake(local, isinstance(event, Hear), watch)
         if local.mode in STANDING:
             return None
         if envelope.sender and (local.party is None or event.borrower != local.party.record.id):
@@ -165,7 +172,7 @@ class Consumer(Actor):
         if isinstance(event, LateFiring) and local.party is not None:
             party, event = fired_late(self.fsm, local.party, event)
             local = replace(local, party=party)
-        return self._step(local, [event], watch)
+        return self._over(local, self._step(local, [event], watch), watch)
 
     def within(self, local: ConsumerLocal) -> bool:
         return local.party is None or local.party.record.ping_n <= self.pings
@@ -242,19 +249,34 @@ class Consumer(Actor):
         gone = Disconnect(message.borrower, message.epoch, message.registration)
         return Reaction(local, (Envelope(message.borrower, envelope.sender, gone),))
 
-    def _wake(self, local: ConsumerLocal, watch: Watch | None) -> Reaction:
-        """What is due fires first, by deadline: the ping timeout lies before the lease it may bring."""
+    def _wake(self, local: ConsumerLocal, hears: bool, watch: Watch | None) -> Reaction:
+        """The end of the lease comes first, then what has patience, or what waited."""
         if self.timing is not None:
             return self._step(replace(local, mode=RUNNING), fire_next(self.timing, self.fsm, local.party), watch)
         due: list[Event] = []
-        timers = {} if local.party is None else dict(local.party.timers)
-        if local.mode is LATER and "ping_timeout" in timers:
-            due.append(PingTimeout())
-        if local.mode is not PAUSED and "lease" in timers:
+        if local.mode in (LATE, LATER) and is_armed(local.party, "lease"):
             due.append(LeaseEnd())
-        return self._step(replace(local, mode=RUNNING), due, watch)
+        if not hears:
+            due += self._overdue(local)
+        return self._step(replace(local, mode=HEARING if hears else RUNNING), due, watch)
+
+    def _overdue(self, local: ConsumerLocal) -> Iterator[Event]:
+        """What has patience and fires when the process goes on."""
+        if local.mode in (LATER, HEARING) and is_armed(local.party, "ping_timeout"):
+            yield PingTimeout()
+
+    def _over(self, before: ConsumerLocal, reaction: Reaction, watch: Watch | None) -> Reaction:
+        """The lease that an answer brings which waited longer than that is over: its end comes before the next
+        event."""
+        local = reaction.local
+        if before.mode is not HEARING or not is_armed(local.party, "lease"):
+            return reaction
+        then = self._step(local, [LeaseEnd()], watch)
+        return replace(then, sends=(*reaction.sends, *then.sends), calls=(*reaction.calls, *then.calls))
 
     def _settled(self, local: ConsumerLocal) -> ConsumerLocal:
+        if local.mode is HEARING and not is_armed(local.party, "ping_timeout"):
+            local = replace(local, mode=RUNNING)
         if local.promised and (local.party is None or not local.party.record.outstanding):
             return replace(local, promised=False)
         return local
@@ -293,12 +315,19 @@ class Consumer(Actor):
 
     def _passing(self, local: ConsumerLocal) -> Iterator[Event]:
         yield Wake()
+        if local.mode is LATER and is_armed(local.party, "ping_timeout"):
+            yield Hear()
         if self.timing is not None:
             return  # time passes by itself
         if local.mode is PAUSED and local.party is not None and local.party.record.leased:
             yield PassLease()
         if local.mode is not LATER:
             yield PassAll()
+
+
+def is_armed(party: Party | None, timer: str) -> bool:
+    """Whether this timer of the node is set."""
+    return party is not None and any(name == timer for name, _ in party.timers)
 
 
 _MODES = {Pause: PAUSED, PassLease: LATE, PassAll: LATER}

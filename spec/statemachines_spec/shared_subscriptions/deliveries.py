@@ -93,7 +93,7 @@ def session_may_deliver(streams: Streams) -> Callable[[SessionLocal], int]:
     """The streams that a session may hand messages of over, or still has some in hand, under a lease, as bits."""
 
     def view(local: SessionLocal) -> int:
-        if local.session is None or local.mode not in (consumer.RUNNING, consumer.PAUSED):
+        if local.session is None or local.mode not in (*consumer.GOING_ON, consumer.PAUSED):
             return 0
         record = local.session.record
         held = {reading.stream for _, reading in in_order(record.readings) if record.leases[reading.owner].held}

@@ -77,6 +77,20 @@ def _found_earlier(watch: Any) -> Any:
     return wrong
 
 
+def _found_later(watch: Any) -> Any:
+    def wrong(record: Any, found: Any, now_ns: int) -> Any:
+        return watch(record, found, now_ns + TICK_NS)
+
+    return wrong
+
+
+def _found_now(watch: Any) -> Any:
+    def wrong(record: Any, found: Any, now_ns: int) -> Any:
+        return replace(watch(record, found, now_ns), found_at_ns=now_ns)
+
+    return wrong
+
+
 def _claim(timer: str, by_ns: Any) -> Apply:
     return wrapped(claim, "begin", lambda begin: moved_in(begin, timer, by_ns))
 
@@ -137,6 +151,27 @@ MARGINS: Final = (
         "SS-120",
         "when claim.watch says that it was found",
         wrapped(claim, "watch", _found_earlier),
+    ),
+    Bug(
+        "watched-a-tick-longer",
+        "a claim is taken when it has been watched for a tick more than its TTL",
+        "SS-120",
+        "when claim.watch says that it was found",
+        wrapped(claim, "watch", _found_later),
+    ),
+    Bug(
+        "watched-anew-at-each-look",
+        "a claim that is as it was before is watched from this look on",
+        "SS-135",
+        "when claim.watch says that it was found",
+        wrapped(claim, "watch", _found_now),
+    ),
+    Bug(
+        "looked-at-a-tick-late",
+        "a claim is looked at again a tick later than a commit interval",
+        "SS-135",
+        "the retry of claim.look_later",
+        wrapped(claim, "look_later", lambda look_later: moved_in(look_later, "retry", _tick)),
     ),
 )
 

@@ -35,7 +35,9 @@ def lease_of(actor: str, local: Any) -> Lease | None:
     A borrower whose outstanding ping has been answered may still get that lease: its ping timeout ends the wait, and
     lies before the end of the lease (ping_timeout < ping_interval + ping_timeout from the same sending time).
     """
-    if not isinstance(local, ConsumerLocal) or local.party is None or local.mode is consumer.LATER:
+    if not isinstance(local, ConsumerLocal) or local.party is None:
+        return None
+    if local.mode in (consumer.LATER, consumer.HEARING):
         return None
     record = local.party.record
     leased = record.leased and local.mode is not consumer.LATE

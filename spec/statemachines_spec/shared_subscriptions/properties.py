@@ -29,7 +29,7 @@ def may_deliver(streams: tuple[str, ...]) -> Callable[[ConsumerLocal], int]:
     """The streams that a consumer holds under a lease that has not ended, as bits."""
 
     def view(local: ConsumerLocal) -> int:
-        if local.party is None or local.mode not in (consumer.RUNNING, consumer.PAUSED):
+        if local.party is None or local.mode not in (*consumer.GOING_ON, consumer.PAUSED):
             return 0
         record = local.party.record
         if record.status is not CONNECTED or not record.leased or is_due(local.party, "lease"):

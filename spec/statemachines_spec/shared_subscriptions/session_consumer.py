@@ -40,10 +40,8 @@ from statemachines.shared_subscriptions.borrower import (
     BORROWER,
     CONNECTED,
     CONNECTING,
-    LeaseEnd,
     OnDisconnect,
     OnUnsubscribe,
-    PingTimeout,
 )
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group_store import GroupStore
@@ -53,15 +51,16 @@ from statemachines.shared_subscriptions.session_record import WAITING, Acknowled
 from statemachines.shared_subscriptions.stream_store import SERVICE as STREAM_STORE
 from statemachines.shared_subscriptions.stream_store import Fetch
 from statemachines.shared_subscriptions.subscription import Subscription
-from statemachines_spec.explorer.actor import Crash, Envelope, Reaction, Watch
+from statemachines_spec.explorer.actor import Crash, Envelope, Reaction, Wake, Watch
 from statemachines_spec.explorer.naming import rebased
 from statemachines_spec.explorer.party import Party, begin, firings, stepped
 from statemachines_spec.shared_subscriptions.consumer import (
     CRASHED,
     ENDED,
     FILTER,
+    GOING_ON,
     GROUP,
-    LATER,
+    HEARING,
     PAUSED,
     RUNNING,
     STANDING,
@@ -154,9 +153,10 @@ class SessionConsumer(Consumer):
             return ()
         if local.mode in STANDING:
             return tuple(self._passing(local))
+        hears = local.mode is HEARING
         return (
-            *firings(self.fsm, local.party, self.silent),
-            *firings(SESSION, local.session, self.silent),
+            *((Wake(),) if hears else firings(self.fsm, local.party, self.silent)),
+            *(() if hears else firings(SESSION, local.session, self.silent)),
             *((Answering(),) if local.open is not None else ()),
             *self._taking(local.session.record),
             *self._faults(local.party.record),
@@ -167,13 +167,13 @@ class SessionConsumer(Consumer):
         event = envelope.event
         if isinstance(event, Crash):
             return Reaction(SessionLocal(CRASHED, local.number, 0, None))
-        if local.mode is RUNNING or local.mode is ENDED:
+        if local.mode in (*GOING_ON, ENDED):
             if isinstance(event, Answering):
                 assert local.session is not None
                 asked = Envelope(local.session.record.id, STREAM_STORE, local.open)
                 return Reaction(replace(local, open=None), (), (asked,))
             if envelope.sender:
-                return self._receive(local, envelope, watch)
+                return self._over(local, self._receive(local, envelope, watch), watch)
             if isinstance(event, Unheard):
                 return replace(self._step(local, [event.ack], watch), sends=())
         return super().react(local, envelope, watch)
@@ -256,18 +256,12 @@ class SessionConsumer(Consumer):
             local = SessionLocal(ENDED, self.lives, 0, None, words=local.words)
         return Reaction(self._settled(local), tuple(sends), tuple(calls))
 
-    def _wake(self, local: ConsumerLocal, watch: Watch | None) -> Reaction:
-        """What is due fires first, by deadline: the poll, the ping timeout, the lease that it may bring."""
-        due: list[Event] = []
+    def _overdue(self, local: ConsumerLocal) -> Iterator[Event]:
+        """The poll, then the ping timeout."""
         assert isinstance(local, SessionLocal)
-        timers = {} if local.party is None else dict(local.party.timers)
         if local.mode is not PAUSED and local.session is not None and local.session.timers:
-            due.append(PollTimer())
-        if local.mode is LATER and "ping_timeout" in timers:
-            due.append(PingTimeout())
-        if local.mode is not PAUSED and "lease" in timers:
-            due.append(LeaseEnd())
-        return self._step(replace(local, mode=RUNNING), due, watch)
+            yield PollTimer()
+        yield from super()._overdue(local)
 
     # -- what may happen ----------------------------------------------------------------------------------------
 
@@ -351,6 +345,9 @@ class Life(Subscription):
 
     def fire(self, now_ns: int) -> list[Outgoing]:
         """Nothing is due: what fires is an event of its own."""
+        return []
+
+    def fire_first(self, now_ns: int) -> list[Outgoing]:
         return []
 
     def feed(self, party: str, event: Event, now_ns: int) -> list[Outgoing]:

@@ -143,7 +143,7 @@ def confirmed(consumers: Iterable[str], hosts: Iterable[str], stream: str) -> tu
 
 def _reported(stream: str) -> Callable[[ConsumerLocal], int]:
     def view(local: ConsumerLocal) -> int:
-        if local.party is None or local.mode is not consumer.RUNNING:
+        if local.party is None or local.mode not in consumer.GOING_ON:
             return 0
         record = local.party.record
         child = record.streams.get(stream)

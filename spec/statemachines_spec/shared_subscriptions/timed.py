@@ -23,7 +23,7 @@ from statemachines_spec.explorer.post import Post
 from statemachines_spec.explorer.property import Eventually
 from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.tick import TickClock, drift_of
-from statemachines_spec.shared_subscriptions import claims, election, systems
+from statemachines_spec.shared_subscriptions import claims, election, succession, systems
 from statemachines_spec.shared_subscriptions.consumer import Consumer
 from statemachines_spec.shared_subscriptions.election import Election
 from statemachines_spec.shared_subscriptions.leader_host import LeaderHost
@@ -44,7 +44,8 @@ LAGS, LEADS, BOTH = (True, False), (False, True), (True, True)
 class Timed(msgspec.Struct, frozen=True):
     """A timed system: its `setting` without a tick; the timed timers of a `borrower` and of a `leader`; the deadline
     orders that it is to show; `drift`: node -> how; `delay`:
-    messages take at most so many ticks, and nothing goes wrong (None: they take as long as they like)."""
+    messages take at most so many ticks, and nothing goes wrong (None: they take as long as they like); `asked`:
+    somebody asks the leader hosts in turn, and it is counted for how long nobody holds the claim."""
 
     setting: Setting | Election
     borrower: tuple[str, ...] = ()
@@ -52,6 +53,7 @@ class Timed(msgspec.Struct, frozen=True):
     shown: tuple[Order, ...] = ()
     drift: dict[str, tuple[bool, bool]] = {}
     delay: int | None = None
+    asked: bool = False
     times: Configuration = TIMES
 
 
@@ -61,21 +63,25 @@ def times(one: Timed, variant: str) -> Configuration:
 
 
 def system(
-    name: str, size: str = "small", variant: str = "settled", without: tuple[str, ...] = (), slack: int = 0
+    name: str, size: str = "small", variant: str = "settled", without: tuple[str, ...] = (), slack: int = 0,
+    most: int = 0,
 ) -> System:  # fmt: skip
     """The timed system of that name; `without` these deadline orders of those that it assumes; `slack`: ticks by which
-    mistaken machines may reckon further than they should.  Raises `ConfigurationError` for unknown names."""
+    mistaken machines may reckon further than they should; `most`: ticks in place of the bound of L6.  Raises
+    `ConfigurationError` for unknown names."""
     if name not in SYSTEMS:
         raise ConfigurationError("system", name, f"unknown; there are: {', '.join(SYSTEMS)}")
     about, sizes = SYSTEMS[name]
     if size not in sizes:
         raise ConfigurationError("size", size, f"unknown; there are: {', '.join(sizes)}")
-    made = build(name, about, sizes[size], variant, without, slack)
+    made = build(name, about, sizes[size], variant, without, slack, most)
     arguments: dict[str, Any] = {"name": name, "size": size, "variant": variant}
     if without:
         arguments["without"] = without
     if slack:
         arguments["slack"] = slack
+    if most:
+        arguments["most"] = most
     return replace(made, origin=(f"{__name__}:system", arguments))
 
 
@@ -94,11 +100,14 @@ def obligations_of(made: System) -> tuple[Eventually, ...]:
 
 
 def build(
-    name: str, about: str, one: Timed, variant: str = "settled", without: tuple[str, ...] = (), slack: int = 0
+    name: str, about: str, one: Timed, variant: str = "settled", without: tuple[str, ...] = (), slack: int = 0,
+    most: int = 0,
 ) -> System:  # fmt: skip
-    """A timed system by what it is made of."""
+    """A timed system by what it is made of; `most`: ticks in place of the bound of L6."""
     ours = times(one, variant)
     untimed = _untimed(name, about, one.setting, variant, without)
+    if one.asked:
+        untimed = succession.asked(untimed, ours, most)
     drift = {node: drift_of(ours.clock_drift, slow=slow, fast=fast) for node, (slow, fast) in one.drift.items()}
     return replace(
         untimed,
@@ -109,7 +118,7 @@ def build(
             *(() if one.delay is None else (Post(TICK_NS, delay=one.delay, places=3),)),
             TickClock(TICK_NS, drift=drift),
         ),
-        budgets=untimed.budgets if one.delay is None else (),
+        budgets=untimed.budgets if one.delay is None or one.asked else (),
         orders=tuple(order for order in untimed.orders if order not in one.shown),
         bounds={**untimed.bounds, **_bounds(one, ours)},
         symmetries=(),
@@ -196,6 +205,13 @@ CLAIM = Timed(
     shown=(CLAIM_END_BEFORE_AGE,),
     drift={"leader-1": LAGS, "leader-2": LEADS},
 )
+SUCCESSION = Timed(
+    Election(hosts=2, network=Network(2, lossy=False, duplicating=False), leaders=2, crashes=1),
+    leader=("retry", "claim_end"),
+    drift={"leader-2": LAGS, "somebody": LAGS},
+    delay=0,
+    asked=True,
+)
 
 
 def _sizes(small: Timed, ci: dict[str, Any], large: dict[str, Any]) -> dict[str, Timed]:
@@ -220,6 +236,10 @@ SYSTEMS: dict[str, tuple[str, dict[str, Timed]]] = {
     "timed-renewal": (
         "where stores answer at once a leader renews its claim before that ends",
         _sizes(RENEWAL, {"renewals": 6}, {"renewals": 12}),
+    ),
+    "timed-succession": (
+        "after the end of a claim somebody holds it again within a bound, while stores answer",
+        _sizes(SUCCESSION, {"crashes": 0, "pauses": 1}, {"renewals": 1}),
     ),
     "timed-pings": (
         "where messages take no longer than max_delay nobody who lives is given up",

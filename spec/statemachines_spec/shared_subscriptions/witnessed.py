@@ -36,6 +36,7 @@ from statemachines_spec.shared_subscriptions.consumer import (
     CRASHED,
     ENDED,
     FILTER,
+    GOING_ON,
     GROUP,
     RUNNING,
     Consumer,
@@ -134,7 +135,7 @@ class WitnessedConsumer(Consumer):
         event = envelope.event
         if isinstance(event, Crash):
             return Reaction(WitnessedLocal(CRASHED, local.number, 0, None))
-        if isinstance(event, Promised) or local.mode is not RUNNING or local.witness is None:
+        if isinstance(event, Promised) or local.mode not in GOING_ON or local.witness is None:
             return super().react(local, envelope, watch)
         name = local.witness.record.id
         if isinstance(event, Reading):
@@ -260,6 +261,9 @@ class Life(Agent):
 
     def fire(self, now_ns: int) -> list[Outgoing]:
         """Nothing is due: what fires is an event of its own."""
+        return []
+
+    def fire_first(self, now_ns: int) -> list[Outgoing]:
         return []
 
     def feed(self, party: str, event: Event, now_ns: int) -> list[Outgoing]:

@@ -16,7 +16,7 @@ from statemachines.wire import Packet
 
 class Party:
     """`transport` gets what leaves, `services` what is asked, `told(event)` what the application is told;
-    `before(message)` is called when due timers have fired, and the message comes next; `failed()` when it cannot go on,
+    `before(message)` is called when nothing comes before the message any more; `failed()` when it cannot go on,
     and `error` says why."""
 
     def __init__(
@@ -71,8 +71,8 @@ class Party:
         self._runtime.receive(Packet(sender, self.name, -1, message))
 
     def _handle(self, sender: str, to: str, message: Message, now_ns: int) -> list[Outgoing]:
-        """Timers first: what they forget is not there any more when `before` looks at the record."""
-        out = self._host.fire(now_ns)
+        """What comes before any event first: then `before` looks at the record that the message meets."""
+        out = self._host.fire_first(now_ns)
         self._before(message)
         return out + self._host.receive(sender, to, message, now_ns)
 

@@ -109,7 +109,7 @@ class HeldStreams:
 
     def fire(self) -> None:
         """Do what is due."""
-        self._do(lambda: None)
+        self._do(lambda: self._carry_out(self._host.fire(self._at_ns)))
 
     def deadline(self) -> int | None:
         """When `fire` is to be called next (None: nothing waits)."""
@@ -138,12 +138,10 @@ class HeldStreams:
             raise error
 
     def _act(self) -> None:
-        """Timers first; what they settle is settled before the next thing is looked at."""
+        """What goes on at once comes first; what it settles is settled before the next thing is looked at."""
         act = self._acts.popleft()
         self._at_ns = self._now()
-        deadline = self._host.deadline()
-        if deadline is not None and deadline <= self._at_ns:
-            self._carry_out(self._host.fire(self._at_ns))
+        self._carry_out(self._host.fire_first(self._at_ns))
         act()
 
     def _try(self, act: Callable[[], None]) -> None:

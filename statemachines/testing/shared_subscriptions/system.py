@@ -191,7 +191,7 @@ class System:
             self._fault("pause", node)
 
     def resume(self, node: str) -> None:
-        """It goes on; what is due fires before anything else."""
+        """It goes on; what ends a right comes before anything that it is told then."""
         process = self.processes.get(node)
         if process is not None and process.alive and process.paused:
             process.paused = False

@@ -17,7 +17,7 @@ from statemachines.drivers.shared_subscriptions.sqlite import tables as sqlite_t
 from statemachines.drivers.shared_subscriptions.subscribe import SharedSession
 from statemachines.drivers.shared_subscriptions.taken_name import TakenName
 from statemachines.drivers.tcp import Connection
-from statemachines.kernel import in_order, keys_in_order
+from statemachines.kernel import Host, Node, in_order, keys_in_order
 from statemachines.shared_subscriptions import (
     agent,
     configuration,
@@ -49,6 +49,13 @@ class Everybody:
 
     def __eq__(self, other):
         return True
+
+
+def timeouts_first(feed):
+    def wrong(self, party, event, now_ns):
+        return self.fire(now_ns) + feed(self, party, event, now_ns)
+
+    return wrong
 
 
 def turns_once(catch_up):
@@ -257,6 +264,8 @@ BREAKS = {
     "SS-222": wrap(Registry, "receive", passed_on_for_ever),
     "SS-255": wrap(SqliteGroupStore, "ask", silent_where_it_failed),
     "SS-256": wrap(Registry, "receive", gone_started_anew),
+    "SS-259": wrap(Host, "feed", timeouts_first),
+    "SS-260": swap(Node, "_first_continuation", lambda self: None),
     "SS-257": swap(Milestones, "_say", lambda self, record, what, *words: None),
     "SS-258": swap(tcp, "encode_refusal", lambda why: b""),
     "SS-224": wrap(Registry, "close", halted_only),

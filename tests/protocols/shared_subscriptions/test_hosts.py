@@ -24,7 +24,7 @@ from statemachines.shared_subscriptions.message import (
 from statemachines.shared_subscriptions.registry import Registry
 from statemachines.shared_subscriptions.session import Ended
 from statemachines.shared_subscriptions.session_record import FETCHING, Lease
-from statemachines.shared_subscriptions.stream_store import Batch, Fetched
+from statemachines.shared_subscriptions.stream_store import Batch, Fetch, Fetched
 from statemachines.shared_subscriptions.subscription import Subscription
 
 C = Configuration().check()
@@ -100,7 +100,7 @@ def test_the_end_of_a_subscription_is_told_to_the_application():
     assert host.disconnect(7 * MS) == []
 
 
-def test_due_timers_of_every_machine_fire_before_anything_else():
+def test_the_end_of_a_lease_comes_before_anything_else_and_the_next_ping_after_it():
     host = connected()
     host.fire(3 * MS)
     fetch = host.nodes[host.session].record.fetch_n
@@ -109,7 +109,8 @@ def test_due_timers_of_every_machine_fire_before_anything_else():
     out = host.take(10, 60_000 * MS)
     assert not host.nodes[host.session].record.leases[host.borrower].held, "the end of the lease was due first"
     assert not [effect for _, effect in out if isinstance(effect, Tell)]
-    assert [message for _, message in sends(out) if isinstance(message, Ping)]
+    assert not [message for _, message in sends(out) if isinstance(message, Ping)]
+    assert [message for _, message in sends(host.fire(60_000 * MS)) if isinstance(message, Ping)]
 
 
 def asked(out):
@@ -188,17 +189,46 @@ def test_SS_223_the_number_of_leaders_is_bounded(monkeypatch):
     assert len(host.nodes) == 1
 
 
-def test_an_unsubscribe_is_not_lost_when_a_due_timer_ends_the_borrower_first():
+@pytest.mark.parametrize("leave", [Subscription.unsubscribe, Subscription.disconnect])
+def test_SS_259_who_leaves_is_not_made_to_begin_anew_by_what_was_due(leave):
     host = connected()
     host.fire(1_100 * MS)  # a ping, which nobody answers
-    out = host.unsubscribe(3_500 * MS)
-    assert host.recreated == 1
-    assert host.ended
-    assert [message.borrower for _, message in sends(out) if isinstance(message, LeaderWanted)] == ["c1~1/2"]
+    leave(host, 3_500 * MS)
+    host.fire(3_500 * MS)
+    assert (host.recreated, host.ended) == (0, True)
 
 
-def test_a_disconnect_neither():
+@pytest.mark.parametrize("leave", [Subscription.unsubscribe, Subscription.disconnect])
+def test_who_leaves_after_its_borrower_was_given_up_ends_the_one_that_follows(leave):
     host = connected()
     host.fire(1_100 * MS)
-    host.disconnect(3_500 * MS)
-    assert (host.recreated, host.ended) == (1, True)
+    host.fire(3_500 * MS)
+    assert host.recreated == 1
+    leave(host, 3_500 * MS)
+    assert host.ended
+
+
+def test_SS_260_the_next_fetch_goes_out_before_anything_else_is_heard():
+    host = connected()
+    assert not asked_for(host.nodes[host.session].record)
+    out = host.take(1, 2 * MS)
+    assert [type(effect.request) for _, effect in out if isinstance(effect, Ask)] == [Fetch]
+    assert asked_for(host.nodes[host.session].record)
+
+
+def asked_for(session):
+    return session.status is FETCHING
+
+
+def test_SS_259_an_answer_that_waited_is_heard_before_its_leader_is_given_up():
+    """Stopped past its ping timeout and its lease, with the answer in its inbox."""
+    host = connected()
+    out = host.fire(1_100 * MS)
+    (ping,) = [message for _, message in sends(out) if isinstance(message, Ping)]
+    late = 30_000 * MS
+    host.receive(L, PingResponse(ping.borrower, ping.epoch, ping.registration, ping.n), late)
+    host.fire(late)
+    assert host.recreated == 0
+    assert not host.nodes[host.session].record.leases[host.borrower].held, "that lease is over as well"
+    again = sends(host.fire(late + 1_000 * MS))
+    assert [message.n for _, message in again if isinstance(message, Ping)] == [ping.n + 1]

@@ -15,7 +15,9 @@ from statemachines_spec.explorer.replay import replay
 from statemachines_spec.shared_subscriptions import SPEC, systems
 from statemachines_spec.shared_subscriptions.margins import MARGINS, shortened
 from statemachines_spec.shared_subscriptions.orders import ORDERS
+from statemachines_spec.shared_subscriptions.succession import bound_ticks
 from statemachines_spec.shared_subscriptions.timed import SYSTEMS, obligations_of, system
+from statemachines_spec.shared_subscriptions.timings import TIMES
 
 FOLDER = Path(__file__).parents[3] / "spec" / "shared_subscriptions" / "certificates"
 
@@ -28,8 +30,17 @@ BREAKS = {
     "claim-a-tick-longer": ("timed-claim", "S3 claim leader-1", 16),
     "watched-a-tick-short": ("timed-claim", "S3 claim leader-1", 15),
     "claim-from-the-answer": ("timed-claim", "S3 claim leader-1", 16),
+    "watched-a-tick-longer": ("timed-succession", "L6 in time", 76),
+    "watched-anew-at-each-look": ("timed-succession", "L6 in time", 90),
+    "looked-at-a-tick-late": ("timed-succession", "L6 in time", 67),
 }
 """Margin -> where it is found, what breaks, in how many steps."""
+
+ENOUGH = 14
+"""After so many ticks somebody holds a claim again in `timed-succession`; the bound of L6 is 20."""
+
+SHORT = {"watched-a-tick-longer": ENOUGH, "looked-at-a-tick-late": ENOUGH}
+"""Margin -> the bound that a tick is too much for: that of L6 has some to spare."""
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
@@ -52,12 +63,25 @@ def test_every_deadline_order_is_shown_by_some_timed_system():
 def test_a_margin_that_is_a_tick_too_short_breaks_a_promise(margin):
     name, broken, steps = BREAKS[margin]
     with shortened(margin):
-        made = system(name, slack=1)
+        made = system(name, slack=1, most=SHORT.get(margin, 0))
         result = explore(replace(made, origin=None), hashing=False)  # no other process has the mistake
         assert result.path.broken == broken
         assert len(result.path.legs) == steps
         assert replay(made, result.path).broken == broken
         assert "clock: tick(" in text(result.path)
+
+
+def test_somebody_holds_the_claim_again_within_as_many_ticks_and_not_one_less():
+    assert explore(system("timed-succession", most=ENOUGH), hashing=False).held
+    result = explore(system("timed-succession", most=ENOUGH - 1), hashing=False)
+    assert (result.path.broken, len(result.path.legs)) == ("L6 in time", 85)
+
+
+def test_the_bound_of_L6_is_what_the_page_says():
+    """claim_ttl 5 ticks, L 3, two commit intervals, a find_leader for each of two hosts: 12, times 1.25/0.75."""
+    assert bound_ticks(TIMES, 2) == 20
+    assert bound_ticks(TIMES, 3) == 22, "rounded up"
+    assert bound_ticks(replace(TIMES, clock_drift=0.0), 2) == 12
 
 
 def test_every_margin_is_looked_for():
