@@ -153,6 +153,8 @@ def test_what_a_clause_allows_counts_for_nothing(field, verdicts):
     judged = list(verdicts.values())
     said = page("tank", found, {one.name: one for one in field.mutants}, judged, ("filling",))
     assert "Judged are row 21 of 21, guard 4 of 4, timer 6 of 6, code 37 of 37. In: filling." in said
+    assert "By machine, or module of code: tank 31 of 31, tank_protocol 37 of 37." in said
+    assert "tank 1 of 31" in page("tank", found, {one.name: one for one in field.mutants}, judged[:1], ("filling",))
     assert "- TA-1: nobody has a meter: `tank_protocol.fill/3/no-Tell`" in said
     assert "`tank/3` (Drain" not in said
     assert "- `tank/3` (drain in some, full -> some): deleted, to-full" in said

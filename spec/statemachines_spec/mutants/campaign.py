@@ -192,8 +192,8 @@ class Results:
         try:
             found = msgspec.json.decode(first, type=Head)
             same = found.is_of(head)
-            if same:
-                self.head = found
+            if same or again is not None:
+                self.head = replace(head, systems=found.systems)
             for line in lines if same or again is not None else ():
                 one = msgspec.json.decode(line, type=Verdict)
                 if one.killed or one.name not in (again or ()):
@@ -202,8 +202,8 @@ class Results:
             return
 
     def judged_in(self, systems: tuple[str, ...]) -> None:
-        """Those of the next verdicts: in others than that nothing is judged."""
-        self.head = replace(self.head, systems=systems)
+        """The systems of the next verdicts, beside those that judged what is kept."""
+        self.head = replace(self.head, systems=tuple(dict.fromkeys((*self.head.systems, *systems))))
         self._write()
 
     def _write(self) -> None:
