@@ -93,7 +93,7 @@ def mutate(
         for one in noticed:
             print(f"{one.judge}: {one.name}: {one.what or '-'}")
     if write:
-        _write(field, said, found)
+        _write(field, said, found, results.head.systems)
     _end(said, stopped)
 
 
@@ -158,10 +158,9 @@ def _list(mutants: list[Mutant], json: bool) -> None:
         print(f"{one.name}  {one.what}")
 
 
-def _write(field: Field, said: Account, found: list[Verdict]) -> None:
+def _write(field: Field, said: Account, found: list[Verdict], judged_in: tuple[str, ...]) -> None:
     from statemachines_spec.mutants import account
 
-    judged_in = [hunt.name for hunt in field.hunts() if hunt.name not in field.left_out]
     path = catalogue.page(field.protocol.name).with_name("mutants.md")
     names = {one.name: one for one in field.mutants}
     account.write(path, account.page(field.protocol.name, said, names, found, judged_in))

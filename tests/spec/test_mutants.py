@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 
 import pytest
 from tank_protocol import EMPTY, FULL, TANK, Drain, Fill, TankRecord
 
 from statemachines import catalogue, registry
 from statemachines.cli import run
-from statemachines.kernel import ConfigurationError
+from statemachines.kernel import ConfigurationError, GaplessError
 from statemachines_spec.explorer.entries import Entries
-from statemachines_spec.mutants import campaign, judging
+from statemachines_spec.mutants import apart, campaign
 from statemachines_spec.mutants.account import account_of, page, text
 from statemachines_spec.mutants.campaign import Field, Head, Results, Shape, picked
-from statemachines_spec.mutants.judging import Judge
 from statemachines_spec.mutants.kept_entries import KeptEntries, print_of
 from statemachines_spec.mutants.mutant import plant
 from statemachines_spec.mutants.original import Original, Tracks, walk
@@ -29,6 +30,7 @@ def a_tank_that_is_forgotten():
     """What is registered stays so in a process; tests of other files are to know the shipped protocols alone."""
     yield
     registry._REGISTERED.pop("tank", None)
+    registry._REGISTERED.pop("glutton", None)
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +114,7 @@ EXPECTED = {
     "tank/leak/timer-doubled": ("equal", ""),
     "tank/5/deleted": ("never executed", ""),
     "tank_protocol.label/1/without-label": ("never executed", ""),
-    "tank_protocol.drain/2/without-turns": ("not judged", ""),
+    "tank_protocol.drain/2/without-turns": ("not judged", "too many states"),
     "tank_protocol.has_its_cups/3/0-is-1": ("property", "invariants of tank"),
 }
 
@@ -151,6 +153,8 @@ def test_what_a_clause_allows_counts_for_nothing(field, verdicts):
     judged = list(verdicts.values())
     said = page("tank", found, {one.name: one for one in field.mutants}, judged, ("filling",))
     assert "Judged are row 21 of 21, guard 4 of 4, timer 6 of 6, code 37 of 37. In: filling." in said
+    assert "By machine, or module of code: tank 31 of 31, tank_protocol 37 of 37." in said
+    assert "tank 1 of 31" in page("tank", found, {one.name: one for one in field.mutants}, judged[:1], ("filling",))
     assert "- TA-1: nobody has a meter: `tank_protocol.fill/3/no-Tell`" in said
     assert "`tank/3` (Drain" not in said
     assert "- `tank/3` (drain in some, full -> some): deleted, to-full" in said
@@ -221,22 +225,8 @@ def test_a_footprint_names_the_rows_that_are_asked_and_taken_and_the_lines_that_
 # -- going on -------------------------------------------------------------------------------------------------------
 
 
-def counted(monkeypatch):
-    """The names of what is judged, as it is judged."""
-    found = []
-    judge = Judge.judge
-
-    def noting(self, mutant):
-        found.append(mutant.name)
-        return judge(self, mutant)
-
-    monkeypatch.setattr(judging.Judge, "judge", noting)
-    return found
-
-
-def test_a_campaign_that_was_stopped_goes_on_where_it_was(field, verdicts, tmp_path, monkeypatch):
+def test_a_campaign_that_was_stopped_goes_on_where_it_was(field, verdicts, tmp_path):
     path, head = tmp_path / "tank.jsonl", Head("tank", field.print())
-    names = counted(monkeypatch)
     some = list(field.mutants)[:12]
     going = campaign.judged(field, some, Results(path, head), 1, lambda text: None)
     for _ in range(5):
@@ -246,8 +236,7 @@ def test_a_campaign_that_was_stopped_goes_on_where_it_was(field, verdicts, tmp_p
         file.write(b'{"name":"tank/5/del')  # a line that was torn
     results = Results(path, head)
     assert list(results.verdicts) == [one.name for one in some[:5]]
-    del names[:]
-    list(campaign.judged(field, some, results, 1, lambda text: None))
+    names = [one.name for one in campaign.judged(field, some, results, 1, lambda text: None)]
     assert names == [one.name for one in some[5:]]
     again = Results(path, head).verdicts
     assert {name: one.verdict for name, one in again.items()} == {one.name: verdicts[one.name].verdict for one in some}
@@ -269,6 +258,65 @@ def test_two_processes_say_what_one_says(field, verdicts, tmp_path):
     some = [one for one in field.mutants if one.name in EXPECTED]
     said = {one.name: (one.verdict, one.by) for one in campaign.judged(field, some, results, 2, lambda text: None)}
     assert said == EXPECTED
+
+
+def test_a_mutant_that_eats_memory_or_ends_its_process_is_not_judged_and_all_others_are(tmp_path):
+    field = Field(Shape("glutton_protocol:PROTOCOL"))
+    results = Results(tmp_path / "glutton.jsonl", Head("glutton", field.print()))
+    said = {one.name: one for one in campaign.judged(field, field.mutants, results, 2, lambda text: None)}
+    assert said.keys() == {one.name for one in field.mutants}
+    hungry, dead = said["glutton_protocol.eat/5/1-is-2"], said["glutton_protocol.bite/1/lt-is-lte"]
+    assert (hungry.verdict, hungry.by, hungry.where) == ("not judged", "too much memory", "feast")
+    assert (dead.verdict, dead.by) == ("not judged", "its process ended: exit code 7")
+    assert said["glutton_protocol.eat/1/3-is-4"].verdict == "equal"
+    assert Results(results.path, results.head).head.systems == ("feast",)
+
+
+def test_a_process_that_hangs_ends_by_its_processor_time():
+    """Where no signal of Python's is heard, as in native code."""
+
+    def hang():
+        apart.bound_seconds(0)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGPROF})
+        while True:
+            pass
+
+    process = apart.FORK.Process(target=hang)
+    process.start()
+    process.join()
+    assert apart._ended(process.exitcode) == "SIGXCPU"
+
+
+def test_systems_that_break_without_a_mistake_are_said_in_a_line(field, tmp_path):
+    with (
+        pytest.raises(ConfigurationError, match=r"^system 'flood' = 'CUPS': breaks without any mistake"),
+        apart.judged_apart(breaking, 1, lambda text: None) as words,
+    ):
+        list(words)
+
+
+def breaking(say):
+    raise ConfigurationError("system 'flood'", "CUPS", "breaks without any mistake; mend that first")
+
+
+def test_a_process_that_explores_and_dies_is_said(tmp_path):
+    with (
+        pytest.raises(GaplessError, match=r"ended .exit code 9.; what was judged is kept"),
+        apart.judged_apart(dying, 1, lambda text: None) as words,
+    ):
+        list(words)
+
+
+def dying(say):
+    os._exit(9)
+
+
+def test_what_never_happens_without_a_mistake_either_says_nothing_of_a_mutant(field, monkeypatch):
+    monkeypatch.setattr("tank_protocol.never_seen", True)
+    judge = field.judge(lambda text: None)
+    assert judge.originals[0].walked.never == ("overflow",)
+    one = next(one for one in field.mutants if one.name == "tank/3/deleted")
+    assert judge.judge(one).verdict == "lived"
 
 
 # -- the command ----------------------------------------------------------------------------------------------------

@@ -6,6 +6,8 @@ mutant that nothing noticed may be *allowed* where the protocol says by which cl
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -133,6 +135,8 @@ def page(
         "",
         f"Judged are {', '.join(part)}. In: {', '.join(judged_in)}.",
         "",
+        f"By machine, or module of code: {', '.join(_by_place(mutants, judged))}.",
+        "",
         *table(found.lines),
         "",
         "*Killed* is the part of all that are made, less those that a clause allows.",
@@ -154,6 +158,12 @@ def page(
         if some:
             lines += ["", f"## {title}", "", *_listed(some, mutants)]
     return "\n".join(lines) + "\n"
+
+
+def _by_place(mutants: dict[str, Mutant], judged: Sequence[Verdict]) -> list[str]:
+    """How many are judged of those of each machine or module: a sample may lie anywhere."""
+    made, seen = (Counter(re.split("[/.]", one)[0] for one in names) for names in (mutants, [o.name for o in judged]))
+    return [f"{place} {_number(seen[place])} of {_number(count)}" for place, count in made.items()]
 
 
 def _listed(verdicts: list[Verdict], mutants: dict[str, Mutant]) -> list[str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
 from hashlib import blake2b
@@ -17,11 +16,12 @@ from random import Random
 from time import process_time
 
 import msgspec
+from msgspec.structs import replace
 
 from statemachines import catalogue, registry
 from statemachines.kernel import ConfigurationError
-from statemachines.workers import workers
 from statemachines_spec.hunt import Hunt
+from statemachines_spec.mutants.apart import Explored, judged_apart
 from statemachines_spec.mutants.code_mutants import code_mutants
 from statemachines_spec.mutants.judging import Judge, Verdict, unmet
 from statemachines_spec.mutants.mutant import GROUPS, Mutant
@@ -32,6 +32,9 @@ from statemachines_spec.protocol import CheckProtocol, of_protocol
 
 STATES_MAX = 100_000
 """Larger systems are left out, unless they are asked for."""
+LIVE_MAX = 5_000
+"""In systems with more states no obligations are judged: their graphs are made in Python, and all of them for each
+mutant that nothing else notices."""
 
 OTHERS = 200
 """How many of all the other judges look at, beside those that live."""
@@ -93,7 +96,8 @@ class Field:
         return tuple(one for one in found if any(_means(name, one.name) for name in self.shape.systems))
 
     def judge(self, say: Say) -> Judge:
-        """Explore everything without a mistake; what breaks then, or is too large, is no judge."""
+        """Explore everything without a mistake; what is too large is no judge.  What must happen sometimes and does not
+        even then says nothing of a mutant."""
         files = {function.__code__.co_filename for function in self.reach.functions}
         tracks = Tracks(files, self.reach.machines)
         originals, left_out = [], []
@@ -101,16 +105,17 @@ class Field:
             say(f"{hunt.name}: without a mistake")
             original = Original(hunt, tracks, self.shape.states_max)
             walked = original.walked
-            if walked.broke or (walked.complete and walked.never):
-                what = walked.broke or f"never {walked.never[0]}"
-                raise ConfigurationError(f"system {hunt.name!r}", what, "breaks without any mistake; mend that first")
+            if walked.broke:
+                rule = "breaks without any mistake; mend that first"
+                raise ConfigurationError(f"system {hunt.name!r}", walked.broke, rule)
             if not walked.complete:
                 left_out.append(hunt.name)
                 continue
+            if walked.states > LIVE_MAX:
+                original.obligations = ()
             if original.obligations:
-                owed = unmet(original, original.entries)
                 began = process_time()
-                owed = unmet(original, original.entries) if owed == "" else owed
+                owed = unmet(original, original.entries)
                 original.live_seconds = process_time() - began
                 if owed:
                     raise ConfigurationError(f"system {hunt.name!r}", owed, "is never met without any mistake")
@@ -156,10 +161,15 @@ def picked(
 
 
 class Head(msgspec.Struct, frozen=True):
-    """The first line: what the verdicts rest on."""
+    """The first line: what the verdicts rest on; the `systems` that judged, once they are known."""
 
     protocol: str
     print: str
+    systems: tuple[str, ...] = ()
+
+    def is_of(self, other: Head) -> bool:
+        """Whether verdicts of one count for the other."""
+        return (self.protocol, self.print) == (other.protocol, other.print)
 
 
 class Results:
@@ -168,11 +178,11 @@ class Results:
 
     def __init__(self, path: Path, head: Head, again: Collection[str] | None = None) -> None:
         self.path = path
+        self.head = head
         self.verdicts: dict[str, Verdict] = {}
         self.read(head, again)
         path.parent.mkdir(parents=True, exist_ok=True)
-        lines = [head, *self.verdicts.values()]
-        path.write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in lines))
+        self._write()
 
     def read(self, head: Head, again: Collection[str] | None) -> None:
         """A line that was torn ends it."""
@@ -180,13 +190,25 @@ class Results:
             return
         first, *lines = self.path.read_bytes().splitlines() or [b""]
         try:
-            same = msgspec.json.decode(first, type=Head) == head
+            found = msgspec.json.decode(first, type=Head)
+            same = found.is_of(head)
+            if same or again is not None:
+                self.head = replace(head, systems=found.systems)
             for line in lines if same or again is not None else ():
                 one = msgspec.json.decode(line, type=Verdict)
                 if one.killed or one.name not in (again or ()):
                     self.verdicts[one.name] = one
         except msgspec.DecodeError:
             return
+
+    def judged_in(self, systems: tuple[str, ...]) -> None:
+        """The systems of the next verdicts, beside those that judged what is kept."""
+        self.head = replace(self.head, systems=tuple(dict.fromkeys((*self.head.systems, *systems))))
+        self._write()
+
+    def _write(self) -> None:
+        lines = [self.head, *self.verdicts.values()]
+        self.path.write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in lines))
 
     def add(self, verdict: Verdict) -> None:
         """It is in the file before anything else is judged."""
@@ -199,45 +221,23 @@ class Results:
 
 
 def judged(field: Field, mutants: Sequence[Mutant], results: Results, jobs: int, say: Say) -> Iterator[Verdict]:
-    """Judge those that have no verdict yet, in so many processes; each as soon as it is known."""
-    left = [one for one in mutants if one.name not in results.verdicts]
+    """Judge those that have no verdict yet, so many at a time, each apart; each as soon as it is known."""
+    left = tuple(one.name for one in mutants if one.name not in results.verdicts)
     if not left:
         return
-    if jobs <= 1:
-        judge = field.judge(say)
-        for one in left:
-            verdict = judge.judge(one)
-            results.add(verdict)
-            yield verdict
-        return
-    yield from _spread(field, left, results, jobs)
+    with judged_apart(partial(_prepare, field.shape, left), jobs, say) as words:
+        for word in words:
+            if isinstance(word, Explored):
+                results.judged_in(word.systems)
+            else:
+                results.add(word)
+                yield word
 
 
-def _spread(field: Field, left: Sequence[Mutant], results: Results, jobs: int) -> Iterator[Verdict]:
-    waiting = [one.name for one in reversed(left)]
-    with workers(jobs, _begin, field.shape) as pool:
-        running: set[Future[Verdict]] = set()
-        while waiting or running:
-            while waiting and len(running) < 2 * jobs:
-                running.add(pool.submit(_judge_one, waiting.pop()))
-            done, running = wait(running, return_when=FIRST_COMPLETED)
-            for one in sorted((future.result() for future in done), key=lambda verdict: verdict.name):
-                results.add(one)
-                yield one
-
-
-class _Worker:
-    """One process of several: it makes its own tables."""
-
-    judge: Judge
-    mutants: dict[str, Mutant]
-
-
-def _begin(shape: Shape) -> None:
+def _prepare(shape: Shape, names: tuple[str, ...], say: Say) -> tuple[Judge, list[Mutant], Explored]:
+    """The judge of a field, and the mutants called so; where there is no other process's field at hand."""
     field = Field(shape)
-    _Worker.judge = field.judge(lambda text: None)
-    _Worker.mutants = {one.name: one for one in field.mutants}
-
-
-def _judge_one(name: str) -> Verdict:
-    return _Worker.judge.judge(_Worker.mutants[name])
+    judge = field.judge(say)
+    mutants = {one.name: one for one in field.mutants}
+    systems = tuple(hunt.name for hunt in field.hunts() if hunt.name not in field.left_out)
+    return judge, [mutants[name] for name in names], Explored(systems, field.left_out)

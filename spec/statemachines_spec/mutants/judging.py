@@ -8,8 +8,9 @@ few times what they take without the mistake, and no more.
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from time import process_time
 from types import FrameType
 from typing import Any
@@ -32,14 +33,17 @@ PROPERTY, OBLIGATION, NEVER, ERROR = KILLED = ("property", "obligation", "never"
 """Killed: a property breaks; an obligation stays open; what must happen sometimes does not; something raises."""
 LIVED, EQUAL, UNSEEN, UNJUDGED, UNMADE = "lived", "equal", "never executed", "not judged", "not made"
 """Alive: executed, with other entries, and everything holds; executed with equal entries in every system; never
-executed; too large or too slow in some system, and nothing broke in the others.  Last: it cannot be made."""
+executed; too large or too slow in some system, or its process ended, and nothing broke in the others.  Last: it
+cannot be made."""
+STATES, SECONDS, MEMORY = "too many states", "too long", "too much memory"
+"""Why a mutant is not judged in a system."""
 VERDICTS = (*KILLED, LIVED, EQUAL, UNSEEN, UNJUDGED, UNMADE)
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What became of the mutant `name`: one of `VERDICTS`; `by`: what broke ("": nothing), `where`: in which system (of
-    one that lives: those in which its entries differ), at a depth of `steps`; in `cpu_s` seconds; `refused`: what the
-    checks of a declaration say of it."""
+    """What became of the mutant `name`: one of `VERDICTS`; `by`: what broke ("": nothing; of one that is not judged:
+    why not), `where`: in which system (of one that lives: those in which its entries differ), at a depth of `steps`;
+    in `cpu_s` seconds; `refused`: what the checks of a declaration say of it."""
 
     name: str
     group: str
@@ -55,6 +59,10 @@ class Verdict(msgspec.Struct, frozen=True):
     def killed(self) -> bool:
         """Something broke."""
         return self.verdict in KILLED
+
+
+class Unbounded(Exception):
+    """It takes more of this (`STATES`, `MEMORY`) than it may."""
 
 
 class OutOfTime(BaseException):
@@ -77,6 +85,11 @@ def limited(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGPROF, before)
 
 
+Found = tuple[str, str, str, int]
+"""(verdict or "", by, where, steps)"""
+NOTHING: Found = ("", "", "", 0)
+
+
 class Judge:
     """Judges mutants in these systems; it has them in the order of what they cost."""
 
@@ -96,66 +109,57 @@ class Judge:
         cpu_s = round(process_time() - began, 3)
         return Verdict(mutant.name, mutant.group, mutant.kind, verdict, by, where, steps, cpu_s, mutant.refusal())
 
-    def _judged(self, mutant: Mutant) -> tuple[str, str, str, int]:
+    def seconds_max(self, mutant: Mutant) -> float:
+        """Seconds of processor time that all its systems together allow."""
+        executed = [one for one in self.originals if one.executes(mutant.sites)]
+        return sum(_allowed(one.seconds) + _allowed(one.live_seconds) for one in executed)
+
+    def _judged(self, mutant: Mutant) -> Found:
         executed = [one for one in self.originals if one.executes(mutant.sites)]
         different: list[tuple[Original, Entries]] = []
-        unjudged: list[str] = []
+        unjudged: list[tuple[str, str]] = []
         for original in executed:
-            found = self._bounded(original, original.seconds, lambda one=original: self._walked(one, mutant, different))
-            if found is None:
-                unjudged.append(original.name)
+            found = _bounded(original, original.seconds, partial(self._walked, original, mutant, different))
+            if found[0] == UNJUDGED:
+                unjudged.append((original.name, found[1]))
             elif found[0]:
                 return found
         for original, entries in sorted(different, key=lambda pair: pair[0].live_seconds):
             if not original.obligations:
                 continue
-            found = self._bounded(original, original.live_seconds, lambda o=original, e=entries: self._owed(o, e))
-            if found is None:
-                unjudged.append(original.name)
+            found = _bounded(original, original.live_seconds, partial(self._owed, original, entries))
+            if found[0] == UNJUDGED:
+                unjudged.append((original.name, found[1]))
             elif found[0]:
                 return found
         if unjudged:
-            return UNJUDGED, "", ", ".join(dict.fromkeys(unjudged)), 0
+            names, whys = (", ".join(dict.fromkeys(some)) for some in zip(*unjudged, strict=True))
+            return UNJUDGED, whys, names, 0
         if different:
             return LIVED, "", ", ".join(one.name for one, _ in different), 0
         return (EQUAL, "", "", 0) if executed else (UNSEEN, "", "", 0)
 
-    def _bounded(self, original: Original, seconds: float, judge: Any) -> tuple[str, str, str, int] | None:
-        """What `judge` says; None: it takes too long; what it raises is an error of the mutant."""
-        try:
-            with limited(max(SECONDS_MIN, TIMES * seconds)):
-                found: tuple[str, str, str, int] | None = judge()
-                return found
-        except OutOfTime:
-            return None
-        except MemoryError:
-            return None
-        except Unmade:
-            raise
-        except Exception as error:  # whatever a mutant does outside a step is noticed as well
-            return ERROR, type(error).__name__, original.name, 0
-
-    def _walked(
-        self, original: Original, mutant: Mutant, different: list[tuple[Original, Entries]]
-    ) -> tuple[str, str, str, int] | None:
+    def _walked(self, original: Original, mutant: Mutant, different: list[tuple[Original, Entries]]) -> Found:
         entries = self._entries(original, mutant)
         if entries is None:
-            return "", "", "", 0
+            return NOTHING
         found = walk(entries, TIMES * original.walked.states)
         if found.broke and found.kind == "error":
             raised = sorted({error.partition(":")[0] for error in entries.errors.values()})
+            if MemoryError.__name__ in raised:
+                raise Unbounded(MEMORY)
             return ERROR, ", ".join(raised), original.name, found.steps
         if found.broke:
             return PROPERTY, _short(found.broke), original.name, found.steps
         if not found.complete:
-            return None
+            raise Unbounded(STATES)
         if not isinstance(entries, KeptEntries) and print_of(entries) == self._print(original):
-            return "", "", "", 0
+            return NOTHING
         never = [one for one in found.never if one not in original.walked.never]
         if never:
             return NEVER, never[0], original.name, 0
         different.append((original, entries))
-        return "", "", "", 0
+        return NOTHING
 
     def _entries(self, original: Original, mutant: Mutant) -> Entries | None:
         """The entries of the system with the mistake in it; None: they are those of the original."""
@@ -171,9 +175,32 @@ class Judge:
             self._prints[original.name] = print_of(original.entries)
         return self._prints[original.name]
 
-    def _owed(self, original: Original, entries: Entries) -> tuple[str, str, str, int] | None:
+    def _owed(self, original: Original, entries: Entries) -> Found:
         broken = unmet(original, entries)
-        return None if broken is None else (OBLIGATION if broken else "", _short(broken), original.name, 0)
+        if broken is None:
+            raise Unbounded(STATES)
+        return OBLIGATION if broken else "", _short(broken), original.name, 0
+
+
+def _bounded(original: Original, seconds: float, judge: Callable[[], Found]) -> Found:
+    """What `judge` says, or of what it takes too much; what it raises is an error of the mutant."""
+    try:
+        with limited(_allowed(seconds)):
+            return judge()
+    except OutOfTime:
+        return UNJUDGED, SECONDS, original.name, 0
+    except MemoryError:
+        return UNJUDGED, MEMORY, original.name, 0
+    except Unbounded as error:
+        return UNJUDGED, str(error), original.name, 0
+    except Unmade:
+        raise
+    except Exception as error:  # whatever a mutant does outside a step is noticed as well
+        return ERROR, type(error).__name__, original.name, 0
+
+
+def _allowed(seconds: float) -> float:
+    return max(SECONDS_MIN, TIMES * seconds)
 
 
 def unmet(original: Original, entries: Entries) -> str | None:

@@ -1,6 +1,7 @@
 """Shared subscriptions as closed systems: the host glue around the shipped machines, properties, deadline orders."""
 
 from statemachines_spec.protocol import CheckProtocol
+from statemachines_spec.shared_subscriptions import alone, declaring
 from statemachines_spec.shared_subscriptions.bugs import BUGS
 from statemachines_spec.shared_subscriptions.hunts import HUNTS
 from statemachines_spec.shared_subscriptions.orders import ORDERS
@@ -11,7 +12,7 @@ from statemachines_spec.shared_subscriptions.timed import any_system, obligation
 from statemachines_spec.shared_subscriptions.variants import VARIANTS
 
 SPEC = CheckProtocol(
-    systems={name: about for name, (about, _) in (*SYSTEMS.items(), *TIMED.items())},
+    systems={name: about for name, (about, _) in (*SYSTEMS.items(), *TIMED.items())} | declaring.ABOUT | alone.ABOUT,
     build=any_system,
     sizes=SIZES,
     variants=VARIANTS,

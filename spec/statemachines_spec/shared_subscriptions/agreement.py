@@ -265,7 +265,7 @@ LET_GO = Stepwise("S11", "what comes of a borrower that was let go changes nothi
 # -- L10 ------------------------------------------------------------------------------------------------------------
 
 OF_BORROWER = frozenset({"find_leader", "ping_timeout", "ping", "lease", "unsubscribe"})
-OF_LEADER = frozenset({"retry", "claim_end", "heartbeat", "grace", "renew", "commit", "recheck", "idle"})
+OF_LEADER = frozenset({"retry", "claim_end", "heartbeat", "grace", "renew", "commit", "recheck", "measure", "idle"})
 MEMBERS = {REGISTERED: "expiry", LAPSED: "hand_over"}
 ASSIGNMENTS = {
     "resend": (GRANTING, TAKING, REVOKED),

@@ -37,6 +37,7 @@ from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.member import REGISTERED
 from statemachines.shared_subscriptions.message import END_OF_STREAM, LeaderConnectResponse, LeaderWanted
 from statemachines_spec.bug import Bug, action_of, both, called, redeclare, refused, row_changed, wrapped
+from statemachines_spec.shared_subscriptions.stale_copies import judge_copies
 
 # -- the mistakes ---------------------------------------------------------------------------------------------------
 
@@ -412,6 +413,13 @@ BUGS: Final = (
         "SS-132",
         "the class of the timer claim_end",
         called(leader.LEADER, "authority", frozenset()),
+    ),
+    Bug(
+        "second-lie-copied",
+        "the other stream that a kicked liar lied about is granted to nobody any more",
+        "SS-158",
+        "measuring.judge_held",
+        row_changed(leader.LEADER, "judge_held", do=Delegate(judge_copies)),
     ),
 )
 """The first eighteen are those of the protocol's page, in its order; the others were made up for the simulator."""

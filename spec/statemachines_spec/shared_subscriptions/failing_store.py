@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from statemachines.kernel import Answer, Event, Request, Status
 from statemachines.shared_subscriptions.group_store import Commit, StoreFailed
-from statemachines.shared_subscriptions.stream_store import FetchFailed, ListStreams
+from statemachines.shared_subscriptions.stream_store import FetchFailed, ListStreams, Measure
 from statemachines_spec.explorer.actor import Envelope, Reaction, Watch
 from statemachines_spec.shared_subscriptions.stores import Store, StoreLocal
 
@@ -86,4 +86,4 @@ class FailingStore(Store):
 def failed(request: Request) -> Answer:
     """How a driver says that a store did not carry out a request."""
     n: int = getattr(request, "n", 0)
-    return FetchFailed(n) if isinstance(request, ListStreams) else StoreFailed(n)
+    return FetchFailed(n) if isinstance(request, ListStreams | Measure) else StoreFailed(n)

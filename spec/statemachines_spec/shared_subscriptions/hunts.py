@@ -132,6 +132,11 @@ SETTINGS = (
         "one consumer hears by its witness; the group store is put back while somebody else says that it leads",
         Setting(consumers=1, pretends=1, restores=1, lives=2, epochs=2),
     ),
+    Small(
+        "two lies",
+        "one consumer lies about two streams, and one answer of the store judges both",
+        Setting(consumers=1, topics=2, lies=True, look_failures=1, lives=2, registrations=2, grants=4),
+    ),
 )  # fmt: skip
 
 

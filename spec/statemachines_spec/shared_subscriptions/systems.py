@@ -74,6 +74,7 @@ class Setting(msgspec.Struct, frozen=True):
     `pretends`: so many lies are told to consumer-1, which hears by its witness, by somebody who says it leads;
     `read_failures`: so many reads of the witness fail; `restores`: so often the group store is put back;
     `lost`: so many messages to or from a leader host are lost, in a network that loses none;
+    `look_failures`: so many requests that the stream store alone fails;
     `silences`: a store that fails may not even answer; `renews`: a leader renews its claim in time while it lives;
     `idles`: a leader without members gives its claim up;
     `lives` borrowers each consumer makes, `pings` each of them sends; `registrations`, `grants`, `epochs` of leaders;
@@ -121,6 +122,7 @@ class Setting(msgspec.Struct, frozen=True):
     restores: int = 0
     lost: int = 0
     store_failures: int = 0
+    look_failures: int = 0
     silences: bool = False
     renews: bool = False
     idles: bool = False
@@ -138,6 +140,7 @@ FAULTS: dict[str, tuple[str, str, type[Event]]] = {
     "leader_pauses": ("pause of a leader host", "leader", Pause),
     "unsubscribes": ("unsubscribe", "consumer", OnUnsubscribe),
     "store_failures": ("request that a store fails", "", Fail),
+    "look_failures": ("request that the stream store fails", "stream_store", Fail),
     "halts": ("orderly stop of a leader", "leader", Halt),
     "late_timers": ("firing of a timer that was taken back", "", LateFiring),
     "pretends": ("lie of somebody who says that it leads", "consumer", Lie),
@@ -150,7 +153,10 @@ FAULTS: dict[str, tuple[str, str, type[Event]]] = {
 REQUESTS_TO_LEAD = 4
 """A candidate reads the claim, takes it, reads the root and the progress."""
 
-NEWER = ("grant_timeouts", "store_failures", "halts", "late_timers", "pretends", "read_failures", "restores", "lost")
+NEWER = (
+    "grant_timeouts", "store_failures", "look_failures", "halts", "late_timers",
+    "pretends", "read_failures", "restores", "lost",
+)  # fmt: skip
 """Faults that are named only in systems that have them."""
 
 
@@ -244,6 +250,8 @@ def _stores(setting: Setting, variant: str, topics: tuple[str, ...]) -> tuple[St
     if setting.restores:
         group["state"] = restored.released(group["state"], restored.FIRST)
         return RestoredStore(GroupStore(), **group), Store(StreamStore(1), **messages)
+    if setting.look_failures:
+        return Store(GroupStore(), **group), FailingStore(StreamStore(1), hows=(REFUSED,), **messages)
     if not setting.store_failures:
         return Store(GroupStore(), **group), Store(StreamStore(1), **messages)
     hows = _hows(setting)
@@ -333,7 +341,7 @@ def _host(number: int, setting: Setting, variant: str) -> LeaderHost:
         *((Pause,) if setting.leader_pauses else ()),
         *((Halt,) if setting.halts else ()),
     )
-    failing = setting.store_failures > 0
+    failing = setting.store_failures + setting.look_failures > 0
     fires = {
         "claim_end": setting.claims_age and not setting.renews,
         "commit": setting.roots > 0,
@@ -342,6 +350,7 @@ def _host(number: int, setting: Setting, variant: str) -> LeaderHost:
         "renew": (failing and not setting.silences) or bool(setting.script),
         "recheck": failing,
         "heartbeat": failing,
+        "measure": setting.look_failures > 0,
         "grant_timeout": setting.grant_timeouts > 0,
     }
     silent = [timer for timer in QUIET_TIMERS if not fires.get(timer, False)]
@@ -401,6 +410,8 @@ def _bounds_of_stores(setting: Setting) -> dict[str, str]:
         lines["lies"] = f"under epochs up to {setting.epochs + 1}, by the pair that the borrower goes by"
     if setting.page:
         lines["listings"] = f"{setting.page} streams in a page"
+    if setting.look_failures:
+        lines["failures"] = f"of the stream store alone: {REFUSED.value}"
     if setting.store_failures:
         lines["failures"] = ", or ".join(how.value for how in _hows(setting))
     if setting.renews:
@@ -496,6 +507,17 @@ SYSTEMS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
             {"lies": True, "lives": 2, "registrations": 3, "roots": 1, "consumers": 1},
             {"consumers": 2, "offsets": 1, "grants": 4},
             {"network": Network(2)},
+        ),
+    ),
+    "two-lies": (
+        "a consumer lies about two streams; the store fails to say how far they go, and then judges both at once",
+        _sizes(
+            {
+                "consumers": 1, "lies": True, "topics": 2, "look_failures": 1, "lives": 2, "registrations": 2,
+                "grants": 4,
+            },
+            {"offsets": 1, "grants": 5},
+            {"consumers": 2, "grants": 6},
         ),
     ),
     "unanswered": (

@@ -23,7 +23,7 @@ from statemachines_spec.explorer.post import Post
 from statemachines_spec.explorer.property import Eventually
 from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.tick import TickClock, drift_of
-from statemachines_spec.shared_subscriptions import claims, election, succession, systems
+from statemachines_spec.shared_subscriptions import alone, claims, declaring, election, succession, systems
 from statemachines_spec.shared_subscriptions.consumer import Consumer
 from statemachines_spec.shared_subscriptions.election import Election
 from statemachines_spec.shared_subscriptions.leader_host import LeaderHost
@@ -89,13 +89,23 @@ def any_system(name: str, size: str = "small", variant: str = "settled", without
     """The system of that name, timed or not."""
     if name in systems.SYSTEMS:
         return systems.system(name, size, variant, without)
+    if name in alone.ABOUT:
+        return alone.system(name, size, variant, without)
+    if name in declaring.BUILDS:
+        return declaring.system(name, size, variant, without)
     if name not in SYSTEMS:
-        raise ConfigurationError("system", name, f"unknown; there are: {', '.join((*systems.SYSTEMS, *SYSTEMS))}")
+        raise ConfigurationError(
+            "system",
+            name,
+            f"unknown; there are: {', '.join((*systems.SYSTEMS, *declaring.BUILDS, *alone.ABOUT, *SYSTEMS))}",
+        )
     return system(name, size, variant, without)
 
 
 def obligations_of(made: System) -> tuple[Eventually, ...]:
     """None where time is counted: "sooner or later" is about systems in which any timer may fire at any moment."""
+    if made.name in (*declaring.BUILDS, *alone.ABOUT):
+        return made.obligations
     return () if any(isinstance(actor, TickClock) for actor in made.actors) else systems.obligations_of(made)
 
 

@@ -96,7 +96,7 @@ def test_a_leader_that_never_takes_an_old_claim_leaves_everybody_alone():
 LEAVING = ("unsubscribe", "idle-stop", "fire-and-forget", "leaving")
 """There consumers unsubscribe, which looks like a reset from outside."""
 
-KICKED = ("lies",)
+KICKED = ("lies", "two-lies")
 """There they say what the store does not cover, and are kicked for it."""
 
 

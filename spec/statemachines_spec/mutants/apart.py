@@ -1,0 +1,188 @@
+"""Apart: each mutant is judged in a process of its own, with bounded memory and processor time.
+
+One process explores the systems without a mistake, then forks another for each mutant: what was explored is shared, and
+made once however many mutants are judged at a time.  A mutant that eats memory, hangs where no signal is heard, or ends
+its process, costs its own verdict and nothing else.
+"""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from types import FrameType
+
+import msgspec
+
+from statemachines.kernel import ConfigurationError, GaplessError
+from statemachines_spec.mutants.judging import UNJUDGED, Judge, Verdict
+from statemachines_spec.mutants.mutant import Mutant
+
+MEMORY_MAX = 2 << 30
+"""Bytes that a mutant may take beside what was there before it."""
+SECONDS_MORE = 10
+"""Of processor time beside what the systems allow: then its process is ended, whatever it is at."""
+
+SPAWN, FORK = multiprocessing.get_context("spawn"), multiprocessing.get_context("fork")
+
+Say = Callable[[str], None]
+
+
+class Explored(msgspec.Struct, frozen=True):
+    """The systems that judge, and those that are too large."""
+
+    systems: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """Nothing can be judged: an error of the systems themselves, as (key, value, rule)."""
+
+    key: str
+    value: str
+    rule: str
+
+
+Word = Verdict | Explored | Failed | str
+"""What the process says: a text is progress."""
+
+Prepare = Callable[[Say], tuple[Judge, Sequence[Mutant], Explored]]
+"""Explores the originals; called in the process that forks."""
+
+
+@contextmanager
+def judged_apart(prepare: Prepare, jobs: int, say: Say) -> Iterator[Iterator[Verdict | Explored]]:
+    """Verdicts, in the order in which they are known, behind what was explored.
+
+    Raises `ConfigurationError` where the systems themselves break, `GaplessError` where the process that forks is lost.
+    """
+    ours, theirs = SPAWN.Pipe(duplex=False)
+    process = SPAWN.Process(target=_judge_all, args=(prepare, jobs, theirs))
+    process.start()
+    theirs.close()
+    try:
+        yield _heard(ours, process, say)
+    finally:
+        ours.close()
+        process.terminate()
+        process.join()
+
+
+def _heard(ours: Connection, process: BaseProcess, say: Say) -> Iterator[Verdict | Explored]:
+    while True:
+        try:
+            word: Word = ours.recv()
+        except EOFError:
+            process.join()
+            if process.exitcode:
+                raise GaplessError(
+                    f"the process that explores ended ({_ended(process.exitcode)}); what was judged is kept"
+                ) from None
+            return
+        if isinstance(word, Failed):
+            raise ConfigurationError(word.key, word.value, word.rule)
+        if isinstance(word, str):
+            say(word)
+        else:
+            yield word
+
+
+# -- the process that forks -----------------------------------------------------------------------------------------
+
+
+def _judge_all(prepare: Prepare, jobs: int, out: Connection) -> None:
+    """Ctrl-C is for the command, which ends this process; those that it forked end with it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _leave)
+    try:
+        judge, mutants, explored = prepare(out.send)
+        out.send(explored)
+        gc.freeze()  # what was explored is to stay shared
+        for verdict in _each_apart(judge, mutants, jobs):
+            out.send(verdict)
+    except ConfigurationError as error:
+        out.send(Failed(error.key, str(error.value), error.rule))
+    except BrokenPipeError:  # nobody listens any more
+        return
+
+
+def _leave(signum: int, frame: FrameType | None) -> None:
+    sys.exit(0)
+
+
+def _each_apart(judge: Judge, mutants: Sequence[Mutant], jobs: int) -> Iterator[Verdict]:
+    waiting = list(reversed(mutants))
+    running: dict[Connection, tuple[BaseProcess, Mutant]] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                mutant = waiting.pop()
+                ours, theirs = FORK.Pipe(duplex=False)
+                process: BaseProcess = FORK.Process(target=_judge_one, args=(judge, mutant, theirs))
+                process.start()
+                theirs.close()
+                running[ours] = (process, mutant)
+            for one in wait(list(running)):
+                assert isinstance(one, Connection)
+                yield _verdict_of(one, *running.pop(one))
+    finally:
+        for process, _ in running.values():
+            process.kill()
+
+
+def _verdict_of(said: Connection, process: BaseProcess, mutant: Mutant) -> Verdict:
+    """What it said of the mutant, or that it died of it."""
+    try:
+        found: Verdict = said.recv()
+    except EOFError:
+        process.join()
+        why = f"its process ended: {_ended(process.exitcode)}"
+        found = Verdict(mutant.name, mutant.group, mutant.kind, UNJUDGED, why, refused=mutant.refusal())
+    said.close()
+    process.join()
+    return found
+
+
+def _ended(code: int | None) -> str:
+    if code is None or code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+
+
+# -- the process of one mutant --------------------------------------------------------------------------------------
+
+
+def _judge_one(judge: Judge, mutant: Mutant, out: Connection) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    bound_memory(MEMORY_MAX)
+    bound_seconds(judge.seconds_max(mutant) + SECONDS_MORE)
+    out.send(judge.judge(mutant))
+
+
+def bound_memory(more: int) -> None:
+    """This process may take so many bytes more than it has; where the system does not say how many it has, it is not
+    bounded."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    except OSError:
+        return
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (pages * os.sysconf("SC_PAGE_SIZE") + more, hard))
+
+
+def bound_seconds(seconds: float) -> None:
+    """This process ends by SIGXCPU after so many seconds more of processor time."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (int(usage.ru_utime + usage.ru_stime + seconds) + 1, hard))

@@ -1,0 +1,20 @@
+"""Systems in which hosts and applications are told something: groups declared and destroyed, private subscriptions."""
+
+from __future__ import annotations
+
+import pytest
+
+from statemachines_spec.explorer.explore import explore
+from statemachines_spec.liveness.judge import live
+from statemachines_spec.shared_subscriptions import SPEC, alone, declaring
+
+NAMES = (*declaring.ABOUT, *alone.ABOUT)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_told_holds_and_is_told_at_last(name):
+    made = SPEC.system(name)
+    found = explore(made, engine="plain", hashing=False)
+    assert found.path is None
+    assert not [one for one, times in found.sometimes.items() if not times]
+    assert all(one.held for one in live(SPEC.system(name), SPEC.obligations(made), engine="plain"))
