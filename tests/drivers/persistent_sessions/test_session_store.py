@@ -223,7 +223,10 @@ def test_PS_168_a_packet_that_was_sent_is_not_written_again(url):
         packets = {key: InFlightRecord(key, "c", Queued(key, f"m{key}", "a", 2), key, TAKEN) for key in range(1, 4)}
         commits = [packets, {key: replace(each, status=SENT) for key, each in packets.items()}]
         commits.append(commits[1] | {2: replace(packets[2], status=RECEIVED)})
-        commits.append({2: commits[2][2], 3: replace(packets[3], status=SENT, place=9)})
+        commits.append(
+            {2: commits[2][2], 3: replace(packets[3], status=SENT, place=9), 4: replace(packets[3], packet=4)}
+        )
+        commits.append({4: replace(packets[3], packet=4, status=SENT, place=5)})
         read = []
         for each in commits:
             await store.ask(CommitState("s1", one.token, SessionState(packets=Map(each), places=9)))
@@ -236,7 +239,8 @@ def test_PS_168_a_packet_that_was_sent_is_not_written_again(url):
         {1: (TAKEN, 1), 2: (TAKEN, 2), 3: (TAKEN, 3)},
         {1: (TAKEN, 1), 2: (TAKEN, 2), 3: (TAKEN, 3)},
         {1: (TAKEN, 1), 2: (RECEIVED, 2), 3: (TAKEN, 3)},
-        {2: (RECEIVED, 2), 3: (SENT, 9)},
+        {2: (RECEIVED, 2), 3: (SENT, 9), 4: (TAKEN, 3)},
+        {4: (SENT, 5)},
     ]
 
 
