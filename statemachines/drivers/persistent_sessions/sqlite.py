@@ -20,8 +20,8 @@ from statemachines.drivers.sql.sqlite import Database
 T = TypeVar("T")
 
 
-ROWS_MAX: Final = 256
-"""Rows in one statement; fewer are 128, 64, ... of them, so that there are few statements to prepare."""
+VALUES_MAX: Final = 999
+"""Values in one statement: SQLite before 3.32 takes no more."""
 
 
 @cache
@@ -52,9 +52,11 @@ class SqliteSql:
         """Many rows in one statement: between two of them the interpreter is handed to the event loop and back, which
         costs more than the row."""
         many = ManyRows.of(_plain(statement))
+        most = VALUES_MAX // len(many.names)
         place = 0
         while place < len(rows):
-            count = min(ROWS_MAX, 1 << ((len(rows) - place).bit_length() - 1))
+            # 64, 32, 16, ... of them, so that there are few statements to prepare.
+            count = 1 << (min(most, len(rows) - place).bit_length() - 1)
             values = list(chain.from_iterable(rows[place : place + count]))
             self._connection.execute(_of_rows(many, count), values)
             place += count

@@ -19,6 +19,7 @@ from statemachines.drivers.persistent_sessions import (
     reception,
 )
 from statemachines.drivers.persistent_sessions.acknowledgements import folded
+from statemachines.drivers.persistent_sessions.courier import UNACKNOWLEDGED_MAX
 from statemachines.drivers.persistent_sessions.host_request import ReadNodes
 from statemachines.persistent_sessions.client_message import (
     ConnectWanted,
@@ -27,6 +28,7 @@ from statemachines.persistent_sessions.client_message import (
 )
 from statemachines.persistent_sessions.life_times import LifeTimes
 from statemachines.persistent_sessions.message import Puback, Pubcomp, Pubrec
+from statemachines.persistent_sessions.resume_record import ConnectionLost
 
 
 def test_PS_155_PS_156_a_client_goes_to_the_next_node_and_on(store):
@@ -111,6 +113,41 @@ def test_PS_167_what_is_acknowledged_in_one_turn_is_one_step(store):
             assert acknowledged_of(events) == [Puback(4, 8), Puback(1, 3)]
             (owner,) = node.machines.owners
             assert set(node.machines.resume_of(owner).delivery.state.packets) == {9}
+
+    run(main())
+
+
+def test_PS_167_what_is_acknowledged_before_a_connection_is_lost_is_taken(store):
+    async def main():
+        events = []
+        observe = lambda node, event, before, step, now_ns: events.append(event)  # noqa: E731
+        async with AsyncExitStack() as stack:
+            node = await stack.enter_async_context(node_of(store, observe=observe))
+            publisher = await stack.enter_async_context(SessionPublisher(node=node))
+            session = await stack.enter_async_context(PersistentSession("tablet", node=node))
+            await session.subscribe("t")
+            await publish(publisher, 1)
+            await anext(session)
+            (life,) = [one for one, visitor in node.reception.visitors.items() if visitor.owner]
+            node.reception.hear(life, Puback(1))
+            node.reception.lose(life)
+            kinds = [type(event) for event in events if isinstance(event, Puback | ConnectionLost)]
+            assert kinds[:2] == [Puback, ConnectionLost]
+            await session.abort()
+
+    run(main())
+
+
+def test_PS_152_what_is_acknowledged_makes_room_for_as_many_bytes(store):
+    async def main():
+        async with AsyncExitStack() as stack:
+            node = await stack.enter_async_context(node_of(store))
+            publisher = await stack.enter_async_context(SessionPublisher(node=node))
+            session = await stack.enter_async_context(PersistentSession("tablet", node=node))
+            await session.subscribe("t")
+            for letter in "abcde":
+                await publisher.publish("t", letter.encode() * (UNACKNOWLEDGED_MAX // 2))
+            assert [one[:1] for one in await take(session, 5)] == list("abcde")
 
     run(main())
 
