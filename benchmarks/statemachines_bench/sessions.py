@@ -1,16 +1,14 @@
-"""Rows about persistent sessions, on SQLite: how soon a session has what waits for it, what publishing costs, and what
-a topic costs to be matched.
+"""Rows about persistent sessions, on SQLite: how soon a session has what waits for it, and what a topic costs to be
+matched.
 
-A session whose rows wait is made once and copied for each turn: a node of its own begins on the copy.
+A session whose rows wait is made once and copied for each turn: a node of its own begins on the copy, in a process of
+its own.
 """
 
 from __future__ import annotations
 
 import asyncio
-import shutil
 import sqlite3
-import tempfile
-from collections.abc import Sequence
 from contextlib import closing
 from functools import cache, partial
 from itertools import islice
@@ -18,6 +16,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Final
 
+from statemachines_bench.alone import alone
+from statemachines_bench.kept_store import KeptStore
 from statemachines_bench.row import Pair, Ratio, Row, Size
 
 PENDING: Final = 100_000
@@ -28,43 +28,18 @@ PAGE: Final = 500
 """Rows that the baseline reads at a time, and inserts in a transaction."""
 
 PAYLOAD: Final = b"x" * 64
-PUBLISHED: Final = 5_000
-AT_ONCE: Final = 1_000
 FILTERS: Final = 1_000_000
 FILTERS_FEW: Final = 1_000
 LOOKUPS: Final = 20_000
-STORM_SESSIONS: Final = 200
-STORM_PENDING: Final = 10
-STORM_PUBLISHERS: Final = 10
-STORM_CALM_S: Final = 2.0
 
 
 # -- what waits -------------------------------------------------------------------------------------------------------
 
 
-class Waiting:
-    """A database in which `rows` wait for the session of the client `c`; it goes with this object."""
-
-    def __init__(self, rows: int) -> None:
-        self.rows = rows
-        self._folder = tempfile.TemporaryDirectory(prefix="gapless-bench-")
-        self._path = Path(self._folder.name) / "kept.db"
-        asyncio.run(fill(self._path, rows))
-
-    def copied(self) -> Path:
-        """A copy of its own for one turn."""
-        return Path(shutil.copy(self._path, Path(self._folder.name) / "turn.db"))
-
-    def dropped(self, path: Path) -> None:
-        """The turn is over."""
-        for one in path.parent.glob(f"{path.name}*"):
-            one.unlink()
-
-
 @cache
-def waiting(rows: int) -> Waiting:
-    """Made once."""
-    return Waiting(rows)
+def waiting(rows: int) -> KeptStore:
+    """A database in which so many rows wait for the session of the client `c`; made once."""
+    return KeptStore(partial(fill, rows=rows))
 
 
 async def fill(path: Path, rows: int) -> None:
@@ -98,12 +73,13 @@ async def fill(path: Path, rows: int) -> None:
 
 def resumed(rows: int) -> float:
     """Microseconds a row, from the connect to the last acknowledgement."""
-    kept = waiting(rows)
-    path = kept.copied()
-    try:
-        return asyncio.run(take_all(path, rows)) / rows * 1e6
-    finally:
-        kept.dropped(path)
+    with waiting(rows).copied() as path:
+        return alone(resume_of, path, rows) / rows * 1e6
+
+
+def resume_of(path: Path, rows: int) -> float:
+    """Seconds."""
+    return asyncio.run(take_all(path, rows))
 
 
 async def take_all(path: Path, rows: int) -> float:
@@ -124,31 +100,30 @@ async def take_all(path: Path, rows: int) -> float:
 
 def read_and_marked(rows: int) -> float:
     """Microseconds a row: select them and their messages in pages, insert for each the row that marks it."""
-    kept = waiting(rows)
-    path = kept.copied()
-    try:
-        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-            connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("PRAGMA synchronous=NORMAL")
-            key = connection.execute(
-                "SELECT DISTINCT session, writer, epoch FROM session_rows WHERE tag = 0"
-            ).fetchone()
-            began = perf_counter()
-            last = 0
-            while page := connection.execute(
-                "SELECT number, message, filter, topic, payload FROM session_rows JOIN messages ON id = message WHERE"
-                f" session = ? AND writer = ? AND epoch = ? AND number > ? AND tag = 0 ORDER BY number LIMIT {PAGE}",
-                (*key, last),
-            ).fetchall():
-                connection.execute("BEGIN IMMEDIATE")
-                for number, message, topic_filter, *_ in page:
-                    values = (*key, number, message, topic_filter)
-                    connection.execute("INSERT INTO session_rows VALUES (?, ?, ?, ?, 1, ?, ?, 1, 0, 0, 0, 0)", values)
-                connection.execute("COMMIT")
-                last = page[-1][0]
-            return (perf_counter() - began) / rows * 1e6
-    finally:
-        kept.dropped(path)
+    with waiting(rows).copied() as path:
+        return alone(read_and_mark, path) / rows * 1e6
+
+
+def read_and_mark(path: Path) -> float:
+    """Seconds."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=NORMAL")
+        key = connection.execute("SELECT DISTINCT session, writer, epoch FROM session_rows WHERE tag = 0").fetchone()
+        began = perf_counter()
+        last = 0
+        while page := connection.execute(
+            "SELECT number, message, filter, topic, payload FROM session_rows JOIN messages ON id = message WHERE"
+            f" session = ? AND writer = ? AND epoch = ? AND number > ? AND tag = 0 ORDER BY number LIMIT {PAGE}",
+            (*key, last),
+        ).fetchall():
+            connection.execute("BEGIN IMMEDIATE")
+            for number, message, topic_filter, *_ in page:
+                values = (*key, number, message, topic_filter)
+                connection.execute("INSERT INTO session_rows VALUES (?, ?, ?, ?, 1, ?, ?, 1, 0, 0, 0, 0)", values)
+            connection.execute("COMMIT")
+            last = page[-1][0]
+        return perf_counter() - began
 
 
 def prepare_resume(size: Size) -> Pair:
@@ -161,112 +136,6 @@ def prepare_twice(size: Size) -> Pair:
     rows = size.pick(PENDING, 100)
     waiting(rows), waiting(2 * rows)
     return Pair(lambda: 2 * rows * resumed(2 * rows) / 1e6, lambda: rows * resumed(rows) / 1e6)
-
-
-# -- publishing -------------------------------------------------------------------------------------------------------
-
-
-async def published(sessions: int, count: int) -> float:
-    """Messages a second that a node stores for so many sessions each, and answers."""
-    from statemachines.drivers.persistent_sessions import PersistentSession, SessionNode, SessionPublisher
-
-    with tempfile.TemporaryDirectory(prefix="gapless-bench-") as folder:
-        async with SessionNode(Path(folder) / "s.db", name="n") as node:
-            for number in range(sessions):
-                async with PersistentSession(f"c{number}", node=node) as session:
-                    await session.subscribe("t", qos=1)
-            async with SessionPublisher(node=node) as publisher:
-                await publisher.publish("t", PAYLOAD, qos=1)
-                began = perf_counter()
-                for begin in range(0, count, AT_ONCE):
-                    some = range(begin, min(count, begin + AT_ONCE))
-                    await asyncio.gather(*(publisher.publish("t", PAYLOAD, qos=1) for _ in some))
-                return count / (perf_counter() - began)
-
-
-def inserted(sessions: int, count: int) -> float:
-    """Messages a second: one row for the message and one for each session, in transactions of so many messages."""
-    with (
-        tempfile.TemporaryDirectory(prefix="gapless-bench-") as folder,
-        closing(sqlite3.connect(Path(folder) / "plain.db", isolation_level=None)) as connection,
-    ):
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=NORMAL")
-        connection.execute("CREATE TABLE messages (id INTEGER PRIMARY KEY, topic BLOB, payload BLOB)")
-        connection.execute("CREATE TABLE rows (session INTEGER, number INTEGER, PRIMARY KEY (session, number))")
-        began = perf_counter()
-        for begin in range(0, count, PAGE):
-            some = range(begin, min(count, begin + PAGE))
-            connection.execute("BEGIN IMMEDIATE")
-            connection.executemany("INSERT INTO messages VALUES (?, ?, ?)", [(one, b"t", PAYLOAD) for one in some])
-            rows = [(session, one) for one in some for session in range(sessions)]
-            connection.executemany("INSERT INTO rows VALUES (?, ?)", rows)
-            connection.execute("COMMIT")
-        return count / (perf_counter() - began)
-
-
-def prepare_publish(sessions: int, size: Size) -> Pair:
-    count = size.pick(PUBLISHED // (10 if sessions > 1 else 1), 20)
-    return Pair(lambda: asyncio.run(published(sessions, count)), partial(inserted, sessions, count))
-
-
-# -- resumes at once --------------------------------------------------------------------------------------------------
-
-
-async def p99_of_publishers(sessions: int, pending: int, calm_s: float, storm: bool) -> float:
-    """Milliseconds until 99 of 100 messages of ten publishers are stored: while so many sessions resume at once, each
-    with messages that wait for it, or for so long while none does."""
-    from statemachines.drivers.persistent_sessions import PersistentSession, SessionNode, SessionPublisher
-
-    took: list[float] = []
-
-    async def resume(node: Any, number: int) -> None:
-        async with PersistentSession(f"c{number}", node=node) as session:
-            taken = 0
-            async for message in session:
-                message.acknowledge()
-                taken += 1
-                if taken == pending:
-                    return
-
-    async def publish(publisher: Any) -> None:
-        while True:
-            began = perf_counter()
-            await publisher.publish("other", PAYLOAD, qos=1)
-            took.append(perf_counter() - began)
-
-    with tempfile.TemporaryDirectory(prefix="gapless-bench-") as folder:
-        async with SessionNode(Path(folder) / "s.db", name="n") as node, SessionPublisher(node=node) as publisher:
-            async with PersistentSession("other", node=node) as session:
-                await session.subscribe("other", qos=1)
-            for number in range(sessions):
-                async with PersistentSession(f"c{number}", node=node) as session:
-                    await session.subscribe("t", qos=1)
-            for _ in range(pending):
-                await publisher.publish("t", PAYLOAD, qos=1)
-            publishers = [asyncio.ensure_future(publish(publisher)) for _ in range(STORM_PUBLISHERS)]
-            if storm:
-                await asyncio.gather(*(resume(node, number) for number in range(sessions)))
-            else:
-                await asyncio.sleep(calm_s)
-            for one in publishers:
-                one.cancel()
-            await asyncio.gather(*publishers, return_exceptions=True)
-    return p99(took) * 1e3
-
-
-def p99(values: Sequence[float]) -> float:
-    """99 of 100 are at most this."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)]
-
-
-def prepare_storm(size: Size) -> Pair:
-    sessions, pending, calm_s = size.pick((STORM_SESSIONS, STORM_PENDING, STORM_CALM_S), (3, 2, 0.2))
-    return Pair(
-        lambda: asyncio.run(p99_of_publishers(sessions, pending, calm_s, True)),
-        lambda: asyncio.run(p99_of_publishers(sessions, pending, calm_s, False)),
-    )
 
 
 # -- routes -----------------------------------------------------------------------------------------------------------
@@ -320,26 +189,6 @@ ROWS: Final = (
         prepare=prepare_twice,
         ratio=Ratio.OURS_OVER_BASELINE,
         at_most=2.2,
-    ),
-    *(
-        Row(
-            name=f"session-publish-{sessions}",
-            about=f"messages that are for {sessions} sessions each, stored and answered",
-            unit="messages / s",
-            baseline_name=f"the same rows inserted in transactions of {PAGE} messages",
-            prepare=partial(prepare_publish, sessions),
-            ratio=Ratio.OURS_OVER_BASELINE,
-        )
-        for sessions in (0, 1, 100)
-    ),
-    Row(
-        name="resume-storm",
-        about=f"{STORM_PUBLISHERS} publishers while {STORM_SESSIONS} sessions resume at once: 99 of 100 messages are "
-        "stored within",
-        unit="ms",
-        baseline_name="while none resumes",
-        prepare=prepare_storm,
-        ratio=Ratio.OURS_OVER_BASELINE,
     ),
     Row(
         name="route-match",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Sized
 
+from immutables import MapMutation
 from msgspec.structs import replace
 
 from statemachines.kernel import Ask, Effect, Event, Map, Send
@@ -33,12 +34,16 @@ PACKETS = 65_535
 Acknowledgement = Puback | Pubrec | Pubcomp
 
 
+def place_of(one: InFlightRecord) -> int:
+    return one.place
+
+
 def in_places(packets: Map[int, InFlightRecord]) -> list[InFlightRecord]:
     """What is in flight, in the order in which it was sent first."""
-    return sorted(packets.values(), key=lambda one: one.place)
+    return sorted(packets.values(), key=place_of)
 
 
-def has_room(record: DeliveryRecord, packets: Map[int, InFlightRecord], one: Queued) -> bool:
+def has_room(record: DeliveryRecord, packets: Sized, one: Queued) -> bool:
     """It may go out beside these: QoS 0 takes no packet id."""
     return one.qos == 0 or len(packets) < record.receive_maximum
 
@@ -48,12 +53,19 @@ def is_admitted(record: DeliveryRecord, state: SessionState) -> bool:
     return bool(state.queued) and has_room(record, state.packets, state.queued[0])
 
 
-def free_packet(packets: Map[int, InFlightRecord], places: int) -> int:
+def free_packet(packets: Container[int], places: int) -> int:
     """A packet id that is not in use; ids go round."""
     packet = places % PACKETS + 1
     while packet in packets:
         packet = packet % PACKETS + 1
     return packet
+
+
+def packets_of(record: DeliveryRecord, event: Acknowledgement) -> list[InFlightRecord]:
+    """What of it is in flight; of many packets the client may have been sent only some."""
+    last = event.until if isinstance(event, Puback) else event.packet
+    found = map(record.state.packets.get, range(event.packet, last + 1))
+    return [one for one in found if one is not None]
 
 
 # -- guards ---------------------------------------------------------------------------------------------------------
@@ -68,7 +80,7 @@ def has_more(record: DeliveryRecord, event: StateCommitted) -> bool:
 
 
 def is_held(record: DeliveryRecord, event: Acknowledgement) -> bool:
-    return event.packet in record.state.packets
+    return bool(packets_of(record, event))
 
 
 def is_first_receipt(record: DeliveryRecord, event: Pubrec) -> bool:
@@ -82,11 +94,12 @@ def waits_already(record: DeliveryRecord, event: Pubrec) -> bool:
 
 def makes_room(record: DeliveryRecord, event: Puback | Pubcomp) -> bool:
     """It ends a packet, and something is queued that may go out then."""
-    one = record.state.packets.get(event.packet)
-    if one is None:
-        return False
-    after = step_packet(record, one, event, 0)[0]
-    return is_admitted(after, after.state)
+    held = packets_of(record, event) if record.state.queued else []
+    for some in (held[:1], held):  # the first is nearly always enough, and the others only make more room
+        after = step_packets(record, some, event, 0)[0]
+        if some and is_admitted(after, after.state):
+            return True
+    return False
 
 
 # -- the state ------------------------------------------------------------------------------------------------------
@@ -100,15 +113,33 @@ def step_packet(record: DeliveryRecord, one: InFlightRecord, event: Event, now_n
     return replace(record, state=replace(record.state, packets=packets)), effects, (seen,)
 
 
+def step_in(
+    packets: MapMutation[int, InFlightRecord],
+    one: InFlightRecord,
+    event: Event,
+    now_ns: int,
+    effects: list[Effect],
+    seen: list[ChildStep],
+) -> None:
+    """The same among many that change together: what comes of it is added."""
+    after, more, step = IN_FLIGHT.child_step(one, event, now_ns, one.place)
+    if after.status is DONE:
+        del packets[one.packet]
+    else:
+        packets[one.packet] = after
+    effects += more
+    seen.append(step)
+
+
 def step_packets(record: DeliveryRecord, several: Iterable[InFlightRecord], event: Event, now_ns: int) -> Delegated:
-    """One step of each; there may be tens of thousands."""
+    """One step of each; there may be tens of thousands, so they are one change of the state."""
     effects: list[Effect] = []
     seen: list[ChildStep] = []
+    packets = record.state.packets.mutate()
     for one in several:
-        record, more, steps = step_packet(record, one, event, now_ns)
-        effects += more
-        seen += steps
-    return record, tuple(effects), tuple(seen)
+        step_in(packets, one, event, now_ns, effects, seen)
+    state = replace(record.state, packets=packets.finish())
+    return replace(record, state=state), tuple(effects), tuple(seen)
 
 
 def taken(record: DeliveryRecord, event: Take) -> DeliveryRecord:
@@ -127,7 +158,7 @@ def taken(record: DeliveryRecord, event: Take) -> DeliveryRecord:
 
 def admitted(record: DeliveryRecord) -> DeliveryRecord:
     """What is queued goes out, in order, as far as the client receives it."""
-    packets, places = record.state.packets, record.state.places
+    packets, places = record.state.packets.mutate(), record.state.places
     outgoing: list[Outgoing] = []
     for one in record.state.queued:
         if not has_room(record, packets, one):
@@ -135,11 +166,11 @@ def admitted(record: DeliveryRecord) -> DeliveryRecord:
         packet = 0
         if one.qos:
             packet = free_packet(packets, places)
-            packets = packets.set(packet, InFlightRecord(packet, record.client, one, places))
+            packets[packet] = InFlightRecord(packet, record.client, one, places)
             places += 1
         outgoing.append(Outgoing(packet, one))
     queued = record.state.queued[len(outgoing) :]
-    state = replace(record.state, queued=queued, packets=packets, places=places)
+    state = replace(record.state, queued=queued, packets=packets.finish(), places=places)
     return replace(record, state=state, outgoing=(*record.outgoing, *outgoing))
 
 
@@ -193,19 +224,18 @@ def send_committed(record: DeliveryRecord, event: StateCommitted, now_ns: int) -
         Ask(DATABASE, MarkDelivered(record.session, one.writer, one.epoch, one.number)) for one in record.marks
     ]
     seen: list[ChildStep] = []
-    outgoing = record.outgoing
-    received = [one for one in in_places(record.state.packets) if one.status is RECEIVED]
-    record = replace(record, outgoing=(), marks=())
-    for sent in outgoing:
+    received = [one for one in record.state.packets.values() if one.status is RECEIVED]
+    packets = record.state.packets.mutate()
+    for sent in record.outgoing:
         one = sent.queued
-        if not sent.packet:
+        if sent.packet:
+            step_in(packets, packets[sent.packet], event, now_ns, effects, seen)
+        else:
             effects.append(Send(record.client, Publish(0, one.message, one.filter, 0, False)))
-            continue
-        record, more, steps = step_packet(record, record.state.packets[sent.packet], event, now_ns)
-        effects += more
-        seen += steps
-    record, released, steps = step_packets(record, received, event, now_ns)
-    return record, (*effects, *released), (*seen, *steps)
+    for packet in sorted(received, key=place_of):
+        step_in(packets, packet, event, now_ns, effects, seen)
+    state = replace(record.state, packets=packets.finish())
+    return replace(record, state=state, outgoing=(), marks=()), tuple(effects), tuple(seen)
 
 
 def send_and_commit(record: DeliveryRecord, event: StateCommitted, now_ns: int) -> Delegated:
@@ -215,7 +245,7 @@ def send_and_commit(record: DeliveryRecord, event: StateCommitted, now_ns: int) 
 
 
 def acknowledge(record: DeliveryRecord, event: Acknowledgement, now_ns: int) -> Delegated:
-    return step_packet(record, record.state.packets[event.packet], event, now_ns)
+    return step_packets(record, packets_of(record, event), event, now_ns)
 
 
 def acknowledge_and_commit(record: DeliveryRecord, event: Puback | Pubcomp, now_ns: int) -> Delegated:

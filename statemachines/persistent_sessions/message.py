@@ -86,11 +86,18 @@ class Pubrel(Message, frozen=True, gc=False):
 
 
 class Puback(Message, frozen=True, gc=False):
-    """From the client: QoS 1, it has the message."""
+    """From the client: QoS 1, it has the message; within a node, which folds what comes together, also those under the
+    packets behind it, up to `last` (0: it alone)."""
 
-    columns: ClassVar = TraceColumns(first="packet")
+    columns: ClassVar = TraceColumns(first="packet", last="until")
 
     packet: int
+    last: int = 0
+
+    @property
+    def until(self) -> int:
+        """The last packet that it is about."""
+        return self.last or self.packet
 
 
 class Pubrec(Message, frozen=True, gc=False):

@@ -170,10 +170,10 @@ class SessionHost(Host):
         out = self.feed(owner, ConnectionLost(), now_ns)
         return out + self.feed(life_of_owner(owner), ConnectionLost(), now_ns)
 
-    def acknowledge(self, owner: str, message: Puback | Pubrec | Pubcomp, now_ns: int) -> list[Outgoing]:
-        """The client has a message, or has done with it."""
+    def acknowledge(self, owner: str, messages: Iterable[Puback | Pubrec | Pubcomp], now_ns: int) -> list[Outgoing]:
+        """The client has messages, or has done with them."""
         self._acknowledged[owner] = None
-        return self.feed(owner, message, now_ns)
+        return [one for message in messages for one in self.feed(owner, message, now_ns)]
 
     def commit_acknowledged(self, now_ns: int) -> list[Outgoing]:
         """What was acknowledged since this was called last: when the next commit comes nobody knows."""

@@ -57,6 +57,11 @@ class AcknowledgeTwice(Event, frozen=True, gc=False):
     """The client sends the first acknowledgement, and will send it again."""
 
 
+class AcknowledgeTogether(Event, frozen=True, gc=False):
+    """The first that it has not sent yet, of packets that follow each other, come in one turn, and its node folds
+    them."""
+
+
 class ClientLocal(msgspec.Struct, frozen=True, gc=False):
     """`stored`, `committed`: see `Changed` (packets that ever were committed); `got` of each writer: the packet id
     under which each of its messages came; the `owner` it is connected to.  `open`: packets of QoS 2 that it keeps in
@@ -74,7 +79,7 @@ class ClientLocal(msgspec.Struct, frozen=True, gc=False):
 class Client(Observer):
     """`owners` that it may connect to, the later ones last; it acknowledges at once, or (`later`) some time; `loses`:
     messages of QoS 0 may be left out;
-        it receives `window` at once."""
+    it receives `window` at once; what it acknowledges may come together (`folds`)."""
 
     def __init__(
         self,
@@ -84,9 +89,11 @@ class Client(Observer):
         later: bool = False,
         loses: bool = False,
         window: int = 9,
+        folds: bool = False,
     ) -> None:
         super().__init__(CLIENT)
         self.loses = loses
+        self.folds = folds
         self.window = window
         self.later = later
         self.writers = writers
@@ -105,7 +112,8 @@ class Client(Observer):
         return None if was == now else now
 
     def inputs(self, local: ClientLocal) -> tuple[Any, ...]:
-        return (Acknowledge(), AcknowledgeTwice()) if local.due else ()
+        together = (AcknowledgeTogether(),) if self.folds and len(_first_run(local.due)) > 1 else ()
+        return (Acknowledge(), AcknowledgeTwice(), *together) if local.due else ()
 
     def react(self, local: ClientLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         event = envelope.event
@@ -120,6 +128,11 @@ class Client(Observer):
                 return Reaction(replace(local, due=rest), (), (Envelope(self.name, local.owner, first),))
             case AcknowledgeTwice():
                 return Reaction(local, (), (Envelope(self.name, local.owner, local.due[0]),))
+            case AcknowledgeTogether():
+                run = _first_run(local.due)
+                folded = Puback(run[0].packet, run[-1].packet)
+                left = replace(local, due=local.due[len(run) :])
+                return Reaction(left, (), (Envelope(self.name, local.owner, folded),))
             case Pubrel(packet):
                 if envelope.sender != local.owner:
                     return Reaction(local)
@@ -202,6 +215,16 @@ class Client(Observer):
 
 def _broken(local: ClientLocal, how: Broken) -> ClientLocal:
     return replace(local, broken=tuple(sorted({*local.broken, how.name})))
+
+
+def _first_run(due: tuple[Puback | Pubrec | Pubcomp, ...]) -> tuple[Puback | Pubrec | Pubcomp, ...]:
+    """As many of the first as are of QoS 1 and follow each other."""
+    run: tuple[Puback | Pubrec | Pubcomp, ...] = ()
+    for place, one in enumerate(due):
+        if not isinstance(one, Puback) or one.packet != due[0].packet + place:
+            break
+        run = (*run, one)
+    return run
 
 
 def _held(local: DatabaseLocal) -> Changed:

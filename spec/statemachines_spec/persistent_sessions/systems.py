@@ -57,7 +57,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     of a writer that are asked for at most. `repeats`: requests for markers may get lost, and are repeated. `hides`:
     rows that are marked are not read again; `spreads`: a subscription is known everywhere at once; `late`: resumes
     that take too long; `buffer`, `window`: resume buffer and receive maximum; `leaves` of a client; `widens`: the
-    receive maximum grows by one with each life; `twice`: acknowledgements that come twice.
+    receive maximum grows by one with each life; `twice`: acknowledgements that come twice; `folds`: those that
+    come together.
     """
 
     messages: tuple[int, ...] = (2, 1)
@@ -87,6 +88,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     window: int = 9
     qos: int = 1
     later: bool = False
+    folds: bool = False
     jumbled: bool = False
 
     @property
@@ -160,6 +162,10 @@ SYSTEMS: dict[str, tuple[str, Setting]] = {
     "at-least-once": (
         "QoS 1, two messages in flight; the owner dies twice",
         Setting(messages=(2,), lag=0, later=True, owner_lives=3, markers=1),
+    ),
+    "acknowledged-together": (
+        "QoS 1, two messages in flight at a time, whose acknowledgements may come together; the owner dies",
+        Setting(messages=(4,), lag=0, window=2, later=True, folds=True, owner_lives=2, markers=1),
     ),
     "exactly-once": (
         "QoS 2; the owner dies twice",
@@ -252,7 +258,9 @@ def build(
     cluster = Cluster(setting.writers, setting.owners, places=setting.places, ordered=setting.ordered)
     loses = setting.qos == 0 and setting.owner_lives > 1
     window = setting.window + setting.widens
-    client = Client(setting.writers, setting.owners, later=setting.later, loses=loses, window=window)
+    client = Client(
+        setting.writers, setting.owners, later=setting.later, loses=loses, window=window, folds=setting.folds
+    )  # fmt: skip
     ids = {
         one: tuple(f"{one[-1]}{n}" for n in range(1, count + 1))
         for one, count in zip(setting.writers, setting.messages, strict=True)

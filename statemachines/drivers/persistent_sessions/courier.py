@@ -8,7 +8,7 @@ and no more at a time than it acknowledges: a client that does not read fills no
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from statemachines.drivers.persistent_sessions.host_request import ReadMessages
@@ -21,8 +21,17 @@ from statemachines.persistent_sessions.message import Publish, Pubrel
 UNACKNOWLEDGED_MAX: Final = 2**20
 """Bytes that are on their way to a client; one message may be larger."""
 
-READ_MAX: Final = 100
-"""Messages that are read at a time."""
+READ_MAX: Final = 1_000
+"""Messages that are read at a time, or fewer, if they are large: so many bytes as may be on their way."""
+
+Soon = Callable[[Callable[[], None]], object]
+"""Calls back later, or at once."""
+
+
+def at_once(call: Callable[[], None]) -> None:
+    """It is not worth waiting for more."""
+    call()
+
 
 QOS_0_MAX: Final = 10_000
 """Messages of QoS 0 that wait for a client; those beyond are dropped, as QoS 0 may be."""
@@ -30,10 +39,15 @@ QOS_0_MAX: Final = 10_000
 
 class Courier:
     """`say` brings a message to the client; `gone(packet)` hears of one whose message retention has removed: it counts
-    as acknowledged."""
+    as acknowledged; `soon` calls back when what comes at once is there."""
 
     def __init__(
-        self, desk: RequestDesk, payloads: Payloads, say: Callable[[Message], None], gone: Callable[[int], None]
+        self,
+        desk: RequestDesk,
+        payloads: Payloads,
+        say: Callable[[Message], None],
+        gone: Callable[[int], None],
+        soon: Soon = at_once,
     ) -> None:
         self.dropped = 0
         """Messages of QoS 0 that there was no room for."""
@@ -41,8 +55,11 @@ class Courier:
         self._payloads = payloads
         self._say = say
         self._gone = gone
+        self._soon = soon
         self._waiting: deque[Publish | Pubrel] = deque()
-        self._read: dict[str, Payload | None] = {}
+        self._read: dict[str, Payload] = {}
+        self._missing: set[str] = set()
+        """Of those that were read last: what is not there."""
         self._welcome = False
         self._closed = False
         self._reading = False
@@ -62,9 +79,10 @@ class Courier:
         self._waiting.append(message)
         self._go_on()
 
-    def acknowledged(self, packet: int) -> None:
-        """The client has the message."""
-        self._unacknowledged -= self._sizes.pop(packet, 0)
+    def acknowledged(self, packets: Iterable[int]) -> None:
+        """The client has the messages."""
+        for packet in packets:
+            self._unacknowledged -= self._sizes.pop(packet, 0)
         self._go_on()
 
     def close(self) -> None:
@@ -82,13 +100,13 @@ class Courier:
                 continue
             if self._unacknowledged >= UNACKNOWLEDGED_MAX:
                 return
-            if message.message not in self._read and (known := self._payloads.get(message.message)) is not None:
-                self._read[message.message] = known
-            if message.message not in self._read:
-                self._look_up()
+            payload = self._read.pop(message.message, None) or self._payloads.get(message.message)
+            if payload is None and message.message not in self._missing:
+                self._reading = True
+                self._soon(self._look_up)
                 return
             self._waiting.popleft()
-            self._deliver(message, self._read.pop(message.message))
+            self._deliver(message, payload)
 
     def _deliver(self, message: Publish, payload: Payload | None) -> None:
         packet = message.packet
@@ -103,18 +121,20 @@ class Courier:
 
     def _look_up(self) -> None:
         """Read the first that are not at hand."""
+        if self._closed:
+            return
         wanted: dict[str, None] = {}
         for one in self._waiting:
             if isinstance(one, Publish) and one.message not in self._read and self._payloads.get(one.message) is None:
                 wanted[one.message] = None
                 if len(wanted) == READ_MAX:
                     break
-        self._reading = True
 
-        def take(found: dict[str, Payload]) -> None:
+        def take(found: dict[str, Payload | None]) -> None:
             self._reading = False
             if not self._closed:
-                self._read |= {one: found.get(one) for one in wanted}
+                self._read |= {one: payload for one, payload in found.items() if payload is not None}
+                self._missing = {one for one, payload in found.items() if payload is None}
                 self._go_on()
 
-        self._desk.give(ReadMessages(tuple(wanted)), take)
+        self._desk.give(ReadMessages(tuple(wanted), UNACKNOWLEDGED_MAX), take)

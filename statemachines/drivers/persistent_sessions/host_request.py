@@ -48,9 +48,11 @@ class StoreRow(HostRequest, frozen=True):
 
 
 class ReadMessages(HostRequest, frozen=True):
-    """Answered with id -> (topic, payload) of those that are there."""
+    """Answered with id -> (topic, payload), or None for one that is not there: of the first of them, as many as have
+    `bytes_max` bytes of payload, and a few more; those behind are to be asked for again."""
 
     ids: tuple[str, ...]
+    bytes_max: int
 
 
 class Beat(HostRequest, frozen=True):

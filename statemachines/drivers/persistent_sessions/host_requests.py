@@ -36,9 +36,13 @@ from statemachines.persistent_sessions.times import MS
 LOOK: Final = 1_000
 """Rows of one writer that are followed at once."""
 
+READ: Final = 100
+"""Messages that are read at once; their payloads are counted only then."""
+
 READS: Final = (ReadMessages, ReadNodes, Look)
 """What changes nothing."""
 
+MESSAGES: Final = "SELECT id, topic, payload FROM @messages WHERE id IN ({keys})"
 FOLLOW: Final = (
     "SELECT epoch, number, message, filter, qos FROM @session_rows WHERE session = :session AND writer = :writer"
     f" AND tag = {UNDELIVERED} AND (epoch, number) > (:epoch, :number) ORDER BY epoch, number LIMIT {LOOK}"
@@ -123,11 +127,18 @@ class HostRequests:
             put_message(sql, asked.id, asked.topic, asked.payload, asked.qos)
         return routes
 
-    def _read_messages(self, sql: Sql, asked: ReadMessages) -> dict[str, tuple[str, bytes]]:
-        found = all_of(
-            sql, "SELECT id, topic, payload FROM @messages WHERE id IN ({keys})", [one.encode() for one in asked.ids]
-        )
-        return {message.decode(): (topic.decode(), bytes(payload)) for message, topic, payload in found}
+    def _read_messages(self, sql: Sql, asked: ReadMessages) -> dict[str, tuple[str, bytes] | None]:
+        read: dict[str, tuple[str, bytes] | None] = {}
+        size = 0
+        for begin in range(0, len(asked.ids), READ):
+            piece = asked.ids[begin : begin + READ]
+            found = all_of(sql, MESSAGES, [one.encode() for one in piece])
+            read.update(dict.fromkeys(piece))
+            read |= {message.decode(): (topic.decode(), bytes(payload)) for message, topic, payload in found}
+            size += sum(len(one[1]) for one in map(read.get, piece) if one is not None)
+            if size >= asked.bytes_max:
+                break
+        return read
 
     # -- nodes ----------------------------------------------------------------------------------------------------
 

@@ -14,12 +14,12 @@ def runs_of(requests: Sequence[T]) -> Iterator[Sequence[T]]:
     """The requests in their order, each alone but for marks of rows that follow each other."""
     begin = 0
     for place in range(1, len(requests) + 1):
-        if place == len(requests) or not _follows(requests[place - 1], requests[place]):
+        if place == len(requests) or not follows(requests[place - 1], requests[place]):
             yield requests[begin:place]
             begin = place
 
 
-def _follows(one: object, other: object) -> bool:
+def follows(one: object, other: object) -> bool:
     """Whether `other` marks the row behind that which `one` marks."""
     if not isinstance(one, MarkDelivered) or not isinstance(other, MarkDelivered):
         return False

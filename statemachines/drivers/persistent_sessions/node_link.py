@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -29,6 +30,37 @@ Hear = Callable[[Message], None]
 
 class NodeUnreachable(GaplessError):
     """No node could be reached."""
+
+
+class Lane:
+    """Messages to `hear` within a process: later, in order, and all that are there in one turn of the loop."""
+
+    def __init__(self, hear: Callable[[Any], None]) -> None:
+        self._hear = hear
+        self._waiting: deque[Any] = deque()
+        self._loop = asyncio.get_running_loop()
+
+    def say(self, message: Any) -> bool:
+        """There is always room."""
+        if not self._waiting:
+            self._loop.call_soon(self._bring)
+        self._waiting.append(message)
+        return True
+
+    def _bring(self) -> None:
+        """What is there now; one that fails, and is logged by the loop, keeps back none."""
+        waiting, count = self._waiting, len(self._waiting)
+        try:
+            while count:
+                count -= 1
+                self._hear(waiting[0])
+                waiting.popleft()
+        except BaseException:
+            waiting.popleft()
+            raise
+        finally:
+            if waiting:
+                self._loop.call_soon(self._bring)
 
 
 class NodeLink:
@@ -52,30 +84,20 @@ class NodeLink:
     @classmethod
     def local(cls, node: SessionNode, hear: Hear, ended: Callable[[], None]) -> NodeLink:
         """To a node of this process."""
-        loop = asyncio.get_running_loop()
         reception, life = node.reception, incarnation(chance_name("local"), 1)
-
-        def say_back(message: Message) -> bool:
-            loop.call_soon(hear, message)
-            return True
-
         left = False
 
         def hear_there(message: Any) -> None:
             if not left:
                 reception.hear(life, message)
 
-        def say(message: Any) -> bool:
-            loop.call_soon(hear_there, message)
-            return True
-
         def leave() -> None:
             nonlocal left
             left = True
             reception.lose(life)
 
-        reception.enter(life, say_back)
-        return cls(say, None, leave)
+        reception.enter(life, Lane(hear).say)
+        return cls(Lane(hear_there).say, None, leave)
 
     @classmethod
     async def dial(

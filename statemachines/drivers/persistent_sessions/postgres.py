@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from sqlalchemy import Connection, TextClause, text
 
 from statemachines.drivers.clock import Clock
-from statemachines.drivers.persistent_sessions.sql import Sql
+from statemachines.drivers.persistent_sessions.sql import ManyRows, Sql
 from statemachines.drivers.persistent_sessions.tables import NAMES, POSTGRES_STATEMENTS, SCHEMA, VERSION, on_postgres
 from statemachines.drivers.sql.failure import BUSY_S
 from statemachines.drivers.sql.postgres import CLOCK, Database, Layout
@@ -51,9 +51,10 @@ class PostgresSql:
     def run(self, statement: str, **values: Any) -> int:
         return self._connection.execute(_ours(statement), values).rowcount
 
-    def run_many(self, statement: str, values: Sequence[dict[str, Any]]) -> None:
-        if values:
-            self._connection.execute(_ours(statement), list(values))
+    def put_many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        if rows:
+            names = ManyRows.of(statement).names
+            self._connection.execute(_ours(statement), [dict(zip(names, row, strict=True)) for row in rows])
 
 
 class PostgresSessions:

@@ -6,11 +6,12 @@ machines and requests to the database; what these say in turn is brought to it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from statemachines.drivers.clock import Clock
-from statemachines.drivers.persistent_sessions.courier import Courier
+from statemachines.drivers.persistent_sessions.acknowledgements import Acknowledgement, folded
+from statemachines.drivers.persistent_sessions.courier import Courier, Soon, at_once
 from statemachines.drivers.persistent_sessions.host_request import PutMessage, Routes, StoreRow, Subscribe, Unsubscribe
 from statemachines.drivers.persistent_sessions.node_roles import ClientMessage
 from statemachines.drivers.persistent_sessions.payloads import Payloads
@@ -63,9 +64,9 @@ Say = Callable[[Message], bool]
 class Visitor:
     """A client: `say` to it; when it was `heard_ns` last; `owner` of its session ("": none), and who brings it that
     session's messages; `changes` of its subscriptions, and messages it is `publishing` (and their `bytes`), that are
-    under way."""
+    under way; what it has `acknowledged` in this turn of the loop."""
 
-    __slots__ = ("bytes", "changes", "courier", "heard_ns", "owner", "publishing", "say")
+    __slots__ = ("acknowledged", "bytes", "changes", "courier", "heard_ns", "owner", "publishing", "say")
 
     def __init__(self, say: Say, heard_ns: int) -> None:
         self.say = say
@@ -75,10 +76,12 @@ class Visitor:
         self.publishing = 0
         self.bytes = 0
         self.courier: Courier | None = None
+        self.acknowledged: list[Acknowledgement] = []
 
 
 class Reception:
-    """`host`, `runtime`, `desk`: of the node; `say(party, message)`: over its transport."""
+    """`host`, `runtime`, `desk`: of the node; `say(party, message)`: over its transport; `soon` calls back when what
+    comes at once is there: what a client acknowledges in one turn of the loop is one turn of the machines."""
 
     def __init__(
         self,
@@ -87,6 +90,7 @@ class Reception:
         desk: RequestDesk,
         say: Callable[[str, Message], bool],
         clock: Clock,
+        soon: Soon = at_once,
     ) -> None:
         self.visitors: dict[str, Visitor] = {}
         """By the life of the client."""
@@ -95,6 +99,7 @@ class Reception:
         self._desk = desk
         self._say = say
         self._clock = clock
+        self._soon = soon
         self._payloads = Payloads()
         self._publishing = 0
         self._publishing_bytes = 0
@@ -136,6 +141,8 @@ class Reception:
             return
         visitor = self.enter(party)
         visitor.heard_ns = self._clock()
+        if visitor.acknowledged and not isinstance(message, Acknowledgement):
+            self._take_acknowledged(visitor)  # what it says next comes behind
         self._kinds[type(message)](life_of(party), visitor, message)
 
     def lose(self, life: str) -> None:
@@ -152,6 +159,7 @@ class Reception:
         visitor = self.visitors.pop(life, None)
         if visitor is None:
             return
+        self._take_acknowledged(visitor)
         if visitor.courier is not None:
             visitor.courier.close()
         owner = visitor.owner
@@ -228,7 +236,8 @@ class Reception:
             self._desk,
             self._payloads,
             lambda message: self._deliver(life, message),
-            lambda packet: self._feed(owner, Puback(packet)),
+            lambda packet: self._feed(owner, [Puback(packet)]),
+            self._soon,
         )
         self._runtime.act(
             lambda now_ns: self._host.connect(owner, clean=asked.clean, expiry_ms=asked.expiry_ms, now_ns=now_ns)
@@ -332,11 +341,17 @@ class Reception:
     def _ping(self, life: str, visitor: Visitor, asked: Ping) -> None:
         self._tell(life, Pong())
 
-    def _acknowledge(self, life: str, visitor: Visitor, asked: Puback | Pubrec | Pubcomp) -> None:
-        if visitor.owner and visitor.courier is not None:
-            self._feed(visitor.owner, asked)
-            if not isinstance(asked, Pubcomp):
-                visitor.courier.acknowledged(asked.packet)
+    def _acknowledge(self, life: str, visitor: Visitor, asked: Acknowledgement) -> None:
+        visitor.acknowledged.append(asked)
+        if len(visitor.acknowledged) == 1:
+            self._soon(lambda: self._take_acknowledged(visitor))
 
-    def _feed(self, owner: str, asked: Puback | Pubrec | Pubcomp) -> None:
+    def _take_acknowledged(self, visitor: Visitor) -> None:
+        """What has come together, in its order."""
+        asked, visitor.acknowledged = visitor.acknowledged, []
+        if asked and visitor.owner and visitor.courier is not None:
+            self._feed(visitor.owner, folded(asked))
+            visitor.courier.acknowledged(one.packet for one in asked if not isinstance(one, Pubcomp))
+
+    def _feed(self, owner: str, asked: Sequence[Acknowledgement]) -> None:
         self._runtime.act(lambda now_ns: self._host.acknowledge(owner, asked, now_ns))

@@ -15,15 +15,20 @@ from functools import partial
 from typing import Any, Final
 
 from statemachines.drivers.persistent_sessions.host_request import HostRequest, StoreRow
+from statemachines.drivers.persistent_sessions.mark_runs import follows
 from statemachines.drivers.persistent_sessions.store import READS, Asked, NodeLife, SessionStore
 from statemachines.drivers.port import Feed
 from statemachines.drivers.sql.failure import StoreUnavailable
 from statemachines.kernel import Answer, Request
+from statemachines.persistent_sessions.request import MarkDelivered
 
 logger = logging.getLogger("gapless")
 
 BATCH_MAX: Final = 500
-"""Requests in one transaction."""
+"""Statements in one transaction."""
+
+MARKS_MAX: Final = 5_000
+"""The same, where marks of rows one behind the other count as one of them: all of them together."""
 
 AGAIN_S: Final = (0.02, 1.0)
 """First and longest pause before a batch that failed is given again."""
@@ -44,6 +49,9 @@ class RequestDesk:
 
     def serve(self, party: str, request: Request | StoreRow, feed: Feed) -> None:
         """The service of the machines: what it is answered with is fed to the party."""
+        if isinstance(request, MarkDelivered):
+            self.give(request, _leave)  # there may be a hundred thousand
+            return
 
         def take(answers: tuple[Answer, ...]) -> None:
             for answer in answers:
@@ -71,13 +79,24 @@ class RequestDesk:
         """Carry out whatever comes; raises what no repetition helps against (`Superseded`, `StoreDamaged`)."""
         while True:
             await self._there.wait()
-            count = min(BATCH_MAX, len(self._waiting))
-            batch = [self._waiting.popleft() for _ in range(count)]
+            batch = self._next_batch()
             if not self._waiting:
                 self._there.clear()
             answers = await self._carry_out([request for request, _ in batch])
             for (_, take), answer in zip(batch, answers, strict=True):
                 take(answer)
+
+    def _next_batch(self) -> list[tuple[Asked, Taker]]:
+        """What comes next; marks of rows one behind the other are one statement, and count as one."""
+        waiting = self._waiting
+        batch = [waiting.popleft()]
+        statements = 1
+        while waiting and len(batch) < MARKS_MAX:
+            statements += not follows(batch[-1][0], waiting[0][0])
+            if statements > BATCH_MAX:
+                break
+            batch.append(waiting.popleft())
+        return batch
 
     async def _carry_out(self, requests: list[Asked]) -> list[Any]:
         reads = all(isinstance(one, READS) for one in requests)
@@ -100,6 +119,10 @@ class RequestDesk:
                 return answers
             await asyncio.sleep(pause)
             pause = min(2 * pause, AGAIN_S[1])
+
+
+def _leave(answers: tuple[Answer, ...]) -> None:
+    """Nobody waits for them."""
 
 
 def _set(answer: asyncio.Future[Any], value: Any) -> None:

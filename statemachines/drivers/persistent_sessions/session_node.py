@@ -189,7 +189,9 @@ class SessionNode:
             observe=self._runtime.observe,
         )
         self._lookout = Lookout(self._host)
-        self._reception = Reception(self._host, self._runtime, self._desk, self._say, steady_ns)
+        self._reception = Reception(
+            self._host, self._runtime, self._desk, self._say, steady_ns, asyncio.get_running_loop().call_soon
+        )
         self._transport = TcpTransport(
             life=life,
             role=NODE,

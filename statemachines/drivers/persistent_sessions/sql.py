@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Final, Protocol, TypeVar
+from functools import cache
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -26,8 +27,9 @@ class Sql(Protocol):
         """How many rows it changed."""
         ...
 
-    def run_many(self, statement: str, values: Sequence[dict[str, Any]]) -> None:
-        """The same for each of `values`."""
+    def put_many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        """An `INSERT ... VALUES (:name, ...)` for each row: its values in the order in which the statement names
+        them."""
         ...
 
 
@@ -61,6 +63,23 @@ def one(sql: Sql, statement: str, **values: Any) -> tuple[Any, ...] | None:
     """The row of a query that has one at most."""
     found = sql.all(statement, **values)
     return found[0] if found else None
+
+
+class ManyRows(NamedTuple):
+    """An `INSERT ... VALUES (:name, ...) ...`, taken apart: what stands before its values, their names, and what stands
+    behind them."""
+
+    head: str
+    names: tuple[str, ...]
+    tail: str
+
+    @classmethod
+    @cache
+    def of(cls, statement: str) -> ManyRows:
+        head, separator, rest = statement.partition("VALUES (")
+        values, _, tail = rest.partition(")")
+        assert separator, f"not an INSERT of values: {statement}"
+        return cls(f"{head}VALUES ", tuple(one.strip().removeprefix(":") for one in values.split(",")), tail)
 
 
 def all_of(sql: Sql, statement: str, keys: Sequence[Any], **values: Any) -> Iterator[tuple[Any, ...]]:

@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from statemachines.drivers.clock import Clock
-from statemachines.drivers.persistent_sessions.sql import Sql
+from statemachines.drivers.persistent_sessions.sql import ManyRows, Sql
 from statemachines.drivers.persistent_sessions.tables import SQLITE
 from statemachines.drivers.sql.failure import BUSY_S
 from statemachines.drivers.sql.sqlite import Database
@@ -19,9 +20,19 @@ from statemachines.drivers.sql.sqlite import Database
 T = TypeVar("T")
 
 
+VALUES_MAX: Final = 999
+"""Values in one statement: SQLite before 3.32 takes no more."""
+
+
 @cache
 def _plain(statement: str) -> str:
     return statement.replace("@", "")
+
+
+@cache
+def _of_rows(many: ManyRows, count: int) -> str:
+    row = f"({', '.join('?' * len(many.names))})"
+    return f"{many.head}{', '.join([row] * count)}{many.tail}"
 
 
 class SqliteSql:
@@ -37,8 +48,18 @@ class SqliteSql:
     def run(self, statement: str, **values: Any) -> int:
         return self._connection.execute(_plain(statement), values).rowcount
 
-    def run_many(self, statement: str, values: Sequence[dict[str, Any]]) -> None:
-        self._connection.executemany(_plain(statement), values)
+    def put_many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Many rows in one statement: between two of them the interpreter is handed to the event loop and back, which
+        costs more than the row."""
+        many = ManyRows.of(_plain(statement))
+        most = VALUES_MAX // len(many.names)
+        place = 0
+        while place < len(rows):
+            # 64, 32, 16, ... of them, so that there are few statements to prepare.
+            count = 1 << (min(most, len(rows) - place).bit_length() - 1)
+            values = list(chain.from_iterable(rows[place : place + count]))
+            self._connection.execute(_of_rows(many, count), values)
+            place += count
 
 
 class SqliteSessions:

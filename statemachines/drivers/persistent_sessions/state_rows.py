@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from statemachines.drivers.persistent_sessions.sql import Sql, one
 from statemachines.kernel import Map
-from statemachines.persistent_sessions.in_flight_record import InFlightRecord, InFlightStatus
+from statemachines.persistent_sessions.in_flight_record import SENT, TAKEN, InFlightRecord, InFlightStatus
 from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.request import SessionState
 
@@ -81,36 +83,47 @@ def delete_state(sql: Sql, session: bytes) -> None:
 
 def _write_taken(sql: Sql, session: bytes, before: SessionState, after: SessionState) -> None:
     changed = sorted((writer, at) for writer, at in after.taken.items() if before.taken.get(writer) != at)
-    sql.run_many(
-        PUT_TAKEN,
-        [
-            {"session": session, "writer": writer.encode(), "epoch": epoch, "number": number}
-            for writer, (epoch, number) in changed
-        ],
-    )
-    gone = sorted(writer for writer in before.taken if writer not in after.taken)
-    sql.run_many(
-        "DELETE FROM @taken WHERE session = :session AND writer = :writer",
-        [{"session": session, "writer": writer.encode()} for writer in gone],
-    )
+    sql.put_many(PUT_TAKEN, [(session, writer.encode(), epoch, number) for writer, (epoch, number) in changed])
+    for writer in sorted(writer for writer in before.taken if writer not in after.taken):
+        sql.run(
+            "DELETE FROM @taken WHERE session = :session AND writer = :writer", session=session, writer=writer.encode()
+        )  # fmt: skip
 
 
 def _write_packets(sql: Sql, session: bytes, before: SessionState, after: SessionState) -> None:
-    gone = sorted(packet for packet in before.packets if packet not in after.packets)
-    sql.run_many(
-        "DELETE FROM @packets WHERE session = :session AND packet = :packet",
-        [{"session": session, "packet": packet} for packet in gone],
-    )
-    changed = sorted(
-        (packet for packet, one in after.packets.items() if before.packets.get(packet) is not one
-         and before.packets.get(packet) != one)
-    )  # fmt: skip
-    sql.run_many(PUT_PACKET, [_packet_row(session, after.packets[packet]) for packet in changed])
+    for first, last in runs_of_numbers(packet for packet in before.packets if packet not in after.packets):
+        sql.run(
+            "DELETE FROM @packets WHERE session = :session AND packet BETWEEN :first AND :last",
+            session=session, first=first, last=last,
+        )  # fmt: skip
+    known = before.packets
+    changed = sorted(packet for packet, one in after.packets.items() if _is_changed(known.get(packet), one))
+    sql.put_many(PUT_PACKET, [_packet_row(session, after.packets[packet]) for packet in changed])
 
 
-def _packet_row(session: bytes, one: InFlightRecord) -> dict[str, Any]:
-    values = {"session": session, "packet": one.packet, "place": one.place, "status": one.status.value.encode()}
-    return {**values, **_row(one.queued)}
+def runs_of_numbers(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """First and last of each run of them without a hole; packets are acknowledged mostly in their order."""
+    runs: list[tuple[int, int]] = []
+    for number in sorted(numbers):
+        if runs and runs[-1][1] == number - 1:
+            runs[-1] = (runs[-1][0], number)
+        else:
+            runs.append((number, number))
+    return runs
+
+
+def _is_changed(known: InFlightRecord | None, one: InFlightRecord) -> bool:
+    """Whether its row is to be written.  That it was sent meanwhile is no reason: what was taken and what was sent
+    comes again alike, since nobody knows whether it was sent (PS-168)."""
+    if known is one or known is None:
+        return known is None
+    if known.status is TAKEN and one.status is SENT:
+        return replace(known, status=SENT) != one
+    return known != one
+
+
+def _packet_row(session: bytes, one: InFlightRecord) -> tuple[Any, ...]:
+    return (session, one.packet, one.place, one.status.value.encode(), *_row(one.queued))
 
 
 def _write_queued(sql: Sql, session: bytes, known: KnownState, state: SessionState) -> int:
@@ -124,7 +137,7 @@ def _write_queued(sql: Sql, session: bytes, known: KnownState, state: SessionSta
             "DELETE FROM @queued WHERE session = :session AND place < :first", session=session, first=first
         )  # fmt: skip
     new = enumerate(after[kept:], first + kept)
-    sql.run_many(PUT_QUEUED, [{"session": session, "place": place, **_row(row)} for place, row in new])
+    sql.put_many(PUT_QUEUED, [(session, place, *_row(row)) for place, row in new])
     return first
 
 
@@ -147,13 +160,8 @@ def _goes_on(before: tuple[Queued, ...], count: int, after: tuple[Queued, ...]) 
     return after[:kept] == before[count:]
 
 
-def _row(queued: Queued) -> dict[str, Any]:
-    return {
-        "number": queued.number,
-        "message": queued.message.encode(),
-        "filter": queued.filter.encode(),
-        "qos": queued.qos,
-    }
+def _row(queued: Queued) -> tuple[int, bytes, bytes, int]:
+    return queued.number, queued.message.encode(), queued.filter.encode(), queued.qos
 
 
 def _queued(number: int, message: bytes, topic_filter: bytes, qos: int) -> Queued:

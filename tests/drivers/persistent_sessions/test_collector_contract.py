@@ -65,7 +65,7 @@ class Copy:
     def _fill(self, tables):
         with self.store._database.writing() as sql:
             wipe(sql)
-            sql.run_many(PUT_ROW, [self._row(one) for one in tables.rows])
+            sql.put_many(PUT_ROW, [self._row(one) for one in tables.rows])
             for (session, writer), (epoch, number) in tables.taken.items():
                 sql.run("INSERT INTO @taken VALUES (:s, :w, :e, :n)",
                         s=session.encode(), w=writer.encode(), e=epoch, n=number)  # fmt: skip
@@ -88,9 +88,8 @@ class Copy:
 
     def _row(self, one):
         key = one.key
-        values = {"session": key.session.encode(), "writer": key.writer.encode(), "epoch": key.epoch}
-        values |= {"number": key.number, "tag": TAGS[key.tag], "message": one.message.encode(), "token": key.token}
-        return {**values, "n": key.n, "filter": b"", "qos": 1, "k": 0, "time_ns": NOW - one.age_ms * MS}
+        names = (key.session.encode(), key.writer.encode(), key.epoch, key.number, TAGS[key.tag])
+        return (*names, one.message.encode(), b"", 1, key.token, key.n, 0, NOW - one.age_ms * MS)
 
     async def ask(self, request):
         return await self.store.ask(request)

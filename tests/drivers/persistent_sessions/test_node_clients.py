@@ -18,6 +18,8 @@ from statemachines.drivers.persistent_sessions import (
     node_guide,
     reception,
 )
+from statemachines.drivers.persistent_sessions.acknowledgements import folded
+from statemachines.drivers.persistent_sessions.courier import UNACKNOWLEDGED_MAX
 from statemachines.drivers.persistent_sessions.host_request import ReadNodes
 from statemachines.persistent_sessions.client_message import (
     ConnectWanted,
@@ -25,6 +27,8 @@ from statemachines.persistent_sessions.client_message import (
     Welcome,
 )
 from statemachines.persistent_sessions.life_times import LifeTimes
+from statemachines.persistent_sessions.message import Puback, Pubcomp, Pubrec
+from statemachines.persistent_sessions.resume_record import ConnectionLost
 
 
 def test_PS_155_PS_156_a_client_goes_to_the_next_node_and_on(store):
@@ -81,6 +85,95 @@ def test_PS_146_what_was_acknowledged_does_not_come_again_from_a_node_that_died(
             assert (message.payload, message.dup) == (b"4", False)
 
     run(main())
+
+
+async def publish(publisher, *numbers):
+    for number in numbers:
+        await publisher.publish("t", str(number).encode())
+
+
+def acknowledged_of(events):
+    return [event for event in events if isinstance(event, Puback)]
+
+
+def test_PS_167_what_is_acknowledged_in_one_turn_is_one_step(store):
+    async def main():
+        events = []
+        observe = lambda node, event, before, step, now_ns: events.append(event)  # noqa: E731
+        async with AsyncExitStack() as stack:
+            node = await stack.enter_async_context(node_of(store, observe=observe))
+            publisher = await stack.enter_async_context(SessionPublisher(node=node))
+            session = await stack.enter_async_context(PersistentSession("tablet", node=node))
+            await session.subscribe("t")
+            await publish(publisher, *range(1, 10))
+            messages = [await anext(session) for _ in range(9)]
+            for message in (*messages[3:8], *messages[:3]):
+                message.acknowledge()
+            await until(lambda: acknowledged_of(events))
+            assert acknowledged_of(events) == [Puback(4, 8), Puback(1, 3)]
+            (owner,) = node.machines.owners
+            assert set(node.machines.resume_of(owner).delivery.state.packets) == {9}
+
+    run(main())
+
+
+def test_PS_167_what_is_acknowledged_before_a_connection_is_lost_is_taken(store):
+    async def main():
+        events = []
+        observe = lambda node, event, before, step, now_ns: events.append(event)  # noqa: E731
+        async with AsyncExitStack() as stack:
+            node = await stack.enter_async_context(node_of(store, observe=observe))
+            publisher = await stack.enter_async_context(SessionPublisher(node=node))
+            session = await stack.enter_async_context(PersistentSession("tablet", node=node))
+            await session.subscribe("t")
+            await publish(publisher, 1)
+            await anext(session)
+            (life,) = [one for one, visitor in node.reception.visitors.items() if visitor.owner]
+            node.reception.hear(life, Puback(1))
+            node.reception.lose(life)
+            kinds = [type(event) for event in events if isinstance(event, Puback | ConnectionLost)]
+            assert kinds[:2] == [Puback, ConnectionLost]
+            await session.abort()
+
+    run(main())
+
+
+def test_PS_152_what_is_acknowledged_makes_room_for_as_many_bytes(store):
+    async def main():
+        async with AsyncExitStack() as stack:
+            node = await stack.enter_async_context(node_of(store))
+            publisher = await stack.enter_async_context(SessionPublisher(node=node))
+            session = await stack.enter_async_context(PersistentSession("tablet", node=node))
+            await session.subscribe("t")
+            for letter in "abcde":
+                await publisher.publish("t", letter.encode() * (UNACKNOWLEDGED_MAX // 2))
+            assert [one[:1] for one in await take(session, 5)] == list("abcde")
+
+    run(main())
+
+
+def test_PS_167_what_is_acknowledged_and_then_left_does_not_come_again(store):
+    async def main():
+        async with node_of(store) as node, SessionPublisher(node=node) as publisher:
+            async with PersistentSession("tablet", node=node) as session:
+                await session.subscribe("t")
+                await publish(publisher, 1, 2, 3)
+                await take(session, 2)
+            async with PersistentSession("tablet", node=node) as session:
+                assert await take(session, 1) == ["3"]
+
+    run(main())
+
+
+def test_PS_167_what_is_acknowledged_together_is_folded_and_no_client_says_how_much():
+    assert folded([]) == []
+    many = [Puback(4), Puback(5), Puback(7), Puback(6), Pubrec(7), Puback(7), Puback(8), Puback(8), Pubcomp(9)]
+    assert folded(many) == [
+        Puback(4, 5), Puback(7), Puback(6), Pubrec(7), Puback(7, 8), Puback(8), Pubcomp(9),
+    ]  # fmt: skip
+    assert folded([Puback(1, 60_000), Puback(2), Puback(65_535), Puback(1)]) == [
+        Puback(1, 2), Puback(65_535), Puback(1),
+    ]  # fmt: skip
 
 
 def test_PS_155_a_clean_start_is_clean_once(store):

@@ -7,17 +7,17 @@ import asyncio
 import pytest
 from session_databases import connect
 
-from statemachines.drivers.persistent_sessions.courier import QOS_0_MAX, UNACKNOWLEDGED_MAX, Courier
+from statemachines.drivers.persistent_sessions.courier import QOS_0_MAX, READ_MAX, UNACKNOWLEDGED_MAX, Courier
 from statemachines.drivers.persistent_sessions.host_request import Beat, PutMessage, ReadMessages, ReadNodes
 from statemachines.drivers.persistent_sessions.payloads import OVERHEAD, Payloads
-from statemachines.drivers.persistent_sessions.request_desk import BATCH_MAX, RequestDesk
+from statemachines.drivers.persistent_sessions.request_desk import BATCH_MAX, MARKS_MAX, RequestDesk
 from statemachines.drivers.persistent_sessions.store import NodeLife, open_session_store
 from statemachines.drivers.sql.failure import OutcomeOpen, StoreUnavailable
 from statemachines.kernel import Superseded
 from statemachines.persistent_sessions.client_message import Delivered
 from statemachines.persistent_sessions.message import Publish, Pubrel
 from statemachines.persistent_sessions.owner_request import FindOwner, OwnerFound
-from statemachines.persistent_sessions.request import LoadSession, SubscribeLive
+from statemachines.persistent_sessions.request import LoadSession, MarkDelivered, SubscribeLive
 
 LIFE = NodeLife("a", 1, b"store")
 
@@ -90,6 +90,26 @@ def test_PS_150_a_batch_that_failed_is_given_again_under_its_number(caplog):
     asyncio.run(main())
     said = ["busy; asking again until it answers", "cut off; asking again until it answers", "the store answers again"]
     assert caplog.messages == [f"a: {one}" for one in said], "once each"
+
+
+def test_PS_192_marks_of_rows_one_behind_the_other_are_one_of_a_batch():
+    """All of them together are bounded, and what stands between two of them keeps its place."""
+
+    async def main():
+        store, taken = Store(), []
+        desk = RequestDesk(store, LIFE)
+        marks = [MarkDelivered("s", "w", 1, number) for number in range(1, MARKS_MAX + 2)]
+        asked = [put(0), *marks, *map(put, range(BATCH_MAX))]
+        for one in asked:
+            desk.give(one, taken.append)
+        await served(desk, len(asked), taken)
+        assert taken == asked
+        first, second, third = [requests for _, requests in store.batches]
+        assert first == asked[:MARKS_MAX]
+        assert second == asked[MARKS_MAX : MARKS_MAX + 1 + BATCH_MAX]
+        assert third == asked[-1:]
+
+    asyncio.run(main())
 
 
 def test_PS_150_what_changes_nothing_is_no_batch():
@@ -178,14 +198,18 @@ class Desk:
     def give(self, request, take):
         self.asked.append((request, take))
 
-    def answer(self, **found):
+    def answer(self, first=None, **found):
         request, take = self.asked.pop(0)
-        take({one: found[one] for one in request.ids if one in found})
+        take({one: found.get(one) for one in request.ids[:first]})
         return request
 
 
 def publish(number, packet=None, dup=False):
     return Publish(number if packet is None else packet, f"m{number}", "t/#", 1, dup)
+
+
+def read(*messages):
+    return ReadMessages(messages, UNACKNOWLEDGED_MAX)
 
 
 def courier(payloads=None, welcome=True):
@@ -217,9 +241,9 @@ def test_PS_152_what_is_read_keeps_its_place():
     for message in (publish(2), publish(1), Pubrel(9), publish(3)):
         one.bring(message)
     assert said == []
-    assert desk.answer(m2=("t/2", b"two")) == ReadMessages(("m2",))
+    assert desk.answer(m2=("t/2", b"two")) == read("m2")
     assert [getattr(each, "packet", None) for each in said] == [2, 1, 9]
-    assert desk.answer(m3=("t/3", b"three")) == ReadMessages(("m3",))
+    assert desk.answer(m3=("t/3", b"three")) == read("m3")
     assert said[0] == Delivered(2, "t/2", b"two", "t/#", 1, False)
     assert said[-1].payload == b"three"
 
@@ -229,9 +253,45 @@ def test_PS_152_what_waits_is_read_together():
     for number in (1, 2, 3, 2):
         one.bring(publish(number))
     one.welcome()
-    assert desk.answer(m1=("t", b"1"), m2=("t", b"2"), m3=("t", b"3")) == ReadMessages(("m1", "m2", "m3"))
-    assert desk.answer(m2=("t", b"2")) == ReadMessages(("m2",))
+    assert desk.answer(m1=("t", b"1"), m2=("t", b"2"), m3=("t", b"3")) == read("m1", "m2", "m3")
+    assert desk.answer(m2=("t", b"2")) == read("m2")
     assert [each.payload for each in said] == [b"1", b"2", b"3", b"2"]
+
+
+def test_PS_169_what_was_not_read_with_the_others_is_read_next():
+    one, said, gone, desk = courier(welcome=False)
+    for number in (1, 2, 3):
+        one.bring(publish(number))
+    one.welcome()
+    assert desk.answer(first=2, m1=("t", b"1")) == read("m1", "m2", "m3")
+    assert ([each.payload for each in said], gone) == ([b"1"], [2])
+    assert desk.answer(m3=("t", b"3")) == read("m3")
+    assert ([each.payload for each in said], gone) == ([b"1", b"3"], [2])
+
+
+def test_PS_169_what_comes_at_once_is_read_together():
+    """Who brings several in one turn need not wait for the first alone; one that ends meanwhile reads nothing."""
+    later, said, desk = [], [], Desk()
+    one = Courier(desk, kept(2), said.append, [].append, later.append)
+    one.welcome()
+    for number in (1, 2, 3):
+        one.bring(publish(number))
+    assert (len(later), desk.asked, said) == (1, [], [])
+    later.pop()()
+    assert desk.answer(m1=("t", b"1"), m3=("t", b"3")) == read("m1", "m3")
+    assert [each.packet for each in said] == [1, 2, 3]
+    one.bring(publish(4))
+    one.close()
+    later.pop()()
+    assert desk.asked == []
+
+
+def test_PS_169_no_more_is_read_at_a_time_than_so_many_messages():
+    one, _, _, desk = courier(welcome=False)
+    for number in range(READ_MAX + 5):
+        one.bring(publish(number))
+    one.welcome()
+    assert [len(request.ids) for request, _ in desk.asked] == [READ_MAX]
 
 
 def test_PS_152_a_message_that_is_gone_is_acknowledged_and_those_behind_it_come():
@@ -248,13 +308,13 @@ def test_PS_152_no_more_bytes_go_out_than_are_acknowledged():
     for number in (1, 2, 3, 4):
         one.bring(publish(number))
     assert [each.packet for each in said] == [1, 2]
-    one.acknowledged(5)
+    one.acknowledged([5])
     assert len(said) == 2
-    one.acknowledged(1)
+    one.acknowledged([1])
     assert [each.packet for each in said] == [1, 2, 3]
-    one.acknowledged(1)
+    one.acknowledged([1])
     assert len(said) == 3
-    one.acknowledged(2)
+    one.acknowledged([2])
     assert len(said) == 4
 
 
@@ -263,7 +323,7 @@ def test_PS_152_one_that_is_larger_than_all_goes_alone():
     one.bring(publish(1))
     one.bring(publish(2))
     assert [each.packet for each in said] == [1]
-    one.acknowledged(1)
+    one.acknowledged([1])
     assert [each.packet for each in said] == [1, 2]
 
 

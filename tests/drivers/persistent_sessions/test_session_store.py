@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from session_databases import connect, run
 
 from statemachines.drivers.persistent_sessions import route_rows
@@ -23,9 +24,11 @@ from statemachines.drivers.persistent_sessions.host_request import (
     Watched,
 )
 from statemachines.drivers.persistent_sessions.mark_runs import runs_of
+from statemachines.drivers.persistent_sessions.state_rows import runs_of_numbers
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.drivers.sql.failure import OutcomeOpen, StoreDamaged
 from statemachines.kernel import ConfigurationError, Map, Superseded
+from statemachines.persistent_sessions.in_flight_record import RECEIVED, SENT, TAKEN, InFlightRecord
 from statemachines.persistent_sessions.life_request import UnlockClient
 from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.request import (
@@ -185,11 +188,83 @@ def test_messages_are_read_and_one_that_retention_took_has_no_id_any_more(url):
         await store.ask(row("s1", 1))
         await store.ask(row("s1", 2, "gone"))
         many = tuple(f"x{number}" for number in range(500))
-        return await store.do(ReadMessages(("m1", "gone", *many))), await store.ask(ReadPending("s1"))
+        return await store.do(ReadMessages(("m1", "gone", *many), 2**20)), await store.ask(ReadPending("s1"))
 
     found, pending = run(url, play)
-    assert found == {"m1": ("a/b", b"payload")}
+    assert found == {"m1": ("a/b", b"payload"), **dict.fromkeys(("gone", *(f"x{number}" for number in range(500))))}
     assert [(one.number, one.message) for one in pending[0].found[0].rows] == [(1, "m1"), (2, "")]
+
+
+def test_PS_169_messages_are_read_as_far_as_their_payloads_are_of_so_many_bytes(url):
+    """They are counted piece by piece: one that is full is the last."""
+
+    async def play(store, clock):
+        one = await connect(store, "s1")
+        await store.do(Subscribe("s1", one.token, "a/+", 1))
+        for number in range(250):
+            await store.do(message(number))
+        ids = tuple(f"m{number}" for number in range(250))
+        exact = 100 * len(b"payload")
+        return [await store.do(ReadMessages(ids, most)) for most in (1, exact, exact + 1, 2**20)]
+
+    found = run(url, play)
+    assert [list(one) for one in found] == [[f"m{number}" for number in range(most)] for most in (100, 100, 200, 250)]
+    assert set(found[-1].values()) == {("a/b", b"payload")}
+
+
+def test_PS_168_a_packet_that_was_sent_is_not_written_again(url):
+    """`taken` and `sent` come again alike, so a store may have either; whatever else changes is written."""
+
+    async def play(store, clock):
+        one = await connect(store, "s1")
+        owned = LoadSession("c", "a~1/1", one.token)
+        await store.ask(owned)
+        other = open_session_store(url)
+        packets = {key: InFlightRecord(key, "c", Queued(key, f"m{key}", "a", 2), key, TAKEN) for key in range(1, 4)}
+        commits = [packets, {key: replace(each, status=SENT) for key, each in packets.items()}]
+        commits.append(commits[1] | {2: replace(packets[2], status=RECEIVED)})
+        commits.append(
+            {2: commits[2][2], 3: replace(packets[3], status=SENT, place=9), 4: replace(packets[3], packet=4)}
+        )
+        commits.append({4: replace(packets[3], packet=4, status=SENT, place=5)})
+        read = []
+        for each in commits:
+            await store.ask(CommitState("s1", one.token, SessionState(packets=Map(each), places=9)))
+            (loaded,) = await other.ask(owned)
+            read.append({key: (packet.status, packet.place) for key, packet in sorted(loaded.state.packets.items())})
+        await other.close()
+        return read
+
+    assert run(url, play) == [
+        {1: (TAKEN, 1), 2: (TAKEN, 2), 3: (TAKEN, 3)},
+        {1: (TAKEN, 1), 2: (TAKEN, 2), 3: (TAKEN, 3)},
+        {1: (TAKEN, 1), 2: (RECEIVED, 2), 3: (TAKEN, 3)},
+        {2: (RECEIVED, 2), 3: (SENT, 9), 4: (TAKEN, 3)},
+        {4: (SENT, 5)},
+    ]
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 63, 64, 65, 300])
+def test_as_many_rows_as_there_are_are_stored_in_their_order(url, count):
+    async def play(store, clock):
+        one = await connect(store, "s1")
+        owned = LoadSession("c", "a~1/1", one.token)
+        await store.ask(owned)
+        queued = tuple(Queued(number, f"m{number}", "a/+", number % 3) for number in range(1, count + 1))
+        packets = {key: InFlightRecord(key, "c", Queued(key, f"p{key}", "b", 1), key) for key in range(1, count + 1, 2)}
+        state = SessionState(Map(w=(1, count)), Map(packets), queued, 2 * count)
+        read = []
+        for each in (state, replace(state, queued=queued[count // 3 :], packets=Map(dict(list(packets.items())[9:])))):
+            await store.ask(CommitState("s1", one.token, each))
+            read.append((await store.ask(owned))[0].state == each)
+        return read
+
+    assert run(url, play) == [True, True]
+
+
+def test_runs_of_numbers():
+    assert runs_of_numbers([]) == []
+    assert runs_of_numbers([4, 2, 3, 9, 7, 1]) == [(1, 4), (7, 7), (9, 9)]
 
 
 def test_a_marker_is_shown_in_the_place_of_a_writer_elsewhere(url):
@@ -242,7 +317,7 @@ def test_of_two_processes_under_one_name_the_newest_lives(url):
         older = await store.begin_life("n5", 1_000)
         await store.carry_out(older, 1, [Beat("n5", 1_000)])
         newer = await store.begin_life("n5", 1_000)
-        for ask in (store.carry_out(older, 2, [Beat("n5", 1_000)]), store.read(older, [ReadMessages(())])):
+        for ask in (store.carry_out(older, 2, [Beat("n5", 1_000)]), store.read(older, [ReadMessages((), 1)])):
             with pytest.raises(Superseded, match="n5: another process has this name"):
                 await ask
         await store.carry_out(newer, 1, [Beat("n5", 1_000)])

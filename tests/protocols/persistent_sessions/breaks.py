@@ -10,9 +10,12 @@ from mutants import swap, wrap
 from statemachines.drivers.persistent_sessions import (
     collector_requests,
     courier,
+    host_requests,
     life_requests,
     reception,
+    request_desk,
     session_node,
+    state_rows,
 )
 from statemachines.drivers.persistent_sessions.lookout import Lookout
 from statemachines.drivers.persistent_sessions.node_guide import NodeGuide
@@ -26,7 +29,7 @@ from statemachines.drivers.persistent_sessions.store import SessionStore
 from statemachines.drivers.standing import Standing
 from statemachines.drivers.tcp import TcpTransport
 from statemachines.kernel import Ask
-from statemachines.persistent_sessions import claims, life_actions, session_host
+from statemachines.persistent_sessions import claims, delivery_actions, life_actions, session_host
 from statemachines.persistent_sessions.life_request import LockClient
 from statemachines.persistent_sessions.owner_request import FindOwner
 from statemachines.persistent_sessions.request import CommitState
@@ -43,6 +46,19 @@ class AnyTimes:
 def unchecked(test, name):
     """In this module of tests a type of this name is not checked."""
     return lambda stack: swap(sys.modules[test], name, AnyTimes)(stack)
+
+
+def each_alone(reception, visitor):
+    """What was acknowledged is not folded."""
+    asked, visitor.acknowledged = visitor.acknowledged, []
+    for one in asked:
+        reception._feed(visitor.owner, [one])
+
+
+def the_first_alone(record, event):
+    """However many packets it is about."""
+    one = record.state.packets.get(event.packet)
+    return [] if one is None else [one]
 
 
 def without_asking(*kinds):
@@ -124,6 +140,11 @@ BREAKS = {
     # A node and its clients.
     "PS-150": wrap(RequestDesk, "_carry_out", goes_on_after),
     "PS-151": swap(reception, "check_topic", lambda topic: topic),
+    "PS-167": swap(Reception, "_take_acknowledged", each_alone),
+    "PS-168": swap(state_rows, "_is_changed", lambda known, one: known != one),
+    "PS-169": swap(host_requests, "READ", 10**9),
+    "PS-191": swap(delivery_actions, "packets_of", the_first_alone),
+    "PS-192": swap(request_desk, "follows", lambda one, other: False),
     "PS-152": swap(courier, "UNACKNOWLEDGED_MAX", 2**60),
     "PS-153": swap(Lookout, "_mend", lambda self, owner, now_ns: []),
     "PS-154": swap(SessionStore, "_check", lambda self, sql, life: self._tried[0]),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 from session_world import Hand, names, queued, rows
 
 from statemachines.kernel import InvariantViolated, Map, Node
 from statemachines.persistent_sessions.delivery import DELIVERY
 from statemachines.persistent_sessions.delivery_actions import commit, free_packet, resend, send_committed
-from statemachines.persistent_sessions.delivery_record import COMMITTING, DeliveryRecord
+from statemachines.persistent_sessions.delivery_record import COMMITTING, READY, DeliveryRecord
 from statemachines.persistent_sessions.in_flight import IN_FLIGHT, Resend
 from statemachines.persistent_sessions.in_flight_record import (
     RECEIVED,
@@ -121,6 +123,58 @@ def test_PS_46_PS_49_room_is_used_and_never_more_than_there_is():
     too_many = DeliveryRecord("s", "c", 7, 1, flying(1, 1, 2))
     with pytest.raises(InvariantViolated):
         Node(DELIVERY, too_many, name="o~1", now_ns=0, check=True).feed(Puback(9), 0)
+
+
+def test_PS_191_packets_that_are_acknowledged_together_make_room_in_one_commit():
+    one = delivery(4)
+    one.feed(Take("w", 1, rows(*range(1, 10))))
+    one.feed(StateCommitted())
+    (asked,) = one.feed(Puback(1, 3))
+    assert sorted(asked.state.packets) == [4, 5, 6, 7]
+    assert one.feed(Puback(4, 9)) == []
+    assert (sorted(one.record.state.packets), one.record.state.queued) == ([5, 6, 7], rows(8, 9)), "7 is not sent yet"
+    assert one.feed(StateCommitted())[:3] == [publish(5, 5), publish(6, 6), publish(7, 7)]
+
+
+@pytest.mark.parametrize(("receive_maximum", "free"), [(2, False), (3, True)])
+def test_PS_191_all_that_end_make_room_together_where_one_would_not(receive_maximum, free):
+    """A session may come back to a client that receives less than was in flight to the one before."""
+    state = replace(flying(1, 1, 2, 3, 4), queued=rows(5))
+    one = Node(DELIVERY, DeliveryRecord("s", "c", 7, receive_maximum, state), name="o~1", now_ns=0)
+    assert bool(one.feed(Puback(1, 2), 0)) is free
+    assert sorted(one.record.state.packets) == ([3, 4, 5] if free else [3, 4])
+
+
+packet_states = st.sampled_from([(SENT, 1), (SENT, 2), (RECEIVED, 2), (RELEASED, 2)])
+
+
+@given(
+    st.dictionaries(st.integers(1, 9), packet_states),
+    st.integers(1, 9),
+    st.integers(0, 8),
+    st.booleans(),
+    st.integers(0, 3),
+)
+def test_PS_191_together_is_what_it_is_one_by_one(held, first, more, committing, waiting):
+    """But for the commits that it takes, and for what they let go meanwhile."""
+    packets = {key: InFlightRecord(key, "c", queued(key, qos), key, status) for key, (status, qos) in held.items()}
+    state = SessionState(packets=Map(packets), queued=rows(*range(20, 20 + waiting)), places=10)
+    status = COMMITTING if committing else READY
+    record = DeliveryRecord("s", "c", 7, len(held) or 1, state, status=status)
+    together = Node(DELIVERY, record, name="o~1", now_ns=0)
+    single = Node(DELIVERY, replace(record, status=COMMITTING), name="o~1", now_ns=0)
+    asked = together.feed(Puback(first, first + more), 0)
+    for packet in range(first, first + more + 1):
+        assert single.feed(Puback(packet), 0) == []
+    after = single.record.state
+    ended = len(held) - len(after.packets)
+    if committing or not ended or not waiting:
+        assert (together.record.state, asked) == (after, [])
+        return
+    kept = {key: one for key, one in together.record.state.packets.items() if key in after.packets}
+    assert kept == dict(after.packets)
+    assert len(together.record.state.packets) == len(after.packets) + min(ended, waiting)
+    assert [type(one.request) for one in asked] == [CommitState]
 
 
 def test_PS_49_a_packet_id_that_is_in_use_is_left_out_and_ids_go_round():
