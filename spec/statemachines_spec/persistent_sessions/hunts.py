@@ -12,7 +12,7 @@ from statemachines_spec.persistent_sessions.every_system import SYSTEMS, system
 from statemachines_spec.persistent_sessions.systems import Setting, build
 
 LAST = ("lag", "resumes", "slow-reads", "overdue", "leaving", "second", "fence-and-break", "writer-crash", "slow-fence",
-        "writer-begins", "collected", "collected-unclear",
+        "writer-begins", "collected", "collected-unclear", "acknowledged-together",
         "clean-start", "taken-in-turn", "taken-two-writers", "taken-bounded", "taken-writer-dies")  # fmt: skip
 """The largest come last."""
 
