@@ -94,10 +94,13 @@ def test_a_campaign_that_is_told_to_end_gives_what_is_there(tmp_path, number):
     assert json.loads((out / "summary.json").read_text())["runs"] >= 20
 
 
-def test_mutants_that_are_interrupted_are_not_waited_for(tmp_path):
-    with Command("mutate", "cursor_recovery", "--jobs", "2", "--out", str(tmp_path / "m"), folder=tmp_path) as command:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_mutants_that_are_interrupted_are_not_waited_for(tmp_path, number):
+    with Command(
+        "mutate", "cursor_recovery", "--systems", "few", "--jobs", "2", "--out", str(tmp_path / "m"), folder=tmp_path
+    ) as command:
         until(lambda: len(processes_of(command.process.pid)) >= 4, "no worker has begun")
-        code, errors = command.end(signal.SIGINT)
+        code, errors = command.end(number)
     assert code == cli.Exit.INCONCLUSIVE
     assert "Traceback (most recent call last)" not in errors
 

@@ -14,7 +14,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -72,8 +72,16 @@ def judged_apart(prepare: Prepare, jobs: int, say: Say) -> Iterator[Iterator[Ver
         yield _heard(ours, process, say)
     finally:
         ours.close()
-        process.terminate()
-        process.join()
+        _end_with_all(process)
+
+
+def _end_with_all(process: BaseProcess) -> None:
+    """It and those that it forked, at once, whatever they are at: what they found is here already."""
+    if process.pid and process.is_alive():
+        with suppress(ProcessLookupError, PermissionError):  # it has no group of its own yet, and forked nobody
+            os.killpg(process.pid, signal.SIGKILL)
+        process.kill()
+    process.join()
 
 
 def _heard(ours: Connection, process: BaseProcess, say: Say) -> Iterator[Verdict | Explored]:
@@ -102,6 +110,7 @@ def _judge_all(prepare: Prepare, jobs: int, out: Connection) -> None:
     """Ctrl-C is for the command, which ends this process; those that it forked end with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _leave)
+    os.setpgid(0, 0)
     try:
         judge, mutants, explored = prepare(out.send)
         out.send(explored)
