@@ -1,6 +1,7 @@
 """The judge of a group's run: it reads what consumers wrote down, and shares nothing with what it judges.
 
-A line is (what, stream, grant, offset, digest of the payload, owner, time in ns); `what` is "got" or "ack".
+A line is (what, stream, grant, offset, digest of the payload, owner, time in ns); `what` is "got" or "ack", and a line
+of the second kind ends with the offset.
 """
 
 from __future__ import annotations
@@ -58,10 +59,10 @@ def digest_of(topics, stream, offset):
 def not_in_hand(name, written):
     """Nobody acknowledges what it did not get, under that grant."""
     had, wrong = set(), []
-    for what, stream, grant, offset, _, owner, _ in written:
+    for what, stream, grant, offset, *_ in written:
         if what == "got":
-            had.add((stream, owner, grant, offset))
-        elif (stream, owner, grant, offset) not in had:
+            had.add((stream, grant, offset))
+        elif (stream, grant, offset) not in had:
             wrong.append(f"{name} acknowledged {stream} {offset} under grant {grant}, and had not got it")
     return wrong
 

@@ -16,6 +16,12 @@ from statemachines.testing.process_harness import free_port
 ANYWHERE = ("--listen", "tcp/127.0.0.1:0")
 
 
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A role keeps the number of its life in the current folder, if it is given no other."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("role", "options", "says"),
     [
@@ -34,7 +40,7 @@ ANYWHERE = ("--listen", "tcp/127.0.0.1:0")
     ],
 )
 def test_what_cannot_be_is_refused_by_name(
-    role: str, options: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    role: str, options: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.run(["node", role, *options]) == cli.Exit.USAGE
     said = capsys.readouterr().err
