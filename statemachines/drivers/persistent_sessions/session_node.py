@@ -204,8 +204,10 @@ class SessionNode:
         )
         self._runtime.attach(self._host, self)
         await self._transport.__aenter__()
-        for work in (self._desk.run, self._beat, self._look, self._commit, self._sweep):
+        for work in (self._desk.run, self._look, self._commit, self._sweep):
             self._tasks.append(asyncio.ensure_future(self._work(work)))
+        self._beats = asyncio.ensure_future(self._work(self._beat))
+        self._tasks.append(self._beats)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
@@ -238,6 +240,7 @@ class SessionNode:
         self._reception.close()
         while self._host.owners:
             await asyncio.sleep(0.01)
+        self._beats.cancel()  # the last word is that we are gone
         await self._desk.ask(Beat(self.name, 0))
 
     # -- its own work ---------------------------------------------------------------------------------------------
@@ -250,11 +253,10 @@ class SessionNode:
 
     async def _beat(self) -> None:
         """Say to the store that we live; a store that does not answer is asked once, and not again and again."""
-        loop = asyncio.get_running_loop()
         while True:
-            done: asyncio.Future[Any] = loop.create_future()
-            self._desk.give_first(Beat(self.name, self._lease_ms), done.set_result)
-            await done
+            done = asyncio.Event()
+            self._desk.give_first(Beat(self.name, self._lease_ms), lambda answer, done=done: done.set())  # type: ignore[misc]
+            await done.wait()
             await asyncio.sleep(self._lease_ms / 3_000)
 
     async def _look(self) -> None:

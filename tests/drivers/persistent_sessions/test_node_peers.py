@@ -100,13 +100,32 @@ def test_PS_147_a_node_hears_that_another_can_send_it_nothing_any_more(store):
 def test_PS_153_a_node_lives_as_long_as_it_says_so_and_not_behind_its_end(store):
     async def main():
         async with node_of(store, "b") as other:
-            async with node_of(store, lease_ms=400):
-                for _ in range(8):
-                    await asyncio.sleep(0.1)  # twice its lease
+            async with node_of(store, lease_ms=2_000):
+                await asyncio.sleep(4.2)  # twice its lease, which has room for a slow machine
                 assert await other._desk.ask(ReadNodes()) == ("a", "b")
             assert await other._desk.ask(ReadNodes()) == ("b",)
             async with node_of(store, "c", lease_ms=60_000):
                 assert await other._desk.ask(ReadNodes()) == ("b", "c")
+            assert await other._desk.ask(ReadNodes()) == ("b",)
+
+    run(main())
+
+
+def test_PS_153_the_last_word_of_a_node_that_ends_is_that_it_is_gone(store, monkeypatch):
+    async def main():
+        async with node_of(store, "b") as other:
+            async with node_of(store, lease_ms=60_000) as node:
+                node._lease_ms = 60  # says so again each 20 ms, and may be heard of for a minute
+                ask = node._desk.ask
+
+                async def slowly(request):
+                    answer = await ask(request)
+                    node._lease_ms = 60_000
+                    await asyncio.sleep(0.2)
+                    return answer
+
+                await asyncio.sleep(0.1)
+                monkeypatch.setattr(node._desk, "ask", slowly)
             assert await other._desk.ask(ReadNodes()) == ("b",)
 
     run(main())
