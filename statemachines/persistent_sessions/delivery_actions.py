@@ -64,8 +64,12 @@ def free_packet(packets: Container[int], places: int) -> int:
 def packets_of(record: DeliveryRecord, event: Acknowledgement) -> list[InFlightRecord]:
     """What of it is in flight; of many packets the client may have been sent only some."""
     last = event.until if isinstance(event, Puback) else event.packet
-    found = map(record.state.packets.get, range(event.packet, last + 1))
-    return [one for one in found if one is not None]
+    packets = record.state.packets
+    if last - event.packet < len(packets):
+        found = map(packets.get, range(event.packet, last + 1))
+        return [one for one in found if one is not None]
+    # Whatever it says that it means, the work is bounded by what is in flight.
+    return [packets[packet] for packet in sorted(packets) if event.packet <= packet <= last]
 
 
 # -- guards ---------------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from statemachines import catalogue, registry
 from statemachines.kernel import ConfigurationError
+from statemachines.whole_file import write_whole
 from statemachines_spec.hunt import Hunt
 from statemachines_spec.mutants.apart import Explored, judged_apart
 from statemachines_spec.mutants.code_mutants import code_mutants
@@ -208,7 +209,7 @@ class Results:
 
     def _write(self) -> None:
         lines = [self.head, *self.verdicts.values()]
-        self.path.write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in lines))
+        write_whole(self.path, b"".join(msgspec.json.encode(one) + b"\n" for one in lines))
 
     def add(self, verdict: Verdict) -> None:
         """It is in the file before anything else is judged."""

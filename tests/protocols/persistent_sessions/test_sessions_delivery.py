@@ -136,6 +136,14 @@ def test_PS_191_packets_that_are_acknowledged_together_make_room_in_one_commit()
     assert one.feed(StateCommitted())[:3] == [publish(5, 5), publish(6, 6), publish(7, 7)]
 
 
+def test_PS_191_however_many_it_says_no_more_is_looked_at_than_is_in_flight():
+    one = delivery(4)
+    one.feed(Take("w", 1, rows(*range(1, 10))))
+    one.feed(StateCommitted())
+    (asked,) = one.feed(Puback(2, 2**62))  # one by one this would never end
+    assert sorted(asked.state.packets) == [1, 5, 6, 7]
+
+
 @pytest.mark.parametrize(("receive_maximum", "free"), [(2, False), (3, True)])
 def test_PS_191_all_that_end_make_room_together_where_one_would_not(receive_maximum, free):
     """A session may come back to a client that receives less than was in flight to the one before."""
