@@ -114,7 +114,7 @@ REFUSED = {
 """What these systems are about, no runtime can be told to do."""
 BARELY = ("rebalance", "idle-stop", "fail-over")
 """Real timers rule nearly all of their random runs out."""
-UNSAID = ("lies", "unanswered", "pretender", "pretended-epochs", "restored-claim")
+UNSAID = ("lies", "two-lies", "unanswered", "pretender", "pretended-epochs", "restored-claim")
 """A shipped session says nothing that its reader has not read, and answers every grant: it cannot be told otherwise;
 nor can anybody be told to lie, or a store to be put back."""
 
