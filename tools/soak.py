@@ -71,7 +71,7 @@ FRAMES = 50_000
 EXAMPLES = 200
 CRASHES = 100
 HURTS = 30
-"""Nodes of sessions that are killed or stopped."""
+"""Nodes of sessions that are killed, stopped, or kept from their store."""
 LIVES = 600
 """Of a crowd at a queue."""
 STATES = 10_000_000
@@ -408,7 +408,7 @@ def summary(totals: Totals) -> str:
             f"{t.explored:,} states explored again, {t.bugs_found} planted bugs found",
             f"{t.crash_runs:,} crash runs of the queue; {t.lives:,} processes came to one, {t.lives_killed:,} were "
             f"killed, {t.through_queue:,} messages came through",
-            f"{t.nodes_hurt} nodes of sessions killed or stopped, {t.through_sessions:,} messages came through",
+            f"{t.nodes_hurt} faults of nodes of sessions and their store, {t.through_sessions:,} messages came through",
             f"{t.violations} violations",
         )
     )

@@ -190,11 +190,16 @@ class Run:
         os.replace(written, ahead)
 
     def lock(self):
-        """Somebody stops inside a transaction that has everything locked."""
+        """Somebody stops inside a transaction that has everything locked; or PostgreSQL stands still."""
         seconds = self.chance.choice([0.2, 1.0, 2.5])
         if self.store.startswith("postgresql"):
             import psycopg
+            from still import standing_still
 
+            if self.chance.random() < 0.5:
+                with standing_still(self.store):
+                    time.sleep(seconds)
+                return
             with contextlib.suppress(psycopg.Error), psycopg.connect(self.store) as connection:
                 connection.execute("SET lock_timeout = '3s'")
                 connection.execute("LOCK TABLE gapless.group_records, gapless.messages IN ACCESS EXCLUSIVE MODE")

@@ -1,10 +1,12 @@
-"""A run of persistent sessions with real nodes that are killed and stopped, and the judge of it.
+"""A run of persistent sessions with real nodes that are killed, stopped and kept from their database, and its judge.
 
 Nodes are processes over one database; publishers go on all the time; whoever has a session in its hands is killed
-(SIGKILL) or stopped (SIGSTOP) at moments that a seed chooses.  The judge knows what publishers were answered, what the
+(SIGKILL) or stopped (SIGSTOP) at moments that a seed chooses, or somebody keeps the database locked, or PostgreSQL
+stands still, or one node alone does not reach it.  The judge knows what publishers were answered, what the
 applications were given, and what lies in the tables, which it reads by itself; it shares nothing with what it judges.
 
     python tests/real/sessions_run.py --first 7 --runs 1 --faults 12
+    python tests/real/sessions_run.py --runs 3 --store postgresql://USER@HOST:PORT/DATABASE   (its tables are dropped)
 """
 
 from __future__ import annotations
@@ -22,11 +24,19 @@ import tempfile
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from relay import Relay
+from still import standing_still
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
 from statemachines.testing.postgres import run_sql
 from statemachines.testing.process_harness import free_port
 
+STORE_FAULTS = 0.2
+"""How many of the faults are the store's."""
+STORE_S = (0.2, 1.0, 2.5)
+"""How long a store is kept from somebody: below and beyond a node's lease."""
 QUICK = ("--lease-ms", "1000", "--look-ms", "200", "--marker-ms", "400")
 
 
@@ -80,9 +90,10 @@ class NodeProcess:
 
 
 @contextlib.asynccontextmanager
-async def nodes_of(folder, store, names=("a", "b"), *options):
-    """Nodes that run, and have ended when this is left."""
+async def nodes_of(folder, store, names=("a", "b"), *options, last=None):
+    """Nodes that run, and have ended when this is left; `last`: another way to the store, for the last of them."""
     nodes = [NodeProcess(folder, name, store) for name in names]
+    nodes[-1].store = last or store
     try:
         await asyncio.gather(*(node.start(nodes, *options) for node in nodes))
         yield nodes
@@ -172,35 +183,39 @@ def run_seed(folder, store, seed, faults):
 async def play(folder, store, *, seed, faults, publishers=2, pause_s=(0.2, 0.9), names=("a", "b")):
     """Publishers and two subscribers, and so many faults; what is left to be judged."""
     chance = random.Random(seed)
-    async with nodes_of(folder, store, names) as nodes:
-        addresses = [node.address for node in nodes]
-        subscribers = [
-            Subscriber("one", addresses, random.Random(chance.random()), 1),
-            Subscriber("two", addresses[::-1], random.Random(chance.random()), 2),
-        ]
-        writers = [
-            Publisher(f"w{place}", addresses[place % len(nodes) :] + addresses[: place % len(nodes)], chance)
-            for place in range(publishers)
-        ]
-        tasks = [asyncio.ensure_future(one.run()) for one in subscribers]
-        await asyncio.wait_for(asyncio.gather(*(one.subscribed.wait() for one in subscribers)), 60)
-        publishing = [asyncio.ensure_future(one.run()) for one in writers]
-        try:
-            done = Counter()
-            for _ in range(faults):
-                await asyncio.sleep(chance.uniform(*pause_s))
-                holder = holder_of(store, chance.choice(["one", "two"]))
-                aimed = [node for node in nodes if node.name == holder] if chance.random() < 0.8 else []
-                await hurt(chance.choice(aimed or nodes), nodes, chance, done)
-            for one in writers:
-                one.over.set()
-            await asyncio.wait_for(asyncio.gather(*publishing), 120)
-            answered = set().union(*(one.answered for one in writers))
-            await settle(tasks, subscribers, answered)
-        finally:
-            for task in (*tasks, *publishing):
-                task.cancel()
-            await asyncio.gather(*tasks, *publishing, return_exceptions=True)
+    with reached_over_a_relay(store) as (way, relay):
+        async with nodes_of(folder, store, names, last=way) as nodes:
+            addresses = [node.address for node in nodes]
+            subscribers = [
+                Subscriber("one", addresses, random.Random(chance.random()), 1),
+                Subscriber("two", addresses[::-1], random.Random(chance.random()), 2),
+            ]
+            writers = [
+                Publisher(f"w{place}", addresses[place % len(nodes) :] + addresses[: place % len(nodes)], chance)
+                for place in range(publishers)
+            ]
+            tasks = [asyncio.ensure_future(one.run()) for one in subscribers]
+            await asyncio.wait_for(asyncio.gather(*(one.subscribed.wait() for one in subscribers)), 60)
+            publishing = [asyncio.ensure_future(one.run()) for one in writers]
+            try:
+                done = Counter()
+                for _ in range(faults):
+                    await asyncio.sleep(chance.uniform(*pause_s))
+                    if chance.random() < STORE_FAULTS:
+                        await keep_from_store(store, relay, chance, done)
+                        continue
+                    holder = holder_of(store, chance.choice(["one", "two"]))
+                    aimed = [node for node in nodes if node.name == holder] if chance.random() < 0.8 else []
+                    await hurt(chance.choice(aimed or nodes), nodes, chance, done)
+                for one in writers:
+                    one.over.set()
+                await asyncio.wait_for(asyncio.gather(*publishing), 120)
+                answered = set().union(*(one.answered for one in writers))
+                await settle(tasks, subscribers, answered)
+            finally:
+                for task in (*tasks, *publishing):
+                    task.cancel()
+                await asyncio.gather(*tasks, *publishing, return_exceptions=True)
     return done, answered, subscribers
 
 
@@ -216,6 +231,41 @@ async def hurt(node, nodes, chance, done):
         node.stop()
         await asyncio.sleep(chance.choice([0.1, 0.5, 1.5, 4.0]))
         node.resume()
+
+
+@contextlib.contextmanager
+def reached_over_a_relay(store):
+    """The URL of the same store behind a relay, and that; a file has none."""
+    if not store.startswith("postgresql"):
+        yield store, None
+        return
+    port = urlsplit(store).port
+    with Relay(port) as relay:
+        yield store.replace(f":{port}/", f":{relay.port}/"), relay
+
+
+async def keep_from_store(store, relay, chance, done):
+    """Everybody, or of PostgreSQL the last node alone."""
+    seconds = chance.choice(STORE_S)
+    if relay is None:
+        connected = contextlib.closing(sqlite3.connect(store, timeout=0.5, isolation_level=None))
+        with connected as connection, contextlib.suppress(sqlite3.OperationalError):
+            connection.execute("BEGIN IMMEDIATE")
+            done["locked"] += 1
+            await asyncio.sleep(seconds)
+            connection.execute("ROLLBACK")
+        return
+    kind = chance.choice(["stood still", "cut off", "silent"])
+    done[kind] += 1
+    if kind == "stood still":
+        with standing_still(store):
+            await asyncio.sleep(seconds)
+    elif kind == "cut off":
+        relay.cut()
+    else:
+        relay.open.clear()
+        await asyncio.sleep(seconds)
+        relay.open.set()
 
 
 async def settle(tasks, subscribers, answered, patience_s=90):
@@ -280,12 +330,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument("--runs", type=int, default=1, help="seeds")
-    parser.add_argument("--faults", type=int, default=12, help="processes that are killed or stopped in a run")
+    parser.add_argument("--faults", type=int, default=12, help="faults in a run")
+    parser.add_argument("--store", default="", help="URL of PostgreSQL; a file of SQLite otherwise")
     given = parser.parse_args()
     failed = False
     for seed in range(given.first, given.first + given.runs):
         folder = Path(tempfile.mkdtemp(prefix=f"sessions-{seed}-"))
-        done, answered, wrong = run_seed(folder, str(folder / "sessions.db"), seed, given.faults)
+        if given.store:
+            run_sql(given.store, "DROP SCHEMA IF EXISTS gapless_sessions CASCADE")
+        done, answered, wrong = run_seed(folder, given.store or str(folder / "sessions.db"), seed, given.faults)
         print(f"seed {seed}: {dict(done)}, {answered} messages, {len(wrong)} wrong; {folder}", flush=True)
         for what in wrong:
             print(f"  {what}")

@@ -1,0 +1,110 @@
+"""A PostgreSQL that answers nobody: who works on it can be told to end, and goes on where it goes on."""
+
+from __future__ import annotations
+
+import signal
+import time
+from contextlib import ExitStack
+
+import msgspec
+import pytest
+from outside import LeaderHost, Process, gapless
+from stage import TENTH
+from still import standing_still
+
+from statemachines.drivers.signals import GAVE_UP
+from statemachines.testing.postgres import PostgresServer
+
+GOOD = (0, GAVE_UP)
+"""In good order, or as by SIGKILL, which is said; it is waited for much longer than either takes."""
+LINES = 400
+STILL_S = 4
+"""Longer than any lease, any claim and any patience with a store, in tenths of their defaults."""
+
+
+@pytest.fixture(scope="module")
+def server():
+    with PostgresServer() as server:
+        yield server
+
+
+class Group:
+    """A leader host, a consumer and a publisher of `LINES` lines, of which some have been read."""
+
+    def __init__(self, folder, url, **times):
+        self.folder, self.got = folder, folder / "got.jsonl"
+        config = folder / "group.toml"
+        config.write_text("".join(f"{name} = {value}\n" for name, value in times.items()))
+        self.given = ("--store", url, "--config", config)
+        (folder / "lines.txt").write_text("".join(f"{line}\n" for line in range(LINES)))
+
+    def __enter__(self):
+        declared = gapless("group", "declare", "$shared/g/#", *self.given, "--start", "beginning")
+        assert declared.returncode == 0, declared.stderr
+        with ExitStack() as stack:
+            _, url, *options = self.given
+            leader = stack.enter_context(LeaderHost(self.folder, url, *options))
+            reading = ("--leader", f"127.0.0.1:{leader.port}", "--out", self.got, "--state", self.folder)
+            publishing = ("--input", self.folder / "lines.txt", "--rate", "100", "--state", self.folder)
+            consumer = Process(self.folder / "c.log", "node", "consumer", "$shared/g/#", *self.given, *reading)
+            publisher = Process(self.folder / "p.log", "node", "publisher", *self.given[:2], *publishing)
+            self.processes = [stack.enter_context(publisher), stack.enter_context(consumer), leader]
+            self.wait_for(20)
+            self._left = stack.pop_all()
+        return self
+
+    def __exit__(self, *_):
+        self._left.close()
+
+    def acknowledged(self):
+        """Offsets."""
+        said = self.got.read_bytes() if self.got.exists() else b""
+        whole = map(msgspec.json.decode, said[: said.rfind(b"\n") + 1].splitlines())
+        return {line[3] for line in whole if line[0] == "ack"}
+
+    def wait_for(self, count):
+        """So many lines, or more, are acknowledged."""
+        end = time.monotonic() + 90
+        while len(self.acknowledged()) < count:
+            assert time.monotonic() < end, [process.said for process in self.processes]
+            time.sleep(0.02)
+
+
+def ended(processes):
+    """What they ended with when they were told to."""
+    for process in processes:
+        process.child.send_signal(signal.SIGTERM)
+    codes = [process.child.wait(120) for process in processes]
+    for process, code in zip(processes, codes, strict=True):
+        assert "Traceback" not in process.said
+        assert ("does not end in good order" in process.said) == (code == GAVE_UP), process.said
+    return codes
+
+
+def test_nodes_of_a_group_end_while_their_database_stands_still(server, tmp_path):
+    url = server.database("group")
+    with Group(tmp_path, url) as group, standing_still(url):
+        codes = ended(group.processes)
+    assert all(code in GOOD for code in codes), codes
+
+
+def test_a_node_of_sessions_ends_while_its_database_stands_still(server, tmp_path):
+    url = server.database("sessions")
+    role = ("node", "sessions", "--store", url, "--name", "a", "--listen", "127.0.0.1:0")
+    with Process(tmp_path / "a.log", *role) as node:
+        assert "listening on" in node.child.stdout.readline(), node.said
+        with standing_still(url):
+            (code,) = ended([node])
+        assert code in GOOD
+
+
+def test_a_group_goes_on_when_its_database_does(server, tmp_path):
+    url = server.database("goes_on")
+    with Group(tmp_path, url, **TENTH) as group:
+        with standing_still(url):
+            time.sleep(STILL_S)
+        group.wait_for(LINES)
+        assert group.acknowledged() == set(range(LINES))
+        publisher, *others = group.processes
+        assert publisher.child.wait(60) == 0, publisher.said
+        assert ended(others) == [0, 0]
