@@ -79,6 +79,6 @@ def test_tables_summary_and_page_of_an_analysis(tmp_path, trace):
 
 
 def test_a_certificate(tmp_path):
-    system = ("check", "cursor_recovery", "--system", "few", "--engine", "plain")
-    check(gapless(*system, "--certify", "c", room=100, cwd=tmp_path), "few")
+    system = ("check", "sequence_windows", "--system", "advisories", "--engine", "plain")
+    check(gapless(*system, "--certify", "c", room=100, cwd=tmp_path), "advisories")
     assert files(tmp_path) == []
