@@ -44,14 +44,15 @@ def whole_start() -> Iterator[None]:
     of it yet."""
     from pyspark import java_gateway
 
-    begin, begun = java_gateway.Popen, []
+    module: Any = java_gateway
+    begin, begun = module.Popen, []
 
     def begin_known(*arguments: Any, **options: Any) -> Any:
         with held_back():
             begun.append(begin(*arguments, **options))
         return begun[-1]
 
-    java_gateway.Popen = begin_known
+    module.Popen = begin_known
     try:
         yield
     except BaseException:
@@ -60,7 +61,7 @@ def whole_start() -> Iterator[None]:
             process.wait()
         raise
     finally:
-        java_gateway.Popen = begin
+        module.Popen = begin
 
 
 class Session:
