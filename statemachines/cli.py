@@ -18,6 +18,7 @@ from statemachines import __version__
 from statemachines.commands import analysis, check, demo, mutate, node, simulation
 from statemachines.commands.exits import Exit
 from statemachines.commands.lazy import ProtocolCommands
+from statemachines.drivers.plain_text import plain_lines
 from statemachines.interrupts import end_on_sigterm, leave_threads
 from statemachines.kernel import GaplessError, InvariantViolated, Superseded
 from statemachines.whole_file import write_whole
@@ -92,7 +93,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _fail(text: str, code: Exit) -> int:
-    print(f"error: {text}", file=sys.stderr)
+    print(f"error: {plain_lines(text)}", file=sys.stderr)
     return code
 
 

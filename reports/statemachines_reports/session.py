@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from statemachines.interrupts import held_back
 from statemachines.kernel import GaplessError
 from statemachines_reports.judge import Judges
 from statemachines_reports.protocol import Records, Tables
@@ -29,12 +30,38 @@ def quiet_start(log: Path) -> Iterator[None]:
         os.dup2(file.fileno(), 2)
     try:
         yield
-    except BaseException as error:
+    except Exception as error:
         text = log.read_text(errors="replace").strip().splitlines()
         raise GaplessError(f"Spark does not start: {text[-1] if text else error}; it needs Java 17 or later") from error
     finally:
         os.dup2(kept, 2)
         os.close(kept)
+
+
+@contextmanager
+def whole_start() -> Iterator[None]:
+    """Where the start is broken off (Ctrl-C, SIGTERM), the Java process that was begun for it ends: nobody else knows
+    of it yet."""
+    from pyspark import java_gateway
+
+    module: Any = java_gateway
+    begin, begun = module.Popen, []
+
+    def begin_known(*arguments: Any, **options: Any) -> Any:
+        with held_back():
+            begun.append(begin(*arguments, **options))
+        return begun[-1]
+
+    module.Popen = begin_known
+    try:
+        yield
+    except BaseException:
+        for process in begun:
+            process.kill()
+            process.wait()
+        raise
+    finally:
+        module.Popen = begin
 
 
 class Session:
@@ -58,7 +85,7 @@ class Session:
         there = SparkContext._active_spark_context is not None
         self._directory = tempfile.mkdtemp(prefix="gapless-spark-")
         try:
-            with quiet_start(Path(self._directory) / "start.log"):
+            with quiet_start(Path(self._directory) / "start.log"), whole_start():
                 self._spark = self._beside(SparkSession) if there else self._begun(SparkSession)
         except BaseException:
             shutil.rmtree(self._directory, ignore_errors=True)

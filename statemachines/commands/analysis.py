@@ -10,6 +10,7 @@ import msgspec
 import typer
 
 from statemachines.commands.exits import Exit
+from statemachines.drivers.plain_text import plain_line
 
 if TYPE_CHECKING:
     from statemachines_reports.comparison import Comparison
@@ -116,7 +117,9 @@ def _print(sides: dict[str, Analysis], comparison: Comparison | None, judges: Ju
             print(f"\n{name}")
         print(f"{analysis.runs} runs, {analysis.rows} rows, {analysis.torn} torn lines dropped")
         for name, count in analysis.unjudged.items():
-            print(f"protocol {name} is not installed here: {count:,} steps of its machines cannot be judged")
+            print(
+                f"protocol {plain_line(name)} is not installed here: {count:,} steps of its machines cannot be judged"
+            )
         for check in analysis.checks:
             found = f"{check.checked:>12,} looked at {check.wrong:>8,} wrong"
             if check.waived:
@@ -125,7 +128,7 @@ def _print(sides: dict[str, Analysis], comparison: Comparison | None, judges: Ju
             print(f"{check.name:13} {check.level:11} {verdict:9} {found}   {check.claim}{_not_promised(check)}")
         for finding in analysis.tables["findings"][:SHOWN]:
             kind = "" if finding["promised"] else "not promised: "
-            print(f"  run {finding['run']} seq {finding['seq']}: {kind}{finding['detail']}")
+            print(f"  run {finding['run']} seq {finding['seq']}: {kind}{plain_line(finding['detail'])}")
     if comparison is not None:
         _print_comparison(comparison, judges)
 
@@ -152,12 +155,12 @@ def _exit(analyses: list[Analysis]) -> None:
         raise typer.Exit(Exit.VIOLATED)
     missing = sorted({name for analysis in analyses for name in analysis.unjudged})
     if missing:
-        said = f"inconclusive: {', '.join(missing)} is not installed here, so its steps cannot be judged"
+        said = f"inconclusive: {plain_line(', '.join(missing))} is not installed here, so its steps cannot be judged"
         print(f"{said}; install it, or name it with --protocol module:ATTRIBUTE", file=sys.stderr)
         raise typer.Exit(Exit.INCONCLUSIVE)
     absent = sorted({log for analysis in analyses for log in analysis.absent})
     if absent:
-        said = f"inconclusive: there is no log of {', '.join(absent[:SHOWN])}"
+        said = f"inconclusive: there is no log of {plain_line(', '.join(absent[:SHOWN]))}"
         print(f"{said}; put it beside the others, and analyze again", file=sys.stderr)
         raise typer.Exit(Exit.INCONCLUSIVE)
     if any(check.level == "rows" and not check.checked for analysis in analyses for check in analysis.checks):

@@ -39,13 +39,18 @@ def last_number(directory: Path, node: str) -> int:
         raise ConfigurationError("state", str(directory), f"cannot be read: {error.strerror}") from error
 
 
+def private(path: str, flags: int) -> int:
+    """A file that is made is its owner's alone."""
+    return os.open(path, flags, 0o600)
+
+
 def keep_number(directory: Path, node: str, number: int) -> None:
     """Durable when this returns; raises `ConfigurationError` for a directory that cannot be written."""
     path = directory / f"{node}.life"
     try:
         directory.mkdir(parents=True, exist_ok=True)
         written = path.with_suffix(f".{os.getpid()}")
-        with written.open("w") as file:
+        with open(written, "w", opener=private) as file:
             file.write(f"{number}\n")
             file.flush()
             os.fsync(file.fileno())

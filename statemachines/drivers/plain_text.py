@@ -19,6 +19,11 @@ def plain_line(text: str) -> str:
     return text.translate(_IN_A_LINE)
 
 
+def plain_lines(text: str) -> str:
+    """The same, and lines stay lines."""
+    return text.translate(_IN_LINES)
+
+
 class PlainFormatter(logging.Formatter):
     """Log records, each message one line behind its time (UTC); only a traceback has lines of its own."""
 
@@ -31,4 +36,4 @@ class PlainFormatter(logging.Formatter):
         return plain_line(super().formatMessage(record))
 
     def format(self, record: logging.LogRecord) -> str:
-        return super().format(record).translate(_IN_LINES)
+        return plain_lines(super().format(record))

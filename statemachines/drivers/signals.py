@@ -28,10 +28,7 @@ logger = logging.getLogger("gapless")
 
 def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
     """Run it to its end, or until SIGTERM or SIGINT asks it to stop in good order."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(PlainFormatter())
-    logging.basicConfig(handlers=[handler], level=logging.WARNING)
-    logging.getLogger("gapless").setLevel(logging.INFO)
+    log_plainly()
 
     async def supervised() -> bool:
         loop = asyncio.get_running_loop()
@@ -46,6 +43,14 @@ def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
 
     if asyncio.run(unwaited(supervised())):
         leave_threads(0)
+
+
+def log_plainly() -> None:
+    """Log to stderr, with the time, and nothing raw."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(PlainFormatter())
+    logging.basicConfig(handlers=[handler], level=logging.WARNING)
+    logging.getLogger("gapless").setLevel(logging.INFO)
 
 
 async def unwaited(work: Coroutine[Any, Any, T]) -> T:

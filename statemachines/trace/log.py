@@ -70,7 +70,7 @@ class TraceLog:
         self._encoder = msgspec.json.Encoder()
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
         try:
-            self._file = os.open(self.path, flags, 0o644)
+            self._file = os.open(self.path, flags, 0o600)
         except OSError as error:
             rule = f"cannot be created ({error.strerror}); every life of a node needs a number of its own"
             raise ConfigurationError("trace log", str(self.path), rule) from error

@@ -105,6 +105,17 @@ def test_mutants_that_are_interrupted_are_not_waited_for(tmp_path, number):
     assert "Traceback (most recent call last)" not in errors
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_analysis_that_is_told_to_end_while_spark_starts_leaves_no_java(tmp_path, number):
+    trace, few = tmp_path / "trace", "shared_subscriptions.load.messages=20"
+    assert cli.run(["campaign", "quiet", "--seeds", "1", "--set", few, "--trace", str(trace)]) == cli.Exit.HELD
+    with Command("analyze", str(trace), "--out", str(tmp_path / "out"), folder=tmp_path) as command:
+        until(lambda: len(processes_of(command.process.pid)) >= 2, "Spark has not begun")
+        code, errors = command.end(number)
+    assert code == cli.INTERRUPTED, errors
+    assert "does not start" not in errors
+
+
 def test_a_check_that_is_interrupted_while_it_judges_obligations_begins_no_other_system(monkeypatch, capsys):
     from statemachines_spec.liveness import judge
 

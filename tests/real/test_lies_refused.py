@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from contextlib import closing
 
@@ -55,6 +56,7 @@ def test_a_lie_about_progress_loses_nothing_and_is_told(tmp_path, store, way, li
         }[way]
         stranger.say("c1~1/1", leader, way, "c1~1/1", epoch, registration, *told)
         host.until_said("refused progress")
+        assert re.search(r"Z WARNING leader-\S+: refused progress", host.said), "with time and node"
         assert stream in host.said
         assert "c1~1/1" in host.said
         assert read_all(tmp_path, store, host.port, len(LINES)) == set(range(len(LINES)))

@@ -36,7 +36,7 @@ class ConsumerFile:
     def __init__(self, path: Path, clock: Callable[[], int] = time.time_ns) -> None:
         self._clock = clock
         self._path = path
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def got(self, stream: str, grant: int, messages: list[tuple[int, bytes]], owner: str = "") -> None:
         """Messages (offset, payload) that were handed over."""

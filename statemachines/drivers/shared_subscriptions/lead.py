@@ -21,7 +21,7 @@ from statemachines.drivers.port import replies
 from statemachines.drivers.runtime import Runtime
 from statemachines.drivers.shared_subscriptions.milestones import Milestones
 from statemachines.drivers.shared_subscriptions.node_life import begin_node_life
-from statemachines.drivers.shared_subscriptions.open_stores import Stores, directory_of, open_stores
+from statemachines.drivers.shared_subscriptions.open_stores import Stores, directory_of, open_stores, opened
 from statemachines.drivers.shared_subscriptions.roles import LEADER
 from statemachines.drivers.standing import Standing
 from statemachines.drivers.tcp import Address
@@ -93,7 +93,7 @@ class LeaderNode:
 
     async def __aenter__(self) -> LeaderNode:
         environment = self._environment
-        stores: Stores = await asyncio.to_thread(environment.open_stores or open_stores, self._where)
+        stores: Stores = await opened(environment.open_stores or open_stores, self._where, who=self._name or "leader")
         self._groups, self._streams = stores
         self._life = await begin_node_life(
             self._groups,
@@ -191,10 +191,13 @@ class LeaderNode:
         match event:
             case ProgressRefused(_, borrower, stream, grant, progress, count):
                 self.refused += 1
-                what = "refused progress %s of %s by grant %d from %s, which is not a member any more: the store has %d"
-                mend = " messages; if this goes on, it may be of another store, or no gapless node"
-                logger.warning(what + mend, read_to(progress), shown(stream), grant, shown(borrower), count)
+                what = (
+                    "%s: refused progress %s of %s by grant %d from %s, which is not a member any more: the store has"
+                )
+                mend = " %d messages; if this goes on, it may be of another store, or no gapless node"
+                told = (read_to(progress), shown(stream), grant, shown(borrower), count)
+                logger.warning(what + mend, self.node, *told)
             case StreamBehind(_, stream, progress, count):
-                what = "%s is not granted: progress %s was committed, and the store has %d messages; one of the two was"
-                mend = " restored: restore both to the same moment, or destroy the group and declare it anew"
-                logger.error(what + mend, shown(stream), read_to(progress), count)
+                what = "%s: %s is not granted: progress %s was committed, and the store has %d messages; one of the two"
+                mend = " was restored: restore both to the same moment, or destroy the group and declare it anew"
+                logger.error(what + mend, self.node, shown(stream), read_to(progress), count)

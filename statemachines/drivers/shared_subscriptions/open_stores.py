@@ -7,17 +7,31 @@ postgresql://me@db:5432/mine    PostgreSQL; needs the extra `postgres`
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import math
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 from statemachines.drivers.shared_subscriptions.store import GroupStore, StreamStore
+from statemachines.drivers.sql.failure import StoreAway, StoreUnavailable
+from statemachines.drivers.sql.shown_url import names_password, without_password
 from statemachines.kernel import ConfigurationError
 
 POSTGRES: Final = ("postgresql", "postgres", "postgresql+psycopg")
 SQLITE: Final = "sqlite"
 FORMS: Final = "must be a path, sqlite:///PATH or postgresql://USER@HOST:PORT/DATABASE"
+
+AGAIN_S: Final = 0.5
+"""The pause before a database that is not there is looked for again."""
+
+SAY_AGAIN_S: Final = 60.0
+"""Who waits says so again after that."""
+
+logger = logging.getLogger("gapless")
 
 T = TypeVar("T")
 
@@ -27,6 +41,26 @@ class Stores(NamedTuple):
 
     groups: GroupStore
     streams: StreamStore
+
+
+async def opened(make: Callable[[str | Path], T], store: str | Path, *, who: str, patience_s: float = math.inf) -> T:
+    """`make(store)` in a thread, again and again while the database is away, starts, or is too busy, as requests are
+    repeated later; `who`: waits, as the log says it.
+
+    Raises what `make` does; where it is only not there, when `patience_s` is over.
+    """
+    deadline, say_at = time.monotonic() + patience_s, 0.0
+    while True:
+        try:
+            return await asyncio.to_thread(make, store)
+        except (StoreAway, StoreUnavailable) as error:
+            now = time.monotonic()
+            if now >= deadline:
+                raise
+            if now >= say_at:
+                logger.warning("%s waits for its store: %s", who, error)
+                say_at = now + SAY_AGAIN_S
+        await asyncio.sleep(AGAIN_S)
 
 
 def open_stores(store: str | Path) -> Stores:
@@ -39,7 +73,7 @@ def open_stores(store: str | Path) -> Stores:
     if path is not None:
         from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore, SqliteStreamStore
 
-        return Stores(SqliteGroupStore(path), SqliteStreamStore(path))
+        return _both(lambda: SqliteGroupStore(path), lambda: SqliteStreamStore(path))
     return with_extra(store, lambda: _open_postgres(str(store)))
 
 
@@ -62,12 +96,13 @@ def path_of(store: str | Path) -> Path | None:
         return store
     scheme, separator, rest = store.partition("://")
     if not separator:
+        if names_password(store):
+            raise ConfigurationError("store", "...", FORMS)
         return Path(store)
     if scheme in POSTGRES:
         return None
     if scheme != SQLITE or not rest.startswith("/") or len(rest) < 2:
-        shown = f"{scheme}://{rest.partition('?')[0].rpartition('@')[2]}"
-        raise ConfigurationError("store", shown, FORMS)
+        raise ConfigurationError("store", without_password(store), FORMS)
     return Path(unquote(rest[1:]))
 
 
@@ -89,10 +124,20 @@ def with_extra(store: str | Path, make: Callable[[], T]) -> T:
         raise ConfigurationError("store", shown.partition("?")[0], rule) from error
 
 
+def _both(open_groups: Callable[[], GroupStore], open_streams: Callable[[], StreamStore]) -> Stores:
+    """Both, or none: whoever tries again and again keeps no connection of each time."""
+    groups = open_groups()
+    try:
+        return Stores(groups, open_streams())
+    except BaseException:
+        asyncio.run(groups.close())
+        raise
+
+
 def _open_postgres(url: str) -> Stores:
     from statemachines.drivers.shared_subscriptions.postgres import PostgresGroupStore, PostgresStreamStore
 
-    return Stores(PostgresGroupStore(url), PostgresStreamStore(url))
+    return _both(lambda: PostgresGroupStore(url), lambda: PostgresStreamStore(url))
 
 
 def _open_postgres_streams(url: str) -> StreamStore:

@@ -15,7 +15,7 @@ from types import TracebackType
 
 from statemachines.drivers.clock import steady_ns, wall_offset_ns
 from statemachines.drivers.lives import begin_life, chance_bits
-from statemachines.drivers.shared_subscriptions.open_stores import directory_of, open_stream_store
+from statemachines.drivers.shared_subscriptions.open_stores import directory_of, open_stream_store, opened
 from statemachines.drivers.shared_subscriptions.roles import PROTOCOL
 from statemachines.drivers.sql.failure import OutcomeOpen, StoreUnavailable
 from statemachines.kernel import node_of
@@ -30,7 +30,8 @@ AGAIN_S = 0.1
 
 class Publisher:
     """`store`: path or URL of the stream store; `patience_s`: how long `publish` repeats an append that the store
-    did not carry out (busy, restarted); the rest as for `SharedSubscription`."""
+    did not carry out (busy, restarted), and a store that is not there yet is waited for; the rest as for
+    `SharedSubscription`."""
 
     def __init__(
         self,
@@ -51,7 +52,8 @@ class Publisher:
         self._number = number
 
     async def __aenter__(self) -> Publisher:
-        self._store = await asyncio.to_thread(open_stream_store, self._where)
+        who = self._name or "publisher"
+        self._store = await opened(open_stream_store, self._where, who=who, patience_s=self._patience_s)
         bits = chance_bits()
         life = begin_life(self._name, self._state, self._trace, self._number, PROTOCOL, kind="publisher", bits=bits)
         self.node = node_of(life.name)

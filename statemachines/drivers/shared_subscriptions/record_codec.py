@@ -1,24 +1,29 @@
 """Record codec: a group's records as the bytes that a database keeps.
 
-What cannot be read (another program wrote it, or it is broken) is named in the log, once, and left alone: it never ends
-a host.
+What cannot be read (another program wrote it, or it is broken, or it is no such record as its key names) is named in
+the log, once, and left alone: it never ends a host.
 """
 
 from __future__ import annotations
 
 import logging
+from typing import Final
 
 import msgspec
 
 from statemachines.drivers.sql.failure import StoreUnavailable
-from statemachines.shared_subscriptions.group_store import Stored, Value, is_value_of
-from statemachines.shared_subscriptions.names import record_name
+from statemachines.shared_subscriptions.group_store import Claim, Stored, Value, is_value_of
+from statemachines.shared_subscriptions.names import ROOT, record_name
 from statemachines.wire import shown
 
 logger = logging.getLogger("gapless")
 
 NAMED_MAX = 1_000
 """Records that were named so far, so that each is named once; beyond that they are named again."""
+
+
+NUMBER_MAX: Final = 2**63 - 1
+"""The greatest number of a record: the end of a stream; an epoch, or a root, is less, since one more follows it."""
 
 
 class RecordUnreadable(StoreUnavailable):
@@ -39,28 +44,41 @@ class RecordCodec:
         return self._encoder.encode(value)
 
     def read(self, key: str, value: bytes, stamp: int) -> Stored:
-        """The record under `key`; raises `RecordUnreadable`, which names it."""
-        try:
-            return Stored(self._decoder.decode(value), stamp)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise RecordUnreadable(
-                f"{self._where}: the record {shown(key)} cannot be read ({error}); {MEND}"
-            ) from error
+        """The record under `key`; raises `RecordUnreadable`, which names it, also where it is another kind of record
+        than its key says."""
+        stored = self._decode(key, value, stamp)
+        name = record_name(key).name
+        if name and not is_value_of(name, stored.value):
+            raise self._unreadable(key, f"holds a {type(stored.value).__name__}")
+        return stored
 
     def read_all(self, found: list[tuple[str, bytes, int]]) -> list[tuple[str, Stored]]:
-        """Those that can be read, in order; the others are named in the log."""
+        """Those that can be read, in order; the others are named in the log.  A record of another kind than its key
+        says is one of them: who destroys a group removes it."""
         records = []
         for key, value, stamp in found:
             try:
-                stored = self.read(key, value, stamp)
+                stored = self._decode(key, value, stamp)
             except RecordUnreadable as error:
                 self._name(key, str(error))
                 continue
             name = record_name(key).name
             if name and not is_value_of(name, stored.value):
-                self._name(key, f"{self._where}: the record {shown(key)} holds a {type(stored.value).__name__}; {MEND}")
+                self._name(key, str(self._unreadable(key, f"holds a {type(stored.value).__name__}")))
             records.append((key, stored))
         return records
+
+    def _decode(self, key: str, value: bytes, stamp: int) -> Stored:
+        try:
+            stored = Stored(self._decoder.decode(value), stamp)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise self._unreadable(key, f"cannot be read ({error})") from error
+        if not is_possible(record_name(key).name, stored.value):
+            raise self._unreadable(key, "holds a number that none can be")
+        return stored
+
+    def _unreadable(self, key: str, what: str) -> RecordUnreadable:
+        return RecordUnreadable(f"{self._where}: the record {shown(key)} {what}; {MEND}")
 
     def _name(self, key: str, what: str) -> None:
         if key in self._named:
@@ -69,6 +87,15 @@ class RecordCodec:
             self._named.clear()
         self._named.add(key)
         logger.warning("group store: %s", what)
+
+
+def is_possible(name: str, value: Value) -> bool:
+    """Whether the numbers of a group's record fit messages, and one more does where one more follows."""
+    if isinstance(value, Claim):
+        return 0 <= value.epoch < NUMBER_MAX
+    if isinstance(value, int) and name:
+        return 0 <= value <= NUMBER_MAX - (name == ROOT)
+    return True
 
 
 MEND = "it is left alone; find out which program wrote it"

@@ -30,7 +30,7 @@ from statemachines.drivers.locker import Locker
 from statemachines.drivers.port import Feed, replies
 from statemachines.drivers.runtime import Runtime
 from statemachines.drivers.shared_subscriptions.node_life import begin_node_life
-from statemachines.drivers.shared_subscriptions.open_stores import Stores, directory_of, open_stores
+from statemachines.drivers.shared_subscriptions.open_stores import Stores, directory_of, open_stores, opened
 from statemachines.drivers.shared_subscriptions.roles import CONSUMER
 from statemachines.drivers.shared_subscriptions.store import Payloads
 from statemachines.drivers.standing import Standing
@@ -161,7 +161,7 @@ class SharedSession:
 
     async def __aenter__(self) -> Self:
         environment = self._environment
-        stores: Stores = await asyncio.to_thread(environment.open_stores or open_stores, self._where)
+        stores: Stores = await opened(environment.open_stores or open_stores, self._where, who=self._name or "consumer")
         self._groups, self._store = stores
         self._life = await begin_node_life(
             self._groups,

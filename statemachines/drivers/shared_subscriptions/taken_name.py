@@ -24,6 +24,9 @@ logger = logging.getLogger("gapless")
 AGAIN_S: Final = 0.2
 """The pause before a store that failed is asked again."""
 
+NUMBER_MAX: Final = 2**63 - 1
+"""The store names no such life, nor a later one: the next would have no number."""
+
 NOBODY: Final = 0
 """The bits of a life that has ended in good order."""
 
@@ -40,7 +43,8 @@ class Found(NamedTuple):
     @property
     def life(self) -> tuple[int, int]:
         """Number and bits; 0: none."""
-        return value_of(self.number), value_of(self.bits)
+        number = value_of(self.number)
+        return number if 0 <= number < NUMBER_MAX else 0, value_of(self.bits)
 
 
 def value_of(record: Stored | None) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from statemachines.kernel import GaplessError
+from statemachines.kernel import ConfigurationError, GaplessError
 
 BUSY_S: Final = 2.0
 """How long a transaction waits for another process's; after that the request has failed."""
@@ -18,6 +18,10 @@ class StoreUnavailable(GaplessError):
 class OutcomeOpen(StoreUnavailable):
     """The connection was lost before the answer came, and the database did not come back: the request was carried
     out whole, or nothing of it was."""
+
+
+class StoreAway(ConfigurationError):
+    """The server cannot be reached: the URL is wrong, or the server is not there yet."""
 
 
 class StoreDamaged(GaplessError):

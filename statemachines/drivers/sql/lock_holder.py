@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from statemachines.drivers.plain_text import plain_line
+from statemachines.drivers.sql.shown_url import without_secrets
 
 LOCKS: Final = Path("/proc/locks")
 WRITE_LOCK: Final = 120
@@ -35,9 +36,11 @@ def lock_holder(path: Path) -> str:
 
 
 def _named(number: str) -> str:
-    """A process by its number and what it was started as."""
+    """A process by its number and what it was started as, but for passwords."""
     try:
         command = Path(f"/proc/{number}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
     except OSError:
         command = ""
-    return f"process {number} ({plain_line(command[:COMMAND_MAX])})" if command else f"process {number}"
+    return (
+        f"process {number} ({plain_line(without_secrets(command)[:COMMAND_MAX])})" if command else f"process {number}"
+    )

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, TextClause, text
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
 from statemachines.drivers.clock import Clock
-from statemachines.drivers.sql.failure import BUSY_S, OutcomeOpen, StoreDamaged, StoreUnavailable
+from statemachines.drivers.sql.failure import BUSY_S, OutcomeOpen, StoreAway, StoreDamaged, StoreUnavailable
 from statemachines.drivers.sql.postgres_address import connect, parse_url, shown
 from statemachines.kernel import ConfigurationError, GaplessError, LocalProtocolError
 
@@ -36,6 +36,9 @@ serialization, resources, locks, intervention, system, privileges, tables out of
 
 LOST: Final = ("08", "57P01", "57P02", "57P03")
 """How the codes begin that say the connection is lost: it broke, or the server stops."""
+
+OPENS_LATER: Final = ("40", "53", "55", "57", "58")
+"""How the codes begin that say it cannot be opened now: many clients, a lock, a server that starts or stops."""
 
 BROKEN: Final = "XX"
 """How the codes of damage begin."""
@@ -114,8 +117,8 @@ class Database:
     `kind`: which store, of those that the `layout` knows; `clock`: nanoseconds since the epoch, instead of the
     server's; `agree`: in the transaction that opens it, what else it must hold or be refused for.
 
-    Raises `ConfigurationError` where the database cannot be reached or used, or its tables are of another version,
-    `StoreUnavailable` where it is just starting or stopping.
+    Raises `ConfigurationError` where the database cannot be used, or its tables are of another version (`StoreAway`,
+    one of these, where nobody answers), `StoreUnavailable` where it is just starting or stopping, or too busy.
     """
 
     def __init__(
@@ -218,9 +221,12 @@ class Database:
             with self._engine.begin() as connection:
                 self._make_ours(connection)
         except DBAPIError as error:
-            if code_of(error) == "57P03" or "starting up" in reason(error) or "shutting down" in reason(error):
+            if opens_later(error):
                 raise self.not_written(error) from error
-            raise self._refuse(*explained(error)) from error
+            found, mend = explained(error)
+            if is_away(error):
+                raise StoreAway("store", self.url, f"{found}; {mend}") from error
+            raise self._refuse(found, mend) from error
 
     def _make_ours(self, connection: Connection) -> None:
         layout = self._layout
@@ -264,6 +270,28 @@ def reason(error: DBAPIError) -> str:
     """What the server or the connection said, in one line."""
     lines = [line.strip() for line in str(error.orig).splitlines() if line.strip()]
     return lines[0] if lines else type(error.orig).__name__
+
+
+def opens_later(error: DBAPIError) -> bool:
+    """Whether the server is there, and cannot let us in now; it has no code for it before a connection is made."""
+    why = reason(error)
+    return code_of(error).startswith(OPENS_LATER) or any(words in why for words in LATER)
+
+
+def is_away(error: DBAPIError) -> bool:
+    """Whether nobody answers where the server should be: it may be there later."""
+    why = reason(error)
+    return error.connection_invalidated or (not explains_itself(why) and any(words in why for words in AWAY))
+
+
+LATER: Final = ("starting up", "shutting down", "not yet accepting connections", "too many clients", "recovery mode")
+AWAY: Final = ("connection to server", "resolve host", "timeout expired")
+
+
+def explains_itself(why: str) -> bool:
+    """It is of who we say we are, or of the database: waiting mends neither."""
+    theirs = "database" in why and "does not exist" in why
+    return theirs or "password" in why or "authentication" in why or "pg_hba.conf" in why or "role" in why
 
 
 def explained(error: DBAPIError) -> tuple[str, str]:

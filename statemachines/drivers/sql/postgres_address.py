@@ -8,6 +8,7 @@ from sqlalchemy import URL, Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import QueuePool
 
+from statemachines.drivers.sql.shown_url import without_password
 from statemachines.kernel import ConfigurationError
 
 SCHEMES: Final = ("postgresql", "postgres", "postgresql+psycopg")
@@ -30,6 +31,10 @@ def parse_url(given: str) -> URL:
         url = make_url(given)
     except (ArgumentError, ValueError) as error:
         raise ConfigurationError("store", without_password(given), FORM) from error
+    if "@" in (url.host or "") or "@" in given.partition("?")[2]:
+        raise ConfigurationError(
+            "store", f"{url.drivername}://...", f"write @ and ? of a password as %40 and %3F; {FORM}"
+        )
     if url.drivername not in SCHEMES:
         raise ConfigurationError("store", shown(url), FORM)
     if not url.database:
@@ -39,16 +44,9 @@ def parse_url(given: str) -> URL:
 
 def shown(url: URL) -> str:
     """The URL without its password, as its user writes it."""
-    query = {name: "***" if name in SECRET else value for name, value in url.query.items()}
+    query = {name: "***" if name.lower() in SECRET else value for name, value in url.query.items()}
     text = url.set(drivername="postgresql", query=query).render_as_string(hide_password=True)
     return text.replace("%2A%2A%2A", "***")
-
-
-def without_password(given: str) -> str:
-    """A text that is no URL and may hold a password all the same: what stands before `@` or behind `?` is left out."""
-    scheme, separator, rest = given.partition("://")
-    rest = rest.partition("?")[0]
-    return f"{scheme}{separator}{rest.rpartition('@')[2]}"
 
 
 def connect(url: URL, busy_s: float) -> Engine:

@@ -139,7 +139,7 @@ def test_the_commands_declare_and_destroy(tmp_path, capsys):
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "mysql"])
 def test_the_commands_take_the_url_of_a_store_and_print_no_password(tmp_path, capsys, monkeypatch, verb, scheme):
     monkeypatch.chdir(tmp_path)
-    url = f"{scheme}://me:hush-hush@127.0.0.1:1/none"
+    url = f"{scheme}://me:hush-hush@127.0.0.1:1/none?sslmode=bogus"
     assert gapless(["group", verb, GROUP, "--store", url]) == 2
     said = "".join(capsys.readouterr())
     assert "store = " in said

@@ -77,10 +77,10 @@ def test_a_url_that_leads_nowhere(url, says):
 
 @pytest.mark.parametrize("role", [["leader"], ["consumer", "$shared/g/#"], ["publisher"]])
 def test_a_node_that_cannot_open_its_store_says_so_and_shows_no_password(role, tmp_path, capsys):
-    store = ["--store", "postgresql://u:secret@127.0.0.1:1/d", "--state", str(tmp_path)]
+    store = ["--store", "postgresql://u:secret@127.0.0.1:1/d?sslmode=bogus", "--state", str(tmp_path)]
     assert cli.run(["node", *role, *store]) == cli.Exit.USAGE
     said = capsys.readouterr().err
-    assert said.startswith("error: store = 'postgresql://u:***@127.0.0.1:1/d': cannot be reached (")
+    assert said.startswith("error: store = 'postgresql://u:***@127.0.0.1:1/d?sslmode=bogus': cannot be ")
     assert "secret" not in said
 
 

@@ -9,7 +9,7 @@ from mutants import swap, wrap
 
 from statemachines.drivers import greeting, standing, tcp
 from statemachines.drivers.greeting import Greeting
-from statemachines.drivers.shared_subscriptions import old_keys
+from statemachines.drivers.shared_subscriptions import old_keys, open_stores
 from statemachines.drivers.shared_subscriptions.milestones import Milestones
 from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
 from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore
@@ -63,6 +63,10 @@ def turns_once(catch_up):
         await asyncio.sleep(0)
 
     return wrong
+
+
+async def waits_for_nobody_s_database(make, store, **given):
+    return make(store)
 
 
 def number_of_the_disk(take):
@@ -263,6 +267,7 @@ BREAKS = {
     "SS-221": wrap(Registry, "receive", says_nothing),
     "SS-222": wrap(Registry, "receive", passed_on_for_ever),
     "SS-255": wrap(SqliteGroupStore, "ask", silent_where_it_failed),
+    "SS-261": swap(open_stores, "opened", waits_for_nobody_s_database),
     "SS-256": wrap(Registry, "receive", gone_started_anew),
     "SS-259": wrap(Host, "feed", timeouts_first),
     "SS-260": swap(Node, "_first_continuation", lambda self: None),

@@ -201,6 +201,19 @@ def test_ss24_an_answer_to_no_outstanding_ping_changes_nothing(connected):
     assert connected.node.armed()["lease", ""] == 3010 * MS
 
 
+def test_ss24_a_late_answer_to_an_older_ping_is_not_taken_for_that_of_the_last_one(holding):
+    """A copy of the answer to ping 1 while ping 2 waits for its own: the leader may never have heard ping 2."""
+    holding.feed(StreamProgress("s", 3, 120), 50)
+    holding.fire(1020)
+    before = holding.node.armed()
+    assert holding.feed(PingResponse(*PAIR, 1), 1030) == []
+    assert holding.node.armed() == before, "neither a lease nor the next ping comes of it, and the timeout stays"
+    holding.feed(OnUnsubscribe(), 1040)
+    before = holding.node.armed()
+    assert holding.feed(PingResponse(*PAIR, 1), 1050) == []
+    assert holding.node.armed() == before
+
+
 def test_ss08_pings_go_on_while_it_unsubscribes(holding):
     holding.fire(1020)
     holding.feed(OnUnsubscribe(), 1025)

@@ -1,0 +1,150 @@
+"""A database that is not there when somebody needs it first is waited for, as it is later (SS-261)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+import threading
+
+import pytest
+
+from statemachines.drivers.shared_subscriptions import open_stores
+from statemachines.drivers.shared_subscriptions.postgres import PostgresGroupStore, PostgresStreamStore
+from statemachines.drivers.shared_subscriptions.publish import Publisher
+from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore
+from statemachines.drivers.sql.failure import StoreAway, StoreUnavailable
+from statemachines.kernel import ConfigurationError
+
+AWAY = StoreAway("store", "db", "cannot be reached")
+BUSY = StoreUnavailable("db: the database system is starting up")
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch):
+    monkeypatch.setattr(open_stores, "AGAIN_S", 0.001)
+
+
+def wait(*failures, patience_s=60.0):
+    """What became of it, and how often it was tried."""
+    left, tried = list(failures), []
+
+    def make(store):
+        tried.append(store)
+        if left:
+            raise left.pop(0)
+        return "opened"
+
+    return asyncio.run(open_stores.opened(make, "db", who="c1", patience_s=patience_s)), len(tried)
+
+
+def test_SS_261_who_is_away_or_starts_is_waited_for_and_it_is_said_once(caplog):
+    assert wait(AWAY, BUSY, AWAY, BUSY) == ("opened", 5)
+    assert caplog.messages == ["c1 waits for its store: store = 'db': cannot be reached"]
+
+
+def test_SS_261_it_is_said_again(caplog, monkeypatch):
+    monkeypatch.setattr(open_stores, "SAY_AGAIN_S", 0.0)
+    wait(AWAY, BUSY)
+    assert [line.partition(": ")[0] for line in caplog.messages] == ["c1 waits for its store"] * 2
+
+
+def test_SS_261_what_waiting_does_not_mend_is_refused_at_once():
+    with pytest.raises(ConfigurationError, match="does not let us in"):
+        wait(AWAY, ConfigurationError("store", "db", "does not let us in"))
+
+
+def test_SS_261_a_publisher_waits_for_as_long_as_it_repeats_an_append():
+    with pytest.raises(StoreAway):
+        wait(AWAY, patience_s=0.0)
+
+    async def enter():
+        async with Publisher(f"postgresql://u@127.0.0.1:{nobody_s_port()}/d"):
+            raise AssertionError("nobody is there")
+
+    with pytest.raises(StoreAway, match="cannot be reached"):
+        asyncio.run(enter())
+
+
+def nobody_s_port():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+class Refusing(threading.Thread):
+    """A server that lets nobody in, and says why as PostgreSQL does."""
+
+    def __init__(self, code, why):
+        super().__init__(daemon=True)
+        body = b"SFATAL\0VFATAL\0C" + code.encode() + b"\0M" + why.encode() + b"\0\0"
+        self.refusal = b"E" + struct.pack(">I", len(body) + 4) + body
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.url = (
+            f"postgresql://u:secret@127.0.0.1:{self.listening.getsockname()[1]}/d?sslmode=disable&gssencmode=disable"
+        )
+
+    def run(self):
+        with contextlib.suppress(OSError):
+            while True:
+                wire, _ = self.listening.accept()
+                with wire, contextlib.suppress(OSError):
+                    wire.recv(4_096)
+                    wire.sendall(self.refusal)
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.listening.shutdown(socket.SHUT_RDWR)
+        self.listening.close()
+        self.join()
+
+
+@pytest.mark.parametrize(
+    ("code", "why", "raised"),
+    [
+        ("57P03", "the database system is starting up", StoreUnavailable),
+        ("57P03", "the database system is not yet accepting connections", StoreUnavailable),
+        ("57P03", "the database system is in recovery mode", StoreUnavailable),
+        ("57P03", "the database system is shutting down", StoreUnavailable),
+        ("53300", "sorry, too many clients already", StoreUnavailable),
+        ("28P01", 'password authentication failed for user "u"', ConfigurationError),
+        ("3D000", 'database "d" does not exist', ConfigurationError),
+    ],
+)
+@pytest.mark.parametrize("store", [PostgresGroupStore, PostgresStreamStore])
+def test_SS_261_what_a_server_says_that_may_let_us_in_later(store, code, why, raised):
+    with Refusing(code, why) as server, pytest.raises(raised) as found:
+        store(server.url)
+    assert not isinstance(found.value, StoreAway)
+    assert why in str(found.value)
+    assert "secret" not in str(found.value)
+
+
+def test_SS_261_a_server_that_is_away_and_options_that_are_none():
+    with pytest.raises(StoreAway, match="cannot be reached"):
+        PostgresGroupStore(f"postgresql://u@127.0.0.1:{nobody_s_port()}/d")
+    for wrong in ("sslmode=bogus", "bogus=1"):
+        with pytest.raises(ConfigurationError) as raised:
+            PostgresGroupStore(f"postgresql://u@127.0.0.1:1/d?{wrong}")
+        assert not isinstance(raised.value, StoreAway)
+
+
+def test_who_tries_again_keeps_no_store_of_each_time(tmp_path, monkeypatch):
+    opened = []
+
+    def groups(path):
+        opened.append(SqliteGroupStore(path))
+        return opened[-1]
+
+    def streams(path):
+        raise StoreUnavailable("it is busy")
+
+    module = "statemachines.drivers.shared_subscriptions.sqlite"
+    monkeypatch.setattr(f"{module}.SqliteGroupStore", groups)
+    monkeypatch.setattr(f"{module}.SqliteStreamStore", streams)
+    with pytest.raises(StoreUnavailable):
+        open_stores.open_stores(tmp_path / "x.db")
+    assert opened[0]._database._closed

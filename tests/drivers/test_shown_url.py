@@ -1,0 +1,67 @@
+"""What is shown of a database's URL, and of other processes' commands: never a password, however it is written."""
+
+from __future__ import annotations
+
+import pytest
+
+from statemachines.drivers.shared_subscriptions.open_stores import open_stores
+from statemachines.drivers.sql import lock_holder
+from statemachines.drivers.sql.shown_url import without_secrets
+from statemachines.kernel import ConfigurationError
+
+PASSWORDS = ("hush", "hu?sh", "hu@sh", "hu/sh", "hu#sh", "hu:sh", "hu[sh", "hu sh", "hu%sh", "hu%40sh", "hu'sh")
+URLS = (
+    "postgresql://u:{}@127.0.0.1:1/db",
+    "postgres://u:{}@127.0.0.1:1",
+    "postgresql+asyncpg://u:{}@h/db",
+    "postgresql://u:{}@127.0.0.1:port/db",
+    "postgresql://u@127.0.0.1:1/db?password={}",
+    "postgresql://u@127.0.0.1:1/db?sslpassword={}&user=u",
+    "postgresql://u@127.0.0.1:1/db?PASSWORD={}",
+    "POSTGRESQL://u:{}@127.0.0.1:1/db",
+    "mysql://u:{}@127.0.0.1:1/db",
+    "sqlite://u:{}@h/x",
+    "postgresql:/u:{}@127.0.0.1:1/db",
+    "postgresql:u:{}@127.0.0.1:1/db",
+    "host=127.0.0.1 port=1 user=u password={} dbname=db",
+)
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_no_part_of_a_password_is_shown_and_no_file_is_called_so(tmp_path, monkeypatch, url):
+    monkeypatch.chdir(tmp_path)
+    for password in PASSWORDS:
+        with pytest.raises(ConfigurationError) as raised:
+            open_stores(url.format(password))
+        said = str(raised.value).replace("127.0.0.1", "")
+        assert "hu" not in said, said
+        assert "sh@" not in said, said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_user_may_be_called_like_an_address():
+    with pytest.raises(ConfigurationError, match="cannot be reached"):
+        open_stores("postgresql://me@server:hush@127.0.0.1:1/db")
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("app --db postgresql://u:hush@h/d", "app --db postgresql://***@h/d"),
+        ("app --db postgresql://u@h/d", "app --db postgresql://***@h/d"),
+        ("app --password=hush -v", "app --password=*** -v"),
+        ("app --password hush -v", "app --password *** -v"),
+        ("env PGPASSWORD=hush app", "env PGPASSWORD=*** app"),
+        ("app --api-token hush", "app --api-token ***"),
+        ("python -m statemachines node leader --store x.db", "python -m statemachines node leader --store x.db"),
+    ],
+)
+def test_a_command_is_shown_without_what_it_keeps(command, shown):
+    assert without_secrets(command) == shown
+
+
+def test_who_holds_a_lock_is_named_without_its_password(tmp_path, monkeypatch):
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "cmdline").write_bytes(b"app\0--password\0hush\0x\x1b")
+    monkeypatch.setattr(lock_holder, "Path", lambda place: tmp_path / str(place).removeprefix("/proc/"))
+    assert lock_holder._named("7") == "process 7 (app --password *** x\\x1b)"

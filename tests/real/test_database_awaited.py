@@ -1,0 +1,74 @@
+"""A PostgreSQL that is not there when nodes start, against real processes: they wait, say so, and go on (SS-261)."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import time
+
+import msgspec
+import pytest
+
+from statemachines.testing.postgres import PostgresServer
+from tests.real.outside import Process
+
+LINES = 20
+SECRET = "hunter2secret"
+WAITS = "waits for its store"
+
+
+@pytest.fixture
+def server():
+    with PostgresServer() as server:
+        yield server
+
+
+def free():
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return listening.getsockname()[1]
+
+
+def acknowledged(path):
+    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+    said = [msgspec.json.decode(line) for line in lines if line.endswith(b"\n")]
+    return {one[3] for one in said if one[0] == "ack"}
+
+
+def test_SS_261_nodes_that_start_before_their_database_go_on_when_it_comes(server, tmp_path):
+    store = server.database("late").replace("postgres@", f"postgres:{SECRET}@")
+    server.stop(signal.SIGINT)
+    port, lines, out = free(), tmp_path / "lines.txt", tmp_path / "got.jsonl"
+    lines.write_text("\n".join(f"line {number}" for number in range(LINES)))
+    given = ("--store", store)
+    at = ("--listen", f"127.0.0.1:{port}", "--state", tmp_path)
+    reads = ("--leader", f"127.0.0.1:{port}", "--state", tmp_path, "--out", out, "--start", "beginning")
+    with (
+        Process(tmp_path / "declare.log", "group", "declare", "$shared/g/#", *given, "--start", "beginning") as declare,
+        Process(tmp_path / "leader.log", "node", "leader", *given, *at) as leader,
+        Process(tmp_path / "consumer.log", "node", "consumer", "$shared/g/#", *given, *reads) as consumer,
+        Process(tmp_path / "publisher.log", "node", "publisher", *given, "--input", lines, "--state", tmp_path) as pub,
+    ):
+        everybody = (declare, leader, consumer, pub)
+        for one in everybody:
+            one.until_said(WAITS)
+            assert one.child.poll() is None, one.said
+        server.start()
+        assert declare.child.wait(60) == 0, declare.said
+        assert pub.child.wait(60) == 0, pub.said
+        end = time.monotonic() + 60
+        while acknowledged(out) != set(range(LINES)):
+            assert time.monotonic() < end, consumer.said
+            time.sleep(0.05)
+        assert (consumer.stop(), leader.stop()) == (0, 0)
+        for one in everybody:
+            assert SECRET not in one.said
+
+
+def test_SS_261_who_waits_can_be_told_to_end(tmp_path):
+    store = f"postgresql://u:{SECRET}@127.0.0.1:{free()}/d"
+    at = ("--listen", "127.0.0.1:0", "--state", tmp_path)
+    with Process(tmp_path / "leader.log", "node", "leader", "--store", store, *at) as leader:
+        leader.until_said(WAITS)
+        assert leader.stop() == 0
+        assert SECRET not in leader.said
+        assert "Traceback" not in leader.said
