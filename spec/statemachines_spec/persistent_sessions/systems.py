@@ -164,8 +164,8 @@ SYSTEMS: dict[str, tuple[str, Setting]] = {
         Setting(messages=(3,), lag=0, window=1, later=True, silences=1, markers=3, slow=(Fence,)),
     ),
     "dies-page-by-page": (
-        "the writer dies, and comes back under the next epoch, while one row is read at a time",
-        Setting(messages=(3,), lag=0, window=1, later=True, writer_lives=2, markers=2, repeats=True),
+        "the writer dies or is taken for dead, and comes back under the next epoch, while one row is read at a time",
+        Setting(messages=(2,), lag=0, window=1, later=True, writer_lives=2, silences=1, markers=2, repeats=True),
     ),
     "at-most-once": (
         "QoS 0; the owner dies",
