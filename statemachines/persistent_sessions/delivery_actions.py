@@ -15,7 +15,6 @@ from statemachines.persistent_sessions.delivery_record import (
     DeliveryRecord,
     Done,
     Outgoing,
-    Place,
 )
 from statemachines.persistent_sessions.in_flight import IN_FLIGHT, Resend
 from statemachines.persistent_sessions.in_flight_record import DONE, RECEIVED, SENT, InFlightRecord
@@ -155,9 +154,8 @@ def taken(record: DeliveryRecord, event: Take) -> DeliveryRecord:
         taken=state.taken.set(event.writer, (event.epoch, event.rows[-1].number)),
         queued=(*state.queued, *there),
     )
-    marks = tuple(Place(event.writer, event.epoch, row) for row in event.rows)
     lost = record.lost + len(event.rows) - len(there)
-    return replace(record, state=state, marks=(*record.marks, *marks), lost=lost)
+    return replace(record, state=state, marks=(*record.marks, event), lost=lost)
 
 
 def admitted(record: DeliveryRecord) -> DeliveryRecord:
@@ -225,7 +223,8 @@ def queue_received(record: DeliveryRecord, event: Pubrec, now_ns: int) -> Done:
 def send_committed(record: DeliveryRecord, event: StateCommitted, now_ns: int) -> Delegated:
     """Mark the rows, send the messages, release the packets that the client has received."""
     effects: list[Effect] = [
-        Ask(DATABASE, MarkDelivered(record.session, one.writer, one.epoch, one.number)) for one in record.marks
+        Ask(DATABASE, MarkDelivered(record.session, one.writer, one.epoch, one.first_number, one.last_number))
+        for one in record.marks
     ]
     seen: list[ChildStep] = []
     received = [one for one in record.state.packets.values() if one.status is RECEIVED]

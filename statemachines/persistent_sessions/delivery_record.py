@@ -35,22 +35,10 @@ class Outgoing(msgspec.Struct, frozen=True, gc=False):
     queued: Queued
 
 
-class Place(msgspec.Struct, frozen=True, gc=False):
-    """A row that is done when the state is committed."""
-
-    writer: str
-    epoch: int
-    queued: Queued
-
-    @property
-    def number(self) -> int:
-        """That of the row."""
-        return self.queued.number
-
-
 class DeliveryRecord(msgspec.Struct, frozen=True, gc=False):
-    """`state` as it is committed, or being committed; the `outgoing` messages and the `marks` of that commit;
-    `inbox`: what waits for the next.  `lost`: how many were taken that retention had removed."""
+    """`state` as it is committed, or being committed; the `outgoing` messages of that commit, and the rows that are
+    done with it (`marks`); `inbox`: what waits for the next.  `lost`: how many were taken that retention had
+    removed."""
 
     session: str
     client: str
@@ -59,7 +47,7 @@ class DeliveryRecord(msgspec.Struct, frozen=True, gc=False):
     state: SessionState = SessionState()
     status: DeliveryStatus = READY
     outgoing: tuple[Outgoing, ...] = ()
-    marks: tuple[Place, ...] = ()
+    marks: tuple[Take, ...] = ()
     inbox: tuple[Change, ...] = ()
     lost: int = 0
 

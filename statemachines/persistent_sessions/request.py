@@ -167,12 +167,16 @@ class NotOwner(Answer, frozen=True, gc=False):
 
 
 class ReadPending(Request, frozen=True, gc=False):
-    """What is stored for the session, as far as it is visible here; `writer`: of this one alone ("": of all)."""
+    """What is stored for the session, as far as it is visible here; `writer`: of this one alone ("": of all).  Of each
+    writer the first `rows` (0: as many as a store reads at once) of those that the committed state has not taken, and
+    that are `behind` this place."""
 
     columns: ClassVar = TraceColumns(key="session")
 
     session: str
     writer: str = ""
+    rows: int = 0
+    behind: Position = (0, 0)
 
 
 class PendingRead(Answer, frozen=True, gc=False):
@@ -218,21 +222,24 @@ class UnsubscribeLive(Request, frozen=True, gc=False):
 
 
 class Fence(Request, frozen=True, gc=False):
-    """Raise the writer's epoch under `token`: to `below` if it is lower, or (0) by one whatever it is.  Then read all
-    rows of the epochs below, from `from_epoch` on, from what is committed; `n` comes back with the answer."""
+    """Raise the writer's epoch under `token`: to `below` if it is lower, or (0) by one whatever it is.  Then read, from
+    what is committed, the first `rows` of the epochs below that are behind this place (0: as many as a store reads at
+    once); `n` comes back with the answer."""
 
     columns: ClassVar = TraceColumns(key="writer", term="below")
 
     session: str
     writer: str
-    from_epoch: int
+    behind: Position
     below: int
     token: int
     n: int
+    rows: int = 0
 
 
 class FencedRows(Answer, frozen=True, gc=False):
-    """To `Fence`: complete, since nothing can be stored under epochs below `below` any more."""
+    """To `Fence`: complete, since nothing can be stored under epochs below `below` any more; or, where there is `more`,
+    complete up to its last row."""
 
     columns: ClassVar = TraceColumns(key="writer", term="below")
 
@@ -240,6 +247,7 @@ class FencedRows(Answer, frozen=True, gc=False):
     below: int
     n: int
     found: tuple[EpochRows, ...]
+    more: bool = False
 
 
 class ConfirmRows(Request, frozen=True, gc=False):
@@ -274,11 +282,17 @@ class StateCommitted(Answer, frozen=True, gc=False):
 
 
 class MarkDelivered(Request, frozen=True, gc=False):
-    """The row is taken: it need not be kept."""
+    """The row is taken, and those behind it up to `last` (0: it alone): they need not be kept."""
 
-    columns: ClassVar = TraceColumns(key="writer", term="epoch", first="number")
+    columns: ClassVar = TraceColumns(key="writer", term="epoch", first="number", last="until")
 
     session: str
     writer: str
     epoch: int
     number: int
+    last: int = 0
+
+    @property
+    def until(self) -> int:
+        """The number of the last row that it is about."""
+        return self.last or self.number

@@ -34,6 +34,7 @@ from statemachines.persistent_sessions.resume_actions import (
     ends_with_writer,
     finish_with_commit,
     finish_with_writer,
+    has_room_for_page,
     is_known,
     is_of_a_flow,
     load,
@@ -95,6 +96,7 @@ from statemachines.persistent_sessions.times import MS
 from statemachines.persistent_sessions.writer_flow import WRITER_FLOW
 from statemachines.persistent_sessions.writer_flow_record import (
     FINALIZING,
+    STARVED,
     AskAgain,
     LinkLost,
     MarkerTimeout,
@@ -223,6 +225,11 @@ def waits_for_a_commit_alone(record: ResumeRecord) -> bool:
     return open_commit or all(flow.status is not FINALIZING for flow in record.flows.values())
 
 
+def starves_without_room_alone(record: ResumeRecord) -> bool:
+    """Who waits for room has none."""
+    return not has_room_for_page(record) or all(flow.status not in STARVED for flow in record.flows.values())
+
+
 def keeps_silent(record: ResumeRecord) -> bool:
     """Whoever yields has nothing left to change or to send, and keeps no more than it may hand over."""
     if record.status is not YIELDING:
@@ -254,6 +261,7 @@ RESUME = Fsm(
     invariants=(
         Invariant("keeps-sound-children", "PS-73", keeps_sound_children, keeps_touched_children),
         Invariant("waits-for-a-commit-alone", "PS-74", waits_for_a_commit_alone),
+        Invariant("starves-without-room-alone", "PS-196", starves_without_room_alone),
         Invariant("keeps-silent", "PS-188", keeps_silent),
         Invariant("sends-nothing-yet", "PS-189", sends_nothing_yet),
     ),

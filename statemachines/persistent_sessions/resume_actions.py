@@ -36,11 +36,13 @@ from statemachines.persistent_sessions.writer_flow_actions import contiguous
 from statemachines.persistent_sessions.writer_flow_record import (
     DONE,
     FINALIZING,
+    STARVED,
     AskAgain,
     Begin,
     LinkLost,
     MarkerTimeout,
     PollDue,
+    Room,
     Settled,
     Take,
     WriterDown,
@@ -77,12 +79,18 @@ def step_flow(record: ResumeRecord, flow: WriterFlowRecord, event: Event, now_ns
 
 
 def settle(record: ResumeRecord, done: Delegated, now_ns: int) -> Delegated:
-    """Once all that was taken is committed, writers that have waited for it send what they kept."""
+    """Once all that was taken is committed, writers that have waited for it send what they kept; and whoever waits for
+    room reads on when there is some."""
     record, effects, steps = done
     for writer in keys_in_order(record.flows):
         flow = record.flows[writer]
+        event: Event | None = None
         if flow.status is FINALIZING and is_committed(record):
-            record, more, seen = step_flow(record, flow, Settled(), now_ns)
+            event = Settled()
+        elif flow.status in STARVED and has_room_for_page(record):
+            event = Room()
+        if event is not None:
+            record, more, seen = step_flow(record, flow, event, now_ns)
             effects, steps = (*effects, *more), (*steps, *seen)
     return record, effects, steps
 
@@ -121,9 +129,18 @@ def is_committed(record: ResumeRecord) -> bool:
     return record.delivery is not None and record.delivery.status is READY
 
 
+def has_room_for_page(record: ResumeRecord) -> bool:
+    """Nothing waits to be sent, and the client receives a page more than what is in flight."""
+    delivery = record.delivery
+    if delivery is None or delivery.inbox or delivery.state.queued:
+        return False
+    return len(delivery.state.packets) + record.times.page <= delivery.receive_maximum
+
+
 def is_synchronised(record: ResumeRecord) -> bool:
-    """All writers are done, and all that was taken is committed."""
-    return is_committed(record) and all(flow.status is DONE for flow in record.flows.values())
+    """All writers are done, or wait for the client alone, and all that was taken is committed."""
+    ready = (DONE, *STARVED)
+    return is_committed(record) and all(flow.status in ready for flow in record.flows.values())
 
 
 def needs_no_writer(record: ResumeRecord, event: SubscribedLive) -> bool:
@@ -163,7 +180,7 @@ def loaded(record: ResumeRecord, event: SessionLoaded) -> ResumeRecord:
 def restore(record: ResumeRecord, event: SessionLoaded, now_ns: int) -> Delegated:
     """What is in flight goes out first, under its old packet ids."""
     record, effects, seen = step_delivery(loaded(record, event), Resend(), now_ns)
-    return record, (*effects, Ask(DATABASE, ReadPending(record.session))), seen
+    return record, (*effects, Ask(DATABASE, ReadPending(record.session, rows=record.times.page))), seen
 
 
 def subscribe(record: ResumeRecord, event: PendingRead, now_ns: int) -> Done:
@@ -214,7 +231,7 @@ def take_commit(record: ResumeRecord, event: StateCommitted, now_ns: int) -> Del
 
 
 def take_acknowledgement(record: ResumeRecord, event: Puback | Pubrec | Pubcomp, now_ns: int) -> Delegated:
-    return step_delivery(record, event, now_ns)
+    return settle(record, step_delivery(record, event, now_ns), now_ns)
 
 
 def finish_with_commit(record: ResumeRecord, event: StateCommitted, now_ns: int) -> Delegated:

@@ -16,7 +16,8 @@ class Times(msgspec.Struct, frozen=True):
     within it; `lock_ms`: the lease of a client id; `begin_ms`, `end_ms`: an owner that is taken over answers within
     them, or is given up; `orphan_ms`: an owner that has yielded ends by itself.  `resume_buffer`: so many live messages
     of one writer are kept while the database is read; `handover`: so many rows an owner that yields keeps, and hands
-    over; `receive_maximum`: so many messages are in flight to the client.
+    over; `receive_maximum`: so many messages are in flight to the client, and `page`: half of them, so many rows of a
+    writer are read at once.
 
     `ConfigurationError` names the value that cannot be.
     """
@@ -46,6 +47,11 @@ class Times(msgspec.Struct, frozen=True):
                 rule = f"less than {longer}, which is {getattr(self, longer)}"
                 raise ConfigurationError(shorter, getattr(self, shorter), rule)
         self._check_takeover()
+
+    @property
+    def page(self) -> int:
+        """Rows of a writer that are read at once: while the client has half of what it receives, the next is read."""
+        return max(1, self.receive_maximum // 2)
 
     def _check_takeover(self) -> None:
         """A takeover is over while the lock lasts, and whoever has yielded stays as long."""

@@ -5,6 +5,9 @@
 database has it.  Behind the marker it is kept, and the database is read until every number below the marker was
 taken; then what was kept follows.  The cut is by the writer's numbers, never by ids or clocks.  A writer that is
 dead, or silent for too long, is fenced: nothing can be stored under its epoch any more, so what is read then is all.
+
+However much is stored, a page of it is read at a time, when there is room for it: between two of them a flow is
+`behind`, or `draining` where the writer is fenced.
 """
 
 from __future__ import annotations
@@ -18,11 +21,13 @@ from statemachines.persistent_sessions.writer_flow_actions import (
     ask_fresh,
     ask_marker,
     ask_marker_later,
+    brings,
     completes,
     drop_live,
     fence_older,
     fence_silent,
     follows,
+    has_more,
     is_ahead,
     is_mine,
     is_mine_and_fresh,
@@ -35,6 +40,7 @@ from statemachines.persistent_sessions.writer_flow_actions import (
     next_live,
     note_heard,
     poll,
+    read_on,
     remember,
     shows_marker,
     start_sync,
@@ -46,9 +52,12 @@ from statemachines.persistent_sessions.writer_flow_actions import (
     take_fenced_and_ask,
     take_handed,
     take_live,
+    take_page,
 )
 from statemachines.persistent_sessions.writer_flow_record import (
+    BEHIND,
     DONE,
+    DRAINING,
     FENCING,
     FINALIZING,
     NEW,
@@ -61,14 +70,17 @@ from statemachines.persistent_sessions.writer_flow_record import (
     LinkLost,
     MarkerTimeout,
     PollDue,
+    Room,
     Settled,
     WriterDown,
     WriterFlowRecord,
     WriterUp,
 )
 
-KEEPING = (SYNCING, FINALIZING)
-FOLLOWING = (WAITING, SYNCING, FINALIZING, DONE)
+READING = (BEHIND, SYNCING)
+KEEPING = (*READING, FINALIZING)
+FOLLOWING = (WAITING, *KEEPING, DONE)
+FENCED = (FENCING, DRAINING)
 
 # fmt: off
 ROWS = (
@@ -85,33 +97,38 @@ ROWS = (
     Row(Live,          DONE,                       STAY,       take_live,           is_next,                 "PS-27"),
     Row(Live,          DONE,                       WAITING,    ask_fresh,           is_ahead,                "PS-28"),
     Row(Polled,        WAITING,                    STAY,       remember,            shows_marker,            "PS-22"),
+    Row(Room,          BEHIND,                     SYNCING,    poll,                None,                    "PS-193"),
     Row(Polled,        SYNCING,                    FINALIZING, take_below,          completes,               "PS-25"),
+    Row(Polled,        SYNCING,                    BEHIND,     take_below,          brings,                  "PS-193"),
     Row(Polled,        SYNCING,                    STAY,       take_and_poll,       None,                    "PS-25"),
-    Row(Handed,        (WAITING, SYNCING),         STAY,       take_handed,         None,                    "PS-177"),
+    Row(Handed,        (WAITING, *READING),        STAY,       take_handed,         None,                    "PS-177"),
     Row(PollDue,       SYNCING,                    STAY,       poll,                None,                    "PS-25"),
     Row(Settled,       FINALIZING,                 DONE,       take_buffer,         None,                    "PS-26"),
     Row(LinkLost,      FOLLOWING,                  WAITING,    ask_fresh,           None,                    "PS-28"),
     Row(MarkerTimeout, (WAITING, SYNCING),         FENCING,    fence_silent,        None,                    "PS-30"),
     Row(WriterDown,    FOLLOWING,                  FENCING,    fence_silent,        None,                    "PS-30"),
+    Row(FencedRows,    FENCING,                    DRAINING,   take_page,           has_more,                "PS-194"),
+    Row(Room,          DRAINING,                   FENCING,    read_on,             None,                    "PS-194"),
     Row(FencedRows,    FENCING,                    DONE,       take_fenced,         stays_gone,              "PS-32"),
     Row(FencedRows,    FENCING,                    WAITING,    take_fenced_and_ask, is_of_this_fence,        "PS-32"),
-    Row(WriterDown,    FENCING,                    STAY,       fence_silent,        None,                    "PS-33"),
-    Row(LinkLost,      FENCING,                    STAY,       ask_marker_later,    None,                    "PS-33"),
-    Row(Live,          FENCING,                    STAY,       note_heard,          is_of_newer_epoch,       "PS-33"),
-    Row(LiveMarker,    FENCING,                    STAY,       note_heard,          is_of_newer_epoch,       "PS-33"),
-    Row(WriterUp,      FENCING,                    STAY,       ask_marker_later,    None,                    "PS-33"),
+    Row(WriterDown,    FENCED,                     FENCING,    fence_silent,        None,                    "PS-33"),
+    Row(LinkLost,      FENCED,                     STAY,       ask_marker_later,    None,                    "PS-33"),
+    Row(Live,          FENCED,                     STAY,       note_heard,          is_of_newer_epoch,       "PS-33"),
+    Row(LiveMarker,    FENCED,                     STAY,       note_heard,          is_of_newer_epoch,       "PS-33"),
+    Row(WriterUp,      FENCED,                     STAY,       ask_marker_later,    None,                    "PS-33"),
     Row(WriterUp,      DONE,                       WAITING,    ask_fresh,           None,                    "PS-28"),
-    Ignore((Live, LiveMarker),      (*FOLLOWING, FENCING),                                                   "PS-29"),
-    Ignore((Polled,),               (WAITING, FINALIZING, FENCING, DONE),                                    "PS-34"),
-    Ignore((FencedRows,),           (*FOLLOWING, FENCING),                                                   "PS-34"),
-    Ignore((Handed,),               (FINALIZING, FENCING, DONE),                                             "PS-177"),
-    Ignore((Settled,),              (WAITING, SYNCING, FENCING, DONE),                                       "PS-26"),
-    Ignore((AskAgain,),             (SYNCING, FINALIZING, FENCING, DONE),                                    "PS-35"),
-    Ignore((PollDue,),              (WAITING, FINALIZING, FENCING, DONE),                                    "PS-35"),
-    Ignore((MarkerTimeout,),        (FINALIZING, FENCING, DONE),                                             "PS-35"),
-    Ignore((WriterUp,),             (WAITING, SYNCING, FINALIZING),                                          "PS-28"),
-    Refuse((Begin,),                (*FOLLOWING, FENCING),                                                   "PS-20"),
-    Refuse((Live, LiveMarker, Polled, FencedRows, Handed, Settled, AskAgain, PollDue, MarkerTimeout, LinkLost,
+    Ignore((Live, LiveMarker),      (*FOLLOWING, *FENCED),                                                   "PS-29"),
+    Ignore((Polled,),               (WAITING, BEHIND, FINALIZING, *FENCED, DONE),                            "PS-34"),
+    Ignore((FencedRows,),           (*FOLLOWING, *FENCED),                                                   "PS-34"),
+    Ignore((Handed,),               (FINALIZING, *FENCED, DONE),                                             "PS-177"),
+    Ignore((Settled,),              (WAITING, *READING, *FENCED, DONE),                                      "PS-26"),
+    Ignore((Room,),                 (WAITING, SYNCING, FINALIZING, FENCING, DONE),                           "PS-193"),
+    Ignore((AskAgain,),             (*KEEPING, *FENCED, DONE),                                               "PS-35"),
+    Ignore((PollDue,),              (WAITING, BEHIND, FINALIZING, *FENCED, DONE),                            "PS-35"),
+    Ignore((MarkerTimeout,),        (BEHIND, FINALIZING, *FENCED, DONE),                                     "PS-35"),
+    Ignore((WriterUp,),             (WAITING, *KEEPING),                                                     "PS-28"),
+    Refuse((Begin,),                (*FOLLOWING, *FENCED),                                                   "PS-20"),
+    Refuse((Live, LiveMarker, Polled, FencedRows, Handed, Settled, Room, AskAgain, PollDue, MarkerTimeout, LinkLost,
             WriterDown, WriterUp),  NEW,                                                                     "PS-20"),
 )
 # fmt: on
@@ -131,7 +148,7 @@ def keeps_only_behind_the_marker(record: WriterFlowRecord) -> bool:
 
 def is_done_below_the_marker(record: WriterFlowRecord) -> bool:
     """P4: while the database is read nothing from the marker on is taken; before the buffer is, all below it."""
-    if record.status is SYNCING:
+    if record.status in READING:
         return record.taken < record.k
     return record.status is not FINALIZING or (record.taken == record.k - 1 and record.seen)
 

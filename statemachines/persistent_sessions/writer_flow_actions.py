@@ -84,8 +84,17 @@ def completes(record: WriterFlowRecord, event: Polled) -> bool:
     return is_seen and record.taken + len(rows_below(record, event.found)) == record.k - 1
 
 
+def brings(record: WriterFlowRecord, event: Polled) -> bool:
+    """Something of it is next."""
+    return bool(rows_below(record, event.found))
+
+
 def is_of_this_fence(record: WriterFlowRecord, event: FencedRows) -> bool:
     return event.n == record.n
+
+
+def has_more(record: WriterFlowRecord, event: FencedRows) -> bool:
+    return is_of_this_fence(record, event) and event.more
 
 
 def stays_gone(record: WriterFlowRecord, event: FencedRows) -> bool:
@@ -135,11 +144,12 @@ def remember(record: WriterFlowRecord, event: Polled, now_ns: int) -> Done:
 
 
 def start_sync(record: WriterFlowRecord, event: LiveMarker, now_ns: int) -> Done:
-    return replace(record, k=event.k), (Ask(DATABASE, ReadPending(record.session, record.writer)),)
+    return poll(replace(record, k=event.k), event, now_ns)
 
 
 def poll(record: WriterFlowRecord, event: Event, now_ns: int) -> Done:
-    return record, (Ask(DATABASE, ReadPending(record.session, record.writer)),)
+    place = (record.epoch, record.taken)
+    return record, (Ask(DATABASE, ReadPending(record.session, record.writer, record.times.page, place)),)
 
 
 def keep_live(record: WriterFlowRecord, event: Live, now_ns: int) -> Done:
@@ -175,11 +185,16 @@ def take_live(record: WriterFlowRecord, event: Live, now_ns: int) -> Done:
     return replace(record, taken=event.number), take(record, (event.queued,), record.epoch)
 
 
+def read_fenced(record: WriterFlowRecord, below: int) -> Effects:
+    place = (record.epoch, record.taken)
+    request = Fence(record.session, record.writer, place, below, record.token, record.n, record.times.page)
+    return (Ask(DATABASE, request),)
+
+
 def fence(record: WriterFlowRecord, below: int, gone: bool) -> Done:
     """What is buffered is dropped: the rows are all there once the epoch is raised."""
     record = replace(record, n=record.n + 1, gone=gone, k=0, seen=False, heard=0, buffer=())
-    request = Fence(record.session, record.writer, record.epoch, below, record.token, record.n)
-    return record, (Ask(DATABASE, request),)
+    return record, read_fenced(record, below)
 
 
 def fence_silent(record: WriterFlowRecord, event: Event, now_ns: int) -> Done:
@@ -201,14 +216,27 @@ def ask_marker_later(record: WriterFlowRecord, event: Event, now_ns: int) -> Don
     return replace(record, gone=False), ()
 
 
-def take_fenced(record: WriterFlowRecord, event: FencedRows, now_ns: int) -> Done:
-    """Everything above the last number taken, epoch by epoch; then the next epoch begins with 1."""
+def take_page(record: WriterFlowRecord, event: FencedRows, now_ns: int) -> Done:
+    """Everything above the last number taken, epoch by epoch; what is fenced is kept in mind, to be read on."""
     effects: Effects = ()
     for one in sorted(event.found, key=lambda one: one.epoch):
         if one.epoch >= record.epoch:
             taken = record.taken if one.epoch == record.epoch else 0
-            effects = (*effects, *take(record, contiguous(one.rows, taken), one.epoch))
-    return replace(record, epoch=event.below, taken=0, heard=0), effects
+            rows = contiguous(one.rows, taken)
+            effects = (*effects, *take(record, rows, one.epoch))
+            record = replace(record, epoch=one.epoch, taken=taken + len(rows))
+    return replace(record, below=event.below), effects
+
+
+def read_on(record: WriterFlowRecord, event: Event, now_ns: int) -> Done:
+    """What is fenced stays fenced: the same question, further on."""
+    return record, read_fenced(record, record.below)
+
+
+def take_fenced(record: WriterFlowRecord, event: FencedRows, now_ns: int) -> Done:
+    """The last of it; then the next epoch begins with 1."""
+    record, effects = take_page(record, event, now_ns)
+    return replace(record, epoch=event.below, taken=0, heard=0, below=0), effects
 
 
 def take_fenced_and_ask(record: WriterFlowRecord, event: FencedRows, now_ns: int) -> Done:

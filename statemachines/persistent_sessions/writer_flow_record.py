@@ -26,6 +26,10 @@ class Settled(Call, frozen=True, gc=False):
     """All that was taken is committed."""
 
 
+class Room(Call, frozen=True, gc=False):
+    """The client receives what is read next."""
+
+
 class WriterUp(Call, frozen=True, gc=False):
     """The writer is reported to live (again), or for the first time."""
 
@@ -88,17 +92,23 @@ class Take(Event, frozen=True, gc=False):
 
 
 class FlowStatus(Status):
-    """The page's states, and `fencing`: the epoch is raised, and what it has is read."""
+    """The page's states, and `fencing`: the epoch is raised, and what it has is read.  `behind` (of `syncing`) and
+    `draining` (of `fencing`): there is more to be read, and no room for it."""
 
     NEW = "new"
     WAITING = "waiting"
+    BEHIND = "behind"
     SYNCING = "syncing"
     FINALIZING = "finalizing"
     FENCING = "fencing"
+    DRAINING = "draining"
     DONE = "done"
 
 
-NEW, WAITING, SYNCING, FINALIZING, FENCING, DONE = FlowStatus
+NEW, WAITING, BEHIND, SYNCING, FINALIZING, FENCING, DRAINING, DONE = FlowStatus
+
+STARVED = (BEHIND, DRAINING)
+"""Nothing but room is waited for."""
 
 
 class WriterFlowRecord(msgspec.Struct, frozen=True, gc=False):
@@ -106,7 +116,7 @@ class WriterFlowRecord(msgspec.Struct, frozen=True, gc=False):
     taken; `n`: the last marker, or fence, that was asked for; `k` of the marker, once it has come live (0: not yet);
     `seen`: it was found in the database; `buffer`: what came live since, from `k` on.  `heard`: the highest number
     that came live while the marker was awaited; while a fence is, the highest epoch.  `gone`: it is fenced because it
-    is dead, or silent."""
+    is dead, or silent; `below` of a fence of which there is more to be read."""
 
     session: str
     writer: str
@@ -122,6 +132,7 @@ class WriterFlowRecord(msgspec.Struct, frozen=True, gc=False):
     heard: int = 0
     buffer: tuple[Queued, ...] = ()
     gone: bool = False
+    below: int = 0
 
 
 Done = tuple[WriterFlowRecord, Effects]

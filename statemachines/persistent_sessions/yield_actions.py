@@ -35,11 +35,9 @@ Place = tuple[str, int, Queued]
 
 def in_delivery(delivery: DeliveryRecord) -> Iterable[Place]:
     """What belongs to a commit that is open, and may be refused, and what waits for the next."""
-    for mark in delivery.marks:
-        yield mark.writer, mark.epoch, mark.queued
-    for take in (change.take for change in delivery.inbox):
-        if take is not None:
-            yield from ((take.writer, take.epoch, row) for row in take.rows)
+    waiting = (change.take for change in delivery.inbox if change.take is not None)
+    for take in (*delivery.marks, *waiting):
+        yield from ((take.writer, take.epoch, row) for row in take.rows)
 
 
 def places(record: ResumeRecord) -> Iterable[Place]:

@@ -173,7 +173,9 @@ class Histories:
         if owner is None or session is None:
             return
         if cells.event == "mark_delivered":
-            session.writer(cells.key).mark(cells.row, party, (cells.term, cells.first))
+            written = session.writer(cells.key)
+            for number in range(cells.first, max(cells.first, cells.last) + 1):
+                written.mark(cells.row, party, (cells.term, number))
         elif cells.event == "fence":
             self.sums[self._run, "fences"] += 1
             self._fences.setdefault((party, cells.key), session.writer(cells.key).epoch)

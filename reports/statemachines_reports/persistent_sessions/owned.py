@@ -6,30 +6,33 @@ from statemachines_reports.persistent_sessions.findings import CUT, GAP, Finding
 from statemachines_reports.persistent_sessions.written import Position
 
 FROM_DATABASE = ("polled", "handed")
+KEEPING = ("behind", "syncing", "finalizing")
+STARVED = ("behind", "draining")
 
 
 class Flow:
     """One writer of an owner: `k` of the marker that is shown, under `epoch` (0: none), so many messages `kept` behind
-    it; `taken`: the last position that this owner took (None: nothing yet); `event`: what the flow has heard last."""
+    it; `taken`: the last position that this owner took (None: nothing yet); `event`: what the flow has heard last;
+    `status`: its state."""
 
-    __slots__ = ("_findings", "_name", "epoch", "event", "expects", "k", "kept", "taken")
+    __slots__ = ("_findings", "_name", "epoch", "event", "expects", "k", "kept", "status", "taken")
 
     def __init__(self, name: str, findings: Findings) -> None:
         self._name = name
         self._findings = findings
         self.taken: Position | None = None
         self.k = self.epoch = self.kept = 0
-        self.event = ""
+        self.event = self.status = ""
         self.expects: tuple[int, int] | None = None
         """What was kept, and is to be taken at once."""
 
     def step(self, row: int, event: str, source: str, dest: str, epoch: int, first: int) -> None:
         """The flow has heard something; `epoch` and `first`: what it says, a number or the marker's."""
         self.check_kept(row)
-        self.event = event
+        self.event, self.status = event, dest
         if event == "live_marker" and source == "waiting" and dest == "syncing":
             self.k, self.epoch, self.kept = first, epoch, 0
-        elif event == "live" and source in ("syncing", "finalizing") and first == self.k + self.kept:
+        elif event == "live" and source in KEEPING and first == self.k + self.kept:
             self.kept += 1
         elif event == "settled" and dest == "done":
             self._finish(row)
@@ -84,6 +87,11 @@ class Owned:
         self.flows: dict[str, Flow] = {}
         self.pending = self.buffered = 0
         self.stale = self.is_yielding = False
+
+    def is_starved(self, writer: str) -> bool:
+        """What this writer has stored is read when the client has room for it."""
+        found = self.flows.get(writer)
+        return found is not None and found.status in STARVED
 
     def flow(self, writer: str, findings: Findings) -> Flow:
         """That of a writer."""

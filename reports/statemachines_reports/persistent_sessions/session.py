@@ -79,8 +79,9 @@ class Session:
 
     def resume(self, row: int, owner: Owned) -> None:
         """An owner is in normal operation."""
-        for written in self.writers.values():
-            written.check_resumed(row, owner.party, owner.loaded)
+        for name, written in self.writers.items():
+            if not owner.is_starved(name):
+                written.check_resumed(row, owner.party, owner.loaded)
         self.resuming.discard(owner.party)
         self.normal = owner
 

@@ -170,7 +170,10 @@ def mark_at_once(commit: Any) -> Any:
     def changed(record: Any, changes: Any, now_ns: int) -> Any:
         record, asked, seen = commit(record, changes, now_ns)
         session = record.session
-        marks = tuple(Ask(DATABASE, MarkDelivered(session, one.writer, one.epoch, one.number)) for one in record.marks)
+        marks = tuple(
+            Ask(DATABASE, MarkDelivered(session, one.writer, one.epoch, one.first_number, one.last_number))
+            for one in record.marks
+        )
         return replace(record, marks=()), (*marks, *asked), seen
 
     return changed

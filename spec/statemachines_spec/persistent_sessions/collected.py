@@ -43,7 +43,7 @@ from statemachines.persistent_sessions.request import (
     SessionAbsent,
     SessionState,
 )
-from statemachines.persistent_sessions.writer_flow_record import SYNCING, WAITING
+from statemachines.persistent_sessions.writer_flow_record import BEHIND, SYNCING, WAITING
 from statemachines.persistent_sessions.writer_record import LiveGone
 from statemachines_spec.explorer.actor import Envelope, Reaction, Watch
 from statemachines_spec.explorer.property import View
@@ -423,4 +423,8 @@ def _awaited(local: Any) -> tuple[Awaited, ...]:
     """Markers that the flows of an owner wait for."""
     party = getattr(local, "party", None)
     flows = () if party is None else getattr(party.record, "flows", {}).values()
-    return tuple(sorted((one.writer, one.token, one.n) for one in flows if one.status in (WAITING, SYNCING)))
+    return tuple(sorted((one.writer, one.token, one.n) for one in flows if _awaits_marker(one)))
+
+
+def _awaits_marker(flow: Any) -> bool:
+    return flow.status in (WAITING, SYNCING) or (flow.status is BEHIND and not flow.seen)

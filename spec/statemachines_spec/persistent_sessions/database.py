@@ -8,7 +8,7 @@ asks is done in turn.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -30,6 +30,7 @@ from statemachines.persistent_sessions.request import (
     NotOwner,
     PendingRead,
     Polled,
+    Position,
     PutMarker,
     PutRow,
     ReadPending,
@@ -287,10 +288,10 @@ class Database(Observer):
                 rows = _rows(_shelf(local, writer), epoch, lambda one: True)
                 return local, (RowRead(any(row.number == number for row in rows)),), ()
             case ReadPending(_, ""):
-                found = tuple(one for writer in self.writers for one in self._visible(local, writer))
+                found = tuple(one for writer in self.writers for one in self._pending(local, writer, request))
                 return local, (PendingRead(found),), ()
             case ReadPending(_, writer):
-                return local, (Polled(writer, self._visible(local, writer)),), ()
+                return local, (Polled(writer, self._pending(local, writer, request)),), ()
         return self._of_owner(local, request)
 
     def _of_owner(
@@ -320,13 +321,16 @@ class Database(Observer):
                 return replace(local, state=request.state), (StateCommitted(),), ()
             case ConfirmRows(_, _, found):
                 return local, (RowsConfirmed(tuple(self._same(local, one) for one in found)),), ()
-            case Fence(_, writer, from_epoch, below, _, n):
+            case Fence(_, writer, behind, below, _, n, limit):
                 shelf = _shelf(local, writer)
                 below = below or shelf.epoch + 1
                 shelf = replace(shelf, epoch=max(shelf.epoch, below))
-                epochs = [(epoch, _rows(shelf, epoch, lambda one: True)) for epoch in range(from_epoch, below)]
-                found = tuple(EpochRows(writer, epoch, rows) for epoch, rows in epochs if rows)
-                return _put(local, shelf), (FencedRows(writer, below, n, found),), ()
+                stored = [
+                    EpochRows(writer, epoch, _rows(shelf, epoch, lambda one: True)) for epoch in range(behind[0], below)
+                ]
+                found, more = first_of(stored, max(behind, local.state.taken.get(writer, (0, 0))), limit)
+                found = tuple(one for one in found if one.rows)
+                return _put(local, shelf), (FencedRows(writer, below, n, found, more),), ()
         raise TypeError(f"the database does not take {request!r}")
 
     def _append(
@@ -346,12 +350,16 @@ class Database(Observer):
         if not self.hides:
             return local
         shelf = _shelf(local, request.writer)
-        key = (request.epoch, request.number)
         entries = tuple(
-            replace(one, done=True) if one.queued and (one.epoch, one.queued.number) == key else one
+            replace(one, done=True) if one.queued and is_marked_by(request, one.epoch, one.queued.number) else one
             for one in shelf.entries
         )
         return _put(local, replace(shelf, entries=entries))
+
+    def _pending(self, local: DatabaseLocal, writer: str, asked: ReadPending) -> tuple[EpochRows, ...]:
+        """As many as are asked for, behind what the committed state has taken."""
+        behind = max(asked.behind, local.state.taken.get(writer, (0, 0)))
+        return first_of(self._visible(local, writer), behind, asked.rows)[0]
 
     def _visible(self, local: DatabaseLocal, writer: str) -> tuple[EpochRows, ...]:
         shelf = _shelf(local, writer)
@@ -377,6 +385,26 @@ class Database(Observer):
 
     def _known(self, local: DatabaseLocal, writer: str) -> Envelope:
         return Envelope(self.name, writer, LiveKnown(local.owner, local.token))
+
+
+def first_of(found: Sequence[EpochRows], behind: Position, limit: int) -> tuple[tuple[EpochRows, ...], bool]:
+    """No more than `limit` rows (0: all), and whether there are more.  Where all fit those that are not behind that
+    place are shown, too: nobody may count on it that they are not."""
+    if not limit or sum(len(one.rows) for one in found) <= limit:
+        return tuple(found), False
+    pages: list[EpochRows] = []
+    more = False
+    for one in found:
+        rows = tuple(row for row in one.rows if (one.epoch, row.number) > behind)
+        pages.append(replace(one, rows=rows[:limit]))
+        more = more or len(rows) > limit
+        limit = max(0, limit - len(rows))
+    return tuple(pages), more
+
+
+def is_marked_by(request: MarkDelivered, epoch: int, number: int) -> bool:
+    """Whether it is about this row."""
+    return epoch == request.epoch and request.number <= number <= request.until
 
 
 def _shelf(local: DatabaseLocal, writer: str) -> Shelf:

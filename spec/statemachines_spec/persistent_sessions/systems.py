@@ -31,7 +31,7 @@ from statemachines.persistent_sessions.resume_record import (
 )
 from statemachines.persistent_sessions.times import Times
 from statemachines.persistent_sessions.writer import WRITER
-from statemachines.persistent_sessions.writer_flow_record import DONE, MarkerTimeout
+from statemachines.persistent_sessions.writer_flow_record import BEHIND, DONE, DRAINING, MarkerTimeout
 from statemachines.persistent_sessions.writer_record import IDLE, Start, WriterRecord
 from statemachines_spec.explorer.actor import Crash
 from statemachines_spec.explorer.fsm_actor import DOWN, ENDED, FsmLocal
@@ -154,6 +154,18 @@ SYSTEMS: dict[str, tuple[str, Setting]] = {
     "receive-maximum": (
         "one message may be in flight, and the client takes its time",
         Setting(messages=(3,), lag=0, window=1, later=True),
+    ),
+    "page-by-page": (
+        "one row is read at a time, as the client acknowledges, while a writer goes on; the owner dies",
+        Setting(messages=(3,), lag=1, window=2, later=True, owner_lives=2, markers=1, hides=True),
+    ),
+    "fenced-page-by-page": (
+        "a writer is fenced, goes on under the next epoch, and one row of it is read at a time",
+        Setting(messages=(3,), lag=0, window=1, later=True, silences=1, markers=3, slow=(Fence,)),
+    ),
+    "dies-page-by-page": (
+        "the writer dies or is taken for dead, and comes back under the next epoch, while one row is read at a time",
+        Setting(messages=(2,), lag=0, window=1, later=True, writer_lives=2, silences=1, markers=2, repeats=True),
     ),
     "at-most-once": (
         "QoS 0; the owner dies",
@@ -344,6 +356,22 @@ def writer(name: str, setting: Setting) -> Attached:
 # -- what must hold -------------------------------------------------------------------------------------------------
 
 
+def is_full(record: ResumeRecord) -> bool:
+    """The client has not acknowledged enough for the next page."""
+    delivery = record.delivery
+    if delivery is None:
+        return False
+    room = record.times.receive_maximum - len(delivery.state.packets)
+    return bool(delivery.inbox or delivery.state.queued) or room < record.times.page
+
+
+def is_synchronised(record: ResumeRecord) -> bool:
+    """Every writer is done, or waits for the client; and nothing waits for a commit."""
+    full = is_full(record)
+    done = all(flow.status is DONE or (full and flow.status in (BEHIND, DRAINING)) for flow in record.flows.values())
+    return done and record.delivery is not None and record.delivery.status is READY
+
+
 def has_settled(record: ResumeRecord) -> bool:
     """Every writer is done, and nothing waits for a commit."""
     done = all(flow.status is DONE for flow in record.flows.values())
@@ -399,7 +427,7 @@ def begins_normally(actor: str, before: Any, event: Any, after: Any) -> bool:
     was, now = (getattr(one, "party", None) for one in (before, after))
     if was is None or now is None or not isinstance(now.record, ResumeRecord) or now.record.status is not NORMAL:
         return True
-    return was.record.status is NORMAL or has_settled(now.record)
+    return was.record.status is NORMAL or is_synchronised(now.record)
 
 
 def properties(
@@ -418,7 +446,8 @@ def properties(
         if how is not Broken.GAP or not loses
     ]
     found.append(Stepwise("CUT", "the machines keep what they promise of themselves", keeps_its_promises))
-    text = "normal operation begins when every writer is synchronised, and all that was taken is committed"
+    text = "normal operation begins when every writer is synchronised, or waits for the client, and all that was taken "
+    text += "is committed"
     found.append(Stepwise("NORMAL", text, begins_normally))
     last = rests(owners[-1])
     at_rest = View(last.actor, 2, lambda local: int(last.of(local) == 2))

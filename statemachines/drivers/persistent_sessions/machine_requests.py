@@ -73,8 +73,7 @@ PENDING: Final = (
     " AND done.writer = found.writer AND done.epoch = found.epoch AND done.number = found.number"
     f" AND done.tag = {DELIVERED}) ORDER BY found.epoch, found.number LIMIT :page"
 )
-FENCED: Final = f"{ROWS} ORDER BY found.epoch, found.number"
-FOLLOWING: Final = f"{FENCED} LIMIT :page"
+FOLLOWING: Final = f"{ROWS} ORDER BY found.epoch, found.number LIMIT :page"
 MARKERS: Final = (
     "SELECT epoch, token, n FROM @session_rows WHERE session = :session AND writer = :writer"
     f" AND tag = {MARKER} ORDER BY epoch, token, n"
@@ -219,15 +218,17 @@ class MachineRequests:
     def _read_pending(self, sql: Sql, asked: ReadPending) -> Answer:
         session = asked.session.encode()
         if asked.writer:
-            return Polled(asked.writer, self._pending(sql, session, asked.writer.encode()))
+            return Polled(asked.writer, self._pending(sql, session, asked.writer.encode(), asked))
         writers = sql.all("SELECT DISTINCT writer FROM @epochs WHERE session = :session ORDER BY 1", session=session)
-        return PendingRead(tuple(found for (writer,) in writers for found in self._pending(sql, session, writer)))
+        return PendingRead(
+            tuple(found for (writer,) in writers for found in self._pending(sql, session, writer, asked))
+        )
 
-    def _pending(self, sql: Sql, session: bytes, writer: bytes) -> tuple[EpochRows, ...]:
-        epoch, number = _taken_of(sql, session, writer)
+    def _pending(self, sql: Sql, session: bytes, writer: bytes, asked: ReadPending) -> tuple[EpochRows, ...]:
+        epoch, number = max(asked.behind, _taken_of(sql, session, writer))
         rows = sql.all(
             PENDING, session=session, writer=writer, epoch=epoch, number=number, below=LAST_EPOCH, none=b"",
-            page=self._page,
+            page=min(self._page, asked.rows or self._page),
         )  # fmt: skip
         return _by_epoch(writer, rows, sql.all(MARKERS, session=session, writer=writer))
 
@@ -255,7 +256,7 @@ class MachineRequests:
             sql.run("UPDATE @sessions SET owner = :owner WHERE session = :session", session=session, owner=b"")
 
     def _fence(self, sql: Sql, asked: Fence) -> Answer:
-        """All rows of the epochs below, however many: a hole would be taken for the end."""
+        """The rows of the epochs below; where these are not all, that is said: a hole would be taken for the end."""
         session, writer = asked.session.encode(), asked.writer.encode()
         if not is_owned(sql, session, asked.token):
             return NotOwner()
@@ -263,11 +264,13 @@ class MachineRequests:
         below = asked.below or epoch + 1
         if epoch < below:
             sql.run(PUT_EPOCH, session=session, writer=writer, epoch=below)
-        begin = max((asked.from_epoch, 0), _taken_of(sql, session, writer))
+        begin = max(asked.behind, _taken_of(sql, session, writer))
+        count = min(self._page, asked.rows or self._page)
         rows = sql.all(
-            FENCED, session=session, writer=writer, epoch=begin[0], number=begin[1], below=below, none=b""
+            FOLLOWING, session=session, writer=writer, epoch=begin[0], number=begin[1], below=below, none=b"",
+            page=count + 1,
         )  # fmt: skip
-        return FencedRows(asked.writer, below, asked.n, _by_epoch(writer, rows, ()))
+        return FencedRows(asked.writer, below, asked.n, _by_epoch(writer, rows[:count], ()), len(rows) > count)
 
     def _confirm(self, sql: Sql, asked: ConfirmRows) -> Answer:
         session = asked.session.encode()
@@ -302,7 +305,7 @@ class MachineRequests:
         return read_state(sql, session, found[1].decode())
 
     def _mark(self, sql: Sql, asked: MarkDelivered) -> None:
-        self.mark_run(sql, asked, asked.number)
+        self.mark_run(sql, asked, asked.until)
 
     def mark_run(self, sql: Sql, first: MarkDelivered, last: int) -> None:
         """Mark this row and those behind it, up to number `last`."""

@@ -24,4 +24,4 @@ def follows(one: object, other: object) -> bool:
     if not isinstance(one, MarkDelivered) or not isinstance(other, MarkDelivered):
         return False
     same = (one.session, one.writer, one.epoch) == (other.session, other.writer, other.epoch)
-    return same and other.number == one.number + 1
+    return same and other.number == one.until + 1

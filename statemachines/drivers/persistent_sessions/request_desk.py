@@ -28,7 +28,7 @@ BATCH_MAX: Final = 500
 """Statements in one transaction."""
 
 MARKS_MAX: Final = 5_000
-"""The same, where marks of rows one behind the other count as one of them: all of them together."""
+"""Rows that are marked in one transaction; where they stand one behind the other their marks count as one statement."""
 
 AGAIN_S: Final = (0.02, 1.0)
 """First and longest pause before a batch that failed is given again."""
@@ -90,12 +90,13 @@ class RequestDesk:
         """What comes next; marks of rows one behind the other are one statement, and count as one."""
         waiting = self._waiting
         batch = [waiting.popleft()]
-        statements = 1
-        while waiting and len(batch) < MARKS_MAX:
+        statements, rows = 1, rows_of(batch[0][0])
+        while waiting and rows < MARKS_MAX:
             statements += not follows(batch[-1][0], waiting[0][0])
             if statements > BATCH_MAX:
                 break
             batch.append(waiting.popleft())
+            rows += rows_of(batch[-1][0])
         return batch
 
     async def _carry_out(self, requests: list[Asked]) -> list[Any]:
@@ -119,6 +120,11 @@ class RequestDesk:
                 return answers
             await asyncio.sleep(pause)
             pause = min(2 * pause, AGAIN_S[1])
+
+
+def rows_of(request: Asked) -> int:
+    """How many rows it marks, or 1: whatever else it is about."""
+    return request.until - request.number + 1 if isinstance(request, MarkDelivered) else 1
 
 
 def _leave(answers: tuple[Answer, ...]) -> None:

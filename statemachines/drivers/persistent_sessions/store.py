@@ -151,7 +151,7 @@ class SessionStore:
         for run in runs_of(requests):
             first, last = run[0], run[-1]
             if isinstance(first, MarkDelivered) and isinstance(last, MarkDelivered):
-                self._machine.mark_run(sql, first, last.number)
+                self._machine.mark_run(sql, first, last.until)
                 answers += [()] * len(run)
             else:
                 answers.append(self._answer(sql, first))

@@ -126,9 +126,9 @@ def _put(state: Stored, request: PutRow | PutMarker) -> tuple[Stored, tuple[Answ
 
 
 def _fence(state: Stored, request: Fence) -> tuple[Stored, tuple[Answer, ...]]:
-    epoch = max(state.epochs.get(request.writer, 1), request.from_epoch)
+    epoch = max(state.epochs.get(request.writer, 1), request.behind[0])
     below = max(request.below, epoch) if request.below else epoch + 1
-    found = tuple(one for one in state.found(request.writer) if request.from_epoch <= one.epoch < below)
+    found = tuple(one for one in state.found(request.writer) if request.behind[0] <= one.epoch < below)
     state = replace(state, epochs=state.epochs.set(request.writer, below))
     return state, (FencedRows(request.writer, below, request.n, found),)
 

@@ -106,8 +106,9 @@ def wipe(sql):
         sql.run(f"DELETE FROM @{table}")
 
 
-def tidy(answer, taken):
-    """Without what a party drops anyway: rows that the committed state has taken, and markers before the last."""
+def tidy(answer, taken, request):
+    """Without what a party drops anyway: rows that the committed state has taken, or that it has itself, and markers
+    before the last."""
     if isinstance(answer, SessionLoaded):
         return replace(answer, session="s1")
     if not isinstance(answer, PendingRead | Polled | FencedRows):
@@ -118,7 +119,7 @@ def tidy(answer, taken):
             last[one.writer] = max(last.get(one.writer, (0, (0, 0))), (one.epoch, mark))
     found = []
     for one in answer.found:
-        begin = taken.get(one.writer, (0, 0))
+        begin = max(taken.get(one.writer, (0, 0)), request.behind)
         rows = tuple(row for row in one.rows if (one.epoch, row.number) > begin)
         marks = tuple(mark for mark in one.markers if (one.epoch, mark) == last[one.writer])
         if rows or marks:
@@ -138,7 +139,7 @@ class Model:
 
     async def ask(self, request):
         self.local, answers, _ = self.database.apply(self.local, request)
-        return tuple(tidy(one, self.local.state.taken) for one in answers)
+        return tuple(tidy(one, self.local.state.taken, request) for one in answers)
 
     async def live(self, writer, up):
         event = Lives(writer, up)
@@ -184,7 +185,7 @@ class Real:
         answers = await self.store.ask(self.with_keys(self.with_messages(request)))
         if type(known).__name__ == "CommitState" and type(answers[0]).__name__ == "StateCommitted":
             self.taken = known.state.taken
-        return tuple(tidy(self.without(one), self.taken) for one in answers)
+        return tuple(tidy(self.without(one), self.taken, request) for one in answers)
 
     def with_messages(self, request):
         """Ids of messages are those of this session."""

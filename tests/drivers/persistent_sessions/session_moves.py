@@ -39,6 +39,8 @@ def queued(number, message=None):
 WRITER = st.sampled_from(WRITERS)
 TOKEN = st.integers(1, 3)
 SMALL = st.integers(1, 4)
+PAGE = st.integers(0, 3)
+BEHIND = st.tuples(st.integers(1, 4), st.integers(0, 3))
 MOVES = st.lists(
     st.one_of(
         st.tuples(st.just("begin"), WRITER),
@@ -47,14 +49,14 @@ MOVES = st.lists(
         st.tuples(st.just("marker"), WRITER, st.integers(0, 1), TOKEN, SMALL),
         st.tuples(st.just("read"), WRITER, SMALL, SMALL),
         st.tuples(st.just("load"), TOKEN),
-        st.tuples(st.just("pending"), st.sampled_from(("", *WRITERS))),
+        st.tuples(st.just("pending"), st.sampled_from(("", *WRITERS)), PAGE, BEHIND),
         st.tuples(st.just("subscribe"), TOKEN),
         st.tuples(st.just("unsubscribe"), TOKEN),
-        st.tuples(st.just("fence"), WRITER, SMALL, st.integers(0, 4), TOKEN),
+        st.tuples(st.just("fence"), WRITER, BEHIND, st.integers(0, 4), TOKEN, PAGE),
         st.tuples(st.just("take"), WRITER, SMALL, SMALL, TOKEN),
         st.tuples(st.just("queue"), st.integers(0, 3), st.integers(0, 3), TOKEN),
         st.tuples(st.just("packet"), SMALL, st.sampled_from(list(InFlightStatus)), TOKEN),
-        st.tuples(st.just("mark"), WRITER, SMALL, SMALL),
+        st.tuples(st.just("mark"), WRITER, SMALL, SMALL, st.integers(0, 4)),
         st.tuples(st.just("live"), WRITER, st.booleans()),
         st.tuples(st.just("confirm"), WRITER, SMALL, st.lists(st.sampled_from(MESSAGES), max_size=4), TOKEN),
     ),
@@ -91,8 +93,8 @@ class Player:
     def load(self, token):
         return LoadSession("c1", "owner", token)
 
-    def pending(self, writer):
-        return ReadPending(S, writer)
+    def pending(self, writer, rows, behind):
+        return ReadPending(S, writer, rows, behind if writer else (0, 0))
 
     def subscribe(self, token):
         return SubscribeLive(S, "owner", token)
@@ -100,8 +102,8 @@ class Player:
     def unsubscribe(self, token):
         return UnsubscribeLive(S, token)
 
-    def fence(self, writer, from_epoch, below, token):
-        return Fence(S, writer, from_epoch, below, token, 1)
+    def fence(self, writer, behind, below, token, rows):
+        return Fence(S, writer, behind, below, token, 1, rows)
 
     def confirm(self, writer, epoch, rows, token):
         """Rows that follow each other, as an owner that yields keeps them."""
@@ -129,8 +131,8 @@ class Player:
         state = SessionState(self.state.taken, packets, self.state.queued, self.state.places + 1)
         return CommitState(S, token, state)
 
-    def mark(self, writer, epoch, number):
-        return MarkDelivered(S, writer, epoch, number)
+    def mark(self, writer, epoch, number, last):
+        return MarkDelivered(S, writer, epoch, number, last if last >= number else 0)
 
     def learn(self, asked, answers):
         """What they know from the answers."""

@@ -104,8 +104,8 @@ def test_a_row_is_read_back(database):
 def test_a_fence_reads_all_below_it_and_refuses_what_comes_later(database):
     found = play(
         database, LOAD, BEGIN, row(1), row(2), MarkDelivered(S, "w1", 1, 1),
-        Fence(S, "w1", 1, 0, 1, 7), row(3), row(1, "m4", epoch=2), Fence(S, "w1", 2, 2, 1, 8),
-        Fence(S, "w1", 1, 5, 1, 9),
+        Fence(S, "w1", (1, 0), 0, 1, 7), row(3), row(1, "m4", epoch=2), Fence(S, "w1", (2, 0), 2, 1, 8),
+        Fence(S, "w1", (1, 0), 5, 1, 9),
         row(2, epoch=2), row(1, "m5", epoch=5),
     )  # fmt: skip
     assert found[5] == (FencedRows("w1", 2, 7, (EpochRows("w1", 1, (queued(1), queued(2))),)),)
@@ -116,11 +116,39 @@ def test_a_fence_reads_all_below_it_and_refuses_what_comes_later(database):
     assert found[10:] == [(RowFenced(5),), (RowStored(),)]
 
 
+def test_PS_193_as_many_rows_are_read_as_are_asked_for(database):
+    stored = [row(number) for number in range(1, 6)]
+    found = play(
+        database, LOAD, BEGIN, *stored, ReadPending(S, "w1", 2, (1, 0)), ReadPending(S, "w1", 2, (1, 2)),
+        CommitState(S, 1, SessionState(taken=Map({"w1": (1, 3)}))), ReadPending(S, "w1", 1, (1, 0)),
+        ReadPending(S, "", 1), ReadPending(S, "w1", 2, (1, 3)), MarkDelivered(S, "w1", 1, 3, 4),
+        ReadPending(S, "w1", 5),
+    )  # fmt: skip
+    answers = [answer[0] for answer in found[7:] if answer and answer != (StateCommitted(),)]
+    read = [tuple(one.number for each in answer.found for one in each.rows) for answer in answers]
+    assert read == [(1, 2), (3, 4), (4,), (4,), (4, 5), (5,)]
+
+
+def test_PS_194_a_fence_says_whether_there_are_more_rows(database):
+    found = play(
+        database, LOAD, BEGIN, row(1), row(2), BEGIN, row(1, "m4", epoch=2),
+        Fence(S, "w1", (1, 0), 0, 1, 1, 1), Fence(S, "w1", (1, 1), 3, 1, 1, 1), Fence(S, "w1", (1, 2), 3, 1, 1, 1),
+        Fence(S, "w1", (1, 0), 3, 1, 1, 3), Fence(S, "w1", (1, 1), 3, 1, 1, 2),
+    )  # fmt: skip
+    read = [
+        (answer.below, [(each.epoch, one.number) for each in answer.found for one in each.rows], answer.more)
+        for (answer,) in found[6:]
+    ]
+    both = [(1, 2), (2, 1)]
+    assert read == [(3, [(1, 1)], True), (3, [(1, 2)], True), (3, [(2, 1)], False),
+                    (3, [(1, 1), *both], False), (3, both, False)]  # fmt: skip
+
+
 def test_who_has_a_lower_token_is_told_and_changes_nothing(database):
     state = SessionState(taken=Map({"w1": (1, 1)}), places=1)
     found = play(
         database, LOAD, BEGIN, row(1), LoadSession("c1", "other", 2),
-        CommitState(S, 1, state), Fence(S, "w1", 1, 0, 1, 1), SubscribeLive(S, "owner", 1), LOAD,
+        CommitState(S, 1, state), Fence(S, "w1", (1, 0), 0, 1, 1), SubscribeLive(S, "owner", 1), LOAD,
         UnsubscribeLive(S, 1), row(2), LoadSession("c1", "third", 3),
     )  # fmt: skip
     assert found[4:8] == [(NotOwner(),)] * 4
@@ -210,7 +238,7 @@ async def compare(url, moves, page):
     model, real = await Model().open(), await Real(url, page=page).open()
     player = Player()
     try:
-        for kind, *given_ in [("load", 1), *moves, ("pending", ""), ("load", 3)]:
+        for kind, *given_ in [("load", 1), *moves, ("pending", "", 0, (0, 0)), ("load", 3)]:
             if kind == "live":
                 await model.live(*given_)
                 await real.live(*given_)

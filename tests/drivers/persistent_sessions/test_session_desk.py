@@ -112,6 +112,20 @@ def test_PS_192_marks_of_rows_one_behind_the_other_are_one_of_a_batch():
     asyncio.run(main())
 
 
+def test_PS_192_PS_197_a_mark_of_several_rows_counts_as_so_many():
+    async def main():
+        store, taken = Store(), []
+        desk = RequestDesk(store, LIFE)
+        half = MARKS_MAX // 2
+        marks = [MarkDelivered("s", "w", 1, place * half + 1, (place + 1) * half) for place in range(5)]
+        for one in marks:
+            desk.give(one, taken.append)
+        await served(desk, len(marks), taken)
+        assert [requests for _, requests in store.batches] == [marks[:2], marks[2:4], marks[4:]]
+
+    asyncio.run(main())
+
+
 def test_PS_150_what_changes_nothing_is_no_batch():
     async def main():
         store, taken = Store(StoreUnavailable("busy")), []

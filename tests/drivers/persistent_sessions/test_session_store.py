@@ -568,6 +568,32 @@ def test_marks_of_rows_that_follow_each_other_mark_these_and_no_others(url):
     assert run(url, play) == every - set(wanted)
 
 
+def test_PS_197_marks_of_several_rows_are_carried_out_alone_and_in_a_run(url):
+    asked = [
+        ("w1", 1, 1, 2),
+        ("w1", 1, 3),
+        ("w1", 1, 4, 5),
+        ("w1", 2, 2, 4),
+        ("w2", 1, 2, 3),
+        ("w2", 1, 3, 4),
+        ("w2", 2, 6, 9),
+    ]
+
+    async def play(store, clock):
+        await connect(store, "s1")
+        for writer in ("w1", "w2"):
+            for epoch in (1, 2):
+                await store.ask(BeginEpoch("s1", writer))
+                for number in range(1, 7):
+                    await store.ask(PutRow("s1", writer, epoch, Queued(number, f"m{number}", "t", 1)))
+        life = await store.begin_life("n1", 1_000)
+        await store.carry_out(life, 1, [MarkDelivered("s1", *one) for one in asked])
+        (found,) = await store.ask(ReadPending("s1"))
+        return [(one.writer, one.epoch, [row.number for row in one.rows]) for one in found.found]
+
+    assert run(url, play) == [("w1", 1, [6]), ("w1", 2, [1, 5, 6]), ("w2", 1, [1, 5, 6]), ("w2", 2, [1, 2, 3, 4, 5])]
+
+
 def test_requests_keep_their_order_and_marks_alone_go_together():
     marks = [MarkDelivered("s", "w", 1, number) for number in (1, 2, 3, 5)]
     others = [
@@ -581,3 +607,5 @@ def test_requests_keep_their_order_and_marks_alone_go_together():
         marks[:3], [marks[3]], *([one] for one in others), marks[:3], [marks[3]],
     ]  # fmt: skip
     assert list(runs_of([])) == []
+    several = [MarkDelivered("s", "w", 1, *one) for one in ((1, 3), (4,), (5, 9), (6, 7), (8, 8))]
+    assert [list(one) for one in runs_of(several)] == [several[:3], several[3:]]

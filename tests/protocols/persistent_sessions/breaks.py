@@ -29,10 +29,10 @@ from statemachines.drivers.persistent_sessions.store import SessionStore
 from statemachines.drivers.standing import Standing
 from statemachines.drivers.tcp import TcpTransport
 from statemachines.kernel import Ask
-from statemachines.persistent_sessions import claims, delivery_actions, life_actions, session_host
+from statemachines.persistent_sessions import claims, delivery_actions, life_actions, resume_actions, session_host
 from statemachines.persistent_sessions.life_request import LockClient
 from statemachines.persistent_sessions.owner_request import FindOwner
-from statemachines.persistent_sessions.request import CommitState
+from statemachines.persistent_sessions.request import CommitState, MarkDelivered
 from statemachines.persistent_sessions.session_host import SessionHost
 
 
@@ -126,6 +126,12 @@ BREAKS = {
     ),
     "PS-122": swap(collector_requests, "_is_over", lambda sql, row, dead_ms: True),
     "PS-123": swap(life_requests, "_is_superseded", lambda sql, client, token: False),
+    "PS-195": swap(resume_actions, "has_room_for_page", lambda record: True),
+    "PS-197": swap(
+        delivery_actions,
+        "MarkDelivered",
+        lambda session, writer, epoch, first, last: MarkDelivered(session, writer, epoch, first),
+    ),
     # A node together.
     "PS-140": swap(session_host, "Resumed", FindOwner),
     "PS-141": swap(SessionHost, "_is_last", lambda self, party, message, topic_filter: True),

@@ -42,15 +42,16 @@ def flying(qos, *numbers, status=SENT):
     return SessionState(packets=Map(packets), places=len(numbers))
 
 
-def test_PS_40_PS_42_PS_44_committed_then_marked_then_sent():
+def test_PS_40_PS_42_PS_44_PS_197_committed_then_marked_together_then_sent():
     one = delivery()
     (asked,) = one.feed(Take("w", 1, rows(1, 2)))
     assert isinstance(asked, CommitState)
     assert asked.token == 7
     assert asked.state.taken["w"] == (1, 2)
     assert [asked.state.packets[key].queued.number for key in (1, 2)] == [1, 2]
-    marks = [MarkDelivered("s", "w", 1, 1), MarkDelivered("s", "w", 1, 2)]
-    assert one.feed(StateCommitted()) == [*marks, publish(1, 1), publish(2, 2)]
+    marked = MarkDelivered("s", "w", 1, 1, 2)
+    assert one.feed(StateCommitted()) == [marked, publish(1, 1), publish(2, 2)]
+    assert (marked.until, MarkDelivered("s", "w", 1, 5).until) == (2, 5)
     assert one.status == "ready"
 
 
@@ -269,7 +270,7 @@ def test_overlapping_filters_are_two_messages():
     one = delivery(9)
     twice = (Queued(1, "m", "a/#"), Queued(2, "m", "a/+"))
     one.feed(Take("w", 1, twice))
-    sent = one.feed(StateCommitted())[2:]
+    sent = one.feed(StateCommitted())[1:]
     assert [(each.message, each.filter) for each in sent] == [("m", "a/#"), ("m", "a/+")]
 
 

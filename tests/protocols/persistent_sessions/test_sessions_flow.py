@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
-from session_world import Hand, flow, live, marker, names, queued, rows
+from session_world import TIMES, Hand, flow, live, marker, names, queued, rows
 
-from statemachines.kernel import LocalProtocolError, SetTimer
+from statemachines.kernel import CancelTimer, LocalProtocolError, SetTimer
 from statemachines.persistent_sessions.message import MarkerWanted
 from statemachines.persistent_sessions.request import EpochRows, Fence, FencedRows, Polled, ReadPending
 from statemachines.persistent_sessions.writer_flow import WRITER_FLOW
 from statemachines.persistent_sessions.writer_flow_record import (
+    BEHIND,
     DONE,
+    DRAINING,
     FENCING,
     FINALIZING,
     SYNCING,
@@ -21,13 +23,23 @@ from statemachines.persistent_sessions.writer_flow_record import (
     LinkLost,
     MarkerTimeout,
     PollDue,
+    Room,
     Settled,
     Take,
     WriterDown,
     WriterUp,
 )
 
-POLL = ReadPending("s", "w")
+
+def poll(taken=0):
+    return ReadPending("s", "w", TIMES.page, (1, taken))
+
+
+def fence(epoch, taken, below, n):
+    return Fence("s", "w", (epoch, taken), below, 7, n, TIMES.page)
+
+
+KEEPING = (BEHIND, SYNCING, FINALIZING)
 
 
 def wanted(n):
@@ -73,13 +85,13 @@ def test_PS_22_the_marker_starts_reading_and_may_have_been_seen_before():
     one.feed(read(markers=((7, 1),)))
     assert one.record.seen
     assert one.feed(marker(2, token=6)) == []
-    assert one.feed(marker(1)) == [POLL]
+    assert one.feed(marker(1)) == [poll()]
     assert (one.status, one.record.k) == ("syncing", 1)
     assert one.feed(read()) == []
     assert one.status == "finalizing"
 
 
-@pytest.mark.parametrize("status", [SYNCING, FINALIZING])
+@pytest.mark.parametrize("status", [BEHIND, SYNCING, FINALIZING])
 def test_PS_24_PS_28_behind_the_marker_live_messages_are_kept_without_a_gap(status):
     one = by(status, n=1, k=2, seen=True, taken=1 if status is FINALIZING else 0)
     for number in (1, 2, 3, 2, 4):
@@ -94,18 +106,68 @@ def test_PS_24_PS_28_behind_the_marker_live_messages_are_kept_without_a_gap(stat
 
 def test_PS_25_rows_below_the_marker_are_taken_without_a_hole_until_all_are():
     one = by(SYNCING, n=1, k=4)
-    assert one.feed(read(1, 3, markers=((7, 1),))) == [Take("w", 1, rows(1))]
-    assert (one.status, one.record.taken) == ("syncing", 1)
+    assert one.feed(read(3, markers=((7, 1),))) == []
+    assert (one.status, one.record.taken) == ("syncing", 0)
     assert any(isinstance(effect, SetTimer) and effect.timer == "poll" for effect in one.effects)
-    assert one.feed(PollDue("w")) == [POLL]
-    assert one.feed(read(1, 2, 3, 4, 5)) == [Take("w", 1, rows(2, 3))]
+    assert one.feed(PollDue("w")) == [poll()]
+    assert one.feed(read(1, 2, 3, 4, 5)) == [Take("w", 1, rows(1, 2, 3))]
     assert (one.status, one.record.taken) == ("finalizing", 3)
     unseen = by(SYNCING, n=1, k=2)
     unseen.feed(read(1))
-    assert (unseen.status, unseen.record.taken) == ("syncing", 1)
+    assert (unseen.status, unseen.record.taken) == ("behind", 1)
     elsewhere = by(SYNCING, n=1, k=2)
     assert elsewhere.feed(read(1, markers=((7, 1),), epoch=2)) == []
     assert elsewhere.status == "syncing"
+
+
+def test_PS_193_what_is_below_the_marker_is_read_a_page_at_a_time_when_there_is_room():
+    one = by(SYNCING, n=1, k=4)
+    assert one.feed(read(1, 3, markers=((7, 1),))) == [Take("w", 1, rows(1))]
+    assert (one.status, one.record.taken, one.record.seen) == ("behind", 1, True)
+    assert CancelTimer("marker", "w") in one.effects, "its writer has done what is asked of it"
+    for late in (read(2), PollDue("w"), MarkerTimeout("w"), AskAgain("w"), Settled(), WriterUp("w"), fenced(1, 2)):
+        assert one.feed(late) == []
+    assert (one.status, one.record.taken) == ("behind", 1)
+    one.feed(live(4))
+    assert one.feed(Room()) == [poll(1)]
+    assert one.status == "syncing"
+    assert any(isinstance(effect, SetTimer) and effect.timer == "marker" for effect in one.effects)
+    assert one.feed(Room()) == [], "one at a time"
+    assert one.feed(read(2)) == [Take("w", 1, rows(2))]
+    one.feed(Room())
+    assert one.feed(read(3, 4)) == [Take("w", 1, rows(3))]
+    assert (one.status, one.record.buffer) == ("finalizing", rows(4))
+    for status in (WAITING, FINALIZING, FENCING, DONE):
+        given = {"k": 1, "seen": True} if status is FINALIZING else {}
+        other = by(status, n=1, **given)
+        assert other.feed(Room()) == []
+        assert other.record.status is status
+
+
+def test_PS_194_a_fenced_writer_is_read_a_page_at_a_time_when_there_is_room():
+    one = by(FENCING, n=2, taken=1, gone=True)
+    page = replace(fenced(2, 4, (1, (2, 3)), (2, (1, 2))), more=True)
+    assert one.feed(replace(page, n=1)) == [], "of another fence"
+    assert one.feed(page) == [Take("w", 1, rows(2, 3)), Take("w", 2, rows(1, 2))]
+    assert (one.status, one.record.epoch, one.record.taken, one.record.gone) == ("draining", 2, 2, True)
+    for late in (page, read(3), live(3, epoch=2), marker(3, epoch=2), PollDue("w"), MarkerTimeout("w"), Settled()):
+        assert one.feed(late) == []
+    assert one.status == "draining"
+    assert one.feed(Room()) == [fence(2, 2, 4, 2)]
+    assert one.feed(Room()) == [], "one at a time"
+    assert one.feed(fenced(2, 4, (2, (3,)), (3, (1,)))) == [Take("w", 2, rows(3)), Take("w", 3, rows(1))]
+    assert (one.status, one.record.epoch, one.record.taken, one.record.below) == ("done", 4, 0, 0)
+
+
+def test_PS_33_PS_194_what_is_heard_while_a_fenced_writer_is_drained():
+    for event in (live(1, epoch=2), marker(1, epoch=2), WriterUp("w"), LinkLost("w")):
+        one = by(DRAINING, n=2, below=2, gone=True)
+        assert one.feed(event) == []
+        assert one.feed(Room()) == [fence(1, 0, 2, 2)]
+        assert one.feed(fenced(2, 2)) == [wanted(3)]
+    dies = by(DRAINING, n=2, below=2, taken=3)
+    assert dies.feed(WriterDown("w")) == [fence(1, 3, 0, 3)]
+    assert dies.status == "fencing"
 
 
 def test_PS_26_what_was_kept_follows_when_all_is_committed():
@@ -126,9 +188,9 @@ def test_PS_27_PS_28_PS_29_done_the_next_is_taken_at_once_and_a_gap_starts_anew(
     assert by(DONE, epoch=2, taken=1).feed(live(2, epoch=1)) == []
 
 
-@pytest.mark.parametrize("status", [WAITING, SYNCING, FINALIZING, DONE])
+@pytest.mark.parametrize("status", [WAITING, BEHIND, SYNCING, FINALIZING, DONE])
 def test_PS_28_a_broken_path_asks_for_a_fresh_marker(status):
-    one = by(status, n=1, k=2 if status in (SYNCING, FINALIZING) else 0, taken=1, seen=status is FINALIZING)
+    one = by(status, n=1, k=2 if status in KEEPING else 0, taken=int(status is not BEHIND), seen=status is FINALIZING)
     assert one.feed(LinkLost("w")) == [wanted(2)]
     assert {effect.timer for effect in one.effects if isinstance(effect, SetTimer)} == {"repeat", "marker"}
     assert one.status == "waiting"
@@ -143,21 +205,21 @@ def test_PS_28_a_writer_that_begins_anew_is_asked_for_a_marker():
         assert one.record.status is status
 
 
-@pytest.mark.parametrize("status", [WAITING, SYNCING, FINALIZING, DONE])
+@pytest.mark.parametrize("status", [WAITING, BEHIND, SYNCING, FINALIZING, DONE])
 def test_PS_30_a_dead_or_silent_writer_is_fenced_above_whatever_epoch_it_has(status):
-    given = {"k": 2, "seen": True, "buffer": rows(2)} if status in (SYNCING, FINALIZING) else {}
+    given = {"k": 2, "seen": True, "buffer": rows(2)} if status in KEEPING else {}
     one = by(status, n=1, taken=1, epoch=3, **given)
-    assert one.feed(WriterDown("w")) == [Fence("s", "w", 3, 0, 7, 2)]
+    assert one.feed(WriterDown("w")) == [fence(3, 1, 0, 2)]
     assert (one.status, one.record.buffer, one.record.gone) == ("fencing", (), True)
     if status in (WAITING, SYNCING):
-        assert by(status, n=1, epoch=3, taken=1, **given).feed(MarkerTimeout("w")) == [Fence("s", "w", 3, 0, 7, 2)]
+        assert by(status, n=1, epoch=3, taken=1, **given).feed(MarkerTimeout("w")) == [fence(3, 1, 0, 2)]
 
 
 @pytest.mark.parametrize("event", [live(1, epoch=4), marker(1, epoch=4)], ids=["live", "marker"])
-@pytest.mark.parametrize("status", [WAITING, SYNCING, FINALIZING, DONE])
+@pytest.mark.parametrize("status", [WAITING, BEHIND, SYNCING, FINALIZING, DONE])
 def test_PS_31_a_newer_epoch_makes_those_below_it_complete(status, event):
-    given = {"k": 2, "seen": True} if status in (SYNCING, FINALIZING) else {}
-    assert by(status, n=1, taken=1, **given).feed(event) == [Fence("s", "w", 1, 4, 7, 2)]
+    given = {"k": 2, "seen": True} if status in KEEPING else {}
+    assert by(status, n=1, taken=1, **given).feed(event) == [fence(1, 1, 4, 2)]
 
 
 def test_PS_32_the_rows_of_a_fenced_epoch_are_taken_and_the_next_begins():
@@ -179,7 +241,7 @@ def test_PS_33_what_is_heard_while_a_fence_is_under_way():
     late.feed(fenced(2, 3))
     assert late.status == "done"
     dies = by(FENCING, n=2)
-    assert dies.feed(WriterDown("w")) == [Fence("s", "w", 1, 0, 7, 3)]
+    assert dies.feed(WriterDown("w")) == [fence(1, 0, 0, 3)]
     assert dies.feed(fenced(2, 2, (1, (1,)))) == []
     assert dies.feed(fenced(3, 3, (1, (1,)))) == [Take("w", 1, rows(1))]
 

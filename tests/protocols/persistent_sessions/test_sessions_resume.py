@@ -29,6 +29,7 @@ from statemachines.persistent_sessions.request import (
 )
 from statemachines.persistent_sessions.resume import RESUME
 from statemachines.persistent_sessions.resume_record import (
+    NORMAL,
     ConnectionLost,
     Discarded,
     Resumed,
@@ -39,6 +40,8 @@ from statemachines.persistent_sessions.resume_record import (
 )
 from statemachines.persistent_sessions.times import Times
 from statemachines.persistent_sessions.writer_flow_record import (
+    BEHIND,
+    DRAINING,
     AskAgain,
     LinkLost,
     MarkerTimeout,
@@ -86,7 +89,7 @@ def test_PS_60_PS_62_PS_63_PS_64_the_stages_of_a_resume_in_their_order():
     with pytest.raises(LocalProtocolError):
         one.feed(ResumeSession())
     state = SessionState(taken=Map({"w": (1, 1)}), packets=Map({4: flying}), places=4)
-    assert one.feed(SessionLoaded("s", state)) == [Publish(4, "m1", "t", 1, True), ReadPending("s")]
+    assert one.feed(SessionLoaded("s", state)) == [Publish(4, "m1", "t", 1, True), ReadPending("s", "", 50)]
     assert one.feed(PendingRead((found(1, 2, 3, 5),))) == [SubscribeLive("s", "owner~1", 7)]
     effects = one.feed(SubscribedLive(("w",)))
     assert names(effects) == ["CommitState", "MarkerWanted"]
@@ -147,8 +150,8 @@ def test_PS_65_PS_66_a_fenced_writer_ends_a_resume_and_timers_go_to_their_flows(
     assert names(one.feed(AskAgain("w"))) == ["MarkerWanted"]
     one.feed(marker(2))
     one.feed(Polled("w", (found(),)))
-    assert one.feed(PollDue("w")) == [ReadPending("s", "w")]
-    assert one.feed(MarkerTimeout("w")) == [Fence("s", "w", 1, 0, 7, 2)]
+    assert one.feed(PollDue("w")) == [ReadPending("s", "w", 50, (1, 0))]
+    assert one.feed(MarkerTimeout("w")) == [Fence("s", "w", (1, 0), 0, 7, 2, 50)]
     assert one.feed(FencedRows("w", 2, 2, ())) == [Resumed("s")]
     assert one.status == "normal"
 
@@ -168,6 +171,104 @@ def test_PS_65_each_word_about_a_writer_reaches_its_flow():
     assert read.record.flows["w"].status.value == "done"
     read.feed(WriterDown("w"))
     assert names(read.feed(FencedRows("w", 2, 3, (found(2),)))) == ["CommitState"]
+
+
+def in_pages(receive_maximum=2):
+    """A page is one row, and the first is in flight."""
+    times = replace(TIMES, receive_maximum=receive_maximum)
+    one = Hand(RESUME, ResumeRecord("owner~1", "c", 7, times))
+    for event in (ResumeSession(), SessionLoaded("s", SessionState()), PendingRead((found(1),))):
+        one.feed(event)
+    one.feed(SubscribedLive(("w",)))
+    one.feed(StateCommitted())
+    return one
+
+
+def test_PS_193_PS_195_PS_66_who_is_behind_reads_on_when_the_client_has_acknowledged():
+    one = in_pages()
+    assert one.feed(marker(4)) == [ReadPending("s", "w", 1, (1, 1))]
+    assert names(one.feed(Polled("w", (found(2, markers=((7, 1),)),)))) == ["CommitState"]
+    assert sent(one.feed(StateCommitted())) == ["m2"]
+    assert one.record.flows["w"].status.value == "behind"
+    assert one.status == "normal", "the client is waited for, and no writer"
+    assert one.feed(Puback(1)) == [ReadPending("s", "w", 1, (1, 2))]
+    assert one.feed(Puback(2)) == [], "one page at a time"
+    assert names(one.feed(Polled("w", (found(3),)))) == ["CommitState"]
+    assert sent(one.feed(StateCommitted())) == ["m3"]
+    assert one.record.flows["w"].status.value == "done"
+
+
+def test_PS_194_PS_195_who_is_draining_reads_on_when_the_client_has_acknowledged():
+    one = in_pages()
+    assert one.feed(WriterDown("w")) == [Fence("s", "w", (1, 1), 0, 7, 2, 1)]
+    page = FencedRows("w", 2, 2, (found(2),), True)
+    assert names(one.feed(page)) == ["CommitState"]
+    assert names(one.feed(StateCommitted())) == ["MarkDelivered", "Publish", "Resumed"]
+    assert one.record.flows["w"].status.value == "draining"
+    assert one.feed(Puback(1, 2)) == [Fence("s", "w", (1, 2), 2, 7, 2, 1)]
+    assert names(one.feed(FencedRows("w", 2, 2, (found(3),)))) == ["CommitState"]
+    assert sent(one.feed(StateCommitted())) == ["m3"]
+    assert one.record.flows["w"].status.value == "done"
+
+
+def test_PS_195_one_half_is_read_while_the_client_has_the_other():
+    """And nothing of it was ever queued."""
+    one = in_pages(4)
+    assert names(one.feed(marker(9))) == ["ReadPending"]
+    assert names(one.feed(Polled("w", (found(2, 3, markers=((7, 1),)),)))) == ["CommitState"]
+    assert one.record.flows["w"].status.value == "behind"
+    assert one.status == "syncing", "it is not committed yet"
+    assert names(one.feed(StateCommitted())) == ["MarkDelivered", "Publish", "Publish", "Resumed"]
+    assert one.feed(Puback(1)) == [ReadPending("s", "w", 2, (1, 3))]
+    one.feed(Polled("w", (found(4, 5),)))
+    assert one.feed(Puback(2, 3)) == [ReadPending("s", "w", 2, (1, 5))], "and the commit of the last is open"
+    one.feed(Polled("w", (found(6, 7),)))
+    assert one.record.delivery.inbox
+    assert sent(one.feed(StateCommitted())) == ["m4", "m5"]
+    assert sent(one.feed(StateCommitted())) == ["m6", "m7"]
+    assert names(one.feed(Puback(4, 5))) == ["ReadPending"]
+    assert one.record.delivery.state.queued == ()
+
+
+def test_PS_195_what_is_committed_makes_room_where_no_packet_is_taken():
+    """QoS 0 is not acknowledged: the next page is read when the one before is committed."""
+    one = in_pages()
+    one.feed(Puback(1))
+    one.feed(marker(9))
+    for number in (2, 3):
+        page = EpochRows("w", 1, (queued(number, 0),), ((7, 1),))
+        assert names(one.feed(Polled("w", (page,)))) == ["CommitState", "ReadPending"]
+        assert sent(one.feed(StateCommitted())) == [f"m{number}"]
+    waits = replace(page, rows=(queued(4, 0),))
+    one.feed(Polled("w", (waits,)))
+    assert names(one.feed(Polled("w", (replace(page, rows=(queued(5, 0),)),)))) == []
+    assert names(one.feed(StateCommitted())) == ["MarkDelivered", "Publish", "CommitState", "ReadPending"]
+
+
+def test_PS_195_what_is_queued_goes_before():
+    one = in_pages()
+    delivery = one.record.delivery
+    flow = replace(one.record.flows["w"], status=BEHIND, k=4, seen=True, taken=1, n=1)
+    state = replace(delivery.state, queued=rows(2, 3))
+    one.record = replace(
+        one.record, status=NORMAL, flows=one.record.flows.set("w", flow), delivery=replace(delivery, state=state)
+    )
+    assert names(one.feed(Puback(1))) == ["CommitState"]
+    assert sent(one.feed(StateCommitted())) == ["m2", "m3"]
+    assert one.feed(Puback(1)) == [], "not in flight"
+    assert names(one.feed(Puback(2))) == ["ReadPending"]
+
+
+def test_PS_196_who_waits_for_room_has_none():
+    (holds,) = [one.holds for one in RESUME.invariants if one.name == "starves-without-room-alone"]
+    one = in_pages()
+    for status in (BEHIND, DRAINING):
+        flow = replace(one.record.flows["w"], status=status)
+        starved = replace(one.record, flows=one.record.flows.set("w", flow))
+        full = replace(starved.delivery, receive_maximum=1)
+        assert holds(one.record)
+        assert holds(replace(starved, delivery=full))
+        assert not holds(starved)
 
 
 def test_PS_67_a_writer_that_is_met_later_is_synchronised_like_the_others():

@@ -574,5 +574,5 @@ def test_a_takeover_with_a_receive_maximum_of_1():
         for event in (StateCommitted(), *(Puback(packet) for packet in acked)):
             sent += [one.message for one in new.feed(event) if isinstance(one, Publish)]
     assert sent == ["m2", "m3"]
-    assert new.feed(LiveMarker("s", "w", 1, 4, 7, 1)) == [ReadPending("s", "w")]
+    assert new.feed(LiveMarker("s", "w", 1, 4, 7, 1)) == [ReadPending("s", "w", 1, (1, 3))]
     assert new.feed(Polled("w", (found(markers=((7, 1),)),))) == [Resumed("s")]

@@ -1,0 +1,104 @@
+"""A session with more rows than its client receives: they stay in the database until there is room (PS-193 to 195)."""
+
+from __future__ import annotations
+
+import pytest
+from session_nodes import QUICK, run, take
+
+from statemachines.drivers.persistent_sessions import PersistentSession, SessionNode, SessionPublisher
+from statemachines.persistent_sessions.resume_record import ResumeRecord
+
+RECEIVES = 6
+PAGE = 3
+COUNT = 60
+
+
+class Seen:
+    """An observer: how many rows an owner had in its hands at most, and how many of them queued; and the states of its
+    flows."""
+
+    def __init__(self):
+        self.held = self.queued = 0
+        self.states = set()
+
+    def __call__(self, node, event, before, step, now_ns):
+        record = node.record
+        if not isinstance(record, ResumeRecord) or record.delivery is None:
+            return
+        delivery = record.delivery
+        kept = [one.rows for one in record.pending]
+        kept += [change.take.rows for change in delivery.inbox if change.take]
+        kept += [flow.buffer for flow in record.flows.values()]
+        self.queued = max(self.queued, len(delivery.state.queued))
+        self.held = max(self.held, sum(map(len, kept)) + len(delivery.state.packets) + self.queued)
+        self.states |= {flow.status.value for flow in record.flows.values()}
+
+
+async def fill(node, count=COUNT):
+    """So much waits for the client `c`."""
+    async with PersistentSession("c", node=node) as session:
+        await session.subscribe("t")
+    async with SessionPublisher(node=node) as publisher:
+        for number in range(count):
+            await publisher.publish("t", str(number).encode())
+
+
+async def take_all(node):
+    """All of it, acknowledged one by one."""
+    async with PersistentSession("c", node=node, receive_maximum=RECEIVES) as session:
+        assert await take(session, COUNT) == [str(number) for number in range(COUNT)]
+
+
+def is_bounded(seen):
+    """Never more than is in flight and what is read beside it, whatever waits."""
+    return seen.held <= RECEIVES + 2 * PAGE and seen.queued <= PAGE
+
+
+def test_PS_193_PS_195_what_waits_below_a_marker_is_read_as_the_client_acknowledges(store):
+    async def main():
+        seen = Seen()
+        async with SessionNode(store, name="a", observe=seen, **QUICK) as node:
+            await fill(node)
+            await take_all(node)
+        assert "behind" in seen.states
+        assert is_bounded(seen), vars(seen)
+
+    run(main())
+
+
+def test_PS_194_PS_195_what_waits_of_a_node_that_was_started_again_is_read_as_the_client_acknowledges(store):
+    async def main():
+        async with SessionNode(store, name="a", **QUICK) as node:
+            await fill(node)
+        seen = Seen()
+        async with SessionNode(store, name="a", observe=seen, **QUICK) as node:
+            await take_all(node)
+        assert "draining" in seen.states
+        assert is_bounded(seen), vars(seen)
+
+    run(main())
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_PS_66_a_client_is_connected_before_it_has_acknowledged_all_that_waits(store, restarts):
+    """It acknowledges nothing, goes, and has it again, and the rest."""
+
+    async def main():
+        async with SessionNode(store, name="a", **QUICK) as node:
+            await fill(node)
+            if not restarts:
+                await look_and_take(node)
+        if restarts:
+            async with SessionNode(store, name="a", **QUICK) as node:
+                await look_and_take(node)
+
+    async def look_and_take(node):
+        async with PersistentSession("c", node=node, receive_maximum=RECEIVES) as session:
+            assert await take(session, RECEIVES, acknowledge=False) == [str(number) for number in range(RECEIVES)]
+            async with SessionPublisher(node=node) as publisher:
+                await publisher.publish("t", b"last")
+        async with PersistentSession("c", node=node, receive_maximum=RECEIVES) as session:
+            found = await take(session, COUNT + 1)
+            assert found == [*(str(number) for number in range(COUNT)), "last"]
+
+    run(main())
