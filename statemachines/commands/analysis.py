@@ -114,7 +114,7 @@ def _as_json(sides: dict[str, Analysis], comparison: Comparison | None) -> dict[
 def _print(sides: dict[str, Analysis], comparison: Comparison | None, judges: Judges) -> None:
     for name, analysis in sides.items():
         if comparison is not None:
-            print(f"\n{name}")
+            print(f"\n{plain_line(name)}")
         print(f"{analysis.runs} runs, {analysis.rows} rows, {analysis.torn} torn lines dropped")
         for name, count in analysis.unjudged.items():
             print(
@@ -134,7 +134,7 @@ def _print(sides: dict[str, Analysis], comparison: Comparison | None, judges: Ju
 
 
 def _not_promised(check: Any) -> str:
-    return f": {check.verdict}" if check.verdict.startswith("not ") else ""
+    return f": {plain_line(check.verdict)}" if check.verdict.startswith("not ") else ""
 
 
 def _print_comparison(comparison: Comparison, judges: Judges) -> None:
@@ -146,7 +146,7 @@ def _print_comparison(comparison: Comparison, judges: Judges) -> None:
     heads = [line["side"] for line in comparison.lines]
     widths = [max(len(head), *(len(values[place]) for _, values in lines)) for place, head in enumerate(heads)]
     for what, values in (("", heads), *lines):
-        cells = (f"{value:>{size}}" for value, size in zip(values, widths, strict=True))
+        cells = (f"{plain_line(value):>{size}}" for value, size in zip(values, widths, strict=True))
         print(f"{what:{width}}  {'  '.join(cells)}")
 
 

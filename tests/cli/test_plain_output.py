@@ -29,12 +29,13 @@ def test_what_an_analysis_prints_is_plain(capsys, unjudged, absent):
     check = SimpleNamespace(
         name="rows", level="rows", checked=1, wrong=1, waived=0, verdict="violated", claim="all are"
     )
+    unheard = SimpleNamespace(**{**vars(check), "verdict": f"not judged: no log of {EVIL}"})
     found = SimpleNamespace(
         held=True,
         runs=1,
         rows=1,
         torn=0,
-        checks=[check],
+        checks=[check, unheard],
         unjudged=unjudged,
         absent=absent,
         tables={"findings": [{"run": 0, "seq": 1, "promised": True, "detail": f"{EVIL} came twice"}]},
