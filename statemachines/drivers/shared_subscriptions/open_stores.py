@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 from typing import Final, NamedTuple, TypeVar
 from urllib.parse import unquote
 
@@ -130,7 +131,9 @@ def _both(open_groups: Callable[[], GroupStore], open_streams: Callable[[], Stre
     try:
         return Stores(groups, open_streams())
     except BaseException:
-        asyncio.run(groups.close())
+        closing = Thread(target=asyncio.run, args=(groups.close(),))  # whoever calls may be in a loop
+        closing.start()
+        closing.join()
         raise
 
 

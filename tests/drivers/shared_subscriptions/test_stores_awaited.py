@@ -147,4 +147,10 @@ def test_who_tries_again_keeps_no_store_of_each_time(tmp_path, monkeypatch):
     monkeypatch.setattr(f"{module}.SqliteStreamStore", streams)
     with pytest.raises(StoreUnavailable):
         open_stores.open_stores(tmp_path / "x.db")
-    assert opened[0]._database._closed
+
+    async def in_a_loop():
+        open_stores.open_stores(tmp_path / "x.db")
+
+    with pytest.raises(StoreUnavailable):
+        asyncio.run(in_a_loop())
+    assert [one._database._closed for one in opened] == [True, True]
