@@ -271,13 +271,14 @@ class World:
         """The names of all nodes that are dead."""
         return sorted([*self._buried, *(node for node, process in self.processes.items() if not process.alive)])
 
-    def cut(self, one: str, other: str) -> None:
-        """What `one` sends to `other` never arrives; either may be a node or a device.  Cuts add up."""
-        self.note("partition", one, other)
+    def cut(self, one: str, other: str, fault: str = "partition") -> None:
+        """What `one` sends to `other` never arrives; either may be a node or a device.  Cuts add up.  `fault`: what the
+        trace calls it."""
+        self.note(fault, one, other)
         cuts = self.network.cuts
         cuts[one, other] = cuts.get((one, other), 0) + 1
 
-    def mend(self, one: str, other: str) -> None:
+    def mend(self, one: str, other: str, fault: str = "partition") -> None:
         """One such cut less."""
         cuts = self.network.cuts
         left = cuts[one, other] - 1
@@ -285,7 +286,7 @@ class World:
             cuts[one, other] = left
         else:
             del cuts[one, other]
-        self.note("end_partition", one, other)
+        self.note(f"end_{fault}", one, other)
 
     def note(self, fault: str, node: str, peer: str = "", **details: object) -> None:
         """Something is done to a node (or, "", to the network or all stores): for the trace and the watch."""

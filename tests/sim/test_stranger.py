@@ -95,6 +95,13 @@ def test_partitions_fall_between_those_that_talk():
     assert frozenset(("client-1", "client-2")) not in ends
 
 
+def test_a_node_is_cut_from_a_store_in_either_direction():
+    scenario = replace(SHORT, faults={"store_cut": (8, 8)})
+    ends = {(one.target, one.peer) for seed in range(10) for one in draw(scenario, seed)}
+    assert ends >= {("server-1", "table"), ("table", "server-1")}
+    assert all((one == "table") != (other == "table") for one, other in ends)
+
+
 def test_a_broken_promise_is_found_shrunk_and_kept(tmp_path, monkeypatch):
     """The client takes every answer, also those of before."""
     bad = counting.Fsm(

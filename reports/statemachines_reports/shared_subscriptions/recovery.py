@@ -29,6 +29,7 @@ ENDS = {
     "end_hold_back": ("hold_back",),
     "end_store": ("store",),
     "end_slow_store": ("slow_store",),
+    "end_store_cut": ("store_cut",),
     "end_slow_consumer": ("slow_consumer",),
 }
 """What ends -> the kinds of faults that it ends; `heal` ends all."""

@@ -10,7 +10,7 @@ from statemachines_sim.faults.network import Duplicate, HoldBack, Loss, Partitio
 from statemachines_sim.faults.processes import Crash as Crash
 from statemachines_sim.faults.processes import LateTimer, LongPause, LostDisk
 from statemachines_sim.faults.processes import Pause as Pause
-from statemachines_sim.faults.stores import PowerLoss, SlowStore, StoreCrash, StoreFails, TornWrite
+from statemachines_sim.faults.stores import PowerLoss, SlowStore, StoreCrash, StoreCut, StoreFails, TornWrite
 
 if TYPE_CHECKING:
     from statemachines_sim.protocol import SimProtocol
@@ -19,7 +19,7 @@ NEUTRAL: Final[tuple[FaultKind, ...]] = (
     Crash(), LostDisk(), Pause(), LongPause(), LateTimer(),
     Loss(), Duplicate(), Reorder(), HoldBack(), Partition(),
     Skew(), Drift(), Jump(), FarJump(),
-    StoreFails(), SlowStore(), StoreCrash(), TornWrite(), PowerLoss(),
+    StoreFails(), SlowStore(), StoreCut(), StoreCrash(), TornWrite(), PowerLoss(),
 )  # fmt: skip
 
 

@@ -37,10 +37,17 @@ class Pot:
         self.for_ns = int(S * 0.05 * 10 ** (self.chance.random() * 2.5))
         return self
 
+    def nodes(self) -> list[str]:
+        """Every node that says that this kind hits it."""
+        return [node for role in self._cast if self.kind in role.faults for node in role.exposed]
+
+    def devices(self) -> list[str]:
+        """Every device that says so."""
+        return [fixture.name for fixture in self._fixtures if self.kind in fixture.faults]
+
     def targets(self) -> list[str]:
-        """Every node and every device that says that this kind hits it."""
-        nodes = [node for role in self._cast if self.kind in role.faults for node in role.exposed]
-        return nodes + [fixture.name for fixture in self._fixtures if self.kind in fixture.faults]
+        """Both."""
+        return self.nodes() + self.devices()
 
     def target(self) -> str:
         """One of them."""

@@ -62,6 +62,29 @@ class SlowStore(OfStore):
         end_of(world, fault)
 
 
+class StoreCut(FaultKind):
+    """One node does not reach a store that all others reach."""
+
+    name = "store_cut"
+    hits = "a node and a store"
+    about = "what the node asks of the store never arrives, or what it answers does not come back; others are served"
+
+    def possible(self, pot: Pot) -> bool:
+        return bool(pot.nodes() and pot.devices())
+
+    def draw(self, pot: Pot) -> Fault:
+        ends = [pot.chance.choice(pot.nodes()), pot.chance.choice(pot.devices())]
+        pot.chance.shuffle(ends)
+        return Fault(self.name, pot.at_ns, pot.for_ns, ends[0], ends[1])
+
+    def begin(self, world: World, fault: Fault) -> bool:
+        world.cut(fault.target, fault.peer, self.name)
+        return True
+
+    def end(self, world: World, fault: Fault) -> None:
+        world.mend(fault.target, fault.peer, self.name)
+
+
 class StoreCrash(OfStore):
     """A store dies."""
 
