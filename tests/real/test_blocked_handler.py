@@ -89,13 +89,14 @@ def test_SS_183_before_it_gets_more_what_it_acknowledged_is_told_and_pings_are_a
 
     async def test(stage):
         async with asyncio.timeout(PATIENCE_S), member(stage, times) as messages:
-            handed = 0
+            handed = pinged = 0
             async for batch in messages.batches(1):
                 borrower = messages.machines.nodes[batch[0].owner].record
                 if 0 < handed < 4:
+                    assert borrower.ping_n > pinged, "one was due"
                     assert not borrower.outstanding, "whatever it asked is answered"
                     assert borrower.streams[stage.stream].progress == handed
-                handed += 1
+                handed, pinged = handed + 1, borrower.ping_n
                 if handed < 4:
                     time.sleep(1.05 * times.lease_ms / 4 / 1000)
                 await batch.ack()
