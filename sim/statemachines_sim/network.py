@@ -136,20 +136,33 @@ class Network:
             dest = self._nodes[to] = node_of(to)
         packet = (dest, party, to, message, msg)
         delay, share = next(self._draws)
-        delays: tuple[int, ...] = (delay,)
-        if self.cuts and (node, dest) in self.cuts:
-            self.drop(packet)
-            return
-        if share < self._reach:
-            delays = self._hit(packet, delay, share / UNIT)
-        for delay in delays:
-            if self._spent:
-                arrival = self._spent.pop()
-                self._env.schedule(arrival, NORMAL, delay)
-            else:
-                arrival = Arrival(self._env, delay)
+        if share < self._reach or self.cuts:
+            for later in self._delays(node, packet, delay, share):
+                self._go(packet, later)
+        elif self._spent:  # most messages: `_go` without a call
+            arrival = self._spent.pop()
             arrival.packet = packet
-            arrival.callbacks = self._callbacks  # SimPy reads the list and lets go of it
+            arrival.callbacks = self._callbacks
+            self._env.schedule(arrival, NORMAL, delay)
+        else:
+            self._go(packet, delay)
+
+    def _delays(self, node: str, packet: Packet, delay: int, share: int) -> tuple[int, ...]:
+        """After what delays a packet arrives where there are cuts, or in whose share there may be a fault."""
+        if (node, packet[0]) in self.cuts:
+            self.drop(packet)
+            return ()
+        return self._hit(packet, delay, share / UNIT) if share < self._reach else (delay,)
+
+    def _go(self, packet: Packet, delay: int) -> None:
+        """It arrives after `delay`."""
+        if self._spent:
+            arrival = self._spent.pop()
+            self._env.schedule(arrival, NORMAL, delay)
+        else:
+            arrival = Arrival(self._env, delay)
+        arrival.packet = packet
+        arrival.callbacks = self._callbacks  # SimPy reads the list and lets go of it
 
     def _send_by_rules(self, node: str, party: str, to: str, message: Message, now_ns: int) -> None:
         """In place of `send`, which stays flat: by rules, along routes, first in first out."""

@@ -183,6 +183,7 @@ def run_seed(folder, store, seed, faults):
 async def play(folder, store, *, seed, faults, publishers=2, pause_s=(0.2, 0.9), names=("a", "b")):
     """Publishers and two subscribers, and so many faults; what is left to be judged."""
     chance = random.Random(seed)
+    plan = [drawn(chance) for _ in range(faults)]  # first, and of nothing that happens: a seed has its faults
     with reached_over_a_relay(store) as (way, relay):
         async with nodes_of(folder, store, names, last=way) as nodes:
             addresses = [node.address for node in nodes]
@@ -191,7 +192,11 @@ async def play(folder, store, *, seed, faults, publishers=2, pause_s=(0.2, 0.9),
                 Subscriber("two", addresses[::-1], random.Random(chance.random()), 2),
             ]
             writers = [
-                Publisher(f"w{place}", addresses[place % len(nodes) :] + addresses[: place % len(nodes)], chance)
+                Publisher(
+                    f"w{place}",
+                    addresses[place % len(nodes) :] + addresses[: place % len(nodes)],
+                    random.Random(chance.random()),
+                )
                 for place in range(publishers)
             ]
             tasks = [asyncio.ensure_future(one.run()) for one in subscribers]
@@ -199,14 +204,15 @@ async def play(folder, store, *, seed, faults, publishers=2, pause_s=(0.2, 0.9),
             publishing = [asyncio.ensure_future(one.run()) for one in writers]
             try:
                 done = Counter()
-                for _ in range(faults):
+                for what in plan:
                     await asyncio.sleep(chance.uniform(*pause_s))
-                    if chance.random() < STORE_FAULTS:
+                    if what == "store":
                         await keep_from_store(store, relay, chance, done)
                         continue
                     holder = holder_of(store, chance.choice(["one", "two"]))
                     aimed = [node for node in nodes if node.name == holder] if chance.random() < 0.8 else []
-                    await hurt(chance.choice(aimed or nodes), nodes, chance, done)
+                    await hurt(what, chance.choice(aimed or nodes), nodes, chance)
+                    done[what] += 1
                 for one in writers:
                     one.over.set()
                 await asyncio.wait_for(asyncio.gather(*publishing), 120)
@@ -219,15 +225,20 @@ async def play(folder, store, *, seed, faults, publishers=2, pause_s=(0.2, 0.9),
     return done, answered, subscribers
 
 
-async def hurt(node, nodes, chance, done):
+def drawn(chance):
+    """Whom the next fault hits, and how: the store, or a node that is killed or stopped."""
+    if chance.random() < STORE_FAULTS:
+        return "store"
+    return "killed" if chance.random() < 0.7 else "stopped"
+
+
+async def hurt(what, node, nodes, chance):
     """Kill it and start it again, or stop it for a while."""
-    if chance.random() < 0.7:
-        done["killed"] += 1
+    if what == "killed":
         await node.end(signal.SIGKILL)
         await asyncio.sleep(chance.choice([0, 0.1, 0.6]))
         await node.start(nodes)
     else:
-        done["stopped"] += 1
         node.stop()
         await asyncio.sleep(chance.choice([0.1, 0.5, 1.5, 4.0]))
         node.resume()

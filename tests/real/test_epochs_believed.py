@@ -23,22 +23,27 @@ class FakeLeader(threading.Thread):
     """Answers every leader_wanted as a leader of an epoch that nobody will ever reach, and says nothing else."""
 
     def __init__(self, store):
-        super().__init__(daemon=True)
+        super().__init__()
         self.identity = identity_of(store)
         self.listening = socket.create_server(("127.0.0.1", 0))
         self.port = self.listening.getsockname()[1]
         self.answered = 0
+        self.serving = []
 
     def run(self):
         with contextlib.suppress(OSError):
             while True:
-                wire, _ = self.listening.accept()
-                threading.Thread(target=self.serve, args=(wire,), daemon=True).start()
+                self.serving.append(threading.Thread(target=self.serve, args=self.listening.accept()))
+                self.serving[-1].start()
 
-    def serve(self, wire):
-        self.send(wire, ["gapless", 4, LEADER, "fake~1", b"", False, self.identity])
+    def serve(self, wire, _):
+        with wire:
+            self.answer(wire)
+
+    def answer(self, wire):
         read = b""
         with contextlib.suppress(OSError):
+            self.send(wire, ["gapless", 4, LEADER, "fake~1", b"", False, self.identity])
             while data := wire.recv(65_536):
                 read += data
                 while len(read) >= 4 and len(read) >= 4 + (size := struct.unpack(">I", read[:4])[0]):
@@ -47,6 +52,17 @@ class FakeLeader(threading.Thread):
                         lie = ["leader_connect_response", body[0], "fake~1/1", HIGH, 1]
                         self.answered += 1
                         self.send(wire, ["fake~1/1", body[0], self.answered, lie])
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        """Who was connected has gone by now; nothing of this is left for the test after it."""
+        self.listening.shutdown(socket.SHUT_RDWR)
+        self.listening.close()
+        for thread in (self, *self.serving):
+            thread.join()
 
     @staticmethod
     def send(wire, body):
@@ -88,10 +104,8 @@ def consume(folder, store, out, *leaders):
 
 
 def test_SS_244_a_fake_leader_that_answers_with_the_highest_epoch_freezes_nobody(tmp_path, store):
-    fake = FakeLeader(store)
-    fake.start()
     out = tmp_path / "got.txt"
-    with closing(fake.listening), LeaderHost(tmp_path, store) as host:
+    with FakeLeader(store) as fake, LeaderHost(tmp_path, store) as host:
         with consume(tmp_path, store, out, fake.port, host.port) as consumer:
             until_acknowledged(consumer, out, len(LINES))
             assert fake.answered > 0, "it was asked"

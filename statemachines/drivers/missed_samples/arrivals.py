@@ -38,6 +38,7 @@ class Arrivals:
         self._party = party
         self._counts = counts
         self._width = width
+        self._mask = wrapped(-1, width)
         self._bytes_max = bytes_max
         self._samples: dict[str, dict[int, ReceivedSample]] = {}
         self._run: list[ReceivedSample] = []
@@ -68,7 +69,7 @@ class Arrivals:
                 return False
             self._run_bytes += size
         run.append(sample)
-        self._next = wrapped(sn + 1, self._width)
+        self._next = (sn + 1) & self._mask
         return True
 
     def settle(self) -> None:

@@ -152,8 +152,11 @@ class Advanced:
         return {"source_info": zenoh.SourceInfo(publisher.id, sn), "attachment": attachment}
 
     def read_sample(self, sample: zenoh.Sample) -> tuple[Numbered | None, bytes | None] | None:
-        info = sample.source_info
-        return None if info is None else read_source(info), attachment_of(sample)
+        info, attachment = sample.source_info, sample.attachment  # every sample comes by here: no call too many
+        return (
+            None if info is None else (_name_of(info.source_id), info.source_sn),
+            None if attachment is None else attachment.to_bytes(),
+        )
 
     def beat(self, source: str, last: int) -> dict[str, Any]:
         return {"payload": _U32.pack(last)}

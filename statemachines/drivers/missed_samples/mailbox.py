@@ -44,8 +44,7 @@ class Mailbox:
         self._take = take
         self._count_max = count_max
         self._bytes_max = bytes_max
-        self._items: deque[Item] = deque()
-        self._sizes: deque[int] = deque()
+        self._items: deque[tuple[Item, int]] = deque()
         self._bytes = 0
         self._lock = threading.Lock()
         self._said = 0.0
@@ -65,13 +64,13 @@ class Mailbox:
         with self._lock:
             if self._closed:
                 return False
-            full = not always and (len(self._items) >= self._count_max or self._bytes + size > self._bytes_max)
+            total = self._bytes + size
+            full = not always and (total > self._bytes_max or len(self._items) >= self._count_max)
             if full:
                 self.refused += 1
             else:
-                self._items.append(item)
-                self._sizes.append(size)
-                self._bytes += size
+                self._items.append((item, size))
+                self._bytes = total
                 if self._woken:
                     return True
                 self._woken = True
@@ -113,14 +112,14 @@ class Mailbox:
         """Nothing is taken in any more; what was still waiting."""
         with self._lock:
             self._closed = True
-            left, self._items = list(self._items), deque()
+            left, self._items = [item for item, _ in self._items], deque()
             return left
 
     def _some(self) -> list[Item]:
         with self._lock:
             count = min(TURN, len(self._items))
-            next_item, next_size = self._items.popleft, self._sizes.popleft
+            next_item = self._items.popleft
             found = [next_item() for _ in range(count)]
-            self._bytes -= sum([next_size() for _ in range(count)])
             self._woken = bool(found)
-        return found
+            self._bytes -= sum([size for _, size in found])
+        return [item for item, _ in found]

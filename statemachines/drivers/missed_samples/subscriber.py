@@ -189,13 +189,14 @@ class ReliableSubscriber:
     def _declare(self) -> None:
         """In a thread: declarations may wait for the network."""
         session, options, put = self._session, self._options, self._mailbox.put
+        hear, hear_beat = self._hear, self._hear_beat
         watch = self._layout.watch_key(self.key_expr)
 
         def heard(sample: zenoh.Sample) -> None:
-            put((self._hear, sample), OVERHEAD + len(sample.payload))
+            put((hear, sample), OVERHEAD + len(sample.payload))
 
         def beat(sample: zenoh.Sample) -> None:
-            put((self._hear_beat, sample), OVERHEAD + len(sample.payload))
+            put((hear_beat, sample), OVERHEAD + len(sample.payload))
 
         def broken(event: zenoh.TransportEvent) -> None:
             self._breaks += event.kind == zenoh.SampleKind.DELETE
@@ -308,7 +309,8 @@ class ReliableSubscriber:
         statistics, handler, put = self.statistics, self._handler, self._samples.put
         for sample in samples:
             statistics.delivered += 1
-            statistics.recovered += sample.recovered
+            if sample.recovered:
+                statistics.recovered += 1
             if handler is None:
                 put(sample)
                 continue
@@ -371,7 +373,8 @@ class ReliableSubscriber:
             self._unnumbered = ReceivedSample(sample, attachment=attachment)
             self._party.receive("-", Unnumbered())
             return
-        self._arrivals.add(*numbered, ReceivedSample(sample, numbered[0], -1, attachment))
+        source, sn = numbered
+        self._arrivals.add(source, sn, ReceivedSample(sample, source, -1, attachment))
 
     def _hear_beat(self, sample: zenoh.Sample) -> None:
         said = self._layout.read_beat(sample)

@@ -65,6 +65,7 @@ class Copy:
     def _fill(self, tables):
         with self.store._database.writing() as sql:
             wipe(sql)
+            sql.run("UPDATE @store SET time_ns = :now", now=NOW)  # whatever a test before said in this database
             sql.put_many(PUT_ROW, [self._row(one) for one in tables.rows])
             for (session, writer), (epoch, number) in tables.taken.items():
                 sql.run("INSERT INTO @taken VALUES (:s, :w, :e, :n)",

@@ -139,7 +139,13 @@ async def a_real_subscriber_on_ours() -> None:
                 recovery=zenoh.ext.RecoveryConfig(heartbeat=True, periodic_queries=None),
             )  # fmt: skip
             listener = subscriber.sample_miss_listener(lambda miss: misses.append(miss.nb))
-            await until(lambda: publisher.is_heard and len(got) == 3, "history")
+            counts = publisher.cache_statistics
+
+            def there_is() -> Any:
+                came = [one.source_info.source_sn for one in got]
+                return publisher.is_heard, came, counts, publisher.statistics, far.info.transports()
+
+            await until(lambda: publisher.is_heard and len(got) == 3, "history", there_is)
             once = {5, 6, 9}
 
             def lose(batch: bytes) -> bool:

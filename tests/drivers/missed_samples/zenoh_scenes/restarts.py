@@ -11,6 +11,7 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from statemachines.drivers.missed_samples import (
@@ -68,13 +69,16 @@ async def reading(port: int) -> AsyncIterator[Process]:
     """A subscriber in a process of its own, which is there when it says so."""
     command = ("-m", "statemachines", "node", "zenoh-subscriber", "--key", "k/*", "--retries", "50")
     where = ("--mode", "peer", "--connect", f"tcp/127.0.0.1:{port}")
-    process = await asyncio.create_subprocess_exec(sys.executable, *command, *where, stdout=PIPE, stderr=PIPE)
-    try:
-        assert await line_of(process) == {"subscribed": "k/*"}
-        yield process
-    finally:
-        process.send_signal(signal.SIGKILL)
-        await process.communicate()
+    with TemporaryDirectory() as folder:  # of its life
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, *command, *where, stdout=PIPE, stderr=PIPE, cwd=folder
+        )
+        try:
+            assert await line_of(process) == {"subscribed": "k/*"}
+            yield process
+        finally:
+            process.send_signal(signal.SIGKILL)
+            await process.communicate()
 
 
 async def line_of(process: Process) -> dict[str, Any]:

@@ -39,11 +39,11 @@ def scene(function: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[Non
     return function
 
 
-async def until(holds: Callable[[], Any], what: str = "") -> None:
-    """Wait for it, or fail."""
+async def until(holds: Callable[[], Any], what: str = "", shows: Callable[[], Any] = str) -> None:
+    """Wait for it, or fail and say what there is instead."""
     end = time.monotonic() + WAIT_S
     while not holds():
-        assert time.monotonic() < end, f"never came: {what or holds.__code__.co_consts}"
+        assert time.monotonic() < end, f"never came: {what or holds.__code__.co_consts} {shows()}"
         await asyncio.sleep(0.005)
 
 
