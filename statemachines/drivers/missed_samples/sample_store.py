@@ -53,6 +53,10 @@ ANSWERS_MAX: Final = 64
 PUT_AGAIN_PER_S: Final = 20_000
 """So many samples are put again in a second, for advanced subscribers; a query beyond them is refused."""
 
+DECLARED_S: Final = 0.1
+"""So long after a stranger's query for history its samples are put again: zenoh may carry a query past the declaration
+of the subscriber that asks, and what is put before that is known goes to nobody."""
+
 END_KEY: Final = "@gapless/end"
 """The key of the last reply, which is no sample's."""
 
@@ -89,6 +93,7 @@ class Answer(msgspec.Struct):
 
     query: zenoh.Query
     ours: bool
+    history: bool
     samples: list[tuple[str, int, ReceivedSample]]
     refused: str = ""
 
@@ -181,15 +186,16 @@ class SampleStore:
         """Answer a query, and end it."""
         self.statistics.queries += 1
         parameters = str(query.parameters)
-        ours = any(part.partition("=")[0] == OURS for part in parameters.split(";"))
+        names = {part.partition("=")[0] for part in parameters.split(";")}
+        ours, history = OURS in names, "_sn" not in names
         try:
             place = self._layout.read_key(str(query.key_expr))
         except BadKey as error:
             self.statistics.refused += 1
-            self._send(Answer(query, ours, [], str(error)))
+            self._send(Answer(query, ours, history, [], str(error)))
             return
         self._n += 1
-        self._answers[self._n] = Answer(query, ours, [])
+        self._answers[self._n] = Answer(query, ours, history, [])
         asker = f"asker~{self._n}"
         self._party.receive(
             asker, CacheQuery(asker, self._n, place.source, place.expression, parameters, time.time_ns())
@@ -226,9 +232,20 @@ class SampleStore:
             self.statistics.busy += 1
             refuse(answer.query, BUSY)
             return
-        work = asyncio.get_running_loop().run_in_executor(self._sender, self._carry_out, answer)
+        work = asyncio.ensure_future(self._later(answer)) if self._waits(answer) else self._begin(answer)
         self._sending[work] = answer.query
         work.add_done_callback(self._note)
+
+    @staticmethod
+    def _waits(answer: Answer) -> bool:
+        return answer.history and not answer.ours and not answer.refused
+
+    async def _later(self, answer: Answer) -> tuple[int, int, int]:
+        await asyncio.sleep(DECLARED_S)
+        return await self._begin(answer)
+
+    def _begin(self, answer: Answer) -> asyncio.Future[tuple[int, int, int]]:
+        return asyncio.get_running_loop().run_in_executor(self._sender, self._carry_out, answer)
 
     def _why_not_again(self, answer: Answer) -> str:
         """Why samples may not be put again for a stranger ("": they may)."""
@@ -310,11 +327,15 @@ def reply(query: zenoh.Query, source: str, sn: int, sample: ReceivedSample) -> N
 
 
 def put_again(session: zenoh.Session, sample: ReceivedSample) -> None:
-    """For zenoh's advanced subscribers: the sample with the source information that it had."""
+    """For zenoh's advanced subscribers: the sample with the source information that it had.
+
+    With the priority of queries: what has another may be overtaken by the end of the query, and who asked takes no
+    sample after that.  So do the replies of zenoh's own caches.
+    """
     same: dict[str, Any] = {
         "attachment": sample.attachment,
         "timestamp": sample.timestamp,
-        "priority": sample.priority,
+        "priority": zenoh.Priority.DATA,
         "congestion_control": zenoh.CongestionControl.BLOCK,
         "source_info": sample.source_info,
     }
