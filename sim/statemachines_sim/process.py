@@ -33,7 +33,7 @@ class Process(ABC):
     def __init__(self, world: World, node: str, number: int) -> None:
         self.world = world
         self.node = node
-        self.life = incarnation(node, number)
+        self.life = incarnation(node, number, world.bits.get(node, 0))
         self.alive = True
         self.clock: LocalClock | None = world.clocks.of(node)
         self._env = world.env

@@ -15,6 +15,7 @@ from statemachines.kernel import (
     Map,
     Row,
     SetTimer,
+    identity,
 )
 from statemachines.kernel.row import AnyRow
 from statemachines.shared_subscriptions import (
@@ -440,6 +441,20 @@ BUGS: Final = (
             row_changed(borrower.BORROWER, "answered", when=answers_any_ping),
             row_changed(borrower.BORROWER, "answered_late", when=answers_any_ping),
         ),
+    ),
+    Bug(
+        "speaks-for-other-life",
+        "an Agent says of the borrowers of another life of its name, too, that they are gone",
+        "SS-177",
+        "agent.is_ours",
+        called(agent, "is_ours", lambda borrower, host: identity.node_of(borrower) == identity.node_of(host)),
+    ),
+    Bug(
+        "lives-not-told-apart",
+        "ids hold the number of a life alone, so a life that comes twice has the ids of the first",
+        "SS-230",
+        "identity.told_apart",
+        called(identity, "told_apart", lambda number, bits: str(number)),
     ),
 )
 """The first eighteen are those of the protocol's page, in its order; the others were made up for the simulator."""
