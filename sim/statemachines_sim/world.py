@@ -69,8 +69,8 @@ class Outcome(msgspec.Struct, frozen=True):
 class World:
     """`of`: a scenario, a protocol with its section `own`, or nothing: a world by hand.
 
-    `rows` is the trace (empty without `trace`); `bits`: of chance, in the life of a node (0: none).  `schedule`: another than the seed draws; `monitors`: whether what
-    breaks is looked for; `data`: fill the trace's data column.
+    `rows` is the trace (empty without `trace`); `bits`: of chance, in the life of a node (0: none).  `schedule`:
+    another than the seed draws; `monitors`: whether what breaks is looked for; `data`: fill the trace's data column.
     """
 
     def __init__(

@@ -23,6 +23,7 @@ ENDS = {
     "restart": ("crash", "leader_crash", "kill"),
     "resume": ("pause", "long_pause"),
     "end_twin": ("twin",),
+    "end_forge": ("forge",),
     "end_partition": ("partition",),
     "end_loss": ("loss",),
     "end_duplicate": ("duplicate",),
