@@ -9,6 +9,7 @@ import jinja2
 import msgspec
 import pyarrow.parquet as pq
 
+from statemachines.drivers.plain_text import plain_lines
 from statemachines.kernel import Fsm
 from statemachines.whole_file import write_whole
 from statemachines_reports import draw_bars, draw_histogram, draw_machine, draw_sequence
@@ -93,7 +94,7 @@ def write_page(
         verdict_class=_verdict_class,
     )
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, text.encode())
+    write_whole(path, plain_lines(text).encode())
 
 
 def _verdict_class(verdict: str) -> str:

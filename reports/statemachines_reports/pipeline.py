@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,6 +11,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from statemachines.drivers.plain_text import plain_json
 from statemachines.whole_file import whole_file, write_whole
 from statemachines_reports.coverage import Coverage, coverage_of, never_taken
 from statemachines_reports.judge import MONITORS, Judges
@@ -64,6 +66,11 @@ class Analysis(msgspec.Struct):
     tables: Tables
 
     @property
+    def left(self) -> int:
+        """So many files of the trace were not judged any more."""
+        return len(self.trace.left)
+
+    @property
     def held(self) -> bool:
         """Every check held."""
         return all(check.held for check in self.checks)
@@ -96,17 +103,34 @@ def analyze(directory: Path, out: Path, progress: Say | None = None, *, spark: b
 
 
 def analyze_all(
-    traces: Sequence[tuple[Path, Path]], progress: Say | None = None, *, spark: bool = True
+    traces: Sequence[tuple[Path, Path]], progress: Say | None = None, *, spark: bool = True, partly: bool = False
 ) -> list[Analysis]:
-    """Judge several traces, each (directory, out) as `analyze` does it; Spark is started once."""
+    """Judge several traces, each (directory, out) as `analyze` does it; Spark is started once.
+
+    `partly`: Ctrl-C ends it with what is judged by then, and whoever called looks at how many there are, and at `left`
+    of the last one: files of a trace that are not judged.
+    """
     say = progress or (lambda text: None)
     opened = [TraceSet(directory, out) for directory, out in traces]
-    outs = [out for _, out in traces]
-    if not spark or not opened:
-        return [judge(trace, out, duckdb_tables, say) for trace, out in zip(opened, outs, strict=True)]
-    say("starting Spark")
-    with Session() as session:
-        return [judge(trace, out, session.tables, say) for trace, out in zip(opened, outs, strict=True)]
+    found: list[Analysis] = []
+
+    def judge_each(tables_of: Judge) -> None:
+        for trace, (_, out) in zip(opened, traces, strict=True):
+            found.append(judge(trace, out, tables_of, say))
+            if found[-1].left:
+                return
+
+    try:
+        if not spark or not opened:
+            judge_each(partial(duckdb_tables, partly=partly))
+        else:
+            say("starting Spark")
+            with Session() as session:
+                judge_each(partial(session.tables, partly=partly))
+    except KeyboardInterrupt:
+        if not partly:
+            raise
+    return found
 
 
 def judge(trace: TraceSet, out: Path, tables_of: Judge, say: Say) -> Analysis:
@@ -171,15 +195,15 @@ def write_tables(out: Path, tables: Tables) -> None:
     for name, lines in tables.items():
         path = out / f"{name.replace('/', '.')}.parquet"
         if lines:
-            with whole_file(path) as partial:
-                pq.write_table(pa.Table.from_pylist(lines), partial, compression="zstd")
+            with whole_file(path) as unfinished:
+                pq.write_table(pa.Table.from_pylist(lines), unfinished, compression="zstd")
         else:
             path.unlink(missing_ok=True)
 
 
 def write_summary(path: Path, analysis: Analysis) -> None:
     """What a program wants to know: everything but the long tables."""
-    write_whole(path, msgspec.json.format(msgspec.json.encode(summary_of(analysis)), indent=2))
+    write_whole(path, msgspec.json.format(plain_json(summary_of(analysis)), indent=2).encode())
 
 
 def summary_of(analysis: Analysis) -> dict[str, Any]:
@@ -189,6 +213,7 @@ def summary_of(analysis: Analysis) -> dict[str, Any]:
         "runs": analysis.runs,
         "rows": analysis.rows,
         "torn": analysis.torn,
+        "left": analysis.left,
         "checks": analysis.checks,
         "coverage": analysis.coverage,
         **{name: analysis.tables[name] for name in (*SHORT, *short_of(analysis.judges))},

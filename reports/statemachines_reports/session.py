@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from statemachines.interrupts import held_back
 from statemachines.kernel import GaplessError
+from statemachines.whole_file import whole_file
 from statemachines_reports.judge import Judges
 from statemachines_reports.protocol import Records, Tables
 from statemachines_reports.tables import Results, make_tables, settings_of
@@ -62,6 +63,12 @@ def whole_start() -> Iterator[None]:
         raise
     finally:
         module.Popen = begin
+
+
+def keep(path: Path, batch: pa.RecordBatch) -> None:
+    """A batch as a file, which appears whole."""
+    with whole_file(path) as unfinished, pa.ipc.new_file(str(unfinished), batch.schema) as writer:
+        writer.write_batch(batch)
 
 
 class Session:
@@ -122,14 +129,24 @@ class Session:
         while Session._directories:
             shutil.rmtree(Session._directories.pop(), ignore_errors=True)
 
-    def tables(self, trace: TraceSet, judges: Judges) -> Tables:
-        """Judge the trace; every table as a list of records."""
+    def tables(self, trace: TraceSet, judges: Judges, *, partly: bool = False) -> Tables:
+        """Judge the trace; every table as a list of records.  Where Ctrl-C comes and some of its files are judged, of
+        those alone (`partly`)."""
         from pyspark.errors import PySparkException
 
+        kept = Path(tempfile.mkdtemp(dir=self._directory)) if partly else None
         try:
-            self.judge(trace, judges).cache().createOrReplaceTempView("result")
-            self._spark.createDataFrame(settings_of(trace, judges)).createOrReplaceTempView("settings")
-            return make_tables(self.sql, judges)
+            self.judge(trace, judges, kept).cache().createOrReplaceTempView("result")
+            return self._made(trace, judges)
+        except KeyboardInterrupt:
+            self._spark.sparkContext.cancelAllJobs()
+            judged = sorted(kept.glob("*.arrow")) if kept is not None else []
+            if not judged:
+                raise
+            trace.stop_at([path.stem for path in judged])
+            found = pa.concat_tables([pa.ipc.open_file(path).read_all() for path in judged])
+            self._spark.createDataFrame(found).createOrReplaceTempView("result")
+            return self._made(trace, judges)
         except PySparkException as error:
             # What a task raises on purpose arrives as text, behind a traceback of its process.
             said = re.findall(r"ConfigurationError: (.*)", str(error))
@@ -137,9 +154,13 @@ class Session:
                 raise
             raise GaplessError(said[-1]) from error
 
-    def judge(self, trace: TraceSet, judges: Judges) -> Any:
-        """A DataFrame of results, a task a file.  A task may run where nothing of a protocol is registered: it is given
-        what registers it."""
+    def _made(self, trace: TraceSet, judges: Judges) -> Tables:
+        self._spark.createDataFrame(settings_of(trace, judges)).createOrReplaceTempView("settings")
+        return make_tables(self.sql, judges)
+
+    def judge(self, trace: TraceSet, judges: Judges, kept: Path | None = None) -> Any:
+        """A DataFrame of results, a task a file; what is found of each is put into `kept`, too, as soon as it is.  A
+        task may run where nothing of a protocol is registered: it is given what registers it."""
         waived, protocols, missing = trace.waived(judges), list(judges.protocols.values()), judges.missing
 
         def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -147,7 +168,10 @@ class Session:
             results = Results(here)
             for batch in batches:
                 for path in batch.column(0).to_pylist():
-                    yield results.batch(here.judge_path(Path(path), waived))
+                    found = results.batch(here.judge_path(Path(path), waived))
+                    if kept is not None:
+                        keep(kept / f"{Path(path).name}.arrow", found)
+                    yield found
 
         types = {pa.int64(): "bigint", pa.string(): "string", pa.bool_(): "boolean"}
         shape = ", ".join(f"`{field.name}` {types[field.type]}" for field in Results(judges).schema)

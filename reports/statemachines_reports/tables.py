@@ -250,12 +250,26 @@ def _quoted(known: dict[tuple[str, str], str], protocol: str, amount: str) -> st
     return f'"{known[protocol, amount]}"'
 
 
-def duckdb_tables(trace: TraceSet, judges: Judges) -> Tables:
+def judged_by_now(trace: TraceSet, judges: Judges, results: Results, partly: bool) -> list[pa.RecordBatch]:
+    """Of each file what its judges found; where Ctrl-C comes and some are done, of those alone (`partly`)."""
+    waived = trace.waived(judges)
+    batches: list[pa.RecordBatch] = []
+    try:
+        for path in trace.files:
+            batches.append(results.batch(judges.judge_path(path, waived)))
+    except KeyboardInterrupt:
+        if not partly or not batches:
+            raise
+        trace.stop_at([path.name for path in trace.files[: len(batches)]])
+    return batches
+
+
+def duckdb_tables(trace: TraceSet, judges: Judges, *, partly: bool = False) -> Tables:
     """Judge the trace in this process, file after file, and make the tables with DuckDB."""
     import duckdb
 
-    results, waived = Results(judges), trace.waived(judges)
-    batches = [results.batch(judges.judge_path(path, waived)) for path in trace.files]
+    results = Results(judges)
+    batches = judged_by_now(trace, judges, results, partly)
     with duckdb.connect() as connection:
         connection.register("result", pa.Table.from_batches(batches, results.schema))
         connection.register("settings", settings_of(trace, judges))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Collection
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 class TraceSet:
     """`files`: the trace files by name; `runs`: run -> its line of the table; `torn`: cut last lines of logs;
+    `left`: files that nobody came to judge;
     `protocols` of its machines that are installed here, and the names of those that are not (`missing`).
 
     `directory` holds Parquet files as the simulator writes them, or the logs of one real run, which are merged into
@@ -38,6 +40,7 @@ class TraceSet:
         if not directory.is_dir():
             raise ConfigurationError("trace", str(directory), "is no directory")
         self.torn = 0
+        self.left: list[Path] = []
         if not list(directory.glob("trace-*.parquet")) and list(directory.glob("*.ndjson")):
             self.torn = merge_logs(directory, out / "merged")
             directory = out / "merged"
@@ -49,6 +52,13 @@ class TraceSet:
         self.runs = read_runs(directory)
         self._protocols = {number: fingerprints_of(run) for number, run in self.runs.items()}
         self.protocols, self.missing = installed(str(directory), joined(str(directory), self._protocols.values()))
+
+    def stop_at(self, judged: Collection[str]) -> None:
+        """The files of these names are judged, and no more will be: the others, and the runs in them, do not count."""
+        self.left = [path for path in self.files if path.name not in judged]
+        self.files = [path for path in self.files if path.name in judged]
+        there = {run for path in self.files for run in pq.read_table(path, columns=["run"])["run"].unique().to_pylist()}
+        self.runs = {number: run for number, run in self.runs.items() if number in there}
 
     @cached_property
     def parameters(self) -> dict[int, dict[str, Any]]:

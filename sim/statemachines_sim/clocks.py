@@ -59,5 +59,6 @@ class Clocks:
         if name in world.devices:
             world.devices[name].clock = self._clocks[name]
         elif name in world.processes:
-            world.processes[name].clock = self._clocks[name]
-            world.processes[name].clock_changed()
+            for process in (world.processes[name], *world.elders.get(name, ())):
+                process.clock = self._clocks[name]
+                process.clock_changed()

@@ -36,6 +36,9 @@ class Nemesis:
             device.heal()
         world.note("heal", "")
         world.clocks.heal()
+        for node in sorted(world.elders):
+            world.note("end_twin", node)
+            world.supersede(node)
         for node in world.dead:
             world.revive(node)
         for node in sorted(world.processes):

@@ -15,7 +15,7 @@ import numpy as np
 import simpy
 from simpy.events import NORMAL
 
-from statemachines.kernel import Message, node_of
+from statemachines.kernel import Message, life_of, node_of
 from statemachines_sim.clock import Clock
 from statemachines_sim.fault import Fault
 from statemachines_sim.faults.network import OfNetwork
@@ -63,7 +63,8 @@ class Arrival(simpy.Timeout):
 
 
 class Network:
-    """Between `processes`, by node; a packet for a node that is not there, or dead, is dropped."""
+    """Between `processes`, by node; a packet for a node that is not there, or dead, is dropped.  `elders`: processes
+    beside which a newer one goes by the same name."""
 
     def __init__(self, env: Clock, net: Net, seed: int, recorder: Recorder, processes: dict[str, Process]) -> None:
         self._env = env
@@ -83,6 +84,7 @@ class Network:
         if net.fifo:
             self.send = self._send_by_rules  # type: ignore[method-assign]
         self.cuts: dict[tuple[str, str], int] = {}
+        self.elders: dict[str, list[Process]] = {}
         self.sent = 0
         self.dropped = 0
 
@@ -239,10 +241,26 @@ class Network:
         packet = arrival.packet
         self._spent.append(arrival)
         process = self._processes.get(packet[0])
-        if process is None or not process.alive:
+        if packet[0] in self.elders:
+            self._arrive_at_life(packet)
+        elif process is None or not process.alive:
             self.drop(packet)
         else:
             process.receive(packet)
+
+    def _arrive_at_life(self, packet: Packet) -> None:
+        """What is for the newest of several processes under one name reaches it.  What is for another reaches that one
+        or the newest, in turn: to whoever sends, they are one."""
+        newest = self._processes.get(packet[0])
+        beside = [*self.elders[packet[0]], *(() if newest is None else (newest,))]
+        living = [process for process in beside if process.alive]
+        elders = [process for process in living[:-1] if process.life == life_of(packet[2])]
+        if not living:
+            self.drop(packet)
+        elif elders and packet[-1] % 2:
+            elders[0].receive(packet)
+        else:
+            living[-1].receive(packet)
 
     def _note(self, kind: str, packet: Packet) -> None:
         """Along a route the row says to which node it was: the party or key may stand for many."""

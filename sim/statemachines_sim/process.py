@@ -14,10 +14,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from statemachines.kernel import Ask, ConfigurationError, Event, Host, Message, Outgoing, Send, incarnation
+from statemachines_sim.forged import Forger, Forging
 
 if TYPE_CHECKING:
     from statemachines_sim.local_clock import LocalClock
-    from statemachines_sim.network import Packet
+    from statemachines_sim.network import Network, Packet
     from statemachines_sim.world import World
 
 
@@ -33,13 +34,13 @@ class Process(ABC):
     def __init__(self, world: World, node: str, number: int) -> None:
         self.world = world
         self.node = node
-        self.life = incarnation(node, number)
+        self.life = incarnation(node, number, world.bits.get(node, 0))
         self.alive = True
         self.clock: LocalClock | None = world.clocks.of(node)
         self._env = world.env
         self._recorder = world.recorder
         self._keep = world.recorder.note
-        self._network = world.network
+        self._network: Network | Forging = world.network
         self._waiting: list[Callable[[], None]] | None = None
         self._out: list[Outgoing] | None = None
         self._wake_at: int | None = None
@@ -147,6 +148,20 @@ class Process(ABC):
         self._late_rate = 0.0
         self._armed = {}
 
+    def begin_forging(self, forger: Forger, rate: float) -> None:
+        """From now on so large a share of what it sends has a field that says something else."""
+        chance = random.Random(f"{self.world.seed}/{self.life}/{self._env.now}/forge")
+        self._network = Forging(self.world.network, self._recorder, forger, rate, chance)
+
+    def end_forging(self) -> None:
+        """It says what is so."""
+        self._network = self.world.network
+
+    @property
+    def forges(self) -> bool:
+        """It lies."""
+        return self._network is not self.world.network
+
     @property
     def paused(self) -> bool:
         """It stands still."""
@@ -161,6 +176,7 @@ class Process(ABC):
     def heal(self) -> None:
         """Nothing is wrong with it any more."""
         self.end_late()
+        self.end_forging()
         if self.paused:
             self.world.note("resume", self.node)
             self.resume()

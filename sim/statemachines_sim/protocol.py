@@ -145,7 +145,7 @@ class Watch:
 
     def hit(self, kind: str, node: str, sender: str, to: str, message: Message, now_ns: int) -> None:
         """The network loses (`kind` drop) what `sender` sent to `to` on its way to `node`, which may be dead; or it
-        will arrive there twice (duplicate)."""
+        will arrive there twice (duplicate); or `sender` is about to send what is not so (forge)."""
 
     def fault(self, kind: str, node: str, now_ns: int) -> None:
         """A fault begins or ends, or something is done to a node (join, restart, resume)."""

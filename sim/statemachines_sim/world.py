@@ -69,8 +69,8 @@ class Outcome(msgspec.Struct, frozen=True):
 class World:
     """`of`: a scenario, a protocol with its section `own`, or nothing: a world by hand.
 
-    `rows` is the trace (empty without `trace`).  `schedule`: another than the seed draws; `monitors`: whether what
-    breaks is looked for; `data`: fill the trace's data column.
+    `rows` is the trace (empty without `trace`); `bits`: of chance, in the life of a node (0: none).  `schedule`:
+    another than the seed draws; `monitors`: whether what breaks is looked for; `data`: fill the trace's data column.
     """
 
     def __init__(
@@ -100,6 +100,7 @@ class World:
         self.network = Network(self.env, scenario.network, seed, self.recorder, self.processes)
         self._roles: dict[str, Role] = {}
         self._lives: dict[str, int] = {}
+        self.bits: dict[str, int] = {}
         self._numbers = 0
         self._buried: list[str] = []
         for fixture in scenario.sim.devices(scenario.own):
@@ -203,6 +204,10 @@ class World:
 
     def _launch(self, node: str) -> None:
         self._lives[node] = self._lives.get(node, 0) + 1
+        self.bits[node] = 0
+        self._start(node)
+
+    def _start(self, node: str) -> None:
         self._numbers += 1
         self.network.attach(node, self._numbers)
         process = self.processes[node] = self.role_of(node).make(self, node, self._lives[node])
@@ -256,6 +261,25 @@ class World:
         """Its disk is gone, and with it the number of its lives: nobody may come back under its name."""
         del self.processes[node]
         self._buried.append(node)
+
+    def double(self, node: str) -> None:
+        """Another process begins as the life that the node's process is: under its number, with other bits of chance.
+        The first goes on beside it."""
+        elder = self.processes[node]
+        self.elders.setdefault(node, []).append(elder)
+        self.bits[node] = random.Random(f"{self.seed}/{elder.life}/bits").getrandbits(64) | 1
+        self._start(node)
+
+    def supersede(self, node: str) -> None:
+        """Whoever went on beside a newer process of the node ends."""
+        for elder in self.elders.pop(node, ()):
+            if elder.alive:
+                elder.crash()
+
+    @property
+    def elders(self) -> dict[str, list[Process]]:
+        """By node: processes beside which a newer one goes by the same name."""
+        return self.network.elders
 
     def revive(self, node: str) -> None:
         """If the node is dead it comes back; without a disk, a new node in its place."""

@@ -6,11 +6,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import typer
 
 from statemachines.commands.exits import Exit
-from statemachines.drivers.plain_text import plain_line
+from statemachines.drivers.plain_text import plain_json, plain_line
 
 if TYPE_CHECKING:
     from statemachines_reports.comparison import Comparison
@@ -55,6 +54,8 @@ def analyze(
 
     Exit code 1 if anything does not hold; what a configuration does not promise is shown, and is no failure.  Exit code
     3 if all else holds and the trace has machines of a protocol that is not installed: their steps cannot be judged.
+    Ctrl-C ends it with what is judged by then (exit code 130): of several traces those that are done, and of
+    the one that is not the files that are.
     """
     from statemachines import registry
     from statemachines_reports.comparison import compare, side_names, write_comparison
@@ -66,10 +67,13 @@ def analyze(
     names = side_names(traces)
     single = len(traces) == 1
     places = [out] if single else [out / name.replace("/", "_") for name in names]
-    analyses = analyze_all(list(zip(traces, places, strict=True)), progress=_progress, spark=spark)
-    sides = dict(zip(names, analyses, strict=True))
+    analyses = analyze_all(list(zip(traces, places, strict=True)), progress=_progress, spark=spark, partly=True)
+    if not analyses:
+        print("interrupted: nothing is judged yet, and nothing is written", file=sys.stderr)
+        raise typer.Exit(Exit.INTERRUPTED)
+    sides = dict(zip(names, analyses, strict=False))
     comparison = None
-    if not single:
+    if len(analyses) > 1:
         comparison = compare(sides)
         write_comparison(out, comparison)
     parts = [part_of("Trace" if single else name, analysis) for name, analysis in sides.items()]
@@ -80,11 +84,22 @@ def analyze(
         page, title, lead, parts, beside=None if comparison is None else beside_of(comparison, analyses[0].judges)
     )
     if json:
-        print(msgspec.json.encode(_as_json(sides, comparison)).decode())
+        print(plain_json(_as_json(sides, comparison)))
     else:
         _print(sides, comparison, analyses[0].judges)
-        print(f"tables: {', '.join(str(place / 'tables') for place in places)}; page: {page}")
+        print(f"tables: {', '.join(str(place / 'tables') for place in places[: len(analyses)])}; page: {page}")
+    _say_interrupted(analyses, len(traces))
     _exit(analyses)
+
+
+def _say_interrupted(analyses: list[Analysis], traces: int) -> None:
+    """What was judged by then has been printed and written."""
+    last = analyses[-1]
+    if len(analyses) < traces or last.left:
+        done = len(last.trace.files)
+        files = f", of the last {done} of {done + last.left} files" if last.left else ""
+        print(f"interrupted: {len(analyses)} of {traces} traces are judged{files}", file=sys.stderr)
+        raise typer.Exit(Exit.INTERRUPTED)
 
 
 def _progress(text: str) -> None:

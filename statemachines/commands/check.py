@@ -12,6 +12,7 @@ import typer
 from statemachines import catalogue, registry
 from statemachines.commands import scripts
 from statemachines.commands.exits import Exit
+from statemachines.drivers.plain_text import plain_json
 from statemachines.kernel import ConfigurationError
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def check(
         print("nothing broke, so there is no script and no trace of it", file=sys.stderr)
     rows = () if system else _reached(picked, results)
     if json:
-        print(msgspec.json.encode([*map(_for_programs, results), *_reached_for_programs(results, rows)]).decode())
+        print(plain_json([*map(_for_programs, results), *_reached_for_programs(results, rows)]))
     elif rows:
         _show_reached(results, rows, cells)
     _end(results, met, judged)
@@ -288,7 +289,7 @@ def _list(json: bool) -> None:
             }
             for name, part in all_parts().items()
         }
-        print(msgspec.json.encode(listed).decode())
+        print(plain_json(listed))
         return
     for name, part in all_parts().items():
         print(f"{name}, systems ({', '.join(part.sizes)}):")
@@ -311,7 +312,7 @@ def _again(path: Path, engine: str, threads: int, json: bool) -> None:
     result = _explore(system, engine, kept.states + 1_000_000, threads)
     differences = certificates.differences(kept, result)
     if json:
-        print(msgspec.json.encode({"compared": certificates.COMPARED, "differences": differences}).decode())
+        print(plain_json({"compared": certificates.COMPARED, "differences": differences}))
     else:
         of = ", ".join(filter(None, (kept.size, kept.variant))) or kept.protocol
         print(f"{kept.system} ({of}): {kept.states:,} states, {kept.transitions:,} transitions")

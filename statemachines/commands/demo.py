@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 
 from statemachines.commands.exits import Exit
 from statemachines.commands.progress import bar
+from statemachines.drivers.plain_text import plain_json
 from statemachines.kernel import ConfigurationError
 
 LIST = "list"
@@ -48,7 +48,7 @@ def demo(
     with bar("demo") as advance:
         came = show.run(protocols, out, given, say, advance)
     if json:
-        print(msgspec.json.encode(came).decode())
+        print(plain_json(came))
     else:
         write(came)
     if not came.held:

@@ -12,6 +12,7 @@ import typer
 from statemachines import catalogue
 from statemachines.commands.exits import Exit
 from statemachines.commands.progress import bar
+from statemachines.drivers.plain_text import plain_json
 from statemachines.kernel import ConfigurationError
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def mutate(
     noticed = _others(field, mutants, said, tuple(tests or ()), seconds, path) if others and not stopped else []
     if json:
         shown = {"protocol": field.protocol.name, "lines": said.lines, "verdicts": found, "others": noticed}
-        print(msgspec.json.encode(shown).decode())
+        print(plain_json(shown))
     else:
         print(account.text(said))
         for one in noticed:
@@ -152,7 +153,7 @@ def _count(field: Field, mutants: list[Mutant]) -> None:
 def _list(mutants: list[Mutant], json: bool) -> None:
     if json:
         shown = [{"name": one.name, "group": one.group, "kind": one.kind, "what": one.what} for one in mutants]
-        print(msgspec.json.encode(shown).decode())
+        print(plain_json(shown))
         return
     for one in mutants:
         print(f"{one.name}  {one.what}")

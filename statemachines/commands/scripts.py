@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
 import typer
 
 from statemachines import registry
 from statemachines.commands.exits import Exit
+from statemachines.drivers.plain_text import plain_json
 from statemachines.kernel import ConfigurationError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def replay(path: Path, variant: str, runtime: bool, trace: Path | None, data: bo
         print(f"script of {made.system}{rules}, {len(made.steps)} steps, breaks {made.breaks}: {made.why}")
     replayed = on_asyncio(made, variant, trace) if runtime else simulated(made, variant, trace, data=data)
     if json:
-        print(msgspec.json.encode(replayed).decode())
+        print(plain_json(replayed))
     else:
         show(replayed)
     if replayed.broken:

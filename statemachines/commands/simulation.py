@@ -7,12 +7,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
 from statemachines.commands import scripts
 from statemachines.commands.exits import Exit
 from statemachines.commands.progress import bar
+from statemachines.drivers.plain_text import plain_json
 
 if TYPE_CHECKING:
     from statemachines_sim.fault import Fault
@@ -147,7 +147,7 @@ def campaign(
             outcomes += done
             advance(len(outcomes), seeds)
     failed = [outcome for outcome in outcomes if not outcome.held]
-    print(msgspec.json.encode(outcomes).decode()) if json else print(totals(outcomes))
+    print(plain_json(outcomes)) if json else print(totals(outcomes))
     if failed:
         for outcome in failed[1:10]:
             print(f"seed {outcome.seed}: {outcome.monitor}: {outcome.detail}", file=sys.stderr)
@@ -183,7 +183,7 @@ def run_one(
 def show(outcome: Outcome, json: bool) -> None:
     """The outcome of a run."""
     if json:
-        print(msgspec.json.encode(outcome).decode())
+        print(plain_json(outcome))
         return
     faults = ", ".join(f"{count} {kind}" for kind, count in outcome.faults.items()) or "none"
     if outcome.tally:

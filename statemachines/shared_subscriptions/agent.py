@@ -78,6 +78,11 @@ class Shared(msgspec.Struct, frozen=True, gc=False):
     start_ns: int = -1
 
 
+def is_ours(borrower: str, host: str) -> bool:
+    """It is a borrower of this very life, not of another that goes by its name."""
+    return life_of(borrower) == host
+
+
 class Agent(Host):
     """`host` is the incarnation of the process (`consumer-1~3`); `registries`: the nodes where leaders are found, one
     or several, asked in turn.
@@ -156,7 +161,7 @@ class Agent(Host):
         if self._is_borrower(message.borrower):
             return self._hear(sender, message, now_ns)
         out = self.fire_first(now_ns)
-        if life_of(message.borrower) == self.host and not isinstance(message, Undeclared):
+        if is_ours(message.borrower, self.host) and not isinstance(message, Undeclared):
             # The last word again: alone, an empty one could overtake it, and the progress in it would be lost.
             reports = self._last_words.get(message.borrower, ())
             farewell = Disconnect(message.borrower, message.epoch, message.registration, reports)

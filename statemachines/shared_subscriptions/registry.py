@@ -18,6 +18,7 @@ from statemachines.kernel import (
     Send,
     fresh,
     is_fresh,
+    name_of,
 )
 from statemachines.kernel.node import Observer
 from statemachines.shared_subscriptions.claim import Halt, StartLeader
@@ -35,6 +36,15 @@ from statemachines.shared_subscriptions.names import check_filter, check_group
 
 LEADERS_MAX = 10_000
 """A process leads no more groups than this; who asks for another is not answered."""
+
+
+def check_speaker(sender: str, message: BorrowerMessage, is_leader_host: bool) -> None:
+    """A borrower speaks for itself, and a leader host that follows passes on who looks for the leader; raises
+    `RemoteProtocolError` for anybody else.  Whose party the sender is the transport knows, and nothing of messages."""
+    passed_on = isinstance(message, LeaderWanted) and is_leader_host
+    if message.borrower != sender and not passed_on:
+        name = name_of(type(message))
+        raise RemoteProtocolError("registry", "-", name, "SS-262", f"it is about another borrower, {message.borrower}")
 
 
 class Registry(Host):

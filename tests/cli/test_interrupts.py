@@ -78,7 +78,7 @@ class Command:
         return code, self.errors.read()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM])
 def test_a_campaign_that_is_told_to_end_gives_what_is_there(tmp_path, number):
     trace = tmp_path / "trace"
     few = "shared_subscriptions.load.messages=50"
@@ -94,7 +94,7 @@ def test_a_campaign_that_is_told_to_end_gives_what_is_there(tmp_path, number):
     assert json.loads((out / "summary.json").read_text())["runs"] >= 20
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGINT])
 def test_mutants_that_are_interrupted_are_not_waited_for(tmp_path, number):
     with Command(
         "mutate", "cursor_recovery", "--systems", "few", "--jobs", "2", "--out", str(tmp_path / "m"), folder=tmp_path

@@ -352,7 +352,7 @@ def test_whoever_speaks_for_another_node_or_to_one_is_cut_off(caplog, packet, sa
     assert says in caplog.text
 
 
-def test_a_consumer_that_speaks_for_another_s_borrower_is_not_heard(tmp_path, caplog):
+def test_SS_262_a_consumer_that_speaks_for_another_s_borrower_is_not_heard(tmp_path, caplog):
     """Its packet is its own, what it says in it is not."""
     wire = Codec(BorrowerMessage)
 

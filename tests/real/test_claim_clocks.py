@@ -101,7 +101,7 @@ async def hosts_of(stack, tmp_path, *ahead_ns):
     return hosts
 
 
-@pytest.mark.parametrize("ahead_ns", [20 * 10**9, DAY_NS, -DAY_NS])
+@pytest.mark.parametrize("ahead_ns", [DAY_NS, -DAY_NS])
 def test_SS_120_a_host_whose_store_has_another_wall_clock_takes_nothing_from_a_leader_that_lives(tmp_path, ahead_ns):
     async def test():
         async with AsyncExitStack() as stack:
@@ -121,7 +121,7 @@ def test_SS_120_a_host_whose_store_has_another_wall_clock_takes_nothing_from_a_l
     asyncio.run(test())
 
 
-@pytest.mark.parametrize("ahead_ns", [DAY_NS, 365 * DAY_NS])
+@pytest.mark.parametrize("ahead_ns", [365 * DAY_NS])
 def test_SS_136_the_claim_of_a_dead_host_whose_wall_clock_was_ahead_is_not_waited_for_longer(tmp_path, ahead_ns):
     async def test():
         async with AsyncExitStack() as stack:

@@ -113,11 +113,10 @@ def together(members):
     return wrong
 
 
-@pytest.mark.parametrize("state", ["state", "another"])
-def test_of_two_processes_under_one_name_the_newer_lives_and_the_older_is_told(group, state):
+def test_of_two_processes_under_one_name_the_newer_lives_and_the_older_is_told(group):
     older = group.member("c1")
     group.until(lambda: got(older), "the first to get something")
-    newer = group.member("c1", state)
+    newer = group.member("c1", "another")
     assert older.child.wait(60) == SUPERSEDED, older.said
     assert "newer life of c1" in older.said
     group.until(lambda: has_all(newer), "the newer to get all")

@@ -7,6 +7,7 @@ import numpy as np
 from statemachines_reports.columns import STEPS, Columns
 from statemachines_reports.protocol import Segment, Verdict, verdict
 from statemachines_reports.shared_subscriptions.account import Ranges, latest_before
+from statemachines_reports.shared_subscriptions.liars import of_liars
 from statemachines_reports.shared_subscriptions.names import BORROWER, LEADER, MEMBER
 
 EXCUSES = ("crash", "lost_disk", "leader_crash", "kill", "unsubscribe")
@@ -17,14 +18,14 @@ def judge_duplicates(segment: Segment) -> Verdict:
     """S13: between two deliveries of a message somebody was reset, expired, left or died.
 
     Where hand-over is not exclusive the old owner may go on after the expiry that made the new one, so nothing promises
-    it there.
+    it there; nor of what a liar was granted.
     """
     columns = segment.columns
     delivered = Ranges(columns, "deliver")
     again = delivered.first <= latest_before(delivered.group, delivered.last)
     excuses = _excuses(columns)
     wrong: list[int] = []
-    for group in np.unique(delivered.group[again]):
+    for group in np.setdiff1d(delivered.group[again], of_liars(columns)):
         begin, end = np.searchsorted(delivered.group, [group, group + 1])
         wrong += _unexcused(delivered, slice(int(begin), int(end)), excuses)
 

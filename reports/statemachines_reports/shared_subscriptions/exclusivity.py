@@ -7,13 +7,15 @@ import numpy as np
 from statemachines_reports.columns import STEPS, Columns
 from statemachines_reports.intervals import find_overlaps
 from statemachines_reports.protocol import Segment, Verdict, verdict
+from statemachines_reports.shared_subscriptions.liars import of_liars
 from statemachines_reports.shared_subscriptions.names import SESSION
 
 
 def judge_exclusivity(segment: Segment) -> Verdict:
     """S5: the deliveries of a stream by one owner lie before or after those by another.
 
-    An owner is a session from one install of the stream to the next.
+    An owner is a session from one install of the stream to the next.  What a liar was granted is not judged: it may
+    have said that it let a stream go, and gone on.
     """
     columns = segment.columns
     told = columns.rows_of("tell", event=("deliver",))
@@ -34,6 +36,7 @@ def judge_exclusivity(segment: Segment) -> Verdict:
     begins = np.flatnonzero(np.concatenate(([True], owner[1:] != owner[:-1])))
     stream, first, last = stream[begins], index[begins], index[np.concatenate((begins[1:] - 1, [len(index) - 1]))]
     amid = find_overlaps(stream, first, last)
+    amid = amid[~np.isin(stream[amid], of_liars(columns))]
 
     def describe(place: int) -> str:
         return _describe_overlap(columns, stream, first, last, int(amid[place]))

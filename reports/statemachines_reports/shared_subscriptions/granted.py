@@ -10,12 +10,14 @@ import numpy as np
 
 from statemachines_reports.protocol import Segment, Verdict, verdict
 from statemachines_reports.shared_subscriptions.account import Ranges
+from statemachines_reports.shared_subscriptions.liars import of_liars
 
 
 def judge_granted(segment: Segment) -> Verdict:
     """S6, S16: no grant begins behind the first message that nobody acknowledged, or behind the last that is stored.
 
-    A stream that nobody published to within the run is not judged: what lay there before is not known.
+    A stream that nobody published to within the run is not judged: what lay there before is not known; nor is one that
+    a liar was granted.
     """
     columns = segment.columns
     keys = len(columns.texts["key"]) + 1
@@ -31,7 +33,8 @@ def judge_granted(segment: Segment) -> Verdict:
         return (done[stream] if done_from.get(stream, begin + 1) <= begin else begin), stored[stream]
 
     streams, where = np.unique(group, return_inverse=True)
-    known = np.array([stream in stored for stream in streams.tolist()], bool)[where]
+    lied = {*of_liars(columns).tolist()}
+    known = np.array([stream in stored and stream not in lied for stream in streams.tolist()], bool)[where]
     grants, where = grants[known], where[known]
     limits = {place: bounds(int(streams[place])) for place in np.unique(where).tolist()}
     most = np.array([min(limits[place]) for place in where.tolist()], np.int64)

@@ -22,6 +22,8 @@ from statemachines_reports.shared_subscriptions.names import ASSIGNMENT, BORROWE
 ENDS = {
     "restart": ("crash", "leader_crash", "kill"),
     "resume": ("pause", "long_pause"),
+    "end_twin": ("twin",),
+    "end_forge": ("forge",),
     "end_partition": ("partition",),
     "end_loss": ("loss",),
     "end_duplicate": ("duplicate",),

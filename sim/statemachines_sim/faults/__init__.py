@@ -8,7 +8,7 @@ from statemachines_sim.faults.clocks import Drift, FarJump, Jump, Skew
 from statemachines_sim.faults.kind import FaultKind as FaultKind
 from statemachines_sim.faults.network import Duplicate, HoldBack, Loss, Partition, Reorder
 from statemachines_sim.faults.processes import Crash as Crash
-from statemachines_sim.faults.processes import LateTimer, LongPause, LostDisk
+from statemachines_sim.faults.processes import LateTimer, LongPause, LostDisk, Twin
 from statemachines_sim.faults.processes import Pause as Pause
 from statemachines_sim.faults.stores import PowerLoss, SlowStore, StoreCrash, StoreCut, StoreFails, TornWrite
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from statemachines_sim.protocol import SimProtocol
 
 NEUTRAL: Final[tuple[FaultKind, ...]] = (
-    Crash(), LostDisk(), Pause(), LongPause(), LateTimer(),
+    Crash(), LostDisk(), Twin(), Pause(), LongPause(), LateTimer(),
     Loss(), Duplicate(), Reorder(), HoldBack(), Partition(),
     Skew(), Drift(), Jump(), FarJump(),
     StoreFails(), SlowStore(), StoreCut(), StoreCrash(), TornWrite(), PowerLoss(),

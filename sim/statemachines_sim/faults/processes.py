@@ -46,6 +46,24 @@ class LostDisk(Crash):
         return True
 
 
+class Twin(FaultKind):
+    """A life that comes twice, as from a copy of a disk or of a whole machine."""
+
+    name = "twin"
+    about = "a second process begins as the same life; the first goes on beside it, and ends when it learns of that"
+
+    def begin(self, world: World, fault: Fault) -> bool:
+        if world.living(fault.target) is None or fault.target in world.elders:
+            return False
+        world.note(self.name, fault.target)
+        world.double(fault.target)
+        return True
+
+    def end(self, world: World, fault: Fault) -> None:
+        world.note(f"end_{self.name}", fault.target)
+        world.supersede(fault.target)
+
+
 class Pause(FaultKind):
     """A process stands still, and goes on with what has waited."""
 

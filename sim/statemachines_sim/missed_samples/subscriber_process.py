@@ -35,7 +35,7 @@ class SubscriberProcess(MachineProcess):
         now_ns = self._env.now
         if self.read_ms and not self.paused:
             if now_ns < self._busy_until_ns:
-                self._network.drop(packet)
+                self.world.network.drop(packet)
                 return
             self._busy_until_ns = now_ns + self.read_ms * MS
         super().receive(packet)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from statemachines.kernel import Event, Message, Outgoing, Send, in_order
 from statemachines.shared_subscriptions.group import start_of
@@ -13,11 +13,13 @@ from statemachines.shared_subscriptions.message import (
     Grant,
     Invalidate,
     LeaderConnectResponse,
+    LeaderMessage,
     UpdateProgress,
 )
 from statemachines.shared_subscriptions.session import SESSION, Acknowledged, Deliver, Ready
 from statemachines.shared_subscriptions.stream import ABSENT
 from statemachines.shared_subscriptions.subscription import Subscription
+from statemachines_sim.forged import Forger
 from statemachines_sim.process import Process
 from statemachines_sim.shared_subscriptions.section import Section
 from statemachines_sim.units import MS
@@ -128,6 +130,17 @@ class Consumer(Process):
         it to begin anew, then for the one that begins to follow."""
         for kind in (Invalidate, Grant, LeaderConnectResponse):
             self._run(partial(self._hear_lie, kind))
+        self._run(self._hear_anything)
+
+    def _hear_anything(self) -> None:
+        """One message of each kind that a leader has, as if the stranger had read what the last one said."""
+        forger = Forger(random.Random(f"{self.world.seed}/{self.life}/{self._env.now}"), self.host.nodes)
+        link = self.host.nodes[self.host.borrower].record.link if self.host.borrower else None
+        if link is not None:
+            forger.learn(link)
+        for kind in get_args(LeaderMessage):
+            lie = forger.make(kind, borrower=self.host.borrower)
+            self.perform(self.handle(PRETENDER, "", lie, self.local_now()), self._env.now)
 
     def _hear_lie(self, kind: type[Message]) -> None:
         given = {"leader": PRETENDER, "stream": "0.0/pretended", "grant": 1, "progress": 0}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import TYPE_CHECKING
 
+from statemachines.shared_subscriptions import stream_store
 from statemachines_sim.fault import Fault
 from statemachines_sim.faults import Crash, FaultKind
+from statemachines_sim.forged import Forger
 from statemachines_sim.shared_subscriptions.consumer import Consumer
 from statemachines_sim.shared_subscriptions.leader_host import LeaderHost
 
@@ -107,6 +110,31 @@ class Lie(FaultKind):
         return True
 
 
+class Forge(FaultKind):
+    """A consumer lies in whatever it says."""
+
+    name = "forge"
+    hits = "a consumer"
+    about = "of a share of what it says to leaders one field says something else, any field of any message"
+
+    def draw(self, pot: Pot) -> Fault:
+        return Fault(self.name, pot.at_ns, pot.for_ns, pot.target(), rate=pot.rate())
+
+    def begin(self, world: World, fault: Fault) -> bool:
+        process = world.living(fault.target)
+        if not isinstance(process, Consumer) or process.forges:
+            return False
+        world.note(self.name, fault.target, rate=fault.rate)
+        process.begin_forging(Forger(Random(f"{world.seed}/{process.life}/{fault.at_ns}"), names(world)), fault.rate)
+        return True
+
+    def end(self, world: World, fault: Fault) -> None:
+        process = world.processes.get(fault.target)
+        if process is not None:
+            process.end_forging()
+        world.note(f"end_{self.name}", fault.target)
+
+
 class Mute(FaultKind):
     """A consumer answers no grant."""
 
@@ -134,7 +162,7 @@ class Pretend(FaultKind):
 
     name = "pretend"
     hits = "a consumer"
-    about = "a stranger answers it as the leader of an epoch that nobody will reach"
+    about = "a stranger answers it as the leader of an epoch that nobody will reach, and says whatever a leader may"
 
     def draw(self, pot: Pot) -> Fault:
         return Fault(self.name, pot.at_ns, 0, pot.target())
@@ -148,4 +176,10 @@ class Pretend(FaultKind):
         return True
 
 
-FAULTS = (LeaderCrash(), SlowConsumer(), Halt(), Unsubscribe(), Lie(), Mute(), Pretend())
+def names(world: World) -> list[str]:
+    """Every party that lives, and every stream: a liar may have heard of them."""
+    parties = [party for _, process in sorted(world.processes.items()) for party in process.host.nodes]
+    return parties + sorted(world.devices[stream_store.SERVICE].state.by_id)  # type: ignore[attr-defined]
+
+
+FAULTS = (LeaderCrash(), SlowConsumer(), Halt(), Unsubscribe(), Lie(), Forge(), Mute(), Pretend())

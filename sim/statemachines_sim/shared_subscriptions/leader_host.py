@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from statemachines.kernel import Event, Message, Outgoing
+from statemachines.kernel import Event, Message, Outgoing, RemoteProtocolError, node_of
 from statemachines.shared_subscriptions.configuration import Configuration
-from statemachines.shared_subscriptions.registry import Registry
+from statemachines.shared_subscriptions.registry import Registry, check_speaker
 from statemachines_sim.process import Process
 
 if TYPE_CHECKING:
@@ -26,7 +26,13 @@ class LeaderHost(Process):
         """It waits for borrowers."""
 
     def handle(self, sender: str, to: str, message: Message, now_ns: int) -> list[Outgoing]:
-        return self.host.receive(to, message, now_ns)  # type: ignore[arg-type]
+        try:
+            check_speaker(sender, message, self._is_leader_host(sender))  # type: ignore[arg-type]
+            return self.host.receive(to, message, now_ns)  # type: ignore[arg-type]
+        except RemoteProtocolError:
+            if sender not in self.world.watch.liars:  # type: ignore[attr-defined]
+                raise
+            return []  # as a node does with what its protocol does not take
 
     def answered(self, party: str, answer: object, now_ns: int) -> list[Outgoing]:
         return self.host.feed(party, answer, now_ns)  # type: ignore[arg-type]
@@ -34,6 +40,9 @@ class LeaderHost(Process):
     def halt(self) -> None:
         """Every leader stops in good order, as if an operator had asked for it."""
         self._run(lambda: self.perform(self.host.halt(self.local_now()), self._env.now))
+
+    def _is_leader_host(self, sender: str) -> bool:
+        return isinstance(self.world.processes.get(node_of(sender)), LeaderHost)
 
     def told(self, party: str, event: Event) -> None:
         """A leader resigned; the next `leader_wanted` starts another."""

@@ -152,7 +152,7 @@ class Liveness:
         for consumer in subscribed(world.processes):
             borrower = consumer.host.borrower
             pair = (leader.id, borrower)
-            if pair in self._agreed:
+            if pair in self._agreed or borrower in self._watch.liars:
                 continue
             quiet = pair not in flying and (borrower, leader.id) not in flying
             if not quiet or not self._agree(leader, consumer):

@@ -54,6 +54,7 @@ class Publisher:
     def rotate(self) -> None:
         """A new generation begins: every stream so far has ended."""
         self.store.apply(Rotate(0))
+        self._watch.progress.generation = self.store.state.generation
         self._world.note("rotate", stream_store.SERVICE)
 
     def drop(self) -> None:

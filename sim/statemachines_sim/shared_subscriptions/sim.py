@@ -32,8 +32,8 @@ APART_NS = S // 50
 """Consumers of the beginning start one after the other, so far apart."""
 
 CLOCKS = ("skew", "drift", "jump")
-OF_CONSUMERS = (*OF_PROCESSES, "lost_disk", "slow_consumer", "unsubscribe", "lie", "mute", "pretend")
-OF_LEADERS = (*(kind for kind in OF_PROCESSES if kind != "crash"), "leader_crash", "halt", "far_jump")
+OF_CONSUMERS = (*OF_PROCESSES, "lost_disk", "twin", "slow_consumer", "unsubscribe", "lie", "forge", "mute", "pretend")
+OF_LEADERS = (*(kind for kind in OF_PROCESSES if kind != "crash"), "leader_crash", "twin", "halt", "far_jump")
 OF_GROUP_STORE = (*OF_STORES, "torn_write", "power_loss", *CLOCKS)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from statemachines.kernel import Answer, Event, Node, Request, Step, node_of
+from statemachines.kernel import Answer, Event, Message, Node, Request, Step, node_of
 from statemachines.shared_subscriptions import group_store
 from statemachines.shared_subscriptions.assignment import Assign
 from statemachines.shared_subscriptions.borrower import CONNECTED, DESTROYED, Start
@@ -34,7 +34,7 @@ from statemachines_sim.shared_subscriptions.section import Section, is_quick
 PROPERTIES: Final = (*(f"S{number}" for number in range(1, 18)), *(f"L{number}" for number in range(1, 12)))
 """By the names of the protocol's page."""
 
-EXCUSES: Final = ("crash", "lost_disk", "leader_crash", "unsubscribe")
+EXCUSES: Final = ("crash", "lost_disk", "leader_crash", "end_twin", "unsubscribe")
 """What may be done that leads to a second delivery."""
 
 CLAIM_LOST: Final = ("SS-130", "SS-132")
@@ -44,10 +44,14 @@ CLAIM_LOST: Final = ("SS-130", "SS-132")
 ANSWERS: Final = (UpdateProgress, Ping)
 """What may answer a grant."""
 
+REPORTING: Final = (*ANSWERS, Disconnect)
+"""What tells of progress."""
+
 
 class Watch(protocol.Watch):
     """Of one run.  `steady`: nothing is wrong and nothing may go wrong any more; `waiting`: publishers that wait for
-    their store."""
+    their store; `liars`: borrowers that have said what was not so.  What a liar says of its own streams, and does with
+    them, is not held against the protocol; what becomes of others is."""
 
     def __init__(
         self,
@@ -65,6 +69,7 @@ class Watch(protocol.Watch):
         self.lives = Lives(self.judge, configuration)
         self.answers = Answers(self.judge, configuration)
         self.liveness = Liveness(self, configuration)
+        self.liars = self.deliveries.liars
         self.steady = False
         self.waiting = 0
         self._own = own
@@ -95,6 +100,9 @@ class Watch(protocol.Watch):
             self._connected(node.name, step.record.link)
         if type(event) in ANSWERS:
             self.answers.hear(node.name, event)  # type: ignore[arg-type]
+        if self.liars and type(event) in REPORTING and event.borrower in self.liars:  # type: ignore[attr-defined]
+            reports = (event,) if isinstance(event, UpdateProgress) else event.reports  # type: ignore[attr-defined]
+            self.assignments.lied(node.name, event.borrower, reports)  # type: ignore[attr-defined]
         if node.fsm.name == "leader":
             self.commits.act(node, event, before, now_ns)
             self.answers.say(node.name, step.effects, now_ns)
@@ -108,7 +116,7 @@ class Watch(protocol.Watch):
                 if type(child.event) is Assign:
                     self.lives.assigned(node.name, child, now_ns)
             elif machine == "member":
-                if type(child.event) is Disconnect:
+                if type(child.event) is Disconnect and child.event.borrower not in self.liars:
                     self.assignments.farewell(node.name, child.event)
                 if self.lives.ended:
                     self.lives.member_step(node.name, child, now_ns)
@@ -138,6 +146,11 @@ class Watch(protocol.Watch):
         elif kind == "resume":
             self.lives.resumed(node, now_ns)
             self.answers.resumed(node, now_ns)
+
+    def hit(self, kind: str, node: str, sender: str, to: str, message: Message, now_ns: int) -> None:
+        if kind == "forge":
+            self._number += 1
+            self.deliveries.lied(sender, self._number)
 
     def died(self, process: Any, now_ns: int) -> None:
         for party in process.host.nodes:

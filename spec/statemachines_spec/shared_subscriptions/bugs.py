@@ -15,6 +15,7 @@ from statemachines.kernel import (
     Map,
     Row,
     SetTimer,
+    identity,
 )
 from statemachines.kernel.row import AnyRow
 from statemachines.shared_subscriptions import (
@@ -35,7 +36,12 @@ from statemachines.shared_subscriptions import (
 )
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.member import REGISTERED
-from statemachines.shared_subscriptions.message import END_OF_STREAM, LeaderConnectResponse, LeaderWanted
+from statemachines.shared_subscriptions.message import (
+    END_OF_STREAM,
+    LeaderConnectResponse,
+    LeaderWanted,
+    PingResponse,
+)
 from statemachines_spec.bug import Bug, action_of, both, called, redeclare, refused, row_changed, wrapped
 from statemachines_spec.shared_subscriptions.stale_copies import judge_copies
 
@@ -191,6 +197,11 @@ def keep_and_not_stage(take: Any) -> Any:
             draft.record = replace(draft.record, staged=staged)
 
     return wrong
+
+
+def answers_any_ping(record: borrower.BorrowerRecord, event: PingResponse) -> bool:
+    """While a ping waits for its answer, that to any ping before it will do."""
+    return record.outstanding and event.n <= record.ping_n and borrower.is_mine(record, event)
 
 
 def load_nothing(keep_page: Any) -> Any:
@@ -420,6 +431,30 @@ BUGS: Final = (
         "SS-158",
         "measuring.judge_held",
         row_changed(leader.LEADER, "judge_held", do=Delegate(judge_copies)),
+    ),
+    Bug(
+        "old-answer-taken",
+        "the answer to an earlier ping is taken for that of the last one",
+        "SS-24",
+        "the guard of ping_response in connected and unsubscribing",
+        both(
+            row_changed(borrower.BORROWER, "answered", when=answers_any_ping),
+            row_changed(borrower.BORROWER, "answered_late", when=answers_any_ping),
+        ),
+    ),
+    Bug(
+        "speaks-for-other-life",
+        "an Agent says of the borrowers of another life of its name, too, that they are gone",
+        "SS-177",
+        "agent.is_ours",
+        called(agent, "is_ours", lambda borrower, host: identity.node_of(borrower) == identity.node_of(host)),
+    ),
+    Bug(
+        "lives-not-told-apart",
+        "ids hold the number of a life alone, so a life that comes twice has the ids of the first",
+        "SS-230",
+        "identity.told_apart",
+        called(identity, "told_apart", lambda number, bits: str(number)),
     ),
 )
 """The first eighteen are those of the protocol's page, in its order; the others were made up for the simulator."""

@@ -444,6 +444,14 @@ SYSTEMS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
         "a consumer unsubscribes while it holds streams",
         _sizes({"unsubscribes": 1, "offsets": 1}, {"network": Network(2), "pings": 2, "offsets": 2}, {"topics": 2}),
     ),
+    "old-answers": (
+        "answers to pings come twice, and late: one to an earlier ping says nothing of the last one",
+        _sizes(
+            {"consumers": 1, "pings": 2, "offsets": 1, "network": Network(2)},
+            {"consumers": 2, "timeouts": 1, "offsets": 0},
+            {"pings": 3},
+        ),
+    ),
     "revoke-timeout": (
         "a borrower does not finish a revoke in time",
         _sizes(

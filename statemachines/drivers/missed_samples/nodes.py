@@ -11,7 +11,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 import typer
 import zenoh
 
@@ -22,6 +21,7 @@ from statemachines.drivers.missed_samples.publisher import PROTOCOL, declare_rel
 from statemachines.drivers.missed_samples.received import ReceivedSample
 from statemachines.drivers.missed_samples.session import zenoh_session
 from statemachines.drivers.missed_samples.subscriber import declare_reliable_subscriber
+from statemachines.drivers.plain_text import plain_json
 from statemachines.drivers.signals import run_until_signal
 from statemachines.missed_samples.keys import BadKey, check_expression, check_key
 from statemachines.missed_samples.message import Missed
@@ -240,7 +240,7 @@ async def _until_stopped(counts: Callable[[], Any], failed: Callable[[], Any] | 
     try:
         await (asyncio.Event().wait() if failed is None else failed())
     finally:
-        print(msgspec.json.encode(counts()).decode(), file=sys.stderr)
+        print(plain_json(counts()), file=sys.stderr)
 
 
 async def _lines(path: Path) -> AsyncIterator[bytes]:
@@ -273,4 +273,4 @@ def _print_missed(missed: Missed) -> None:
 
 
 def _print(line: dict[str, Any]) -> None:
-    print(msgspec.json.encode(line).decode(), flush=True)
+    print(plain_json(line), flush=True)

@@ -14,6 +14,7 @@ import typer
 
 from statemachines.drivers import options
 from statemachines.drivers.lives import Life, begin_life
+from statemachines.drivers.plain_text import plain_json
 from statemachines.drivers.sequence_windows.loss_source import MACHINE
 from statemachines.drivers.sequence_windows.multicast import LOOPBACK, MulticastReceiver, MulticastSender, parse_group
 from statemachines.drivers.sequence_windows.publisher import SequencedPublisher
@@ -179,4 +180,4 @@ class SubscriberNode:
 
 
 def _print(line: dict[str, Any]) -> None:
-    print(msgspec.json.encode(line).decode(), flush=True)
+    print(plain_json(line), flush=True)

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from statemachines.drivers.plain_text import plain_json
+
 app = typer.Typer(rich_markup_mode="markdown")
 
 
@@ -29,12 +31,11 @@ def show_loss(
     source of the protocol reckons them: 128 and the subject. Real memory a subject is several times that (48 for a
     publisher).
     """
-    import msgspec
 
     from statemachines.drivers.sequence_windows.loss_source import read_losses
 
     report = read_losses(source)
     if json:
-        print(msgspec.json.encode(report).decode())
+        print(plain_json(report))
     else:
         print(report.text(0 if utc else time.localtime().tm_gmtoff))

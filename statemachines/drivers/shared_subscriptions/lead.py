@@ -25,12 +25,12 @@ from statemachines.drivers.shared_subscriptions.open_stores import Stores, direc
 from statemachines.drivers.shared_subscriptions.roles import LEADER
 from statemachines.drivers.standing import Standing
 from statemachines.drivers.tcp import Address
-from statemachines.kernel import Event, Outgoing, RemoteProtocolError, Superseded, name_of, node_of
+from statemachines.kernel import Event, Outgoing, Superseded, node_of
 from statemachines.shared_subscriptions import group_store, stream_store
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.holding import ProgressRefused, StreamBehind
-from statemachines.shared_subscriptions.message import END_OF_STREAM, BorrowerMessage, LeaderWanted
-from statemachines.shared_subscriptions.registry import Registry
+from statemachines.shared_subscriptions.message import END_OF_STREAM, BorrowerMessage
+from statemachines.shared_subscriptions.registry import Registry, check_speaker
 from statemachines.wire import shown
 
 logger = logging.getLogger("gapless")
@@ -178,12 +178,7 @@ class LeaderNode:
             await asyncio.sleep(0.01)
 
     def _handle(self, sender: str, to: str, message: BorrowerMessage, now_ns: int) -> list[Outgoing]:
-        """A borrower speaks for itself, and a leader host that follows passes on who looks for the leader.  The
-        transport knows whose party the sender is, and nothing of messages."""
-        passed_on = isinstance(message, LeaderWanted) and self._transport.is_peer_of(LEADER.name, sender)
-        if message.borrower != sender and not passed_on:
-            name = name_of(type(message))
-            raise RemoteProtocolError("registry", "-", name, "", f"it is about another borrower, {message.borrower}")
+        check_speaker(sender, message, self._transport.is_peer_of(LEADER.name, sender))
         return self._host.receive(to, message, now_ns)
 
     def _told(self, party: str, event: Event) -> None:

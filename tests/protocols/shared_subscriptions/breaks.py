@@ -9,7 +9,7 @@ from mutants import swap, wrap
 
 from statemachines.drivers import greeting, standing, tcp
 from statemachines.drivers.greeting import Greeting
-from statemachines.drivers.shared_subscriptions import old_keys, open_stores
+from statemachines.drivers.shared_subscriptions import lead, old_keys, open_stores
 from statemachines.drivers.shared_subscriptions.milestones import Milestones
 from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
 from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore
@@ -273,6 +273,7 @@ BREAKS = {
     "SS-260": swap(Node, "_first_continuation", lambda self: None),
     "SS-257": swap(Milestones, "_say", lambda self, record, what, *words: None),
     "SS-258": swap(tcp, "encode_refusal", lambda why: b""),
+    "SS-262": swap(lead, "check_speaker", lambda sender, message, is_leader_host: None),
     "SS-224": wrap(Registry, "close", halted_only),
     "SS-223": swap(registry, "check_filter", lambda topic_filter, subscription: None),
 }

@@ -46,16 +46,20 @@ def test_the_table_has_every_bug_with_its_sentence_and_clause():
     assert all(found is not None for cells in FOUND.values() for found in cells.values())
 
 
-RARE = {"clean-in-grace", "ended-where-cut", "last-word-not-durable", "follows-on", "second-lie-copied"}
+RARE = {
+    "clean-in-grace", "ended-where-cut", "last-word-not-durable", "follows-on", "second-lie-copied", "old-answer-taken",
+}  # fmt: skip
 """What no scenario comes upon; the page says why."""
+OF_LIVES = {"speaks-for-other-life", "lives-not-told-apart"}
+"""In no system of the explorer two processes go by one name."""
 
 
-@pytest.mark.parametrize(("method", "but"), [("exploration", set()), ("simulation", RARE)])
+@pytest.mark.parametrize(("method", "but"), [("exploration", OF_LIVES), ("simulation", RARE)])
 def test_every_bug_is_found_by_it(method, but):
     assert set(FOUND[method]) == set(TABLE) - but
 
 
-@pytest.mark.parametrize("name", [bug.name for bug in BUGS])
+@pytest.mark.parametrize("name", FOUND["exploration"])
 def test_a_planted_bug_is_found_by_exploration(name):
     said = FOUND["exploration"][name]
     with planted(name):

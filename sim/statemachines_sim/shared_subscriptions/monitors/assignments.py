@@ -3,11 +3,12 @@ nothing is wrong: nobody is kicked over a revoke."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from statemachines.kernel import ChildStep
 from statemachines.shared_subscriptions.assignment import NONE, Assign, RevokeTimeout
-from statemachines.shared_subscriptions.message import END_OF_STREAM, Disconnect, UpdateProgress
+from statemachines.shared_subscriptions.message import END_OF_STREAM, Disconnect, Report, UpdateProgress
 from statemachines_sim.judge import Judge
 from statemachines_sim.shared_subscriptions.monitors.commits import Commits
 from statemachines_sim.shared_subscriptions.monitors.progress import Progress
@@ -39,6 +40,18 @@ class Assignments:
             self._accept(leader, stream, event, assignment.progress)
         if assignment.status is NONE and self._assigned.get((leader, stream)) == grant:
             del self._assigned[leader, stream]
+
+    def lied(self, leader: str, borrower: str, reports: Iterable[Report | UpdateProgress]) -> None:
+        """What a liar has told a leader of streams that are or were its own."""
+        for report in reports:
+            granted = self.grants.get((leader, report.grant))
+            if granted is not None and granted[:2] == (report.stream, borrower):
+                self._progress.say(report.stream, report.progress)
+
+    def told(self, stream: str) -> int:
+        """Of a stream of which a liar has spoken: below what its word was taken for."""
+        acked = self._progress.acked.get(stream)
+        return acked.prefix if acked is not None and stream in self._progress.said else 0
 
     def farewell(self, leader: str, word: Disconnect) -> None:
         """A borrower's last word: what it says of its grants counts as accepted."""

@@ -38,7 +38,8 @@ class Owner:
 
 class Deliveries:
     """`exclusive`: S5 holds (it does not in the source's mode).  `delivered`, `duplicates` count messages; `excuse`:
-    the number of the last thing that happened after which something may be delivered again."""
+    the number of the last thing that happened after which something may be delivered again; `liars`: borrowers that
+    lie, whose own streams may be delivered again after each lie, and after what they deliver."""
 
     def __init__(self, judge: Judge, assignments: Assignments, topic_filter: str, exclusive: bool) -> None:
         self.delivered = 0
@@ -53,10 +54,19 @@ class Deliveries:
         self._past: dict[str, dict[Key, Owner]] = {}
         self._high: dict[str, int] = {}
         self._deliveries: dict[str, Delivered] = {}
+        self.liars: set[str] = set()
+        self._excused: dict[str, int] = {}
 
     def skip(self, stream: str, first: int) -> None:
         """The group begins at `first` of this stream."""
         self._high[stream] = first
+
+    def lied(self, borrower: str, number: int) -> None:
+        """A borrower says what is not so: whatever it was granted its leader may give to another."""
+        self.liars.add(borrower)
+        for stream, owner, _ in self._assignments.grants.values():
+            if owner == borrower:
+                self._excused[stream] = number
 
     def deliver(self, consumer: Consumer, event: Deliver, now_ns: int, number: int) -> None:
         """An application gets messages: the `number`-th thing that happens in the run."""
@@ -64,13 +74,15 @@ class Deliveries:
         stream = event.stream
         if stream not in self._matching:
             self._check_topic(consumer, stream)
+        if event.owner in self.liars:
+            self._excused[stream] = number + 1
         owner = self._owner_of(consumer, event, now_ns)
         if owner is None:
             return
         if event.first != owner.next:
             self._judge.broken("S14", f"{stream}: {consumer.life} got {event.first} where {owner.next} was next")
         owner.next = event.last + 1
-        high = self._high.get(stream, 0)
+        high = max(self._high.get(stream, 0), self._assignments.told(stream))
         if event.first > high:
             self._judge.broken("S6", f"{stream}: {consumer.life} got {event.first}, and nobody ever got {high}")
         self._high[stream] = max(high, event.last + 1)
@@ -102,6 +114,8 @@ class Deliveries:
         key = (consumer.life, link.leader, event.grant)
         if owner is not None and owner.key() == key:
             return owner
+        if owner is not None and event.owner in self.liars and not is_later(key, owner):
+            return None  # it says that it let the stream go, and goes on
         return self._hand_over(event, owner, consumer, key, now_ns)
 
     def _hand_over(
@@ -124,7 +138,7 @@ class Deliveries:
     def _check_hand_over(self, stream: str, owner: Owner | None, key: Key, now_ns: int) -> None:
         if key in self._past[stream]:
             self._judge.broken("S5", f"{key[0]} delivers {stream} under {key[2]} again, after somebody else did")
-        if owner is not None and can_deliver(owner, stream, now_ns):
+        if owner is not None and owner.borrower not in self.liars and can_deliver(owner, stream, now_ns):
             two_lives = node_of(key[0]) == node_of(owner.consumer.life) and key[0] != owner.consumer.life
             what = f"{key[0]} delivers {stream} while {owner.consumer.life} may under {owner.grant}"
             self._judge.broken("S15" if two_lives else "S5", what)
@@ -132,10 +146,15 @@ class Deliveries:
     def _second_delivery(self, consumer: Consumer, event: Deliver, again: int, latest: int) -> None:
         self.duplicates += again
         # In the source's mode the old owner may go on after the expiry that made the new one.
-        if self._exclusive and self.excuse <= latest:
+        if self._exclusive and max(self.excuse, self._excused.get(event.stream, -1)) <= latest:
             self._judge.broken(
                 "S13", f"{event.stream}: {consumer.life} got {event.first} again, and nothing happened in between"
             )
+
+
+def is_later(key: Key, owner: Owner) -> bool:
+    """By a later grant of the same leader."""
+    return key[1] == owner.leader and key[2] > owner.grant
 
 
 def can_deliver(owner: Owner, stream: str, now_ns: int) -> bool:

@@ -11,20 +11,30 @@ from statemachines_sim.shared_subscriptions.monitors.coverage import Covered
 
 class Progress:
     """`published`: messages of each stream; `acked`: what applications have dealt with; `oldest`: all generations
-    before it were dropped, read or not."""
+    before it were dropped, read or not; of those before `generation` every stream has ended; `said`: the most that a
+    liar has said of a stream that was its own."""
 
     def __init__(self, judge: Judge) -> None:
         self.published: dict[str, int] = {}
         self.acked: dict[str, Covered] = {}
         self.oldest = 0
+        self.generation = 0
+        self.said: dict[str, int] = {}
         self._judge = judge
 
     def acknowledge(self, stream: str, first: int, last: int) -> None:
         """An application has dealt with messages."""
         self.acked.setdefault(stream, Covered()).add(first, last)
 
+    def say(self, stream: str, progress: int) -> None:
+        """A liar speaks of a stream that was granted to it."""
+        self.said[stream] = max(progress, self.said.get(stream, 0))
+
     def check(self, stream: str, progress: int, what: str) -> None:
-        """S6, and S16, for one progress that somebody relies on."""
+        """S6, and S16, for one progress that somebody relies on.  What a liar has said of its own stream, and the store
+        covers, cannot be told from the truth: it counts as acknowledged, and whoever loses by that had it as owner."""
+        if stream in self.said:
+            self._take_word(stream, min(progress, self.said[stream]))
         prefix = self.acked[stream].prefix if stream in self.acked else 0
         whole = progress == END_OF_STREAM and prefix == self.published.get(stream, 0)
         count = max(prefix, self.published.get(stream, 0))  # what was read is there, also before its publisher knows
@@ -32,6 +42,13 @@ class Progress:
             self._judge.broken("S16", f"{stream}: {what} progress {progress}, and {count} messages are stored")
         if progress > prefix and not whole:
             self._judge.broken("S6", f"{stream}: {what} progress {progress}, acknowledged only below {prefix}")
+
+    def _take_word(self, stream: str, said: int) -> None:
+        count = self.published.get(stream, 0)
+        if said == END_OF_STREAM and rank_of(stream)[1] < self.generation:
+            said = count
+        if 0 < said <= count:
+            self.acknowledge(stream, 0, said - 1)
 
     def unacknowledged(self) -> list[str]:
         """L5: streams of which something published is not acknowledged."""
