@@ -286,7 +286,7 @@ class SessionNode:
     def send(self, packet: Packet[Any]) -> None:
         """What a machine sends: to its client, to a party here, or to another node."""
         message = packet.message
-        if isinstance(message, Publish | Pubrel):
+        if type(message) is Publish or type(message) is Pubrel:
             self._reception.bring(packet.sender, message)
         elif node_of(packet.to) == self.name:
             self._runtime.receive(packet)
@@ -298,8 +298,8 @@ class SessionNode:
             self._transport.send(packet)
 
     def _serve(self, party: str, request: Request, feed: Feed) -> None:
-        """What a machine asks; a row goes with its message, which may be gone while nothing refers to it."""
-        self._desk.serve(party, self._reception.with_message(request), feed)
+        """What a machine asks, with what the clients need beside it."""
+        self._desk.serve(party, self._reception.asked(request), feed, self._reception.answers_of)
 
     def _say(self, party: str, message: Message) -> bool:
         dropped = self._transport.dropped
