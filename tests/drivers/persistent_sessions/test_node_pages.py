@@ -9,10 +9,13 @@ from statemachines.drivers.persistent_sessions import PersistentSession, Session
 from statemachines.drivers.persistent_sessions.host_request import ReadMessages
 from statemachines.drivers.persistent_sessions.store import SessionStore
 from statemachines.persistent_sessions.resume_record import ResumeRecord
+from statemachines.persistent_sessions.times import Times
 
 RECEIVES = 6
 PAGE = 3
 COUNT = 60
+QUEUE = 4
+BUFFER = 10
 
 
 class Seen:
@@ -77,6 +80,30 @@ def test_PS_194_PS_195_what_waits_of_a_node_that_was_started_again_is_read_as_th
             await take_all(node)
         assert "draining" in seen.states
         assert is_bounded(seen), vars(seen)
+
+    run(main())
+
+
+def test_PS_200_a_client_that_does_not_acknowledge_fills_no_memory(store):
+    """It is connected, and acknowledges when all is published; then it has all of it, in order."""
+    times = Times(marker_ms=400, repeat_ms=100, queue=QUEUE, resume_buffer=BUFFER)
+
+    async def main():
+        seen = Seen()
+        async with (
+            SessionNode(store, name="a", observe=seen, **{**QUICK, "times": times}) as node,
+            PersistentSession("c", node=node, receive_maximum=RECEIVES) as session,
+            SessionPublisher(node=node) as publisher,
+        ):
+            await session.subscribe("t")
+            for number in range(COUNT):
+                await publisher.publish("t", str(number).encode())
+            slow = seen.queued, seen.held
+            assert await take(session, COUNT) == [str(number) for number in range(COUNT)]
+        assert "behind" in seen.states
+        assert slow[0] <= QUEUE
+        assert slow[1] <= RECEIVES + QUEUE + BUFFER
+        assert seen.queued < QUEUE + BUFFER, "what was kept is taken in one piece, where there is room"
 
     run(main())
 

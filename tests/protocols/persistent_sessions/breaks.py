@@ -128,6 +128,8 @@ BREAKS = {
     "PS-122": swap(collector_requests, "_is_over", lambda sql, row, dead_ms: True),
     "PS-123": swap(life_requests, "_is_superseded", lambda sql, client, token: False),
     "PS-195": swap(resume_actions, "has_room_for_page", lambda record: True),
+    "PS-201": swap(session_node, "awaited", lambda attempt, **given: attempt()),
+    "PS-200": swap(resume_actions, "is_crowded", lambda record: False),
     "PS-197": swap(
         delivery_actions,
         "MarkDelivered",
