@@ -138,7 +138,8 @@ class SessionNodeProcess(Process):
 
     def handle(self, sender: str, to: str, message: Message, now_ns: int) -> list[Outgoing]:
         if self.sessions is None:
-            return []  # it does not listen yet
+            self.wires.refuse(sender, self.life)  # it does not listen yet
+            return []
         if not isinstance(message, NodeMessage):
             heard: Any = message
             self.reception.hear(sender, heard)
