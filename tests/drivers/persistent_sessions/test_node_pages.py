@@ -84,7 +84,7 @@ def test_PS_194_PS_195_what_waits_of_a_node_that_was_started_again_is_read_as_th
     run(main())
 
 
-def test_PS_200_a_client_that_does_not_acknowledge_fills_no_memory(store):
+def test_PS_200_BOUNDED_a_client_that_does_not_acknowledge_fills_no_memory(store):
     """It is connected, and acknowledges when all is published; then it has all of it, in order."""
     times = Times(marker_ms=400, repeat_ms=100, queue=QUEUE, resume_buffer=BUFFER)
 
