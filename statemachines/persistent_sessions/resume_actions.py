@@ -32,11 +32,13 @@ from statemachines.persistent_sessions.resume_record import (
     ResumeRecord,
 )
 from statemachines.persistent_sessions.writer_flow import WRITER_FLOW
-from statemachines.persistent_sessions.writer_flow_actions import contiguous
+from statemachines.persistent_sessions.writer_flow_actions import contiguous, is_full, is_next, next_live
 from statemachines.persistent_sessions.writer_flow_record import (
+    BEHIND,
     DONE,
     FINALIZING,
     STARVED,
+    SYNCING,
     AskAgain,
     Begin,
     LinkLost,
@@ -44,12 +46,14 @@ from statemachines.persistent_sessions.writer_flow_record import (
     PollDue,
     Room,
     Settled,
+    Starve,
     Take,
     WriterDown,
     WriterFlowRecord,
     WriterUp,
 )
 
+KEEPING = (BEHIND, SYNCING, FINALIZING)
 OfWriter = Live | LiveMarker | Polled | FencedRows | WriterUp | WriterDown | LinkLost
 FlowTimer = AskAgain | PollDue | MarkerTimeout
 
@@ -78,7 +82,7 @@ def step_flow(record: ResumeRecord, flow: WriterFlowRecord, event: Event, now_ns
     return record, out, steps
 
 
-def settle(record: ResumeRecord, done: Delegated, now_ns: int) -> Delegated:
+def settle(done: Delegated, now_ns: int) -> Delegated:
     """Once all that was taken is committed, writers that have waited for it send what they kept; and whoever waits for
     room reads on when there is some."""
     record, effects, steps = done
@@ -86,7 +90,7 @@ def settle(record: ResumeRecord, done: Delegated, now_ns: int) -> Delegated:
         flow = record.flows[writer]
         event: Event | None = None
         if flow.status is FINALIZING and is_committed(record):
-            event = Settled()
+            event = cut_at(flow, next_live(flow)) if is_crowded(record) else Settled()
         elif flow.status in STARVED and has_room_for_page(record):
             event = Room()
         if event is not None:
@@ -112,6 +116,8 @@ def add_flow(record: ResumeRecord, writer: str, now_ns: int) -> Delegated:
 def take_prefix(record: ResumeRecord, writer: str, now_ns: int) -> Delegated:
     """What was read before the session subscribed, as far as it has no hole."""
     flow = new_flow(record, writer)
+    if is_crowded(record):
+        return replace(record, flows=record.flows.set(writer, flow)), (), ()
     rows = (row for one in record.pending if (one.writer, one.epoch) == (writer, flow.epoch) for row in one.rows)
     found = contiguous(rows, flow.taken)
     effects: Effects = ()
@@ -122,7 +128,40 @@ def take_prefix(record: ResumeRecord, writer: str, now_ns: int) -> Delegated:
     return replace(record, flows=record.flows.set(writer, flow)), effects, seen
 
 
+# -- a client that cannot keep up -----------------------------------------------------------------------------------
+
+
+def cut_at(flow: WriterFlowRecord, number: int) -> Starve:
+    """What the writer has stored below this number is read when there is room."""
+    return Starve(flow.epoch, number)
+
+
+def what_starves(record: ResumeRecord, flow: WriterFlowRecord, event: OfWriter) -> Starve | None:
+    """What the flow hears before `event`, if that brings something that there is no room for."""
+    if isinstance(event, Live):
+        if flow.status is DONE:
+            return cut_at(flow, event.number) if is_next(flow, event) and is_crowded(record) else None
+        is_kept = flow.status in KEEPING and (event.epoch, event.number) == (flow.epoch, next_live(flow))
+        return cut_at(flow, event.number) if is_kept and is_full(flow) else None
+    if isinstance(event, Polled) and flow.status is SYNCING and is_crowded(record):
+        return cut_at(flow, next_live(flow))
+    return None
+
+
+def as_far_as_there_is_room(record: ResumeRecord, event: OfWriter) -> OfWriter:
+    """A fence is raised; its rows are read when there is room."""
+    if isinstance(event, FencedRows) and event.found and is_crowded(record):
+        return replace(event, found=(), more=True)
+    return event
+
+
 # -- guards ---------------------------------------------------------------------------------------------------------
+
+
+def is_crowded(record: ResumeRecord) -> bool:
+    """As many messages wait for the client, or for a commit, as may."""
+    delivery = record.delivery
+    return delivery is not None and len(delivery.state.queued) + len(delivery.inbox) >= record.times.queue
 
 
 def is_committed(record: ResumeRecord) -> bool:
@@ -219,7 +258,15 @@ def add_dead_writer(record: ResumeRecord, event: WriterDown, now_ns: int) -> Del
 
 
 def take_of_writer(record: ResumeRecord, event: OfWriter, now_ns: int) -> Delegated:
-    return settle(record, step_flow(record, record.flows[event.writer], event, now_ns), now_ns)
+    flow = record.flows[event.writer]
+    starve = what_starves(record, flow, event)
+    effects: Effects = ()
+    steps: tuple[ChildStep, ...] = ()
+    if starve is not None:
+        record, effects, steps = step_flow(record, flow, starve, now_ns)
+    event = as_far_as_there_is_room(record, event)
+    record, more, seen = step_flow(record, record.flows[event.writer], event, now_ns)
+    return settle((record, (*effects, *more), (*steps, *seen)), now_ns)
 
 
 def take_timer(record: ResumeRecord, event: FlowTimer, now_ns: int) -> Delegated:
@@ -227,11 +274,11 @@ def take_timer(record: ResumeRecord, event: FlowTimer, now_ns: int) -> Delegated
 
 
 def take_commit(record: ResumeRecord, event: StateCommitted, now_ns: int) -> Delegated:
-    return settle(record, step_delivery(record, event, now_ns), now_ns)
+    return settle(step_delivery(record, event, now_ns), now_ns)
 
 
 def take_acknowledgement(record: ResumeRecord, event: Puback | Pubrec | Pubcomp, now_ns: int) -> Delegated:
-    return settle(record, step_delivery(record, event, now_ns), now_ns)
+    return settle(step_delivery(record, event, now_ns), now_ns)
 
 
 def finish_with_commit(record: ResumeRecord, event: StateCommitted, now_ns: int) -> Delegated:

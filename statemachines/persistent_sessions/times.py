@@ -16,7 +16,8 @@ class Times(msgspec.Struct, frozen=True):
     within it; `lock_ms`: the lease of a client id; `begin_ms`, `end_ms`: an owner that is taken over answers within
     them, or is given up; `orphan_ms`: an owner that has yielded ends by itself.  `resume_buffer`: so many live messages
     of one writer are kept while the database is read; `handover`: so many rows an owner that yields keeps, and hands
-    over; `receive_maximum`: so many messages are in flight to the client, and `page`: half of them, so many rows of a
+    over; `queue`: so many messages wait for the client beside those in flight, and others in the database;
+    `receive_maximum`: so many messages are in flight to the client, and `page`: half of them, so many rows of a
     writer are read at once.
 
     `ConfigurationError` names the value that cannot be.
@@ -32,6 +33,7 @@ class Times(msgspec.Struct, frozen=True):
     orphan_ms: int = 15_000
     handover: int = 1_000
     resume_buffer: int = 10_000
+    queue: int = 1_000
     receive_maximum: int = 65_535
 
     def __post_init__(self) -> None:

@@ -7,7 +7,8 @@ taken; then what was kept follows.  The cut is by the writer's numbers, never by
 dead, or silent for too long, is fenced: nothing can be stored under its epoch any more, so what is read then is all.
 
 However much is stored, a page of it is read at a time, when there is room for it: between two of them a flow is
-`behind`, or `draining` where the writer is fenced.
+`behind`, or `draining` where the writer is fenced.  A flow whose client cannot keep up falls behind as well, whatever
+it was about: what comes live is in the database before it comes.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from statemachines.persistent_sessions.writer_flow_actions import (
     brings,
     completes,
     drop_live,
+    fall_behind,
     fence_older,
     fence_silent,
     follows,
@@ -72,6 +74,7 @@ from statemachines.persistent_sessions.writer_flow_record import (
     PollDue,
     Room,
     Settled,
+    Starve,
     WriterDown,
     WriterFlowRecord,
     WriterUp,
@@ -104,6 +107,7 @@ ROWS = (
     Row(Handed,        (WAITING, *READING),        STAY,       take_handed,         None,                    "PS-177"),
     Row(PollDue,       SYNCING,                    STAY,       poll,                None,                    "PS-25"),
     Row(Settled,       FINALIZING,                 DONE,       take_buffer,         None,                    "PS-26"),
+    Row(Starve,        (*KEEPING, DONE),           BEHIND,     fall_behind,         None,                    "PS-199"),
     Row(LinkLost,      FOLLOWING,                  WAITING,    ask_fresh,           None,                    "PS-28"),
     Row(MarkerTimeout, (WAITING, SYNCING),         FENCING,    fence_silent,        None,                    "PS-30"),
     Row(WriterDown,    FOLLOWING,                  FENCING,    fence_silent,        None,                    "PS-30"),
@@ -128,8 +132,9 @@ ROWS = (
     Ignore((MarkerTimeout,),        (BEHIND, FINALIZING, *FENCED, DONE),                                     "PS-35"),
     Ignore((WriterUp,),             (WAITING, *KEEPING),                                                     "PS-28"),
     Refuse((Begin,),                (*FOLLOWING, *FENCED),                                                   "PS-20"),
-    Refuse((Live, LiveMarker, Polled, FencedRows, Handed, Settled, Room, AskAgain, PollDue, MarkerTimeout, LinkLost,
-            WriterDown, WriterUp),  NEW,                                                                     "PS-20"),
+    Refuse((Starve,),               (WAITING, *FENCED),                                                      "PS-199"),
+    Refuse((Live, LiveMarker, Polled, FencedRows, Handed, Settled, Room, Starve, AskAgain, PollDue, MarkerTimeout,
+            LinkLost, WriterDown, WriterUp), NEW,                                                            "PS-20"),
 )
 # fmt: on
 

@@ -10,7 +10,7 @@ from statemachines.kernel import Ask, Effects, Event, Send, SetTimer, Tell
 from statemachines.persistent_sessions.message import Live, LiveMarker, MarkerWanted, Queued
 from statemachines.persistent_sessions.request import DATABASE, EpochRows, Fence, FencedRows, Polled, ReadPending
 from statemachines.persistent_sessions.times import MS
-from statemachines.persistent_sessions.writer_flow_record import Done, Handed, Take, WriterFlowRecord
+from statemachines.persistent_sessions.writer_flow_record import Done, Handed, Starve, Take, WriterFlowRecord
 
 
 def contiguous(rows: Iterable[Queued], taken: int) -> tuple[Queued, ...]:
@@ -59,10 +59,14 @@ def is_mine_and_fresh(record: WriterFlowRecord, event: LiveMarker) -> bool:
     return is_mine(record, event) and event.k > max(record.heard, record.taken)
 
 
+def is_full(record: WriterFlowRecord) -> bool:
+    """No more live messages are kept."""
+    return len(record.buffer) >= record.times.resume_buffer
+
+
 def follows(record: WriterFlowRecord, event: Live) -> bool:
     """The next behind the marker, and there is room for it."""
-    is_next = event.epoch == record.epoch and event.number == next_live(record)
-    return is_next and len(record.buffer) < record.times.resume_buffer
+    return event.epoch == record.epoch and event.number == next_live(record) and not is_full(record)
 
 
 def leaves_a_gap(record: WriterFlowRecord, event: Live) -> bool:
@@ -174,6 +178,12 @@ def take_handed(record: WriterFlowRecord, event: Handed, now_ns: int) -> Done:
     rows = (row for one in below for row in one.rows if not record.k or row.number < record.k)
     found = contiguous(rows, record.taken)
     return replace(record, taken=record.taken + len(found)), take(record, found, record.epoch)
+
+
+def fall_behind(record: WriterFlowRecord, event: Starve, now_ns: int) -> Done:
+    """A cut without a marker: a writer stores a row before it sends it, so what is below is in the database, and when
+    it has been read as far as that nothing is missing.  What was kept is there, too."""
+    return replace(record, k=event.next, seen=True, buffer=()), ()
 
 
 def take_buffer(record: WriterFlowRecord, event: Event, now_ns: int) -> Done:

@@ -30,6 +30,15 @@ class Room(Call, frozen=True, gc=False):
     """The client receives what is read next."""
 
 
+class Starve(Call, frozen=True, gc=False):
+    """There is no room for what comes next: it is in the database, as is everything before number `next`."""
+
+    columns: ClassVar = TraceColumns(term="epoch", first="next")
+
+    epoch: int
+    next: int
+
+
 class WriterUp(Call, frozen=True, gc=False):
     """The writer is reported to live (again), or for the first time."""
 

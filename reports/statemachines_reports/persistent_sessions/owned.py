@@ -11,9 +11,9 @@ STARVED = ("behind", "draining")
 
 
 class Flow:
-    """One writer of an owner: `k` of the marker that is shown, under `epoch` (0: none), so many messages `kept` behind
-    it; `taken`: the last position that this owner took (None: nothing yet); `event`: what the flow has heard last;
-    `status`: its state."""
+    """One writer of an owner: `k` of the marker that is shown, or of a cut without one, under `epoch` (0: none), so
+    many messages `kept` behind it; `taken`: the last position that this owner took (None: nothing yet); `event`: what
+    the flow has heard last; `status`: its state."""
 
     __slots__ = ("_findings", "_name", "epoch", "event", "expects", "k", "kept", "status", "taken")
 
@@ -30,7 +30,7 @@ class Flow:
         """The flow has heard something; `epoch` and `first`: what it says, a number or the marker's."""
         self.check_kept(row)
         self.event, self.status = event, dest
-        if event == "live_marker" and source == "waiting" and dest == "syncing":
+        if event == "starve" or (event == "live_marker" and source == "waiting" and dest == "syncing"):
             self.k, self.epoch, self.kept = first, epoch, 0
         elif event == "live" and source in KEEPING and first == self.k + self.kept:
             self.kept += 1

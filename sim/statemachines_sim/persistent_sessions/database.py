@@ -9,8 +9,8 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from statemachines.drivers.persistent_sessions.host_request import HostRequest
-from statemachines.drivers.persistent_sessions.store import READS, NodeLife, SessionStore
+from statemachines.drivers.persistent_sessions.host_request import HostRequest, ReadPage
+from statemachines.drivers.persistent_sessions.store import NodeLife, SessionStore
 from statemachines.kernel import Answer, GaplessError, Request
 from statemachines.persistent_sessions.request import DATABASE, ReadPending
 from statemachines_sim.devices.remote_store import RemoteStore
@@ -107,7 +107,7 @@ class Statements:
 
     def _seen(self, request: Asked, answer: Any, now_ns: int) -> Any:
         """Only reads of what is pending may be late; any replica serves them."""
-        if isinstance(request, ReadPending):
+        if isinstance(request, ReadPage) and isinstance(request.rows, ReadPending):
             return self._chance.choice(self._replicas).read(request, now_ns)
         return answer
 
@@ -115,11 +115,6 @@ class Statements:
         """What stands in the tables, for who judges."""
         with self.database.reading() as sql:
             return sql.all(statement, **values)
-
-
-def is_read(request: Asked) -> bool:
-    """It changes nothing."""
-    return isinstance(request, READS)
 
 
 def statements_of(world: World) -> Statements:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from statemachines.drivers.persistent_sessions.host_request import HostRequest
 from statemachines.drivers.persistent_sessions.request_desk import BATCH_MAX, Taker
-from statemachines.drivers.persistent_sessions.store import Asked, NodeLife
+from statemachines.drivers.persistent_sessions.store import Asked, NodeLife, is_read
 from statemachines.kernel import Answer, GaplessError, Request
 from statemachines.persistent_sessions.request import DATABASE
 from statemachines_sim.persistent_sessions.database import (
@@ -20,7 +20,6 @@ from statemachines_sim.persistent_sessions.database import (
     BatchRefused,
     BeginLife,
     LifeBegun,
-    is_read,
 )
 from statemachines_sim.units import MS
 

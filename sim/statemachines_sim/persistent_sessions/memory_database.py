@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any, TypeVar
 
+from statemachines.drivers.persistent_sessions.host_request import ReadPage
 from statemachines.drivers.persistent_sessions.sql import Sql
 from statemachines.drivers.persistent_sessions.sqlite import SqliteSql
 from statemachines.drivers.persistent_sessions.store import SessionStore
 from statemachines.drivers.persistent_sessions.tables import SQLITE
-from statemachines.persistent_sessions.request import ReadPending
 from statemachines_sim.units import MS
 
 T = TypeVar("T")
@@ -80,7 +80,7 @@ class Replica:
         self._store = SessionStore(self._copy)
         self._until_ns = -1
 
-    def read(self, request: ReadPending, now_ns: int) -> Any:
+    def read(self, request: ReadPage, now_ns: int) -> Any:
         """What is visible here."""
         if now_ns >= self._until_ns:
             self._primary.connection.backup(self._copy.connection)

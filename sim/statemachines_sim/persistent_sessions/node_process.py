@@ -17,7 +17,6 @@ from statemachines.drivers.persistent_sessions.node_roles import NodeMessage
 from statemachines.drivers.persistent_sessions.reception import Reception
 from statemachines.drivers.persistent_sessions.store import NodeLife
 from statemachines.kernel import (
-    Answer,
     Ask,
     Event,
     GaplessError,
@@ -139,7 +138,8 @@ class SessionNodeProcess(Process):
 
     def handle(self, sender: str, to: str, message: Message, now_ns: int) -> list[Outgoing]:
         if self.sessions is None:
-            return []  # it does not listen yet
+            self.wires.refuse(sender, self.life)  # it does not listen yet
+            return []
         if not isinstance(message, NodeMessage):
             heard: Any = message
             self.reception.hear(sender, heard)
@@ -203,11 +203,11 @@ class SessionNodeProcess(Process):
     def _ask(self, party: str, effect: Ask, now_ns: int) -> None:
         self._recorder.ask(now_ns, self.node, party, effect.request, effect.service)
 
-        def take(answers: tuple[Answer, ...]) -> None:
-            for answer in answers:
+        def take(found: Any) -> None:
+            for answer in self.reception.answers_of(found):
                 self._answer(party, answer)
 
-        self.desk.give(self.reception.with_message(effect.request), take)
+        self.desk.give(self.reception.asked(effect.request), take)
 
     def _observe(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
         self._recorder.step(node, event, before, step, now_ns)

@@ -61,6 +61,8 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long an owner that is taken over may take to begin to yield, and to end."""
     buffer: int = 10_000
     """So many live messages of a writer are kept while the database is read."""
+    queue: int = 1_000
+    """So many messages wait for a client beside those in flight; others wait in the database."""
     handover: int = 1_000
     """So many rows an owner that yields hands over."""
     dead_ms: int = 3_000
@@ -84,6 +86,7 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             end_ms=self.takeover_ms,
             orphan_ms=self.lock_ms,
             resume_buffer=self.buffer,
+            queue=self.queue,
             handover=self.handover,
         )
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from statemachines.drivers.persistent_sessions.host_request import PutMessage, StoreRow
+from statemachines.drivers.persistent_sessions.host_request import Page, PutMessage, ReadPage, StoreRow
 from statemachines.kernel import Answer
 from statemachines.persistent_sessions.collector_request import Deleted, DeleteMessage, DeleteRow, ForgetClient, Tag
 from statemachines.persistent_sessions.life_request import LeaveSession, OpenSession, SessionLeft, SessionOpen
@@ -60,7 +60,7 @@ class StoreJudge:
             ForgetClient: self._forget,
             LoadSession: self._load,
             SubscribeLive: self._subscribe,
-            Fence: self._fence,
+            ReadPage: self._read_page,
             CommitState: self._commit,
             DeleteRow: self._delete_row,
             DeleteMessage: self._delete_message,
@@ -172,7 +172,11 @@ class StoreJudge:
         if isinstance(answer, SubscribedLive):
             self._raise(asked.session, asked.token, "subscribed")
 
-    def _fence(self, asked: Fence, answer: Any, now_ns: int) -> None:
+    def _read_page(self, asked: ReadPage, page: Page, now_ns: int) -> None:
+        if isinstance(asked.rows, Fence):
+            self._fence(asked.rows, page.answers[0])
+
+    def _fence(self, asked: Fence, answer: Any) -> None:
         if isinstance(answer, FencedRows):
             self._counts["fenced"] += 1
             self._raise(asked.session, asked.token, "fenced")

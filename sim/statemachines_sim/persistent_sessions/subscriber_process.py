@@ -56,10 +56,11 @@ class SubscriberProcess(ClientProcess):
         self.say(ConnectWanted(self.node, self._clean, own.expiry_ms, self.receive_maximum))
 
     def closed(self) -> None:
+        if self.welcome:  # a connection that was none says nothing of when it was there last
+            self.watch.disconnected(self)
         self.welcome = False
         self.open.clear()
         self._asked.clear()
-        self.watch.disconnected(self)
 
     def hear(self, message: Message) -> None:
         match message:

@@ -71,6 +71,12 @@ class Wires:
         there = self._world.living(node_of(party))
         return there is not None and there.life == life_of(party) and (process.life, there.node) not in self.broken
 
+    def refuse(self, sender: str, life: str) -> None:
+        """This life of a node listens to nobody yet: a client that has dialled finds out, and dials again."""
+        wire = _wire(sender, life)
+        if not is_link(wire):
+            self.break_up(wire)
+
     def close(self, connection: str, life: str) -> None:
         """A client hangs up; the node hears of it, unless what the client sends does not reach it."""
         wire = (connection, life)

@@ -19,6 +19,7 @@ from statemachines.persistent_sessions.request import (
     PutRow,
     ReadPending,
     ReadRow,
+    RowsConfirmed,
 )
 from statemachines.persistent_sessions.resume import RESUME
 from statemachines.persistent_sessions.resume_record import (
@@ -56,7 +57,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     taken for dead), `breaks` of paths; `unclear` answers to writers; `slow` requests; `places` of a path; `markers`
     of a writer that are asked for at most. `repeats`: requests for markers may get lost, and are repeated. `hides`:
     rows that are marked are not read again; `spreads`: a subscription is known everywhere at once; `late`: resumes
-    that take too long; `buffer`, `window`: resume buffer and receive maximum; `leaves` of a client; `widens`: the
+    that take too long; `buffer`, `queue`, `window`: resume buffer, what may be
+    queued, and receive maximum; `leaves` of a client; `widens`: the
     receive maximum grows by one with each life; `twice`: acknowledgements that come twice; `folds`: those that
     come together.
     """
@@ -85,6 +87,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     absent: bool = False
     halves: int = 0
     buffer: int = 9
+    queue: int = 9
     window: int = 9
     qos: int = 1
     later: bool = False
@@ -105,7 +108,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     def times(self, life: int) -> Times:
         """Those of the owners."""
         wider = life - 1 if self.widens else 0
-        return Times(resume_buffer=self.buffer, receive_maximum=self.window + wider)
+        return Times(resume_buffer=self.buffer, queue=self.queue, receive_maximum=self.window + wider)
 
 
 VARIANTS = {"settled": "as it is shipped", "as_written": "the source, word for word"}
@@ -166,6 +169,18 @@ SYSTEMS: dict[str, tuple[str, Setting]] = {
     "dies-page-by-page": (
         "the writer dies or is taken for dead, and comes back under the next epoch, while one row is read at a time",
         Setting(messages=(2,), lag=0, window=1, later=True, writer_lives=2, silences=1, markers=2, repeats=True),
+    ),
+    "crowded": (
+        "one message may be in flight, one be queued, and one live one be kept; a writer goes on, the owner dies",
+        Setting(messages=(4,), lag=1, window=1, queue=1, buffer=1, later=True, owner_lives=2, markers=1, hides=True),
+    ),
+    "crowded-and-fenced": (
+        "the same, and the writer is fenced, or its path breaks, while the client takes its time",
+        Setting(messages=(4,), lag=0, window=1, queue=1, buffer=1, later=True, silences=1, breaks=1, markers=3),
+    ),
+    "crowded-at-once": (
+        "QoS 0: one message may wait for a commit, so its writer is faster than the database",
+        Setting(messages=(4,), lag=1, queue=1, qos=0, markers=1),
     ),
     "at-most-once": (
         "QoS 0; the owner dies",
@@ -422,6 +437,34 @@ def keeps_its_promises(actor: str, before: Any, event: Any, after: Any) -> bool:
     return fsm is None or all(one.holds(record) for one in fsm.invariants)
 
 
+def takes_what_there_is_room_for(actor: str, before: Any, event: Any, after: Any) -> bool:
+    """While as many wait as may, nothing more is taken, but what was handed over and confirmed."""
+    was, now = (getattr(one, "party", None) for one in (before, after))
+    if was is None or now is None or not isinstance(was.record, ResumeRecord):
+        return True
+    if isinstance(event, RowsConfirmed) or not is_crowded(was.record) or not isinstance(now.record, ResumeRecord):
+        return True
+    return taken_by(now.record) == taken_by(was.record)
+
+
+def is_crowded(record: ResumeRecord) -> bool:
+    """As many messages are queued, or changes wait for a commit, as may."""
+    delivery = record.delivery
+    return delivery is not None and len(delivery.state.queued) + len(delivery.inbox) >= record.times.queue
+
+
+def taken_by(record: ResumeRecord) -> dict[str, tuple[int, int]]:
+    """Of each writer the last that is in the state, or waits for the next commit."""
+    delivery = record.delivery
+    if delivery is None:
+        return {}
+    found = dict(delivery.state.taken.items())
+    for take in (change.take for change in delivery.inbox):
+        if take is not None:
+            found[take.writer] = (take.epoch, take.rows[-1].number)
+    return found
+
+
 def begins_normally(actor: str, before: Any, event: Any, after: Any) -> bool:
     """Whoever comes to normal operation has nothing left to do for it."""
     was, now = (getattr(one, "party", None) for one in (before, after))
@@ -449,6 +492,8 @@ def properties(
     text = "normal operation begins when every writer is synchronised, or waits for the client, and all that was taken "
     text += "is committed"
     found.append(Stepwise("NORMAL", text, begins_normally))
+    text = "while as many messages wait for the client as may, nothing more is taken"
+    found.append(Stepwise("BOUNDED", text, takes_what_there_is_room_for))
     last = rests(owners[-1])
     at_rest = View(last.actor, 2, lambda local: int(last.of(local) == 2))
     views = (at_rest, *(idle(one) for one in writers), database.rests(), cluster.rests(), client.has_all())

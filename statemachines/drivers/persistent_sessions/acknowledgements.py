@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from statemachines.persistent_sessions.message import Puback, Pubcomp, Pubrec
 
 Acknowledgement = Puback | Pubrec | Pubcomp
+KINDS: Final = frozenset((Puback, Pubrec, Pubcomp))
 
 
 def folded(asked: Iterable[Acknowledgement]) -> list[Acknowledgement]:

@@ -14,7 +14,6 @@ from typing import Final
 from statemachines.drivers.persistent_sessions.host_request import ReadMessages
 from statemachines.drivers.persistent_sessions.payloads import Payload, Payloads
 from statemachines.drivers.persistent_sessions.request_desk import RequestDesk
-from statemachines.kernel import Message
 from statemachines.persistent_sessions.client_message import Delivered
 from statemachines.persistent_sessions.message import Publish, Pubrel
 
@@ -45,7 +44,7 @@ class Courier:
         self,
         desk: RequestDesk,
         payloads: Payloads,
-        say: Callable[[Message], None],
+        say: Callable[[Delivered | Pubrel], None],
         gone: Callable[[int], None],
         soon: Soon = at_once,
     ) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.route_trie import Route
+from statemachines.kernel import Answer
 from statemachines.persistent_sessions.message import Queued
-from statemachines.persistent_sessions.request import PutRow
+from statemachines.persistent_sessions.request import Fence, PutRow, ReadPending
 
 
 class HostRequest(msgspec.Struct, frozen=True):
@@ -45,6 +47,21 @@ class StoreRow(HostRequest, frozen=True):
     row: PutRow
     topic: str
     payload: bytes
+
+
+class ReadPage(HostRequest, frozen=True):
+    """Read rows, and with them the payloads that are no larger than their share of `bytes_max`: they need not be read
+    again to be delivered.  Answered with a `Page`."""
+
+    rows: ReadPending | Fence
+    bytes_max: int
+
+
+class Page(msgspec.Struct, frozen=True):
+    """`answers`, as to the request for the rows alone; `payloads` by the ids of their messages."""
+
+    answers: tuple[Answer, ...]
+    payloads: dict[str, Payload]
 
 
 class ReadMessages(HostRequest, frozen=True):

@@ -7,8 +7,10 @@ has taken is not read any more, whether it is marked or not; a read of pending r
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from statemachines.drivers.persistent_sessions.host_request import Page, ReadPage
+from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.session_row import session_of
 from statemachines.drivers.persistent_sessions.sql import Sql, one
 from statemachines.drivers.persistent_sessions.state_rows import KnownState, read_state, write_state
@@ -61,10 +63,13 @@ MARK: Final = (
     " :time_ns FROM @session_rows WHERE session = :session AND writer = :writer AND epoch = :epoch"
     f" AND number BETWEEN :first AND :last AND tag = {UNDELIVERED} ON CONFLICT DO NOTHING"
 )
-# A message that retention has removed has no id any more.
+# A message that retention has removed has no id any more.  A payload that is too large is left where it is: the
+# database need not even look at it.
+SMALL: Final = "CASE WHEN length(messages.topic) + length(messages.payload) <= :small THEN"
 ROWS: Final = (
     "SELECT found.epoch, found.number, CASE WHEN messages.id IS NULL THEN :none ELSE found.message END, found.filter,"
-    " found.qos FROM @session_rows AS found LEFT JOIN @messages AS messages ON messages.id = found.message"
+    f" found.qos, {SMALL} messages.topic END, {SMALL} messages.payload END"
+    " FROM @session_rows AS found LEFT JOIN @messages AS messages ON messages.id = found.message"
     " WHERE found.session = :session AND found.writer = :writer AND found.tag = 0"
     " AND (found.epoch, found.number) > (:epoch, :number) AND found.epoch < :below"
 )
@@ -80,6 +85,21 @@ MARKERS: Final = (
 )
 PUT_EPOCH: Final = "INSERT INTO @epochs VALUES (:session, :writer, :epoch, 0)"
 LAST_EPOCH: Final = 2**62
+
+
+class Small(NamedTuple):
+    """Payloads of rows that are read: those that are no larger than their share of `bytes_max`."""
+
+    bytes_max: int
+    found: dict[str, Payload]
+
+    def share(self, rows: int) -> int:
+        """Of one of so many rows."""
+        return self.bytes_max // rows
+
+    def keep(self, rows: list[tuple[Any, ...]]) -> None:
+        """Those that came."""
+        self.found.update({row[2].decode(): (row[5].decode(), bytes(row[6])) for row in rows if row[6] is not None})
 
 
 class MachineRequests:
@@ -114,6 +134,15 @@ class MachineRequests:
             raise TypeError(f"the database of sessions does not take {request!r}")
         found = kind(sql, request)
         return () if found is None else (found,)
+
+    def page(self, sql: Sql, asked: ReadPage) -> Page:
+        """The rows, and the payloads that are small enough."""
+        small = Small(asked.bytes_max, {})
+        if isinstance(asked.rows, ReadPending):
+            answer = self._read_pending(sql, asked.rows, small)
+        else:
+            answer = self._fence(sql, asked.rows, small)
+        return Page((answer,), small.found)
 
     def settle(self) -> None:
         """The transaction is committed."""
@@ -215,21 +244,28 @@ class MachineRequests:
         known = self._new[session] = read_state(sql, session, asked.client)
         return SessionLoaded(session.decode(), known.state)
 
-    def _read_pending(self, sql: Sql, asked: ReadPending) -> Answer:
+    def _read_pending(self, sql: Sql, asked: ReadPending, small: Small | None = None) -> Answer:
         session = asked.session.encode()
         if asked.writer:
-            return Polled(asked.writer, self._pending(sql, session, asked.writer.encode(), asked))
+            return Polled(asked.writer, self._pending(sql, session, asked.writer.encode(), asked, small))
         writers = sql.all("SELECT DISTINCT writer FROM @epochs WHERE session = :session ORDER BY 1", session=session)
+        if small is not None and writers:
+            small = small._replace(bytes_max=small.share(len(writers)))
         return PendingRead(
-            tuple(found for (writer,) in writers for found in self._pending(sql, session, writer, asked))
+            tuple(found for (writer,) in writers for found in self._pending(sql, session, writer, asked, small))
         )
 
-    def _pending(self, sql: Sql, session: bytes, writer: bytes, asked: ReadPending) -> tuple[EpochRows, ...]:
+    def _pending(
+        self, sql: Sql, session: bytes, writer: bytes, asked: ReadPending, small: Small | None
+    ) -> tuple[EpochRows, ...]:
         epoch, number = max(asked.behind, _taken_of(sql, session, writer))
+        page = min(self._page, asked.rows or self._page)
         rows = sql.all(
             PENDING, session=session, writer=writer, epoch=epoch, number=number, below=LAST_EPOCH, none=b"",
-            page=min(self._page, asked.rows or self._page),
+            page=page, small=-1 if small is None else small.share(page),
         )  # fmt: skip
+        if small is not None:
+            small.keep(rows)
         return _by_epoch(writer, rows, sql.all(MARKERS, session=session, writer=writer))
 
     def _subscribe(self, sql: Sql, asked: SubscribeLive) -> Answer:
@@ -255,7 +291,7 @@ class MachineRequests:
         if is_owned(sql, session, asked.token):
             sql.run("UPDATE @sessions SET owner = :owner WHERE session = :session", session=session, owner=b"")
 
-    def _fence(self, sql: Sql, asked: Fence) -> Answer:
+    def _fence(self, sql: Sql, asked: Fence, small: Small | None = None) -> Answer:
         """The rows of the epochs below; where these are not all, that is said: a hole would be taken for the end."""
         session, writer = asked.session.encode(), asked.writer.encode()
         if not is_owned(sql, session, asked.token):
@@ -268,8 +304,10 @@ class MachineRequests:
         count = min(self._page, asked.rows or self._page)
         rows = sql.all(
             FOLLOWING, session=session, writer=writer, epoch=begin[0], number=begin[1], below=below, none=b"",
-            page=count + 1,
+            page=count + 1, small=-1 if small is None else small.share(count),
         )  # fmt: skip
+        if small is not None:
+            small.keep(rows[:count])
         return FencedRows(asked.writer, below, asked.n, _by_epoch(writer, rows[:count], ()), len(rows) > count)
 
     def _confirm(self, sql: Sql, asked: ConfirmRows) -> Answer:
@@ -283,7 +321,7 @@ class MachineRequests:
         first = min((row.number for row in found.rows), default=1)
         rows = sql.all(
             FOLLOWING, session=session, writer=found.writer.encode(), epoch=found.epoch, number=first - 1,
-            below=found.epoch + 1, none=b"", page=len(found.rows),
+            below=found.epoch + 1, none=b"", page=len(found.rows), small=-1,
         )  # fmt: skip
         stored = {to_queued(row) for row in rows}
         return EpochRows(found.writer, found.epoch, tuple(row for row in found.rows if row in stored))
@@ -351,7 +389,7 @@ def _by_epoch(writer: bytes, rows: list[tuple[Any, ...]], markers: Any) -> tuple
 
 
 def to_queued(row: tuple[Any, ...]) -> Queued:
-    """A row (epoch, number, message, filter, qos)."""
+    """A row (epoch, number, message, filter, qos, ...)."""
     return Queued(row[1], row[2].decode(), row[3].decode(), row[4])
 
 

@@ -76,9 +76,10 @@ def sessions(
 
     Several nodes share a store, and a client may be given all of them: where one dies its clients go to another and
     miss nothing.  Each needs a name of its own; a process that is started under the name of one that runs takes its
-    place, and that one ends with exit code 4.  Prints `listening on HOST:PORT`, and stops in good order on SIGTERM or
-    SIGINT: its clients are told, and their sessions stay.  Without a secret or TLS whoever reaches the port may take
-    part; with `--secret-file` and `--peers` the nodes share one more (`--node-secret-file`), which clients do not get.
+    place, and that one ends with exit code 4.  It waits for a store that is not there, prints `listening on HOST:PORT`,
+    and stops in good order on SIGTERM or SIGINT: its clients are told, and their sessions stay.  Without a secret or
+    TLS whoever reaches the port may take part; with `--secret-file` and `--peers` the nodes share one more
+    (`--node-secret-file`), which clients do not get.
 
     Two nodes on one machine:
 
@@ -129,6 +130,7 @@ def session_collector(
 
     from statemachines.drivers.persistent_sessions.collect import run_collector
     from statemachines.drivers.persistent_sessions.store import open_session_store
+    from statemachines.drivers.sql.awaited import awaited
     from statemachines.persistent_sessions.collector_record import RoundEnded
 
     graces = replace(_graces(retention), round_ms=every)
@@ -139,7 +141,7 @@ def session_collector(
             print(done, flush=True)
 
     async def work() -> None:
-        opened = await asyncio.to_thread(open_session_store, store)
+        opened = await awaited(lambda: asyncio.to_thread(open_session_store, store), who="session-collector")
         try:
             await run_collector(opened, graces, told=told)
         finally:

@@ -94,7 +94,8 @@ class NodeGuide:
             return False
         self._link = link
         try:
-            self._heard_at = asyncio.get_running_loop().time()
+            self._time = asyncio.get_running_loop().time
+            self._heard_at = self._time()
             self._opened()
             await self._watch()
         finally:
@@ -110,12 +111,11 @@ class NodeGuide:
 
     async def _watch(self) -> None:
         """Until the connection is over, or the node is silent."""
-        loop = asyncio.get_running_loop()
         while not self._over.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(PING_S):
                     await self._over.wait()
-            if loop.time() - self._heard_at > SILENT_S:
+            if self._time() - self._heard_at > SILENT_S:
                 logger.warning("the node says nothing for %g s; trying the next", SILENT_S)
                 return
             self.say(Ping())
@@ -123,6 +123,6 @@ class NodeGuide:
     def _take(self, message: Message) -> None:
         if self._link is None:
             return
-        self._heard_at = asyncio.get_running_loop().time()
+        self._heard_at = self._time()
         if not isinstance(message, Pong):
             self._heard(message)

@@ -24,7 +24,9 @@ class Payloads:
         self._size = 0
 
     def put(self, message: str, payload: Payload) -> None:
-        """Keep one; an id is never that of two."""
+        """Keep one, unless it is kept; an id is never that of two."""
+        if message in self._kept:
+            return
         self._kept[message] = payload
         self._size += _size(payload)
         while self._size > self._bytes_max:

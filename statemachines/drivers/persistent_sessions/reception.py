@@ -10,15 +10,24 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from statemachines.drivers.clock import Clock
-from statemachines.drivers.persistent_sessions.acknowledgements import Acknowledgement, folded
-from statemachines.drivers.persistent_sessions.courier import Courier, Soon, at_once
-from statemachines.drivers.persistent_sessions.host_request import PutMessage, Routes, StoreRow, Subscribe, Unsubscribe
+from statemachines.drivers.persistent_sessions.acknowledgements import KINDS, Acknowledgement, folded
+from statemachines.drivers.persistent_sessions.courier import UNACKNOWLEDGED_MAX, Courier, Soon, at_once
+from statemachines.drivers.persistent_sessions.host_request import (
+    HostRequest,
+    Page,
+    PutMessage,
+    ReadPage,
+    Routes,
+    StoreRow,
+    Subscribe,
+    Unsubscribe,
+)
 from statemachines.drivers.persistent_sessions.node_roles import ClientMessage
 from statemachines.drivers.persistent_sessions.payloads import Payloads
 from statemachines.drivers.persistent_sessions.request_desk import RequestDesk
 from statemachines.drivers.persistent_sessions.topic import check_filter, check_topic
 from statemachines.drivers.runtime import Runtime
-from statemachines.kernel import ConfigurationError, Event, Message, Request, life_of
+from statemachines.kernel import Answer, ConfigurationError, Event, Message, Request, life_of
 from statemachines.persistent_sessions.client_message import (
     ConnectWanted,
     Delivered,
@@ -36,7 +45,7 @@ from statemachines.persistent_sessions.client_message import (
 )
 from statemachines.persistent_sessions.life_record import CONNECTED, Accepted, LifeRecord, SessionClosed
 from statemachines.persistent_sessions.message import Puback, Pubcomp, Publish, Pubrec, Pubrel, Written
-from statemachines.persistent_sessions.request import PutRow
+from statemachines.persistent_sessions.request import Fence, PutRow, ReadPending
 from statemachines.persistent_sessions.session_host import Handed, SessionHost, life_of_owner, owner_of
 
 PUBLISHES_MAX: Final = 100_000
@@ -135,15 +144,17 @@ class Reception:
 
     def hear(self, party: str, message: ClientMessage) -> None:
         """A client has said something; one that was given up takes itself for connected, and hears that it is not."""
-        say = self._given_up.get(life_of(party))
+        life = life_of(party)
+        say = self._given_up.get(life)
         if say is not None:
             say(Farewell("lost"))
             return
-        visitor = self.enter(party)
+        visitor = self.visitors.get(life) or self.enter(party)
         visitor.heard_ns = self._clock()
-        if visitor.acknowledged and not isinstance(message, Acknowledgement):
+        kind = type(message)
+        if visitor.acknowledged and kind not in KINDS:
             self._take_acknowledged(visitor)  # what it says next comes behind
-        self._kinds[type(message)](life_of(party), visitor, message)
+        self._kinds[kind](life, visitor, message)
 
     def lose(self, life: str) -> None:
         """The connection of this life is gone, and its client, if it was here."""
@@ -185,13 +196,11 @@ class Reception:
         if visitor is not None and not visitor.say(message):
             self._give_up(life)
 
-    def _deliver(self, life: str, message: Message) -> None:
+    def _deliver(self, life: str, message: Delivered | Pubrel) -> None:
         """To a subscriber; of QoS 0 what there is no room for is dropped."""
         visitor = self.visitors.get(life)
-        if isinstance(message, Delivered) and not message.packet and visitor is not None:
-            visitor.say(message)
-        else:
-            self._tell(life, message)
+        if visitor is not None and not visitor.say(message) and message.packet:
+            self._give_up(life)
 
     # -- what machines say ----------------------------------------------------------------------------------------
 
@@ -304,6 +313,20 @@ class Reception:
             self._runtime.act(lambda now_ns: self._host.publish(message, handed, now_ns))
 
         self._desk.give(PutMessage(message, asked.topic, asked.payload, asked.qos), take)
+
+    def asked(self, request: Request) -> Request | HostRequest:
+        """As the database is asked: a row goes with its message, and rows come with payloads that will be wanted."""
+        if isinstance(request, ReadPending | Fence):
+            return ReadPage(request, UNACKNOWLEDGED_MAX)
+        return self.with_message(request)
+
+    def answers_of(self, found: tuple[Answer, ...] | Page) -> tuple[Answer, ...]:
+        """What a machine is answered; payloads that have come with it are kept."""
+        if not isinstance(found, Page):
+            return found
+        for message, payload in found.payloads.items():
+            self._payloads.put(message, payload)
+        return found.answers
 
     def with_message(self, request: Request) -> Request | StoreRow:
         """A row to be stored, with its message: we have it until all its rows are."""

@@ -10,16 +10,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final
 
-from statemachines.drivers.persistent_sessions.host_request import HostRequest, StoreRow
+from statemachines.drivers.persistent_sessions.host_request import HostRequest
 from statemachines.drivers.persistent_sessions.mark_runs import follows
-from statemachines.drivers.persistent_sessions.store import READS, Asked, NodeLife, SessionStore
+from statemachines.drivers.persistent_sessions.store import Asked, NodeLife, SessionStore, is_read
 from statemachines.drivers.port import Feed
 from statemachines.drivers.sql.failure import StoreUnavailable
-from statemachines.kernel import Answer, Request
+from statemachines.kernel import Answer
 from statemachines.persistent_sessions.request import MarkDelivered
 
 logger = logging.getLogger("gapless")
@@ -47,14 +47,16 @@ class RequestDesk:
         self._waiting: deque[tuple[Asked, Taker]] = deque()
         self._there = asyncio.Event()
 
-    def serve(self, party: str, request: Request | StoreRow, feed: Feed) -> None:
-        """The service of the machines: what it is answered with is fed to the party."""
+    def serve(
+        self, party: str, request: Asked, feed: Feed, answers_of: Callable[[Any], Iterable[Answer]] = iter
+    ) -> None:
+        """The service of the machines: the answers are fed to the party; `answers_of` what the database gives back."""
         if isinstance(request, MarkDelivered):
             self.give(request, _leave)  # there may be a hundred thousand
             return
 
-        def take(answers: tuple[Answer, ...]) -> None:
-            for answer in answers:
+        def take(found: Any) -> None:
+            for answer in answers_of(found):
                 feed(party, answer)
 
         self.give(request, take)
@@ -100,7 +102,7 @@ class RequestDesk:
         return batch
 
     async def _carry_out(self, requests: list[Asked]) -> list[Any]:
-        reads = all(isinstance(one, READS) for one in requests)
+        reads = all(map(is_read, requests))
         if not reads:
             self._batch += 1
         pause, said = AGAIN_S[0], ""

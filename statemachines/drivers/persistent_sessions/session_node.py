@@ -28,9 +28,10 @@ from statemachines.drivers.persistent_sessions.lookout import Lookout
 from statemachines.drivers.persistent_sessions.node_roles import NODE, PROTOCOL, NodeMessage
 from statemachines.drivers.persistent_sessions.reception import Reception
 from statemachines.drivers.persistent_sessions.request_desk import RequestDesk
-from statemachines.drivers.persistent_sessions.store import open_session_store
+from statemachines.drivers.persistent_sessions.store import NodeLife, SessionStore, open_session_store
 from statemachines.drivers.port import Feed
 from statemachines.drivers.runtime import Runtime
+from statemachines.drivers.sql.awaited import awaited
 from statemachines.drivers.standing import Standing
 from statemachines.drivers.tcp import Address, TcpTransport
 from statemachines.kernel import (
@@ -90,7 +91,8 @@ class SessionNode:
     what it was not told; `credentials`: what others must prove; `trace`: directory for its log; `observe` sees every
     step.
 
-    Raises `ConfigurationError` for values that cannot be, and for a store that cannot be opened.
+    Entering it waits for a store that is not there, starts or is busy.  Raises `ConfigurationError` for values that
+    cannot be, and for a store that cannot be opened.
     """
 
     def __init__(
@@ -153,16 +155,24 @@ class SessionNode:
         return self._reception
 
     async def __aenter__(self) -> Self:
-        self._store = await asyncio.to_thread(open_session_store, self._where)
+        self._store, held = await awaited(self._open, who=self.name)
         try:
-            await self._begin()
+            await self._begin(held)
         except BaseException:
             await self._store.close()
             raise
         return self
 
-    async def _begin(self) -> None:
-        held = await self._store.begin_life(self.name, self._lease_ms)
+    async def _open(self) -> tuple[SessionStore, NodeLife]:
+        """The store, and a life of this node in it; or neither."""
+        store = await asyncio.to_thread(open_session_store, self._where)
+        try:
+            return store, await store.begin_life(self.name, self._lease_ms)
+        except BaseException:
+            await store.close()
+            raise
+
+    async def _begin(self, held: NodeLife) -> None:
         life = incarnation(self.name, held.number, chance_bits())
         number = node_number(life)
         if self._trace is not None:
@@ -286,7 +296,7 @@ class SessionNode:
     def send(self, packet: Packet[Any]) -> None:
         """What a machine sends: to its client, to a party here, or to another node."""
         message = packet.message
-        if isinstance(message, Publish | Pubrel):
+        if type(message) is Publish or type(message) is Pubrel:
             self._reception.bring(packet.sender, message)
         elif node_of(packet.to) == self.name:
             self._runtime.receive(packet)
@@ -298,8 +308,8 @@ class SessionNode:
             self._transport.send(packet)
 
     def _serve(self, party: str, request: Request, feed: Feed) -> None:
-        """What a machine asks; a row goes with its message, which may be gone while nothing refers to it."""
-        self._desk.serve(party, self._reception.with_message(request), feed)
+        """What a machine asks, with what the clients need beside it."""
+        self._desk.serve(party, self._reception.asked(request), feed, self._reception.answers_of)
 
     def _say(self, party: str, message: Message) -> bool:
         dropped = self._transport.dropped

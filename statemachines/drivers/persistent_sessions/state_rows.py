@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
-from msgspec.structs import replace
 
 from statemachines.drivers.persistent_sessions.sql import Sql, one
 from statemachines.kernel import Map
@@ -15,6 +14,8 @@ from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.request import SessionState
 
 TABLES: Final = ("taken", "packets", "queued")
+
+STATUS: Final = {status: status.value.encode() for status in InFlightStatus}
 
 PUT_TAKEN: Final = (
     "INSERT INTO @taken VALUES (:session, :writer, :epoch, :number)"
@@ -118,12 +119,12 @@ def _is_changed(known: InFlightRecord | None, one: InFlightRecord) -> bool:
     if known is one or known is None:
         return known is None
     if known.status is TAKEN and one.status is SENT:
-        return replace(known, status=SENT) != one
+        return (known.packet, known.place) != (one.packet, one.place) or known.queued != one.queued
     return known != one
 
 
 def _packet_row(session: bytes, one: InFlightRecord) -> tuple[Any, ...]:
-    return (session, one.packet, one.place, one.status.value.encode(), *_row(one.queued))
+    return (session, one.packet, one.place, STATUS[one.status], *_row(one.queued))
 
 
 def _write_queued(sql: Sql, session: bytes, known: KnownState, state: SessionState) -> int:

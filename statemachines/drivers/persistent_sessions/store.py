@@ -21,7 +21,7 @@ import msgspec
 from statemachines.drivers.clock import Clock
 from statemachines.drivers.persistent_sessions.collector_requests import ANSWERS as COLLECTOR
 from statemachines.drivers.persistent_sessions.collector_requests import READS as COLLECTOR_READS
-from statemachines.drivers.persistent_sessions.host_request import HostRequest, StoreRow
+from statemachines.drivers.persistent_sessions.host_request import HostRequest, ReadPage, StoreRow
 from statemachines.drivers.persistent_sessions.host_requests import READS as HOST_READS
 from statemachines.drivers.persistent_sessions.host_requests import HostRequests, begin_life, put_message
 from statemachines.drivers.persistent_sessions.life_requests import ANSWERS as LIFE
@@ -41,6 +41,11 @@ STATELESS: Final = {**LIFE, **COLLECTOR}
 """What is answered from the tables alone."""
 
 Asked = Request | HostRequest
+
+
+def is_read(request: Asked) -> bool:
+    """It changes nothing."""
+    return isinstance(request.rows if isinstance(request, ReadPage) else request, READS)
 
 
 class NodeLife(msgspec.Struct, frozen=True):
@@ -73,7 +78,7 @@ class SessionStore:
         """The same for any request: what it is answered with."""
 
         def work() -> Any:
-            opened = self._database.reading if isinstance(request, READS) else self._database.writing
+            opened = self._database.reading if is_read(request) else self._database.writing
             with opened() as sql:
                 answer = self._answer(sql, request)
             self._settle()
@@ -102,7 +107,7 @@ class SessionStore:
         return await self._database.run(lambda: self._attempt(lambda: self._carry_out(life, batch, requests)))
 
     async def read(self, life: NodeLife, requests: Sequence[Asked]) -> list[Any]:
-        """The same for requests that change nothing (`READS`)."""
+        """The same for requests that change nothing (`is_read`)."""
 
         def work() -> list[Any]:
             with self._database.reading() as sql:
@@ -160,6 +165,8 @@ class SessionStore:
     def _answer(self, sql: Sql, request: Asked) -> Any:
         if isinstance(request, StoreRow):
             return self._store_row(sql, request)
+        if isinstance(request, ReadPage):
+            return self._machine.page(sql, request)
         if isinstance(request, HostRequest):
             return self._host.answer(sql, request)
         kind = STATELESS.get(type(request))

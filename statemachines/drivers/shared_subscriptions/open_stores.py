@@ -8,9 +8,7 @@ postgresql://me@db:5432/mine    PostgreSQL; needs the extra `postgres`
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
-import time
 from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
@@ -18,21 +16,13 @@ from typing import Final, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 from statemachines.drivers.shared_subscriptions.store import GroupStore, StreamStore
-from statemachines.drivers.sql.failure import StoreAway, StoreUnavailable
+from statemachines.drivers.sql.awaited import AGAIN_S, SAY_AGAIN_S, awaited
 from statemachines.drivers.sql.shown_url import names_password, without_password
 from statemachines.kernel import ConfigurationError
 
 POSTGRES: Final = ("postgresql", "postgres", "postgresql+psycopg")
 SQLITE: Final = "sqlite"
 FORMS: Final = "must be a path, sqlite:///PATH or postgresql://USER@HOST:PORT/DATABASE"
-
-AGAIN_S: Final = 0.5
-"""The pause before a database that is not there is looked for again."""
-
-SAY_AGAIN_S: Final = 60.0
-"""Who waits says so again after that."""
-
-logger = logging.getLogger("gapless")
 
 T = TypeVar("T")
 
@@ -50,18 +40,13 @@ async def opened(make: Callable[[str | Path], T], store: str | Path, *, who: str
 
     Raises what `make` does; where it is only not there, when `patience_s` is over.
     """
-    deadline, say_at = time.monotonic() + patience_s, 0.0
-    while True:
-        try:
-            return await asyncio.to_thread(make, store)
-        except (StoreAway, StoreUnavailable) as error:
-            now = time.monotonic()
-            if now >= deadline:
-                raise
-            if now >= say_at:
-                logger.warning("%s waits for its store: %s", who, error)
-                say_at = now + SAY_AGAIN_S
-        await asyncio.sleep(AGAIN_S)
+    return await awaited(
+        lambda: asyncio.to_thread(make, store),
+        who=who,
+        patience_s=patience_s,
+        again_s=AGAIN_S,
+        say_again_s=SAY_AGAIN_S,
+    )
 
 
 def open_stores(store: str | Path) -> Stores:

@@ -49,7 +49,7 @@ VALUES = Values(
         "message": ("m1", "m2"),
     },
     choices={
-        Times: (Times(), Times(resume_buffer=1, receive_maximum=1, handover=1)),
+        Times: (Times(), Times(resume_buffer=1, receive_maximum=1, handover=1, queue=1)),
         Graces: (Graces(page=2), Graces(page=1), Graces()),
     },
 )

@@ -6,11 +6,16 @@ import pytest
 from session_nodes import QUICK, run, take
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionNode, SessionPublisher
+from statemachines.drivers.persistent_sessions.host_request import ReadMessages
+from statemachines.drivers.persistent_sessions.store import SessionStore
 from statemachines.persistent_sessions.resume_record import ResumeRecord
+from statemachines.persistent_sessions.times import Times
 
 RECEIVES = 6
 PAGE = 3
 COUNT = 60
+QUEUE = 4
+BUFFER = 10
 
 
 class Seen:
@@ -77,6 +82,56 @@ def test_PS_194_PS_195_what_waits_of_a_node_that_was_started_again_is_read_as_th
         assert is_bounded(seen), vars(seen)
 
     run(main())
+
+
+def test_PS_200_BOUNDED_a_client_that_does_not_acknowledge_fills_no_memory(store):
+    """It is connected, and acknowledges when all is published; then it has all of it, in order."""
+    times = Times(marker_ms=400, repeat_ms=100, queue=QUEUE, resume_buffer=BUFFER)
+
+    async def main():
+        seen = Seen()
+        async with (
+            SessionNode(store, name="a", observe=seen, **{**QUICK, "times": times}) as node,
+            PersistentSession("c", node=node, receive_maximum=RECEIVES) as session,
+            SessionPublisher(node=node) as publisher,
+        ):
+            await session.subscribe("t")
+            for number in range(COUNT):
+                await publisher.publish("t", str(number).encode())
+            slow = seen.queued, seen.held
+            assert await take(session, COUNT) == [str(number) for number in range(COUNT)]
+        assert "behind" in seen.states
+        assert slow[0] <= QUEUE
+        assert slow[1] <= RECEIVES + QUEUE + BUFFER
+        assert seen.queued < QUEUE + BUFFER, "what was kept is taken in one piece, where there is room"
+
+    run(main())
+
+
+def test_PS_198_what_is_small_is_not_read_again_to_be_delivered(store, monkeypatch):
+    """The node is another than the one that has stored it; one message is larger than its share."""
+    asked = []
+    answer = SessionStore._answer
+
+    def watched(self, sql, request):
+        asked.append(request)
+        return answer(self, sql, request)
+
+    async def main():
+        async with SessionNode(store, name="a", **QUICK) as node:
+            await fill(node)
+            async with SessionPublisher(node=node) as publisher:
+                await publisher.publish("t", b"x" * 900_000)
+        monkeypatch.setattr(SessionStore, "_answer", watched)
+        async with (
+            SessionNode(store, name="b", **QUICK) as node,
+            PersistentSession("c", node=node, receive_maximum=RECEIVES) as session,
+        ):
+            found = await take(session, COUNT + 1)
+        assert found == [*(str(number) for number in range(COUNT)), "x" * 900_000]
+
+    run(main())
+    assert [len(one.ids) for one in asked if isinstance(one, ReadMessages)] == [1]
 
 
 @pytest.mark.parametrize("restarts", [False, True])

@@ -367,3 +367,10 @@ def test_payloads_are_bounded_and_the_oldest_goes():
     for number in range(4):
         payloads.put(f"m{number}", ("t", b"x" * 10))
     assert [payloads.get(f"m{number}") is not None for number in range(4)] == [False, True, True, True]
+
+
+def test_payloads_that_are_put_twice_take_the_room_of_one():
+    payloads = Payloads(2 * (OVERHEAD + 1 + 10))
+    for number in (1, 2, 2, 2):
+        payloads.put(f"m{number}", ("t", b"x" * 10))
+    assert [payloads.get(f"m{number}") is not None for number in (1, 2)] == [True, True]

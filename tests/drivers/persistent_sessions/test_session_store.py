@@ -14,8 +14,10 @@ from statemachines.drivers.persistent_sessions import route_rows
 from statemachines.drivers.persistent_sessions.host_request import (
     Beat,
     Look,
+    Page,
     PutMessage,
     ReadMessages,
+    ReadPage,
     Seen,
     ShowMarker,
     Shown,
@@ -35,6 +37,7 @@ from statemachines.persistent_sessions.request import (
     BeginEpoch,
     CommitState,
     EpochRows,
+    Fence,
     LoadSession,
     MarkDelivered,
     NotOwner,
@@ -210,6 +213,65 @@ def test_PS_169_messages_are_read_as_far_as_their_payloads_are_of_so_many_bytes(
     found = run(url, play)
     assert [list(one) for one in found] == [[f"m{number}" for number in range(most)] for most in (100, 100, 200, 250)]
     assert set(found[-1].values()) == {("a/b", b"payload")}
+
+
+async def with_sizes(store, sizes, writer="n1"):
+    """The session `s1`, and a row of this writer for a message of each size of topic and payload."""
+    one = await connect(store, "s1")
+    await store.do(Subscribe("s1", one.token, "a/+", 1))
+    await store.ask(BeginEpoch("s1", writer))
+    for number, size in enumerate(sizes, 1):
+        await store.do(PutMessage(f"{writer}m{number}", "a/b", b"x" * (size - 3), 1))
+        await store.ask(row("s1", number, f"{writer}m{number}", writer=writer))
+    return one
+
+
+def sized(size):
+    return ("a/b", b"x" * (size - 3))
+
+
+def test_PS_198_with_rows_come_the_payloads_that_are_no_larger_than_their_share(url):
+    """Three rows are read, so each has a third; the fourth is not of this page."""
+
+    async def play(store, clock):
+        one = await with_sizes(store, (10, 11, 5, 4))
+        pending = ReadPending("s1", "n1", 3)
+        fence = Fence("s1", "n1", (1, 0), 2, one.token, 1, 3)
+        pages = [await store.do(ReadPage(asked, 32)) for asked in (pending, fence)]
+        return pages, [await store.ask(asked) for asked in (pending, fence)]
+
+    pages, answers = run(url, play)
+    assert pages == [Page(answer, {"n1m1": sized(10), "n1m3": sized(5)}) for answer in answers]
+    assert [len(page.answers[0].found[0].rows) for page in pages] == [3, 3]
+    assert pages[1].answers[0].more
+
+
+def test_PS_198_what_is_read_of_several_writers_is_shared_by_them(url):
+    async def play(store, clock):
+        await with_sizes(store, (5, 6))
+        await with_sizes(store, (5, 7), "n2")
+        return [await store.do(ReadPage(ReadPending("s1", rows=2), most)) for most in (23, 24, 28)]
+
+    found = run(url, play)
+    assert [sorted(page.payloads) for page in found] == [
+        ["n1m1", "n2m1"],
+        ["n1m1", "n1m2", "n2m1"],
+        ["n1m1", "n1m2", "n2m1", "n2m2"],
+    ]
+    assert all([len(one.rows) for one in page.answers[0].found] == [2, 2] for page in found)
+
+
+def test_PS_198_a_message_that_is_gone_has_no_payload_and_a_session_without_writers_no_page(url):
+    async def play(store, clock):
+        await connect(store, "s1")
+        empty = await store.do(ReadPage(ReadPending("s1", rows=2), 99))
+        await store.ask(BeginEpoch("s1", "n1"))
+        await store.ask(row("s1", 1, "gone"))
+        return empty, await store.do(ReadPage(ReadPending("s1", rows=2), 99))
+
+    empty, found = run(url, play)
+    assert empty == Page((PendingRead(()),), {})
+    assert found == Page((PendingRead((EpochRows("n1", 1, (Queued(1, "", "a/+", 1),)),)),), {})
 
 
 def test_PS_168_a_packet_that_was_sent_is_not_written_again(url):

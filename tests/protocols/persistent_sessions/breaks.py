@@ -18,6 +18,7 @@ from statemachines.drivers.persistent_sessions import (
     state_rows,
 )
 from statemachines.drivers.persistent_sessions.lookout import Lookout
+from statemachines.drivers.persistent_sessions.machine_requests import Small
 from statemachines.drivers.persistent_sessions.node_guide import NodeGuide
 from statemachines.drivers.persistent_sessions.node_roles import NODE
 from statemachines.drivers.persistent_sessions.persistent_session import PersistentSession
@@ -127,6 +128,8 @@ BREAKS = {
     "PS-122": swap(collector_requests, "_is_over", lambda sql, row, dead_ms: True),
     "PS-123": swap(life_requests, "_is_superseded", lambda sql, client, token: False),
     "PS-195": swap(resume_actions, "has_room_for_page", lambda record: True),
+    "PS-201": swap(session_node, "awaited", lambda attempt, **given: attempt()),
+    "PS-200": swap(resume_actions, "is_crowded", lambda record: False),
     "PS-197": swap(
         delivery_actions,
         "MarkDelivered",
@@ -150,6 +153,7 @@ BREAKS = {
     "PS-168": swap(state_rows, "_is_changed", lambda known, one: known != one),
     "PS-169": swap(host_requests, "READ", 10**9),
     "PS-191": swap(delivery_actions, "packets_of", the_first_alone),
+    "PS-198": swap(Small, "share", lambda self, rows: 2**60),
     "PS-192": swap(request_desk, "follows", lambda one, other: False),
     "PS-152": swap(courier, "UNACKNOWLEDGED_MAX", 2**60),
     "PS-153": swap(Lookout, "_mend", lambda self, owner, now_ns: []),

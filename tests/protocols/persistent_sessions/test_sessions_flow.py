@@ -16,6 +16,7 @@ from statemachines.persistent_sessions.writer_flow_record import (
     DRAINING,
     FENCING,
     FINALIZING,
+    NEW,
     SYNCING,
     WAITING,
     AskAgain,
@@ -25,6 +26,7 @@ from statemachines.persistent_sessions.writer_flow_record import (
     PollDue,
     Room,
     Settled,
+    Starve,
     Take,
     WriterDown,
     WriterUp,
@@ -229,6 +231,41 @@ def test_PS_32_the_rows_of_a_fenced_epoch_are_taken_and_the_next_begins():
     there = by(FENCING, n=2, taken=1)
     assert names(there.feed(fenced(2, 2, (1, (2,))))) == ["Take", "MarkerWanted"]
     assert (there.status, there.record.epoch, there.record.n) == ("waiting", 2, 3)
+
+
+@pytest.mark.parametrize("status", [*KEEPING, DONE])
+def test_PS_199_a_flow_that_hears_of_no_room_is_behind_and_has_kept_nothing(status):
+    given = {"k": 2, "taken": 1 if status is FINALIZING else 0, "seen": status is FINALIZING, "buffer": rows(2, 3)}
+    one = by(status, n=1, **({"taken": 3} if status is DONE else given))
+    assert one.feed(Starve(1, 4)) == []
+    assert (one.status, one.record.k, one.record.seen, one.record.buffer) == ("behind", 4, True, ())
+    timers = {effect.timer for effect in one.effects if isinstance(effect, CancelTimer)}
+    assert timers == ({"marker", "poll"} if status is SYNCING else set())
+    one.feed(live(4))
+    assert one.record.buffer == rows(4)
+
+
+def test_PS_199_what_is_below_that_number_is_read_without_a_marker():
+    one = by(DONE, n=1, taken=1)
+    one.feed(Starve(1, 2))
+    for number in (2, 3, 4):
+        one.feed(live(number))
+    one.feed(Starve(1, 5))
+    one.feed(live(5))
+    assert one.feed(Room()) == [poll(1)]
+    assert one.feed(read(2, 3)) == [Take("w", 1, rows(2, 3))]
+    assert one.status == "behind"
+    assert one.feed(Room()) == [poll(3)]
+    assert one.feed(read(4, 5)) == [Take("w", 1, rows(4))]
+    assert one.status == "finalizing"
+    assert one.feed(Settled()) == [Take("w", 1, rows(5))]
+    assert (one.status, one.record.taken) == ("done", 5)
+
+
+@pytest.mark.parametrize("status", [NEW, WAITING, FENCING, DRAINING])
+def test_PS_199_who_takes_nothing_is_not_told(status):
+    with pytest.raises(LocalProtocolError):
+        by(status).feed(Starve(1, 1))
 
 
 def test_PS_33_what_is_heard_while_a_fence_is_under_way():

@@ -41,7 +41,11 @@ from statemachines.persistent_sessions.resume_record import (
 from statemachines.persistent_sessions.times import Times
 from statemachines.persistent_sessions.writer_flow_record import (
     BEHIND,
+    DONE,
     DRAINING,
+    FENCING,
+    FINALIZING,
+    WAITING,
     AskAgain,
     LinkLost,
     MarkerTimeout,
@@ -97,6 +101,137 @@ def test_PS_60_PS_62_PS_63_PS_64_the_stages_of_a_resume_in_their_order():
     assert effects[1] == MarkerWanted("s", "owner~1", 7, 1)
     assert sent(one.feed(StateCommitted())) == ["m2", "m3"]
     assert one.status == "syncing"
+
+
+# -- a client that cannot keep up -------------------------------------------------------------------------------------
+
+CROWDED = replace(TIMES, receive_maximum=2, queue=2)
+TWO = {packet: InFlightRecord(packet, "c", queued(packet), packet, SENT) for packet in (1, 2)}
+
+
+def crowded(*pending, waiting=2, gone=(), status="syncing"):
+    """Two messages are in flight, and of two that may wait so many do."""
+    taken = 2 + waiting
+    queue = rows(*range(3, taken + 1))
+    state = SessionState(Map({"w": (1, taken)} if taken else {}), Map(TWO), queue, places=2)
+    one = Hand(
+        RESUME, ResumeRecord("owner~1", "c", 7, CROWDED),
+        ResumeSession(), SessionLoaded("s", state), PendingRead(pending), SubscribedLive(("w",), gone),
+    )  # fmt: skip
+    assert one.status == status
+    return one, one.record.flows["w"]
+
+
+def flow_of(one, writer="w"):
+    return one.record.flows[writer]
+
+
+def shown(one, k):
+    """The marker comes, and everything below it is taken."""
+    one.feed(marker(k))
+    one.feed(Polled("w", (found(markers=((7, 1),)),)))
+
+
+def test_PS_200_of_what_comes_live_nothing_is_taken_while_as_many_wait_as_may():
+    one, _ = crowded(waiting=1)
+    shown(one, 4)
+    assert flow_of(one).status is DONE
+    (asked,) = one.feed(live(4))
+    assert isinstance(asked, CommitState)
+    one.feed(StateCommitted())
+    assert [row.number for row in one.record.delivery.state.queued] == [3, 4]
+    assert one.feed(live(5)) == []
+    assert (flow_of(one).status, flow_of(one).k, flow_of(one).buffer) == (BEHIND, 5, rows(5))
+    assert one.feed(live(3)) == []
+    assert one.record.delivery.inbox == ()
+
+
+def test_PS_200_what_waits_for_a_commit_counts_as_well():
+    one, _ = crowded(waiting=0)
+    shown(one, 3)
+    one.feed(live(3))
+    one.feed(live(4))
+    assert (len(one.record.delivery.inbox), flow_of(one).status) == (1, DONE)
+    one.feed(live(5))
+    assert (len(one.record.delivery.inbox), flow_of(one).status) == (1, BEHIND)
+
+
+def test_PS_200_who_does_not_take_it_is_not_told():
+    """A message that has come before, one behind a gap, one of another epoch."""
+    for event, status in ((live(4), DONE), (live(6), WAITING), (live(1, epoch=2), FENCING)):
+        one, _ = crowded(waiting=1)
+        shown(one, 4)
+        one.feed(live(4))
+        one.feed(StateCommitted())
+        one.feed(event)
+        assert flow_of(one).status is status
+
+
+def test_PS_200_of_what_is_read_nothing_is_taken_while_as_many_wait_as_may():
+    one, _ = crowded()
+    assert one.feed(marker(7)) == [ReadPending("s", "w", 1, (1, 4))]
+    one.feed(live(7))
+    assert one.feed(Polled("w", (found(5, 6),))) == [Resumed("s")]
+    assert (flow_of(one).status, flow_of(one).taken, flow_of(one).k) == (BEHIND, 4, 8)
+
+
+def test_PS_200_of_what_was_pending_and_of_a_fence_nothing_is_taken_either():
+    one, flow = crowded(found(5, 6), gone=("v",))
+    assert flow.taken == 4
+    assert one.feed(FencedRows("v", 2, 2, (found(1, writer="v"),))) == []
+    assert (flow_of(one, "v").status, flow_of(one, "v").taken, flow_of(one, "v").below) == (DRAINING, 0, 2)
+    empty, _ = crowded(gone=("v",))
+    empty.feed(FencedRows("v", 2, 2, ()))
+    assert flow_of(empty, "v").status is DONE
+
+
+def test_PS_200_of_what_was_kept_nothing_is_taken_while_as_many_wait_as_may():
+    """One writer takes what it has kept; the other has no room then, and what it kept is in the database."""
+    state = SessionState(Map({"v": (1, 1), "w": (1, 1)}), Map(TWO), (), places=2)
+    one = Hand(
+        RESUME, ResumeRecord("owner~1", "c", 7, CROWDED),
+        ResumeSession(), SessionLoaded("s", state), PendingRead(()), SubscribedLive(("v", "w")),
+    )  # fmt: skip
+    one.feed(marker(3, writer="v"))
+    one.feed(marker(2))
+    for number in (3, 4):
+        one.feed(live(number, writer="v"))
+    one.feed(live(2))
+    one.feed(Polled("v", (found(2, writer="v", markers=((7, 1),)),)))
+    one.feed(Polled("w", (found(markers=((7, 1),)),)))
+    assert (flow_of(one, "v").status, flow_of(one).status) == (FINALIZING, FINALIZING)
+    one.feed(StateCommitted())
+    assert (flow_of(one, "v").status, flow_of(one).status) == (DONE, FINALIZING)
+    one.feed(StateCommitted())
+    assert (flow_of(one).status, flow_of(one).k, flow_of(one).buffer) == (BEHIND, 3, ())
+
+
+def test_PS_200_a_resume_buffer_that_is_full_is_dropped_and_nobody_is_asked():
+    one, _ = crowded()
+    one.feed(marker(5))
+    one.feed(Polled("w", (found(markers=((7, 1),)),)))
+    for number in (5, 6, 7):
+        one.feed(live(number))
+    assert flow_of(one).buffer == rows(5, 6, 7)
+    assert one.feed(live(8)) == []
+    assert (flow_of(one).status, flow_of(one).k, flow_of(one).buffer) == (BEHIND, 8, rows(8))
+
+
+def test_PS_200_what_was_left_is_read_when_the_client_has_acknowledged():
+    one, _ = crowded(waiting=1)
+    shown(one, 4)
+    one.feed(live(4))
+    one.feed(StateCommitted())
+    for number in (5, 6):
+        one.feed(live(number))
+    for packet in (1, 2):
+        one.feed(Puback(packet))
+        one.feed(StateCommitted())
+    assert not one.record.delivery.state.queued
+    assert one.feed(Puback(3)) == [ReadPending("s", "w", 1, (1, 4))]
+    (asked,) = one.feed(Polled("w", ()))
+    assert (asked.state.taken["w"], flow_of(one).status) == ((1, 6), DONE)
+    assert sent(one.feed(StateCommitted())) == ["m5"]
 
 
 def test_PS_61_a_session_that_is_absent_is_told():

@@ -1,0 +1,70 @@
+"""A PostgreSQL that is not there when nodes start, against real processes: they wait, and go on (PS-201)."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+
+import pytest
+
+from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
+from statemachines.testing.postgres import PostgresServer
+from tests.real.outside import Process
+
+SECRET = "hunter2secret"
+WAITS = "waits for its store"
+COUNT = 20
+
+
+@pytest.fixture
+def server():
+    with PostgresServer() as server:
+        yield server
+
+
+def free():
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return listening.getsockname()[1]
+
+
+async def all_comes(port):
+    nodes = [f"127.0.0.1:{port}"]
+    async with PersistentSession("c", nodes=nodes) as session, SessionPublisher(nodes=nodes) as publisher:
+        await session.subscribe("t")
+        for number in range(COUNT):
+            await publisher.publish("t", str(number).encode())
+        for number in range(COUNT):
+            message = await anext(session)
+            assert message.payload == str(number).encode()
+            message.acknowledge()
+
+
+def test_PS_201_a_node_that_starts_before_its_database_goes_on_when_it_comes(server, tmp_path):
+    store = server.database("late").replace("postgres@", f"postgres:{SECRET}@")
+    server.stop(signal.SIGINT)
+    port = free()
+    at = ("--store", store, "--name", "a", "--listen", f"127.0.0.1:{port}")
+    with (
+        Process(tmp_path / "node.log", "node", "sessions", *at) as node,
+        Process(tmp_path / "collector.log", "node", "session-collector", "--store", store) as collector,
+    ):
+        for one in (node, collector):
+            one.until_said(WAITS)
+            assert one.child.poll() is None, one.said
+        server.start()
+        asyncio.run(asyncio.wait_for(all_comes(port), 60))
+        assert (node.stop(), collector.stop()) == (0, 0)
+        for one in (node, collector):
+            assert one.said.count(WAITS) == 1
+            assert SECRET not in one.said
+
+
+@pytest.mark.parametrize("role", [("sessions", "--name", "a", "--listen", "127.0.0.1:0"), ("session-collector",)])
+def test_PS_201_who_waits_can_be_told_to_end(role, tmp_path):
+    store = f"postgresql://u:{SECRET}@127.0.0.1:{free()}/d"
+    with Process(tmp_path / "node.log", "node", *role, "--store", store) as node:
+        node.until_said(WAITS)
+        assert node.stop() == 0, "in good order, and not given up by itself"
+        assert SECRET not in node.said
+        assert "Traceback" not in node.said
