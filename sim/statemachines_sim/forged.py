@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import msgspec
 from msgspec import inspect
@@ -18,7 +18,6 @@ from msgspec.structs import replace
 from statemachines.kernel import Message
 
 if TYPE_CHECKING:
-    from statemachines_sim.network import Network
     from statemachines_sim.recorder import Recorder
 
 M = TypeVar("M", bound=msgspec.Struct)
@@ -105,11 +104,19 @@ class Forger:
         return lists
 
 
-class Forging:
-    """In the place of a network, for one process: of what it sends a share `rate` is forged."""
+class Sends(Protocol):
+    """What a process says goes by one: the network, or what stands before it."""
 
-    def __init__(self, network: Network, recorder: Recorder, forger: Forger, rate: float, chance: Random) -> None:
-        self._network = network
+    def send(self, node: str, party: str, to: str, message: Message, now_ns: int) -> None:
+        """From `party` on `node` to the party `to`, now."""
+        ...
+
+
+class Forging:
+    """In the place of what a process sends by (`beneath`): of what it sends a share `rate` is forged."""
+
+    def __init__(self, beneath: Sends, recorder: Recorder, forger: Forger, rate: float, chance: Random) -> None:
+        self.beneath = beneath
         self._recorder = recorder
         self._forger = forger
         self._rate = rate
@@ -122,7 +129,7 @@ class Forging:
             true, message = message, self._forger.forge(message)
             if message != true:
                 self._recorder.hit("forge", node, party, to, message, now_ns)
-        self._network.send(node, party, to, message, now_ns)
+        self.beneath.send(node, party, to, message, now_ns)
 
 
 def fields_of(kind: type[msgspec.Struct]) -> tuple[inspect.Field, ...]:

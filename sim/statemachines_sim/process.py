@@ -14,11 +14,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from statemachines.kernel import Ask, ConfigurationError, Event, Host, Message, Outgoing, Send, incarnation
-from statemachines_sim.forged import Forger, Forging
+from statemachines_sim.forged import Forger, Forging, Sends
 
 if TYPE_CHECKING:
     from statemachines_sim.local_clock import LocalClock
-    from statemachines_sim.network import Network, Packet
+    from statemachines_sim.network import Packet
     from statemachines_sim.world import World
 
 
@@ -40,7 +40,7 @@ class Process(ABC):
         self._env = world.env
         self._recorder = world.recorder
         self._keep = world.recorder.note
-        self._network: Network | Forging = world.network
+        self._network: Sends = world.network
         self._waiting: list[Callable[[], None]] | None = None
         self._out: list[Outgoing] | None = None
         self._wake_at: int | None = None
@@ -151,16 +151,17 @@ class Process(ABC):
     def begin_forging(self, forger: Forger, rate: float) -> None:
         """From now on so large a share of what it sends has a field that says something else."""
         chance = random.Random(f"{self.world.seed}/{self.life}/{self._env.now}/forge")
-        self._network = Forging(self.world.network, self._recorder, forger, rate, chance)
+        self._network = Forging(self._network, self._recorder, forger, rate, chance)
 
     def end_forging(self) -> None:
         """It says what is so."""
-        self._network = self.world.network
+        if isinstance(self._network, Forging):
+            self._network = self._network.beneath
 
     @property
     def forges(self) -> bool:
         """It lies."""
-        return self._network is not self.world.network
+        return isinstance(self._network, Forging)
 
     @property
     def paused(self) -> bool:
