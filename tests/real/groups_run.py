@@ -39,7 +39,8 @@ KINDS = ("kill", "stop", "stop", "replace", "cut", "silence", "step", "lock", "l
 """What goes wrong, as often as it stands here."""
 SUPERSEDED = 4
 FRESH_S = 5
-"""A process that was begun so lately may not know yet what to do about SIGTERM."""
+"""A process that was begun so lately may not know yet what to do about SIGTERM; nor may one, on a busy machine, that
+has not taken the number of its life."""
 
 
 class Run:
@@ -71,7 +72,7 @@ class Run:
             child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=log)
         self.children.append(child)
         self.of[name] = child
-        self.begun[name] = time.monotonic()
+        self.begun[name] = time.time()
         return child
 
     def lead(self, name):
@@ -105,7 +106,7 @@ class Run:
         """Everybody in good order; who does not end, or ends otherwise, is wrong."""
         for name in (*CONSUMERS, *LEADERS):
             child = self.of[name]
-            fresh = (-signal.SIGTERM,) if time.monotonic() - self.begun[name] < FRESH_S else ()
+            fresh = (-signal.SIGTERM,) if self.is_fresh(name) else ()
             child.send_signal(signal.SIGTERM)
             try:
                 code = child.wait(30)
@@ -117,6 +118,11 @@ class Run:
         for path in self.folder.glob("*.log"):
             if "Traceback" in path.read_text(errors="replace"):
                 self.wrong.append(f"{path.name} has an error that nobody expected")
+
+    def is_fresh(self, name):
+        life = self.folder / f"{name}.life"
+        lives = life.exists() and life.stat().st_mtime > self.begun[name]
+        return not lives or time.time() - self.begun[name] < FRESH_S
 
     def __enter__(self):
         self.relay = Relay(self.ports[LEADERS[0]])
