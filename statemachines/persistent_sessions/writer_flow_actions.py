@@ -82,6 +82,11 @@ def is_ahead(record: WriterFlowRecord, event: Live) -> bool:
     return event.epoch == record.epoch and event.number > record.taken + 1
 
 
+def is_still_to_take(record: WriterFlowRecord, event: Starve) -> bool:
+    """A cut lies behind what was taken."""
+    return event.epoch == record.epoch and event.next > record.taken
+
+
 def completes(record: WriterFlowRecord, event: Polled) -> bool:
     """The marker was seen in the database, and every number below it is taken with this."""
     is_seen = record.seen or shows_marker(record, event)

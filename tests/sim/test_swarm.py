@@ -32,7 +32,7 @@ def test_what_is_settled_draws_nothing_more():
 def test_each_kind_takes_part_in_some_runs_and_in_none_of_others():
     swarm = named("swarm")
     kinds = {kind for kind, (_, most) in swarm.faults.items() if most}
-    assert len(kinds) == 18
+    assert len(kinds) == 20
     seen = [set(drawn(swarm, seed)["kinds"]) for seed in SEEDS]
     assert set.union(*seen) == kinds
     assert set.intersection(*seen) == set()

@@ -245,6 +245,15 @@ def test_PS_199_a_flow_that_hears_of_no_room_is_behind_and_has_kept_nothing(stat
     assert one.record.buffer == rows(4)
 
 
+@pytest.mark.parametrize("status", [*KEEPING, DONE])
+@pytest.mark.parametrize("cut", [Starve(2, 4), Starve(1, 0), Starve(1, 3)])
+def test_PS_199_a_cut_that_does_not_lie_behind_what_was_taken_is_refused(status, cut):
+    one = by(status, n=1, k=4, taken=3, seen=status is FINALIZING)
+    with pytest.raises(LocalProtocolError):
+        one.feed(cut)
+    assert (one.status, one.record.k) == (status.value, 4)
+
+
 def test_PS_199_what_is_below_that_number_is_read_without_a_marker():
     one = by(DONE, n=1, taken=1)
     one.feed(Starve(1, 2))
