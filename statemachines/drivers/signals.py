@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
 import sys
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from types import FrameType
 from typing import Any, Final, TypeVar
 
 from statemachines.drivers.plain_text import PlainFormatter
@@ -30,19 +32,34 @@ def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
     """Run it to its end, or until SIGTERM or SIGINT asks it to stop in good order."""
     log_plainly()
 
-    async def supervised() -> bool:
-        loop = asyncio.get_running_loop()
-        task = loop.create_task(work)
-        for number in SIGNALS:
-            loop.add_signal_handler(number, _soon, task.cancel)
-        try:
+    async def supervised() -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        _handle(lambda: _soon(task.cancel))
+        with contextlib.suppress(asyncio.CancelledError):
             await task
-        except asyncio.CancelledError:
-            return True
-        return False
 
-    if asyncio.run(unwaited(supervised())):
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    try:
+        asyncio.run(unwaited(supervised()))
+    finally:
+        if not _kept:  # else one more signal does nothing: the process ends already
+            for number, handler in before.items():
+                signal.signal(number, handler)
+    if _kept:
         leave_threads(0)
+
+
+def _handle(act: Callable[[], object]) -> None:
+    """Have every signal `act` in the running loop, and do nothing once that is closed.  (The loop's own handlers are gone
+    with it: whoever is told twice to end would die of the second while Python comes to its end.)"""
+    loop = asyncio.get_running_loop()
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(act)
+
+    for number in SIGNALS:
+        signal.signal(number, handler)
 
 
 def log_plainly() -> None:
@@ -73,7 +90,7 @@ def _soon(act: Callable[[], object]) -> None:
 
 
 _kept: list[object] = []
-"""The loop alone would not keep a task from being collected."""
+"""Who was told to end, has: the loop alone would not keep a task from being collected."""
 
 
 async def _give_up() -> None:
@@ -87,13 +104,11 @@ async def _give_up() -> None:
 
 def on_first_signal(act: Callable[[], object]) -> None:
     """Have the next signal `act`, and the one after it cancel the task that calls this."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    task = asyncio.current_task()
     assert task is not None
 
     def acted() -> None:
-        for number in SIGNALS:
-            loop.add_signal_handler(number, task.cancel)
+        _handle(task.cancel)
         _soon(act)
 
-    for number in SIGNALS:
-        loop.add_signal_handler(number, acted)
+    _handle(acted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -57,6 +58,33 @@ def test_who_ends_in_good_order_takes_its_time():
         "        await asyncio.sleep(0.5)\n"
     )
     assert (code, out, errors) == (0, "in good order\n", "")
+
+
+@pytest.mark.parametrize("draining", [False, True])
+def test_who_is_told_twice_does_not_die_of_the_second_while_python_ends(draining):
+    """On a busy machine that takes seconds, and a demo counted it as a death."""
+    act = "    on_first_signal(told.set)\n" if draining else ""
+    code, out, errors = ended(
+        "import atexit\n"
+        "from statemachines.drivers.signals import on_first_signal\n"
+        "atexit.register(os.kill, os.getpid(), signal.SIGTERM)\n"
+        "async def work():\n"
+        "    told = asyncio.Event()\n"
+        f"{act}"
+        "    asyncio.get_running_loop().call_later(0.2, os.kill, os.getpid(), signal.SIGTERM)\n"
+        "    await told.wait()\n"
+    )
+    assert (code, out, errors) == (0, "in good order\n", "")
+
+
+def test_a_signal_that_comes_when_all_is_done_does_what_it_did_before():
+    code, _out, _errors = ended(
+        "import atexit\n"
+        "atexit.register(os.kill, os.getpid(), signal.SIGTERM)\n"
+        "async def work():\n"
+        "    await asyncio.sleep(0)\n"
+    )
+    assert code == -signal.SIGTERM
 
 
 def test_what_ends_by_itself_ends_so():

@@ -74,6 +74,13 @@ class Stage:
         more = ("--out", str(self.files[name]), "--work-ms", "22", "--drain")
         self.nodes.consumer(name, SUBSCRIPTION, ",".join(self.listen), *more)
 
+    def consumers(self, *names: str) -> None:
+        """Start several, and wait until each has begun to live: one that is told to leave before could not say so."""
+        for name in names:
+            self.consumer(name)
+        begun = [self.nodes.nodes[name] for name in names]
+        self.nodes.until(lambda: all(node.began for node in begun), f"{', '.join(names)} to begin their lives")
+
     def publisher(self, rate: int) -> None:
         """Start it."""
         given = ["--input", str(self.path)] if self.path else []
@@ -137,8 +144,7 @@ def run(
     try:
         say(f"real: {total} lines of {len(topics)} files; 2 leader hosts, 3 consumers, 1 publisher, each a process")
         stage.leaders()
-        for name in ("consumer-1", "consumer-2", "consumer-3"):
-            stage.consumer(name)
+        stage.consumers("consumer-1", "consumer-2", "consumer-3")
         stage.publisher(rate_for(total))
         for done in _acknowledged(stage, total, begin):
             progress(done, total)
