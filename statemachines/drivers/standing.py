@@ -38,10 +38,13 @@ class Standing:
 
     def turned(self) -> None:
         """The loop turns; where it stood still for more than half a lease that is said."""
-        stood_ns, self._planned_ns = self._overdue_ns(), None
-        if stood_ns * 2 <= self._lease_ns:
+        planned_ns, self._planned_ns = self._planned_ns, None
+        if planned_ns is None:
             return
         now_ns = self._clock()
+        stood_ns = now_ns - planned_ns
+        if stood_ns * 2 <= self._lease_ns:
+            return
         if self._said_ns is not None and now_ns - self._said_ns < SAY_AGAIN_NS:
             return
         self._said_ns = now_ns
