@@ -19,7 +19,7 @@ from statemachines.kernel import Protocol, name_of, node_of
 from statemachines_reports.columns import STEPS, Columns, Segment, Steps, read_columns
 from statemachines_reports.lookup import Lookup
 from statemachines_reports.protocol import Check, Finding, ReportProtocol, Verdict, reports_of
-from statemachines_reports.trace_set import parameters, read_runs
+from statemachines_reports.trace_set import TraceSet, parameters, read_runs
 
 SHOWN = 20
 """Of each kind of violation, so many are described in a segment; all are counted."""
@@ -168,6 +168,13 @@ class Judges:
         own = [(protocol, name) for protocol, report in self.reports.items() for name in of(report)]
         used = [*taken, *(name for _, name in own)]
         return {(protocol, name): name if used.count(name) == 1 else f"{protocol}/{name}" for protocol, name in own}
+
+    def waived(self, trace: TraceSet) -> dict[str, frozenset[int]]:
+        """Check, as shown -> the runs of its protocol that do not promise it."""
+        return {
+            shown: frozenset(run for run in trace.runs_of(protocol) if not check.promised(trace.parameters[run]))
+            for shown, protocol, check in self.checks
+        }
 
     def judge(self, segment: Segment, waived: Mapping[str, frozenset[int]]) -> Iterator[Result]:
         """All results of a segment; `waived`: check as shown -> runs that do not promise it."""

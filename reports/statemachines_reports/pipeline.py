@@ -160,7 +160,7 @@ def judge(trace: TraceSet, out: Path, tables_of: Judge, say: Say) -> Analysis:
 def checks_of(tables: Tables, judges: Judges, trace: TraceSet) -> list[Check]:
     """The checks in the order of the judges, then what the monitors said while the runs were made."""
     by_name = {line["check"]: line for line in tables["verdicts"]}
-    waived = trace.waived(judges)
+    waived = judges.waived(trace)
     unjudged = [line["missing"] for line in tables["unjudged"]]
     absent = _absent_of(tables)
     checks = []

@@ -161,7 +161,7 @@ class Session:
     def judge(self, trace: TraceSet, judges: Judges, kept: Path | None = None) -> Any:
         """A DataFrame of results, a task a file; what is found of each is put into `kept`, too, as soon as it is.  A
         task may run where nothing of a protocol is registered: it is given what registers it."""
-        waived, protocols, missing = trace.waived(judges), list(judges.protocols.values()), judges.missing
+        waived, protocols, missing = judges.waived(trace), list(judges.protocols.values()), judges.missing
 
         def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             here = Judges(protocols, missing)

@@ -252,7 +252,7 @@ def _quoted(known: dict[tuple[str, str], str], protocol: str, amount: str) -> st
 
 def judged_by_now(trace: TraceSet, judges: Judges, results: Results, partly: bool) -> list[pa.RecordBatch]:
     """Of each file what its judges found; where Ctrl-C comes and some are done, of those alone (`partly`)."""
-    waived = trace.waived(judges)
+    waived = judges.waived(trace)
     batches: list[pa.RecordBatch] = []
     try:
         for path in trace.files:

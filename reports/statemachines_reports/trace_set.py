@@ -8,7 +8,7 @@ from collections.abc import Collection
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -22,9 +22,6 @@ from statemachines.trace.parquet import TraceWriter
 from statemachines.trace.row import Run
 from statemachines.trace.tables import check_tables, joined
 from statemachines_reports.columns import open_trace
-
-if TYPE_CHECKING:
-    from statemachines_reports.judge import Judges
 
 
 class TraceSet:
@@ -64,13 +61,6 @@ class TraceSet:
     def parameters(self) -> dict[int, dict[str, Any]]:
         """Run -> its parameters."""
         return {number: parameters(run) for number, run in self.runs.items()}
-
-    def waived(self, judges: Judges) -> dict[str, frozenset[int]]:
-        """Check, as shown -> the runs of its protocol that do not promise it."""
-        return {
-            shown: frozenset(run for run in self.runs_of(protocol) if not check.promised(self.parameters[run]))
-            for shown, protocol, check in judges.checks
-        }
 
     def runs_of(self, protocol: str) -> list[int]:
         """The runs that hold machines of the protocol ("": all): nobody else knows their parameters."""
