@@ -37,7 +37,7 @@ from tests.real.relay import Relay  # noqa: E402
 TOPICS, LINES, RATE = 6, 80, 120
 LEADERS, CONSUMERS = ("leader-1", "leader-2"), ("consumer-1", "consumer-2", "consumer-3")
 END = 2**63 - 1
-PATIENCE_S = 90
+PATIENCE_S = 300
 KINDS = (
     *("kill", "kill", "stop", "stop", "sleep", "sleep", "replace", "twins"),
     *("cut", "silence", "step", "lock", "away", "lie", "forge", "pretend"),
