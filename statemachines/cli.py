@@ -6,6 +6,7 @@ when it runs, so that one without extras works without them; `--json` goes to st
 
 from __future__ import annotations
 
+import errno
 import sys
 import traceback
 from collections.abc import Sequence
@@ -84,12 +85,29 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _fail(str(error), Exit.VIOLATED)
     except Superseded as error:
         return _fail(str(error), Exit.SUPERSEDED)
-    except (GaplessError, OSError) as error:
+    except GaplessError as error:
         return _fail(str(error), Exit.USAGE)
+    except OSError as error:
+        return _fail(_of_system(error), Exit.USAGE)
     except Exception:
         traceback.print_exc()
         return _fail("this is a mistake of gapless itself; nothing has been decided", Exit.INCONCLUSIVE)
     return Exit.HELD
+
+
+MENDS: Final = {
+    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "name a place that this user may write to"),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "make room, and run it again"),
+}
+"""What to do where the operating system does not let us."""
+
+
+def _of_system(error: OSError) -> str:
+    """What the operating system says, with the file that it is about first."""
+    if error.filename is None or error.strerror is None:
+        return str(error)
+    mend = MENDS.get(error.errno or 0)
+    return f"{error.filename}: {error.strerror}{f'; {mend}' if mend else ''}"
 
 
 def _fail(text: str, code: Exit) -> int:

@@ -11,10 +11,11 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from statemachines.kernel import Ask, ConfigurationError, Event, Host, Message, Outgoing, Send, incarnation
 from statemachines_sim.forged import Forger, Forging, Sends
+from statemachines_sim.units import S
 
 if TYPE_CHECKING:
     from statemachines_sim.local_clock import LocalClock
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 Armed = tuple[str, str, str]
 """A timer of a node: party, name, key."""
+
+LOOK_AGAIN_NS: Final = S
+"""A loop looks at the time at least so often by its own clock, which stands still while its machine sleeps."""
 
 
 class Process(ABC):
@@ -45,6 +49,7 @@ class Process(ABC):
         self._out: list[Outgoing] | None = None
         self._wake_at: int | None = None
         self._fires_late = False
+        self._sleeps = False
         self._late_rate = 0.0
         self._late = random.Random(f"{world.seed}/{self.life}/late")
         self._armed: dict[Armed, int] = {}
@@ -129,10 +134,20 @@ class Process(ABC):
         if self._waiting is None:
             self._waiting = []
 
+    def sleep(self) -> None:
+        """Stand still with the whole machine: no timer of its loop comes nearer meanwhile."""
+        self.pause()
+        self._sleeps = True
+
     def resume(self) -> None:
-        """Go on with what has waited; timers that came up meanwhile have patience, and fire after it."""
+        """Go on with what has waited; timers that came up meanwhile have patience, and fire after it.  After a sleep
+        nothing wakes the loop before it looks at the time again, but what it hears."""
         waiting, self._waiting = self._waiting or [], None
         fires, self._fires_late = self._fires_late, False
+        if self._sleeps:
+            fires = self._sleeps = False
+            self._wake_at = None
+            self.after(LOOK_AGAIN_NS, self._look_at_clock)
         for run in (*waiting, self._fire) if fires else waiting:
             if self.alive:
                 self._run(run)
@@ -246,6 +261,12 @@ class Process(ABC):
         when = deadline if self.clock is None else self.clock.true(deadline)
         delay = max(when - now_ns, 0)
         self._env.timeout(delay, deadline).callbacks.append(self._wake)
+
+    def _look_at_clock(self) -> None:
+        """At the time, after a sleep, and at what comes next."""
+        self._fire()
+        if self.alive:
+            self._rearm(self._env.now)
 
     def _wake(self, event: Any) -> None:
         if self.alive and self._wake_at == event._value:

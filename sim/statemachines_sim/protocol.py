@@ -37,7 +37,18 @@ else:
 Missing = tuple[str, str]
 """A property that is not true yet, and what is still missing."""
 
-OF_PROCESSES = ("crash", "pause", "long_pause", "late_timer", "skew", "drift", "jump", "partition", "store_cut")
+OF_PROCESSES = (
+    "crash",
+    "pause",
+    "long_pause",
+    "sleep",
+    "late_timer",
+    "skew",
+    "drift",
+    "jump",
+    "partition",
+    "store_cut",
+)
 """The kinds of faults that hit a role, unless it says otherwise; `lost_disk` and `far_jump` it must ask for."""
 
 OF_STORES = ("store", "slow_store", "store_cut", "store_crash")

@@ -1,13 +1,13 @@
 """Group: declaring a group, or destroying it, as one node does it over the group store (source: "General Idea").
 
     idle -> reading -> declaring -> done
-    idle -> reading -> marking -> sweeping -> clearing -> settling -> done
+    idle -> reading -> marking -> sweeping -> settling -> clearing -> done
 
 A declaration is one conditional write, so that of two nodes one declares and the other finds it done.  Destroying
 marks the properties first: from then on nobody leads the group, joins it, or commits for it; then the progress is
-removed in pages, then the mark.  Whoever finds a mark completes the work, since the node that made it may be gone.  It
-is done only when the last leader has given its claim up and every lease has surely ended: nothing is delivered after
-that.
+removed in pages; and when the last leader has given its claim up and every lease has surely ended, by the times that
+stand in the mark, the mark goes.  So whoever finds a mark, and whoever finds nothing, knows enough: the first completes
+the work, since the node that began it may be gone, and after the second nothing is delivered any more.
 """
 
 from __future__ import annotations
@@ -111,10 +111,9 @@ WRITING = (DECLARING, MARKING, SWEEPING, CLEARING)
 
 class GroupRecord(msgspec.Struct, frozen=True, gc=False):
     """One declaration or destruction.  `destroy`: which; `start_ns`: as asked for, `begins_ns`: as
-    declared; `n`: of the last request; `properties`: as read, then as
-    marked; `epoch`: of the claim when the group was marked; `found`: there was a group to destroy; `claim`: as
-    it was found last while it settles, and first at `claim_at_ns`; `ripe`: when the read under way was sent, it had
-    been watched for long enough."""
+    declared; `n`: of the last request; `mark`: of the group that is destroyed, with its times; `found`: there was a
+    group to destroy; `claim`: as it was found last while it settles, and first at `claim_at_ns`; `ripe`: when the read
+    under way was sent, it had been watched for long enough."""
 
     id: str
     group: str
@@ -125,8 +124,7 @@ class GroupRecord(msgspec.Struct, frozen=True, gc=False):
     start_ns: int = -1
     begins_ns: int = 0
     n: int = 0
-    properties: Stored | None = None
-    epoch: int = 0
+    mark: Stored | None = None
     found: bool = False
     claim: Stored | None = None
     claim_at_ns: int = 0
@@ -182,25 +180,47 @@ def is_empty(record: GroupRecord, event: Scanned) -> bool:
     return is_awaited(record, event) and not event.records
 
 
-def is_cleared(record: GroupRecord, event: Committed) -> bool:
+def is_destroyer_s(record: GroupRecord, event: Committed | Refused) -> bool:
     return is_awaited(record, event) and record.destroy
 
 
+def is_gone(record: GroupRecord, event: ReadDone) -> bool:
+    """Somebody else has removed the mark, and so had waited for what we wait for."""
+    return is_awaited(record, event) and event.records[0] != record.mark
+
+
+def is_gone_for_destroyer(record: GroupRecord, event: ReadDone) -> bool:
+    return is_gone(record, event) and record.destroy
+
+
 def is_settled(record: GroupRecord, event: ReadDone) -> bool:
-    """Nobody can deliver under the destroyed group any more; a later leader has waited for that itself."""
+    """Nobody can deliver under the destroyed group any more."""
     if not is_awaited(record, event):
         return False
     stored = event.records[1]
-    if stored is None or not isinstance(stored.value, Claim) or stored.value.epoch > record.epoch:
+    if stored is None or not isinstance(stored.value, Claim):
         return True
     return settling_ns(record, stored.value) == 0 or (record.ripe and stored == record.claim)
 
 
 def settling_ns(record: GroupRecord, claim: Claim) -> int:
-    """How long the claim must be watched until nobody delivers under it."""
-    configuration = record.configuration
-    held_ns = configuration.claim_ttl_ms * MS if claim.leader else 0
-    return held_ns + (0 if claim.clean else configuration.lease_by_other_clock_ns())
+    """How long the claim must be watched until nobody delivers under it, by the group's own times."""
+    times = times_of(record)
+    held_ns = times.claim_ttl_ms * MS if claim.leader else 0
+    return held_ns + (0 if claim.clean else times.lease_by_other_clock_ns())
+
+
+def times_of(record: GroupRecord) -> Configuration:
+    """Those of the group that is destroyed: they say when its claim and its leases have ended."""
+    assert record.mark is not None
+    mark = record.mark.value
+    assert isinstance(mark, Properties)
+    return replace(
+        record.configuration,
+        ping_interval_ms=mark.ping_interval_ms,
+        ping_timeout_ms=mark.ping_timeout_ms,
+        claim_ttl_ms=mark.claim_ttl_ms,
+    )
 
 
 # -- actions --------------------------------------------------------------------------------------------------------
@@ -247,21 +267,8 @@ def declare(record: GroupRecord, event: ReadDone, now_ns: int) -> Outcome:
 
 def mark(record: GroupRecord, event: ReadDone, now_ns: int) -> Outcome:
     mark = replace(properties_of(event), destroyed=True)
-    record = live_by(replace(record, properties=Stored(mark, 0), epoch=epoch_of(event), found=True), mark)
+    record = replace(record, mark=Stored(mark, 0), found=True)
     return commit(record, event.records[0], ((record.key("properties"), mark),))
-
-
-def live_by(record: GroupRecord, properties: Properties) -> GroupRecord:
-    """To destroy a group, its own times count: they say when its claim and its leases have ended."""
-    if not record.destroy:
-        return record
-    times = replace(
-        record.configuration,
-        ping_interval_ms=properties.ping_interval_ms,
-        ping_timeout_ms=properties.ping_timeout_ms,
-        claim_ttl_ms=properties.claim_ttl_ms,
-    )
-    return replace(record, configuration=times)
 
 
 def commit(record: GroupRecord, expect: Stored | None, put: tuple[tuple[str, Value | None], ...]) -> Outcome:
@@ -272,14 +279,13 @@ def commit(record: GroupRecord, expect: Stored | None, put: tuple[tuple[str, Val
 
 def sweep_marked(record: GroupRecord, event: Committed, now_ns: int) -> Outcome:
     """Our mark is there."""
-    assert record.properties is not None
-    return scan(replace(record, properties=replace(record.properties, stamp=event.stamp)), event, now_ns)
+    assert record.mark is not None
+    return scan(replace(record, mark=replace(record.mark, stamp=event.stamp)), event, now_ns)
 
 
 def sweep_found(record: GroupRecord, event: ReadDone, now_ns: int) -> Outcome:
     """Somebody's mark is there, or ours after all."""
-    mark = properties_of(event)
-    return scan(live_by(replace(record, properties=event.records[0], epoch=epoch_of(event)), mark), event, now_ns)
+    return scan(replace(record, mark=event.records[0]), event, now_ns)
 
 
 def scan(record: GroupRecord, event: Event, now_ns: int) -> Outcome:
@@ -288,11 +294,11 @@ def scan(record: GroupRecord, event: Event, now_ns: int) -> Outcome:
 
 
 def remove_page(record: GroupRecord, event: Scanned, now_ns: int) -> Outcome:
-    return commit(record, record.properties, tuple((key, None) for key, _ in event.records))
+    return commit(record, record.mark, tuple((key, None) for key, _ in event.records))
 
 
-def clear(record: GroupRecord, event: Scanned, now_ns: int) -> Outcome:
-    return commit(record, record.properties, ((record.key("properties"), None),))
+def clear(record: GroupRecord, event: ReadDone, now_ns: int) -> Outcome:
+    return commit(record, record.mark, ((record.key("properties"), None),))
 
 
 def tell_declared(record: GroupRecord, event: Committed, now_ns: int) -> Outcome:
@@ -307,17 +313,6 @@ def tell_refused(record: GroupRecord, event: ReadDone, now_ns: int) -> Outcome:
     return record, (Tell(DeclarationRefused(record.group, record.filter, properties_of(event))), Stop())
 
 
-def settle(record: GroupRecord, event: ReadDone, now_ns: int) -> Outcome:
-    """Nothing to remove; somebody may still deliver."""
-    return read(replace(record, epoch=epoch_of(event)), event, now_ns)
-
-
-def epoch_of(event: ReadDone) -> int:
-    """Of the claim as it is read; 0: the group was never led."""
-    claim = event.records[1]
-    return claim.value.epoch if claim is not None and isinstance(claim.value, Claim) else 0
-
-
 def properties_of(event: ReadDone) -> Properties:
     """The properties as they were read."""
     stored = event.records[0]
@@ -326,7 +321,7 @@ def properties_of(event: ReadDone) -> Properties:
     return stored.value
 
 
-def tell_destroyed(record: GroupRecord, event: ReadDone, now_ns: int) -> Outcome:
+def tell_destroyed(record: GroupRecord, event: ReadDone | Committed | Refused, now_ns: int) -> Outcome:
     return record, (Tell(GroupDestroyed(record.group, record.filter, record.found)), Stop())
 
 
@@ -357,16 +352,19 @@ ROWS = (
     Row(ReadDone,   READING,   DECLARING, declare,        is_absent,              "SS-200"),
     Row(ReadDone,   READING,   MARKING,   mark,           is_to_destroy,          "SS-203"),
     Row(ReadDone,   READING,   SWEEPING,  sweep_found,    is_marked,              "SS-204"),
-    Row(ReadDone,   READING,   SETTLING,  settle,         is_over,                "SS-206"),
+    Row(ReadDone,   READING,   DONE,      tell_destroyed, is_over,                "SS-206"),
     Row(Committed,  DECLARING, DONE,      tell_declared,  is_awaited,             "SS-200"),
     Row(Committed,  MARKING,   SWEEPING,  sweep_marked,   is_awaited,             "SS-203"),
-    Row(Scanned,    SWEEPING,  CLEARING,  clear,          is_empty,               "SS-205"),
+    Row(Scanned,    SWEEPING,  SETTLING,  read,           is_empty,               "SS-206"),
     Row(Scanned,    SWEEPING,  STAY,      remove_page,    is_awaited,             "SS-205"),
     Row(Committed,  SWEEPING,  STAY,      scan,           is_awaited,             "SS-205"),
-    Row(Committed,  CLEARING,  SETTLING,  read,           is_cleared,             "SS-206"),
-    Row(Committed,  CLEARING,  READING,   read,           is_awaited,             "SS-204"),
-    Row(ReadDone,   SETTLING,  DONE,      tell_destroyed, is_settled,             "SS-206"),
+    Row(ReadDone,   SETTLING,  DONE,      tell_destroyed, is_gone_for_destroyer,  "SS-206"),
+    Row(ReadDone,   SETTLING,  READING,   read,           is_gone,                "SS-204"),
+    Row(ReadDone,   SETTLING,  CLEARING,  clear,          is_settled,             "SS-205"),
     Row(ReadDone,   SETTLING,  STAY,      settle_later,   is_awaited,             "SS-206"),
+    Row(Committed,  CLEARING,  DONE,      tell_destroyed, is_destroyer_s,         "SS-206"),
+    Row(Refused,    CLEARING,  DONE,      tell_destroyed, is_destroyer_s,         "SS-206"),
+    Row(Committed,  CLEARING,  READING,   read,           is_awaited,             "SS-204"),
     Row(AgainTimer, SETTLING,  STAY,      read,           None,                   "SS-206"),
     Row(AgainTimer, READING,   STAY,      read,           None,                   "SS-207"),
     Row(Refused,    WRITING,   READING,   read,           is_awaited,             "SS-207"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import subprocess
 import sys
@@ -167,7 +168,14 @@ def raising(monkeypatch, error):
     ("error", "code", "text"),
     [
         (ConfigurationError("validity", 3, "must be more"), 2, "error: validity = 3: must be more\n"),
-        (FileNotFoundError(2, "No such file", "x.toml"), 2, "error: [Errno 2] No such file: 'x.toml'\n"),
+        (FileNotFoundError(2, "No such file", "x.toml"), 2, "error: x.toml: No such file\n"),
+        (
+            OSError(errno.EROFS, "Read-only file system", "out/t"),
+            2,
+            "error: out/t: Read-only file system; name a place that this user may write to\n",
+        ),
+        (OSError(errno.ENOSPC, "No space", "t"), 2, "error: t: No space; make room, and run it again\n"),
+        (ConnectionError("nobody answers"), 2, "error: nobody answers\n"),
         (InvariantViolated("m", "kept", None), 1, "error: m: invariant kept does not hold\n"),
         (
             ModuleNotFoundError("No module named 'pyspark'", name="pyspark.sql"),

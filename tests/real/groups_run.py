@@ -1,5 +1,6 @@
 """A run of a group with real processes that are killed, stopped, replaced, cut off and lied to, over a store that is
-locked, on hosts whose wall clocks step; `groups_judge` says what came of it, and shares nothing with what it judges.
+locked or not reached, on hosts that sleep and whose wall clocks step; `groups_judge` says what came of it, and shares
+nothing with what it judges.
 
     python tests/real/groups_run.py --first 7 --runs 3 --faults 8
     python tests/real/groups_run.py --runs 3 --store postgresql://USER@HOST/DATABASE   (its group's tables are emptied)
@@ -20,6 +21,7 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -27,6 +29,7 @@ sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parent)]
 
 from stage import TENTH  # noqa: E402
 
+from tests.real.fake_leader import Pretender  # noqa: E402
 from tests.real.groups_judge import Blow, acknowledged, judge, twice  # noqa: E402
 from tests.real.outside import Stranger, gapless  # noqa: E402
 from tests.real.relay import Relay  # noqa: E402
@@ -34,9 +37,15 @@ from tests.real.relay import Relay  # noqa: E402
 TOPICS, LINES, RATE = 6, 80, 120
 LEADERS, CONSUMERS = ("leader-1", "leader-2"), ("consumer-1", "consumer-2", "consumer-3")
 END = 2**63 - 1
-PATIENCE_S = 90
-KINDS = ("kill", "stop", "stop", "replace", "cut", "silence", "step", "lock", "lie")
+PATIENCE_S = 300
+"""On a machine with forty other things to do a process may need two minutes to begin, and half of one to end."""
+KINDS = (
+    *("kill", "kill", "stop", "stop", "sleep", "sleep", "replace", "twins"),
+    *("cut", "silence", "step", "lock", "away", "lie", "forge", "pretend"),
+)
 """What goes wrong, as often as it stands here."""
+AWAY = (LEADERS[1], CONSUMERS[1])
+"""Whose way to PostgreSQL is cut or silent while others reach it."""
 SUPERSEDED = 4
 FRESH_S = 5
 """A process that was begun so lately may not know yet what to do about SIGTERM; nor may one, on a busy machine, that
@@ -51,8 +60,9 @@ class Run:
         self.chance = random.Random(seed)
         self.done = Counter()
         self.blows, self.wrong, self.children = [], [], []
-        self.of, self.begun = {}, {}
+        self.of, self.begun, self.clocks = {}, {}, {}
         self.ports = {name: free_port() for name in LEADERS}
+        self.stranger = free_port()
         self.config = folder / "group.toml"
         self.config.write_text("".join(f"{key} = {value}\n" for key, value in times.items()))
         self.seed = seed
@@ -62,11 +72,9 @@ class Run:
 
     # -- processes ----------------------------------------------------------------------------------------------
 
-    def start(self, name, *arguments, ahead=None):
+    def start(self, name, *arguments, clock=None):
         """A process under this name; what it says goes on in one file."""
-        module = (
-            ["-m", "statemachines"] if ahead is None else [str(Path(__file__).with_name("stepped_clock.py")), ahead]
-        )
+        module = ["-m", "statemachines"] if clock is None else [Path(__file__).with_name("stepped_clock.py"), clock]
         with (self.folder / f"{name}.log").open("ab") as log, (self.folder / f"{name}.out").open("ab") as out:
             command = [sys.executable, *map(str, (*module, "node", *arguments))]
             child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=log)
@@ -76,24 +84,39 @@ class Run:
         return child
 
     def lead(self, name):
-        ahead = self.folder / f"{name}.ahead"
-        if not ahead.exists():
-            ahead.write_text("0")
         peers = ",".join(f"127.0.0.1:{port}" for other, port in self.ports.items() if other != name)
         listen = ("--listen", f"127.0.0.1:{self.ports[name]}", "--peers", peers)
-        self.start(name, "leader", *self.common(name), *listen, ahead=ahead)
+        self.start(name, "leader", *self.common(name), *listen, clock=self.clock_of(name))
 
     def consume(self, name):
         first, second = (self.ports[leader] for leader in LEADERS)
-        ports = {CONSUMERS[0]: [self.relay.port, second], CONSUMERS[1]: [first, second], CONSUMERS[2]: [second, first]}[
-            name
-        ]
+        ports = {
+            CONSUMERS[0]: [self.relay.port, second],
+            CONSUMERS[1]: [first, second],
+            CONSUMERS[2]: [second, self.stranger, first],
+        }[name]
         leaders = ("--leader", ",".join(f"127.0.0.1:{port}" for port in ports))
         out = ("--out", self.folder / f"{name}.jsonl", "--work-ms", "5", "--batch", "5")
-        self.start(name, "consumer", "$shared/g/#", *self.common(name), *leaders, *out)
+        self.start(name, "consumer", "$shared/g/#", *self.common(name), *leaders, *out, clock=self.clock_of(name))
 
     def common(self, name):
-        return ("--store", self.store, "--config", self.config, "--state", self.folder, "--name", name)
+        """Some reach PostgreSQL by a way that is cut now and then; a file has no ways."""
+        store = self.away_store if name in AWAY else self.store
+        return ("--store", store, "--config", self.config, "--state", self.folder, "--name", name)
+
+    def clock_of(self, name):
+        """What its clocks show: see stepped_clock.py."""
+        self.clocks.setdefault(name, [0, 0.0])
+        path = self.folder / f"{name}.clock"
+        if not path.exists():
+            self.write_clock(name)
+        return path
+
+    def write_clock(self, name):
+        path = self.folder / f"{name}.clock"
+        written = path.with_suffix(".new")
+        written.write_text(" ".join(map(str, self.clocks[name])))
+        os.replace(written, path)
 
     def until_said(self, name, words, times, where="log"):
         """It has logged (or printed) them so often."""
@@ -109,9 +132,9 @@ class Run:
             fresh = (-signal.SIGTERM,) if self.is_fresh(name) else ()
             child.send_signal(signal.SIGTERM)
             try:
-                code = child.wait(30)
+                code = child.wait(PATIENCE_S)
             except subprocess.TimeoutExpired:
-                self.wrong.append(f"{name} did not end within 30 s")
+                self.wrong.append(f"{name} did not end within {PATIENCE_S} s")
                 continue
             if code not in (0, *fresh):
                 self.wrong.append(f"{name} ended with {code}")
@@ -126,6 +149,11 @@ class Run:
 
     def __enter__(self):
         self.relay = Relay(self.ports[LEADERS[0]])
+        self.away_store, self.way = self.store, None
+        if self.store.startswith("postgresql"):
+            port = urlsplit(self.store).port
+            self.way = Relay(port)
+            self.away_store = self.store.replace(f":{port}/", f":{self.way.port}/")
         return self
 
     def __exit__(self, *_):
@@ -133,7 +161,8 @@ class Run:
             if child.poll() is None:
                 child.kill()
             child.wait()
-        self.relay.__exit__()
+        for relay in filter(None, (self.relay, self.way)):
+            relay.__exit__()
 
     # -- what goes wrong ----------------------------------------------------------------------------------------
 
@@ -161,20 +190,39 @@ class Run:
         child.send_signal(signal.SIGCONT)
         self.blows.append(Blow(name, begin, time.time_ns()))
 
-    def replace(self):
+    def sleep(self):
+        """The machine of one or two of them sleeps: nothing runs there, and the monotonic clock stands still."""
+        names = self.chance.sample(LEADERS + CONSUMERS, self.chance.choice([1, 2]))
+        children, begin = [self.of[name] for name in names], time.time_ns()
+        for child in children:
+            child.send_signal(signal.SIGSTOP)
+        time.sleep(self.chance.choice([0.4, 1.0, 2.5]))
+        end = time.time_ns()
+        for name, child in zip(names, children, strict=True):
+            self.clocks[name][1] += (end - begin) / 1e9
+            self.write_clock(name)
+            child.send_signal(signal.SIGCONT)
+            self.blows.append(Blow(name, begin, time.time_ns()))
+
+    def replace(self, others=1):
         """Another process under the name of one that lives, which is told so and ends."""
         name = self.chance.choice(CONSUMERS)
-        before = self.of[name]
-        self.again(name)
-        both = (before, self.of[name])
-        end = time.monotonic() + 30
-        while time.monotonic() < end and all(one.poll() is None for one in both):
+        all_of_it = [self.of[name]]
+        for _ in range(others):
+            self.again(name)
+            all_of_it.append(self.of[name])
+        end = time.monotonic() + PATIENCE_S
+        while time.monotonic() < end and sum(one.poll() is None for one in all_of_it) > 1:
             time.sleep(0.02)
-        codes = [one.poll() for one in both]
-        if sorted(codes, key=str) != sorted([SUPERSEDED, None], key=str):
-            self.wrong.append(f"{name} was replaced, and then the two had ended with {codes}")
-        # Of two that begin at once either may be the one that takes the name later.
-        self.of[name] = both[1] if codes[1] is None else before
+        codes = [one.poll() for one in all_of_it]
+        if sorted(codes, key=str) != sorted([SUPERSEDED] * others + [None], key=str):
+            self.wrong.append(f"{name} was replaced, and then they had ended with {codes}")
+        # Of those that begin at once any may be the one that takes the name last.
+        self.of[name] = all_of_it[codes.index(None)] if None in codes else self.of[name]
+
+    def twins(self):
+        """The same, by two that begin at the same time."""
+        self.replace(others=2)
 
     def cut(self):
         self.relay.cut()
@@ -190,10 +238,8 @@ class Run:
 
     def set_clock(self, name, seconds):
         """So far ahead of the true time."""
-        ahead = self.folder / f"{name}.ahead"
-        written = ahead.with_suffix(".new")
-        written.write_text(str(seconds))
-        os.replace(written, ahead)
+        self.clocks[name][0] = seconds
+        self.write_clock(name)
 
     def lock(self):
         """Somebody stops inside a transaction that has everything locked; or PostgreSQL stands still."""
@@ -217,8 +263,59 @@ class Run:
             time.sleep(seconds)
             connection.execute("ROLLBACK")
 
+    def away(self):
+        """Some do not reach the store, and all others do; a file is locked instead."""
+        if self.way is None:
+            self.lock()
+        elif self.chance.random() < 0.3:
+            self.way.cut()
+        else:
+            self.way.open.clear()
+            time.sleep(self.chance.choice([0.2, 1.0, 2.5]))
+            self.way.open.set()
+
     def lie(self):
         """A stranger takes part, and says of whatever it is granted that all of it, and more, has been read."""
+        self.take_part(self.feign_progress)
+
+    def forge(self):
+        """It lies about anything else: one field of what it says is another, or two."""
+        self.take_part(self.feign_anything)
+
+    def feign_progress(self, about):
+        borrower, epoch, registration, stream, grant, _ = about
+        word = self.chance.choice([2**62, END, LINES + 1])
+        return "update_progress", borrower, epoch, registration, stream, grant, word, True
+
+    def feign_anything(self, about):
+        """What it has not read it does not say it had: that would be its right, and a loss."""
+        true = list(about)
+        others = sorted({line[5] for lines in self.all_lines().values() for line in lines if line[0] == "got"})
+        streams = sorted({line[1] for lines in self.all_lines().values() for line in lines}) or [true[3]]
+        numbers = [0, 1, 2, 3, 5, 2**62, END]
+        values = (others or [true[0]], numbers, numbers, streams, numbers)
+        for place in self.chance.sample(range(5), self.chance.choice([1, 2])):
+            true[place] = self.chance.choice(values[place])
+        borrower, epoch, registration, stream, grant, _ = true
+        progress, finished = self.chance.choice([0, 2**62, END]), self.chance.random() < 0.5
+        report = [stream, grant, progress, finished]
+        return self.chance.choice(
+            [
+                ("ping", borrower, epoch, registration, self.chance.choice(numbers), [report]),
+                ("update_progress", borrower, epoch, registration, *report),
+                ("revoke_finished", borrower, epoch, registration, stream, grant),
+                ("disconnect", borrower, epoch, registration, [report]),
+            ]
+        )
+
+    def pretend(self):
+        """A stranger listens where one consumer looks for a leader, and says whatever a leader may."""
+        streams = sorted({line[1] for lines in self.all_lines().values() for line in lines}) or ["1.0/t0"]
+        with Pretender(self.identity(), self.stranger, self.chance, streams):
+            time.sleep(self.chance.choice([0.5, 1.5]))
+
+    def take_part(self, feign):
+        """As a member that is no consumer of ours."""
         life = f"liar-{self.chance.getrandbits(32)}~1"
         port = self.ports[self.chance.choice(LEADERS)]
         with contextlib.suppress(OSError), Stranger(port, life, store=self.identity()) as liar:
@@ -227,10 +324,7 @@ class Run:
                 liar.say(f"{life}/1", "leader", "leader_wanted", f"{life}/1", "g", "#")
                 heard = liar.hear("leader_connect_response", "grant", seconds=0.3)
                 if heard is not None and heard[3][0] == "grant":
-                    _, borrower, epoch, registration, stream, grant, *_ = heard[3]
-                    word = self.chance.choice([2**62, END, LINES + 1])
-                    about = (borrower, epoch, registration, stream, grant, word, True)
-                    liar.say(f"{life}/1", heard[0], "update_progress", *about)
+                    liar.say(f"{life}/1", heard[0], *feign(heard[3][1:]))
 
     def identity(self):
         """Of the store, as anybody hears it in a hello."""
@@ -276,7 +370,7 @@ def begin(run):
     run.lead(LEADERS[0])
     for name in CONSUMERS[:2]:
         run.consume(name)
-    run.until_said(LEADERS[0], "leads it, under epoch 1", 1)
+    run.until_said(LEADERS[0], "leads it, under epoch", 1)
     run.lead(LEADERS[1])
     run.until_said(LEADERS[1], "listening on", 1, "out")
     run.consume(CONSUMERS[2])

@@ -23,7 +23,7 @@ LEADER, CONSUMER = "shared_subscriptions/leader", "shared_subscriptions/consumer
 def gapless(*arguments, **options):
     """A command of gapless as a process that has ended."""
     command = [sys.executable, "-m", "statemachines", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, **options)
 
 
 class Process:

@@ -3,71 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import sqlite3
-import struct
-import threading
 import time
 from contextlib import closing
 
 import msgspec
 import pytest
 
-from tests.real.outside import LEADER, LeaderHost, Process, gapless, identity_of
+from tests.real.fake_leader import FakeLeader
+from tests.real.outside import LeaderHost, Process, gapless
 
 LINES = [f"line {number}" for number in range(20)]
-HIGH = 2**62
-
-
-class FakeLeader(threading.Thread):
-    """Answers every leader_wanted as a leader of an epoch that nobody will ever reach, and says nothing else."""
-
-    def __init__(self, store):
-        super().__init__()
-        self.identity = identity_of(store)
-        self.listening = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listening.getsockname()[1]
-        self.answered = 0
-        self.serving = []
-
-    def run(self):
-        with contextlib.suppress(OSError):
-            while True:
-                self.serving.append(threading.Thread(target=self.serve, args=self.listening.accept()))
-                self.serving[-1].start()
-
-    def serve(self, wire, _):
-        with wire:
-            self.answer(wire)
-
-    def answer(self, wire):
-        read = b""
-        with contextlib.suppress(OSError):
-            self.send(wire, ["gapless", 4, LEADER, "fake~1", b"", False, self.identity])
-            while data := wire.recv(65_536):
-                read += data
-                while len(read) >= 4 and len(read) >= 4 + (size := struct.unpack(">I", read[:4])[0]):
-                    body, read = msgspec.msgpack.decode(read[4 : 4 + size]), read[4 + size :]
-                    if len(body) == 4 and body[3][0] == "leader_wanted":
-                        lie = ["leader_connect_response", body[0], "fake~1/1", HIGH, 1]
-                        self.answered += 1
-                        self.send(wire, ["fake~1/1", body[0], self.answered, lie])
-
-    def __enter__(self):
-        self.start()
-        return self
-
-    def __exit__(self, *_):
-        """Who was connected has gone by now; nothing of this is left for the test after it."""
-        self.listening.shutdown(socket.SHUT_RDWR)
-        self.listening.close()
-        for thread in (self, *self.serving):
-            thread.join()
-
-    @staticmethod
-    def send(wire, body):
-        data = msgspec.msgpack.encode(body)
-        wire.sendall(struct.pack(">I", len(data)) + data)
 
 
 def publish(folder, store, lines):

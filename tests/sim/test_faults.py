@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from statemachines.kernel import Map
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.group_store import (
+    Claim,
     Commit,
     Committed,
     GroupStore,
@@ -104,6 +105,20 @@ def test_a_long_pause_is_longer_than_every_timeout_and_ends_before_the_healing()
         assert pause.at_ns + pause.for_ns <= freezes.phases.safety_s * S
 
 
+def test_a_machine_that_slept_looks_at_its_clock_within_a_second_and_not_at_once():
+    """Nobody says anything to the last consumer of a group that nobody leads: only its loop can tell it the time."""
+    sleeping = (Fault("leader_crash", S, 13 * S, "leader-1"), Fault("sleep", 4 * S, 6 * S, "consumer-1"))
+    stopped = (sleeping[0], replace(sleeping[1], kind="pause"))
+
+    def first_timer(schedule):
+        world = World(SHORT, 1, schedule=schedule)
+        assert world.run().held
+        return min(row[0] for row in world.rows if row[1] == "consumer-1" and row[4] == "timer" and row[0] > 5 * S)
+
+    assert first_timer(stopped) == 10 * S
+    assert first_timer(sleeping) == 11 * S
+
+
 def test_a_slow_consumer_takes_its_time_and_no_more_when_it_is_over():
     schedule = (Fault("slow_consumer", 4 * S, 4 * S, "consumer-1", amount=30),)
     plain, slow = World(SHORT, 1, schedule=()), World(SHORT, 1, schedule=schedule)
@@ -136,6 +151,18 @@ def test_reordered_messages_are_overtaken():
 
 
 # -- clocks ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_wall_clock_that_is_set_takes_no_claim_and_no_time_back():
+    """By a day ahead, and then back by two: the store's time stands where it was, but for a nanosecond a look."""
+    day = 86_400 * S
+    schedule = tuple(Fault("wall_step", at * S, 0, "group_store", amount=by) for at, by in ((5, day), (8, -2 * day)))
+    world = World(SHORT, 1, schedule=schedule)
+    assert world.run().held
+    assert [data_of(row) for row in rows_of(world, "wall_step")] == [{"by_ns": day}, {"by_ns": -2 * day}]
+    stored = dict(world.devices["group_store"].state.items()).values()
+    assert day + 7 * S < max(one.stamp for one in stored) < day + 9 * S
+    assert [one.value.epoch for one in stored if isinstance(one.value, Claim)] == [1]
 
 
 def test_drift_and_jumps_are_drawn_within_what_the_protocol_tolerates():

@@ -21,7 +21,7 @@ from statemachines_reports.shared_subscriptions.names import ASSIGNMENT, BORROWE
 
 ENDS = {
     "restart": ("crash", "leader_crash", "kill"),
-    "resume": ("pause", "long_pause"),
+    "resume": ("pause", "long_pause", "sleep"),
     "end_twin": ("twin",),
     "end_forge": ("forge",),
     "end_partition": ("partition",),
@@ -35,6 +35,9 @@ ENDS = {
     "end_slow_consumer": ("slow_consumer",),
 }
 """What ends -> the kinds of faults that it ends; `heal` ends all."""
+
+STANDS_STILL = ("pause", "sleep")
+"""What a process may come back from before anybody has given it up."""
 
 SILENCE = "silence"
 """A fault that no row tells of: a consumer's process takes no step any more, and its member lapses, or it is started
@@ -58,7 +61,7 @@ class Life(msgspec.Struct):
 Lives = dict[str, list[Life]]
 """Node -> its lives, in order."""
 
-OWNER_GONE = ("crash", "lost_disk", "kill", "pause", "long_pause", "unsubscribe", SILENCE)
+OWNER_GONE = ("crash", "lost_disk", "kill", *ENDS["resume"], "unsubscribe", SILENCE)
 """After these the streams of a consumer fail over."""
 
 
@@ -131,7 +134,7 @@ class Follow:
         elif self._granted.get(stream) == instance:
             del self._granted[stream]
             lost = self._lost.get(stream)
-            if lost is not None and lost.cause == "pause" and event != "release":
+            if lost is not None and lost.cause in STANDS_STILL and event != "release":
                 del self._lost[stream]  # taken back in good order, by one that has woken up
         if dest in ("none", "revoked") and self._held.get(stream) == instance:
             del self._held[stream]
@@ -144,7 +147,7 @@ class Follow:
             gone = {life.name for life in self._lives.get(node, ()) if life.first <= row}
             if fault in FATAL:
                 self._dead |= gone
-            elif fault == "pause":
+            elif fault in STANDS_STILL:
                 self._paused.add(node)
             if fault in OWNER_GONE:
                 self._lose(t_ns, fault, gone)
@@ -188,7 +191,7 @@ class Follow:
             self._paused.discard(node)
             for stream, lost in list(self._lost.items()):
                 standing = self._held.get(stream) == lost.instance
-                if lost.cause == "pause" and standing and node_of(lost.owner) == node:
+                if lost.cause in STANDS_STILL and standing and node_of(lost.owner) == node:
                     del self._lost[stream]  # it is back before anybody gave it up
         over = [
             one

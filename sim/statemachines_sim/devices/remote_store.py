@@ -76,6 +76,8 @@ class RemoteStore:
         self._past: deque[tuple[int, Any]] | None = None
         self.state = service.initial()
         self.clock: LocalClock | None = None
+        self._set_ns: int | None = None
+        self._shown_ns = 0
         self.faults: list[Fault] = []
         self.down = False
 
@@ -89,7 +91,7 @@ class RemoteStore:
 
     def apply(self, request: Any, party: str = "") -> tuple[Answer, ...]:
         """Carry it out now."""
-        now_ns = self._env.now if self.clock is None else self.clock.local(self._env.now)
+        now_ns = self._time()
         before = self.state
         self.state, answers = self._service.apply(before, request, now_ns)
         if self._past is not None and self.state is not before:
@@ -98,7 +100,19 @@ class RemoteStore:
             self._carried_out(self._name, party, request, answers, now_ns)
         return answers
 
+    def _time(self) -> int:
+        """What it takes for the time: no less than it did before, whatever its wall clock shows."""
+        now_ns = self._env.now if self.clock is None else self.clock.local(self._env.now)
+        if self._set_ns is not None:
+            now_ns = self._shown_ns = max(now_ns + self._set_ns, self._shown_ns + 1)
+        return now_ns
+
     # -- faults ---------------------------------------------------------------------------------------------------
+
+    def set_clock(self, by_ns: int) -> None:
+        """Its wall clock shows so much more from now on, or less."""
+        self._shown_ns = self._time()
+        self._set_ns = (self._set_ns or 0) + by_ns
 
     def tear_next(self, torn: bool = True) -> None:
         """The next batch is the last thing it does in this life; or, with False, it is not."""

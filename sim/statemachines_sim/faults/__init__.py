@@ -8,17 +8,17 @@ from statemachines_sim.faults.clocks import Drift, FarJump, Jump, Skew
 from statemachines_sim.faults.kind import FaultKind as FaultKind
 from statemachines_sim.faults.network import Duplicate, HoldBack, Loss, Partition, Reorder
 from statemachines_sim.faults.processes import Crash as Crash
-from statemachines_sim.faults.processes import LateTimer, LongPause, LostDisk, Twin
+from statemachines_sim.faults.processes import LateTimer, LongPause, LostDisk, Sleep, Twin
 from statemachines_sim.faults.processes import Pause as Pause
-from statemachines_sim.faults.stores import PowerLoss, SlowStore, StoreCrash, StoreCut, StoreFails, TornWrite
+from statemachines_sim.faults.stores import PowerLoss, SlowStore, StoreCrash, StoreCut, StoreFails, TornWrite, WallStep
 
 if TYPE_CHECKING:
     from statemachines_sim.protocol import SimProtocol
 
 NEUTRAL: Final[tuple[FaultKind, ...]] = (
-    Crash(), LostDisk(), Twin(), Pause(), LongPause(), LateTimer(),
+    Crash(), LostDisk(), Twin(), Pause(), LongPause(), Sleep(), LateTimer(),
     Loss(), Duplicate(), Reorder(), HoldBack(), Partition(),
-    Skew(), Drift(), Jump(), FarJump(),
+    Skew(), Drift(), Jump(), FarJump(), WallStep(),
     StoreFails(), SlowStore(), StoreCut(), StoreCrash(), TornWrite(), PowerLoss(),
 )  # fmt: skip
 

@@ -96,6 +96,21 @@ class LongPause(Pause):
         return Fault(self.name, min(pot.at_ns, max(BEGIN_NS, pot.end_ns - lasts)), lasts, pot.target())
 
 
+class Sleep(Pause):
+    """A machine sleeps."""
+
+    name = "sleep"
+    about = "its machine sleeps, from 50 ms to 16 s; it looks at the time within a second of waking, or when it hears"
+
+    def begin(self, world: World, fault: Fault) -> bool:
+        process = world.living(fault.target)
+        if process is None or process.paused:
+            return False
+        world.note(self.name, fault.target)
+        process.sleep()
+        return True
+
+
 class LateTimer(FaultKind):
     """Timers that were taken back fire."""
 

@@ -8,11 +8,14 @@ from statemachines_sim.devices.remote_store import RemoteStore
 from statemachines_sim.fault import Fault
 from statemachines_sim.faults.kind import FaultKind
 from statemachines_sim.faults.pot import BEGIN_NS
-from statemachines_sim.units import MS
+from statemachines_sim.units import MS, S
 
 if TYPE_CHECKING:
     from statemachines_sim.faults.pot import Pot
     from statemachines_sim.world import World
+
+
+DAY_S = 86_400
 
 
 class OfStore(FaultKind):
@@ -125,6 +128,23 @@ class PowerLoss(StoreCrash):
 
     def details(self, fault: Fault) -> dict[str, object]:
         return {"lost": ["memory", "what was not on disk yet"], "last_ns": fault.amount}
+
+
+class WallStep(OfStore):
+    """Somebody sets the wall clock of a store."""
+
+    name = "wall_step"
+    about = "its wall clock is set, ahead or back, by a second to a day; what it takes for the time never goes back"
+    unit = "ns"
+
+    def draw(self, pot: Pot) -> Fault:
+        amount = pot.chance.choice((-1, 1)) * pot.chance.choice((1, 20, 60, DAY_S)) * S
+        return Fault(self.name, pot.at_ns, 0, only(pot), amount=amount)
+
+    def begin(self, world: World, fault: Fault) -> bool:
+        world.note(self.name, fault.target, by_ns=fault.amount)
+        stores(world)[fault.target].set_clock(fault.amount)
+        return True
 
 
 class TornWrite(OfStore):

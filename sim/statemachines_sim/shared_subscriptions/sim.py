@@ -34,7 +34,7 @@ APART_NS = S // 50
 CLOCKS = ("skew", "drift", "jump")
 OF_CONSUMERS = (*OF_PROCESSES, "lost_disk", "twin", "slow_consumer", "unsubscribe", "lie", "forge", "mute", "pretend")
 OF_LEADERS = (*(kind for kind in OF_PROCESSES if kind != "crash"), "leader_crash", "twin", "halt", "far_jump")
-OF_GROUP_STORE = (*OF_STORES, "torn_write", "power_loss", *CLOCKS)
+OF_GROUP_STORE = (*OF_STORES, "torn_write", "power_loss", "wall_step", *CLOCKS)
 
 
 class Batch(Batches):

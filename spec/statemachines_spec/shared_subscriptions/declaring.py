@@ -191,12 +191,12 @@ def _told_at_last(*pairs: tuple[FsmActor, Hears]) -> tuple[Eventually, ...]:
 
 def destroyed(size: str, name: str = "destroyed", failures: int = 0) -> System:
     """A group whose leader is gone is destroyed by a node of other times, and declared again by another, which may
-    complete what the first has begun; or by the one alone, over a store that fails."""
+    complete what the first has begun, or destroyed by both; or by the one alone, over a store that fails."""
     ours = configuration("settled")
     shorter = replace(ours, claim_ttl_ms=ours.claim_ttl_ms - 1).check()
     requests = 8 if size == "small" else 10
     first, one = _node(1, shorter, (Destroy(),), requests)
-    second, other = _node(2, ours, () if failures else (Declare(ANEW),), requests)
+    second, other = _node(2, ours, () if failures else (Declare(ANEW), Destroy()), requests)
     state: dict[str, Value] = {
         "properties": _times(ours, START),
         "claim": Claim("leader-1~1/1", EPOCH),
@@ -215,10 +215,12 @@ def destroyed(size: str, name: str = "destroyed", failures: int = 0) -> System:
         (
             Always("S18 in order", "progress goes while the mark is there, the mark last; the claim stays",
                    (View(store.name, 2, _in_order),), bool),
-            _gone(one, store, clock),
+            *(_gone(host, store, clock) for host in (one, other)),
+            _anew(other, clock),
             *(_once(host) for host in (one, other)),
             _sometimes("told destroyed", one, _is_destroyed),
             *(_sometimes(f"told {what}", other, HEARD[what]) for what in ("declared", "found") if not failures),
+            *(_sometimes("told destroyed", other, _is_destroyed) for _ in range(not failures)),
         ),
         (at_most("request that the store fails", failures if size == "small" else failures + 1, Fail),),
         bounds={"stores": "requests are carried out at once, answers travel", "leaders": "none: the last one is gone"},
@@ -250,13 +252,22 @@ def _gone(host: Hears, store: Actor, clock: Clock) -> Always:
     return Always(f"S18 {host.name}", text, views, lambda told, left, at: not told or (not left and at == last))
 
 
+def _anew(host: Hears, clock: Clock) -> Always:
+    text = (
+        "a group is declared anew only when nobody can deliver under the claim of before, whatever the times of either"
+    )
+    views = (_first(host), View(clock.name, len(clock.instants), lambda hand: hand.place))
+    last = len(clock.instants) - 1
+    return Always(f"S18 anew {host.name}", text, views, lambda told, at: not told or at == last)
+
+
 def _is_destroyed(told: Event | None) -> bool:
     return isinstance(told, GroupDestroyed)
 
 
 ABOUT: Final = {
     "declared": "two nodes with other times declare a group, over a store that fails",
-    "destroyed": "a node destroys a group whose leader is gone, and another declares it again",
+    "destroyed": "a node destroys a group whose leader is gone, and another declares it again, or destroys it too",
     "destroyed-failing": "a node destroys a group whose leader is gone, over a store that fails",
 }
 BUILDS: Final[dict[str, Callable[[str], System]]] = {

@@ -217,11 +217,79 @@ def test_SS_206_the_times_of_the_group_count_not_ours():
     assert bench.at(8_000).told == [GroupDestroyed("g", "#", True)]
 
 
-def test_SS_206_a_later_leader_has_waited_itself():
-    bench = Bench(records(properties=PROPERTIES, claim=Claim("leader-1~1/1", 4))).feed(Destroy())
+def test_SS_206_whoever_takes_the_claim_before_the_mark_is_there_is_waited_for():
+    """Its epoch is another one than was read with the properties, and it may have granted since."""
+    bench = Bench(records(properties=PROPERTIES, claim=Claim("", 4, clean=True)))
+    bench.fail = lambda request: "before" if isinstance(request, Scan) else ""
+    bench.feed(Destroy())
+    bench.fail = lambda request: ""
     bench.state = bench.state.set("/1.1/g/#:claim", Stored(Claim("leader-2~1/1", 5), 3 * MS))
+    bench.at(15_000 + LEASE_MS - 1)
+    assert bench.told == []
+    bench.at(40_000)
+    assert bench.told == [GroupDestroyed("g", "#", True)]
+
+
+def test_SS_205_the_mark_stays_until_nothing_is_delivered_under_it_any_more():
+    bench = Bench(records(properties=PROPERTIES, progress=3, claim=Claim("leader-1~1/1", 4))).feed(Destroy())
+    bench.at(15_000 + LEASE_MS - 1)
+    assert bench.stored("properties") == marked()
+    assert sorted(bench.state) == ["/1.1/g/#:claim", "/1.1/g/#:properties"]
+    bench.at(40_000)
+    assert sorted(bench.state) == ["/1.1/g/#:claim"]
+
+
+@pytest.mark.parametrize("operation", [Declare(0), Destroy()])
+def test_SS_206_a_node_of_shorter_times_waits_for_those_that_stand_in_the_mark(operation):
+    """Whether it destroys the group as well, or declares it anew."""
+    state = records(properties=marked(), claim=Claim("", 4))
+    shorter = Configuration(ping_interval_ms=500, ping_timeout_ms=1000, max_delay_ms=200).check()
+    assert shorter.lease_by_other_clock_ns() < C.lease_by_other_clock_ns()
+    bench = Bench(state, shorter).feed(operation)
+    bench.at(LEASE_MS - 1)
+    assert bench.told == []
+    assert bench.stored("properties") == marked()
+    bench.at(LEASE_MS + 1_000)
+    assert len(bench.told) == 1
+
+
+def test_SS_206_who_finds_nothing_has_nothing_to_wait_for():
+    bench = Bench(records(claim=Claim("leader-1~1/1", 4))).feed(Destroy())
+    assert bench.told == [GroupDestroyed("g", "#", False)]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_SS_206_who_finds_that_another_has_removed_the_mark_is_done(again):
+    """Also where the group has been declared again since: that one is left alone."""
+    bench = Bench(records(properties=PROPERTIES, claim=Claim("", 4))).feed(Destroy())
+    bench.state = bench.state.delete("/1.1/g/#:properties")
+    if again:
+        bench.state = Bench(bench.state).feed(Declare(3)).state
     bench.at(1_000)
     assert bench.told == [GroupDestroyed("g", "#", True)]
+    assert bench.stored("properties") == (Properties(3, 1000, 2000, 15000) if again else None)
+
+
+def test_SS_206_who_comes_to_remove_the_mark_and_finds_it_gone_is_done():
+    bench = Bench(records(properties=PROPERTIES, claim=Claim("", 4, clean=True)))
+
+    def removed_meanwhile(request):
+        if isinstance(request, Commit) and request.put == (("/1.1/g/#:properties", None),):
+            bench.state = bench.state.delete("/1.1/g/#:properties")
+        return ""
+
+    bench.fail = removed_meanwhile
+    bench.feed(Destroy())
+    assert bench.clauses[-1] == "SS-206"
+    assert bench.told == [GroupDestroyed("g", "#", True)]
+
+
+def test_SS_204_a_declaration_that_waits_goes_on_when_another_has_removed_the_mark():
+    bench = Bench(records(properties=marked(), claim=Claim("", 4))).feed(Declare(0))
+    bench.state = Bench(bench.state.delete("/1.1/g/#:properties")).feed(Declare(3)).state
+    bench.at(1_000)
+    assert "SS-204" in bench.clauses
+    assert bench.told == [GroupDeclared("g", "#", 3, True)]
 
 
 def test_SS_206_a_claim_that_changes_is_watched_from_then_on():
