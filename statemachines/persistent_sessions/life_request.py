@@ -39,8 +39,8 @@ class ClientBusy(Answer, frozen=True, gc=False):
 
 
 class UnlockClient(Request, frozen=True, gc=False):
-    """Unlock the client id, if this owner has it locked; it needs no answer.  Asked behind a `LockClient`, it takes back
-    what that has locked, whether the owner has heard of it or not."""
+    """Unlock the client id, if this owner has it locked; it needs no answer.  Asked behind a `LockClient`, it takes
+    back what that has locked, whether the owner has heard of it or not."""
 
     columns: ClassVar = TraceColumns(key="client")
 

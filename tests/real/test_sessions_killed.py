@@ -1,4 +1,4 @@
-"""Sessions whose node is killed or stopped while publishers go on, 54 times: every message arrives, once and in order."""
+"""Sessions whose node is killed or stopped, 54 times, while publishers go on: every message, once and in order."""
 
 from __future__ import annotations
 
