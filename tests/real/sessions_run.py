@@ -37,6 +37,8 @@ STORE_FAULTS = 0.2
 """How many of the faults are the store's."""
 STORE_S = (0.2, 1.0, 2.5)
 """How long a store is kept from somebody: below and beyond a node's lease."""
+START_S = 180
+"""A process that begins imports some hundred modules, which takes a minute and more beside a load of 50."""
 QUICK = ("--lease-ms", "1000", "--look-ms", "200", "--marker-ms", "400")
 
 
@@ -66,7 +68,7 @@ class NodeProcess:
         command += ["--name", self.name, "--listen", self.address, "--peers", peers, *QUICK, *options]
         with (self.folder / f"{self.name}.log").open("ab") as log:
             self.child = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=log)
-        line = await asyncio.wait_for(self.child.stdout.readline(), 60)
+        line = await asyncio.wait_for(self.child.stdout.readline(), START_S)
         assert line.startswith(b"listening on "), self.said()
 
     def said(self):
