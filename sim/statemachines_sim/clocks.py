@@ -24,7 +24,7 @@ class Clocks:
         return self._clocks.get(name)
 
     def jump(self, name: str, by_ns: int) -> None:
-        """It leaps ahead."""
+        """It leaps ahead; that of a device may be set back, too (`by_ns` below 0)."""
         self._own(name).jump(self._world.now, by_ns)
         self._changed(name)
 

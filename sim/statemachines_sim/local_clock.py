@@ -1,7 +1,8 @@
 """LocalClock: what a node believes the time is: off by a constant, fast or slow, and now and then ahead by a jump.
 
 Integers all the way, so it is exact and the same on every machine: between two changes the local time grows by `rate`
-millionths of the true time, rounded down.  It never goes back, as a monotonic clock never does.
+millionths of the true time, rounded down.  That of a node never goes back, as a monotonic clock never does; a wall
+clock of a device may be set back.
 """
 
 from __future__ import annotations

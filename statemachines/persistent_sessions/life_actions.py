@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from statemachines.kernel import Ask, Effects, Event, SetTimer, Tell
 from statemachines.persistent_sessions.life_record import (
     KEEP,
+    NEW,
     Accepted,
     Connect,
     Disconnect,
@@ -102,8 +103,9 @@ def tell_opened(record: LifeRecord, event: Event, now_ns: int) -> Done:
 
 
 def unlock(record: LifeRecord) -> Effects:
-    """Nothing is left to be decided about the client."""
-    return (Ask(DATABASE, UnlockClient(record.client, record.token)),) if record.token else ()
+    """Nothing is left to be decided about the client.  The lock may be ours without our knowing it: nobody would give
+    it back, and the client would be kept out for a lease."""
+    return (Ask(DATABASE, UnlockClient(record.client, record.id)),) if record.status is not NEW else ()
 
 
 def accept(record: LifeRecord, event: Event, now_ns: int) -> Done:

@@ -39,12 +39,13 @@ class ClientBusy(Answer, frozen=True, gc=False):
 
 
 class UnlockClient(Request, frozen=True, gc=False):
-    """Unlock the client id, if it is locked under this token; it needs no answer."""
+    """Unlock the client id, if this owner has it locked; it needs no answer.  Asked behind a `LockClient`, it takes
+    back what that has locked, whether the owner has heard of it or not."""
 
-    columns: ClassVar = TraceColumns(key="client", term="token")
+    columns: ClassVar = TraceColumns(key="client")
 
     client: str
-    token: int
+    owner: str
 
 
 class LookUp(Request, frozen=True, gc=False):

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 
 from statemachines.kernel import Event, Message, TraceColumns
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**61)]
+"""An epoch, a number, a token: what a peer may say of them; no database counts so far."""
+Qos = Annotated[int, msgspec.Meta(ge=0, le=2)]
 
 
 class Queued(msgspec.Struct, frozen=True, gc=False):
     """A message for a session under its number; `message` is its id ("": retention has removed it), `filter` the
     subscription that it matches."""
 
-    number: int
+    number: Count
     message: str
     filter: str = ""
-    qos: int = 1
+    qos: Qos = 1
 
 
 class MarkerWanted(Message, frozen=True, gc=False):
@@ -27,8 +31,8 @@ class MarkerWanted(Message, frozen=True, gc=False):
 
     session: str
     to: str
-    token: int
-    n: int
+    token: Count
+    n: Count
 
 
 class Live(Message, frozen=True, gc=False):
@@ -38,7 +42,7 @@ class Live(Message, frozen=True, gc=False):
 
     session: str
     writer: str
-    epoch: int
+    epoch: Count
     queued: Queued
 
     @property
@@ -54,10 +58,10 @@ class LiveMarker(Message, frozen=True, gc=False):
 
     session: str
     writer: str
-    epoch: int
-    k: int
-    token: int
-    n: int
+    epoch: Count
+    k: Count
+    token: Count
+    n: Count
 
 
 class Publish(Message, frozen=True, gc=False):

@@ -8,7 +8,7 @@ import msgspec
 
 from statemachines.kernel import Answer, Map, Request, TraceColumns
 from statemachines.persistent_sessions.in_flight_record import InFlightRecord
-from statemachines.persistent_sessions.message import Queued
+from statemachines.persistent_sessions.message import Count, Queued
 
 DATABASE = "database"
 
@@ -32,7 +32,7 @@ class EpochRows(msgspec.Struct, frozen=True, gc=False):
     """What is visible of one epoch of a writer: `rows` in the order of their numbers, and markers."""
 
     writer: str
-    epoch: int
+    epoch: Count
     rows: tuple[Queued, ...] = ()
     markers: tuple[Mark, ...] = ()
 

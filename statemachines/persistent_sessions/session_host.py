@@ -43,6 +43,7 @@ from statemachines.persistent_sessions.graces import Graces
 from statemachines.persistent_sessions.life_record import (
     CLOSED,
     KEEP,
+    LOCKING,
     Attach,
     Connect,
     Disconnect,
@@ -131,6 +132,8 @@ class SessionHost(Host):
         self._unwritten: dict[str, set[tuple[str, str]]] = {}
         """Message -> (writer, filter) of its rows that are not stored yet."""
         self._claims = Claims()
+        self._newest: dict[str, str] = {}
+        """Client -> the newest owner of it that is here."""
         self._looks = f"{life}/owner of "
         """Before the session: who asks for its owner."""
         self._closed: list[tuple[str, str]] = []
@@ -153,10 +156,22 @@ class SessionHost(Host):
 
     def connect(self, owner: str, *, clean: bool, expiry_ms: int, now_ns: int) -> list[Outgoing]:
         """Connect the client of a new owner."""
-        life = LifeRecord(owner, self.owners[owner].client, self.life_times)
+        client = self.owners[owner].client
+        life = LifeRecord(owner, client, self.life_times)
         name = life_of_owner(owner)
         self.add(Node(SESSION_LIFE, life, name=name, now_ns=now_ns, observe=self._observe))
-        return self.feed(name, Connect(clean, expiry_ms), now_ns)
+        out = self._overtake(client, now_ns)
+        self._newest[client] = owner
+        return out + self.feed(name, Connect(clean, expiry_ms), now_ns)
+
+    def _overtake(self, client: str, now_ns: int) -> list[Outgoing]:
+        """An earlier connection of this client that still waits for its lock would be superseded as soon as it had it;
+        thousands that wait would keep the database from whoever has it."""
+        earlier = life_of_owner(self._newest.get(client, ""))
+        node = self.nodes.get(earlier)
+        if node is None or node.record.status is not LOCKING:
+            return []
+        return self.feed(earlier, NotOwner(), now_ns)
 
     def leave(self, owner: str, now_ns: int, expiry_ms: int = KEEP) -> list[Outgoing]:
         """The client says good-bye; its session outlives that by `expiry_ms`, if it may.  What it has acknowledged
@@ -363,7 +378,9 @@ class SessionHost(Host):
                     out += super().feed(owner, end, now_ns)
                     resume = self.resume_of(owner)
                 self.remove(life_of_owner(owner))
-                self.owners.pop(owner, None)
+                found = self.owners.pop(owner, None)
+                if found is not None and self._newest.get(found.client) == owner:
+                    del self._newest[found.client]
                 if resume is None or resume.status is not YIELDING:
                     self._handed_over.append(owner)
             else:

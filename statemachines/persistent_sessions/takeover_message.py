@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from statemachines.kernel import Message, TraceColumns
+from statemachines.persistent_sessions.message import Count
 from statemachines.persistent_sessions.request import EpochRows
 
 BEYOND = 2**62
@@ -19,7 +20,7 @@ class BeginTakeover(Message, frozen=True, gc=False):
 
     client: str
     to: str
-    token: int
+    token: Count
 
 
 class TakeoverBegun(Message, frozen=True, gc=False):
@@ -28,7 +29,7 @@ class TakeoverBegun(Message, frozen=True, gc=False):
     columns: ClassVar = TraceColumns(key="client", term="token")
 
     client: str
-    token: int
+    token: Count
 
 
 class EndTakeover(Message, frozen=True, gc=False):
@@ -38,7 +39,7 @@ class EndTakeover(Message, frozen=True, gc=False):
 
     client: str
     to: str
-    token: int
+    token: Count
 
 
 class TakeoverEnded(Message, frozen=True, gc=False):
@@ -47,7 +48,7 @@ class TakeoverEnded(Message, frozen=True, gc=False):
     columns: ClassVar = TraceColumns(key="client", term="token")
 
     client: str
-    token: int
+    token: Count
     found: tuple[EpochRows, ...] = ()
 
 
@@ -57,7 +58,7 @@ class TakeoverRefused(Message, frozen=True, gc=False):
     columns: ClassVar = TraceColumns(key="client", term="token")
 
     client: str
-    token: int
+    token: Count
 
 
 def bounded(found: tuple[EpochRows, ...], limit: int) -> tuple[EpochRows, ...]:

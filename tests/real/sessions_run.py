@@ -37,6 +37,8 @@ STORE_FAULTS = 0.2
 """How many of the faults are the store's."""
 STORE_S = (0.2, 1.0, 2.5)
 """How long a store is kept from somebody: below and beyond a node's lease."""
+START_S = 180
+"""A process that begins imports some hundred modules, which takes a minute and more beside a load of 50."""
 QUICK = ("--lease-ms", "1000", "--look-ms", "200", "--marker-ms", "400")
 
 
@@ -66,7 +68,7 @@ class NodeProcess:
         command += ["--name", self.name, "--listen", self.address, "--peers", peers, *QUICK, *options]
         with (self.folder / f"{self.name}.log").open("ab") as log:
             self.child = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=log)
-        line = await asyncio.wait_for(self.child.stdout.readline(), 60)
+        line = await asyncio.wait_for(self.child.stdout.readline(), START_S)
         assert line.startswith(b"listening on "), self.said()
 
     def said(self):
@@ -202,26 +204,30 @@ async def play(folder, store, *, seed, faults, publishers=2, pause_s=(0.2, 0.9),
             tasks = [asyncio.ensure_future(one.run()) for one in subscribers]
             await asyncio.wait_for(asyncio.gather(*(one.subscribed.wait() for one in subscribers)), 60)
             publishing = [asyncio.ensure_future(one.run()) for one in writers]
+            done, hurting = Counter(), {}
             try:
-                done = Counter()
                 for what in plan:
                     await asyncio.sleep(chance.uniform(*pause_s))
                     if what == "store":
                         await keep_from_store(store, relay, chance, done)
                         continue
+                    whole = await whole_ones(nodes, hurting)
                     holder = holder_of(store, chance.choice(["one", "two"]))
-                    aimed = [node for node in nodes if node.name == holder] if chance.random() < 0.8 else []
-                    await hurt(what, chance.choice(aimed or nodes), nodes, chance)
+                    aimed = [node for node in whole if node.name == holder] if chance.random() < 0.8 else []
+                    node = chance.choice(aimed or whole)
+                    hurting[node.name] = asyncio.ensure_future(hurt(what, node, nodes, chance))
                     done[what] += 1
+                await asyncio.gather(*hurting.values())
                 for one in writers:
                     one.over.set()
                 await asyncio.wait_for(asyncio.gather(*publishing), 120)
                 answered = set().union(*(one.answered for one in writers))
                 await settle(tasks, subscribers, answered)
             finally:
-                for task in (*tasks, *publishing):
+                every = (*tasks, *publishing, *hurting.values())
+                for task in every:
                     task.cancel()
-                await asyncio.gather(*tasks, *publishing, return_exceptions=True)
+                await asyncio.gather(*every, return_exceptions=True)
     return done, answered, subscribers
 
 
@@ -230,6 +236,17 @@ def drawn(chance):
     if chance.random() < STORE_FAULTS:
         return "store"
     return "killed" if chance.random() < 0.7 else "stopped"
+
+
+async def whole_ones(nodes, hurting):
+    """Nodes that are neither dead nor stopped: what hurts one goes on while the next is hurt; where all are, the first
+    that is whole again."""
+    while not (found := [node for node in nodes if node.name not in hurting or hurting[node.name].done()]):
+        await asyncio.wait(hurting.values(), return_when=asyncio.FIRST_COMPLETED)
+    for task in hurting.values():
+        if task.done():
+            task.result()
+    return found
 
 
 async def hurt(what, node, nodes, chance):

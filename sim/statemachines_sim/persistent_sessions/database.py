@@ -137,5 +137,5 @@ class Database(RemoteStore):
 
 def database(own: Section) -> Fixture:
     """The database of a run."""
-    faults = (*OF_STORES, "partition", "drift", "jump")
+    faults = (*OF_STORES, "partition", "drift", "jump", "set_back")
     return Fixture(DATABASE, lambda world: Database(world, own), faults, CLOCK)

@@ -1,4 +1,5 @@
-"""Kinds of faults that only persistent sessions have: nodes that lie, and nodes that end in good order."""
+"""Kinds of faults that only persistent sessions have: nodes that lie, that blink, that lose their connections; and a
+database whose clock is set back."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from statemachines_sim.faults.kind import FaultKind
 from statemachines_sim.faults.processes import Pause
 from statemachines_sim.persistent_sessions.node_process import SessionNodeProcess
 from statemachines_sim.persistent_sessions.wires import NODES, wires_of
-from statemachines_sim.units import MS
+from statemachines_sim.units import MS, S
 
 if TYPE_CHECKING:
     from statemachines_sim.faults.pot import Pot
@@ -121,5 +122,23 @@ class Reset(FaultKind):
         return True
 
 
-FAULTS = (Liar(), Stopped(), Reset())
+class SetBack(FaultKind):
+    """What counts by this clock waits until it has caught up: the store's own time does not go back."""
+
+    name = "set_back"
+    hits = "the database"
+    about = "its clock is set back, by a minute at most"
+    unit = "ns"
+
+    def draw(self, pot: Pot) -> Fault:
+        return Fault(self.name, pot.at_ns, 0, pot.target(), amount=pot.chance.randrange(S, 60 * S))
+
+    def begin(self, world: World, fault: Fault) -> bool:
+        world.note(self.name, fault.target, back_ns=fault.amount)
+        world.clocks.jump(fault.target, -fault.amount)
+        return True
+
+
+OF_NODES = (Liar(), Stopped(), Reset())
+FAULTS = (*OF_NODES, SetBack())
 """In the order of the documents."""

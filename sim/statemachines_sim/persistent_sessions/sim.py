@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from statemachines_sim.judge import Judge
 from statemachines_sim.persistent_sessions.database import database
-from statemachines_sim.persistent_sessions.faults import FAULTS
+from statemachines_sim.persistent_sessions.faults import FAULTS, OF_NODES
 from statemachines_sim.persistent_sessions.node_process import SessionNodeProcess
 from statemachines_sim.persistent_sessions.publisher_process import PublisherProcess
 from statemachines_sim.persistent_sessions.section import Section, check
@@ -21,9 +21,9 @@ from statemachines_sim.units import MS, S
 if TYPE_CHECKING:
     from statemachines_sim.world import World
 
-OF_NODES = (
+HIT_NODES = (
     "crash", "pause", "long_pause", "late_timer", "skew", "drift", "jump", "far_jump", "partition",
-    *(kind.name for kind in FAULTS),
+    *(kind.name for kind in OF_NODES),
 )  # fmt: skip
 OF_CLIENTS = ("crash", "pause", "long_pause", "drift", "partition")
 CLOCK = Tolerance(drift_ppm=100_000, jump_ns=5 * S)
@@ -56,7 +56,7 @@ class SessionsSim(SimProtocol[Section]):
 
         joins = tuple(int(at * S) for at in own.join_nodes_s)
         return (
-            Role("node", node, own.nodes, joins, faults=OF_NODES, talks_to=("node", "database"), clock=CLOCK),
+            Role("node", node, own.nodes, joins, faults=HIT_NODES, talks_to=("node", "database"), clock=CLOCK),
             Role("subscriber", subscriber, own.subscribers, faults=OF_CLIENTS, talks_to=("node",), clock=CLOCK),
             Role("publisher", publisher, own.publishers, faults=OF_CLIENTS, talks_to=("node",), clock=CLOCK),
         )

@@ -53,7 +53,9 @@ class SessionWatch(protocol.Watch):
     def begin(self, world: World) -> None:
         self.world = world
         self.store.begin(world)
-        self._odd_clock = any(fault.target == DATABASE and fault.kind in ("jump", "drift") for fault in world.schedule)
+        self._odd_clock = any(
+            fault.target == DATABASE and fault.kind in ("jump", "drift", "set_back") for fault in world.schedule
+        )
 
     def check(self, name: str, holds: bool, detail: str) -> None:
         """The property breaks unless it holds."""

@@ -9,6 +9,7 @@ from statemachines_spec.protocol import CheckProtocol
 SPEC = CheckProtocol(
     systems=SYSTEMS,
     build=system,
+    sizes=("small", "ci"),
     variants=VARIANTS,
     bugs=BUGS,
     hunted=HUNTS,

@@ -262,6 +262,8 @@ class Clients(Observer):
                 return local, (ClientBusy(local.token),)
             token, aged = local.token + 1, local.aged or bool(request.aged)
             return replace(local, token=token, known=True, lock=request.owner, aged=aged), (ClientLocked(token),)
+        if isinstance(request, UnlockClient):
+            return replace(local, lock="") if local.lock == request.owner else local, ()
         match request:
             case ReadClients(after):
                 found = (StoredClient(CLIENT, self._is_over(local)),) if local.known and after < CLIENT else ()
@@ -273,7 +275,7 @@ class Clients(Observer):
             case ForgetClient():
                 return self._forgotten(local)
         if request.token < local.token:
-            return local, () if isinstance(request, UnlockClient) else (NotOwner(),)
+            return local, (NotOwner(),)
         now = local.now
         match request:
             case LookUp():
@@ -288,8 +290,6 @@ class Clients(Observer):
                 return self._opened(local, party, request), (SessionOpen(),)
             case KeepAlive():
                 return local, ()
-            case UnlockClient():
-                return replace(local, lock=""), ()
         assert isinstance(request, LeaveSession)
         if now is None or now.session != request.session:
             return _broken(local, Wrong.STOLEN), (SessionLeft(),)

@@ -54,8 +54,8 @@ def is_locked(sql: Sql, client: bytes, by_other_than: bytes = b"") -> bool:
 
 def unlock(sql: Sql, asked: UnlockClient) -> None:
     sql.run(
-        "UPDATE @clients SET holder = :nobody WHERE client = :client AND token = :token",
-        nobody=b"", client=asked.client.encode(), token=asked.token,
+        "UPDATE @clients SET holder = :nobody WHERE client = :client AND holder = :holder",
+        nobody=b"", client=asked.client.encode(), holder=asked.owner.encode(),
     )  # fmt: skip
 
 

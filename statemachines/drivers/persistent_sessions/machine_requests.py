@@ -84,6 +84,9 @@ MARKERS: Final = (
     f" AND tag = {MARKER} ORDER BY epoch, token, n"
 )
 PUT_EPOCH: Final = "INSERT INTO @epochs VALUES (:session, :writer, :epoch, 0)"
+LEAVE_EPOCHS: Final = "DELETE FROM @epochs WHERE session = :session AND writer = :writer AND epoch < :epoch"
+# Whether a row is there that its writer may still ask for is not known without its epoch; of no rows it is.
+LEAVE_EMPTY: Final = f"{LEAVE_EPOCHS} AND last = 0"
 LAST_EPOCH: Final = 2**62
 
 
@@ -162,6 +165,7 @@ class MachineRequests:
         epoch = epoch_of(sql, session, writer)[0] + 1
         if is_there(sql, session):
             sql.run(PUT_EPOCH, session=session, writer=writer, epoch=epoch)
+            sql.run(LEAVE_EPOCHS, session=session, writer=writer, epoch=epoch)
         return EpochBegun(epoch)
 
     def _put_row(self, sql: Sql, asked: PutRow) -> Answer:
@@ -176,6 +180,8 @@ class MachineRequests:
             return self._put_again(sql, asked)
         if queued.number != last + 1:
             raise self._damage(f"{asked.writer} stores number {queued.number} for {asked.session} after {last}")
+        if not last:
+            sql.run(LEAVE_EPOCHS, session=session, writer=writer, epoch=epoch)
         sql.run(
             PUT_ROW,
             session=session, writer=writer, epoch=epoch, number=queued.number, tag=UNDELIVERED,
@@ -300,6 +306,7 @@ class MachineRequests:
         below = asked.below or epoch + 1
         if epoch < below:
             sql.run(PUT_EPOCH, session=session, writer=writer, epoch=below)
+            sql.run(LEAVE_EMPTY, session=session, writer=writer, epoch=below)
         begin = max(asked.behind, _taken_of(sql, session, writer))
         count = min(self._page, asked.rows or self._page)
         rows = sql.all(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from statemachines.drivers.credentials import NONE, Credentials
-from statemachines.drivers.persistent_sessions.node_link import NodeLink, NodeUnreachable
+from statemachines.drivers.persistent_sessions.node_link import DIAL_S, NodeLink, NodeUnreachable
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
 from statemachines.drivers.tcp import Address, parse_address
 from statemachines.kernel import ConfigurationError, Message
@@ -28,6 +28,10 @@ SILENT_S: Final = 3.0
 
 AGAIN_S: Final = (0.05, 1.0)
 """First and longest pause before the nodes are tried again."""
+
+DIAL_MAX_S: Final = 10.0
+"""So long a node has at most to answer: where none does they may be slow, or we; a crowd that begins anew every two
+seconds would be answered never."""
 
 Place = Address | SessionNode
 
@@ -64,6 +68,7 @@ class NodeGuide:
         self._link: NodeLink | None = None
         self._over = asyncio.Event()
         self._heard_at = 0.0
+        self._dial_s = DIAL_S
 
     def say(self, message: Message) -> None:
         """To the node; what there is no room for ends the connection."""
@@ -78,11 +83,12 @@ class NodeGuide:
         """Until it is cancelled."""
         pause = AGAIN_S[0]
         while True:
-            for place in list(self._places):
-                if await self._serve(place):
-                    pause = AGAIN_S[0]
+            served = [await self._serve(place) for place in list(self._places)]
+            if any(served):
+                pause, self._dial_s = AGAIN_S[0], DIAL_S
             await asyncio.sleep(pause)
-            pause = min(2 * pause, AGAIN_S[1])
+            if not any(served):
+                pause, self._dial_s = min(2 * pause, AGAIN_S[1]), min(2 * self._dial_s, DIAL_MAX_S)
 
     async def _serve(self, place: Place) -> bool:
         """One connection from its beginning to its end; False: nobody was there."""
@@ -107,7 +113,9 @@ class NodeGuide:
     async def _connect(self, place: Place) -> NodeLink:
         if isinstance(place, SessionNode):
             return NodeLink.local(place, self._take, self._over.set)
-        return await NodeLink.dial(place, self._take, self._over.set, name=self._name, credentials=self._credentials)
+        return await NodeLink.dial(
+            place, self._take, self._over.set, name=self._name, credentials=self._credentials, within_s=self._dial_s
+        )
 
     async def _watch(self) -> None:
         """Until the connection is over, or the node is silent."""

@@ -23,7 +23,7 @@ from statemachines.kernel import GaplessError, Message, incarnation
 from statemachines.wire import Hello, Packet
 
 DIAL_S: Final = 2.0
-"""A node that has not answered within this time is not there."""
+"""A node that has not answered within this time is not there, unless nobody is."""
 
 Hear = Callable[[Message], None]
 
@@ -108,8 +108,9 @@ class NodeLink:
         *,
         name: str | None = None,
         credentials: Credentials = NONE,
+        within_s: float = DIAL_S,
     ) -> NodeLink:
-        """To the node that listens there; raises `NodeUnreachable` where none answers."""
+        """To the node that listens there; raises `NodeUnreachable` where none answers within so many seconds."""
         life = incarnation(name or chance_name("client"), 1, chance_bits())
         joined = asyncio.Event()
         closing = False
@@ -139,13 +140,13 @@ class NodeLink:
 
         await transport.__aenter__()
         try:
-            async with asyncio.timeout(DIAL_S):
+            async with asyncio.timeout(within_s):
                 await joined.wait()
         except BaseException as error:
             leave()
             await transport.__aexit__(None, None, None)
             if isinstance(error, TimeoutError):
                 where = "{}:{}".format(*address)
-                raise NodeUnreachable(f"no node of sessions answers at {where} within {DIAL_S:g} s") from error
+                raise NodeUnreachable(f"no node of sessions answers at {where} within {within_s:g} s") from error
             raise
         return cls(say, transport, leave)

@@ -25,9 +25,18 @@ from statemachines.drivers.persistent_sessions.host_request import (
 from statemachines.drivers.persistent_sessions.node_roles import ClientMessage
 from statemachines.drivers.persistent_sessions.payloads import Payloads
 from statemachines.drivers.persistent_sessions.request_desk import RequestDesk
-from statemachines.drivers.persistent_sessions.topic import check_filter, check_topic
+from statemachines.drivers.persistent_sessions.topic import check_filter, check_name, check_topic
 from statemachines.drivers.runtime import Runtime
-from statemachines.kernel import Answer, ConfigurationError, Event, Message, Request, life_of
+from statemachines.kernel import (
+    Answer,
+    ConfigurationError,
+    Event,
+    Message,
+    RemoteProtocolError,
+    Request,
+    life_of,
+    name_of,
+)
 from statemachines.persistent_sessions.client_message import (
     ConnectWanted,
     Delivered,
@@ -236,7 +245,12 @@ class Reception:
     # -- what clients say -----------------------------------------------------------------------------------------
 
     def _connect(self, life: str, visitor: Visitor, asked: ConnectWanted) -> None:
-        if visitor.owner or not asked.client:
+        try:
+            check_name("client_id", asked.client)
+        except ConfigurationError as error:
+            self._tell(life, Farewell("refused"))
+            raise RemoteProtocolError("session_node", "-", name_of(ConnectWanted), "", str(error)) from error
+        if visitor.owner:
             self._tell(life, Farewell("refused"))
             return
         owner = visitor.owner = self._host.new_owner(asked.client, asked.receive_maximum)

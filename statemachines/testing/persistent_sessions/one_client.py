@@ -70,9 +70,11 @@ class OneClient:
                 asked = state.asked + 1
                 return replace(state, asked=asked, lock="" if asked > 1 else state.lock), (ClientBusy(state.token),)
             return replace(state, lock=request.owner, token=state.token + 1), (ClientLocked(state.token + 1),)
-        assert isinstance(request, LookUp | OpenSession | LeaveSession | KeepAlive | UnlockClient)
+        if isinstance(request, UnlockClient):
+            return replace(state, lock="" if state.lock == request.owner else state.lock), ()
+        assert isinstance(request, LookUp | OpenSession | LeaveSession | KeepAlive)
         if request.token != state.token:
-            return state, () if isinstance(request, UnlockClient) else (NotOwner(),)
+            return state, (NotOwner(),)
         match request:
             case LookUp():
                 return state, (ClientFound(state.session, state.expired, state.live),)
@@ -85,4 +87,4 @@ class OneClient:
                 session = state.session if request.expiry_ms else ""
                 left = replace(state, session=session, live="", abandoned=(*state.abandoned, *ended))
                 return left, (SessionLeft(),)
-        return replace(state, lock="" if isinstance(request, UnlockClient) else state.lock), ()
+        return state, ()

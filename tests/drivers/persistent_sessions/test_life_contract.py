@@ -200,7 +200,7 @@ class Connections:
         return LockClient(CLIENT, self.party(name), LEASE_MS, self.met[name]) if name in self.met else None
 
     def unlock(self, name, expiry_ms):
-        return UnlockClient(CLIENT, self.token[name]) if name in self.token else None
+        return UnlockClient(CLIENT, self.party(name))
 
     def look(self, name, expiry_ms):
         return LookUp(CLIENT, self.token[name], DEAD_MS) if name in self.token else None

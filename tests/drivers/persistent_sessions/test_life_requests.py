@@ -59,9 +59,9 @@ def test_a_client_id_is_locked_until_it_is_given_back_or_its_lease_ends(url):
         found.append(await lock(store, "two"))
         clock.now += 2 * MS
         found.append(await lock(store, "two"))
-        assert await store.ask(UnlockClient("c", found[0].token)) == ()
+        assert await store.ask(UnlockClient("c", "one")) == ()
         found.append(await lock(store, "three"))
-        await store.ask(UnlockClient("c", found[3].token))
+        await store.ask(UnlockClient("c", "two"))
         found.append(await lock(store, "three"))
         return found
 
@@ -71,6 +71,20 @@ def test_a_client_id_is_locked_until_it_is_given_back_or_its_lease_ends(url):
     ]  # fmt: skip
     tokens = [one.token for one in found if isinstance(one, ClientLocked)]
     assert tokens == sorted(set(tokens))
+
+
+def test_PS_202_whoever_gives_back_a_lock_gives_back_its_own_and_no_other(url):
+    """As a connection does that has gone before it heard that it had the lock."""
+
+    async def play(store, clock):
+        await lock(store, "one")
+        await store.ask(UnlockClient("c", "two"))
+        found = [await lock(store, "two")]
+        await store.ask(UnlockClient("c", "one"))
+        return [*found, await lock(store, "two")]
+
+    found = run(url, play)
+    assert [type(one) for one in found] == [ClientBusy, ClientLocked]
 
 
 def test_whoever_asks_again_for_its_own_lock_has_it_under_a_higher_token(url):
@@ -84,7 +98,7 @@ def test_whoever_asks_again_for_its_own_lock_has_it_under_a_higher_token(url):
 def test_whoever_locks_supersedes_the_connection_of_before(url):
     async def play(store, clock):
         one = await connect(store, "s1")
-        await store.ask(UnlockClient("c", one.token))
+        await store.ask(UnlockClient("c", "h"))
         other = await lock(store, "other")
         return (
             other,
@@ -95,7 +109,7 @@ def test_whoever_locks_supersedes_the_connection_of_before(url):
                     OpenSession("c", "h", one.token, "s2", "s1", 0),
                     KeepAlive("c", "s1", one.token),
                     LeaveSession("c", "s1", one.token, 0),
-                    UnlockClient("c", one.token),
+                    UnlockClient("c", "h"),
                 )
             ],
             await lock(store, "third"),
@@ -181,12 +195,12 @@ def test_what_is_opened_is_live_however_long_ago_it_was_left(url):
 def test_an_expiry_of_0_abandons_the_session_when_it_is_left(url):
     async def play(store, clock):
         one = await connect(store, "s1")
-        await store.ask(UnlockClient("c", one.token))
+        await store.ask(UnlockClient("c", "h"))
         two = await connect(store, "s2")
         late = await store.ask(LeaveSession("c", "s1", one.token, 0))
         left = [await asked(store, LeaveSession("c", "s1", two.token, 0)) for _ in range(2)]
         loaded = [await asked(store, LoadSession("c", "o", token)) for token in (one.token, two.token)]
-        await store.ask(UnlockClient("c", two.token))
+        await store.ask(UnlockClient("c", "h"))
         return two, late, left, loaded, await connect(store, "s3")
 
     two, late, left, loaded, three = run(url, play)

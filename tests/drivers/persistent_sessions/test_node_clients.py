@@ -9,6 +9,7 @@ import pytest
 from session_nodes import QUICK, Stranger, node_of, run, take, until, where
 
 from statemachines.drivers.persistent_sessions import (
+    NodeUnreachable,
     PersistentSession,
     SessionLost,
     SessionNode,
@@ -21,6 +22,7 @@ from statemachines.drivers.persistent_sessions import (
 from statemachines.drivers.persistent_sessions.acknowledgements import folded
 from statemachines.drivers.persistent_sessions.courier import UNACKNOWLEDGED_MAX
 from statemachines.drivers.persistent_sessions.host_request import ReadNodes
+from statemachines.drivers.persistent_sessions.node_guide import NodeGuide
 from statemachines.persistent_sessions.client_message import (
     ConnectWanted,
     Farewell,
@@ -235,6 +237,41 @@ def test_PS_155_a_node_that_says_nothing_is_left(store, monkeypatch):
             await until(lambda: two.machines.owners)
 
     run(main())
+
+
+def test_PS_207_where_no_node_answers_the_next_has_more_time(monkeypatch):
+    """A crowd that begins anew every two seconds, on machines that are busy, would be answered never."""
+    patience = []
+
+    async def dial(*_, within_s, **__):
+        patience.append(within_s)
+        if len(patience) in (7, 8):
+            return Answered()
+        raise NodeUnreachable("nobody answers")
+
+    class Answered:
+        """A node that is there, and ends the connection at once."""
+
+        def say(self, message):
+            return False
+
+        async def close(self):
+            pass
+
+    monkeypatch.setattr(node_guide.NodeLink, "dial", dial)
+    monkeypatch.setattr(node_guide, "AGAIN_S", (0.001, 0.001))
+    monkeypatch.setattr(node_guide, "PING_S", 0.001)
+
+    async def main():
+        places = [("10.0.0.1", 1), ("10.0.0.2", 1)]
+        guide = NodeGuide(places, opened=lambda: None, heard=lambda _: None, closed=lambda: None)
+        task = asyncio.ensure_future(guide.run())
+        await until(lambda: len(patience) >= 10)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    run(main())
+    assert patience[:10] == [2, 2, 4, 4, 8, 8, 10, 10, 2, 2]
 
 
 def test_PS_155_a_node_that_ends_in_good_order_says_so(store):

@@ -15,7 +15,7 @@ from statemachines.drivers.persistent_sessions import (
     PersistentSession,
     SessionNode,
     SessionPublisher,
-    node_link,
+    node_guide,
     reception,
 )
 from statemachines.drivers.persistent_sessions.node_roles import CLIENT, NODE
@@ -96,7 +96,7 @@ def test_PS_158_a_node_of_another_store_is_refused_and_a_client_is_not(store, tm
 
 
 def test_PS_158_who_does_not_know_the_secret_is_refused(store, monkeypatch):
-    monkeypatch.setattr(node_link, "DIAL_S", 0.3)
+    monkeypatch.setattr(node_guide, "DIAL_S", 0.3)
 
     async def main():
         known = Credentials(secret=b"a secret that nobody else knows")
@@ -238,7 +238,7 @@ def test_PS_165_a_node_that_cannot_prove_to_others_that_it_is_one_does_not_start
 
 
 def test_PS_165_a_client_is_served_by_who_has_a_certificate_of_a_node(store, tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(node_link, "DIAL_S", 0.3)
+    monkeypatch.setattr(node_guide, "DIAL_S", 0.3)
     authority = Authority(tmp_path / "authority")
 
     async def main():

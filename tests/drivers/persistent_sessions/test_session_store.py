@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -45,6 +45,8 @@ from statemachines.persistent_sessions.request import (
     PutMarker,
     PutRow,
     ReadPending,
+    ReadRow,
+    RowRead,
     RowStored,
     SessionState,
     StateCommitted,
@@ -473,6 +475,39 @@ def test_a_server_that_ends_the_connection_in_a_commit_is_asked_again(postgres_u
     assert pending == (PendingRead((EpochRows("n5", 1, (Queued(1, "", "a/+", 1),)),)),)
 
 
+def test_PS_204_epochs_that_nobody_asks_about_are_gone(url):
+    """A node that begins a thousand times, or is fenced as often, leaves one of each session behind."""
+
+    async def play(store, clock):
+        await store.begin_life("n1", 1_000)
+        one = await connect(store, "s1")
+        epochs = []
+        for life in range(5):
+            (begun,) = await store.ask(BeginEpoch("s1", "n1"))
+            await store.ask(row("s1", 1, f"m{life}", begun.epoch))
+            for n in (1, 2):
+                await store.ask(Fence("s1", "n1", (0, 0), 0, one.token, n))
+            epochs.append(read_epochs(url))
+        unclear = [await store.ask(ReadRow("s1", "n1", epoch, 1)) for epoch in (begun.epoch, begun.epoch + 1)]
+        await store.ask(row("s1", 1, "m9", begun.epoch + 2))
+        return epochs, unclear, read_epochs(url), begun.epoch
+
+    epochs, unclear, last, epoch = run(url, play)
+    assert [len(one) for one in epochs] == [2] * 5
+    assert epochs[-1] == [(epoch, 1), (epoch + 2, 0)], "who was fenced may still ask for what it has stored"
+    assert unclear == [(RowRead(True),), (RowRead(False),)]
+    assert last == [(epoch + 2, 1)]
+
+
+def read_epochs(url):
+    """(epoch, last number), by another connection."""
+    statement = "SELECT epoch, last FROM @epochs ORDER BY epoch"
+    if url.startswith("postgresql"):
+        return run_sql(url, statement.replace("@", "gapless_sessions."))
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
+        return connection.execute(statement.replace("@", "")).fetchall()
+
+
 def test_two_owners_race_to_commit_and_the_one_with_the_higher_token_wins(url):
     """Through two stores, each of which keeps what it has committed in mind."""
 
@@ -482,13 +517,13 @@ def test_two_owners_race_to_commit_and_the_one_with_the_higher_token_wins(url):
             first = await connect(store, "s1")
             one = SessionState(queued=(Queued(1, "a"),))
             assert await store.ask(CommitState("s1", first.token, one)) == (StateCommitted(),)
-            await other.ask(UnlockClient("c", first.token))
+            await other.ask(UnlockClient("c", "h"))
             second = await connect(other, "s1", owner="other")
             await other.ask(LoadSession("c", "o2", second.token))
             two = SessionState(queued=(Queued(2, "b"), Queued(3, "c")))
             assert await other.ask(CommitState("s1", second.token, two)) == (StateCommitted(),)
             assert await store.ask(CommitState("s1", first.token, SessionState())) == (NotOwner(),)
-            await store.ask(UnlockClient("c", second.token))
+            await store.ask(UnlockClient("c", "other"))
             third = await connect(store, "s1")
             three = SessionState(queued=(Queued(3, "c"),))
             assert await store.ask(CommitState("s1", third.token, three)) == (StateCommitted(),)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import pytest
@@ -12,7 +13,7 @@ from statemachines.kernel import RemoteProtocolError
 from statemachines.persistent_sessions.claims import Claim, Claims
 from statemachines.persistent_sessions.collector_record import RoundEnded
 from statemachines.persistent_sessions.graces import Graces
-from statemachines.persistent_sessions.life_record import Accepted, SessionClosed
+from statemachines.persistent_sessions.life_record import CONNECTED, Accepted, SessionClosed
 from statemachines.persistent_sessions.life_request import LeaveSession
 from statemachines.persistent_sessions.life_times import LifeTimes
 from statemachines.persistent_sessions.message import Live, LiveMarker, MarkerWanted, Puback, Queued, Written
@@ -27,7 +28,7 @@ from statemachines.persistent_sessions.request import (
     SubscribeLive,
 )
 from statemachines.persistent_sessions.resume_record import NORMAL, TAKING, YIELDING
-from statemachines.persistent_sessions.session_host import SessionHost
+from statemachines.persistent_sessions.session_host import SessionHost, life_of_owner
 from statemachines.persistent_sessions.takeover_message import (
     BeginTakeover,
     EndTakeover,
@@ -58,6 +59,38 @@ def test_PS_140_no_client_receives_more_than_its_node_allows(tmp_path):
     cluster = Cluster(tmp_path / "s.db", "a", times=Times(receive_maximum=3))
     owner = cluster.connect("a", receive_maximum=9)
     assert cluster.hosts["a"].resume_of(owner).times.receive_maximum == 3
+
+
+def test_PS_202_PS_203_of_many_that_wait_for_one_client_id_a_node_asks_for_the_newest(cluster):
+    """Whoever has the lock is asked for nothing but what it has to do; nobody is left without an answer."""
+    hosts = cluster.hosts
+    held = hosts["a"].new_owner("tablet", 1)
+    holds = hosts["a"].connect(held, clean=True, expiry_ms=0, now_ns=0)
+    ((party, effect),) = holds
+    answers = asyncio.run(cluster.store.ask(effect.request))
+    owners = [hosts["b"].new_owner("tablet", 1) for _ in range(20)]
+    for owner in owners:
+        cluster.act("b", hosts["b"].connect(owner, clean=True, expiry_ms=0, now_ns=0))
+    closed = [party for party, event in cluster.told if event == SessionClosed("", "superseded")]
+    assert closed == [life_of_owner(owner) for owner in owners[:-1]]
+    assert list(hosts["b"].owners) == owners[-1:]
+    cluster.act("a", [one for answer in answers for one in hosts["a"].answered(party, answer, 0)])
+    cluster.pass_ms(200)
+    assert [party for party, event in cluster.told if isinstance(event, Accepted)] == [
+        life_of_owner(held), life_of_owner(owners[-1])
+    ]  # fmt: skip
+    last = cluster.life("b", owners[-1])
+    assert (last.status, last.session) == (CONNECTED, f"tablet@{owners[-1]}")
+
+
+def test_PS_203_a_client_that_is_connected_is_taken_over_and_not_superseded_unasked(cluster):
+    first, second = cluster.connect("a"), cluster.connect("a")
+    assert [one for one in cluster.told if isinstance(one[1], SessionClosed)] == [
+        (life_of_owner(first), SessionClosed(f"tablet@{first}", "superseded"))
+    ]
+    assert cluster.told_of(Accepted)[-1] == Accepted(f"tablet@{first}", True)
+    cluster.act("a", cluster.hosts["a"].leave(second, cluster.now_ns))
+    assert cluster.hosts["a"]._newest == {}
 
 
 def test_PS_141_a_message_is_told_to_be_stored_when_its_last_row_is(cluster):

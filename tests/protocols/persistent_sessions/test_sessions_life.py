@@ -116,7 +116,7 @@ def test_PS_104_PS_105_PS_106_a_session_that_is_there_is_opened_again_and_the_cl
     with pytest.raises(LocalProtocolError):
         one.feed(Attach())
     assert one.feed(SessionOpen()) == [SessionOpened("s0", 7, True, "owner-2~1/1")]
-    assert one.feed(Attach()) == [UnlockClient("c", 7), Accepted("s0", True)]
+    assert one.feed(Attach()) == [UnlockClient("c", ID), Accepted("s0", True)]
     assert one.status == "connected"
 
 
@@ -140,7 +140,7 @@ def test_PS_107_an_owner_says_again_and_again_that_the_session_lives():
 def test_PS_108_a_session_expires_as_the_client_says_and_not_from_0_to_more(first, last, expiry_ms, why):
     one = connected(first)
     assert one.feed(Disconnect(last)) == [LeaveSession("c", "s0", 7, expiry_ms)]
-    assert one.feed(SessionLeft()) == [UnlockClient("c", 7), SessionClosed("s0", why)]
+    assert one.feed(SessionLeft()) == [UnlockClient("c", ID), SessionClosed("s0", why)]
     assert one.status == "closed"
 
 
@@ -149,9 +149,9 @@ def test_PS_109_a_client_that_is_gone_is_gone_wherever_its_connect_was():
         assert one.feed(ConnectionLost()) == [LeaveSession("c", "s0", 7, 60_000)]
         assert one.feed(ConnectionLost()) == []
         assert one.feed(Disconnect()) == []
-    assert life(Connect(False, 0)).feed(ConnectionLost()) == [SessionClosed("", "lost")]
+    assert life().feed(ConnectionLost()) == [SessionClosed("", "lost")]
     for gone in (ConnectionLost(), Disconnect()):
-        assert looking().feed(gone) == [UnlockClient("c", 7), SessionClosed("", "lost")]
+        assert looking().feed(gone) == [UnlockClient("c", ID), SessionClosed("", "lost")]
     for gone, expiry_ms, why in ((ConnectionLost(), 60_000, "lost"), (Disconnect(0), 0, "left")):
         opening = looking()
         opening.feed(OURS)
@@ -161,8 +161,8 @@ def test_PS_109_a_client_that_is_gone_is_gone_wherever_its_connect_was():
 
 
 def test_PS_110_a_connect_that_takes_longer_than_the_lock_ends():
-    assert life(Connect(False, 0)).feed(ConnectTimeout()) == [SessionClosed("", "timeout")]
-    assert looking().feed(ConnectTimeout()) == [UnlockClient("c", 7), SessionClosed("", "timeout")]
+    assert life(Connect(False, 0)).feed(ConnectTimeout())[-1] == SessionClosed("", "timeout")
+    assert looking().feed(ConnectTimeout()) == [UnlockClient("c", ID), SessionClosed("", "timeout")]
     opening = looking()
     opening.feed(OURS)
     assert opening.feed(ConnectTimeout())[-1] == SessionClosed("s0", "timeout")
@@ -174,8 +174,15 @@ def test_PS_110_a_connect_that_takes_longer_than_the_lock_ends():
 
 def test_PS_111_whoever_is_superseded_or_discarded_ends_and_touches_nothing():
     for event, why in ((NotOwner(), "superseded"), (Discarded(), "discarded")):
-        assert connected().feed(event) == [UnlockClient("c", 7), SessionClosed("s0", why)]
-        assert life(Connect(True, 0)).feed(event) == [SessionClosed("", why)]
+        assert connected().feed(event) == [UnlockClient("c", ID), SessionClosed("s0", why)]
+        assert life(Connect(True, 0)).feed(event)[-1] == SessionClosed("", why)
+
+
+def test_PS_202_a_connection_that_ends_gives_back_a_lock_of_which_it_has_not_heard():
+    for event in (ConnectionLost(), Disconnect(), ConnectTimeout(), NotOwner(), Discarded(), LifeFailed()):
+        one = life(Connect(False, 0))
+        assert one.feed(event)[0] == UnlockClient("c", ID)
+    assert [type(one) for one in life().feed(NotOwner())] == [SessionClosed], "it has asked for nothing"
 
 
 def test_PS_112_a_request_that_fails_ends_the_connection():

@@ -147,6 +147,23 @@ def test_a_liar_lies_and_nothing_comes_of_it():
     assert lies
 
 
+def test_a_clock_of_the_database_that_is_set_back_keeps_nobody_from_going_on():
+    """Its time stands still until the clock has caught up; a node that dies then seems to live, and its sessions go on
+    elsewhere all the same."""
+    set_back = [Fault("set_back", 3 * S, 0, "database", amount=30 * S), Fault("crash", 4 * S, 20 * S, "node-1")]
+    scenario = replace(SHORT, own=replace(SHORT.own, stay_s=(0, 0), nodes=2), phases=Phases(25.0, 60.0))
+    world = World(scenario, 1, schedule=set_back)
+    times, statements = [], world.devices["database"].service
+    answer = statements._answer
+    statements._answer = lambda request, now_ns: (times.append(now_ns), answer(request, now_ns))[1]
+    world.run(until_ns=20 * S)
+    assert min(times) < 0 < max(times), "it was set back behind its beginning"
+    assert statements.database.last_commit_ns() < 4 * S
+    assert all(client.welcome for name, client in world.processes.items() if name.startswith("subscriber"))
+    assert world.run().held
+    assert world.watch.tally()["stored"] == world.watch.tally()["delivered"] > 20
+
+
 def test_a_client_that_stops_for_long_is_given_up_and_goes_on():
     world = short([Fault("pause", S, 20 * S, "subscriber-1")], stay_s=(0, 0))
     world = World(replace(world.scenario, phases=Phases(30.0, 60.0)), 1, schedule=world.schedule)

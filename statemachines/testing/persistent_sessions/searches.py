@@ -1,0 +1,23 @@
+"""Searches: the closed systems that Hypothesis drives to find a planted bug: small ones, of every kind."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from statemachines.testing.closed import SystemTest
+from statemachines.testing.finding import Driven, Searches
+from statemachines_spec.persistent_sessions import SPEC
+
+SYSTEMS: Final = (
+    "two-writers", "silence", "at-least-once", "taken-over", "expiry", "collector-stops", "unclear", "exactly-once",
+    "overtaking", "break", "abandoned", "old-lies", "receive-maximum", "life-unclear", "taken-at-once",
+    "collected-late",
+)  # fmt: skip
+
+
+def driven(name: str) -> Driven:
+    """A test of this system."""
+    return Driven(name, lambda: SystemTest.of(SPEC.system(name)))
+
+
+SEARCHES: Final = Searches(driven=tuple(driven(name) for name in SYSTEMS))
