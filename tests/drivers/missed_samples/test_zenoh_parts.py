@@ -93,14 +93,14 @@ def test_names_of_sources_that_come_and_go_do_not_fill_the_memory(monkeypatch: A
 def test_a_mailbox_is_bounded_by_count_and_by_bytes_and_counts() -> None:
     async def play() -> None:
         box = Mailbox("box", lambda items: None, count_max=2, bytes_max=10)
-        assert [box.put((1,), 5), box.put((2,), 5), box.put((3,), 0)] == [True, True, False]
-        assert box.put(("end",), always=True)
+        assert [box.put(print, 1, 5), box.put(print, 2, 5), box.put(print, 3, 0)] == [True, True, False]
+        assert box.put(print, "end", always=True)
         assert (box.waiting, box.refused) == (3, 1)
         other = Mailbox("box", lambda items: None, count_max=9, bytes_max=10)
-        assert [other.put((1,), 8), other.put((2,), 3), other.put((3,), 2)] == [True, False, True]
+        assert [other.put(print, 1, 8), other.put(print, 2, 3), other.put(repr, 3, 2)] == [True, False, True]
         assert other.refused == 1
-        assert other.close() == [(1,), (3,)]
-        assert not other.put((4,), always=True)
+        assert other.close() == [(print, 1, 8), (repr, 3, 2)]
+        assert not other.put(print, 4, always=True)
 
     asyncio.run(play())
 
@@ -108,18 +108,18 @@ def test_a_mailbox_is_bounded_by_count_and_by_bytes_and_counts() -> None:
 def test_a_mailbox_hands_over_from_threads_in_order_and_finds_room_again() -> None:
     async def play() -> None:
         got: list[int] = []
-        box = Mailbox("box", lambda items: got.extend(n for (n,) in items), count_max=10 * TURN, bytes_max=100)
+        box = Mailbox("box", lambda items: got.extend(n for _, n, _ in items), count_max=10 * TURN, bytes_max=100)
         task = asyncio.ensure_future(box.run(at_once))
         for turn in range(3):
             begin = turn * 2 * TURN
             thread = threading.Thread(
-                target=lambda begin=begin: [box.put((n,)) for n in range(begin, begin + 2 * TURN)]
+                target=lambda begin=begin: [box.put(print, n) for n in range(begin, begin + 2 * TURN)]
             )
             thread.start()
             await asyncio.to_thread(thread.join)
             while len(got) < begin + 2 * TURN:
                 await asyncio.sleep(0)
-            assert box.put((begin + 2 * TURN - 1,), 100)  # of all its bytes: what was taken out counts no more
+            assert box.put(print, begin + 2 * TURN - 1, 100)  # of all its bytes: what was taken out counts no more
             while box.waiting:
                 await asyncio.sleep(0)
             got.pop()
@@ -142,19 +142,19 @@ def test_a_mailbox_that_never_stands_still_gathers_and_one_that_is_full_or_rests
         async def once(seconds: float) -> None:
             slept.append(seconds)
             for n in range(next(bursts)):
-                box.put((n,))
+                box.put(print, n)
             await sleep(0)
 
         monkeypatch.setattr(mailbox.asyncio, "sleep", once)
         monkeypatch.setattr(mailbox.time, "monotonic", lambda: now[0])
-        box.put((0,))
+        box.put(print, 0)
         task = asyncio.ensure_future(box.run(at_once))
         while len(slept) < STREAM + 5:
             await sleep(0)
         assert slept == [0] * STREAM + [GATHER_S] * 3 + [0] + [GATHER_S]
         await sleep(0)
         now[0] += 1  # it rests
-        box.put((0,))
+        box.put(print, 0)
         while len(slept) < STREAM + 6:
             await sleep(0)
         assert slept[-1] == 0
