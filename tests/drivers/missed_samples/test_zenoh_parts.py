@@ -28,7 +28,7 @@ from statemachines.drivers.missed_samples.subscriber import BACKSTOP_MS, Subscri
 from statemachines.drivers.missed_samples.tokens import SEEN_MAX, Tokens
 from statemachines.kernel import ConfigurationError, Event
 from statemachines.missed_samples.cache import CacheRecord, CrowdedOver
-from statemachines.missed_samples.message import Deliver, Missed, QueryEnded
+from statemachines.missed_samples.message import Deliver, Missed, QueryEnded, Sample
 from statemachines.missed_samples.recovery import Recovery
 from statemachines.missed_samples.subscriber import SUBSCRIBER
 from statemachines.missed_samples.subscriber_record import Subscribe, SubscriberRecord
@@ -287,6 +287,28 @@ def test_runs_are_put_before_the_machine_whole_and_every_sample_gets_its_number(
         assert desk.arrivals.held == 0
         assert desk.arrivals._bytes == 0
         assert desk.arrivals._samples == {}
+
+    asyncio.run(play())
+
+
+def test_a_query_that_is_answered_before_it_returns_waits_until_the_step_is_over() -> None:
+    """A cache in the same process answers within the question: the machine is not entered again."""
+    told: list[Event] = []
+
+    async def play() -> None:
+        def answer(name: str, query: Any, feed: Any) -> None:
+            party.receive("cache", Sample("p", 1, 1))
+            feed(name, QueryEnded("p", query.n, True))
+            assert told == [Deliver("p", 0, 0)]
+
+        party = Party(SUBSCRIBER, SubscriberRecord(Recovery(retries=0)), Life("s~1", 1, None),
+                      transport=None, services={"query": answer}, told=told.append)  # type: ignore[arg-type]  # fmt: skip
+        party.feed(Subscribe())
+        party.receive("p", Sample("p", 0, 0))
+        party.receive("p", Sample("p", 2, 2))
+        assert told == [Deliver("p", 0, 0), Deliver("p", 1, 2)]
+        assert party.error is None
+        await party.close()
 
     asyncio.run(play())
 
