@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -101,6 +102,18 @@ def test_a_mailbox_is_bounded_by_count_and_by_bytes_and_counts() -> None:
         assert other.refused == 1
         assert other.close() == [(print, 1, 8), (repr, 3, 2)]
         assert not other.put(print, 4, always=True)
+
+    asyncio.run(play())
+
+
+def test_a_loop_is_woken_once_for_all_that_comes_before_it_looks() -> None:
+    async def play() -> None:
+        woken: list[Any] = []
+        box = Mailbox("box", lambda items: None, count_max=9, bytes_max=9)
+        box._loop = SimpleNamespace(call_soon_threadsafe=woken.append)  # type: ignore[assignment]
+        for n in range(3):
+            assert box.put(print, n)
+        assert woken == [box._ready.set]
 
     asyncio.run(play())
 
@@ -284,6 +297,10 @@ def test_runs_are_put_before_the_machine_whole_and_every_sample_gets_its_number(
         desk.arrivals.add("a/1", 3, replace(sample(3), recovered=True))
         desk.arrivals.settle()
         assert (desk.statistics.duplicates, desk.statistics.repeated) == (3, 2)
+        for sn in (7, 8, 9):  # the next ones in order, each in a turn of its own
+            desk.add(sn)
+            desk.arrivals.settle()
+        assert desk.delivered == [(n, n) for n in range(10)]
         assert desk.arrivals.held == 0
         assert desk.arrivals._bytes == 0
         assert desk.arrivals._samples == {}
@@ -309,6 +326,19 @@ def test_a_query_that_is_answered_before_it_returns_waits_until_the_step_is_over
         assert told == [Deliver("p", 0, 0), Deliver("p", 1, 2)]
         assert party.error is None
         await party.close()
+
+    asyncio.run(play())
+
+
+def test_a_number_that_follows_that_of_another_source_is_not_of_its_run() -> None:
+    async def play() -> None:
+        desk = Desk()
+        for source, sn in (("a/1", 0), ("b/1", 1), ("a/1", 1), ("b/1", 2)):
+            desk.arrivals.add(source, sn, sample(sn))
+        desk.arrivals.settle()
+        assert [number for number, _ in desk.delivered] == [0, 1, 1, 2]
+        assert desk.party.record.sources["a/1"].expected == desk.party.record.sources["b/1"].expected - 1
+        assert desk.arrivals.held == 0
 
     asyncio.run(play())
 
