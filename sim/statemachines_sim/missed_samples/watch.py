@@ -20,26 +20,19 @@ from statemachines.missed_samples.message import (
     QueryEnded,
     Sample,
     TurnedAway,
-    Unnumbered,
 )
 from statemachines.missed_samples.publisher import PUBLISHER, Publish
 from statemachines.missed_samples.recovery import MS
-from statemachines.missed_samples.source_record import (
-    Appeared,
-    Disappeared,
-    PeriodOver,
-    QueryTimeout,
-    RetentionOver,
-)
+from statemachines.missed_samples.source_record import Appeared, Disappeared, RetentionOver
 from statemachines.missed_samples.subscriber import SUBSCRIBER
-from statemachines.missed_samples.subscriber_record import HistoryTimeout
 from statemachines_sim import protocol
 from statemachines_sim.judge import Judge
-from statemachines_sim.missed_samples.book import Book
 from statemachines_sim.missed_samples.cache_judge import CacheJudge
 from statemachines_sim.missed_samples.goals import Goals, is_early
 from statemachines_sim.missed_samples.owed import Owed
+from statemachines_sim.missed_samples.reader import Reader
 from statemachines_sim.missed_samples.section import Section
+from statemachines_sim.missed_samples.told_judge import ToldJudge
 
 if TYPE_CHECKING:
     from statemachines_sim.process import Process
@@ -56,23 +49,6 @@ COUNTED = (
 """What a run counts, over all subscribers; `met`: first contacts; `longest_ms`: what was waited for longest."""
 
 
-class Reader:
-    """One life of a subscriber: `books` by source; `turning`: a sample for which there is no place is being handled;
-    `turned_away`: how many there were; `strangers`: who was turned away, or forgotten."""
-
-    def __init__(self, asks: bool) -> None:
-        self.books: dict[str, Book] = {}
-        self.queries = 0
-        self.history = asks
-        self.touched: set[str] = set()
-        self.turning: TurnedAway | None = None
-        self.turned_away = 0
-        self.strangers: set[str] = set()
-        self.periodic = ""
-        self.unnumbered = 0
-        self.free_since_ns = 0
-
-
 class SampleWatch(protocol.Watch):
     """The properties of `spec/missed_samples/properties.md`."""
 
@@ -85,6 +61,7 @@ class SampleWatch(protocol.Watch):
         self.owed = Owed(own, self._number)
         self.goals = Goals(own, self.owed, self.sent)
         self._counts = dict.fromkeys(COUNTED, 0)
+        self._told = ToldJudge(own, self._check, self._counts)
 
     def begin(self, world: World) -> None:
         self._world = world
@@ -104,9 +81,11 @@ class SampleWatch(protocol.Watch):
         elif node.fsm is CACHE:
             self.caches.step(node.name, event, step.record)
         elif node.fsm is SUBSCRIBER:
-            reader = self.readers.setdefault(node.name, Reader(self.own.history is not None))
+            reader = self.readers.setdefault(node.name, Reader(self.own, self._number))
             self._judge_last(reader, node.name)
-            self._note(reader, node.name, event, now_ns)
+            if isinstance(event, QueryEnded):
+                self._judge_owed(reader, node.name, event)
+            self._note(reader, event, now_ns)
             self._close(reader, node.name, event, step.record.sources, now_ns)
             self._judge_places(reader, node.name, step.record)
             self._judge_counts(reader, node.name, event, step.record)
@@ -125,83 +104,23 @@ class SampleWatch(protocol.Watch):
         self._check("INVENTED", not reader.unnumbered, f"{where} does not pass a sample without source on")
         reader.periodic = ""
 
-    def _note(self, reader: Reader, where: str, event: Event, now_ns: int) -> None:
-        match event:
-            case Sample(source, first, last):
-                book = self._met(reader, source)
-                if book is None:
-                    reader.strangers.add(source)
-                    begin = first + (0 if self.own.width == 64 else 1 << self.own.width)
-                    reader.turning = TurnedAway(source, begin, begin + last - first)
-                    return
-                number = self._number(source, first)
-                book.take(number, number + last - first, now_ns)
-                if book.waits and len(book.arrived) > self.own.recovery.history_limit:
-                    book.waits = False
-                reader.touched.add(source)
-            case Heartbeat(source, last):
-                book = self._met(reader, source)
-                if book is not None and last >= 0:
-                    number = self._number(source, last)
-                    book.hear(number + 1, number, now_ns)
-                    reader.touched.add(source)
-            case Appeared(source, new):
-                book = self._met(reader, source)
-                if book is not None:
-                    book.alive = True
-                    book.new = new if book.begin < 0 else book.new
-            case Disappeared(source):
-                if source in reader.books:
-                    reader.books[source].alive = False
-            case QueryEnded(source, n, replied):
-                self._judge_owed(reader, where, source, n)
-                if source == EVERY_SOURCE:
-                    self._end_history(reader, now_ns)
-                elif source in reader.books:
-                    reader.books[source].query_over(n, replied, now_ns)
-                    reader.touched.add(source)
-            case QueryTimeout(key):
-                if key in reader.books:
-                    reader.books[key].query_over(reader.books[key].open, False, now_ns, timed_out=True)
-                    reader.touched.add(key)
-            case HistoryTimeout():
-                self._end_history(reader, now_ns)
-            case PeriodOver(key):
-                reader.periodic = key
-            case Unnumbered():
-                reader.unnumbered += 1
+    def _note(self, reader: Reader, event: Event, now_ns: int) -> None:
+        met = reader.met
+        reader.note(event, now_ns)
+        self._counts["met"] += reader.met - met
+        self._counts["most_sources"] = max(self._counts["most_sources"], len(reader.books))
 
-    def _judge_owed(self, reader: Reader, where: str, source: str, n: int) -> None:
+    def _judge_owed(self, reader: Reader, where: str, ended: QueryEnded) -> None:
         """What the caches had that the query reached has come by now."""
-        for one, numbers in sorted(self.owed.end(where, source, n).items()):
+        for one, numbers in sorted(self.owed.end(where, ended.source, ended.n).items()):
             book = reader.books.get(one)
-            if book is not None:
-                begin = (
-                    0 if book.waits else book.next
-                )  # while it waits nothing is settled, and the lowest that comes is first
+            if book is not None:  # while it waits nothing is settled, and the lowest that comes is first
+                begin = 0 if book.waits else book.next
                 left = sorted(number for number in numbers - book.arrived if number >= begin)
             else:
                 left = [] if one in reader.strangers else sorted(numbers)
-            detail = f"{where}: query {n} has ended, and a cache that it reached had {left[:5]} of {one}"
+            detail = f"{where}: query {ended.n} has ended, and a cache that it reached had {left[:5]} of {one}"
             self._check("NOGAP", not left, detail)
-
-    def _met(self, reader: Reader, source: str) -> Book | None:
-        """Its book; a new one, where there is a place."""
-        book = reader.books.get(source)
-        if book is None and len(reader.books) < self.own.recovery.sources:
-            book = reader.books[source] = Book(source, reader.history, self.own.recovery)
-            self._counts["met"] += 1
-            self._counts["most_sources"] = max(self._counts["most_sources"], len(reader.books))
-        return book
-
-    def _end_history(self, reader: Reader, now_ns: int) -> None:
-        """Holes last from now on."""
-        if reader.history:
-            reader.history = False
-            reader.free_since_ns = now_ns
-        for source, book in reader.books.items():
-            book.waits = False
-            reader.touched.add(source)
 
     def _close(self, reader: Reader, where: str, event: Event, kept: Any, now_ns: int) -> None:
         """Whether a source should be forgotten, and what is forgotten."""
@@ -215,8 +134,7 @@ class SampleWatch(protocol.Watch):
         detail = f"{where} forgets {source}, silent for {silent} ns, alive: {book.alive}, missing: {book.missing}"
         self._check("FORGOTTEN", right, detail)
         self._counts["forgotten"] += 1
-        reader.strangers.add(source)
-        del reader.books[source]
+        reader.forget(source)
 
     def _judge_places(self, reader: Reader, where: str, record: Any) -> None:
         """As many sources are kept as should be: whoever is pushed out, or taken in beyond the limit, shows."""
@@ -265,7 +183,8 @@ class SampleWatch(protocol.Watch):
         match event:
             case Deliver(source, first, last) | Missed(source, first, last):
                 number = self._number(source, first)
-                self._judge_told(process, party, event, number, number + last - first, now_ns)
+                reader = self.readers[party]
+                self._told.tell(reader, process, party, event, number, number + last - first, now_ns)
             case TurnedAway(_, first, last):
                 reader = self.readers[party]
                 self._check("PLACES", event == reader.turning, f"{party} tells {event}, expected {reader.turning}")
@@ -280,46 +199,6 @@ class SampleWatch(protocol.Watch):
             case LetGo():
                 self.caches.tell(party, event)
                 self._counts["let_go"] += 1
-
-    def _judge_told(
-        self, process: Process, party: str, told: Deliver | Missed, first: int, last: int, now_ns: int
-    ) -> None:
-        reader = self.readers[party]
-        book = reader.books.get(told.source)
-        where = f"{party}: {type(told).__name__} {first}..{last} of {told.source}"
-        if book is None:
-            self._check("INVENTED", False, f"{where}, of which nothing is known")
-            return
-        self._check("ORDER", not book.waits, f"{where}, while the first query is open")
-        self._check("ORDER", first >= book.begin, f"{where}, before the first, {book.begin}")
-        self._check("ONCE", first >= book.next, f"{where}, and everything below {book.next} is settled")
-        self._check("REPORT", first == book.next, f"{where}, and nothing was said of {book.next}")
-        self._check("INVENTED", last < book.top, f"{where}, and {book.top} was never heard of")
-        self._judge_wait(process, book, now_ns)
-        if isinstance(told, Deliver):
-            came = all(number in book.arrived for number in range(first, last + 1))
-            self._check("INVENTED", came, f"{where}, and not all of it has come")
-            self._counts["delivered"] += last - first + 1
-        else:
-            self._judge_missed(book, first, last, where)
-        book.settle(first, last)
-
-    def _judge_missed(self, book: Book, first: int, last: int, where: str) -> None:
-        numbers = range(first, last + 1)
-        self._check("NOGAP", not book.arrived.intersection(numbers), f"{where}, which has come")
-        crowded = len(book.arrived) > self.own.recovery.pending
-        hasty = not crowded and not (book.is_convicted(first) and book.is_convicted(last))
-        self._check("HASTY", not hasty, f"{where}, which was not asked for often enough")
-        self._check("WHOLE", not self.own.whole, f"{where}, where nothing may be missed")
-        self._counts["missed"] += len(numbers)
-
-    def _judge_wait(self, process: Process, book: Book, now_ns: int) -> None:
-        """LIVE; who stands still, or holds what is ahead of the first query's end, is given that time."""
-        reader = self.readers[process.life]
-        waited = book.waited_ns(now_ns, reader.free_since_ns)
-        self._counts["longest_ms"] = max(self._counts["longest_ms"], waited // MS)
-        detail = f"{process.life}: {book.next} of {book.source} is waited for since {waited} ns"
-        self._check("LIVE", process.paused or waited <= book.longest_ns, detail)
 
     # -- lives --------------------------------------------------------------------------------------------------------
 
@@ -340,7 +219,7 @@ class SampleWatch(protocol.Watch):
             process = next(one for _, one in sorted(world.processes.items()) if one.life == life)
             self._judge_last(reader, life)
             for _, book in sorted(reader.books.items()):
-                self._judge_wait(process, book, world.now)
+                self._told.judge_wait(reader, process, book, world.now)
             missing = self.goals.open(world, process.node, reader.books)
             if missing is not None:
                 return missing

@@ -4,16 +4,29 @@ from __future__ import annotations
 
 from functools import partial
 
+from statemachines.missed_samples.publisher import Beats
 from statemachines_spec.explorer.property import Eventually
 from statemachines_spec.explorer.system import System
 from statemachines_spec.hunt import Hunt
-from statemachines_spec.missed_samples.systems import SYSTEMS, system
+from statemachines_spec.missed_samples.systems import SYSTEMS, Setting, build, system
 
 LAST = ("unreliable", "continued")
 """The largest come last."""
 
 AT_LAST = ("crowded", "early-end", "two-deep", "elsewhere", "heartbeats", "short-history", "two-sources")
 """Systems whose obligations are judged, too."""
+
+BEATS = {
+    "a heartbeat each period": (
+        "heartbeats alone tell of the last sample, and nothing else goes wrong",
+        Setting(samples=2, depth=2, beats=Beats.PERIODIC, past=True, in_flight=1, shows=("recovered",)),
+    ),
+    "a heartbeat after each change": (
+        "the one sample there is is lost, and a heartbeat tells of it",
+        Setting(samples=1, depth=1, beats=Beats.SPORADIC, past=True, in_flight=1, shows=("recovered",)),
+    ),
+}
+"""Small enough for obligations to be judged of each mutant, and with no other way to learn of a loss."""
 
 
 def _declared(made: System) -> tuple[Eventually, ...]:
@@ -24,4 +37,5 @@ HUNTS = (
     *(Hunt(name, SYSTEMS[name][0], partial(system, name)) for name in SYSTEMS if name not in LAST),
     *(Hunt(f"{name} at last", SYSTEMS[name][0], partial(system, name), _declared) for name in AT_LAST),
     *(Hunt(name, SYSTEMS[name][0], partial(system, name)) for name in LAST),
+    *(Hunt(name, about, partial(build, name, about, one), _declared) for name, (about, one) in BEATS.items()),
 )

@@ -211,6 +211,10 @@ SYSTEMS: dict[str, tuple[str, Setting]] = {
         "numbers of three bits come round, and somebody comes late",
         Setting(samples=4, begin=6, width=3, depth=4, history=History(), single=True),
     ),
+    "three-deep": (
+        "a cache of three, which has let the first of four samples go; a query may end at once",
+        Setting(samples=4, depth=3, past=True, empty=1, slow=1, shows=("missed", "recovered")),
+    ),
 }  # fmt: skip
 """Name -> (about, bounds)."""
 

@@ -1,4 +1,11 @@
-"""Missed samples over zenoh, for applications (docs/zenoh.md)."""
+"""Missed samples over zenoh, for applications (docs/zenoh.md); needs the extra `zenoh`."""
+
+try:
+    import zenoh as _zenoh  # noqa: F401
+except ModuleNotFoundError as error:
+    if error.name != "zenoh":
+        raise
+    raise ModuleNotFoundError("needs eclipse-zenoh: pip install 'gapless[zenoh]'", name="zenoh") from None
 
 from statemachines.drivers.missed_samples.cache import ReliabilityCache as ReliabilityCache
 from statemachines.drivers.missed_samples.cache import declare_reliability_cache as declare_reliability_cache

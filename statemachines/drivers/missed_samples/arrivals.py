@@ -1,12 +1,12 @@
 """Arrivals: the samples themselves, from when they come until the machine has delivered them or refused them.
 
-The machine knows numbers alone.  What comes in order, one behind the other, is put before it as one range; what it
-holds is held here, of all sources together no more than so many bytes.
+The machine knows numbers alone.  What comes in order in one turn of the loop, one behind the other, is put before it as
+one range; what it holds is held here, of all sources together no more than so many bytes.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from msgspec.structs import force_setattr
 
@@ -16,9 +16,6 @@ from statemachines.missed_samples.message import Deliver, Sample
 from statemachines.missed_samples.serial_number import origin, wrapped
 from statemachines.missed_samples.source_record import KNOWN, UNKNOWN
 from statemachines.missed_samples.subscriber_actions import number_of, source_of
-
-RUN_MAX: Final = 512
-"""Samples that are put before the machine as one range, at most."""
 
 
 class Counts(Protocol):
@@ -54,10 +51,10 @@ class Arrivals:
     def add(self, source: str, sn: int, sample: ReceivedSample) -> bool:
         """Number `sn` of the wire has come; False: it is ahead of something, and there is no room to hold it.  Raises
         ValueError for a number that the wire does not have."""
-        if sn >> self._width:
-            raise ValueError(f"sample {sn} of {source}: expected a number of {self._width} bits")
         run = self._run
-        if not run or sn != self._next or source != self._source or len(run) >= RUN_MAX:
+        if sn != self._next or source != self._source or not run:
+            if sn >> self._width:
+                raise ValueError(f"sample {sn} of {source}: expected a number of {self._width} bits")
             self.settle()
             self._source, self._first = source, sn
             self._flows = self._is_next(source, sn)

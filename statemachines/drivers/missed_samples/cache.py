@@ -87,7 +87,7 @@ class ReliabilityCache:
 
     def _declare(self, desk: QueryDesk) -> None:
         def heard(sample: zenoh.Sample) -> None:
-            self._mailbox.put((sample,), OVERHEAD + len(sample.payload))
+            self._mailbox.put(self._keep, sample, OVERHEAD + len(sample.payload))
 
         origin = self._options.allowed_origin
         hear = direct(heard)
@@ -100,9 +100,9 @@ class ReliabilityCache:
         await stop(self._task)
 
     def _take(self, items: list[Item]) -> None:
-        for (sample,) in items:
+        for keep, sample, _ in items:
             try:
-                self._keep(sample)
+                keep(sample)
             except (BadKey, MalformedAttachment, ValueError):
                 self._store.statistics.malformed += 1
 
@@ -110,11 +110,11 @@ class ReliabilityCache:
         found = self._layout.read_sample(sample)
         if found is None:
             return
-        numbered, attachment = found
-        if numbered is None:
+        source, sn, attachment = found
+        if not source:
             self._store.statistics.unnumbered += 1
             return
-        self._store.keep(ReceivedSample(sample, numbered[0], -1, attachment), numbered[1], local=self._local)
+        self._store.keep(ReceivedSample(sample, source, -1, attachment), sn, local=self._local)
 
 
 def declare_reliability_cache(session: zenoh.Session, key_expr: str, **options: Any) -> ReliabilityCache:

@@ -19,6 +19,8 @@ from statemachines.missed_samples.message import EVERY_SOURCE
 
 Numbered = tuple[str, int]
 """(source, number on the wire)"""
+Read = tuple[str, int, bytes | None]
+"""What a sample says: its source ("": none), its number on the wire, the application's attachment."""
 
 _U32: Final = struct.Struct("<I")
 
@@ -62,9 +64,8 @@ class Layout(Protocol):
         """The arguments of `put` that number a sample."""
         ...
 
-    def read_sample(self, sample: zenoh.Sample) -> tuple[Numbered | None, bytes | None] | None:
-        """The number of a sample that came by itself (None: it has none), and the application's attachment; None: it is
-        no sample."""
+    def read_sample(self, sample: zenoh.Sample) -> Read | None:
+        """What a sample says that came by itself; None: it is no sample."""
         ...
 
     def beat(self, source: str, last: int) -> dict[str, Any]:
@@ -151,12 +152,10 @@ class Advanced:
     def stamp(self, publisher: zenoh.Publisher, source: str, sn: int, attachment: bytes | None) -> dict[str, Any]:
         return {"source_info": zenoh.SourceInfo(publisher.id, sn), "attachment": attachment}
 
-    def read_sample(self, sample: zenoh.Sample) -> tuple[Numbered | None, bytes | None] | None:
+    def read_sample(self, sample: zenoh.Sample) -> Read | None:
         info, attachment = sample.source_info, sample.attachment  # every sample comes by here: no call too many
-        return (
-            None if info is None else (_name_of(info.source_id), info.source_sn),
-            None if attachment is None else attachment.to_bytes(),
-        )
+        data = None if attachment is None else attachment.to_bytes()
+        return ("", -1, data) if info is None else (_name_of(info.source_id), info.source_sn, data)
 
     def beat(self, source: str, last: int) -> dict[str, Any]:
         return {"payload": _U32.pack(last)}
@@ -198,15 +197,15 @@ class Plain:
     def stamp(self, publisher: zenoh.Publisher, source: str, sn: int, attachment: bytes | None) -> dict[str, Any]:
         return {"attachment": encode(Stamp(source, sn, attachment))}
 
-    def read_sample(self, sample: zenoh.Sample) -> tuple[Numbered | None, bytes | None] | None:
+    def read_sample(self, sample: zenoh.Sample) -> Read | None:
         data = attachment_of(sample)
         said = None if data is None else decode(data)
         if isinstance(said, Beat):
             return None  # where the application's keys have wild cards in front
         if not isinstance(said, Stamp):
-            return None, data
+            return "", -1, data
         keys.plain_key(said.source, "x")
-        return (said.source, said.sn), said.attachment
+        return said.source, said.sn, said.attachment
 
     def beat(self, source: str, last: int) -> dict[str, Any]:
         return {"payload": b"", "attachment": encode(Beat(source, last))}

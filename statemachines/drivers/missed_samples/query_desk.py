@@ -42,17 +42,17 @@ class QueryDesk:
 
     def _hear(self, query: zenoh.Query) -> None:
         """On a thread of zenoh's."""
-        if not self._mailbox.put((query,)):
+        if not self._mailbox.put(self._answer, query):
             refuse(query, BUSY)
 
     def _take(self, items: list[Item]) -> None:
         self._statistics.busy += self._mailbox.refused - self._counted
         self._counted = self._mailbox.refused
-        for (query,) in items:
-            self._answer(query)
+        for answer, query, _ in items:
+            answer(query)
 
     async def _close(self) -> None:
-        for (query,) in self._mailbox.close():
+        for _, query, _ in self._mailbox.close():
             refuse(query, BUSY)
         await stop(self._task)
 

@@ -193,10 +193,10 @@ class ReliableSubscriber:
         watch = self._layout.watch_key(self.key_expr)
 
         def heard(sample: zenoh.Sample) -> None:
-            put((hear, sample), OVERHEAD + len(sample.payload))
+            put(hear, sample, OVERHEAD + len(sample.payload))
 
         def beat(sample: zenoh.Sample) -> None:
-            put((hear_beat, sample), OVERHEAD + len(sample.payload))
+            put(hear_beat, sample, OVERHEAD + len(sample.payload))
 
         def broken(event: zenoh.TransportEvent) -> None:
             self._breaks += event.kind == zenoh.SampleKind.DELETE
@@ -214,14 +214,14 @@ class ReliableSubscriber:
         put, liveliness = self._mailbox.put, self._session.liveliness()
 
         def heard(token: zenoh.Sample) -> None:
-            put((self._hear_token, token), OVERHEAD)
+            put(self._hear_token, token, OVERHEAD)
 
         def there(reply: zenoh.Reply) -> None:
             if reply.ok is not None:  # the subscription says the same, and maybe later
-                put((self._hear_old_token, reply.ok), OVERHEAD)
+                put(self._hear_old_token, reply.ok, OVERHEAD)
 
         def over() -> None:
-            put((self._note_tokens, None), always=True)
+            put(self._note_tokens, None, always=True)
 
         hear = direct(heard)
         self._declared.add(liveliness.declare_subscriber(watch, hear, history=True))
@@ -306,16 +306,13 @@ class ReliableSubscriber:
                 self._report(Missed(event.source, event.first - zero, event.last - zero))
 
     def _hand_over(self, samples: list[ReceivedSample]) -> None:
-        statistics, handler, put = self.statistics, self._handler, self._samples.put
+        statistics, take = self.statistics, self._handler or self._samples.put
         for sample in samples:
             statistics.delivered += 1
             if sample.recovered:
                 statistics.recovered += 1
-            if handler is None:
-                put(sample)
-                continue
             try:
-                handler(sample)
+                take(sample)
             except Exception:
                 self._note_failure()
 
@@ -346,7 +343,7 @@ class ReliableSubscriber:
     def _take(self, items: list[Item]) -> None:
         self.statistics.overflowed = self._mailbox.refused
         repeated = self.statistics.repeated
-        for act, given in items:
+        for act, given, _ in items:
             try:
                 act(given)
             except (BadKey, MalformedAttachment, ValueError) as error:
@@ -367,14 +364,13 @@ class ReliableSubscriber:
         found = self._layout.read_sample(sample)
         if found is None:
             return
-        numbered, attachment = found
-        if numbered is None:
-            self._arrivals.settle()
-            self._unnumbered = ReceivedSample(sample, attachment=attachment)
-            self._party.receive("-", Unnumbered())
+        source, sn, attachment = found
+        if source:
+            self._arrivals.add(source, sn, ReceivedSample(sample, source, -1, attachment))
             return
-        source, sn = numbered
-        self._arrivals.add(source, sn, ReceivedSample(sample, source, -1, attachment))
+        self._arrivals.settle()
+        self._unnumbered = ReceivedSample(sample, attachment=attachment)
+        self._party.receive("-", Unnumbered())
 
     def _hear_beat(self, sample: zenoh.Sample) -> None:
         said = self._layout.read_beat(sample)
@@ -424,7 +420,7 @@ class ReliableSubscriber:
         try:
             self._send_query(query, open_)
         except BaseException as error:
-            self._mailbox.put((self._end_with, error), always=True)
+            self._mailbox.put(self._end_with, error, always=True)
 
     def _send_query(self, query: Query, open_: OpenQuery) -> None:
         first = wrapped(query.first, self._layout.width)
@@ -435,11 +431,11 @@ class ReliableSubscriber:
 
         def replied(reply: zenoh.Reply) -> None:
             size = OVERHEAD + (len(reply.ok.payload) if reply.ok is not None else 0)
-            if not put((self._hear_reply, (open_, reply)), size):
+            if not put(self._hear_reply, (open_, reply), size):
                 open_.lost = open_.overflowed = True
 
         def over() -> None:
-            put((self._end, open_), always=True)
+            put(self._end, open_, always=True)
 
         try:
             self._session.get(

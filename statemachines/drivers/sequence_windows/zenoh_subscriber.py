@@ -133,7 +133,7 @@ class SequencedZenohSubscriber:
         put = self._mailbox.put
 
         def heard(sample: zenoh.Sample) -> None:
-            put((self._hear, sample), OVERHEAD + len(sample.payload))
+            put(self._hear, sample, OVERHEAD + len(sample.payload))
 
         def broken(event: zenoh.TransportEvent) -> None:
             self._breaks += event.kind == zenoh.SampleKind.DELETE
@@ -195,7 +195,7 @@ class SequencedZenohSubscriber:
     # -- what comes -----------------------------------------------------------------------------------------------
 
     def _take(self, items: list[Item]) -> None:
-        for act, given in items:
+        for act, given, _ in items:
             act(given)
         self._set_timer()
 
@@ -237,11 +237,11 @@ class SequencedZenohSubscriber:
 
         def replied(reply: zenoh.Reply) -> None:
             size = OVERHEAD + (len(reply.ok.payload) if reply.ok is not None else 0)
-            if not put((self._hear_reply, (open_, reply)), size):
+            if not put(self._hear_reply, (open_, reply), size):
                 open_.lost = True
 
         def over() -> None:
-            put((self._end, (query, open_)), always=True)
+            put(self._end, (query, open_), always=True)
 
         open_.breaks, open_.links = self._breaks, self._links()
         try:

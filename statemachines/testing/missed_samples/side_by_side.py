@@ -1,4 +1,5 @@
-"""side_by_side: our subscriber and zenoh's own AdvancedSubscriber on zenoh's own AdvancedPublisher, over lossy links.
+"""side_by_side: our subscriber and zenoh's own AdvancedSubscriber on zenoh's own AdvancedPublisher, and on ours, over
+lossy links.
 
 python -m statemachines.testing.missed_samples.side_by_side
 """
@@ -33,8 +34,9 @@ WIDTH: Final = 140
 HELP: Final = """\
 Compares two subscribers of zenoh over links that lose: ours, and zenoh's own AdvancedSubscriber.
 
-Both are on one session and hear one publisher, zenoh's own AdvancedPublisher, whose cache keeps every sample; a proxy
-between the two sessions drops samples, so that both meet the same losses.  Each case runs in a process of its own.
+Both are on one session and hear one publisher, zenoh's own AdvancedPublisher (last, ours), whose cache keeps every
+sample; a proxy between the two sessions drops samples, so that both meet the same losses.  Each case runs in a process
+of its own.
 
 columns:
   undelivered   samples that never came
@@ -65,6 +67,7 @@ def cases(samples: int) -> tuple[Case, ...]:
         Case("the last 10, heartbeats", samples, 0.05, tail=min(10, samples)),
         Case("link cut, heartbeats", samples, cut=True),
         Case("router restarted, heartbeats", samples, restart=True),
+        Case("30% of samples, our publisher", samples, 0.3, by_ours=True),
     )
 
 

@@ -1,5 +1,5 @@
-"""One case of `side_by_side`, in a process of its own: one publisher of zenoh's, and on the same session one subscriber
-of ours and one of zenoh's, so that both meet the same losses."""
+"""One case of `side_by_side`, in a process of its own: one publisher, zenoh's or ours, and on the same session one
+subscriber of ours and one of zenoh's, so that both meet the same losses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,13 @@ import msgspec
 import zenoh
 import zenoh.ext
 
-from statemachines.drivers.missed_samples import LoopThread, declare_reliable_subscriber, session_config
+from statemachines.drivers.missed_samples import (
+    Beats,
+    LoopThread,
+    declare_reliable_publisher,
+    declare_reliable_subscriber,
+    session_config,
+)
 from statemachines.kernel import GaplessError
 from statemachines.testing.missed_samples.linked_sessions import linked_sessions, put_until_heard
 from statemachines.testing.missed_samples.lossy_link import LossyLink
@@ -39,8 +45,9 @@ NUMBER: Final = re.compile(rb"#(\d+);")
 class Case(msgspec.Struct, frozen=True):
     """`loss`, `reply_loss`: chance of each first transmission, and of each batch of replies; `delay_ms` in each
     direction; `tail`: so many of the last are lost; `cut`: the link is down for the middle third; `restart`: the
-    router between is killed, and started again as much later.  `promised`: ours delivers everything; otherwise it
-    delivers or reports everything."""
+    router between is killed, and started again as much later; `by_ours`: our publisher puts the samples, whose cache
+    puts them again for zenoh's subscriber.  `promised`: ours delivers everything; otherwise it delivers or reports
+    everything."""
 
     name: str
     samples: int
@@ -50,6 +57,7 @@ class Case(msgspec.Struct, frozen=True):
     tail: int = 0
     cut: bool = False
     restart: bool = False
+    by_ours: bool = False
     seed: int = 1
 
     @property
@@ -94,9 +102,10 @@ class Course:
         self._put(f"#{number};")
 
     def lose(self, batch: bytes) -> bool:
-        """Whether a batch of samples is to be lost: on the thread of the link."""
+        """Whether a batch of samples is to be lost, of each the first alone: on the thread of the link."""
         found = [int(digits) for digits in NUMBER.findall(batch)]
         lost = any(number in self._drop for number in found)
+        self._drop.difference_update(found)
         if lost:
             self.lost.update((number, self._put_at[number]) for number in found if number in self._put_at)
         return lost
@@ -108,7 +117,7 @@ def run(case: Case, patience_s: float) -> Figures:
     ours, theirs = Tally(), Tally()
     with ExitStack() as stack:
         net = stack.enter_context(network(case))
-        put = stack.enter_context(publisher(net.near, case))
+        put = our_publisher(net, case) if case.by_ours else stack.enter_context(publisher(net.near, case))
         net.thread.enter(
             declare_reliable_subscriber(
                 net.far, "k/*", lambda sample: ours.deliver(number_of(sample)),
@@ -196,6 +205,18 @@ def publisher(session: zenoh.Session, case: Case) -> Iterator[Callable[[str], ob
         congestion_control=zenoh.CongestionControl.BLOCK, priority=zenoh.Priority.DATA_HIGH, express=True,
     ) as one:  # fmt: skip
         yield one.put
+
+
+def our_publisher(net: Network, case: Case) -> Callable[[str], object]:
+    """The same of ours."""
+    one = net.thread.enter(
+        declare_reliable_publisher(
+            net.near, "k/a", history=100_000, heartbeat=Beats.PERIODIC if case.beats else Beats.OFF,
+            heartbeat_period_s=BEAT_S, congestion_control=zenoh.CongestionControl.BLOCK,
+            priority=zenoh.Priority.DATA_HIGH, express=True,
+        )
+    )  # fmt: skip
+    return lambda payload: net.thread.call(one.put, payload)
 
 
 @contextmanager

@@ -90,6 +90,7 @@ def test_a_course_loses_what_was_drawn_and_notes_when_it_was_put() -> None:
     assert 3 < sum(lost) < 40
     assert set(course.lost) == {number for number, gone in zip(course.numbers, lost, strict=True) if gone}
     assert not course.lose(b"something else")
+    assert not any(course.lose(f"frame #{number};".encode()) for number in course.numbers)  # only first transmissions
 
 
 def test_the_end_is_seen_where_no_heartbeat_tells_of_it() -> None:
@@ -103,15 +104,16 @@ def test_a_case_that_fails_says_why() -> None:
         side_by_side.run_case(Case("a link", 10, seed="drawn"), 1.0)
 
 
-def test_two_cases_over_real_zenoh() -> None:
-    """Samples, and samples with replies: ours holds, and the losses happened."""
+def test_some_cases_over_real_zenoh() -> None:
+    """Samples, and samples with replies, of zenoh's publisher and of ours: ours holds, and the losses happened."""
     command = [sys.executable, "-m", "statemachines.testing.missed_samples.side_by_side", "--json"]
     few = ["--samples", "60", "--case", "30% of samples", "--patience", "1"]
     done = subprocess.run([*command, *few], capture_output=True, timeout=180, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stderr == b""
     found = msgspec.json.decode(done.stdout, type=list[Figures])
-    assert len(found) == 4
+    assert len(found) == 5
+    assert sum(figures.case.by_ours for figures in found) == 1
     for figures in found:
         assert figures.ours.lost == figures.theirs.lost > 10
         assert (figures.lost_replies > 0) == (figures.case.reply_loss > 0)

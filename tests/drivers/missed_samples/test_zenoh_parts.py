@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ from statemachines.drivers.missed_samples.subscriber import BACKSTOP_MS, Subscri
 from statemachines.drivers.missed_samples.tokens import SEEN_MAX, Tokens
 from statemachines.kernel import ConfigurationError, Event
 from statemachines.missed_samples.cache import CacheRecord, CrowdedOver
-from statemachines.missed_samples.message import Deliver, Missed, QueryEnded
+from statemachines.missed_samples.message import Deliver, Missed, QueryEnded, Sample
 from statemachines.missed_samples.recovery import Recovery
 from statemachines.missed_samples.subscriber import SUBSCRIBER
 from statemachines.missed_samples.subscriber_record import Subscribe, SubscriberRecord
@@ -93,14 +94,26 @@ def test_names_of_sources_that_come_and_go_do_not_fill_the_memory(monkeypatch: A
 def test_a_mailbox_is_bounded_by_count_and_by_bytes_and_counts() -> None:
     async def play() -> None:
         box = Mailbox("box", lambda items: None, count_max=2, bytes_max=10)
-        assert [box.put((1,), 5), box.put((2,), 5), box.put((3,), 0)] == [True, True, False]
-        assert box.put(("end",), always=True)
+        assert [box.put(print, 1, 5), box.put(print, 2, 5), box.put(print, 3, 0)] == [True, True, False]
+        assert box.put(print, "end", always=True)
         assert (box.waiting, box.refused) == (3, 1)
         other = Mailbox("box", lambda items: None, count_max=9, bytes_max=10)
-        assert [other.put((1,), 8), other.put((2,), 3), other.put((3,), 2)] == [True, False, True]
+        assert [other.put(print, 1, 8), other.put(print, 2, 3), other.put(repr, 3, 2)] == [True, False, True]
         assert other.refused == 1
-        assert other.close() == [(1,), (3,)]
-        assert not other.put((4,), always=True)
+        assert other.close() == [(print, 1, 8), (repr, 3, 2)]
+        assert not other.put(print, 4, always=True)
+
+    asyncio.run(play())
+
+
+def test_a_loop_is_woken_once_for_all_that_comes_before_it_looks() -> None:
+    async def play() -> None:
+        woken: list[Any] = []
+        box = Mailbox("box", lambda items: None, count_max=9, bytes_max=9)
+        box._loop = SimpleNamespace(call_soon_threadsafe=woken.append)  # type: ignore[assignment]
+        for n in range(3):
+            assert box.put(print, n)
+        assert woken == [box._ready.set]
 
     asyncio.run(play())
 
@@ -108,18 +121,18 @@ def test_a_mailbox_is_bounded_by_count_and_by_bytes_and_counts() -> None:
 def test_a_mailbox_hands_over_from_threads_in_order_and_finds_room_again() -> None:
     async def play() -> None:
         got: list[int] = []
-        box = Mailbox("box", lambda items: got.extend(n for (n,) in items), count_max=10 * TURN, bytes_max=100)
+        box = Mailbox("box", lambda items: got.extend(n for _, n, _ in items), count_max=10 * TURN, bytes_max=100)
         task = asyncio.ensure_future(box.run(at_once))
         for turn in range(3):
             begin = turn * 2 * TURN
             thread = threading.Thread(
-                target=lambda begin=begin: [box.put((n,)) for n in range(begin, begin + 2 * TURN)]
+                target=lambda begin=begin: [box.put(print, n) for n in range(begin, begin + 2 * TURN)]
             )
             thread.start()
             await asyncio.to_thread(thread.join)
             while len(got) < begin + 2 * TURN:
                 await asyncio.sleep(0)
-            assert box.put((begin + 2 * TURN - 1,), 100)  # of all its bytes: what was taken out counts no more
+            assert box.put(print, begin + 2 * TURN - 1, 100)  # of all its bytes: what was taken out counts no more
             while box.waiting:
                 await asyncio.sleep(0)
             got.pop()
@@ -142,19 +155,19 @@ def test_a_mailbox_that_never_stands_still_gathers_and_one_that_is_full_or_rests
         async def once(seconds: float) -> None:
             slept.append(seconds)
             for n in range(next(bursts)):
-                box.put((n,))
+                box.put(print, n)
             await sleep(0)
 
         monkeypatch.setattr(mailbox.asyncio, "sleep", once)
         monkeypatch.setattr(mailbox.time, "monotonic", lambda: now[0])
-        box.put((0,))
+        box.put(print, 0)
         task = asyncio.ensure_future(box.run(at_once))
         while len(slept) < STREAM + 5:
             await sleep(0)
         assert slept == [0] * STREAM + [GATHER_S] * 3 + [0] + [GATHER_S]
         await sleep(0)
         now[0] += 1  # it rests
-        box.put((0,))
+        box.put(print, 0)
         while len(slept) < STREAM + 6:
             await sleep(0)
         assert slept[-1] == 0
@@ -284,9 +297,48 @@ def test_runs_are_put_before_the_machine_whole_and_every_sample_gets_its_number(
         desk.arrivals.add("a/1", 3, replace(sample(3), recovered=True))
         desk.arrivals.settle()
         assert (desk.statistics.duplicates, desk.statistics.repeated) == (3, 2)
+        for sn in (7, 8, 9):  # the next ones in order, each in a turn of its own
+            desk.add(sn)
+            desk.arrivals.settle()
+        assert desk.delivered == [(n, n) for n in range(10)]
         assert desk.arrivals.held == 0
         assert desk.arrivals._bytes == 0
         assert desk.arrivals._samples == {}
+
+    asyncio.run(play())
+
+
+def test_a_query_that_is_answered_before_it_returns_waits_until_the_step_is_over() -> None:
+    """A cache in the same process answers within the question: the machine is not entered again."""
+    told: list[Event] = []
+
+    async def play() -> None:
+        def answer(name: str, query: Any, feed: Any) -> None:
+            party.receive("cache", Sample("p", 1, 1))
+            feed(name, QueryEnded("p", query.n, True))
+            assert told == [Deliver("p", 0, 0)]
+
+        party = Party(SUBSCRIBER, SubscriberRecord(Recovery(retries=0)), Life("s~1", 1, None),
+                      transport=None, services={"query": answer}, told=told.append)  # type: ignore[arg-type]  # fmt: skip
+        party.feed(Subscribe())
+        party.receive("p", Sample("p", 0, 0))
+        party.receive("p", Sample("p", 2, 2))
+        assert told == [Deliver("p", 0, 0), Deliver("p", 1, 2)]
+        assert party.error is None
+        await party.close()
+
+    asyncio.run(play())
+
+
+def test_a_number_that_follows_that_of_another_source_is_not_of_its_run() -> None:
+    async def play() -> None:
+        desk = Desk()
+        for source, sn in (("a/1", 0), ("b/1", 1), ("a/1", 1), ("b/1", 2)):
+            desk.arrivals.add(source, sn, sample(sn))
+        desk.arrivals.settle()
+        assert [number for number, _ in desk.delivered] == [0, 1, 1, 2]
+        assert desk.party.record.sources["a/1"].expected == desk.party.record.sources["b/1"].expected - 1
+        assert desk.arrivals.held == 0
 
     asyncio.run(play())
 

@@ -10,7 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples_world import KEY, World
 
-from statemachines.kernel import Ask, ConfigurationError, LocalProtocolError, Node, ProtocolError, Send, Tell
+from statemachines.kernel import (
+    Answer,
+    Ask,
+    ConfigurationError,
+    LocalProtocolError,
+    Message,
+    Node,
+    ProtocolError,
+    Send,
+    Tell,
+)
 from statemachines.missed_samples.cache import (
     CACHE,
     CacheQuery,
@@ -144,6 +154,15 @@ def test_MS_34_no_heartbeat_before_anything_was_published():
     assert beats(node, 100 * MS) == []
     node.feed(Publish(), 150 * MS)
     assert beats(node, 200 * MS) == [(200 * MS, 0)]
+
+
+def test_ALONE_a_publisher_hears_nobody_so_it_is_the_same_for_any_number_of_subscribers():
+    """Nor does it send to anybody in particular: what goes out goes to its key."""
+    assert PUBLISHER.alphabet
+    assert not [event for event in PUBLISHER.alphabet if issubclass(event, (Message, Answer))]
+    node = publisher(beats=Beats.PERIODIC, period_ms=100)
+    sent = [*node.feed(Publish(), 0), *node.fire(100 * MS)]
+    assert {one.to for one in sent if isinstance(one, Send)} == {KEY}
 
 
 def test_MS_35_nothing_before_it_is_declared_nor_after():

@@ -233,6 +233,50 @@ async def a_real_subscriber_on_ours() -> None:
 
 
 @scene
+async def a_mixed_network() -> None:
+    """Publishers of both kinds, subscribers of both kinds, on one key; a cache of ours keeps what both publish."""
+    async with (
+        two_sessions() as (near, far, link),
+        declare_reliability_cache(near, "k/*", history=1_000) as cache,
+        declare_reliable_subscriber(far, "k/*") as subscriber,
+        declare_reliable_publisher(near, "k/a", history=1_000, **APART, **BEATS) as ours,
+    ):
+        theirs = real_publisher(near, "k/a", 1_000)
+        source = f"{theirs.id.zid}/{theirs.id.eid}"
+        heard: dict[int, list[int]] = {}
+
+        def hear(sample: zenoh.Sample) -> None:
+            heard.setdefault(sample.source_info.source_id.eid, []).append(sample.source_info.source_sn)
+
+        real = zenoh.ext.declare_advanced_subscriber(
+            far, "k/*", hear, recovery=zenoh.ext.RecoveryConfig(heartbeat=True)
+        )
+        await until(lambda: ours.is_heard and {source, ours.source} <= set(subscriber.sources))
+        await until(can_ask(far, "k/*/@adv/**"))
+        once = {*range(2, 60, 3)}
+        link.lose = lose_once(once)  # of whichever publisher it comes first
+        for number in range(60):
+            ours.put(say(number))
+            theirs.put(say(number))
+            if number % 10 == 0:
+                await asyncio.sleep(0.002)
+        got = await take(subscriber, 120)
+        for one in (source, ours.source):
+            assert [sample.number for sample in got if sample.source == one] == list(range(60))
+        assert not once  # each was lost, and came again: as a reply, or put again for the real one
+        assert subscriber.statistics.missed == 0
+        await until(lambda: sum(map(len, heard.values())) > 0)
+        assert all(numbers == sorted(set(numbers)) for numbers in heard.values())  # which of them, nobody promises
+        real.undeclare()
+        await until(lambda: cache.statistics.samples == 120)
+        theirs.undeclare()  # from now on the cache answers for it
+        await until(can_ask(far, f"k/a/@adv/pub/{source}/_"))
+        async with declare_reliable_subscriber(far, "k/*", history=History()) as late:
+            again = await take(late, 120)
+            assert [sample.number for sample in again if sample.source == source] == list(range(60))
+
+
+@scene
 async def a_real_subscriber_on_a_cache_of_ours() -> None:
     """The publisher is dead; the cache puts its samples again."""
     async with two_sessions() as (near, far, _), declare_reliability_cache(near, "k/**", history=9) as cache:

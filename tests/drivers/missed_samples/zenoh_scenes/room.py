@@ -146,12 +146,12 @@ def room_for(subscriber: Any, replies: int) -> None:
     mailbox, put, seen = subscriber._mailbox, subscriber._mailbox.put, Counter[int]()
     room = mailbox._count_max
 
-    def bounded(item: Any, size: int = 0, *, always: bool = False) -> bool:
-        if item[0] == subscriber._hear_reply:
-            seen[id(item[1][0])] += 1
-            kept.append(item[1][0])  # so that its id is nobody else's
-            mailbox._count_max = room if seen[id(item[1][0])] <= replies else 0
-        taken: bool = put(item, size, always=always)
+    def bounded(act: Any, given: Any, size: int = 0, *, always: bool = False) -> bool:
+        if act == subscriber._hear_reply:
+            seen[id(given[0])] += 1
+            kept.append(given[0])  # so that its id is nobody else's
+            mailbox._count_max = room if seen[id(given[0])] <= replies else 0
+        taken: bool = put(act, given, size, always=always)
         mailbox._count_max = room
         return taken
 
