@@ -1,5 +1,5 @@
-"""GroupHunts: small closed systems in which nodes declare and destroy a group: as asked, whoever else does, whatever its
-last leader left, and whatever answer comes once more."""
+"""GroupHunts: small closed systems in which nodes declare and destroy a group: as asked, whoever else does, whatever
+its last leader left, and whatever answer comes once more."""
 
 from __future__ import annotations
 
@@ -83,7 +83,9 @@ def _as_asked(host: Hears, start_ns: int) -> tuple[Property, ...]:
 
     views = (View(host.name, 3, view),)
     return (
-        Always(f"S18 asked {host.name}", "a group begins when who declared it asked for", views, lambda told: told != 1),
+        Always(
+            f"S18 asked {host.name}", "a group begins when who declared it asked for", views, lambda told: told != 1
+        ),
         Sometimes(f"S18 declared {host.name}", "it declares the group", views, lambda told: told == 2),
     )
 
@@ -133,12 +135,16 @@ def destroyed(
 ) -> System:
     """A node of other times destroys a group, or two of its own times: who comes when it is gone knows no others."""
     theirs = configuration("settled")
-    ours = theirs if nodes > 1 else replace(
-        theirs,
-        claim_ttl_ms=theirs.claim_ttl_ms - 1,
-        ping_interval_ms=theirs.ping_interval_ms - 1,
-        ping_timeout_ms=theirs.ping_timeout_ms - 1,
-    ).check()
+    ours = (
+        theirs
+        if nodes > 1
+        else replace(
+            theirs,
+            claim_ttl_ms=theirs.claim_ttl_ms - 1,
+            ping_interval_ms=theirs.ping_interval_ms - 1,
+            ping_timeout_ms=theirs.ping_timeout_ms - 1,
+        ).check()
+    )
     pairs = tuple(declaring._node(number, ours, (Destroy(),), 9) for number in range(1, nodes + 1))
     kept: dict[str, Any] = {
         "hows": (REFUSED, OPEN) if fails else (),
@@ -157,6 +163,7 @@ def destroyed(
         fails=fails,
         again=again,
         told=pairs,
+        places=2 if nodes == 1 else 1,
     )
 
 
@@ -243,11 +250,20 @@ def paced() -> System:
     pace = Pace(
         (
             Beat("L12 asked again", "a node asks the store again after commit_interval", COMMIT, COMMIT, _asks_again),
-            Beat("L12 settled", "a node is told when the last lease has surely ended", lasts, lasts + 2 * COMMIT, _settles),
+            Beat(
+                "L12 settled",
+                "a node is told when the last lease has surely ended",
+                lasts,
+                lasts + 2 * COMMIT,
+                _settles,
+            ),
         )
     )
     made = _system(
-        "paced destruction", (node, host, store, Post(TICK_NS, places=2), pace, TickClock(TICK_NS)), pace.properties(), fails=1
+        "paced destruction",
+        (node, host, store, Post(TICK_NS, places=2), pace, TickClock(TICK_NS)),
+        pace.properties(),
+        fails=1,
     )
     return replace(made, network=Network(2))
 
@@ -272,6 +288,7 @@ def _system(
     fails: int = 0,
     again: int = 0,
     told: tuple[tuple[FsmActor, Hears], ...] = (),
+    places: int = 2,
 ) -> System:
     budgets: list[Budget] = []
     if fails:
@@ -282,7 +299,7 @@ def _system(
         name,
         ABOUT[name],
         actors,
-        Network(2),
+        Network(places),
         (S1, *properties),
         tuple(budgets),
         bounds={"stores": "requests are carried out at once, answers travel"},

@@ -11,7 +11,16 @@ from statemachines.kernel import ConfigurationError
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.system import System
 from statemachines_spec.hunt import Hunt
-from statemachines_spec.shared_subscriptions import election, group_hunts, last_words, leader_hunts, leader_waits, paced, step_properties
+from statemachines_spec.shared_subscriptions import (
+    configured,
+    election,
+    group_hunts,
+    last_words,
+    leader_hunts,
+    leader_told,
+    paced,
+    step_properties,
+)
 from statemachines_spec.shared_subscriptions.consumer import Consumer
 from statemachines_spec.shared_subscriptions.election import Election
 from statemachines_spec.shared_subscriptions.leader_host import LeaderHost
@@ -152,7 +161,6 @@ def with_promises(small: Small) -> System:
             *step_properties.STEPWISE,
             *step_properties.confirmed(names, hosts, STREAM),
             *step_properties.begins_behind_nothing(hosts, STREAM),
-            *leader_waits.promises(hosts),
             last_words.clean(names, STREAM),
             last_words.STAGES,
         ),
@@ -171,6 +179,8 @@ HUNTS = (
     *leader_hunts.HUNTS,
     *paced.HUNTS,
     *group_hunts.HUNTS,
+    *leader_told.HUNTS,
+    *configured.HUNTS,
 )
 
 

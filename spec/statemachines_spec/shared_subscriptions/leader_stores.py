@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from statemachines.kernel import Answer, Event
 from statemachines.shared_subscriptions.group_store import Scan, Stored
 from statemachines_spec.explorer.actor import Envelope, Reaction, Watch
+from statemachines_spec.shared_subscriptions.election import CandidateHost
 from statemachines_spec.shared_subscriptions.failing_store import FailingLocal, FailingStore, Failure
 from statemachines_spec.shared_subscriptions.leader_host import HostLocal, LeaderHost
 from statemachines_spec.shared_subscriptions.stores import Store, StoreLocal
@@ -59,9 +60,10 @@ class Again(Event, frozen=True, gc=False):
 
 
 class HauntedLocal(FailingLocal, frozen=True, gc=False):
-    """As of any store; `said`: its answers so far."""
+    """As of any store; `said`: the last of its answers to each party, of each kind; `given`: how many."""
 
     said: tuple[Envelope, ...] = ()
+    given: int = 0
 
 
 class HauntedStore(FailingStore):
@@ -88,7 +90,7 @@ class HauntedStore(FailingStore):
 
     def inputs(self, local: StoreLocal) -> tuple[Any, ...]:
         assert isinstance(local, HauntedLocal)
-        return (*super().inputs(local), *(Again(one) for one in dict.fromkeys(local.said)))
+        return (*super().inputs(local), *(Again(one) for one in local.said))
 
     def react(self, local: StoreLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         event = envelope.event
@@ -99,12 +101,15 @@ class HauntedStore(FailingStore):
         if reaction is None:
             return None
         assert isinstance(reaction.local, HauntedLocal)
-        said = (*reaction.local.said, *(one for one in reaction.sends if isinstance(one.event, Answer)))
-        return replace(reaction, local=replace(reaction.local, said=said))
+        answers = [one for one in reaction.sends if isinstance(one.event, Answer)]
+        kept = {(one.to, type(one.event).__name__): one for one in (*reaction.local.said, *answers)}
+        said = tuple(one for _, one in sorted(kept.items()))
+        given = reaction.local.given + len(answers)
+        return replace(reaction, local=replace(reaction.local, said=said, given=given))
 
     def within(self, local: StoreLocal) -> bool:
         assert isinstance(local, HauntedLocal)
-        return len(local.said) <= self.most and super().within(local)
+        return local.given <= self.most and super().within(local)
 
 
 class Echo(Event, frozen=True, gc=False):
@@ -128,3 +133,7 @@ class HauntedHost(LeaderHost):
     def canonical(self, local: HostLocal) -> HostLocal:
         """Nothing is numbered anew."""
         return local
+
+
+class HauntedCandidate(HauntedHost, CandidateHost):
+    """One that somebody asks as long as it has no leader."""

@@ -7,6 +7,7 @@ for ever; so these say nothing there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 from statemachines.kernel import in_order
 from statemachines.shared_subscriptions.assignment import GRANTING, REVOKED, REVOKING
@@ -17,10 +18,12 @@ from statemachines.shared_subscriptions.leader_record import (
     HOLDING,
     LOADING,
     LOOKING,
+    RELEASING,
     SERVING,
     LeaderRecord,
 )
-from statemachines_spec.explorer.property import Always, Property, Sometimes, View
+from statemachines.shared_subscriptions.message import Disconnect
+from statemachines_spec.explorer.property import Always, Property, Sometimes, Stepwise, View
 from statemachines_spec.shared_subscriptions.leader_host import HostLocal
 
 Waits = Callable[[LeaderRecord, set[tuple[str, str]], bool], bool]
@@ -30,19 +33,17 @@ Waits = Callable[[LeaderRecord, set[tuple[str, str]], bool], bool]
 def promises(hosts: Iterable[str]) -> tuple[Property, ...]:
     """All of these, of all leaders."""
     hosts = tuple(hosts)
-    return (*waits_for_something(hosts), *is_graced(hosts))
+    return (*waits_for_something(hosts), *is_graced(hosts), LAST_WORD)
 
 
 def waits_for_something(hosts: Iterable[str]) -> tuple[Property, ...]:
-    """Of all leaders; and, against models in which nothing is ever to be done, that somebody waits for each of these."""
+    """Of all leaders, one property for each kind of thing that is to be done."""
     hosts = tuple(hosts)
 
     def views(waits: Waits) -> tuple[View, ...]:
         return tuple(View(host, 2, _holds(waits)) for host in hosts)
 
-    return tuple(
-        Always(f"{name} waits", text, views(waits), lambda *each: all(each)) for name, text, waits in PROMISES
-    )
+    return tuple(Always(f"{name} waits", text, views(waits), lambda *each: all(each)) for name, text, waits in PROMISES)
 
 
 def is_graced(hosts: Iterable[str]) -> tuple[Property, ...]:
@@ -50,6 +51,17 @@ def is_graced(hosts: Iterable[str]) -> tuple[Property, ...]:
     views = tuple(View(host, 3, _graced) for host in hosts)
     text = "while a lease from before may hold, nobody is assigned anything"
     return (Always("S5 grace", text, views, lambda *each: 2 not in each),)
+
+
+def has_let_go(actor: str, before: Any, event: Any, after: Any) -> bool:
+    """S11: who has said its last word is no member any more; what it held is free at once."""
+    if not isinstance(after, HostLocal) or not isinstance(event, Disconnect) or after.party is None:
+        return True
+    record = after.party.record
+    return record.status not in SERVING or event.borrower not in record.members
+
+
+LAST_WORD: Final = Stepwise("S11 last word", "who has said its last word is no member any more", has_let_go)
 
 
 def waits_in_grace(hosts: Iterable[str]) -> Sometimes:
@@ -106,7 +118,8 @@ def _commits(record: LeaderRecord, timers: set[tuple[str, str]], answered: bool)
         return True
     staged = not record.staged or record.trial is not None or ("commit", "") in timers
     unasked = any(held.borrower and not held.n for _, held in in_order(record.held))
-    return staged and (not unasked or answered or ("measure", "") in timers)
+    judged = not record.measure_n or answered
+    return staged and judged and (not unasked or answered or ("measure", "") in timers)
 
 
 def _repeats(record: LeaderRecord, timers: set[tuple[str, str]], answered: bool) -> bool:
@@ -116,6 +129,13 @@ def _repeats(record: LeaderRecord, timers: set[tuple[str, str]], answered: bool)
         and (one.status not in (REVOKING, REVOKED) or ("revoke_timeout", stream) in timers)
         for stream, one in in_order(record.assignments)
     )
+
+
+def _releases(record: LeaderRecord, timers: set[tuple[str, str]], answered: bool) -> bool:
+    """Who gives its claim up has asked for it, or asks when the batch under way is answered."""
+    if record.status is not RELEASING:
+        return True
+    return answered or (record.trial is not None and not record.trial.release)
 
 
 def _ends(record: LeaderRecord, timers: set[tuple[str, str]], answered: bool) -> bool:
@@ -132,6 +152,7 @@ PROMISES: tuple[tuple[str, str, Waits], ...] = (
     ("L2", "a leader looks for new streams again and again", _looks),
     ("L5", "what is staged, and what is held, is not forgotten", _commits),
     ("L3", "what somebody is to answer is said again, and the wait for what is to be given back ends", _repeats),
+    ("L6 release", "who gives its claim up has asked for it, or is about to", _releases),
     ("L6 idle", "whom nobody needs does not lead, or follow, for ever", _ends),
 )
 """Name, text, and what it comes to.  The names are those of the properties whose safe halves these are."""

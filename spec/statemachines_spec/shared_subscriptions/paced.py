@@ -11,9 +11,15 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from statemachines.kernel import Message
-from statemachines.shared_subscriptions.assignment import GRANTING, REVOKED, REVOKING, GrantTimeout, ResendTimer, RevokeTimeout
-from statemachines.shared_subscriptions.configuration import Configuration
+from statemachines.kernel import Message, in_order
+from statemachines.shared_subscriptions.assignment import (
+    GRANTING,
+    REVOKED,
+    REVOKING,
+    GrantTimeout,
+    ResendTimer,
+    RevokeTimeout,
+)
 from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
 from statemachines.shared_subscriptions.group_store import Claim, Commit, GroupStore, Read, StoreFailed
 from statemachines.shared_subscriptions.leader_record import (
@@ -36,11 +42,11 @@ from statemachines_spec.explorer.property import Property, Sometimes
 from statemachines_spec.explorer.system import System, at_most
 from statemachines_spec.explorer.tick import TickClock
 from statemachines_spec.hunt import Hunt
-from statemachines_spec.shared_subscriptions import claims, leader_waits, properties, timed
+from statemachines_spec.shared_subscriptions import claims, leader_waits, properties
 from statemachines_spec.shared_subscriptions.consumer import Consumer, ConsumerLocal
 from statemachines_spec.shared_subscriptions.election import CandidateHost
 from statemachines_spec.shared_subscriptions.failing_store import OPEN, REFUSED, Fail, FailingStore
-from statemachines_spec.shared_subscriptions.leader_host import QUIET_TIMERS, HostLocal, LeaderHost
+from statemachines_spec.shared_subscriptions.leader_host import QUIET_TIMERS, LeaderHost
 from statemachines_spec.shared_subscriptions.mute import Mute
 from statemachines_spec.shared_subscriptions.pace import AGAIN, BEAT, BEGIN, END, HIT, NOTHING, Beat, Pace
 from statemachines_spec.shared_subscriptions.step_properties import leader_of
@@ -205,7 +211,11 @@ def _said(kind: str, *statuses: Any) -> Any:
     def of(actor: str, before: Any, event: Any, after: Any) -> int:
         if isinstance(event, Carry) and event.kind == kind:
             return BEAT
-        return END if actor == HOST and _is_in(leader_of(before), *statuses) and not _is_in(leader_of(after), *statuses) else NOTHING
+        return (
+            END
+            if actor == HOST and _is_in(leader_of(before), *statuses) and not _is_in(leader_of(after), *statuses)
+            else NOTHING
+        )
 
     return of
 
@@ -275,6 +285,16 @@ class Sluggish(Consumer):
         return Reaction(local) if isinstance(envelope.event, Revoked) else super().react(local, envelope, watch)
 
 
+def _farewell(actor: str, before: Any, event: Any, after: Any) -> int:
+    """A leader that stops serving has told whom it knows."""
+    if isinstance(event, Carry):
+        return HIT if event.kind == "invalidate" else NOTHING
+    old, new = (leader_of(before), leader_of(after)) if actor == HOST else (None, None)
+    if old is None or old.status not in SERVING or (new is not None and new.status in SERVING):
+        return NOTHING
+    return BEGIN if any(member.status is REGISTERED for _, member in in_order(old.members)) else NOTHING
+
+
 def _told(actor: str, before: Any, event: Any, after: Any) -> int:
     """Who speaks under no registration is told so at once."""
     if isinstance(event, Carry):
@@ -299,7 +319,9 @@ def _host(number: int, timers: tuple[str, ...], leaders: int = 2, epochs: int = 
     return host
 
 
-def _alone(name: str, about: str, beats: tuple[Beat, ...], *, failures: int = 0, roots: int = 4, leaders: int = 2) -> System:
+def _alone(
+    name: str, about: str, beats: tuple[Beat, ...], *, failures: int = 0, roots: int = 4, leaders: int = 2
+) -> System:
     """A leader without members; `failures` of both stores, all together."""
     timers = ("heartbeat", "renew", "idle", "retry", "recheck", "claim_end", "grace")
     pace = Pace(beats)
@@ -323,7 +345,11 @@ def _alone(name: str, about: str, beats: tuple[Beat, ...], *, failures: int = 0,
 
 
 def _promises(pace: Pace) -> tuple[Property, ...]:
-    return (*(one for one in properties.STEPWISE if one.name != "S4"), *leader_waits.promises((HOST,)), *pace.properties())
+    return (
+        *(one for one in properties.STEPWISE if one.name != "S4"),
+        *leader_waits.promises((HOST,)),
+        *pace.properties(),
+    )
 
 
 RENEWAL: Final = Beat("L6 renewal paced", "the claim is renewed every heartbeat", HEARTBEAT, HEARTBEAT, renewal)
@@ -353,11 +379,26 @@ def committing() -> System:
     """A member reports progress."""
     pace = Pace(
         (
-            Beat("L6 renewal paced", "a batch comes every heartbeat, and none sooner than commit_interval", COMMIT, HEARTBEAT, renewal),
+            Beat(
+                "L6 renewal paced",
+                "a batch comes every heartbeat, and none sooner than commit_interval",
+                COMMIT,
+                HEARTBEAT,
+                renewal,
+            ),
+            Beat("L8 farewell", "who is registered is told when its leader ends", 0, 0, _farewell),
             Beat("L5 committed", "what is reported is committed within commit_interval", 0, COMMIT, staged),
         )
     )
-    setting = Setting(consumers=1, offsets=2, roots=6, network=Network(1, lossy=False, duplicating=False), grants=1, registrations=1)
+    setting = Setting(
+        consumers=1,
+        offsets=1,
+        roots=3,
+        network=Network(1, lossy=False, duplicating=False),
+        grants=1,
+        registrations=1,
+        halts=1,
+    )
     return _with_members("paced commits", setting, ("heartbeat", "commit", "claim_end"), pace)
 
 
@@ -366,14 +407,28 @@ def granting() -> System:
     who = "consumer-1~1/1"
     pace = Pace(
         (
-            Beat("L2 said again", "a grant that is not answered is said again every resend_interval", RESEND, RESEND, _said("grant", GRANTING)),
-            Beat("L11 paced", "who does not answer a grant is given up after grant_timeout", GRANT, GRANT, _given_up(GrantTimeout, GRANTING)),
+            Beat(
+                "L2 said again",
+                "a grant that is not answered is said again every resend_interval",
+                RESEND,
+                RESEND,
+                _said("grant", GRANTING),
+            ),
+            Beat(
+                "L11 paced",
+                "who does not answer a grant is given up after grant_timeout",
+                GRANT,
+                GRANT,
+                _given_up(GrantTimeout, GRANTING),
+            ),
             Beat("L9 paced", "who says nothing expires after a validity", VALIDITY, VALIDITY, _expires(who)),
             Beat("S11 told", "who speaks under no registration is told so", 0, 0, _told),
             Beat("S5 paced", "an end of a lease is waited for as long as it may last", 0, HAND_OVER, _handed_over(who)),
         )
     )
-    setting = Setting(consumers=1, pings=3, network=Network(1, lossy=False, duplicating=False), grants=1, registrations=1)
+    setting = Setting(
+        consumers=1, pings=3, network=Network(1, lossy=False, duplicating=False), grants=1, registrations=1
+    )
     made = _with_members("paced grants", setting, ("resend", "grant_timeout", "expiry", "hand_over"), pace)
     kept = tuple(one for one in made.properties if not isinstance(one, Sometimes) or one.name.endswith("waited"))
     return replace(made, actors=tuple(_as(Mute, actor) for actor in made.actors), properties=kept)
@@ -392,9 +447,28 @@ def revoking() -> System:
     """A stream is to be given back."""
     pace = Pace(
         (
-            Beat("L3 said again", "a revoke that is not answered is said again every resend_interval", RESEND, RESEND, _said("revoke", REVOKING)),
-            Beat("L3 over again", "that a stream is revoked is said again every resend_interval", RESEND, RESEND, _said_over_again),
-            Beat("L3 paced", "who does not give back is given up after revoke_timeout", REVOKE, REVOKE, _given_up(RevokeTimeout, REVOKING, REVOKED)),
+            Beat(
+                "L3 said again",
+                "a revoke that is not answered is said again every resend_interval",
+                RESEND,
+                RESEND,
+                _said("revoke", REVOKING),
+            ),
+            Beat("L3 said over", "and it is said, not just waited for", 0, RESEND, _said("revoked", REVOKED)),
+            Beat(
+                "L3 over again",
+                "that a stream is revoked is said again every resend_interval",
+                RESEND,
+                RESEND,
+                _said_over_again,
+            ),
+            Beat(
+                "L3 paced",
+                "who does not give back is given up after revoke_timeout",
+                REVOKE,
+                REVOKE,
+                _given_up(RevokeTimeout, REVOKING, REVOKED),
+            ),
         )
     )
     setting = Setting(consumers=2, network=Network(1, lossy=False, duplicating=False), grants=2, registrations=2)
@@ -430,8 +504,20 @@ def following() -> System:
     second = "leader-2"
     pace = Pace(
         (
-            Beat("L6 looks paced", "a follower looks at the claim every commit_interval", COMMIT, COMMIT, _follows(second)),
-            Beat("L6 follower idle", "a follower that nobody asks ends after idle_stop", IDLE, IDLE, _follows_idly(second)),
+            Beat(
+                "L6 looks paced",
+                "a follower looks at the claim every commit_interval",
+                COMMIT,
+                COMMIT,
+                _follows(second),
+            ),
+            Beat(
+                "L6 follower idle",
+                "a follower that nobody asks ends after idle_stop",
+                IDLE,
+                IDLE,
+                _follows_idly(second),
+            ),
         )
     )
     store = FailingStore(GroupStore(), hows=(REFUSED,), state=declared(TIMES_PACED), roots=3)
