@@ -225,8 +225,8 @@ def _asks_again(actor: str, before: Any, event: Any, after: Any) -> int:
         return NOTHING
     if after.party.record.status is DONE:
         return END
-    armed = [("again", "") in local.party.timers for local in (before, after)]
-    return BEGIN if armed[1] and not armed[0] else NOTHING
+    was, now = (("again", "") in party.timers for party in (before.party, after.party))
+    return BEGIN if now and not was else NOTHING
 
 
 def _settles(actor: str, before: Any, event: Any, after: Any) -> int:

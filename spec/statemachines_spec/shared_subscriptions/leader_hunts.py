@@ -170,7 +170,9 @@ def destroyed(system: System) -> System:
     """The group is marked as destroyed at some time, and its properties are gone in the end."""
     ours = configuration("settled")
     held = declared(ours)
-    mark: Properties = replace(held[PROPERTIES].value, destroyed=True)
+    properties = held[PROPERTIES].value
+    assert isinstance(properties, Properties)
+    mark = replace(properties, destroyed=True)
     meddles = (Meddle(PROPERTIES, mark), Meddle(PROPERTIES, None))
     system = with_actor(system, MeddledStore(GroupStore(), at_once=False, state=held, meddles=meddles, roots=2))
     system = without(replace(system, actors=(*system.actors, Told(TOLD))), "L8")

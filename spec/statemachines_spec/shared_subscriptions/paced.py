@@ -6,6 +6,7 @@ Clocks do not drift here: margins are those of other timed systems.
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -542,7 +543,7 @@ ABOUT: Final = {
     "paced revokes": "how often a revoke is said, and how long for",
     "paced follower": "how often a follower looks at the claim, and how long it stays",
 }
-BUILDS: Final = {
+BUILDS: Final[dict[str, Callable[[], System]]] = {
     "paced": alone,
     "paced failure": partial(failing, "paced failure", 1),
     "paced failures": partial(failing, "paced failures", 2),
