@@ -291,7 +291,8 @@ def load(record: LeaderRecord, event: Event | None, now_ns: int) -> tuple[Leader
 
 
 def load_progress(record: LeaderRecord, event: ReadDone, now_ns: int) -> tuple[LeaderRecord, Effects]:
-    record = replace(record, root=event.records[0], root_known=True)
+    if not record.root_known:  # from then on it is what our own batches made of it, whenever this was read
+        record = replace(record, root=event.records[0], root_known=True)
     return scan(record, "")
 
 

@@ -4,6 +4,7 @@ from statemachines_spec.protocol import CheckProtocol
 from statemachines_spec.shared_subscriptions import alone, declaring
 from statemachines_spec.shared_subscriptions.bugs import BUGS
 from statemachines_spec.shared_subscriptions.hunts import HUNTS
+from statemachines_spec.shared_subscriptions.leader_allowed import ALLOWED as LEADER_ALLOWED
 from statemachines_spec.shared_subscriptions.orders import ORDERS
 from statemachines_spec.shared_subscriptions.script import SCRIPT
 from statemachines_spec.shared_subscriptions.systems import SIZES, SYSTEMS
@@ -20,5 +21,6 @@ SPEC = CheckProtocol(
     bugs=BUGS,
     obligations_of=obligations_of,
     hunted=HUNTS,
+    allowed=(*LEADER_ALLOWED,),
     script=SCRIPT,
 )

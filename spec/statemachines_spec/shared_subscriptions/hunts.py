@@ -11,7 +11,16 @@ from statemachines.kernel import ConfigurationError
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.system import System
 from statemachines_spec.hunt import Hunt
-from statemachines_spec.shared_subscriptions import election, last_words, step_properties
+from statemachines_spec.shared_subscriptions import (
+    configured,
+    election,
+    group_hunts,
+    last_words,
+    leader_hunts,
+    leader_told,
+    paced,
+    step_properties,
+)
 from statemachines_spec.shared_subscriptions.consumer import Consumer
 from statemachines_spec.shared_subscriptions.election import Election
 from statemachines_spec.shared_subscriptions.leader_host import LeaderHost
@@ -167,6 +176,11 @@ HUNTS = (
         "two leader hosts; the claim is renewed while the other one watches it, or its leader stands still",
         partial(election.build, RACE),
     ),
+    *leader_hunts.HUNTS,
+    *paced.HUNTS,
+    *group_hunts.HUNTS,
+    *leader_told.HUNTS,
+    *configured.HUNTS,
 )
 
 

@@ -19,8 +19,10 @@ from statemachines.kernel import (
     Effect,
     Event,
     Fsm,
+    InvariantViolated,
     Send,
     Status,
+    Stop,
     fresh,
     in_order,
     incarnation,
@@ -32,7 +34,7 @@ from statemachines.shared_subscriptions.claim import ClaimEnd, Halt, StartLeader
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
 from statemachines.shared_subscriptions.leader import LEADER
-from statemachines.shared_subscriptions.leader_record import CANDIDATE, HOLDING, LOOKING, RESIGNED, LeaderRecord
+from statemachines.shared_subscriptions.leader_record import CANDIDATE, HOLDING, LOOKING, LeaderRecord
 from statemachines.shared_subscriptions.message import (
     Invalidate,
     LeaderWanted,
@@ -284,7 +286,9 @@ class LeaderHost(Actor):
             party, effects = advance(self.fsm, party, event, name, watch, self.timing)
             if party.record.ripe and not was_ripe:
                 calls.append(Envelope("", GROUP_STORE, Watched(party.record.found.stamp)))
-            ended = party.record.status is RESIGNED
+            ended = any(isinstance(effect, Stop) for effect in effects)  # what a host forgets it by
+            if ended != (party.record.status in self.fsm.final):
+                raise InvariantViolated(self.fsm.name, "it stops where it is at its end", party.record, event)
             asks = sum(isinstance(effect, Ask) for effect in effects)
             local = replace(local, party=None if ended else party, awaited=local.awaited + asks)
             for effect in effects:

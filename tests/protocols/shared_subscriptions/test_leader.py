@@ -409,6 +409,23 @@ def test_SS_121_loading_is_begun_again_when_a_store_fails():
     assert bench.status is LeaderStatus.LEADING
 
 
+def test_SS_124_a_root_that_is_known_is_not_taken_for_an_older_one_that_was_read_before():
+    bench = Bench()
+    (answer,) = bench.apply(bench.node.feed(StartLeader(), 0)[0])
+    (committed,) = bench.apply(bench.node.feed(answer, 0)[0])
+    (root,) = bench.apply(next(one for one in bench.node.feed(committed, 0) if isinstance(one, Ask)))
+    (scan,) = bench.node.feed(root, 0)
+    bench.node.feed(StoreFailed(scan.request.n), 0)
+    (again,) = bench.node.fire(1_000 * MS)
+    (older,) = bench.apply(again)  # read, and answered late
+    (batch,) = bench.node.fire(5_000 * MS)
+    bench.perform(bench.node.feed(bench.apply(batch)[0], 5_000 * MS))
+    assert bench.record.root == bench.groups["/1.1/g/#:root"] != older.records[0]
+    bench.perform(bench.node.feed(older, 5_000 * MS))
+    assert bench.status is LeaderStatus.LEADING
+    assert bench.record.root == bench.groups["/1.1/g/#:root"]
+
+
 def test_SS_122_other_times_are_refused():
     first = Bench().start()
     first.feed(Halt())

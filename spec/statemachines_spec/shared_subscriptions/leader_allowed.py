@@ -1,0 +1,79 @@
+"""LeaderAllowed: mutants of the leader's side that change nothing a clause speaks of."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from statemachines_spec.protocol import Allowed
+
+ALLOWED: Final = (
+    Allowed(
+        (
+            "claim.look/1/1-is-2",
+            "claim.take/1/1-is-2",
+            "claim.load/1/1-is-2",
+            "claim.scan/1/1-is-2",
+            "claim.put_batch/1/1-is-2",
+            "claim.check/1/1-is-2",
+            "listing.list_after/2/1-is-2",
+            "holding.measure/2/1-is-2",
+        ),
+        "SS-153",
+        "numbers tell requests apart, and which ones they are nobody can tell",
+    ),
+    Allowed(
+        ("group.read/4/1-is-2", "group.commit/3/1-is-2", "group.scan/3/1-is-2"),
+        "SS-208",
+        "numbers tell requests apart, and which ones they are nobody can tell",
+    ),
+    Allowed(
+        ("listing.list_streams/2/1-is-2", "listing.open_ranks/1/1-is-2"),
+        "SS-154",
+        "generations and shards count from 0: whatever is below it stands for none",
+    ),
+    Allowed(
+        ("leader/57/after-58", "leader/60/after-61"),
+        "SS-131",
+        "a batch and the look-up of what became of it have two numbers, and what was written is not what was there",
+    ),
+    Allowed(
+        ("leader/16/after-60", "leader/22/after-57", "leader/29/after-40"),
+        "SS-153",
+        "no two requests have one number: the two guards never hold together",
+    ),
+    Allowed(
+        ("group/3/after-4", "group/4/after-5", "group/5/after-6", "group/6/after-7"),
+        "SS-200",
+        "a group is declared, marked, or not there: the two guards never hold together",
+    ),
+    Allowed(
+        ("group/20/deleted", "group/20/to-reading", "group/20/negated", "group/20/after-21"),
+        "SS-207",
+        "what a store did not answer may be begun again from reading",
+    ),
+    Allowed(
+        ("leader/14/timer-halved", "leader/22/timer-halved", "leader/23/timer-halved"),
+        "SS-121",
+        "a commit interval later at most: sooner is allowed",
+    ),
+    Allowed(
+        ("leader/52/timer-halved",),
+        "SS-127",
+        "a heartbeat that meets a batch under way is made up for within a commit interval: sooner is allowed",
+    ),
+    Allowed(
+        ("group/11/to-sweeping", "group/12/to-sweeping"),
+        "SS-205",
+        "it stays in sweeping either way, and no timer belongs to that",
+    ),
+    Allowed(
+        ("assignment/7/to-granted",),
+        "SS-82",
+        "it stays granted either way, and no timer belongs to that",
+    ),
+    Allowed(
+        ("member/2/to-registered",),
+        "SS-62",
+        "whoever is registered anew has a validity from now on, as who is heard has",
+    ),
+)

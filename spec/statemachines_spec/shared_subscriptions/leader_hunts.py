@@ -1,0 +1,435 @@
+"""LeaderHunts: small closed systems in which a leader meets what is rare: groups that are not declared, or destroyed
+under it, orderly stops over a store that fails, pages, answers that come once more."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from statemachines.kernel import Map
+from statemachines.shared_subscriptions.claim import Halt
+from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
+from statemachines.shared_subscriptions.group_store import Claim, GroupStore, Properties, Stored, record_key
+from statemachines.shared_subscriptions.leader_record import CLAIMED, HOLDING, SERVING
+from statemachines.shared_subscriptions.message import Undeclared
+from statemachines.shared_subscriptions.stream_store import StreamStore
+from statemachines_spec.explorer.actor import Actor, Envelope, Observer, Reaction, Watch
+from statemachines_spec.explorer.network import Network
+from statemachines_spec.explorer.property import Always, Eventually, Property, Sometimes, View
+from statemachines_spec.explorer.system import System, at_most
+from statemachines_spec.hunt import Hunt
+from statemachines_spec.shared_subscriptions import claims, leader_waits, properties, step_properties
+from statemachines_spec.shared_subscriptions.consumer import FILTER, GROUP, Consumer
+from statemachines_spec.shared_subscriptions.failing_store import OPEN, REFUSED, Fail, FailingStore
+from statemachines_spec.shared_subscriptions.leader_host import QUIET_TIMERS, HostLocal, LeaderHost
+from statemachines_spec.shared_subscriptions.leader_stores import (
+    Again,
+    HauntedCandidate,
+    HauntedHost,
+    HauntedStore,
+    Meddle,
+    MeddledStore,
+    PagedStore,
+)
+from statemachines_spec.shared_subscriptions.stores import Store, StoreLocal, declared, holder, streams
+from statemachines_spec.shared_subscriptions.systems import Setting, build, obligations_of
+from statemachines_spec.shared_subscriptions.variants import configuration
+
+STREAM: Final = "0.0/a"
+PROPERTIES: Final = record_key(GROUP, FILTER, "properties")
+CLAIM: Final = record_key(GROUP, FILTER, "claim")
+
+
+class Rare(msgspec.Struct, frozen=True):
+    """A hunt by its setting; `fires`: timers that fire beside those of the setting; `changed`: what else differs;
+    `renews`: whoever has the claim can renew it; `live`: its obligations are judged, too."""
+
+    name: str
+    about: str
+    setting: Setting
+    fires: tuple[str, ...] = ()
+    changed: Callable[[System], System] = lambda made: made
+    renews: bool = True
+    live: bool = False
+
+
+def made(one: Rare) -> System:
+    """The closed system, with every promise."""
+    system = one.changed(build(one.name, one.about, one.setting))
+    system = replace(system, actors=tuple(_firing(actor, one.fires) for actor in system.actors))
+    consumers = [actor.name for actor in system.actors if isinstance(actor, Consumer)]
+    hosts = [actor.name for actor in system.actors if isinstance(actor, LeaderHost)]
+    promises: tuple[Property, ...] = (
+        *(each for each in step_properties.STEPWISE if one.renews or each.name != "L6 renewal"),
+        *step_properties.confirmed(consumers, hosts, STREAM),
+        *step_properties.begins_behind_nothing(hosts, STREAM),
+        *leader_waits.promises(hosts),
+    )
+    return replace(system, properties=(*system.properties, *promises))
+
+
+def _firing(actor: Actor, timers: tuple[str, ...]) -> Actor:
+    if not isinstance(actor, LeaderHost) or not timers:
+        return actor
+    host = copy.copy(actor)
+    host.silent = actor.silent - frozenset(timers)
+    return host
+
+
+def with_actor(system: System, other: Actor) -> System:
+    """The same with `other` in place of the component of its name."""
+    return replace(system, actors=tuple(other if one.name == other.name else one for one in system.actors))
+
+
+def without(system: System, *names: str) -> System:
+    """Nothing is said of these properties."""
+    kept = tuple(one for one in system.properties if one.name.split()[0] not in names)
+    return replace(system, properties=kept)
+
+
+def without_samples(system: System, *more: Property) -> System:
+    """Nothing of what must happen sometimes elsewhere, and these instead."""
+    kept = tuple(one for one in system.properties if not isinstance(one, Sometimes))
+    return replace(system, properties=(*kept, *more))
+
+
+# -- groups that are not as they should be --------------------------------------------------------------------------
+
+
+class Heard(msgspec.Struct, frozen=True, gc=False):
+    """Whether a consumer was told that the group is not declared."""
+
+    undeclared: bool = False
+
+
+class Told(Observer):
+    """Remembers that."""
+
+    def initial(self) -> Heard:
+        return Heard()
+
+    def sees(self, actor: str, before: Any, event: Any, after: Any) -> Undeclared | None:
+        return event if isinstance(event, Undeclared) else None
+
+    def react(self, local: Heard, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+        return Reaction(Heard(undeclared=True))
+
+
+TOLD: Final = "told"
+
+
+def _leads(local: HostLocal) -> int:
+    return int(local.party is not None and local.party.record.status in CLAIMED)
+
+
+def _nobody_leads(hosts: tuple[str, ...]) -> Always:
+    """S18: of a group that is not declared so."""
+    views = tuple(View(host, 2, _leads) for host in hosts)
+    return Always(
+        "S18 not led", "nobody leads a group that is not declared with its times", views, lambda *on: not any(on)
+    )
+
+
+def _led(hosts: tuple[str, ...]) -> Sometimes:
+    return Sometimes("S18 led", "somebody leads", tuple(View(host, 2, _leads) for host in hosts), lambda *on: any(on))
+
+
+def _told() -> Sometimes:
+    view = View(TOLD, 2, lambda local: int(local.undeclared))
+    return Sometimes("L12 undeclared", "who asks is told that the group is not declared", (view,), bool)
+
+
+def undeclared(system: System) -> System:
+    """The group is declared at some time."""
+    properties = declared(configuration("settled"))[PROPERTIES].value
+    system = with_actor(system, MeddledStore(GroupStore(), state=Map(), meddles=(Meddle(PROPERTIES, properties),)))
+    hosts = ("leader-1",)
+    return without_samples(replace(system, actors=(*system.actors, Told(TOLD))), _told(), _led(hosts))
+
+
+def other_times(system: System) -> System:
+    """It lives by other times, and nobody leads it with ours."""
+    ours = configuration("settled")
+    theirs = declared(replace(ours, claim_ttl_ms=ours.claim_ttl_ms + 1).check())
+    system = with_actor(system, Store(GroupStore(), state=theirs))
+    ends = Sometimes(
+        "S18 refused",
+        "a leader ends",
+        (View("leader-1", 2, lambda local: int(local.number > 0 and local.party is None)),),
+        bool,
+    )
+    return without_samples(system, _nobody_leads(("leader-1",)), ends)
+
+
+def destroyed(system: System) -> System:
+    """The group is marked as destroyed at some time, and its properties are gone in the end."""
+    ours = configuration("settled")
+    held = declared(ours)
+    properties = held[PROPERTIES].value
+    assert isinstance(properties, Properties)
+    mark = replace(properties, destroyed=True)
+    meddles = (Meddle(PROPERTIES, mark), Meddle(PROPERTIES, None))
+    system = with_actor(system, MeddledStore(GroupStore(), at_once=False, state=held, meddles=meddles, roots=2))
+    system = without(replace(system, actors=(*system.actors, Told(TOLD))), "L8")
+    return without_samples(system, _told(), _led(("leader-1",)))
+
+
+def taken_over(system: System) -> System:
+    """Somebody else's claim is written over ours, as by who restores a store; requests may fail, too."""
+    held = declared(configuration("settled"))
+    meddles = (Meddle(CLAIM, Claim("leader-1~9/1", 5)),)
+    store = MeddledStore(GroupStore(), at_once=False, state=held, meddles=meddles, hows=(REFUSED, OPEN), roots=2)
+    system = without(with_actor(system, store), "L8", "S3", "S10")
+    gives_up = Eventually(
+        "L6 given up",
+        "who finds the claim of somebody else ends",
+        (View("leader-1", 2, _holds), View(GROUP_STORE, 2, _is_taken)),
+        lambda holds, taken: bool(holds and taken),
+    )
+    return replace(without_samples(system, _led(("leader-1",))), obligations=(gives_up,))
+
+
+def _holds(local: HostLocal) -> int:
+    return int(local.party is not None and local.party.record.status in HOLDING)
+
+
+def _is_taken(local: StoreLocal) -> int:
+    found = holder(local)
+    return int(found is not None and found.epoch == 5)
+
+
+def halted(system: System) -> System:
+    """Whoever has stopped in good order has given its claim up."""
+    views = (
+        View("leader-1", 2, lambda local: int(local.number > 0 and local.party is None)),
+        View(GROUP_STORE, 2, _is_held),
+    )
+    text = "a leader that has stopped in good order holds no claim"
+    released = Always("S3 released", text, views, lambda ended, held: not (ended and held))
+    stops = Sometimes("S3 stops", "a leader has stopped", views[:1], bool)
+    served = replace(system, actors=tuple(_halted_serving(actor) for actor in system.actors))
+    return without_samples(without(served, "L8"), released, stops)
+
+
+class ServingHost(LeaderHost):
+    """Its leaders are halted while they serve; one that does not even lead leaves what it has tried."""
+
+    def inputs(self, local: HostLocal) -> tuple[Any, ...]:
+        serves = local.party is not None and local.party.record.status in SERVING
+        return tuple(event for event in super().inputs(local) if serves or not isinstance(event, Halt))
+
+
+def _halted_serving(actor: Actor) -> Actor:
+    if not isinstance(actor, LeaderHost):
+        return actor
+    host = copy.copy(actor)
+    host.__class__ = ServingHost
+    return host
+
+
+def _is_held(local: StoreLocal) -> int:
+    return int(holder(local) is not None)
+
+
+def unclean(system: System) -> System:
+    """The last leader has given its claim up while somebody might hold a lease."""
+    state = declared(configuration("settled")).set(CLAIM, Stored(Claim("", 1), 0))
+    system = with_actor(system, Store(GroupStore(), state=state))
+    return without_samples(system, leader_waits.waits_in_grace(("leader-1",)))
+
+
+# -- stores that are not as usual -----------------------------------------------------------------------------------
+
+
+def paged(system: System) -> System:
+    """Progress comes in pages of one."""
+    store = next(one for one in system.actors if one.name == GROUP_STORE)
+    assert isinstance(store, Store)
+    other = PagedStore(GroupStore(), at_once=store.at_once, state=store.state, roots=store.roots, page=1)
+    return with_actor(system, other)
+
+
+def with_slow_streams(system: System) -> System:
+    """The stream store alone answers later than it is asked."""
+    store = next(one for one in system.actors if isinstance(one, FailingStore))
+    other = copy.copy(store)
+    other.at_once = False
+    return with_actor(system, other)
+
+
+def haunted(system: System, most: int = 12) -> System:
+    """Answers of the stores that do not answer at once come once more."""
+    actors: list[Actor] = []
+    for one in system.actors:
+        if isinstance(one, Store) and not one.at_once:
+            hows = one.hows if isinstance(one, FailingStore) else ()
+            actors.append(
+                HauntedStore(one.service, hows=hows, state=one.state, roots=one.roots, wrapped=True, most=most)
+            )
+        elif isinstance(one, LeaderHost):
+            host = copy.copy(one)
+            host.__class__ = HauntedHost
+            actors.append(host)
+        else:
+            actors.append(one)
+    budgets = (*system.budgets, at_most("answer that comes once more", 1, Again))
+    return replace(system, actors=tuple(actors), budgets=budgets)
+
+
+def failing_once(system: System) -> System:
+    """One request of the group store fails."""
+    return replace(system, budgets=(*system.budgets, at_most("request that the store fails", 1, Fail)))
+
+
+def looked_at_again(name: str, hosts: int, fires: tuple[str, ...], **more: Any) -> System:
+    """Hosts without members over stores that fail once, and whose answers come once more."""
+    names = tuple(f"leader-{number + 1}" for number in range(hosts))
+    silent = tuple(timer for timer in QUIET_TIMERS if timer not in fires)
+    ours = configuration("settled")
+    stores = (
+        HauntedStore(GroupStore(), hows=(REFUSED, OPEN), state=declared(ours), roots=1, wrapped=True, most=6),
+        HauntedStore(StreamStore(1), hows=(REFUSED,), state=streams(("a",), 1), wrapped=True, most=2),
+    )
+    return System(
+        name,
+        ABOUT[name],
+        (*(HauntedCandidate(one, ours, at_once=False, silent=silent, ages=False, **more) for one in names), *stores),
+        QUIET,
+        (
+            properties.all_invariants(names),
+            *claims.knows_store(names),
+            *(one for one in properties.STEPWISE if one.name != "S4"),
+            *leader_waits.promises(names),
+            _led(names),
+        ),
+        (at_most("request that a store fails", 1, Fail), at_most("answer that comes once more", 1, Again)),
+        bounds={"stores": "requests and answers travel"},
+    )
+
+
+ABOUT: Final = {
+    "failures again": "a leader without members; a store fails, and what it said comes once more",
+    "followed again": "two hosts without members; a store fails, and what it said comes once more",
+}
+
+ONE: Final = Setting(consumers=1)
+QUIET: Final = Network(1, lossy=False, duplicating=False)
+KEPT: Final = Network(2, lossy=False, duplicating=False)
+
+RARE: Final = (
+    Rare(
+        "undeclared",
+        "one consumer asks for a group before it is declared",
+        replace(ONE, leaders=3),
+        changed=undeclared,
+        live=True,
+    ),
+    Rare(
+        "other times",
+        "one consumer asks for a group that lives by other times",
+        replace(ONE, leaders=2),
+        changed=other_times,
+    ),
+    Rare(
+        "destroyed",
+        "a group is destroyed while it is led",
+        Setting(
+            consumers=1, leaders=2, lives=2, roots=2, offsets=1, halts=1, grants=1, asks_travel=True, network=QUIET,
+        ),
+        ("heartbeat", "commit"),
+        destroyed,
+        renews=False,
+    ),
+    Rare(
+        "stops",
+        "an orderly stop over a store that fails",
+        Setting(
+            consumers=1, halts=1, leaders=2, epochs=2, lives=2, asks_travel=True, roots=1, store_failures=1,
+            registrations=1, grants=1, claims_age=True, network=QUIET,
+        ),
+        renews=False,
+    ),
+    Rare(
+        "pages",
+        "the next leader reads progress, and streams, one in a page",
+        Setting(consumers=1, topics=2, offsets=1, halts=1, leaders=2, epochs=2, lives=2, roots=2, page=1, grants=2,
+            claims_age=True, network=KEPT, registrations=1,
+        ),
+        ("renew",),
+        paged,
+    ),
+    Rare(
+        "halted",
+        "an orderly stop while a batch is under way, or none; nothing fails",
+        Setting(consumers=1, halts=1, asks_travel=True, roots=2, offsets=1, registrations=1, grants=1, network=KEPT),
+        ("heartbeat",),
+        halted,
+    ),
+    Rare(
+        "needed",
+        "a leader whose idle time ends while it has a member, or none",
+        Setting(consumers=1, unsubscribes=1, idles=True, roots=1, registrations=1, grants=1, network=KEPT),
+    ),
+    Rare(
+        "following",
+        "two hosts are asked; one follows the other, passes borrowers on, and ends when nobody asks it",
+        Setting(hosts=2, grants=1, idles=True, registrations=1, network=Network(1, duplicating=False)),
+    ),
+    Rare(
+        "taken over",
+        "somebody else's claim is written over that of a leader, over a store that fails",
+        replace(ONE, roots=2, halts=1, grants=1, asks_travel=True, network=QUIET),
+        ("heartbeat", "recheck"),
+        lambda system: failing_once(taken_over(system)),
+        renews=False,
+        live=True,
+    ),
+    Rare(
+        "in the grace",
+        "a leader waits for leases of before; its members are given up, and copies of what they said come late",
+        Setting(consumers=1, timeouts=1, lives=2, registrations=2, epochs=2, grants=1, network=Network(2, lossy=False)),
+        changed=unclean,
+    ),
+    Rare(
+        "judged late",
+        "one consumer lies before its grant was answered; nobody waits for that answer any longer",
+        replace(ONE, lies=True, grant_timeouts=1, look_failures=1, lives=2, registrations=2, grants=2),
+    ),
+    Rare(
+        "answers again",
+        "answers of stores come once more, whatever is asked by then",
+        Setting(consumers=1, registrations=1, grants=1, asks_travel=True, roots=2),
+        ("heartbeat",),
+        haunted,
+    ),
+    Rare(
+        "judged again",
+        "a consumer lies; what the store says of it, or that it fails, comes once more",
+        Setting(
+            consumers=1, lies=True, look_failures=1, registrations=1, grants=1, network=KEPT,
+        ),
+        changed=lambda system: haunted(with_slow_streams(without(system, "L8")), 3),
+    ),
+)  # fmt: skip
+
+
+def _obligations(system: System) -> tuple[Eventually, ...]:
+    """Its own, or those of all systems."""
+    return system.obligations or obligations_of(system)
+
+
+AGAIN: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
+    "failures again": (1, ("heartbeat", "recheck")),
+    "followed again": (2, ("idle",)),
+}
+"""Name -> hosts, timers that fire."""
+
+HUNTS: Final = (
+    *(Hunt(one.name, one.about, partial(made, one), _obligations if one.live else None) for one in RARE),
+    *(Hunt(name, ABOUT[name], partial(looked_at_again, name, hosts, fires)) for name, (hosts, fires) in AGAIN.items()),
+)

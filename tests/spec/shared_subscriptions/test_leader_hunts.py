@@ -1,0 +1,126 @@
+"""Hunts of the leader's side: what must happen in them does, and small mistakes break the properties of each."""
+
+from __future__ import annotations
+
+import pytest
+
+from statemachines import catalogue
+from statemachines_spec.explorer.actor import Envelope, Passed
+from statemachines_spec.explorer.explore import explore
+from statemachines_spec.explorer.property import Sometimes
+from statemachines_spec.hunt import look
+from statemachines_spec.mutants.campaign import Field, Shape
+from statemachines_spec.mutants.mutant import plant
+from statemachines_spec.shared_subscriptions import SPEC
+from statemachines_spec.shared_subscriptions.hunts import hunt_named
+from statemachines_spec.shared_subscriptions.leader_allowed import ALLOWED
+from statemachines_spec.shared_subscriptions.pace import AGAIN, BEAT, BEGIN, END, HIT, NOTHING, Beat, Pace, Paces, Signs
+
+
+@pytest.fixture(scope="module")
+def mutants():
+    return {one.name: one for one in Field(Shape("shared_subscriptions")).mutants}
+
+
+NOTICED = {
+    "leader/12/to-follower": ("paced follower", "no-error"),
+    "leader/51/timer-doubled": ("paced", "L6"),
+    "leader/51/timer-halved": ("paced", "L6"),
+    "leader/28/timer-doubled": ("paced", "L2"),
+    "leader/52/timer-doubled": ("paced failures", "L6"),
+    "leader/57/timer-halved": ("paced failure", "S3"),
+    "leader/68/timer-doubled": ("paced failure", "L6"),
+    "leader/10/timer-doubled": ("paced follower", "L6"),
+    "assignment/1/timer-doubled": ("paced grants", "L2"),
+    "assignment/grant_timeout/timer-halved": ("paced grants", "L11"),
+    "assignment/revoke_timeout/timer-doubled": ("paced revokes", "L3"),
+    "member/1/timer-halved": ("paced grants", "L9"),
+    "leader/28/timer-dropped": ("pages", "L2"),
+    "leader/44/deleted": ("needed", "S11"),
+    "leader/5/deleted": ("other times", "S18"),
+    "leader/56/deleted": ("taken over", "L6"),
+    "leader/64/negated": ("halted", "L6"),
+    "configuration.Configuration._less/1/lt-is-lte": ("configured", "L8"),
+    "configuration._stretch/3/1000000-is-1000001": ("configured", "S5"),
+    "measuring.refuse/4/held.grant-is-held.progress": ("told of lies", "S16"),
+    "group/2/to-idle": ("declared as asked", "S1"),
+    "group/17/deleted": ("paced destruction", "L12"),
+    "group.declare/2/lt-is-lte": ("declared as asked", "S18"),
+    "group.mark/4/without-found": ("destroyed once", "S18"),
+}
+"""Mutant -> the hunt in which it is noticed, and which property breaks."""
+
+
+@pytest.mark.parametrize("name", NOTICED)
+def test_a_small_mistake_breaks_a_property_of_the_hunt(mutants, name):
+    hunt, broken = NOTICED[name]
+    with plant(mutants[name]):
+        assert look(hunt_named(hunt)).what == broken
+
+
+SMALL = (
+    "undeclared",
+    "other times",
+    "destroyed",
+    "failures again",
+    "needed",
+    "paced",
+    "paced failure",
+    "destroyed clean",
+    "destroyed unled",
+    "nothing to destroy",
+    "led again",
+    "told of lies",
+    "told of loss",
+    "configured",
+)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_what_must_happen_sometimes_does(name):
+    made = hunt_named(name).make()
+    result = explore(made, engine="plain", hashing=False)
+    assert any(isinstance(one, Sometimes) for one in made.properties)
+    assert (result.held, [one for one, happens in result.sometimes.items() if not happens]) == (True, [])
+
+
+def test_what_is_allowed_names_mutants_that_there_are_and_clauses(mutants):
+    clauses = catalogue.clauses("shared_subscriptions")
+    for one in ALLOWED:
+        assert one in SPEC.allowed
+        assert one.clause in clauses
+        assert [name for name in one.mutants if name not in mutants] == []
+
+
+# -- counting -------------------------------------------------------------------------------------------------------
+
+
+def counted(*events, least=2, most=3):
+    """What a pace comes to: a sign, or a number of ticks that pass."""
+    pace = Pace((Beat("beat", "it comes", least, most, lambda *seen: NOTHING),))
+    local = pace.initial()
+    for event in events:
+        sent = Passed(-event) if event < 0 else Signs((event,))
+        local = pace.react(local, Envelope("", "pace", sent)).local
+    return local
+
+
+TICK, TWO = -1, -2
+
+
+@pytest.mark.parametrize(
+    ("events", "ticks", "wrong"),
+    [
+        ((BEGIN, TWO, HIT), -1, -1),
+        ((BEGIN, TICK, HIT), -1, 0),
+        ((BEGIN, TWO, TICK, TICK), 4, 0),
+        ((TWO, TWO), -1, -1),
+        ((BEAT, TWO, BEAT, TICK), 1, -1),
+        ((AGAIN, TWO), -1, -1),
+        ((BEGIN, TWO, AGAIN, TICK, AGAIN), 0, 0),
+        ((BEGIN, TICK, END, TWO, TWO), -1, -1),
+        ((BEGIN, TICK, BEGIN, TWO, HIT), -1, -1),
+    ],
+)
+def test_a_beat_is_neither_early_nor_late(events, ticks, wrong):
+    assert counted(*events) == Paces((ticks,), wrong)
