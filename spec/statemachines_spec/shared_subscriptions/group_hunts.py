@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from statemachines.kernel import Map
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.group import (
+    CLEARING,
     DONE,
     GROUP,
     IDLE,
@@ -39,6 +40,7 @@ from statemachines_spec.shared_subscriptions.failing_store import OPEN, REFUSED,
 from statemachines_spec.shared_subscriptions.leader_stores import Again, HauntedStore, Meddle, MeddledStore
 from statemachines_spec.shared_subscriptions.pace import BEGIN, END, HIT, NOTHING, Beat, Pace
 from statemachines_spec.shared_subscriptions.paced import COMMIT, TIMES_PACED
+from statemachines_spec.shared_subscriptions.stores import StoreLocal
 from statemachines_spec.shared_subscriptions.timings import TICK_NS
 from statemachines_spec.shared_subscriptions.variants import configuration
 
@@ -200,18 +202,43 @@ def _at_once(host: Hears, clock: Clock) -> Sometimes:
     return Sometimes("L12 at once", text, views, lambda told, at: bool(told and at == 0))
 
 
+class LedAgain(MeddledStore):
+    """A group store in which a later leader takes the claim: it may as long as the group is not marked."""
+
+    def inputs(self, local: StoreLocal) -> tuple[Any, ...]:
+        stored = local.state.get(declaring._key("properties"))
+        is_led = stored is not None and not stored.value.destroyed
+        return tuple(one for one in super().inputs(local) if is_led or not isinstance(one, Meddle))
+
+
 def led_again() -> System:
-    """While a node settles, a later leader takes the claim: that one has waited itself."""
-    claim = Claim("leader-1~1/1", EPOCH)
-    made = destroyed("led again", claim)
+    """Nobody can deliver for the group when a node reads what there is; before it marks the group a leader takes the
+    claim, and is waited for."""
     theirs = configuration("settled")
-    later = Meddle(declaring._key("claim"), Claim("leader-1~9/1", EPOCH + 1))
-    store = MeddledStore(GroupStore(), at_once=False, state=_held(theirs, claim), meddles=(later,))
-    actors = tuple(store if one.name == GROUP_STORE else one for one in made.actors)
-    clock = next(one for one in made.actors if isinstance(one, Clock))
-    kept = tuple(one for one in made.properties if one.name != "S18 host-1")
-    host = next(one for one in made.actors if isinstance(one, Hears))
-    return replace(made, actors=actors, properties=(*kept, _at_once(host, clock)))
+    later = Claim("leader-1~9/1", EPOCH + 1)
+    node, host = declaring._node(1, theirs, (Destroy(),), 12)
+    key = declaring._key("claim")
+    state = _held(theirs, Claim("", EPOCH, True))
+    store = LedAgain(GroupStore(), at_once=False, state=state, meddles=(Meddle(key, later),))
+    lasts_ns = _waits_for(later, theirs)
+    clock = Clock(0, lasts_ns - 1, lasts_ns)
+    views = (
+        View(host.name, 2, lambda told: int(isinstance(told, GroupDestroyed))),
+        View(store.name, 2, lambda local: int(local.state[key].value == later)),
+        View(clock.name, 3, lambda hand: hand.place),
+    )
+    waited = "who is told that a group is destroyed is told when nobody can deliver under the claim of a later leader"
+    return _system(
+        "led again",
+        (node, host, store, clock),
+        (
+            Always("S18 later", waited, views, lambda told, led, at: not (told and led) or at == 2),
+            Sometimes("S18 waited", "it is told after a later leader", views, lambda told, led, at: told and led),
+            _at_once(host, clock),
+            declaring._once(host),
+        ),
+        told=((node, host),),
+    )
 
 
 # -- its pace -------------------------------------------------------------------------------------------------------
@@ -230,13 +257,13 @@ def _asks_again(actor: str, before: Any, event: Any, after: Any) -> int:
 
 
 def _settles(actor: str, before: Any, event: Any, after: Any) -> int:
-    """From when the group is gone it is told so as soon as the last lease has surely ended."""
+    """From when the progress is gone the mark goes as soon as the last lease has surely ended."""
     if actor != "node-1" or not isinstance(before, FsmLocal) or before.party is None or after.party is None:
         return NOTHING
     was, now = before.party.record.status, after.party.record.status
-    if now is DONE and was is SETTLING:
+    if now is CLEARING and was is SETTLING:
         return HIT
-    return BEGIN if now is SETTLING and was is not SETTLING else NOTHING
+    return BEGIN if now is SETTLING and was is not SETTLING and before.party.record.claim is None else NOTHING
 
 
 def paced() -> System:
@@ -252,7 +279,7 @@ def paced() -> System:
             Beat("L12 asked again", "a node asks the store again after commit_interval", COMMIT, COMMIT, _asks_again),
             Beat(
                 "L12 settled",
-                "a node is told when the last lease has surely ended",
+                "the mark goes when the last lease has surely ended",
                 lasts,
                 lasts + 2 * COMMIT,
                 _settles,
@@ -315,7 +342,7 @@ ABOUT: Final = {
     "destroyed clean": "a group is destroyed that nobody can deliver for any more",
     "destroyed unled": "a group is destroyed that was never led",
     "nothing to destroy": "a group that is not there is destroyed",
-    "led again": "a group is destroyed, and a later leader takes its claim",
+    "led again": "a group is destroyed, and before it is marked a later leader takes its claim",
     "paced destruction": "how soon a node asks again, and is told, that destroys a group",
 }
 GONE: Final = Claim("leader-1~1/1", EPOCH)

@@ -47,7 +47,7 @@ ALLOWED: Final = (
         "a group is declared, marked, or not there: the two guards never hold together",
     ),
     Allowed(
-        ("group/20/deleted", "group/20/to-reading", "group/20/negated", "group/20/after-21"),
+        ("group/23/deleted", "group/23/to-reading", "group/23/negated", "group/23/after-24"),
         "SS-207",
         "what a store did not answer may be begun again from reading",
     ),

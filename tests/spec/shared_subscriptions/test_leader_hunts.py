@@ -44,9 +44,9 @@ NOTICED = {
     "configuration._stretch/3/1000000-is-1000001": ("configured", "S5"),
     "measuring.refuse/4/held.grant-is-held.progress": ("told of lies", "S16"),
     "group/2/to-idle": ("declared as asked", "S1"),
-    "group/17/deleted": ("paced destruction", "L12"),
+    "group/20/deleted": ("paced destruction", "L12"),
     "group.declare/2/lt-is-lte": ("declared as asked", "S18"),
-    "group.mark/4/without-found": ("destroyed once", "S18"),
+    "group.mark/3/without-found": ("destroyed once", "S18"),
 }
 """Mutant -> the hunt in which it is noticed, and which property breaks."""
 
