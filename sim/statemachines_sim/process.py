@@ -147,7 +147,7 @@ class Process(ABC):
         if self._sleeps:
             fires = self._sleeps = False
             self._wake_at = None
-            self.after(LOOK_AGAIN_NS, self._look_at_clock)
+            self.after(LOOK_AGAIN_NS, self._fire)
         for run in (*waiting, self._fire) if fires else waiting:
             if self.alive:
                 self._run(run)
@@ -261,12 +261,6 @@ class Process(ABC):
         when = deadline if self.clock is None else self.clock.true(deadline)
         delay = max(when - now_ns, 0)
         self._env.timeout(delay, deadline).callbacks.append(self._wake)
-
-    def _look_at_clock(self) -> None:
-        """At the time, after a sleep, and at what comes next."""
-        self._fire()
-        if self.alive:
-            self._rearm(self._env.now)
 
     def _wake(self, event: Any) -> None:
         if self.alive and self._wake_at == event._value:

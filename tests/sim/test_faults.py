@@ -119,6 +119,22 @@ def test_a_machine_that_slept_looks_at_its_clock_within_a_second_and_not_at_once
     assert first_timer(sleeping) == 11 * S
 
 
+def test_a_machine_that_slept_for_a_moment_has_lost_no_timer():
+    """At its look nothing is due; what is set for later comes all the same."""
+    patient = scenario(
+        "patient",
+        load=Load(topics=2, messages=100),
+        members=Members(consumers=1),
+        phases=Phases(safety_s=30.0),
+        configuration=Configuration(find_leader_ms=4_000).check(),
+    )
+    schedule = (Fault("leader_crash", S // 100, 20 * S, "leader-1"), Fault("sleep", 5 * S, MS, "consumer-1"))
+    world = World(patient, 1, schedule=schedule)
+    assert world.run().held
+    asked = [row[0] // S for row in world.rows if row[1] == "consumer-1" and row[4] == "timer" and row[0] < 20 * S]
+    assert asked == [4, 8, 12, 16]
+
+
 def test_a_slow_consumer_takes_its_time_and_no_more_when_it_is_over():
     schedule = (Fault("slow_consumer", 4 * S, 4 * S, "consumer-1", amount=30),)
     plain, slow = World(SHORT, 1, schedule=()), World(SHORT, 1, schedule=schedule)
@@ -154,14 +170,15 @@ def test_reordered_messages_are_overtaken():
 
 
 def test_a_wall_clock_that_is_set_takes_no_claim_and_no_time_back():
-    """By a day ahead, and then back by two: the store's time stands where it was, but for a nanosecond a look."""
+    """A day ahead, two back, two ahead: while it shows less, the store's time stands, but for a nanosecond a look."""
     day = 86_400 * S
-    schedule = tuple(Fault("wall_step", at * S, 0, "group_store", amount=by) for at, by in ((5, day), (8, -2 * day)))
+    steps = ((5, day), (8, -2 * day), (11, 2 * day))
+    schedule = tuple(Fault("wall_step", at * S, 0, "group_store", amount=by) for at, by in steps)
     world = World(SHORT, 1, schedule=schedule)
     assert world.run().held
-    assert [data_of(row) for row in rows_of(world, "wall_step")] == [{"by_ns": day}, {"by_ns": -2 * day}]
+    assert [data_of(row) for row in rows_of(world, "wall_step")] == [{"by_ns": by} for _, by in steps]
     stored = dict(world.devices["group_store"].state.items()).values()
-    assert day + 7 * S < max(one.stamp for one in stored) < day + 9 * S
+    assert day + 11 * S < max(one.stamp for one in stored) < day + 60 * S
     assert [one.value.epoch for one in stored if isinstance(one.value, Claim)] == [1]
 
 

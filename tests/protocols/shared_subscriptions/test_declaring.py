@@ -270,18 +270,30 @@ def test_SS_206_who_finds_that_another_has_removed_the_mark_is_done(again):
     assert bench.stored("properties") == (Properties(3, 1000, 2000, 15000) if again else None)
 
 
-def test_SS_206_who_comes_to_remove_the_mark_and_finds_it_gone_is_done():
+@pytest.mark.parametrize("again", [False, True])
+def test_SS_206_who_comes_to_remove_the_mark_and_finds_it_gone_is_done(again):
+    """Also where the group has been declared again since: that one is left alone."""
     bench = Bench(records(properties=PROPERTIES, claim=Claim("", 4, clean=True)))
 
     def removed_meanwhile(request):
         if isinstance(request, Commit) and request.put == (("/1.1/g/#:properties", None),):
             bench.state = bench.state.delete("/1.1/g/#:properties")
+            if again:
+                bench.state = Bench(bench.state).feed(Declare(3)).state
         return ""
 
     bench.fail = removed_meanwhile
     bench.feed(Destroy())
     assert bench.clauses[-1] == "SS-206"
     assert bench.told == [GroupDestroyed("g", "#", True)]
+    assert bench.stored("properties") == (Properties(3, 1000, 2000, 15000) if again else None)
+
+
+def test_SS_205_the_mark_that_is_expected_is_the_one_that_was_written():
+    """Later than what it was put in the place of."""
+    bench = Bench(records(properties=PROPERTIES, progress=3, claim=Claim("", 4, clean=True)), now_ms=70).feed(Destroy())
+    assert bench.told == [GroupDestroyed("g", "#", True)]
+    assert "SS-207" not in bench.clauses, "nothing was begun again"
 
 
 def test_SS_204_a_declaration_that_waits_goes_on_when_another_has_removed_the_mark():
