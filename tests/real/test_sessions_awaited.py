@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+from urllib.parse import urlsplit
 
 import pytest
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
+from statemachines.drivers.persistent_sessions.store import open_session_store
+from statemachines.drivers.sql.failure import StoreAway, StoreUnavailable
+from statemachines.testing.fault_proxy import in_thread
 from statemachines.testing.postgres import PostgresServer
 from tests.real.outside import Process
 
@@ -68,3 +72,29 @@ def test_PS_201_who_waits_can_be_told_to_end(role, tmp_path):
         assert node.stop() == 0, "in good order, and not given up by itself"
         assert SECRET not in node.said
         assert "Traceback" not in node.said
+
+
+def test_PS_201_a_database_that_is_cut_off_at_any_byte_while_it_is_opened_is_waited_for(server):
+    """From its first byte to the last before the store is open: after some, which libpq calls by another name."""
+    url = server.database("cut")
+    wait(open_session_store(url).close())
+    port = urlsplit(url).port
+    refused, opened = [], 0
+    with in_thread(("127.0.0.1", port)) as proxy:
+        through = url.replace(f":{port}/", f":{proxy.address[1]}/")
+        for count in (*range(0, 3_000, 200), *range(3_000, 60_000, 3_000)):
+            proxy.cut_after("down", count)
+            try:
+                wait(open_session_store(through).close())
+                opened += 1
+                break
+            except (StoreAway, StoreUnavailable) as error:
+                refused.append(str(error))
+    assert opened == 1, "so everything before was tried"
+    assert len(refused) > 5
+    assert any("connection to server" in one for one in refused)
+    assert any("connection to server" not in one for one in refused), "it was let in, and cut off then"
+
+
+def wait(work):
+    asyncio.run(work)

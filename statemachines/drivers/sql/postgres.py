@@ -285,7 +285,12 @@ def is_away(error: DBAPIError) -> bool:
 
 
 LATER: Final = ("starting up", "shutting down", "not yet accepting connections", "too many clients", "recovery mode")
-AWAY: Final = ("connection to server", "resolve host", "timeout expired")
+AWAY: Final = (
+    "connection to server", "resolve host", "timeout expired",
+    # and where it is cut while the tables are looked at
+    "closed the connection", "connection has been closed", "connection is lost", "consuming input failed",
+    "receive data from server", "send data to server",
+)  # fmt: skip
 
 
 def explains_itself(why: str) -> bool:

@@ -490,7 +490,11 @@ def test_PS_204_epochs_that_nobody_asks_about_are_gone(url):
             epochs.append(read_epochs(url))
         unclear = [await store.ask(ReadRow("s1", "n1", epoch, 1)) for epoch in (begun.epoch, begun.epoch + 1)]
         await store.ask(row("s1", 1, "m9", begun.epoch + 2))
-        return epochs, unclear, read_epochs(url), begun.epoch
+        last = read_epochs(url)
+        for _ in range(3):
+            await store.ask(BeginEpoch("s1", "n1"))
+        assert [each for _, each in read_epochs(url)] == [0], "of one that begins and stores nothing"
+        return epochs, unclear, last, begun.epoch
 
     epochs, unclear, last, epoch = run(url, play)
     assert [len(one) for one in epochs] == [2] * 5

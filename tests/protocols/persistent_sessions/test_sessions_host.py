@@ -14,7 +14,7 @@ from statemachines.persistent_sessions.claims import Claim, Claims
 from statemachines.persistent_sessions.collector_record import RoundEnded
 from statemachines.persistent_sessions.graces import Graces
 from statemachines.persistent_sessions.life_record import CONNECTED, Accepted, SessionClosed
-from statemachines.persistent_sessions.life_request import LeaveSession
+from statemachines.persistent_sessions.life_request import LeaveSession, LockClient
 from statemachines.persistent_sessions.life_times import LifeTimes
 from statemachines.persistent_sessions.message import Live, LiveMarker, MarkerWanted, Puback, Queued, Written
 from statemachines.persistent_sessions.owner_request import FindOwner, OwnerFound
@@ -84,9 +84,16 @@ def test_PS_202_PS_203_of_many_that_wait_for_one_client_id_a_node_asks_for_the_n
 
 
 def test_PS_203_a_client_that_is_connected_is_taken_over_and_not_superseded_unasked(cluster):
-    first, second = cluster.connect("a"), cluster.connect("a")
+    first = cluster.connect("a")
+    cluster.unanswered.add(LockClient)
+    waits = cluster.connect("a")
+    assert cluster.life("a", first).status is CONNECTED, "it is, until another has the lock"
+    cluster.unanswered.clear()
+    cluster.act("a", cluster.hosts["a"].lose(waits, cluster.now_ns))
+    second = cluster.connect("a")
     assert [one for one in cluster.told if isinstance(one[1], SessionClosed)] == [
-        (life_of_owner(first), SessionClosed(f"tablet@{first}", "superseded"))
+        (life_of_owner(waits), SessionClosed("", "lost")),
+        (life_of_owner(first), SessionClosed(f"tablet@{first}", "superseded")),
     ]
     assert cluster.told_of(Accepted)[-1] == Accepted(f"tablet@{first}", True)
     cluster.act("a", cluster.hosts["a"].leave(second, cluster.now_ns))

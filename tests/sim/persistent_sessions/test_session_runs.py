@@ -153,12 +153,20 @@ def test_a_clock_of_the_database_that_is_set_back_keeps_nobody_from_going_on():
     set_back = [Fault("set_back", 3 * S, 0, "database", amount=30 * S), Fault("crash", 4 * S, 20 * S, "node-1")]
     scenario = replace(SHORT, own=replace(SHORT.own, stay_s=(0, 0), nodes=2), phases=Phases(25.0, 60.0))
     world = World(scenario, 1, schedule=set_back)
-    times, statements = [], world.devices["database"].service
+    times, commits, statements = [], [], world.devices["database"].service
     answer = statements._answer
-    statements._answer = lambda request, now_ns: (times.append(now_ns), answer(request, now_ns))[1]
+
+    def seen(request, now_ns):
+        found = answer(request, now_ns)
+        times.append(now_ns)
+        commits.append(statements.database.last_commit_ns())
+        return found
+
+    statements._answer = seen
     world.run(until_ns=20 * S)
     assert min(times) < 0 < max(times), "it was set back behind its beginning"
-    assert statements.database.last_commit_ns() < 4 * S
+    assert commits == sorted(commits), "its own time does not go back"
+    assert commits[-1] < 4 * S
     assert all(client.welcome for name, client in world.processes.items() if name.startswith("subscriber"))
     assert world.run().held
     assert world.watch.tally()["stored"] == world.watch.tally()["delivered"] > 20
