@@ -404,6 +404,10 @@ class Receiver(Actor):
         return View(SUBSCRIBER, 2, lambda local: int(any(t.next == self.count and not t.missed & full and t.began == 0
                                                          for _, t in local.truths)))  # fmt: skip
 
+    def is_asking(self) -> View:
+        """Whether a query is waited for."""
+        return View(SUBSCRIBER, 2, lambda local: int(any(truth.open for _, truth in local.truths)))
+
     def _count(self, sn: int) -> int:
         """Which number of the system it is."""
         return sn - self.begin if self.width == 64 else wrapped(sn - self.begin, self.width)
