@@ -562,6 +562,18 @@ def test_PLACES_a_source_too_many_is_kept_or_one_is_pushed_out():
         bench.step(Sample("q", 1, 1))
 
 
+def test_HASTY_who_holds_as_many_as_it_may_gives_nothing_up_for_that():
+    bench = Bench(pending=1)
+    bench.come(0)
+    bench.deliver(0)
+    bench.come(2)
+    bench.ask(1)
+    with breaks("HASTY"):
+        bench.miss(1)
+    bench.come(4)  # one more than it may
+    bench.miss(1)
+
+
 def test_NOGAP_nothing_is_owed_of_a_source_that_was_forgotten():
     bench = Bench(retention_ms=1_000)
     bench.come(0)
