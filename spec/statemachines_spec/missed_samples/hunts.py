@@ -23,7 +23,7 @@ BEATS = {
     ),
     "a heartbeat after each change": (
         "the one sample there is is lost, and a heartbeat tells of it",
-        Setting(samples=1, depth=1, beats=Beats.SPORADIC, past=True, in_flight=1, shows=("recovered",)),
+        Setting(samples=1, depth=1, beats=Beats.SPORADIC, past=True, in_flight=1, shows=("asked for",)),
     ),
 }
 """Small enough for obligations to be judged of each mutant, and with no other way to learn of a loss."""

@@ -206,7 +206,7 @@ class Receiver(Actor):
                 case Ask(_, Query() as query):
                     local, wrong = self._asked(local, query, event, calls)
                     found |= wrong
-        found |= self._mistimed(local, effects) | self._miscounted(before, local, event)
+        found |= self._mistimed(local, event, effects) | self._miscounted(before, local, event)
         found |= self._misplaced(before, local, event, effects)
         local, forgotten = self._kept(local, before, event)
         found |= forgotten
@@ -267,8 +267,9 @@ class Receiver(Actor):
 
     # -- what else the judge looks at -------------------------------------------------------------------------------
 
-    def _mistimed(self, local: ReceiverLocal, effects: Effects) -> set[Broken]:
-        """The deadlines of timers: they run from now on, which is 0."""
+    def _mistimed(self, local: ReceiverLocal, event: Event, effects: Effects) -> set[Broken]:
+        """The deadlines of timers: they run from now on, which is 0.  After an end nobody rests where all that is
+        missing was not asked for yet."""
         recovery = self.recovery
         wanted = {"query": recovery.timeout_ms, "history": recovery.timeout_ms, "period": recovery.period_ms,
                   "retention": recovery.retention_ms}  # fmt: skip
@@ -276,7 +277,10 @@ class Receiver(Actor):
             if isinstance(effect, SetTimer):
                 due = wanted.get(effect.timer)
                 if effect.timer == "rest":
-                    due = backoff_ms(dict(local.truths)[effect.key], recovery)
+                    truth = dict(local.truths)[effect.key]
+                    if isinstance(event, QueryEnded) and not truth.tries[truth.next]:
+                        return {Broken.TIMING}
+                    due = backoff_ms(truth, recovery)
                 if effect.deadline_ns != (due or 0) * MS:
                     return {Broken.TIMING}
         return set()
@@ -403,6 +407,10 @@ class Receiver(Actor):
         full = bits(0, self.count - 1)
         return View(SUBSCRIBER, 2, lambda local: int(any(t.next == self.count and not t.missed & full and t.began == 0
                                                          for _, t in local.truths)))  # fmt: skip
+
+    def is_asking(self) -> View:
+        """Whether a query is waited for."""
+        return View(SUBSCRIBER, 2, lambda local: int(any(truth.open for _, truth in local.truths)))
 
     def _count(self, sn: int) -> int:
         """Which number of the system it is."""

@@ -331,6 +331,7 @@ def properties(receiver: Receiver, fabric: Fabric, setting: Setting) -> list[Pro
     shown = {
         "missed": receiver.has_missed(),
         "recovered": receiver.has_recovered(),
+        "asked for": receiver.is_asking(),
         "turned away": receiver.has_turned_away(),
         "taken after all": receiver.has_taken_after_all(),
         "not kept": fabric.has_turned_away(),

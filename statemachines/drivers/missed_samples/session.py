@@ -19,11 +19,13 @@ from statemachines.kernel import ConfigurationError
 MODES: Final = ("peer", "client", "router")
 
 
-def session_config(mode: str = "peer", *, listen: Sequence[str] = (), connect: Sequence[str] = ()) -> zenoh.Config:
-    """No scouting: who is connected is what the endpoints (`tcp/HOST:PORT`) say; a link that is lost is tried again
-    within a second.  A peer speaks with whom it is connected to; whoever is to be reached through a router is a client
-    of it, since a router passes nothing on between peers.  Raises `ConfigurationError` for another mode, or an endpoint
-    that zenoh does not take."""
+def session_config(
+    mode: str = "peer", *, listen: Sequence[str] = (), connect: Sequence[str] = (), scouting: bool = False
+) -> zenoh.Config:
+    """Without `scouting`, who is connected is what the endpoints (`tcp/HOST:PORT`) say; with it whoever zenoh finds on
+    the local network, too.  A link that is lost is tried again within a second.  A peer speaks with whom it is
+    connected to; whoever is to be reached through a router is a client of it, since a router passes nothing on between
+    peers.  Raises `ConfigurationError` for another mode, or an endpoint that zenoh does not take."""
     if mode not in MODES:
         raise ConfigurationError("mode", mode, f"one of {', '.join(MODES)}")
     config = zenoh.Config()
@@ -34,8 +36,8 @@ def session_config(mode: str = "peer", *, listen: Sequence[str] = (), connect: S
         "connect/timeout_ms": -1 if mode != "client" else 10_000,
         "connect/exit_on_failure": False,
         "connect/retry": {"period_init_ms": 100, "period_max_ms": 1_000, "period_increase_factor": 2},
-        "scouting/multicast/enabled": False,
-        "scouting/gossip/enabled": False,
+        "scouting/multicast/enabled": scouting,
+        "scouting/gossip/enabled": scouting,
     }
     for key, value in settings.items():
         try:
@@ -47,10 +49,11 @@ def session_config(mode: str = "peer", *, listen: Sequence[str] = (), connect: S
 
 @asynccontextmanager
 async def zenoh_session(
-    mode: str = "peer", *, listen: Sequence[str] = (), connect: Sequence[str] = ()
+    mode: str = "peer", *, listen: Sequence[str] = (), connect: Sequence[str] = (), scouting: bool = False
 ) -> AsyncIterator[zenoh.Session]:
-    """Open from here to the end of the `async with`; raises `ConfigurationError` where it cannot be opened."""
-    config = session_config(mode, listen=listen, connect=connect)
+    """Open from here to the end of the `async with`, see `session_config`; raises `ConfigurationError` where it cannot
+    be opened."""
+    config = session_config(mode, listen=listen, connect=connect, scouting=scouting)
     try:
         session = await asyncio.to_thread(zenoh.open, config)
     except zenoh.ZError as error:

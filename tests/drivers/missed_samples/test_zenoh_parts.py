@@ -45,6 +45,14 @@ def test_an_attachment_of_others_is_none_of_ours(data: bytes) -> None:
     assert decode(data) is None
 
 
+@pytest.mark.parametrize("scouting", [False, True])
+def test_others_are_scouted_for_only_if_that_is_asked_for(scouting: bool) -> None:
+    config = session_config("peer", scouting=scouting)
+    for how in ("multicast", "gossip"):
+        assert config.get_json(f"scouting/{how}/enabled") == str(scouting).lower()
+    assert session_config().get_json("scouting/multicast/enabled") == "false"
+
+
 @pytest.mark.parametrize(
     "data",
     [

@@ -562,6 +562,62 @@ def test_PLACES_a_source_too_many_is_kept_or_one_is_pushed_out():
         bench.step(Sample("q", 1, 1))
 
 
+def test_HASTY_who_holds_as_many_as_it_may_gives_nothing_up_for_that():
+    bench = Bench(pending=1)
+    bench.come(0)
+    bench.deliver(0)
+    bench.come(2)
+    bench.ask(1)
+    with breaks("HASTY"):
+        bench.miss(1)
+    bench.come(4)  # one more than it may
+    bench.miss(1)
+
+
+def test_NOGAP_nothing_is_owed_of_a_source_that_was_forgotten():
+    bench = Bench(retention_ms=1_000)
+    bench.come(0)
+    bench.deliver(0)
+    record = CacheRecord(queues=Map({("p", "demo/1"): SampleQueue(((0, 1),), 2)}))
+    bench.watch.owed.reach(LIFE, "subscriber-1", Query("p", 1, 1), record, 0)
+    bench.now = S
+    bench.kept.clear()
+    bench.step(RetentionOver("p"))
+    assert bench.watch.tally()["forgotten"] == 1
+    bench.end()
+
+
+@pytest.mark.parametrize(("width", "first"), [(64, 0), (32, 2**32)])
+def test_PLACES_a_stranger_is_turned_away_by_its_numbers_as_the_application_counts_them(width, first):
+    def turned_away(begin):
+        bench = Bench(sources=1, width=width)
+        bench.come(0)
+        bench.deliver(0)
+        bench.turned_away = 1
+        bench.step(Sample("q", 3, 3))
+        bench.tell(TurnedAway("q", begin + 3, begin + 3))
+
+    turned_away(first)
+    with breaks("PLACES"):
+        turned_away(first + 1)
+
+
+def test_NOGAP_nothing_is_owed_of_a_stranger_that_was_turned_away():
+    def ended(*strangers):
+        bench = Bench(sources=1, history=History())
+        record = CacheRecord(queues=Map({("q", "demo/1"): SampleQueue(((0, 0),), 1)}))
+        bench.watch.owed.reach(LIFE, "subscriber-1", Query("*", 0, 0), record, 0)
+        bench.come(0)
+        for bench.turned_away, source in enumerate(strangers, 1):
+            bench.step(Sample(source, 0, 0))
+            bench.tell(TurnedAway(source, 0, 0))
+        bench.step(QueryEnded("*", 0, True))
+
+    ended("q")
+    with breaks("NOGAP"):
+        ended()
+
+
 def test_PLACES_a_stranger_is_turned_away_in_silence_or_a_known_source_is_turned_away():
     bench = Bench(sources=1)
     bench.come(0)
