@@ -3,6 +3,7 @@ its last leader left, and whatever answer comes once more."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
@@ -37,7 +38,8 @@ from statemachines_spec.hunt import Hunt
 from statemachines_spec.shared_subscriptions import declaring
 from statemachines_spec.shared_subscriptions.declaring import EPOCH, START, Hears
 from statemachines_spec.shared_subscriptions.failing_store import OPEN, REFUSED, Fail, FailingStore
-from statemachines_spec.shared_subscriptions.leader_stores import Again, HauntedStore, Meddle, MeddledStore
+from statemachines_spec.shared_subscriptions.leader_steps import ECHO
+from statemachines_spec.shared_subscriptions.leader_stores import Again, HauntedNode, HauntedStore, Meddle, MeddledStore
 from statemachines_spec.shared_subscriptions.pace import BEGIN, END, HIT, NOTHING, Beat, Pace
 from statemachines_spec.shared_subscriptions.paced import COMMIT, TIMES_PACED
 from statemachines_spec.shared_subscriptions.stores import StoreLocal
@@ -74,6 +76,13 @@ def _held(ours: Configuration, claim: Claim | None) -> Map[str, Stored]:
     return Map({declaring._key(name): Stored(value, 0) for name, value in state.items()})
 
 
+def _haunted(pair: tuple[FsmActor, Hears]) -> tuple[FsmActor, Hears]:
+    """The node as one that hears answers once more."""
+    node = copy.copy(pair[0])
+    node.__class__ = HauntedNode
+    return node, pair[1]
+
+
 # -- declaring ------------------------------------------------------------------------------------------------------
 
 
@@ -95,9 +104,9 @@ def _as_asked(host: Hears, start_ns: int) -> tuple[Property, ...]:
 def declared() -> System:
     """One asks for all that is stored, the other for what comes from now on; answers come once more."""
     ours = configuration("settled")
-    first, one = declaring._node(1, ours, (Declare(0),), 6)
-    second, other = declaring._node(2, ours, (Declare(-1),), 6)
-    store = HauntedStore(GroupStore(), hows=(REFUSED, OPEN), commits=NOW)
+    first, one = _haunted(declaring._node(1, ours, (Declare(0),), 6))
+    second, other = _haunted(declaring._node(2, ours, (Declare(-1),), 6))
+    store = HauntedStore(GroupStore(), hows=(REFUSED, OPEN), commits=NOW, wrapped=True)
     return _system(
         "declared as asked",
         (first, second, one, other, store),
@@ -105,6 +114,14 @@ def declared() -> System:
         fails=1,
         again=1,
         told=((first, one), (second, other)),
+    )
+
+
+def declared_otherwise() -> System:
+    """Two nodes of other times, as in `declared`."""
+    made = declaring.declared("small")
+    return replace(
+        made, name="declared otherwise", about=ABOUT["declared otherwise"], properties=(*made.properties, S1)
     )
 
 
@@ -147,12 +164,14 @@ def destroyed(
             ping_timeout_ms=theirs.ping_timeout_ms - 1,
         ).check()
     )
-    pairs = tuple(declaring._node(number, ours, (Destroy(),), 9) for number in range(1, nodes + 1))
+    pairs = tuple(_haunted(declaring._node(number, ours, (Destroy(),), 9)) for number in range(1, nodes + 1))
     kept: dict[str, Any] = {
         "hows": (REFUSED, OPEN) if fails else (),
         "state": _held(theirs, claim) if stored else Map(),
     }
-    store = HauntedStore(GroupStore(), **kept) if again else FailingStore(GroupStore(), at_once=False, **kept)
+    store = (
+        HauntedStore(GroupStore(), wrapped=True, **kept) if again else FailingStore(GroupStore(), at_once=False, **kept)
+    )
     lasts_ns = _waits_for(claim, theirs) if stored else 0
     clock = Clock(0, *((lasts_ns - 1, lasts_ns) if lasts_ns else (1, 2)))
     gone = tuple(_gone(host, store, clock, lasts_ns > 0) for _, host in pairs)
@@ -327,7 +346,7 @@ def _system(
         ABOUT[name],
         actors,
         Network(places),
-        (S1, *properties),
+        (S1, ECHO, *properties),
         tuple(budgets),
         bounds={"stores": "requests are carried out at once, answers travel"},
         obligations=declaring._told_at_last(*told),
@@ -336,6 +355,7 @@ def _system(
 
 ABOUT: Final = {
     "declared as asked": "two nodes ask for a group with other starts; answers come once more",
+    "declared otherwise": "two nodes with other times declare one group",
     "destroyed once": "a group is destroyed by a node of other times; answers come once more",
     "destroyed by two": "two nodes destroy a group",
     "destroyed unclean": "a group is destroyed whose last leader gave its claim up while somebody might hold a lease",
@@ -348,6 +368,7 @@ ABOUT: Final = {
 GONE: Final = Claim("leader-1~1/1", EPOCH)
 BUILDS: Final[dict[str, Callable[[], System]]] = {
     "declared as asked": declared,
+    "declared otherwise": declared_otherwise,
     "destroyed once": partial(destroyed, "destroyed once", GONE, again=1, fails=1),
     "destroyed by two": partial(destroyed, "destroyed by two", GONE, nodes=2),
     "destroyed unclean": partial(destroyed, "destroyed unclean", Claim("", EPOCH)),

@@ -23,7 +23,7 @@ from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.property import Always, Eventually, Property, Sometimes, View
 from statemachines_spec.explorer.system import System, at_most
 from statemachines_spec.hunt import Hunt
-from statemachines_spec.shared_subscriptions import claims, leader_waits, properties, step_properties
+from statemachines_spec.shared_subscriptions import claims, leader_steps, leader_waits, properties, step_properties
 from statemachines_spec.shared_subscriptions.consumer import FILTER, GROUP, Consumer
 from statemachines_spec.shared_subscriptions.failing_store import OPEN, REFUSED, Fail, FailingStore
 from statemachines_spec.shared_subscriptions.leader_host import QUIET_TIMERS, HostLocal, LeaderHost
@@ -278,7 +278,8 @@ def haunted(system: System, most: int = 12) -> System:
         else:
             actors.append(one)
     budgets = (*system.budgets, at_most("answer that comes once more", 1, Again))
-    return replace(system, actors=tuple(actors), budgets=budgets)
+    properties = (*system.properties, leader_steps.ECHO)
+    return replace(system, actors=tuple(actors), budgets=budgets, properties=properties)
 
 
 def failing_once(system: System) -> System:
@@ -305,6 +306,7 @@ def looked_at_again(name: str, hosts: int, fires: tuple[str, ...], **more: Any) 
             *claims.knows_store(names),
             *(one for one in properties.STEPWISE if one.name != "S4"),
             *leader_waits.promises(names),
+            leader_steps.ECHO,
             _led(names),
         ),
         (at_most("request that a store fails", 1, Fail), at_most("answer that comes once more", 1, Again)),
@@ -374,6 +376,12 @@ RARE: Final = (
         "needed",
         "a leader whose idle time ends while it has a member, or none",
         Setting(consumers=1, unsubscribes=1, idles=True, roots=1, registrations=1, grants=1, network=KEPT),
+    ),
+    Rare(
+        "rebalanced",
+        "a stream goes from one member to another; nothing is lost",
+        Setting(registrations=2, grants=2, offsets=1, network=KEPT),
+        ("renew",),
     ),
     Rare(
         "following",

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from statemachines.kernel import Answer, Event
 from statemachines.shared_subscriptions.group_store import Scan, Stored
 from statemachines_spec.explorer.actor import Envelope, Reaction, Watch
+from statemachines_spec.explorer.fsm_actor import FsmActor, FsmLocal
 from statemachines_spec.shared_subscriptions.election import CandidateHost
 from statemachines_spec.shared_subscriptions.failing_store import FailingLocal, FailingStore, Failure
 from statemachines_spec.shared_subscriptions.leader_host import HostLocal, LeaderHost
@@ -133,6 +134,15 @@ class HauntedHost(LeaderHost):
     def canonical(self, local: HostLocal) -> HostLocal:
         """Nothing is numbered anew."""
         return local
+
+
+class HauntedNode(FsmActor):
+    """A node that hears answers once more."""
+
+    def react(self, local: FsmLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+        if isinstance(envelope.event, Echo):
+            envelope = replace(envelope, event=envelope.event.answer)
+        return super().react(local, envelope, watch)
 
 
 class HauntedCandidate(HauntedHost, CandidateHost):

@@ -134,8 +134,12 @@ def grown() -> System:
     store = Store(StreamStore(1), at_once=False, state=streams(("a",), 1), script=(Append(0, "a", 1),))
     actors = tuple(store if one.name == STREAM_STORE else one for one in made.actors)
     known = View(HOST, 2, _knows_two)
+    left = View(HOST, 2, _knows_two_of_nobody)
+    kept = Sometimes("S16 left", "a last word is believed that came before what it speaks of was known", (left,), bool)
     learns = Sometimes("S16 grown", "a leader goes by what came after its listing", (known,), bool)
-    return replace(made, actors=actors, properties=(*made.properties, *believed.believes((HOST,), (STREAM,)), learns))
+    return replace(
+        made, actors=actors, properties=(*made.properties, *believed.believes((HOST,), (STREAM,)), learns, kept)
+    )
 
 
 def _knows_two(local: Any) -> int:
@@ -144,6 +148,10 @@ def _knows_two(local: Any) -> int:
         return 0
     assignment = record.assignments.get(STREAM)
     return int(max(record.streams[STREAM].progress, 0 if assignment is None else assignment.progress) == 2)
+
+
+def _knows_two_of_nobody(local: Any) -> int:
+    return int(_knows_two(local) and not local.party.record.assignments)
 
 
 def _made(name: str, setting: Setting) -> System:

@@ -7,7 +7,6 @@ for ever; so these say nothing there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final
 
 from statemachines.kernel import in_order
 from statemachines.shared_subscriptions.assignment import GRANTING, REVOKED, REVOKING
@@ -22,8 +21,8 @@ from statemachines.shared_subscriptions.leader_record import (
     SERVING,
     LeaderRecord,
 )
-from statemachines.shared_subscriptions.message import Disconnect
-from statemachines_spec.explorer.property import Always, Property, Sometimes, Stepwise, View
+from statemachines_spec.explorer.property import Always, Property, Sometimes, View
+from statemachines_spec.shared_subscriptions import leader_steps
 from statemachines_spec.shared_subscriptions.leader_host import HostLocal
 
 Waits = Callable[[LeaderRecord, set[tuple[str, str]], bool], bool]
@@ -33,7 +32,7 @@ Waits = Callable[[LeaderRecord, set[tuple[str, str]], bool], bool]
 def promises(hosts: Iterable[str]) -> tuple[Property, ...]:
     """All of these, of all leaders."""
     hosts = tuple(hosts)
-    return (*waits_for_something(hosts), *is_graced(hosts), LAST_WORD)
+    return (*waits_for_something(hosts), *is_graced(hosts), *leader_steps.STEPWISE)
 
 
 def waits_for_something(hosts: Iterable[str]) -> tuple[Property, ...]:
@@ -51,17 +50,6 @@ def is_graced(hosts: Iterable[str]) -> tuple[Property, ...]:
     views = tuple(View(host, 3, _graced) for host in hosts)
     text = "while a lease from before may hold, nobody is assigned anything"
     return (Always("S5 grace", text, views, lambda *each: 2 not in each),)
-
-
-def has_let_go(actor: str, before: Any, event: Any, after: Any) -> bool:
-    """S11: who has said its last word is no member any more; what it held is free at once."""
-    if not isinstance(after, HostLocal) or not isinstance(event, Disconnect) or after.party is None:
-        return True
-    record = after.party.record
-    return record.status not in SERVING or event.borrower not in record.members
-
-
-LAST_WORD: Final = Stepwise("S11 last word", "who has said its last word is no member any more", has_let_go)
 
 
 def waits_in_grace(hosts: Iterable[str]) -> Sometimes:

@@ -448,6 +448,7 @@ def revoking() -> System:
     """A stream is to be given back."""
     pace = Pace(
         (
+            Beat("S11 told", "who speaks under no registration is told so", 0, 0, _told),
             Beat(
                 "L3 said again",
                 "a revoke that is not answered is said again every resend_interval",

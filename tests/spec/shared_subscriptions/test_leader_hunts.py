@@ -45,6 +45,13 @@ NOTICED = {
     "measuring.refuse/4/held.grant-is-held.progress": ("told of lies", "S16"),
     "group/2/to-idle": ("declared as asked", "S1"),
     "group/20/deleted": ("paced destruction", "L12"),
+    "assignment/10/deleted": ("rebalanced", "S10"),
+    "leader/42/to-leading": ("rebalanced", "S3"),
+    "membership.take_farewell/1/noteq-is-eq": ("grown", "S11"),
+    "measuring.learn_sizes/1/without-streams": ("grown", "L8"),
+    "leader/68/unguarded": ("needed", "L8"),
+    "leader/15/unguarded": ("failures again", "S3"),
+    "group/3/to-idle": ("declared otherwise", "S1"),
     "group.declare/2/lt-is-lte": ("declared as asked", "S18"),
     "group.mark/3/without-found": ("destroyed once", "S18"),
 }
