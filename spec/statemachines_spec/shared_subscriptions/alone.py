@@ -49,9 +49,11 @@ class Begin(Call, frozen=True, gc=False):
 
 
 class Leave(Call, frozen=True, gc=False):
-    """It unsubscribes, or goes away."""
+    """It unsubscribes."""
 
-    call: OnUnsubscribe | OnDisconnect
+
+class Go(Call, frozen=True, gc=False):
+    """It goes away."""
 
 
 class Reading(msgspec.Struct, frozen=True, gc=False):
@@ -81,7 +83,7 @@ class Application(Actor):
         if not local.begun:
             return (Begin(),)
         unread = (one for one, at in in_order(local.installed) if at == 0 or (at == 1 and not rank_of(one)[1]))
-        leaves = () if local.leaving else (Leave(OnUnsubscribe()), Leave(OnDisconnect()))
+        leaves = () if local.leaving else (Leave(), Go())
         return (*map(Next, unread), *map(Again, keys_in_order(local.kept)), *leaves)
 
     def react(self, local: Reading, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
@@ -94,7 +96,8 @@ class Application(Actor):
                 return Reaction(local, (), (self._says(stream, 0),))
             case Begin():
                 return Reaction(replace(local, begun=True), (), (Envelope(self.name, READER, Start()),))
-            case Leave(call):
+            case Leave() | Go() as how:
+                call = OnUnsubscribe() if isinstance(how, Leave) else OnDisconnect()
                 return Reaction(replace(local, leaving=True), (), (Envelope(self.name, READER, call),))
             case Install(owner, stream, grant, progress) if (owner, grant) == OURS:
                 return Reaction(replace(local, installed=local.installed.set(stream, progress)))
@@ -144,7 +147,7 @@ def build(name: str, filter_of: str, knows: Map[str, int], lines: tuple[str, ...
               if rotates else ()),
         ),
         (
-            at_most("unsubscribe or disconnect", 1, Leave),
+            at_most("unsubscribe or disconnect", 1, Leave, Go),
             at_most("request that the store fails", failures, Fail),
         ),
         bounds={"streams": "a message each; those of the first generation end"},

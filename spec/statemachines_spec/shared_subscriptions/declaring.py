@@ -64,14 +64,16 @@ class Hears(Actor):
         return Reaction(told if local is None else Twice())
 
 
-def _node(number: int, ours: Configuration, calls: tuple[Event, ...], requests: int) -> tuple[FsmActor, Hears]:
+def _node(
+    number: int, ours: Configuration, calls: tuple[Event, ...], requests: int, kind: type[FsmActor] = FsmActor
+) -> tuple[FsmActor, Hears]:
     name, host = f"node-{number}", f"host-{number}"
 
     def few_requests(record: GroupRecord) -> bool:
         return record.n <= requests
 
     few_requests.__doc__ = f"{requests} requests of each node"
-    node = FsmActor(
+    node = kind(
         name,
         GROUP,
         GroupRecord(name, NAME, FILTER, ours),

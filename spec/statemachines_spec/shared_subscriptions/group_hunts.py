@@ -3,7 +3,6 @@ its last leader left, and whatever answer comes once more."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
@@ -76,13 +75,6 @@ def _held(ours: Configuration, claim: Claim | None) -> Map[str, Stored]:
     return Map({declaring._key(name): Stored(value, 0) for name, value in state.items()})
 
 
-def _haunted(pair: tuple[FsmActor, Hears]) -> tuple[FsmActor, Hears]:
-    """The node as one that hears answers once more."""
-    node = copy.copy(pair[0])
-    node.__class__ = HauntedNode
-    return node, pair[1]
-
-
 # -- declaring ------------------------------------------------------------------------------------------------------
 
 
@@ -104,8 +96,8 @@ def _as_asked(host: Hears, start_ns: int) -> tuple[Property, ...]:
 def declared() -> System:
     """One asks for all that is stored, the other for what comes from now on; answers come once more."""
     ours = configuration("settled")
-    first, one = _haunted(declaring._node(1, ours, (Declare(0),), 6))
-    second, other = _haunted(declaring._node(2, ours, (Declare(-1),), 6))
+    first, one = declaring._node(1, ours, (Declare(0),), 6, HauntedNode)
+    second, other = declaring._node(2, ours, (Declare(-1),), 6, HauntedNode)
     store = HauntedStore(GroupStore(), hows=(REFUSED, OPEN), commits=NOW, wrapped=True)
     return _system(
         "declared as asked",
@@ -164,7 +156,7 @@ def destroyed(
             ping_timeout_ms=theirs.ping_timeout_ms - 1,
         ).check()
     )
-    pairs = tuple(_haunted(declaring._node(number, ours, (Destroy(),), 9)) for number in range(1, nodes + 1))
+    pairs = tuple(declaring._node(number, ours, (Destroy(),), 9, HauntedNode) for number in range(1, nodes + 1))
     kept: dict[str, Any] = {
         "hows": (REFUSED, OPEN) if fails else (),
         "state": _held(theirs, claim) if stored else Map(),

@@ -23,7 +23,7 @@ from statemachines_spec.explorer.post import Post
 from statemachines_spec.explorer.property import Eventually
 from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.tick import TickClock, drift_of
-from statemachines_spec.shared_subscriptions import alone, claims, declaring, election, succession, systems
+from statemachines_spec.shared_subscriptions import alone, claims, contracts, declaring, election, succession, systems
 from statemachines_spec.shared_subscriptions.consumer import Consumer
 from statemachines_spec.shared_subscriptions.election import Election
 from statemachines_spec.shared_subscriptions.leader_host import LeaderHost
@@ -36,6 +36,9 @@ from statemachines_spec.shared_subscriptions.stores import Store, declared
 from statemachines_spec.shared_subscriptions.systems import SIZES, Setting
 from statemachines_spec.shared_subscriptions.timings import TICK_NS, TIMES, of_borrower, of_leader
 from statemachines_spec.shared_subscriptions.variants import configuration
+
+OTHERS = (*declaring.BUILDS, *alone.ABOUT, *contracts.BUILDS)
+"""Systems that say themselves what must be met in them."""
 
 LAGS, LEADS, BOTH = (True, False), (False, True), (True, True)
 """How a clock may drift: it only loses ticks, it only gains some, or either."""
@@ -91,20 +94,22 @@ def any_system(name: str, size: str = "small", variant: str = "settled", without
         return systems.system(name, size, variant, without)
     if name in alone.ABOUT:
         return alone.system(name, size, variant, without)
+    if name in contracts.BUILDS:
+        return contracts.system(name, size, variant, without)
     if name in declaring.BUILDS:
         return declaring.system(name, size, variant, without)
     if name not in SYSTEMS:
         raise ConfigurationError(
             "system",
             name,
-            f"unknown; there are: {', '.join((*systems.SYSTEMS, *declaring.BUILDS, *alone.ABOUT, *SYSTEMS))}",
+            f"unknown; there are: {', '.join((*systems.SYSTEMS, *OTHERS, *SYSTEMS))}",
         )
     return system(name, size, variant, without)
 
 
 def obligations_of(made: System) -> tuple[Eventually, ...]:
     """None where time is counted: "sooner or later" is about systems in which any timer may fire at any moment."""
-    if made.name in (*declaring.BUILDS, *alone.ABOUT):
+    if made.name in OTHERS:
         return made.obligations
     return () if any(isinstance(actor, TickClock) for actor in made.actors) else systems.obligations_of(made)
 

@@ -12,8 +12,8 @@ from statemachines_spec.hunt import look
 from statemachines_spec.mutants.campaign import Field, Shape
 from statemachines_spec.mutants.mutant import plant
 from statemachines_spec.shared_subscriptions import SPEC
+from statemachines_spec.shared_subscriptions.allowed_leader import ALLOWED
 from statemachines_spec.shared_subscriptions.hunts import hunt_named
-from statemachines_spec.shared_subscriptions.leader_allowed import ALLOWED
 from statemachines_spec.shared_subscriptions.pace import AGAIN, BEAT, BEGIN, END, HIT, NOTHING, Beat, Pace, Paces, Signs
 
 
