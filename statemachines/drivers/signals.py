@@ -50,8 +50,8 @@ def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
 
 
 def _handle(act: Callable[[], object]) -> None:
-    """Have every signal `act` in the running loop, and do nothing once that is closed.  (The loop's own handlers are gone
-    with it: whoever is told twice to end would die of the second while Python comes to its end.)"""
+    """Have every signal `act` in the running loop, and do nothing once that is closed.  (The loop's own handlers are
+    gone with it: whoever is told twice to end would die of the second while Python comes to its end.)"""
     loop = asyncio.get_running_loop()
 
     def handler(number: int, frame: FrameType | None) -> None:
