@@ -12,6 +12,8 @@ from statemachines.drivers.persistent_sessions import (
     courier,
     host_requests,
     life_requests,
+    machine_requests,
+    node_guide,
     reception,
     request_desk,
     session_node,
@@ -28,12 +30,12 @@ from statemachines.drivers.persistent_sessions.session_node import SessionNode
 from statemachines.drivers.persistent_sessions.session_publisher import SessionPublisher
 from statemachines.drivers.persistent_sessions.store import SessionStore
 from statemachines.drivers.standing import Standing
-from statemachines.drivers.tcp import TcpTransport
+from statemachines.drivers.tcp import Connection, TcpTransport
 from statemachines.kernel import Ask
 from statemachines.persistent_sessions import claims, delivery_actions, life_actions, resume_actions, session_host
-from statemachines.persistent_sessions.life_request import LockClient
+from statemachines.persistent_sessions.life_request import LockClient, UnlockClient
 from statemachines.persistent_sessions.owner_request import FindOwner
-from statemachines.persistent_sessions.request import CommitState, MarkDelivered
+from statemachines.persistent_sessions.request import DATABASE, CommitState, MarkDelivered
 from statemachines.persistent_sessions.session_host import SessionHost
 
 
@@ -112,6 +114,11 @@ def without_graces(init):
     return lambda self, *given, graces=None, **named: init(self, *given, **named)
 
 
+def of_what_it_has_heard(record):
+    """A lock of which a connection does not know stays."""
+    return (Ask(DATABASE, UnlockClient(record.client, record.id)),) if record.token else ()
+
+
 def one_place(init):
     """There is no next node."""
     return lambda self, places, **given: init(self, places[:1], **given)
@@ -170,5 +177,11 @@ BREAKS = {
     "PS-164": swap(claims, "_is_true", lambda said, found: True),
     "PS-166": swap(Standing, "turned", lambda self: None),
     "PS-165": swap(session_node, "NODE", structs.replace(NODE, proved=())),
+    "PS-202": swap(life_actions, "unlock", of_what_it_has_heard),
+    "PS-203": swap(SessionHost, "_overtake", lambda self, client, now_ns: []),
+    "PS-204": swap(machine_requests, "LEAVE_EPOCHS", f"{machine_requests.LEAVE_EPOCHS} AND 1 = 0"),
+    "PS-205": wrap(Connection, "_cut", lambda cut: lambda self, why: cut(self, "no")),
+    "PS-206": swap(reception, "check_name", lambda key, name: name),
+    "PS-207": swap(node_guide, "DIAL_MAX_S", node_guide.DIAL_S),
     "PS-163": swap(TcpTransport, "is_peer_of", lambda self, role, party: True),
 }
