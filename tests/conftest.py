@@ -138,6 +138,7 @@ ON_SPARK = (
     "reports/test_baselines",
     "reports/test_comparison",
     "reports/test_spark_session",
+    "reports/test_interrupted.py::test_on_spark",
     "judged_side_by_side[--spark]",
     "as_far_as_may_be[--spark]",
     "reports/cursor_recovery/test_queue_reports.py::test_spark",
