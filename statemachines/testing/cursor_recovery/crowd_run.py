@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -41,6 +42,8 @@ OPERATIONS = 4
 """Of a life that leaves by itself."""
 AT_ONCE = 255
 """So many processes, and the one that starts them: all that a queue takes."""
+ENDED = re.compile(rb"^[age]", re.MULTILINE)
+"""What a life notes when an operation has ended: a message is put, got, or there is none."""
 
 
 class Crowd(msgspec.Struct):
@@ -113,18 +116,29 @@ def _come_and_go(name: str, folder: Path, seed: int, lives: int, at_once: int) -
     chance = Random(seed)
     living: list[int] = []
     dying: list[int] = []
+    life_of: dict[int, int] = {}
     killed = 0
     for life in range(lives):
         living.append(fork(partial(_live, name, folder, life, seed)))
+        life_of[living[-1]] = life
         living = [pid for pid in living if os.waitpid(pid, os.WNOHANG)[0] == 0]
         while len(living) >= at_once or (len(living) > at_once // 2 and chance.random() < 0.3):
             dying.append(living.pop(chance.randrange(len(living))))
             os.kill(dying[-1], signal.SIGKILL)
         while len(living) + len(dying) >= at_once:  # on a busy machine the dead of low priority take their time
             killed += _bury(dying.pop(0))
+    _await_operations([folder / f"life-{life_of[pid]}" for pid in living])
     for pid in living:
         os.kill(pid, signal.SIGKILL)
     return killed + sum(_bury(pid) for pid in (*dying, *living))
+
+
+def _await_operations(logs: list[Path]) -> None:
+    """Until each has ended an operation: on a busy machine a small crowd would die before it has done anything."""
+    until_s = time.monotonic() + PATIENCE_S
+    for log in logs:
+        while not (log.exists() and ENDED.search(log.read_bytes())) and time.monotonic() < until_s:
+            time.sleep(0.01)
 
 
 def _bury(pid: int) -> bool:
