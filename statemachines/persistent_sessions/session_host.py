@@ -181,8 +181,9 @@ class SessionHost(Host):
         return out + self.feed(life_of_owner(owner), Disconnect(expiry_ms), now_ns)
 
     def lose(self, owner: str, now_ns: int) -> list[Outgoing]:
-        """The client is gone without a word."""
-        out = self.feed(owner, ConnectionLost(), now_ns)
+        """The client is gone without a word, or has to go.  What it has acknowledged does not come again either."""
+        out = self._commit_of(owner) if owner in self._acknowledged else []
+        out += self.feed(owner, ConnectionLost(), now_ns)
         return out + self.feed(life_of_owner(owner), ConnectionLost(), now_ns)
 
     def acknowledge(self, owner: str, messages: Iterable[Puback | Pubrec | Pubcomp], now_ns: int) -> list[Outgoing]:

@@ -69,8 +69,10 @@ SWEEP_S: Final = 1.0
 ACKNOWLEDGED_S: Final = 0.25
 """So long what a client has acknowledged may wait for a commit."""
 
-HALT_S: Final = 2.0
-"""So long a node that ends in good order waits for its sessions to be left."""
+HALT_TURNS: Final = 200
+HALT_TURN_S: Final = 0.01
+"""A node that ends in good order waits for its sessions to be left, for so many turns of its loop: 2 s, or more where it
+is not given the processor."""
 
 GIVE_IT_TIME: Final = (
     "its clients go to other nodes meanwhile, and others read what it had; give it a process and processor time of its "
@@ -223,9 +225,13 @@ class SessionNode:
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         if self._runtime.failed is None:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(HALT_S):
-                    await self._halt()
+            halted = asyncio.ensure_future(self._halt())
+            for _ in range(HALT_TURNS):
+                if (await asyncio.wait({halted}, timeout=HALT_TURN_S))[0]:
+                    break
+            halted.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await halted
         await self.abort()
 
     async def abort(self) -> None:

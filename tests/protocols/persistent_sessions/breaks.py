@@ -149,7 +149,7 @@ BREAKS = {
     "PS-143": wrap(SessionHost, "_mark", all_the_same),
     "PS-144": swap(session_host, "_check", lambda sender, holds, message: None),
     "PS-145": swap(SessionHost, "_end_closed", lambda self, out, now_ns: out),
-    "PS-146": wrap(SessionHost, "leave", without_asking(CommitState)),
+    "PS-146": wrap(SessionHost, "_commit_of", without_asking(CommitState)),
     "PS-147": swap(session_host, "is_read_out", lambda flow: True),
     "PS-148": swap(SessionHost, "_forget_idle", lambda self: None),
     "PS-149": wrap(SessionHost, "__init__", without_graces),

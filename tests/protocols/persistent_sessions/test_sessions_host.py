@@ -269,15 +269,17 @@ def test_PS_145_the_writer_here_sends_nothing_live_to_an_owner_that_has_ended(cl
     assert host.deadline() is None
 
 
-def test_PS_146_what_a_client_has_acknowledged_when_it_leaves_does_not_come_again(cluster):
+@pytest.mark.parametrize("goes", [SessionHost.leave, SessionHost.lose], ids=["leaves", "is lost"])
+def test_PS_146_what_a_client_has_acknowledged_when_it_goes_does_not_come_again(cluster, goes):
     owner = cluster.connect("a")
     cluster.subscribe("a", owner)
     for number in (1, 2, 3):
         cluster.publish("a", f"m{number}")
+    host = cluster.hosts["a"]
     for one in cluster.heard[owner][:2]:
-        cluster.feed("a", owner, Puback(one.packet))
+        cluster.act("a", host.acknowledge(owner, [Puback(one.packet)], cluster.now_ns))
     commits = len(cluster.asked_of(CommitState))
-    cluster.act("a", cluster.hosts["a"].leave(owner, cluster.now_ns))
+    cluster.act("a", goes(host, owner, cluster.now_ns))
     assert len(cluster.asked_of(CommitState)) == commits + 1
     again = cluster.connect("b")
     assert [(one.message, one.dup) for one in cluster.heard[again]] == [("m3", True)]
