@@ -71,8 +71,8 @@ ACKNOWLEDGED_S: Final = 0.25
 
 HALT_TURNS: Final = 200
 HALT_TURN_S: Final = 0.01
-"""A node that ends in good order waits for its sessions to be left, for so many turns of its loop: 2 s, or more where it
-is not given the processor."""
+"""A node that ends in good order waits for its sessions to be left, for so many turns of its loop: 2 s, or more where
+it is not given the processor."""
 
 GIVE_IT_TIME: Final = (
     "its clients go to other nodes meanwhile, and others read what it had; give it a process and processor time of its "
