@@ -128,6 +128,8 @@ class Reception:
         """Owner -> life of its client."""
         self._given_up: dict[str, Say] = {}
         """Clients that were given up, and whose connections are still there."""
+        self._closing: list[Say] | None = None
+        """Who is to be told that the node ends; None: it does not."""
         self._kinds: dict[type[Message], Callable[[str, Visitor, Any], None]] = {
             ConnectWanted: self._connect,
             SubscribeWanted: self._subscribe,
@@ -153,6 +155,8 @@ class Reception:
 
     def hear(self, party: str, message: ClientMessage) -> None:
         """A client has said something; one that was given up takes itself for connected, and hears that it is not."""
+        if self._closing is not None:
+            return
         life = life_of(party)
         say = self._given_up.get(life)
         if say is not None:
@@ -194,10 +198,16 @@ class Reception:
             self._give_up(life)
 
     def close(self) -> None:
-        """The node ends: everybody hears that, and goes elsewhere."""
-        for life, visitor in list(self.visitors.items()):
-            visitor.say(Farewell("closing"))
+        """The node ends: every session is left here, and nobody is heard any more.  Nobody is told yet: who goes
+        elsewhere locks its session there, and what it has acknowledged here would not be committed any more."""
+        self._closing = [visitor.say for visitor in self.visitors.values()]
+        for life in list(self.visitors):
             self.lose(life)
+
+    def farewell(self) -> None:
+        """Whoever was here when it was closed goes elsewhere."""
+        while self._closing:
+            self._closing.pop()(Farewell("closing"))
 
     def _tell(self, life: str, message: Message) -> None:
         """One that there is no room for ends the connection: nothing may be missing in it."""

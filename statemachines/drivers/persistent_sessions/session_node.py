@@ -255,7 +255,8 @@ class SessionNode:
         """Everybody goes elsewhere, and others need not wait for the end of our lease."""
         self._reception.close()
         while self._host.owners:
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(HALT_TURN_S)
+        self._reception.farewell()
         self._beats.cancel()  # the last word is that we are gone
         await self._desk.ask(Beat(self.name, 0))
 

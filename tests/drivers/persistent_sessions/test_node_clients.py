@@ -18,6 +18,7 @@ from statemachines.drivers.persistent_sessions import (
     SubscribeRefused,
     node_guide,
     reception,
+    session_node,
 )
 from statemachines.drivers.persistent_sessions.acknowledgements import folded
 from statemachines.drivers.persistent_sessions.courier import UNACKNOWLEDGED_MAX
@@ -25,9 +26,13 @@ from statemachines.drivers.persistent_sessions.host_request import ReadNodes
 from statemachines.drivers.persistent_sessions.node_guide import NodeGuide
 from statemachines.persistent_sessions.client_message import (
     ConnectWanted,
+    Delivered,
     Farewell,
+    Subscribed,
+    SubscribeWanted,
     Welcome,
 )
+from statemachines.persistent_sessions.life_request import SessionLeft
 from statemachines.persistent_sessions.life_times import LifeTimes
 from statemachines.persistent_sessions.message import Puback, Pubcomp, Pubrec
 from statemachines.persistent_sessions.resume_record import ConnectionLost
@@ -403,6 +408,36 @@ def test_PS_155_a_client_hears_that_its_node_ends(store):
             await stranger.__aexit__()
 
     run(main())
+
+
+def test_PS_146_what_was_acknowledged_is_committed_before_a_node_that_ends_says_so(store, monkeypatch):
+    """Who hears it first locks its session elsewhere, and the commit would come too late."""
+    monkeypatch.setattr(session_node, "ACKNOWLEDGED_S", 60)  # no other commit comes
+
+    async def main():
+        happened = []
+        observe = lambda party, event, before, step, now_ns: happened.append(event)  # noqa: E731
+        async with node_of(store, "b") as two, SessionPublisher(node=two) as publisher:
+            async with node_of(store, observe=observe) as one:
+                one.reception.enter("c~1", lambda message: not happened.append(message))
+                one.reception.hear("c~1", ConnectWanted("c", False, 60_000, 9))
+                await until(lambda: kinds_of(happened, Welcome))
+                one.reception.hear("c~1", SubscribeWanted(1, "t", 1))
+                await until(lambda: kinds_of(happened, Subscribed))
+                await publisher.publish("t", b"1")
+                await until(lambda: kinds_of(happened, Delivered))
+                one.reception.hear("c~1", Puback(1))
+            assert kinds_of(happened, SessionLeft, Farewell) == [SessionLeft, Farewell]
+            async with PersistentSession("c", node=two) as session:
+                await publisher.publish("t", b"2")
+                message = await anext(session)
+                assert (message.payload, message.dup) == (b"2", False)
+
+    run(main())
+
+
+def kinds_of(happened, *kinds):
+    return [type(one) for one in happened if isinstance(one, kinds)]
 
 
 @pytest.mark.parametrize("inside", [False, True], ids=["tcp", "inside"])
