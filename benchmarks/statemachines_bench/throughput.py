@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from typing import Any, Final
 
 from statemachines.kernel import ConfigurationError, GaplessError
 from statemachines.shared_subscriptions.names import record_name
+from statemachines.testing.process_harness import free_port
 from statemachines_bench.row import Pair, Ratio, Row, Size
 
 MESSAGES: Final = 200_000
@@ -160,9 +160,7 @@ class RedisServer:
             rule = "is not there; install the package 'redis-server' (Debian's name)"
             raise ConfigurationError("Redis", "redis-server", rule)
         self.directory = tempfile.mkdtemp(prefix="gapless-redis-")
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = int(probe.getsockname()[1])
+        self.port = free_port()
         options = {"port": str(self.port), "bind": "127.0.0.1", "dir": self.directory, "save": ""}
         options |= {"appendonly": "yes", "appendfsync": "everysec"}
         command = [binary, *[part for name, value in options.items() for part in (f"--{name}", value)]]

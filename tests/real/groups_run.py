@@ -13,7 +13,6 @@ import contextlib
 import os
 import random
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -29,6 +28,7 @@ sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parent)]
 
 from stage import TENTH  # noqa: E402
 
+from statemachines.testing.process_harness import free_port  # noqa: E402
 from tests.real.fake_leader import Pretender  # noqa: E402
 from tests.real.groups_judge import Blow, acknowledged, judge, twice  # noqa: E402
 from tests.real.outside import Stranger, gapless  # noqa: E402
@@ -355,11 +355,6 @@ class Run:
         """What is wrong, in words, and how many messages came again."""
         lines = self.all_lines()
         return [*self.wrong, *judge(self.topics, lines, self.blows)], twice(lines)
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 def begin(run):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import signal
-import socket
 import time
 
 import msgspec
 import pytest
 
 from statemachines.testing.postgres import PostgresServer
+from statemachines.testing.process_harness import free_port
 from tests.real.outside import Process
 
 LINES = 20
@@ -23,11 +23,6 @@ def server():
         yield server
 
 
-def free():
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return listening.getsockname()[1]
-
-
 def acknowledged(path):
     lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
     said = [msgspec.json.decode(line) for line in lines if line.endswith(b"\n")]
@@ -37,7 +32,7 @@ def acknowledged(path):
 def test_SS_261_nodes_that_start_before_their_database_go_on_when_it_comes(server, tmp_path):
     store = server.database("late").replace("postgres@", f"postgres:{SECRET}@")
     server.stop(signal.SIGINT)
-    port, lines, out = free(), tmp_path / "lines.txt", tmp_path / "got.jsonl"
+    port, lines, out = free_port(), tmp_path / "lines.txt", tmp_path / "got.jsonl"
     lines.write_text("\n".join(f"line {number}" for number in range(LINES)))
     given = ("--store", store)
     at = ("--listen", f"127.0.0.1:{port}", "--state", tmp_path)
@@ -65,7 +60,7 @@ def test_SS_261_nodes_that_start_before_their_database_go_on_when_it_comes(serve
 
 
 def test_SS_261_who_waits_can_be_told_to_end(tmp_path):
-    store = f"postgresql://u:{SECRET}@127.0.0.1:{free()}/d"
+    store = f"postgresql://u:{SECRET}@127.0.0.1:{free_port()}/d"
     at = ("--listen", "127.0.0.1:0", "--state", tmp_path)
     with Process(tmp_path / "leader.log", "node", "leader", "--store", store, *at) as leader:
         leader.until_said(WAITS)

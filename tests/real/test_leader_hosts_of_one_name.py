@@ -3,12 +3,12 @@ so and ends, and nothing is delivered twice (SS-231, SS-254)."""
 
 from __future__ import annotations
 
-import socket
 import time
 
 import msgspec
 from stage import TENTH
 
+from statemachines.testing.process_harness import free_port
 from tests.real.outside import LeaderHost, Process, gapless
 
 LINES = 30
@@ -56,8 +56,7 @@ def test_SS_231_SS_254_two_leader_hosts_of_one_name_do_not_lead_side_by_side(tmp
     given = ("--store", store, "--start", "beginning", "--config", config)
     gapless("group", "declare", "$shared/g/#", *given, check=True)
     publish(tmp_path, store, 1)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
+    port = free_port()
     with LeaderHost(folders[0], store, *leaders, "--name", "leader-1") as older:
         asked = ("--leader", f"127.0.0.1:{older.port},127.0.0.1:{port}", "--state", tmp_path, "--out", out)
         with Process(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
 from urllib.parse import urlsplit
 
 import pytest
@@ -14,6 +13,7 @@ from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.drivers.sql.failure import StoreAway, StoreUnavailable
 from statemachines.testing.fault_proxy import in_thread
 from statemachines.testing.postgres import PostgresServer
+from statemachines.testing.process_harness import free_port
 from tests.real.outside import Process
 
 SECRET = "hunter2secret"
@@ -25,11 +25,6 @@ COUNT = 20
 def server():
     with PostgresServer() as server:
         yield server
-
-
-def free():
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return listening.getsockname()[1]
 
 
 async def all_comes(port):
@@ -47,7 +42,7 @@ async def all_comes(port):
 def test_PS_201_a_node_that_starts_before_its_database_goes_on_when_it_comes(server, tmp_path):
     store = server.database("late").replace("postgres@", f"postgres:{SECRET}@")
     server.stop(signal.SIGINT)
-    port = free()
+    port = free_port()
     at = ("--store", store, "--name", "a", "--listen", f"127.0.0.1:{port}")
     with (
         Process(tmp_path / "node.log", "node", "sessions", *at) as node,
@@ -66,7 +61,7 @@ def test_PS_201_a_node_that_starts_before_its_database_goes_on_when_it_comes(ser
 
 @pytest.mark.parametrize("role", [("sessions", "--name", "a", "--listen", "127.0.0.1:0"), ("session-collector",)])
 def test_PS_201_who_waits_can_be_told_to_end(role, tmp_path):
-    store = f"postgresql://u:{SECRET}@127.0.0.1:{free()}/d"
+    store = f"postgresql://u:{SECRET}@127.0.0.1:{free_port()}/d"
     with Process(tmp_path / "node.log", "node", *role, "--store", store) as node:
         node.until_said(WAITS)
         assert node.stop() == 0, "in good order, and not given up by itself"

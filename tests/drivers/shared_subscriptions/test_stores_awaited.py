@@ -16,6 +16,7 @@ from statemachines.drivers.shared_subscriptions.publish import Publisher
 from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore
 from statemachines.drivers.sql.failure import StoreAway, StoreUnavailable
 from statemachines.kernel import ConfigurationError
+from statemachines.testing.process_harness import free_port
 
 AWAY = StoreAway("store", "db", "cannot be reached")
 BUSY = StoreUnavailable("db: the database system is starting up")
@@ -60,16 +61,11 @@ def test_SS_261_a_publisher_waits_for_as_long_as_it_repeats_an_append():
         wait(AWAY, patience_s=0.0)
 
     async def enter():
-        async with Publisher(f"postgresql://u@127.0.0.1:{nobody_s_port()}/d"):
+        async with Publisher(f"postgresql://u@127.0.0.1:{free_port()}/d"):
             raise AssertionError("nobody is there")
 
     with pytest.raises(StoreAway, match="cannot be reached"):
         asyncio.run(enter())
-
-
-def nobody_s_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 class Refusing(threading.Thread):
@@ -125,7 +121,7 @@ def test_SS_261_what_a_server_says_that_may_let_us_in_later(store, code, why, ra
 
 def test_SS_261_a_server_that_is_away_and_options_that_are_none():
     with pytest.raises(StoreAway, match="cannot be reached"):
-        PostgresGroupStore(f"postgresql://u@127.0.0.1:{nobody_s_port()}/d")
+        PostgresGroupStore(f"postgresql://u@127.0.0.1:{free_port()}/d")
     for wrong in ("sslmode=bogus", "bogus=1"):
         with pytest.raises(ConfigurationError) as raised:
             PostgresGroupStore(f"postgresql://u@127.0.0.1:1/d?{wrong}")
