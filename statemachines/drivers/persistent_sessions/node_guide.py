@@ -23,8 +23,9 @@ logger = logging.getLogger("gapless")
 PING_S: Final = 0.5
 """How often a node is asked whether it lives."""
 
-SILENT_S: Final = 3.0
-"""A node that has said nothing for so long is left: it may be stopped, and its connection look sound."""
+SILENT_PINGS: Final = 6
+"""A node that has said nothing behind so many of them is left: it may be stopped, and its connection look sound.  They
+are counted, and no time is taken: where it is our own loop that stood still, nobody was asked."""
 
 AGAIN_S: Final = (0.05, 1.0)
 """First and longest pause before the nodes are tried again."""
@@ -67,7 +68,7 @@ class NodeGuide:
         self._credentials = credentials
         self._link: NodeLink | None = None
         self._over = asyncio.Event()
-        self._heard_at = 0.0
+        self._unanswered = 0
         self._dial_s = DIAL_S
 
     def say(self, message: Message) -> None:
@@ -100,8 +101,7 @@ class NodeGuide:
             return False
         self._link = link
         try:
-            self._time = asyncio.get_running_loop().time
-            self._heard_at = self._time()
+            self._unanswered = 0
             self._opened()
             await self._watch()
         finally:
@@ -123,14 +123,15 @@ class NodeGuide:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(PING_S):
                     await self._over.wait()
-            if self._time() - self._heard_at > SILENT_S:
-                logger.warning("the node says nothing for %g s; trying the next", SILENT_S)
+            if self._unanswered >= SILENT_PINGS:
+                logger.warning("the node says nothing for %g s; trying the next", SILENT_PINGS * PING_S)
                 return
+            self._unanswered += 1
             self.say(Ping())
 
     def _take(self, message: Message) -> None:
         if self._link is None:
             return
-        self._heard_at = self._time()
+        self._unanswered = 0
         if not isinstance(message, Pong):
             self._heard(message)
