@@ -171,8 +171,9 @@ class SessionStage(AsyncioStage):
             self._go_on(step)
             return
         if step.do == "call":
-            raise CannotFollow(f"{step.node} is asked for nothing here")
-        self.board.happen(step)
+            self._call(step)
+        else:
+            self.board.happen(step)
 
     def end(self, release: Callable[[], None]) -> None:
         """As in the simulator."""
@@ -197,6 +198,17 @@ class SessionStage(AsyncioStage):
         for name in self.actors:
             self.judged.look(name, self.local(name))
         self.judged.check(quiet=not self.conductor.in_flight)
+
+    def _call(self, step: ScriptStep) -> None:
+        node: MachineNode = self.live(step.node).node
+        kinds = {name_of(kind): kind for kind in node.actor.fsm.alphabet}
+        if step.what not in kinds:
+            raise CannotFollow(f"{step.node} knows no call {step.what!r}")
+        try:
+            event = msgspec.json.decode(step.fields or b"{}", type=kinds[step.what])
+        except msgspec.MsgspecError as error:
+            raise CannotFollow(f"{step.what}: {error}") from error
+        node.feed(Envelope("", node.life, event))
 
     def _go_on(self, step: ScriptStep) -> None:
         """The first thing that a party waits for is done, or it hears of it."""

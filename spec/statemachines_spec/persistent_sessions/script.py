@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from statemachines.kernel import Event, name_of
+from statemachines.persistent_sessions.resume_record import ConnectionLost, Discarded
 from statemachines_spec.bug import planted
 from statemachines_spec.explorer.actor import Actor, Envelope, Reaction
 from statemachines_spec.persistent_sessions.client import Acknowledge, AcknowledgeTogether, AcknowledgeTwice
@@ -47,9 +48,10 @@ class SessionPath(PathToScript):
         return self.system.calls_after(actor, before, event, reaction, reaction.local)
 
     def told(self, event: Any) -> Told | None:
-        if type(event) not in HAPPENINGS.values():
-            return None
-        return Told(HAPPENS, name_of(type(event)), "", msgspec.json.encode(event).decode())
+        fields = msgspec.json.encode(event).decode()
+        if isinstance(event, ConnectionLost | Discarded):
+            return Told("call", name_of(type(event)), "", fields)
+        return Told(HAPPENS, name_of(type(event)), "", fields) if type(event) in HAPPENINGS.values() else None
 
 
 @contextmanager
