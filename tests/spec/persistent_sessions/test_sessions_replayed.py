@@ -125,6 +125,16 @@ def test_the_shipped_machines_are_judged_by_all_that_they_promise(name, follow, 
     assert list(follow(script_to(name), SETTLED).broken) == ["COMPLETE"]
 
 
+def test_what_cannot_happen_ends_the_run_and_is_named(follow):
+    """Nothing was published, so nothing is on the path when the second message is to arrive."""
+    script = script_to("cut-by-id")
+    assert (script.steps[2].what, script.steps[4].what) == ("publish_to", "hand_over")
+    less = replace(script, steps=(*script.steps[:2], *script.steps[3:])).check()
+    replayed = follow(less)
+    assert (replayed.broken, replayed.followed.steps) == ({}, 3)
+    assert "cannot happen to cluster now" in replayed.followed.stopped
+
+
 def test_what_lies_in_the_file_is_what_counts(monkeypatch):
     """A desk that answers writers that their rows are stored, and stores none of them: UNSTORED, told by the tables."""
     serve = RequestDesk.serve
