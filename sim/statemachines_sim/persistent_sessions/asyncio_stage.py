@@ -8,27 +8,18 @@ is not done here: such a step ends the run, and says so.
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.drivers.lives import node_number
-from statemachines.drivers.persistent_sessions.node_roles import NODE, PROTOCOL
-from statemachines.drivers.persistent_sessions.request_desk import RequestDesk
-from statemachines.drivers.port import Feed
-from statemachines.drivers.runtime import Runtime
 from statemachines.kernel import (
-    Answer,
     ConfigurationError,
     Event,
-    Host,
     Node,
     Request,
     Step,
@@ -40,25 +31,21 @@ from statemachines.persistent_sessions.message import Live, LiveMarker
 from statemachines.persistent_sessions.request import (
     DATABASE,
     BeginEpoch,
-    MarkDelivered,
     SubscribeLive,
     UnsubscribeLive,
 )
 from statemachines.persistent_sessions.writer_record import LiveGone, LiveKnown
-from statemachines.trace import fingerprints
-from statemachines.trace.log import FORMAT, Head, TraceLog
 from statemachines.wire import Packet
 from statemachines_sim.asyncio_stage import AsyncioStage
-from statemachines_sim.machine_world import local_of
+from statemachines_sim.persistent_sessions.machine_node import Held, MachineNode
 from statemachines_sim.persistent_sessions.script_board import SERVE_NS, SERVES, BoardJudge, ScriptBoard
-from statemachines_sim.persistent_sessions.script_store import LEASE_MS, ScriptStore
+from statemachines_sim.persistent_sessions.script_store import ScriptStore
 from statemachines_sim.replayed import Replayed, carry_out
 from statemachines_spec.explorer.actor import Crash, Envelope, Restart
-from statemachines_spec.explorer.fsm_actor import DOWN, RUNNING, FsmActor, FsmLocal
+from statemachines_spec.explorer.fsm_actor import DOWN, RUNNING, FsmLocal
 from statemachines_spec.explorer.system import System
 from statemachines_spec.persistent_sessions.attached import Attached
-from statemachines_spec.persistent_sessions.database import CarryOut, Database, Lives
-from statemachines_spec.persistent_sessions.database import Owed as _Owed
+from statemachines_spec.persistent_sessions.database import CarryOut, Database, Lives, Owed
 from statemachines_spec.persistent_sessions.taking import Hosted
 from statemachines_spec.script.origin import system_of
 from statemachines_spec.script.script import Script
@@ -97,14 +84,6 @@ def run_live(script: Script, variant: str = "", trace: Path | None = None) -> Re
         return carry_out(stage, stage.conductor, stage.judged.broken, stage.check, stage.refused)
 
 
-class Owed(msgspec.Struct):
-    """What `node` has asked and the script keeps from its desk, or (`answers`) from itself."""
-
-    node: MachineNode
-    request: Request
-    answers: list[Answer] | None = None
-
-
 class SessionStage(AsyncioStage):
     """Machines as nodes, paths and client and publisher on a board, and the store."""
 
@@ -115,7 +94,7 @@ class SessionStage(AsyncioStage):
         self.judged = BoardJudge(system, self.board)
         self.store = ScriptStore(system, directory / "sessions.db", self.time.read_ns)
         self.trace = trace
-        self.owed: list[Owed] = []
+        self.held: list[Held] = []
         self._calls: list[Envelope] = []
         self._frames: list[tuple[str, Any, Callable[[], None]]] = []
         self._lives: dict[str, int] = {}
@@ -163,7 +142,7 @@ class SessionStage(AsyncioStage):
         one, before = self.live(node), self.local(node)
         self.network.kill(node)
         self.stop(one)
-        self.owed = [owed for owed in self.owed if owed.node is not one.node]
+        self.held = [held for held in self.held if held.node is not one.node]
         self.judged.step(node, before, Crash(), self.local(node))
 
     def do(self, step: ScriptStep) -> None:
@@ -183,9 +162,9 @@ class SessionStage(AsyncioStage):
         for _ in range(SERVES):
             self.advance(self.time.now_ns + SERVE_NS)
             self.settle()
-            while self.board.serve() or self.owed:
-                for owed in list(self.owed):
-                    self._advance(owed)
+            while self.board.serve() or self.held:
+                for held in list(self.held):
+                    self._advance(held)
                 self.settle()
         self.check()
         self.judged.check(quiet=True)
@@ -193,7 +172,7 @@ class SessionStage(AsyncioStage):
 
     def check(self) -> None:
         super().check()
-        waiting = tuple(_Owed(owed.node.life, name_of(type(owed.request))) for owed in self.owed)
+        waiting = tuple(Owed(held.node.life, name_of(type(held.request))) for held in self.held)
         self.judged.look(DATABASE, replace(self._seen, owed=waiting))
         for name in self.actors:
             self.judged.look(name, self.local(name))
@@ -215,19 +194,19 @@ class SessionStage(AsyncioStage):
         if step.what in UNDONE:
             raise CannotFollow(UNDONE[step.what])
         party = msgspec.json.decode(step.fields, type=CarryOut).party
-        owed = next((one for one in self.owed if party in (one.node.actor.name, one.node.life)), None)
-        if owed is None or (owed.answers is None) != (step.what == name_of(CarryOut)):
+        held = next((one for one in self.held if party in (one.node.actor.name, one.node.life)), None)
+        if held is None or (held.answers is None) != (step.what == name_of(CarryOut)):
             raise CannotFollow(f"{party} does not wait for that")
-        self._advance(owed)
+        self._advance(held)
 
-    def _advance(self, owed: Owed) -> None:
-        if owed.answers is None:
-            owed.answers = []
-            owed.node.carry_out(owed.request, owed.answers)
+    def _advance(self, held: Held) -> None:
+        if held.answers is None:
+            held.answers = []
+            held.node.carry_out(held.request, held.answers)
             return
-        self.owed.remove(owed)
-        for answer in owed.answers:
-            owed.node.feed(Envelope(DATABASE, owed.node.life, answer))
+        self.held.remove(held)
+        for answer in held.answers:
+            held.node.feed(Envelope(DATABASE, held.node.life, answer))
 
     # -- nodes and the store --------------------------------------------------------------------------------------
 
@@ -305,101 +284,3 @@ class SessionStage(AsyncioStage):
         one: MachineNode = self.nodes[node_of(node.name)].node
         was, one.seen = one.seen, one.local(step)
         self.judged.step(one.actor.name, was, event, one.seen)
-
-
-class MachineNode:
-    """One life of a writer or an owner: one machine on the drivers' runtime, its transport, its desk at the store."""
-
-    def __init__(self, stage: SessionStage, actor: FsmActor, number: int) -> None:
-        self.actor = actor
-        self.number = number
-        self.life = incarnation(actor.name, number)
-        self.machines = Host()
-        self._stage = stage
-        self._log: TraceLog | None = None
-
-    async def __aenter__(self) -> MachineNode:
-        stage, actor = self._stage, self.actor
-        self._loop = asyncio.get_running_loop()
-        self._store = stage.store.open()
-        held = await self._store.begin_life(actor.name, LEASE_MS)
-        self._desk = RequestDesk(self._store, held)
-        if stage.trace is not None:
-            head = Head(FORMAT, actor.name, self.life, node_number(self.life), fingerprints([PROTOCOL]), {})
-            self._log = TraceLog(stage.trace, head)
-        read_ns = stage.time.read_ns
-        self._runtime = Runtime(
-            self.life, node_number(self.life), {DATABASE: self._serve},
-            handle=lambda sender, to, message, now_ns: self.machines.feed(self.life, message, now_ns),
-            answered=self.machines.feed,
-            told=partial(stage.told, actor.name),
-            log=self._log, clock=read_ns, offset_ns=0, observe=stage.observe, refused=stage.refused.append,
-        )  # fmt: skip
-        self._node: Node[Any] = Node(
-            actor.fsm, actor.fresh(self.number), name=self.life, now_ns=read_ns(), observe=self._runtime.observe,
-            check=True,
-        )  # fmt: skip
-        self.seen = self.local()
-        self.machines.add(self._node)
-        self._transport = stage.network.transport(
-            life=self.life, role=NODE, receive=self._runtime.receive, listen=stage.address(actor.name),
-            dial={name: stage.address(name) for name in stage.actors if name != actor.name},
-            store=held.identity.hex(),
-        )  # fmt: skip
-        self._runtime.on_failure = self._fail
-        self._runtime.attach(self.machines, self)
-        await self._transport.__aenter__()
-        self._works = self._loop.create_task(self._desk.run())
-        if actor.start is not None:
-            self._runtime.run(lambda now_ns: self.machines.feed(self.life, actor.start, now_ns))  # type: ignore[arg-type]
-        return self
-
-    async def abort(self) -> None:
-        """Stop as if the process had died."""
-        self._works.cancel()
-        await self._runtime.close()
-        await self._transport.__aexit__(None, None, None)
-        await self._store.close()
-        if self._log is not None:
-            self._log.close()
-
-    def local(self, step: Step[Any] | None = None) -> FsmLocal:
-        """As the explorer would have it."""
-        return local_of(self._node, self.number, self.life, step)
-
-    def send(self, packet: Packet[Any]) -> None:
-        """What the machine sends."""
-        if not self._stage.send_near(self.actor.name, packet):
-            self._transport.send(packet)
-
-    def feed(self, envelope: Envelope) -> None:
-        """What the machine is told, if it is meant, and not one before it."""
-        if envelope.to in (self.actor.name, self.life):
-            act = partial(self.machines.feed, self.life, envelope.event)
-            self._loop.call_soon(self._runtime.act, act)
-
-    def _fail(self) -> None:
-        assert self._runtime.failed is not None
-        self._stage.failed.append(self._runtime.failed)
-
-    def _serve(self, party: str, request: Request, feed: Feed) -> None:
-        """The desk; marks that the system keeps from all readers are those of a last batch that is never sent."""
-        database = self._stage.store.database
-        if isinstance(request, MarkDelivered) and not database.hides:
-            return
-        if isinstance(request, database.slow):
-            self._stage.owed.append(Owed(self, request))
-        else:
-            self._desk.serve(party, request, feed, partial(self._answers_of, request))
-
-    def carry_out(self, request: Request, answers: list[Answer]) -> None:
-        """What was kept comes to the desk; its answers are put there."""
-        take = partial(self._keep, answers)
-        self._desk.serve(self.life, request, take, partial(self._answers_of, request))
-
-    def _keep(self, answers: list[Answer], party: str, answer: Any) -> None:
-        answers.append(answer)
-
-    def _answers_of(self, request: Request, found: Any) -> Any:
-        self._stage.committed(request)
-        return found
