@@ -142,6 +142,7 @@ ON_SPARK = (
     "judged_side_by_side[--spark]",
     "as_far_as_may_be[--spark]",
     "reports/cursor_recovery/test_queue_reports.py::test_spark",
+    "reports/persistent_sessions/test_sessions_on_spark",
     "reports/sequence_windows/test_loss_reports.py::test_spark",
     "demo/",
     "[judge-steps",

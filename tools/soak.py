@@ -5,7 +5,8 @@ processes are killed, and of fuzzed frames, for a given time.
 
 A round runs some more seeds of a scenario; lets a real group (processes, TCP, SQLite) read through a bad network while
 its members and its leader host are killed, stopped and lied to; explores a system against its certificate and looks for
-a planted bug; kills and stops the nodes of sessions while publishers go on; lets processes at a queue in shared memory
+a planted bug; kills and stops the nodes of sessions while publishers go on, on SQLite and on PostgreSQL by turns, the
+more often the longer the soak is; lets processes at a queue in shared memory
 be killed and stopped before chosen accesses, and a crowd of them come and go; and fuzzes what reads frames.  It appends
 a line of JSON with what it did to out/soak.jsonl; the number of lines is the seed of the next round, so no two are the
 same.
@@ -22,7 +23,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 import msgspec
@@ -48,6 +49,7 @@ from statemachines.testing.fault_proxy import FaultProxy, in_thread
 from statemachines.testing.finding import find
 from statemachines.testing.fixed_draws import fixed_draws
 from statemachines.testing.frames import attack, fuzz
+from statemachines.testing.postgres import PostgresServer
 from statemachines.testing.process_harness import free_port
 from statemachines.testing.shared_subscriptions.group import GROUP, GroupTest, PropertyBroken
 from statemachines.testing.shared_subscriptions.nodes import GroupHarness
@@ -70,8 +72,10 @@ SEEDS = 40
 FRAMES = 50_000
 EXAMPLES = 200
 CRASHES = 100
-HURTS = 30
-"""Nodes of sessions that are killed, stopped, or kept from their store."""
+HURTS_A_MINUTE = 17
+HURTS_MIN, HURTS_MAX = 30, 1_000
+"""Faults in a run of sessions (nodes that are killed or stopped, or kept from their store), for each minute that the
+soak lasts: a fault takes a second or more, so a run takes a third of it.  An hour has runs of a thousand."""
 LIVES = 600
 """Of a crowd at a queue."""
 STATES = 10_000_000
@@ -119,12 +123,16 @@ class Totals(msgspec.Struct):
     through_queue: int = 0
     nodes_hurt: int = 0
     through_sessions: int = 0
+    hurt_on_postgres: int = 0
+    hurt_in_a_run: int = 0
     violations: int = 0
 
     def add(self, other: Totals) -> None:
-        """Field by field; `seed` is that of the last."""
+        """Field by field; `seed` is that of the last, `hurt_in_a_run` the most that there were in one."""
+        most = max(self.hurt_in_a_run, other.hurt_in_a_run)
         for field in self.__struct_fields__:
             setattr(self, field, getattr(self, field) + getattr(other, field) if field != "seed" else other.seed)
+        self.hurt_in_a_run = most
 
     def violated(self, what: str) -> None:
         """Count it, and say it."""
@@ -200,17 +208,24 @@ def crash_queues(totals: Totals, runs: int) -> None:
 
 
 def kill_nodes(totals: Totals, faults: int) -> None:
-    """Clients of sessions, and publishers that go on, while their nodes are killed and stopped."""
+    """Clients of sessions, and publishers that go on, while their nodes are killed and stopped: over a file, and in
+    every other round over a PostgreSQL of its own."""
     folder = OUT / "sessions"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    done, answered, wrong = sessions_run.run_seed(folder, str(folder / "sessions.db"), totals.seed, faults)
+    on_postgres = bool(totals.seed % 2)
+    with PostgresServer() if on_postgres else nullcontext() as server:
+        store = str(folder / "sessions.db") if server is None else server.database("sessions")
+        done, answered, wrong = sessions_run.run_seed(folder, store, totals.seed, faults)
     totals.nodes_hurt += sum(done.values())
+    totals.hurt_on_postgres += sum(done.values()) * on_postgres
+    totals.hurt_in_a_run = sum(done.values())
     totals.through_sessions += answered
     for what in wrong:
         totals.violated(f"sessions, seed {totals.seed}: {what}")
     if wrong:
         again = f"python tests/real/sessions_run.py --first {totals.seed} --runs 1 --faults {faults}"
+        again += " --store URL" * on_postgres
         print(f"files are in {folder}; repeat it with: {again}", file=sys.stderr)
 
 
@@ -408,7 +423,8 @@ def summary(totals: Totals) -> str:
             f"{t.explored:,} states explored again, {t.bugs_found} planted bugs found",
             f"{t.crash_runs:,} crash runs of the queue; {t.lives:,} processes came to one, {t.lives_killed:,} were "
             f"killed, {t.through_queue:,} messages came through",
-            f"{t.nodes_hurt} faults of nodes of sessions and their store, {t.through_sessions:,} messages came through",
+            f"{t.nodes_hurt:,} faults of nodes of sessions and their store ({t.hurt_on_postgres:,} on PostgreSQL; "
+            f"{t.hurt_in_a_run:,} in one run), {t.through_sessions:,} messages came through",
             f"{t.violations} violations",
         )
     )
@@ -427,8 +443,10 @@ def main() -> int:
     parser.add_argument("--crashes", type=int, default=CRASHES, help=f"crash runs of the queue in a round ({CRASHES})")
     parser.add_argument("--lives", type=int, default=LIVES, help=f"processes that come to a queue in a round ({LIVES})")
     parser.add_argument("--states", type=int, default=STATES, help=f"at most, of a system explored again ({STATES})")
-    parser.add_argument("--hurts", type=int, default=HURTS, help=f"nodes of sessions hurt in a round ({HURTS})")
+    often = f"{HURTS_A_MINUTE} for each minute, {HURTS_MIN} to {HURTS_MAX}"
+    parser.add_argument("--hurts", type=int, default=0, help=f"faults in a round's run of sessions ({often})")
     given = parser.parse_args()
+    given.hurts = given.hurts or max(HURTS_MIN, min(HURTS_MAX, round(HURTS_A_MINUTE * given.minutes)))
     end = time.monotonic() + 60 * given.minutes
     given.log.parent.mkdir(parents=True, exist_ok=True)
     totals, seed = Totals(), len(given.log.read_bytes().splitlines()) if given.log.exists() else 0

@@ -39,7 +39,7 @@ from statemachines_sim.script_world import ScriptProcess, ScriptWorld
 from statemachines_spec.explorer.actor import Actor, Crash, Envelope, LoseDisk, Observer, Pause, Restart, Wake
 from statemachines_spec.explorer.fsm_actor import DOWN, ENDED, PAUSED, RUNNING, FsmActor, FsmLocal
 from statemachines_spec.explorer.party import Party
-from statemachines_spec.explorer.property import Always, Stepwise
+from statemachines_spec.explorer.property import Always, Stepwise, View
 from statemachines_spec.explorer.service_actor import ServiceActor, ServiceLocal
 from statemachines_spec.explorer.system import System
 from statemachines_spec.script.origin import system_of
@@ -61,17 +61,25 @@ class MachineWorld(ScriptWorld):
     """The nodes of a system; those whose lives begin with an event begin when the script says so."""
 
     def __init__(self, script: Script, system: System, data: bool = False) -> None:
-        self.actors = {one.name: _known(script, one) for one in system.actors if not isinstance(one, Observer)}
+        self.actors = self.components(script, system)
         asked = [one for one in self.actors.values() if isinstance(one, ServiceActor)]
         states = {one.name: one.initial().state for one in asked}
         super().__init__(script, Recorder(None, data), {one.name: one.service for one in asked}, states)
         self.kept: dict[str, Any] = {}
-        self.judge = Judge(system)
+        self.judge = self.make_judge(system)
         self.judge.begin(self.local)
         for name, actor in self.actors.items():
             if isinstance(actor, FsmActor) and actor.start is None:
                 self.launch(name)
                 self.judge.look(name, self.local(name))
+
+    def components(self, script: Script, system: System) -> dict[str, FsmActor | ServiceActor]:
+        """Those that have a counterpart here."""
+        return {one.name: _known(script, one) for one in system.actors if not isinstance(one, Observer)}
+
+    def make_judge(self, system: System) -> Judge:
+        """Of what the system promises."""
+        return Judge(system)
 
     def make_process(self, node: str, number: int) -> ScriptProcess:
         return MachineProcess(self, node, number)
@@ -220,19 +228,22 @@ class MachineProcess(ScriptProcess):
         """As the explorer would have it; `step`: one whose effects on timers are still to come."""
         if not self.alive:
             return FsmLocal(DOWN, self.number, None, kept=self.world.kept.get(self.node))
-        node, now_ns = self._node, self.world.now_ns
-        armed = node.armed()
-        stopped = node.stopped
-        if step is not None:
-            armed = timers_after(armed, step.effects)
-            stopped = node.record.status in node.fsm.final or any(isinstance(one, Stop) for one in step.effects)
-        party = Party(node.record, () if stopped else tuple(sorted(armed)))
-        if stopped:
-            return FsmLocal(ENDED, self.number, party, self.id)
-        if not self.standing:
-            return FsmLocal(RUNNING, self.number, party, self.id)
-        passed = sorted((deadline, *timer) for timer, deadline in armed.items() if deadline <= now_ns)
-        return FsmLocal(PAUSED, self.number, party, self.id, tuple((name, key) for _, name, key in passed))
+        there = local_of(self._node, self.number, self.id, step)
+        if there.mode is ENDED or not self.standing:
+            return there
+        armed = self._node.armed() if step is None else timers_after(self._node.armed(), step.effects)
+        passed = sorted((deadline, *timer) for timer, deadline in armed.items() if deadline <= self.world.now_ns)
+        return replace(there, mode=PAUSED, passed=tuple((name, key) for _, name, key in passed))
+
+
+def local_of(node: Node[Any], life: int, name: str, step: Step[Any] | None = None) -> FsmLocal:
+    """A node that goes on, as the explorer would have it; `step`: one whose effects on timers are still to come."""
+    armed, stopped = node.armed(), node.stopped
+    if step is not None:
+        armed = timers_after(armed, step.effects)
+        stopped = node.record.status in node.fsm.final or any(isinstance(one, Stop) for one in step.effects)
+    party = Party(node.record, () if stopped else tuple(sorted(armed)))
+    return FsmLocal(ENDED if stopped else RUNNING, life, party, name)
 
 
 def timers_after(armed: dict[tuple[str, str], int], effects: Effects) -> dict[tuple[str, str], int]:
@@ -269,7 +280,7 @@ class Judge:
         self._locals[name] = after
         for one in self._system.properties:
             if isinstance(one, Stepwise) and not one.holds(name, before, event, after):
-                self._note(one.name, f"{name}: {name_of(type(event))}: {one.text}")
+                self.note(one.name, f"{name}: {name_of(type(event))}: {one.text}")
         for observer in self._system.observers:
             seen = observer.sees(name, before, event, after)
             if seen is not None:
@@ -287,12 +298,17 @@ class Judge:
         """Every property over states; `quiet`: no message is in flight."""
         for one in self._system.properties:
             if isinstance(one, Always) and (quiet or not one.quiet):
-                values = [view.of(self._locals[view.actor]) for view in one.views]
+                values = [self.read(view) for view in one.views]
                 if not one.holds(*values):
                     read = ", ".join(f"{view.actor}: {value}" for view, value in zip(one.views, values, strict=True))
-                    self._note(one.name, f"{one.text} ({read})")
+                    self.note(one.name, f"{one.text} ({read})")
 
-    def _note(self, name: str, detail: str) -> None:
+    def read(self, view: View) -> int:
+        """What the view shows now."""
+        return view.of(self._locals[view.actor])
+
+    def note(self, name: str, detail: str) -> None:
+        """A property is broken; what happened first is kept."""
         self.broken.setdefault(name, detail)
 
 

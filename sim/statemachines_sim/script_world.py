@@ -156,6 +156,9 @@ class ScriptWorld(ABC):
         """Whether requests of this node are the script's business; others are answered at once."""
         return True
 
+    def unheard(self, to: str, message: Message) -> None:
+        """A message came to a process that is gone."""
+
     def carried_out(self, party: str, service: str, request: Request, answers: tuple[Answer, ...]) -> None:
         """A service has carried out a request."""
 
@@ -267,6 +270,7 @@ class ScriptWorld(ABC):
             there = self.processes.get(node_of(to))
             if there is None or not there.alive:
                 note("drop")
+                self.unheard(to, message)
             else:
                 there.run(lambda: there.receive(party, to, message, msg))
 

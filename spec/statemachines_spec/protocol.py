@@ -48,7 +48,8 @@ class CheckProtocol(msgspec.Struct, frozen=True, kw_only=True):
     is meant where none is given; `orders`: deadline orders that may be switched off; `bugs` that can be planted;
     `obligations_of(system)`: what must be met sooner or later; `hunted`: small systems in which planted bugs are looked
     for (none: every system at its first size); `allowed`: mutants that no judge need notice; `script`: how
-    counterexamples become runs of real hosts (None: they do not)."""
+    counterexamples become runs of real hosts (None: they do not); `aside`: systems like `systems`, explored only where
+    they are named: those in which something is to break."""
 
     systems: dict[str, str]
     build: Build
@@ -60,11 +61,12 @@ class CheckProtocol(msgspec.Struct, frozen=True, kw_only=True):
     hunted: tuple[Hunt, ...] = ()
     allowed: tuple[Allowed, ...] = ()
     script: Any = None
+    aside: dict[str, str] = msgspec.field(default_factory=dict)
 
     def system(self, name: str, size: str = "", variant: str = "", without: tuple[str, ...] = ()) -> System:
         """The system called so; raises `ConfigurationError` for unknown names, with those there are."""
         size, variant = size or self.sizes[0], variant or next(iter(self.variants))
-        _check("system", name, self.systems)
+        _check("system", name, {**self.systems, **self.aside})
         _check("size", size, self.sizes)
         _check("variant", variant, self.variants)
         for order in without:

@@ -97,6 +97,10 @@ def check(
             verdicts, interrupted = _live(picked, one, engine, states_max, json)
             met = all(verdict.held for verdict in verdicts or ()) and met
             judged = verdicts is not None and judged
+            unmet = [run for verdict in verdicts or () if (run := verdict.run) is not None]
+            if unmet and (script is not None or trace is not None) and scripts.judges_ends(picked.owner):
+                scripts.keep(one, unmet[0], picked.owner, picked.variant, script, trace)
+                script = trace = None
         if certify is not None and result.held and result.ended == "complete" and not interrupted:
             path = certificates.write(certify, picked.name, picked.size, picked.variant, result, in_full=in_full)
             print(f"certificate: {path}", file=sys.stderr)
@@ -283,6 +287,7 @@ def _list(json: bool) -> None:
         listed = {
             name: {
                 "systems": part.systems,
+                "aside": part.aside,
                 "variants": part.variants,
                 "sizes": part.sizes,
                 "orders": {order.name: order.relation for order in part.orders},
@@ -294,6 +299,10 @@ def _list(json: bool) -> None:
     for name, part in all_parts().items():
         print(f"{name}, systems ({', '.join(part.sizes)}):")
         for system, about in part.systems.items():
+            print(f"  {system:16} {about}")
+        if part.aside:
+            print("explored where they are named (--system), for something is to break there:")
+        for system, about in part.aside.items():
             print(f"  {system:16} {about}")
         print("variants:")
         for variant, about in part.variants.items():

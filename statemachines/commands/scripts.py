@@ -34,6 +34,13 @@ def is_script(path: Path) -> bool:
         return False
 
 
+def judges_ends(protocol: str) -> bool:
+    """Whether runs of its scripts judge what must be met in the end, too."""
+    from statemachines_spec.script.protocol import part_of
+
+    return part_of(protocol).lives
+
+
 def keep(
     system: System, run: Run, protocol: str, variant: str, script_to: Path | None, trace_to: Path | None
 ) -> None:  # fmt: skip

@@ -36,6 +36,10 @@ def test_standing_still_for_ever_is_found():
     assert not result.held
     assert result.way.last["talker"].n == -1
     assert result.then.legs == result.round.legs == ()
+    longer = msgspec.structs.replace(result, then=result.way)
+    assert (result.run.broken, result.run.legs) == (result.name, result.way.legs)
+    assert longer.run.legs == 2 * result.way.legs
+    assert msgspec.structs.replace(result, way=None, then=None).run is None
 
 
 def test_going_round_for_ever_is_found():

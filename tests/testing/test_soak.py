@@ -27,6 +27,7 @@ def test_one_round_does_something_of_everything_and_goes_on_from_the_last(tmp_pa
     assert last["bugs_found"] == 1
     assert (last["crash_runs"], last["lives"]) == (2, 20)
     assert min(last["lives_killed"], last["through_queue"]) > 0
-    assert last["nodes_hurt"] == 2
+    assert (last["nodes_hurt"], last["hurt_on_postgres"], last["hurt_in_a_run"]) == (2, 2, 2)
+    assert "2 faults of nodes of sessions and their store (2 on PostgreSQL; 2 in one run)" in ended.stdout
     assert last["through_sessions"] > 10
     assert sum(last[name] for name in ("kills", "stops", "cuts", "partitions", "hostile_connections")) > 0

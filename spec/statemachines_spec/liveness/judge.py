@@ -19,6 +19,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from statemachines.kernel import ConfigurationError
 from statemachines_spec.explorer.entries import Entries
@@ -59,6 +60,14 @@ class Live(msgspec.Struct, frozen=True):
     def held(self) -> bool:
         """No fair run leaves it open for ever."""
         return self.way is None
+
+    @property
+    def run(self) -> Path | None:
+        """One run after which it is never met (None: there is none), as a path that breaks it."""
+        if self.way is None or self.then is None:
+            return None
+        legs = (*self.way.legs, *self.then.legs)
+        return replace(self.then, legs=legs, broken=self.name, why=self.text)
 
 
 def live(

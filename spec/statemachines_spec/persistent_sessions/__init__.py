@@ -1,8 +1,10 @@
 """Persistent sessions as closed systems: writers, owners, a database that lags, and a client that judges what comes."""
 
 from statemachines_spec.persistent_sessions.bugs import BUGS
+from statemachines_spec.persistent_sessions.counterexamples import ASIDE
 from statemachines_spec.persistent_sessions.every_system import SYSTEMS, system
 from statemachines_spec.persistent_sessions.hunts import HUNTS
+from statemachines_spec.persistent_sessions.script import SCRIPT
 from statemachines_spec.persistent_sessions.systems import VARIANTS
 from statemachines_spec.protocol import CheckProtocol
 
@@ -13,4 +15,6 @@ SPEC = CheckProtocol(
     variants=VARIANTS,
     bugs=BUGS,
     hunted=HUNTS,
+    script=SCRIPT,
+    aside={name: one.about for name, one in ASIDE.items()},
 )

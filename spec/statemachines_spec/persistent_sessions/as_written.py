@@ -121,6 +121,10 @@ def is_last(record: AsWrittenRecord, event: Polled) -> bool:
     return shows_marker(record, event) and all(flow.synced for flow in others)
 
 
+def has_no_writers(record: AsWrittenRecord, event: SubscribedLive) -> bool:
+    return not event.writers and not event.gone
+
+
 def load(record: AsWrittenRecord, event: ResumeSession, now_ns: int) -> Done:
     return record, (Ask(DATABASE, LoadSession(record.client, record.id, record.token)),)
 
@@ -139,6 +143,10 @@ def ask_markers(record: AsWrittenRecord, event: SubscribedLive, now_ns: int) -> 
     record = replace(record, flows=Map({writer: Flow() for writer in writers}))
     wanted = MarkerWanted(record.session, record.id, record.token, 1)
     return record, tuple(Send(writer, wanted) for writer in keys_in_order(record.flows))
+
+
+def finish_alone(record: AsWrittenRecord, event: SubscribedLive, now_ns: int) -> Done:
+    return record, (Tell(Resumed(record.session)),)
 
 
 def with_flow(record: AsWrittenRecord, writer: str, flow: Flow) -> AsWrittenRecord:
@@ -188,21 +196,22 @@ OPEN = (SYNCING, NORMAL)
 
 # fmt: off
 ROWS = (
-    #   on              from         to           do             when           clause
-    Row(ResumeSession,  NEW,         LOADING,     load,          None,          "as written"),
-    Row(SessionLoaded,  LOADING,     READING,     read,          None,          "as written"),
-    Row(PendingRead,    READING,     SUBSCRIBING, send_pending,  None,          "as written"),
-    Row(SubscribedLive, SUBSCRIBING, SYNCING,     ask_markers,   None,          "as written"),
-    Row(LiveMarker,     SYNCING,     STAY,        start_sync,    is_waited_for, "as written"),
-    Row(Live,           SYNCING,     STAY,        None,          is_waited_for, "as written"),
-    Row(Live,           SYNCING,     STAY,        keep,          is_buffered,   "as written"),
-    Row(Live,           OPEN,        STAY,        send_live,     is_synced,     "as written"),
-    Row(PollDue,        SYNCING,     STAY,        poll,          None,          "as written"),
-    Row(Polled,         SYNCING,     NORMAL,      finish,        is_last,       "as written"),
-    Row(Polled,         SYNCING,     STAY,        finalize,      shows_marker,  "as written"),
-    Row(Polled,         SYNCING,     STAY,        send_and_poll, None,          "as written"),
+    #   on              from         to           do             when            clause
+    Row(ResumeSession,  NEW,         LOADING,     load,          None,           "as written"),
+    Row(SessionLoaded,  LOADING,     READING,     read,          None,           "as written"),
+    Row(PendingRead,    READING,     SUBSCRIBING, send_pending,  None,           "as written"),
+    Row(SubscribedLive, SUBSCRIBING, NORMAL,      finish_alone,  has_no_writers, "as written"),
+    Row(SubscribedLive, SUBSCRIBING, SYNCING,     ask_markers,   None,           "as written"),
+    Row(LiveMarker,     SYNCING,     STAY,        start_sync,    is_waited_for,  "as written"),
+    Row(Live,           SYNCING,     STAY,        None,          is_waited_for,  "as written"),
+    Row(Live,           SYNCING,     STAY,        keep,          is_buffered,    "as written"),
+    Row(Live,           OPEN,        STAY,        send_live,     is_synced,      "as written"),
+    Row(PollDue,        SYNCING,     STAY,        poll,          None,           "as written"),
+    Row(Polled,         SYNCING,     NORMAL,      finish,        is_last,        "as written"),
+    Row(Polled,         SYNCING,     STAY,        finalize,      shows_marker,   "as written"),
+    Row(Polled,         SYNCING,     STAY,        send_and_poll, None,           "as written"),
     Ignore((ResumeSession, SessionLoaded, PendingRead, SubscribedLive, LiveMarker, Live, PollDue, Polled, Puback,
-            WriterUp, WriterDown, LinkLost), ANY,                               "as written"),
+            WriterUp, WriterDown, LinkLost), ANY,                                "as written"),
 )
 # fmt: on
 

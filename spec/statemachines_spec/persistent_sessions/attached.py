@@ -31,11 +31,12 @@ class Attached(FsmActor):
         reaction = super().react(local, envelope, watch)
         if reaction is None or not reaction.sends:
             return reaction
-        near = tuple(self._near(one) for one in reaction.sends if type(one.event) in self.beside)
+        near = tuple(self.near(one) for one in reaction.sends if type(one.event) in self.beside)
         far = tuple(one for one in reaction.sends if type(one.event) not in self.beside)
         return replace(reaction, sends=far, calls=(*reaction.calls, *near))
 
-    def _near(self, one: Envelope) -> Envelope:
+    def near(self, one: Envelope) -> Envelope:
+        """The message as what stands beside takes it."""
         place = self.beside[type(one.event)]
         event = one.event if place == one.to else Carried(one.to, one.event)
         return Envelope(one.sender, place, event)

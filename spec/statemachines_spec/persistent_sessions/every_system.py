@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from statemachines_spec.explorer.system import System
 from statemachines_spec.persistent_sessions import collecting, forgetting, living, systems, taking
+from statemachines_spec.persistent_sessions.counterexamples import ASIDE
 
 SYSTEMS: dict[str, str] = {
     **{name: about for name, (about, _) in systems.SYSTEMS.items()},
@@ -17,6 +18,8 @@ SYSTEMS: dict[str, str] = {
 
 def system(name: str, size: str = "small", variant: str = "settled", without: tuple[str, ...] = ()) -> System:
     """The system called so; what has no owner that resumes is the same in every variant."""
+    if name in ASIDE:
+        return ASIDE[name].system(variant)
     if name in collecting.SYSTEMS:
         return collecting.collecting(name, *collecting.SYSTEMS[name])
     if name in living.SYSTEMS:

@@ -55,7 +55,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     `messages` of each writer; `lag` of the replica; `ordered` paths and `appears` in order; `owner_lives` one after
     the other, or `second`: another owner beside the first, and a `third`.  `writer_lives`, `silences` (a writer is
     taken for dead), `breaks` of paths; `unclear` answers to writers; `slow` requests; `places` of a path; `markers`
-    of a writer that are asked for at most. `repeats`: requests for markers may get lost, and are repeated. `hides`:
+    of a writer that are asked for at most. `repeats`: requests for markers are repeated, and may get `lost`. `hides`:
     rows that are marked are not read again; `spreads`: a subscription is known everywhere at once; `late`: resumes
     that take too long; `buffer`, `queue`, `window`: resume buffer, what may be
     queued, and receive maximum; `leaves` of a client; `widens`: the
@@ -79,6 +79,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     markers: int = 2
     hides: bool = False
     repeats: bool = False
+    lost: bool = True
     spreads: bool = True
     overdue: int = 0
     leaves: int = 0
@@ -313,7 +314,9 @@ def build(
         name,
         about,
         (*owners, *writers, database, cluster, client, publisher),
-        Network(1, duplicating=False) if setting.repeats else Network(2, lossy=False, duplicating=False),
+        Network(1, lossy=setting.lost, duplicating=False)
+        if setting.repeats
+        else Network(2, lossy=False, duplicating=False),
         properties=tuple(properties(owners, writers, database, cluster, client, setting)),
         budgets=(
             at_most("crashes of owners", setting.owner_lives - 1, Crash, actors=setting.owners),

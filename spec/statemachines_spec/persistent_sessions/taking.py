@@ -118,14 +118,19 @@ class Hosted(Attached):
     """An owner at a host, which refuses takeovers in its place once it is gone."""
 
     def react(self, local: FsmLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
-        event = envelope.event
         is_there = local.party is not None and local.mode is not ENDED and envelope.to == local.id
-        if isinstance(event, BeginTakeover | EndTakeover) and not is_there:
+        if not is_there and (refused := refusal_of(envelope.event)) is not None:
             if not local.life and self.fsm is TAKING_AS_WRITTEN:
                 return None  # by the source the lock lets nobody in before the first owner has the session
-            refused = TakeoverRefused(event.client, event.token)
-            return Reaction(local, (Envelope(self.name, event.to, refused),))
+            return Reaction(local, (Envelope(self.name, *refused),))
         return super().react(local, envelope, watch)
+
+
+def refusal_of(event: Any) -> tuple[str, TakeoverRefused] | None:
+    """What a host answers in place of an owner that is gone, and to whom (None: nothing)."""
+    if not isinstance(event, BeginTakeover | EndTakeover):
+        return None
+    return event.to, TakeoverRefused(event.client, event.token)
 
 
 class OnceSplit(ClientLocal, frozen=True, gc=False):

@@ -130,7 +130,7 @@ class PathToScript:
         self.clock = SymbolicClock()
         self.longer: dict[tuple[str, str], int] = {}
         self._protocol = protocol
-        self.actors = {one.name: self._timed(one) for one in system.actors if not isinstance(one, Observer)}
+        self.actors = {one.name: self._timed(one) for one in system.actors if self.takes_part(one)}
         self.locals: dict[str, Any] = {}
         self._flying: list[Flying] = []
         self._steps: list[Step] = []
@@ -153,6 +153,14 @@ class PathToScript:
         """Why the system has no scripts at all ("": it has)."""
         clock = any(isinstance(one, Clock) for one in self.actors.values())
         return "its time is a list of instants, and no timer has a duration there" if clock else ""
+
+    def takes_part(self, actor: Actor) -> bool:
+        """Whether the actor goes the path, too; an observer that only judges need not."""
+        return not isinstance(actor, Observer)
+
+    def following(self, actor: Actor, before: Any, event: Any, reaction: Reaction) -> tuple[Envelope, ...]:
+        """What others take within the same transition."""
+        return reaction.calls
 
     def started(self, actor: Actor) -> tuple[Sent, ...] | None:
         """What an actor that a step starts sends then; None: it is there from the beginning."""
@@ -314,10 +322,10 @@ class PathToScript:
             reaction = self._react(actor, one)
             if reaction is None:
                 return tuple(sends)
-            self.locals[name] = reaction.local
+            before, self.locals[name] = self.locals[name], reaction.local
             self.taken(one)
             sends += reaction.sends
-            queue += reaction.calls
+            queue += self.following(actor, before, one.event, reaction)
         self._forget_gone()
         return tuple(sends)
 

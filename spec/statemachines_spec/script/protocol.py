@@ -67,7 +67,8 @@ class ScriptProtocol(msgspec.Struct, frozen=True, kw_only=True):
     all).  `players`: the machines that scripts are about (none named: all).
 
     `path`: `module:ATTRIBUTE` of the `PathToScript` that makes one of a path; `simulator`, `asyncio`: of the functions
-    that follow one there ("": it cannot be); `rules(script, variant)`: while it is followed, the machines have those.
+    that follow one there ("": it cannot be); `lives`: they judge what must be met in the end, too; `rules(script,
+    variant)`: while it is followed, the machines have those.
     """
 
     own: type[Any] = Parts
@@ -80,6 +81,7 @@ class ScriptProtocol(msgspec.Struct, frozen=True, kw_only=True):
     by_itself: tuple[str, ...] = ()
     said: Callable[[Event], str | None] = never
     players: tuple[str, ...] = ()
+    lives: bool = False
     path: str = "statemachines_spec.script.path_to_script:PathToScript"
     simulator: str = "statemachines_sim.machine_world:simulate"
     asyncio: str = ""

@@ -25,7 +25,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
 from statemachines.drivers.persistent_sessions.node_roles import ClientMessage
 from statemachines.drivers.persistent_sessions.payloads import Payloads
 from statemachines.drivers.persistent_sessions.request_desk import RequestDesk
-from statemachines.drivers.persistent_sessions.topic import check_filter, check_name, check_topic
+from statemachines.drivers.persistent_sessions.topic import check_filter, check_name, check_topic, check_wanted
 from statemachines.drivers.runtime import Runtime
 from statemachines.kernel import (
     Answer,
@@ -278,7 +278,7 @@ class Reception:
 
     def _subscribe(self, life: str, visitor: Visitor, asked: SubscribeWanted) -> None:
         self._change_routes(
-            life, visitor, asked, lambda at: Subscribe(at.session, at.token, check_filter(asked.filter), asked.qos)
+            life, visitor, asked, lambda at: Subscribe(at.session, at.token, check_wanted(asked.filter), asked.qos)
         )
 
     def _unsubscribe(self, life: str, visitor: Visitor, asked: UnsubscribeWanted) -> None:

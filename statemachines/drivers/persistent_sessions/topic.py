@@ -33,6 +33,18 @@ def check_filter(topic_filter: str) -> str:
     return topic_filter
 
 
+SHARED: Final = ("$share/", "$shared/")
+"""How filters of groups begin, by MQTT 5 and by shared subscriptions."""
+
+
+def check_wanted(topic_filter: str) -> str:
+    """A filter that a session may subscribe: itself; raises `ConfigurationError` for one of a group (PS-220)."""
+    if check_filter(topic_filter).startswith(SHARED):
+        rule = "is of a group that shares; a persistent session shares with nobody. SharedSession reads it, and streams"
+        raise ConfigurationError("filter", topic_filter, f"{rule} of its own beside it")
+    return topic_filter
+
+
 def check_name(key: str, name: str) -> str:
     """Itself; raises `ConfigurationError` unless it is a text that a database keeps and a person can read."""
     if not isinstance(name, str) or not name:

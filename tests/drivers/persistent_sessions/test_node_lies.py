@@ -10,7 +10,8 @@ from session_nodes import Stranger, node_of, run, take, until, where
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
 from statemachines.drivers.persistent_sessions.node_roles import NODE
 from statemachines.drivers.persistent_sessions.topic import TOPIC_MAX
-from statemachines.persistent_sessions.client_message import ConnectWanted, Farewell, Welcome
+from statemachines.kernel import ConfigurationError
+from statemachines.persistent_sessions.client_message import ConnectWanted, Farewell, Refused, SubscribeWanted, Welcome
 from statemachines.persistent_sessions.message import Live, LiveMarker, MarkerWanted, Queued
 
 HUGE = (2**62 - 1, 2**62, 2**63, 2**64 - 1)
@@ -73,3 +74,23 @@ def test_PS_206_a_client_id_that_no_client_may_have_is_refused(store, caplog):
     run(main())
     assert "connect_wanted" in caplog.text
     assert f"must have at most {TOPIC_MAX} bytes" in caplog.text
+
+
+def test_PS_220_a_filter_of_a_group_is_refused_by_a_client_and_by_a_node(store):
+    """The node hears it from a peer that does not look at it itself."""
+
+    async def main():
+        async with node_of(store) as node:
+            async with Stranger(node.address, life="x~1") as stranger:
+                stranger.say(ConnectWanted("c", False, 0, 1))
+                await stranger.hears(Welcome)
+                stranger.say(SubscribeWanted(1, "$shared/g/#", 1))
+                refused = await stranger.hears(Refused)
+            assert refused.n == 1
+            assert "is of a group that shares" in refused.why
+            async with PersistentSession("tablet", nodes=where(node)) as session:
+                with pytest.raises(ConfigurationError, match=r"filter.*is of a group that shares"):
+                    await session.subscribe("$share/g/a")
+                await session.unsubscribe("$share/g/a")
+
+    run(main())

@@ -7,7 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statemachines.drivers.persistent_sessions.route_trie import Route, RouteTrie
-from statemachines.drivers.persistent_sessions.topic import LEVELS_MAX, TOPIC_MAX, check_filter, check_topic
+from statemachines.drivers.persistent_sessions.topic import (
+    LEVELS_MAX,
+    TOPIC_MAX,
+    check_filter,
+    check_topic,
+    check_wanted,
+)
 from statemachines.kernel import ConfigurationError
 
 
@@ -63,6 +69,14 @@ def test_what_belongs_to_the_server_is_not_met_by_a_first_wildcard():
 def test_what_is_no_filter_is_refused(wrong):
     with pytest.raises(ConfigurationError, match=r"^filter"):
         check_filter(wrong)
+
+
+@pytest.mark.parametrize("shared", ["$share/g/a", "$shared/g/#"])
+def test_PS_220_a_filter_of_a_group_is_refused_and_can_be_unsubscribed(shared):
+    with pytest.raises(ConfigurationError, match=r"^filter.*is of a group that shares.*SharedSession reads it"):
+        check_wanted(shared)
+    assert check_filter(shared) == shared
+    assert [check_wanted(one) for one in ("$SYS/#", "share/g", "$sharedx/a")] == ["$SYS/#", "share/g", "$sharedx/a"]
 
 
 @pytest.mark.parametrize("wrong", ["", "a/+", "#", "\0", "\ud800"])

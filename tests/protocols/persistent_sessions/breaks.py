@@ -18,6 +18,7 @@ from statemachines.drivers.persistent_sessions import (
     request_desk,
     session_node,
     state_rows,
+    topic,
 )
 from statemachines.drivers.persistent_sessions.lookout import Lookout
 from statemachines.drivers.persistent_sessions.machine_requests import Small
@@ -182,6 +183,7 @@ BREAKS = {
     "PS-204": swap(machine_requests, "LEAVE_EPOCHS", f"{machine_requests.LEAVE_EPOCHS} AND 1 = 0"),
     "PS-205": wrap(Connection, "_cut", lambda cut: lambda self, why: cut(self, "no")),
     "PS-206": swap(reception, "check_name", lambda key, name: name),
+    "PS-220": swap(topic, "SHARED", ()),
     "PS-207": swap(node_guide, "DIAL_MAX_S", node_guide.DIAL_S),
     "PS-163": swap(TcpTransport, "is_peer_of", lambda self, role, party: True),
 }

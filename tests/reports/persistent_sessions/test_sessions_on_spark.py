@@ -1,0 +1,110 @@
+"""Spark judges traces of sessions: a simulated run and a story hold; in copies of the story something is planted."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from session_story import told
+from test_session_reports import OWN, PS, TAMPERED
+
+from statemachines_reports.page import part_of, write_page
+from statemachines_reports.pipeline import VIOLATED, analyze
+from statemachines_sim.campaign import campaign
+from statemachines_sim.scenario import named
+
+SIMULATED, GOOD = 0, 100
+"""Runs in which nothing is wrong."""
+
+PLANTED = {
+    "a row that nobody takes": "gap",
+    "an owner leaves out a row": "gap",
+    "what is taken and not sent": "gap",
+    "what is committed is taken again": "twice",
+    "what was sent is sent as new": "twice",
+    "a repetition under another packet": "twice",
+    "two change places": "order",
+    "two epochs change places": "order",
+    "from the marker on from the database": "cut",
+    "not all below the marker": "cut",
+    "what was kept is forgotten": "cut",
+    "who has yielded sends": "owner",
+    "stored under an epoch that was raised": "epochs",
+}
+"""What is planted (`test_session_reports.TAMPERED`), and the check that finds it."""
+
+RUNS = {what: GOOD + place for place, what in enumerate(PLANTED, 1)}
+
+
+def story_of(run, tamper=None):
+    rows = told()
+    if tamper is not None:
+        tamper(rows)
+    return [row | {"run": run, "seq": seq} for seq, row in enumerate(rows)]
+
+
+def write_stories(folder):
+    """The story, and one with each fault, beside a simulated run: as runs of the same kind."""
+    (trace,), (runs,) = folder.glob("trace-*.parquet"), folder.glob("runs-*.parquet")
+    stories = story_of(GOOD)
+    for what, run in RUNS.items():
+        stories += story_of(run, TAMPERED[what][1])
+    (simulated,) = pq.read_table(runs).to_pylist()
+    table = pa.Table.from_pylist(stories, schema=pq.read_schema(trace))
+    pq.write_table(table, folder / "trace-stories.parquet")
+    heads = [simulated | {"run": run} for run in (GOOD, *RUNS.values())]
+    pq.write_table(pa.Table.from_pylist(heads, schema=pq.read_schema(runs)), folder / "runs-stories.parquet")
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory):
+    """What Spark says of all of them."""
+    folder, out = tmp_path_factory.mktemp("trace"), tmp_path_factory.mktemp("out")
+    scenario = named(f"{PS}/deaths_of_nodes")
+    (outcome,) = campaign(scenario, range(1), out=folder, processes=1, first_run=SIMULATED)
+    assert outcome.held
+    write_stories(folder)
+    return folder, out, analyze(folder, out)
+
+
+def found(analysis):
+    """(check, run) of whatever is wrong, of the checks of sessions."""
+    return {(line["check"], line["run"]) for line in analysis.tables["findings"] if line["check"] in OWN}
+
+
+def test_each_planted_fault_is_found_in_its_run_by_its_check(judged):
+    _, _, analysis = judged
+    assert {(check, RUNS[what]) for what, check in PLANTED.items()} <= found(analysis)
+    checks = {one.name: one for one in analysis.checks if one.name in OWN}
+    assert {name: one.verdict for name, one in checks.items()} == dict.fromkeys(OWN, VIOLATED)
+    assert all(one.checked > one.wrong > 0 for one in checks.values())
+
+
+def test_where_nothing_is_planted_nothing_is_found(judged):
+    _, _, analysis = judged
+    assert {run for _, run in found(analysis)} == set(RUNS.values())
+
+
+def test_words_say_what_is_wrong(judged):
+    _, _, analysis = judged
+    said = [(line["run"], line["check"], line["detail"]) for line in analysis.tables["findings"]]
+    for what, check in PLANTED.items():
+        words = [text for run, name, text in said if (run, name) == (RUNS[what], check)]
+        assert any(TAMPERED[what][2] in text for text in words), what
+
+
+def test_without_spark_the_same_is_found(judged, tmp_path):
+    folder, _, analysis = judged
+    plain = analyze(folder, tmp_path, spark=False)
+    assert found(plain) == found(analysis)
+    assert [(one.name, one.checked, one.wrong) for one in plain.checks] == [
+        (one.name, one.checked, one.wrong) for one in analysis.checks
+    ]
+
+
+def test_the_page_shows_resumes_and_stores(judged, tmp_path):
+    _, _, analysis = judged
+    write_page(tmp_path / "index.html", "Sessions", "Runs.", [part_of("Runs", analysis)])
+    page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert "How long a resume takes" in page
+    assert "How long a message takes to be stored" in page

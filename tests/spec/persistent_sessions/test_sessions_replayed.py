@@ -1,0 +1,211 @@
+"""What the explorer finds in sessions, followed by real nodes: in the simulator, and on the asyncio runtime over
+SQLite (`gapless check persistent_sessions --system NAME --variant as_written --script F`, `gapless replay F`).
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+
+import pytest
+from counterexamples import random_walk
+from msgspec.structs import replace
+
+from statemachines import cli
+from statemachines.drivers.persistent_sessions.request_desk import RequestDesk
+from statemachines.kernel import ConfigurationError
+from statemachines.persistent_sessions.message import Publish
+from statemachines.persistent_sessions.request import PutRow, RowStored
+from statemachines.wire import Packet
+from statemachines_sim.persistent_sessions import asyncio_stage, script_world
+from statemachines_sim.persistent_sessions.asyncio_stage import run_live
+from statemachines_spec.bug import planted
+from statemachines_spec.explorer.explore import explore
+from statemachines_spec.liveness.judge import live
+from statemachines_spec.persistent_sessions.counterexamples import AS_WRITTEN, ASIDE, ASSUMED
+from statemachines_spec.protocol import chosen
+from statemachines_spec.script import script as scripts
+from statemachines_spec.script.path_to_script import script_of
+
+PS = "persistent_sessions"
+SETTLED = "settled"
+TAKEN_OVER = ("state-dies-with-the-old", "state-dies-with-the-taker", "old-dies-between")
+"""Hosts answer for owners that are gone, at once: the runtime refuses these."""
+LEFT = ("state-dies-with-the-taker", "old-dies-between")
+"""The shipped owners answer a takeover otherwise, so that these runs end there."""
+NOT_ON_A_FILE = {
+    "marker-before-rows": (2, "a file has no replica that shows entries later"),
+    "subscription-late": (4, "no writer can learn of it late"),
+}
+"""How many steps a real store takes, and why no more."""
+
+
+def simulate(script, variant=""):
+    return script_world.simulate(script, variant).replayed
+
+
+@pytest.fixture(params=[simulate, run_live], ids=["simulated", "runtime"])
+def follow(request):
+    return request.param
+
+
+@cache
+def script_to(name):
+    """The shortest run to what breaks there."""
+    return found_in(name, ASIDE[name].rules)
+
+
+def found_in(name, variant, bug=""):
+    (made,) = chosen(PS, (name,), variant=variant).systems
+    alone = replace(made, origin=None)  # no other process has the bug
+    path = explore(alone, engine="plain", hashing=False).path
+    if path is None:
+        path = next(one.run for one in live(alone, made.obligations, engine="plain") if not one.held)
+    return script_of(made, path, protocol=PS, variant=variant, bug=bug)
+
+
+ON_A_FILE = [one.name for one in (*AS_WRITTEN, *ASSUMED) if one.name not in (*TAKEN_OVER, *NOT_ON_A_FILE)]
+
+
+def test_what_can_be_had_on_a_file():
+    assert ON_A_FILE == ["cut-by-id", "marks-not-visible", "path-broken", "dead-writer", "not-committed", "step-cut"]
+
+
+@pytest.mark.parametrize("name", [one.name for one in (*AS_WRITTEN, *ASSUMED)])
+def test_in_the_simulator_the_same_breaks(name):
+    replayed = simulate(script_to(name))
+    assert (replayed.reached, replayed.followed.stopped, replayed.followed.missing) == (True, "", ())
+    assert list(replayed.broken) == [ASIDE[name].breaks]
+
+
+@pytest.mark.parametrize("name", ON_A_FILE)
+def test_on_the_runtime_over_sqlite_the_same_breaks(name):
+    replayed = run_live(script_to(name))
+    assert (replayed.reached, replayed.followed.stopped, replayed.followed.missing) == (True, "", ())
+    assert list(replayed.broken) == [ASIDE[name].breaks]
+
+
+@pytest.mark.parametrize("name", NOT_ON_A_FILE)
+def test_what_a_file_does_not_do_ends_the_run_and_is_named(name):
+    steps, why = NOT_ON_A_FILE[name]
+    replayed = run_live(script_to(name))
+    assert (replayed.broken, replayed.followed.steps) == ({}, steps)
+    assert why in replayed.followed.stopped
+
+
+@pytest.mark.parametrize("name", TAKEN_OVER)
+def test_takeovers_are_for_the_simulator(name):
+    with pytest.raises(ConfigurationError, match=f"{name}.*has takeovers.*leave --runtime out"):
+        run_live(script_to(name))
+
+
+@pytest.mark.parametrize("name", [one.name for one in AS_WRITTEN])
+def test_the_shipped_machines_break_nothing_under_the_same_script(name, follow):
+    if name in TAKEN_OVER and follow is run_live:
+        return
+    replayed = follow(script_to(name), SETTLED)
+    assert replayed.broken == {}
+    stops = name in LEFT or (name in NOT_ON_A_FILE and follow is run_live)
+    assert bool(replayed.followed.stopped) == stops
+
+
+@pytest.mark.parametrize("name", ["cut-by-id", "marks-not-visible"])
+def test_the_shipped_machines_are_judged_by_all_that_they_promise(name, follow, monkeypatch):
+    """What is sent to the client never comes to it: COMPLETE, though the script is about TWICE."""
+    owner = asyncio_stage.MachineNode if follow is run_live else script_world.SessionWorld
+    send = owner.send
+
+    def send_less(self, *given):
+        message = given[-1].message if isinstance(given[-1], Packet) else given[-1]
+        if not isinstance(message, Publish):
+            send(self, *given)
+
+    monkeypatch.setattr(owner, "send", send_less)
+    assert list(follow(script_to(name), SETTLED).broken) == ["COMPLETE"]
+
+
+def test_what_cannot_happen_ends_the_run_and_is_named(follow):
+    """Nothing was published, so nothing is on the path when the second message is to arrive."""
+    script = script_to("cut-by-id")
+    assert (script.steps[2].what, script.steps[4].what) == ("publish_to", "hand_over")
+    less = replace(script, steps=(*script.steps[:2], *script.steps[3:])).check()
+    replayed = follow(less)
+    assert (replayed.broken, replayed.followed.steps) == ({}, 3)
+    assert "cannot happen to cluster now" in replayed.followed.stopped
+
+
+def test_what_lies_in_the_file_is_what_counts(monkeypatch):
+    """A desk that answers writers that their rows are stored, and stores none of them: UNSTORED, told by the tables."""
+    serve = RequestDesk.serve
+
+    def forget_rows(self, party, request, feed, *more):
+        if isinstance(request, PutRow):
+            feed(party, RowStored())
+        else:
+            serve(self, party, request, feed, *more)
+
+    monkeypatch.setattr(RequestDesk, "serve", forget_rows)
+    assert "UNSTORED" in run_live(script_to("cut-by-id"), SETTLED).broken
+
+
+PLANTED = {
+    "live-kept-before-the-marker": "overtaking",
+    "link-is-not-watched": "break",
+    "fenced-row-dropped": "silence",
+    "redelivery-not-marked": "at-least-once",
+    "dead-writers-left-out": "dead-writer",
+}
+"""Bug -> a system that finds it."""
+
+
+@cache
+def script_of_bug(bug):
+    with planted(f"{PS}/{bug}"):
+        return found_in(PLANTED[bug], SETTLED, f"{PS}/{bug}")
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_a_planted_bug_breaks_the_same_and_nothing_breaks_without_it(bug, follow):
+    script = script_of_bug(bug)
+    replayed = follow(script)
+    assert (replayed.reached, replayed.followed.stopped) == (True, "")
+    assert follow(script, SETTLED).broken == {}
+
+
+LAGGING = ("silence", "buffer")
+WALKED = ("overtaking", "break", "marked", "leaving", "receive-maximum", "exactly-once", "slow-fence", "writer-begins")
+WALKS = 3
+
+
+@pytest.mark.parametrize("name", [*LAGGING, *WALKED])
+def test_what_the_explorer_walks_real_nodes_walk_too(name):
+    """Random runs of the shipped machines, with all that a system has: what is sent is the same, and nothing breaks; on
+    a file, too, where no replica lags."""
+    (made,) = chosen(PS, (name,)).systems
+    for seed in range(WALKS):
+        script = script_of(made, random_walk(made, seed, 30), protocol=PS, variant=SETTLED)
+        assert len(script.steps) > 8
+        for follow in (simulate,) if name in LAGGING else (simulate, run_live):
+            replayed = follow(script)
+            assert (replayed.broken, replayed.followed.stopped, replayed.followed.missing) == ({}, "", ()), seed
+
+
+def test_a_script_is_kept_and_followed_by_the_command(tmp_path, capsys):
+    """Of what is never met, too; exit code 1: it breaks, 0: it does not."""
+    file = str(tmp_path / "dead.json")
+    checked = ["check", PS, "--system", "dead-writer", "--variant", "as_written", "--liveness", "--engine", "plain"]
+    assert cli.run([*checked, "--script", file]) == 1
+    assert scripts.read(Path(file)) == script_to("dead-writer")
+    assert "replay" in capsys.readouterr().err
+    assert cli.run(["replay", file, "--runtime"]) == 1
+    assert "VIOLATED ENDS: a resume ends: it has not, and nothing more happens" in capsys.readouterr().out
+    assert cli.run(["replay", file, "--runtime", "--variant", SETTLED]) == 0
+
+
+def test_what_breaks_is_listed_apart_and_no_part_of_a_whole_check(capsys):
+    assert cli.run(["check", "list", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)[PS]
+    assert set(listed["aside"]) == set(ASIDE)
+    assert not set(listed["aside"]) & set(listed["systems"])
+    assert cli.run(["check", PS, "--system", "cut-by-ids"]) == 2
