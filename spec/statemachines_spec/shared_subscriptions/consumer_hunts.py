@@ -22,7 +22,7 @@ CASTS: Final = {
     "timed turns": Cast(
         owners=("x", "y"),
         grants=((1,), (2,)),
-        messages=1,
+        messages=0,
         buffer=1,
         finish=False,
         fail=False,
@@ -30,10 +30,12 @@ CASTS: Final = {
         sooner=True,
     ),
     "timed leaving": Cast(
-        streams=("a", "b"), messages=1, buffer=1, fetches=1, come=(), fail=False, idle=("dismisses",), sooner=True
+        streams=("a", "b"), messages=1, buffer=1, fetches=2, come=(), fail=False, idle=("dismisses",),
+        sooner=True, kept=("b",),
     ),
     "timed replacing": Cast(
-        grants=((1, 2),), messages=1, buffer=1, come=(), finish=False, idle=("dismisses", "finishes"), sooner=True,
+        grants=((1, 2),), messages=1, buffer=1, fetches=3, come=(), finish=False, idle=("dismisses", "finishes"),
+        sooner=True,
     ),
     "timed hand-over": Cast(
         messages=2, buffer=1, at_delivery=True, fetches=3, come=(), finish=False, fail=False,

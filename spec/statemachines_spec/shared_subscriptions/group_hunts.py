@@ -16,6 +16,7 @@ from statemachines.shared_subscriptions.group import (
     DONE,
     GROUP,
     IDLE,
+    READING,
     SETTLING,
     Declare,
     Destroy,
@@ -24,7 +25,7 @@ from statemachines.shared_subscriptions.group import (
     GroupRecord,
 )
 from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
-from statemachines.shared_subscriptions.group_store import Claim, GroupStore, Read, Stored, Value
+from statemachines.shared_subscriptions.group_store import Claim, GroupStore, Read, ReadDone, Stored, StoreFailed, Value
 from statemachines_spec.explorer.clock import Clock
 from statemachines_spec.explorer.fsm_actor import ENDED, FsmActor, FsmLocal
 from statemachines_spec.explorer.network import Network
@@ -38,7 +39,14 @@ from statemachines_spec.shared_subscriptions import declaring, strays
 from statemachines_spec.shared_subscriptions.declaring import EPOCH, START, Hears
 from statemachines_spec.shared_subscriptions.failing_store import OPEN, REFUSED, Fail, FailingStore
 from statemachines_spec.shared_subscriptions.leader_steps import ECHO
-from statemachines_spec.shared_subscriptions.leader_stores import Again, HauntedNode, HauntedStore, Meddle, MeddledStore
+from statemachines_spec.shared_subscriptions.leader_stores import (
+    Again,
+    Echo,
+    HauntedNode,
+    HauntedStore,
+    Meddle,
+    MeddledStore,
+)
 from statemachines_spec.shared_subscriptions.pace import BEGIN, END, HIT, NOTHING, Beat, Pace
 from statemachines_spec.shared_subscriptions.paced import COMMIT, TIMES_PACED
 from statemachines_spec.shared_subscriptions.stores import StoreLocal
@@ -50,14 +58,16 @@ NOW: Final = 7
 
 
 def ends_once(actor: str, before: Any, event: Any, after: Any) -> bool:
-    """S1: who has begun is never as before that, and stops where it is done and nowhere else."""
+    """S1: who has begun is never as before that, nor waits anew for what it has waited for; it stops where it is done
+    and nowhere else."""
     if not isinstance(before, FsmLocal) or not isinstance(after, FsmLocal) or after.party is None:
         return True
     record = after.party.record
     if not isinstance(record, GroupRecord):
         return True
-    has_begun = before.party is not None and before.party.record.status is not IDLE
-    return not (has_begun and record.status is IDLE) and (after.mode is ENDED) == (record.status is DONE)
+    was = IDLE if before.party is None else before.party.record.status
+    in_order = not (was is not IDLE and record.status is IDLE) and not (was is CLEARING and record.status is SETTLING)
+    return in_order and (after.mode is ENDED) == (record.status is DONE)
 
 
 S1: Final = Stepwise("S1 group", "who has begun is never as before, and stops where it is done", ends_once)
@@ -65,14 +75,30 @@ S1: Final = Stepwise("S1 group", "who has begun is never as before, and stops wh
 
 def _begins_nothing_anew(actor: str, before: Any, event: Any, after: Any) -> bool:
     """S18: who has destroyed a group but for the wait destroys none that is declared after that."""
-    if not isinstance(before, FsmLocal) or before.party is None or not isinstance(after, FsmLocal):
+    record = _record(before)
+    if record is None or record.status not in (SETTLING, CLEARING) or not record.destroy:
         return True
-    record = before.party.record
-    if not isinstance(record, GroupRecord) or record.status is not SETTLING or not record.destroy:
-        return True
-    return after.party is None or after.party.record.status in (SETTLING, CLEARING, DONE)
+    failed = isinstance(event.answer if isinstance(event, Echo) else event, StoreFailed)
+    return failed or after.party.record.status in (SETTLING, CLEARING, DONE)
 
 
+def _waits_for_nothing(actor: str, before: Any, event: Any, after: Any) -> bool:
+    """S18: who reads that the mark which it waits with is gone waits no longer, and removes nothing."""
+    record = _record(before)
+    if record is None or record.status is not SETTLING or not isinstance(event, ReadDone) or event.n != record.n:
+        return True
+    return event.records[0] == record.mark or after.party.record.status in (READING, DONE)
+
+
+def _record(local: Any) -> GroupRecord | None:
+    """That of a node, as long as it has one."""
+    record = local.party.record if isinstance(local, FsmLocal) and local.party is not None else None
+    return record if isinstance(record, GroupRecord) else None
+
+
+NOTHING_TO_WAIT_FOR: Final = Stepwise(
+    "S18 not waited for", "who reads that the mark is gone waits no longer, and removes nothing", _waits_for_nothing
+)
 LEFT_ALONE: Final = Stepwise(
     "S18 left alone",
     "who waits for the end of what it has destroyed destroys nothing that is declared after it",
@@ -380,7 +406,14 @@ def _system(
         ABOUT[name],
         actors,
         Network(places),
-        (S1, ECHO, LEFT_ALONE, *strays.of_groups(one.name for one in actors if isinstance(one, FsmActor)), *properties),
+        (
+            S1,
+            ECHO,
+            LEFT_ALONE,
+            NOTHING_TO_WAIT_FOR,
+            *strays.of_groups(one.name for one in actors if isinstance(one, FsmActor)),
+            *properties,
+        ),
         tuple(budgets),
         bounds={"stores": "requests are carried out at once, answers travel"},
         obligations=declaring._told_at_last(*told),

@@ -389,9 +389,10 @@ def _alone(
     roots: int = 4,
     leaders: int = 2,
     hows: tuple[Failure, ...] = (REFUSED, OPEN),
+    idles: bool = True,
 ) -> System:
     """A leader without members; `failures` of both stores, all together."""
-    timers = ("heartbeat", "renew", "idle", "retry", "recheck", "claim_end", "grace")
+    timers = ("heartbeat", "renew", "retry", "recheck", "claim_end", "grace", *(("idle",) if idles else ()))
     pace = Pace(beats)
     kept: dict[str, Any] = {"state": declared(TIMES_PACED), "roots": roots}
     held = streams(("a",), 1)
@@ -453,6 +454,13 @@ def failing(name: str, failures: int) -> System:
     if failures == 1:
         beats = (*beats, FIRST_RENEWAL, NEXT_RENEWAL)
     made = _alone(name, ABOUT[name], beats, failures=failures, roots=4, leaders=1)
+    return replace(made, properties=(*made.properties, CLAIM_KEPT))
+
+
+def doubted() -> System:
+    """A store fails once, and nobody ends for being idle."""
+    beats = (replace(RENEWAL, least=COMMIT, most=HEARTBEAT + COMMIT), NEXT_RENEWAL)
+    made = _alone("paced doubt", ABOUT["paced doubt"], beats, failures=1, leaders=1, idles=False)
     return replace(made, properties=(*made.properties, CLAIM_KEPT))
 
 
@@ -668,6 +676,7 @@ ABOUT: Final = {
     "paced commits": "how soon what a member reports is committed",
     "paced grants": "how often a grant is said that nobody answers, and how long for",
     "paced revokes": "how often a revoke is said, and how long for",
+    "paced doubt": "how soon the claim is renewed after a batch that was in doubt, or was not carried out",
     "paced silence": "over stores that may not even answer: when a leader ends that cannot renew its claim",
     "paced grace": "the same as of a leader without members, while leases of before are waited for",
     "paced refusal": "how soon who is refused the claim looks again",
@@ -681,6 +690,7 @@ BUILDS: Final[dict[str, Callable[[], System]]] = {
     "paced grants": granting,
     "paced revokes": revoking,
     "paced follower": following,
+    "paced doubt": doubted,
     "paced silence": silent,
     "paced grace": in_grace,
     "paced refusal": refused,

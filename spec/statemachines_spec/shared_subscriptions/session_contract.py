@@ -76,7 +76,8 @@ class Cast(msgspec.Struct, frozen=True):
     `messages` that each has, and whether it `ends` then; `at_delivery`: they are acknowledged when handed over;
     `buffer` of the session, and the `fetches` it makes; which owners `come` and go, and lose their leases; whether
     fetches `fail`, and streams are to `finish`; `idle`: rules that none of this meets (or not as the last thing in a
-    transition); `sooner`: by the clock, something may come that is fetched sooner than after the interval."""
+    transition); `sooner`: by the clock, something may come that is fetched sooner than after the interval; of
+    the `kept` streams none is finished."""
 
     owners: tuple[str, ...] = ("x",)
     streams: tuple[str, ...] = ("a",)
@@ -91,6 +92,7 @@ class Cast(msgspec.Struct, frozen=True):
     finish: bool = True
     idle: tuple[str, ...] = ()
     sooner: bool = False
+    kept: tuple[str, ...] = ()
 
 
 class World(Counterpart):
@@ -109,7 +111,7 @@ class World(Counterpart):
             for stream in self.cast.streams:
                 for grant in self._grants(owner):
                     yield Install(owner, stream, grant, 0)
-                    if self.cast.finish:
+                    if self.cast.finish and stream not in self.cast.kept:
                         yield from (Finish(owner, stream, grant), Uninstall(owner, stream, grant))
         yield Take(1)
         for place, given in in_order(known.given):

@@ -185,6 +185,14 @@ def of_ends(told: Told, stream: str, grant: int) -> Iterator[Any]:
     yield _lets_go(told, stream, grant)
 
 
+def of_revokes(told: Told, stream: str, grant: int) -> Iterator[Any]:
+    """So much of the stream is read; it is finished; it is given back."""
+    for progress in (0, 1):
+        yield _progress(told, stream, grant, progress, progress == 0)
+    yield _progress(told, stream, grant, 0)
+    yield _lets_go(told, stream, grant)
+
+
 def lies(told: Told, stream: str, grant: int) -> Iterator[Any]:
     """More than is stored is read of the stream; or that is a last word."""
     assert told.link is not None
@@ -384,6 +392,23 @@ def even(name: str, members: int, topics: str) -> System:
     )
 
 
+def revoking() -> System:
+    """One member says how far it has read of what is taken back, in any order; the other comes and goes."""
+    ours = configuration("settled")
+    host = DirectHost(HOST, ours, registrations=2, grants=3)
+    stores = (Store(GroupStore(), state=declared(ours)), Store(StreamStore(1), state=streams(("a", "b"), 2)))
+    other = "consumer-2"
+    revoked = View(HOST, 2, lambda local: int(_number(local, (REVOKED,)) > 0))
+    return System(
+        "talking of revokes",
+        ABOUT["talking of revokes"],
+        (Talker(MEMBER, of_revokes, leaves=False), Willing(other, ends(other), pings=False), host, *stores),
+        Network(1),
+        (*_promises(), Sometimes("L3 revoked", "a stream is taken back", (revoked,), bool)),
+        bounds={"messages": "arrive within the step that sends them"},
+    )
+
+
 def _all_given(local: Any, members: int) -> bool:
     record = leader_of(local)
     owners = [] if record is None else [one.link.borrower for _, one in in_order(record.assignments)]
@@ -401,8 +426,10 @@ def _promises() -> tuple[Property, ...]:
 
 ABOUT: Final = {
     "talking": "a member says anything at any time: how long its grant, and itself, are waited for",
+    "talking of nothing": "a member that answers no grant comes and goes, or expires: how long its leader stays",
     "talking of ends": "a member says that its stream has ended, and gives it back, or does not",
     "talking lies": "a member says more than is stored, over a stream store that fails once",
+    "talking of revokes": "a member says how far it has read of a stream that another member is to have",
     "even": "two members come and go, and their three streams end",
 }
 BUILDS: Final[dict[str, Callable[[], System]]] = {
@@ -412,6 +439,14 @@ BUILDS: Final[dict[str, Callable[[], System]]] = {
         Talker(MEMBER, anything, stale=True),
         ("resend", "grant_timeout", "expiry", "hand_over"),
         (GRANTED_AGAIN, GIVEN_UP, EXPIRES, HELD, HANDED_OVER, TOLD_SO),
+    ),
+    "talking of nothing": partial(
+        talking,
+        "talking of nothing",
+        Talker(MEMBER, lambda told, stream, grant: iter(())),
+        ("expiry", "idle"),
+        (EXPIRES, IDLE_STOP),
+        grants=1,
     ),
     "talking of ends": partial(
         talking,
@@ -430,6 +465,7 @@ BUILDS: Final[dict[str, Callable[[], System]]] = {
         grants=1,
         fails=1,
     ),
+    "talking of revokes": revoking,
     "even": partial(even, "even", 2, "abc"),
 }
 HUNTS: Final = tuple(Hunt(name, ABOUT[name], build) for name, build in BUILDS.items())
