@@ -186,7 +186,9 @@ def marked_otherwise(system: System) -> System:
     """The group is being destroyed, and lived by other times: who asks is told that it is not there."""
     ours = configuration("settled")
     theirs = declared(replace(ours, claim_ttl_ms=ours.claim_ttl_ms + 1).check())
-    marked = Stored(replace(theirs[PROPERTIES].value, destroyed=True), 0)
+    properties = theirs[PROPERTIES].value
+    assert isinstance(properties, Properties)
+    marked = Stored(replace(properties, destroyed=True), 0)
     system = with_actor(system, Store(GroupStore(), state=theirs.set(PROPERTIES, marked)))
     return without_samples(replace(system, actors=(*system.actors, Told(TOLD))), _told(), _nobody_leads(("leader-1",)))
 

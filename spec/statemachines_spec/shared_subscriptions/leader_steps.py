@@ -106,10 +106,10 @@ def own_claim_is_kept(actor: str, before: Any, event: Any, after: Any) -> bool:
     old, new = leader_of(before), leader_of(after)
     if old is None or old.status not in CLAIMED or old.trial is None or not isinstance(event, ReadDone):
         return True
-    if event.n != old.trial.check_n or None in event.records or old.claim is None:
+    if event.n != old.trial.check_n or old.claim is None:
         return True
-    claim, root = (stored.value for stored in event.records)
-    left = 0 if old.root is None else old.root.value
+    claim, root = (None if stored is None else stored.value for stored in event.records)
+    left = None if old.root is None else old.root.value
     ours = claim == old.claim.value and root in (left, old.trial.root)
     return not ours or (new is not None and new.status in CLAIMED)
 

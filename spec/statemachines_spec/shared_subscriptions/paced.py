@@ -28,6 +28,7 @@ from statemachines.shared_subscriptions.group_store import (
     Commit,
     Committed,
     GroupStore,
+    Properties,
     Read,
     ReadDone,
     Refused,
@@ -443,7 +444,7 @@ def alone() -> System:
 
 def failing(name: str, failures: int) -> System:
     """Requests fail, or are carried out and nobody knows."""
-    beats = (
+    beats: tuple[Beat, ...] = (
         replace(RENEWAL, least=COMMIT, most=HEARTBEAT + COMMIT),
         LISTING,
         Beat("L2 listing again", "a listing that failed is repeated after renew_streams", RENEW, RENEW, listed_again),
@@ -483,8 +484,10 @@ def refused() -> System:
     pace = Pace((again,))
     ours = declared(TIMES_PACED)
     key = record_key(GROUP, FILTER, "properties")
+    properties_of = ours[key].value
+    assert isinstance(properties_of, Properties)
     store = MeddledStore(
-        GroupStore(), at_once=False, state=ours, roots=0, meddles=(Meddle(key, replace(ours[key].value, start_ns=5)),)
+        GroupStore(), at_once=False, state=ours, roots=0, meddles=(Meddle(key, replace(properties_of, start_ns=5)),)
     )
     timers = ("heartbeat", "retry", "claim_end")
     host = CandidateHost(

@@ -24,6 +24,7 @@ from statemachines.shared_subscriptions.assignment import (
 )
 from statemachines.shared_subscriptions.group_store import GroupStore
 from statemachines.shared_subscriptions.holding import MeasureTimer
+from statemachines.shared_subscriptions.leader_record import SERVING
 from statemachines.shared_subscriptions.member import LAPSED, REGISTERED, ExpiryTimer, HandOverTimer
 from statemachines.shared_subscriptions.message import (
     END_OF_STREAM,
@@ -315,7 +316,7 @@ def _told_invalid(actor: str, before: Any, event: Any, after: Any) -> int:
     if actor == MEMBER:
         return HIT if isinstance(event, Invalidate) else NOTHING
     record = leader_of(before) if actor == HOST and isinstance(event, Ping | UpdateProgress) else None
-    if record is None or record.status not in paced.SERVING:
+    if record is None or record.status not in SERVING:
         return NOTHING
     member = record.members.get(event.borrower)
     known = member is not None and member.status is REGISTERED and _is_own(member, event)
