@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-import pytest
-from toy_system import Talker, backwards, never_takes, quiet_before_note, taken, toy
+from typing import Any
 
-from statemachines.kernel import ConfigurationError
+import pytest
+from msgspec.structs import replace
+from toy_system import (
+    Hush,
+    Listener,
+    Note,
+    Talker,
+    Took,
+    backwards,
+    never_takes,
+    quiet_before_note,
+    taken,
+    toy,
+)
+
+from statemachines.kernel import ConfigurationError, Event
+from statemachines_spec.explorer.actor import Actor, Envelope
 from statemachines_spec.explorer.direct import search
 from statemachines_spec.explorer.explore import COMPLETE, FULL, INTERRUPTED, VIOLATED, explore
 from statemachines_spec.explorer.moves import Moves
 from statemachines_spec.explorer.network import Network
-from statemachines_spec.explorer.property import NO_ERROR, Always, View
+from statemachines_spec.explorer.property import NO_ERROR, Always, Stepwise, View
+from statemachines_spec.explorer.system import System
 
 CERTAIN = {"lossy": False, "duplicating": False}
 
@@ -128,6 +144,57 @@ def test_a_step_that_raises_is_a_violation_that_tells_what():
     result = both(toy({"in_flight": 1}, fail_at=10))
     assert not result.always[NO_ERROR]
     assert "cannot take 10" in result.path.why
+
+
+class Called(Listener):
+    def __init__(self):
+        Actor.__init__(self, "twice")
+        self.fail_at = -1
+
+
+class Echoing(Talker):
+    """Its word calls somebody else, too, within the same step."""
+
+    def react(self, local, envelope, watch=None):
+        reaction = super().react(local, envelope, watch)
+        if reaction is None or isinstance(envelope.event, Hush):
+            return reaction
+        return replace(reaction, calls=(Envelope("talker", "twice", Note(reaction.local.n)),))
+
+
+def test_what_breaks_in_a_called_component_is_shown_though_what_was_sent_finds_no_room():
+    """The second word fills no place: the network is certain, and has one, which the first has taken."""
+    actors = (Echoing(2), Listener(), Called())
+    broken = Stepwise(
+        "never twice", "", lambda actor, before, event, after: (actor, getattr(event, "n", 0)) != ("twice", 2)
+    )
+    result = both(System("toy", "counts", actors, Network(1, **CERTAIN), (broken,)))
+    assert (result.ended, result.path.broken) == (VIOLATED, "never twice")
+    assert [turn.actor for turn in result.path.legs[-1].turns] == ["talker", "twice"]
+    assert [envelope.event for envelope in result.path.legs[-1].left_out] == [Note(20)]
+
+
+class Missed(Event, frozen=True):
+    n: int
+
+
+class Wrapped(Event, frozen=True):
+    """Carries an event; its type is not in its bytes."""
+
+    inner: Any
+
+
+class Vague(Talker):
+    """May say two things that are encoded alike."""
+
+    def inputs(self, local):
+        return (Wrapped(Took(1)), Wrapped(Missed(1)))
+
+
+def test_two_events_of_one_component_with_the_same_bytes_are_refused_by_name():
+    with pytest.raises(ConfigurationError) as said:
+        explore(System("toy", "counts", (Vague(1), Listener()), Network(1)), engine="plain")
+    assert all(part in str(said.value) for part in ("talker", "Wrapped(inner=Took(n=1))", "Wrapped(inner=Missed(n=1))"))
 
 
 def test_equal_runs_are_equal():

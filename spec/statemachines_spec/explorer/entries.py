@@ -153,14 +153,14 @@ class Entries:
         if self.orbits is None:
             return self.add_envelope(envelope)
         number = self._numbers.get(named(envelope))
-        return self.orbits.envelope(envelope) if number is None else number
+        return self.orbits.envelope(envelope) if number is None else self._same(number, envelope)
 
     def add_envelope(self, envelope: Envelope) -> int:
         """The number of an envelope, whatever the symmetries of the system."""
         data = named(envelope)
         number = self._numbers.get(data)
         if number is not None:
-            return number
+            return self._same(number, envelope)
         node = identity.node_of(envelope.to)
         dest = self.place.get(node)
         if dest is None:
@@ -172,6 +172,15 @@ class Entries:
         self.lossy.append(isinstance(envelope.event, Message))
         channel = (identity.node_of(envelope.sender), node)
         self.channel.append(self._channels.setdefault(channel, len(self._channels) + 1))
+        return number
+
+    def _same(self, number: int, envelope: Envelope) -> int:
+        """The number, if the envelope that has it is this one.  What an event carries is encoded without its type: of
+        two that differ in that alone one would never be explored.  Raises `ConfigurationError`, which names both."""
+        known = self.envelopes[number]
+        if known != envelope:
+            rule = f"has the bytes of {envelope.event!r}; give them a field that tells them apart"
+            raise ConfigurationError(envelope.to, known.event, rule)
         return number
 
     def _spontaneous(self, actor: Actor, local: Any) -> Iterator[Spontaneous]:

@@ -249,8 +249,8 @@ class Moves:
         for kept, places in self.fits(messages, sends):
             some = True
             yield Move(Action(kind, event, kept), (*local, *left, *places), broken)
-        if not some:
-            yield Move(Action(kind, event, 0), None, 0)
+        if not some:  # what broke has broken, though what was sent finds no room
+            yield Move(Action(kind, event, 0), None, broken)
 
     def _placed(self, there: list[int], sends: tuple[int, ...]) -> State:
         """In order: by channel, those of a channel as they were sent; or by number."""

@@ -22,4 +22,88 @@ ALLOWED: Final = (
         "SS-08",
         "the timeout that is set as the status is entered anew is cancelled by the answer, in the same step",
     ),
+    Allowed(
+        ("stream/9/to-absent", "stream/13/to-absent"),
+        "SS-36",
+        "it stays absent either way, a stream has no timers, and its record is a new one by what it has seen",
+    ),
+    Allowed(
+        ("stream/10/deleted", "stream/10/after-11"),
+        "SS-37",
+        "what is revoked is forgotten whether its grant is the one that is held or a higher one: the row after next "
+        "does the same, and the one between is for lower grants alone",
+    ),
+    Allowed(
+        ("stream/5/after-7", "stream/6/after-7"),
+        "SS-35",
+        "a grant is equal or lower, never both: either may be asked first",
+    ),
+    Allowed(
+        ("stream/15/to-granted",),
+        "SS-39",
+        "a borrower that leaves hears neither grants nor revokes any more (SS-25), and all that it hears is decided "
+        "alike for granted and revoking streams",
+    ),
+    Allowed(
+        ("stream/16/to-granted", "stream/16/to-revoking"),
+        "SS-40",
+        "its borrower ends in the same step, and nothing is asked of its streams after that",
+    ),
+    Allowed(
+        (
+            "session/1/timer-doubled",
+            "session/1/timer-halved",
+            "session/6/timer-doubled",
+            "session/6/timer-halved",
+            "session/9/timer-doubled",
+            "session/9/timer-halved",
+            "session/13/timer-doubled",
+            "session/13/timer-halved",
+            "session/15/timer-doubled",
+            "session/15/timer-halved",
+        ),
+        "SS-260",
+        "the next fetch is set for now: twice or half of no time is no time",
+    ),
+    Allowed(
+        ("session/2/to-fetching", "session/7/to-fetching", "session/14/to-fetching", "session/16/to-fetching"),
+        "SS-103",
+        "it stays fetching either way, and no timer belongs to that",
+    ),
+    Allowed(
+        ("session/9/to-waiting",),
+        "SS-101",
+        "it stays waiting either way; the timer that entering anew cancels has just fired, and is set in the same step "
+        "where turns are left",
+    ),
+    Allowed(
+        ("session/9/unguarded",),
+        "SS-101",
+        "where no turn waits there is none to pass by",
+    ),
+    Allowed(
+        ("session/15/after-17", "session/16/after-17"),
+        "SS-108",
+        "an acknowledgement is under the grant that is installed or another, never both: either may be asked first",
+    ),
+    Allowed(
+        ("private/1/to-listing",),
+        "SS-190",
+        "who has no filter asks for no streams, listing or reading, and takes progress alike in both",
+    ),
+    Allowed(
+        ("private/2/to-listing",),
+        "SS-191",
+        "it stays listing either way, and no timer belongs to that",
+    ),
+    Allowed(
+        ("private/2/after-3",),
+        "SS-191",
+        "a page is the last or not, never both: either may be asked first",
+    ),
+    Allowed(
+        ("witness/1/to-asking",),
+        "SS-241",
+        "it stays asking either way, and no timer belongs to that",
+    ),
 )

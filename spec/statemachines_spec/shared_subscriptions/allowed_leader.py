@@ -72,8 +72,70 @@ ALLOWED: Final = (
         "it stays granted either way, and no timer belongs to that",
     ),
     Allowed(
-        ("member/2/to-registered",),
+        ("member/0/to-registered", "member/1/to-registered", "member/2/to-registered"),
         "SS-62",
         "whoever is registered anew has a validity from now on, as who is heard has",
+    ),
+    Allowed(
+        ("member/expiry/timer-dropped", "member/expiry/timer-doubled", "member/expiry/timer-halved"),
+        "SS-60",
+        "who is registered is answered in the same step, which sets its expiry once more, for a validity from now",
+    ),
+    Allowed(
+        ("member/4/timer-doubled", "member/4/timer-halved"),
+        "SS-64",
+        "a validity is longer than any lease (SS-210): when a member expires the end of its lease is a moment that is "
+        "there, and twice or half of the time until then is none",
+    ),
+    Allowed(
+        ("member/7/to-lapsed",),
+        "SS-65",
+        "who has said its last word is forgotten in the same step, whatever it was by then",
+    ),
+    Allowed(
+        ("leader/0/to-candidate",),
+        "SS-120",
+        "it has just begun: no timer is set that entering anew could cancel",
+    ),
+    Allowed(
+        ("leader/7/to-candidate",),
+        "SS-120",
+        "entering anew cancels a look that is still to come; the claim is asked for in this step, and whatever is "
+        "answered it is taken, or the next look is set",
+    ),
+    Allowed(
+        ("leader/14/to-candidate", "leader/15/to-candidate"),
+        "SS-121",
+        "the look that entering anew cancels is set in the same step",
+    ),
+    Allowed(
+        ("leader/6/after-7",),
+        "SS-123",
+        "a claim that is ours is none that may be taken: the two guards never hold together",
+    ),
+    Allowed(
+        ("leader/19/after-20",),
+        "SS-125",
+        "a page is the last or not, never both: either may be asked first",
+    ),
+    Allowed(
+        ("leader/68/timer-halved",),
+        "SS-134",
+        "it ends as soon as the batch under way lets it: to ask for that sooner is allowed",
+    ),
+    Allowed(
+        ("leader/70/to-releasing",),
+        "SS-133",
+        "the end of the claim that entering anew cancels is set in the same step, by the batch that was committed",
+    ),
+    Allowed(
+        ("group/16/to-settling", "group/23/to-settling"),
+        "SS-206",
+        "the look that entering anew cancels is set in the same step",
+    ),
+    Allowed(
+        ("group/20/to-settling", "group/21/to-reading"),
+        "SS-207",
+        "the timer that entering anew cancels has just fired",
     ),
 )

@@ -451,7 +451,11 @@ ABOUT: Final = {
 
 def build(name: str) -> System:
     """A borrower, and everybody else."""
-    alphabet = ALPHABETS[name]
+    return made(name, ABOUT[name], ALPHABETS[name])
+
+
+def made(name: str, about: str, alphabet: Alphabet) -> System:
+    """A borrower to whom all of the alphabet may be said."""
     record = BorrowerRecord(ID, GROUP, FILTER, REGISTRIES, TIMES, epoch=SEEN)
     machine = Machine(BORROWER, record, bound=lambda record: record.ping_n <= alphabet.pings)
-    return contract(name, ABOUT[name], machine, Everybody(alphabet))
+    return contract(name, about, machine, Everybody(alphabet))

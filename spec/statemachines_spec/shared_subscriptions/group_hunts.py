@@ -16,6 +16,7 @@ from statemachines.shared_subscriptions.group import (
     DONE,
     GROUP,
     IDLE,
+    READING,
     SETTLING,
     Declare,
     Destroy,
@@ -24,7 +25,7 @@ from statemachines.shared_subscriptions.group import (
     GroupRecord,
 )
 from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
-from statemachines.shared_subscriptions.group_store import Claim, GroupStore, Read, Stored, Value
+from statemachines.shared_subscriptions.group_store import Claim, GroupStore, Read, ReadDone, Stored, StoreFailed, Value
 from statemachines_spec.explorer.clock import Clock
 from statemachines_spec.explorer.fsm_actor import ENDED, FsmActor, FsmLocal
 from statemachines_spec.explorer.network import Network
@@ -34,11 +35,18 @@ from statemachines_spec.explorer.system import Budget, System, at_most
 from statemachines_spec.explorer.tick import TickClock
 from statemachines_spec.explorer.timing import Move, Stamp, Timing
 from statemachines_spec.hunt import Hunt
-from statemachines_spec.shared_subscriptions import declaring
+from statemachines_spec.shared_subscriptions import declaring, strays
 from statemachines_spec.shared_subscriptions.declaring import EPOCH, START, Hears
 from statemachines_spec.shared_subscriptions.failing_store import OPEN, REFUSED, Fail, FailingStore
 from statemachines_spec.shared_subscriptions.leader_steps import ECHO
-from statemachines_spec.shared_subscriptions.leader_stores import Again, HauntedNode, HauntedStore, Meddle, MeddledStore
+from statemachines_spec.shared_subscriptions.leader_stores import (
+    Again,
+    Echo,
+    HauntedNode,
+    HauntedStore,
+    Meddle,
+    MeddledStore,
+)
 from statemachines_spec.shared_subscriptions.pace import BEGIN, END, HIT, NOTHING, Beat, Pace
 from statemachines_spec.shared_subscriptions.paced import COMMIT, TIMES_PACED
 from statemachines_spec.shared_subscriptions.stores import StoreLocal
@@ -50,17 +58,52 @@ NOW: Final = 7
 
 
 def ends_once(actor: str, before: Any, event: Any, after: Any) -> bool:
-    """S1: who has begun is never as before that, and stops where it is done and nowhere else."""
+    """S1: who has begun is never as before that, nor waits anew for what it has waited for; it stops where it is done
+    and nowhere else."""
     if not isinstance(before, FsmLocal) or not isinstance(after, FsmLocal) or after.party is None:
         return True
     record = after.party.record
     if not isinstance(record, GroupRecord):
         return True
-    has_begun = before.party is not None and before.party.record.status is not IDLE
-    return not (has_begun and record.status is IDLE) and (after.mode is ENDED) == (record.status is DONE)
+    was = IDLE if before.party is None else before.party.record.status
+    in_order = not (was is not IDLE and record.status is IDLE) and not (was is CLEARING and record.status is SETTLING)
+    return in_order and (after.mode is ENDED) == (record.status is DONE)
 
 
 S1: Final = Stepwise("S1 group", "who has begun is never as before, and stops where it is done", ends_once)
+
+
+def _begins_nothing_anew(actor: str, before: Any, event: Any, after: Any) -> bool:
+    """S18: who has destroyed a group but for the wait destroys none that is declared after that."""
+    record = _record(before)
+    if record is None or record.status not in (SETTLING, CLEARING) or not record.destroy:
+        return True
+    failed = isinstance(event.answer if isinstance(event, Echo) else event, StoreFailed)
+    return failed or after.party.record.status in (SETTLING, CLEARING, DONE)
+
+
+def _waits_for_nothing(actor: str, before: Any, event: Any, after: Any) -> bool:
+    """S18: who reads that the mark which it waits with is gone waits no longer, and removes nothing."""
+    record = _record(before)
+    if record is None or record.status is not SETTLING or not isinstance(event, ReadDone) or event.n != record.n:
+        return True
+    return event.records[0] == record.mark or after.party.record.status in (READING, DONE)
+
+
+def _record(local: Any) -> GroupRecord | None:
+    """That of a node, as long as it has one."""
+    record = local.party.record if isinstance(local, FsmLocal) and local.party is not None else None
+    return record if isinstance(record, GroupRecord) else None
+
+
+NOTHING_TO_WAIT_FOR: Final = Stepwise(
+    "S18 not waited for", "who reads that the mark is gone waits no longer, and removes nothing", _waits_for_nothing
+)
+LEFT_ALONE: Final = Stepwise(
+    "S18 left alone",
+    "who waits for the end of what it has destroyed destroys nothing that is declared after it",
+    _begins_nothing_anew,
+)
 
 
 def _held(ours: Configuration, claim: Claim | None) -> Map[str, Stored]:
@@ -142,7 +185,14 @@ def _waits_for(claim: Claim | None, ours: Configuration) -> int:
 
 
 def destroyed(
-    name: str, claim: Claim | None, *, stored: bool = True, nodes: int = 1, again: int = 0, fails: int = 0
+    name: str,
+    claim: Claim | None,
+    *,
+    stored: bool = True,
+    nodes: int = 1,
+    again: int = 0,
+    fails: int = 0,
+    places: int = 2,
 ) -> System:
     """A node of other times destroys a group, or two of its own times: who comes when it is gone knows no others."""
     theirs = configuration("settled")
@@ -176,7 +226,7 @@ def destroyed(
         fails=fails,
         again=again,
         told=pairs,
-        places=2 if nodes == 1 else 1,
+        places=places,
     )
 
 
@@ -211,6 +261,24 @@ def _at_once(host: Hears, clock: Clock) -> Sometimes:
     )
     text = "it is told before any time has passed"
     return Sometimes("L12 at once", text, views, lambda told, at: bool(told and at == 0))
+
+
+def declared_after() -> System:
+    """One destroys the group, once; the other declares it, and completes what the first has begun if it meets that."""
+    ours = configuration("settled")
+    first, one = declaring._node(1, ours, (Destroy(),), 9, HauntedNode)
+    second, other = declaring._node(2, ours, (Declare(0),), 12, HauntedNode)
+    store = FailingStore(GroupStore(), hows=(), at_once=False, state=_held(ours, None))
+    return _system(
+        "declared after",
+        (first, second, one, other, store),
+        (
+            *_found(one, True),
+            *(declaring._once(host) for host in (one, other)),
+            *(declaring._sometimes(f"told {what}", other, declaring.HEARD[what]) for what in ("declared", "found")),
+        ),
+        told=((first, one), (second, other)),
+    )
 
 
 class LedAgain(MeddledStore):
@@ -338,7 +406,14 @@ def _system(
         ABOUT[name],
         actors,
         Network(places),
-        (S1, ECHO, *properties),
+        (
+            S1,
+            ECHO,
+            LEFT_ALONE,
+            NOTHING_TO_WAIT_FOR,
+            *strays.of_groups(one.name for one in actors if isinstance(one, FsmActor)),
+            *properties,
+        ),
         tuple(budgets),
         bounds={"stores": "requests are carried out at once, answers travel"},
         obligations=declaring._told_at_last(*told),
@@ -350,6 +425,8 @@ ABOUT: Final = {
     "declared otherwise": "two nodes with other times declare one group",
     "destroyed once": "a group is destroyed by a node of other times; answers come once more",
     "destroyed by two": "two nodes destroy a group",
+    "destroyed at once": "two nodes destroy a group that was never led, and both begin before either has marked it",
+    "declared after": "a node destroys a group that was never led, another declares it, and may complete that first",
     "destroyed unclean": "a group is destroyed whose last leader gave its claim up while somebody might hold a lease",
     "destroyed clean": "a group is destroyed that nobody can deliver for any more",
     "destroyed unled": "a group is destroyed that was never led",
@@ -362,7 +439,9 @@ BUILDS: Final[dict[str, Callable[[], System]]] = {
     "declared as asked": declared,
     "declared otherwise": declared_otherwise,
     "destroyed once": partial(destroyed, "destroyed once", GONE, again=1, fails=1),
-    "destroyed by two": partial(destroyed, "destroyed by two", GONE, nodes=2),
+    "destroyed by two": partial(destroyed, "destroyed by two", GONE, nodes=2, places=1),
+    "destroyed at once": partial(destroyed, "destroyed at once", None, nodes=2),
+    "declared after": declared_after,
     "destroyed unclean": partial(destroyed, "destroyed unclean", Claim("", EPOCH)),
     "destroyed clean": partial(destroyed, "destroyed clean", Claim("", EPOCH, True)),
     "destroyed unled": partial(destroyed, "destroyed unled", None),

@@ -13,13 +13,16 @@ from statemachines_spec.explorer.system import System
 from statemachines_spec.hunt import Hunt
 from statemachines_spec.shared_subscriptions import (
     configured,
+    consumer_hunts,
     election,
     group_hunts,
     last_words,
     leader_hunts,
     leader_told,
+    leader_waits,
     paced,
     step_properties,
+    talking,
 )
 from statemachines_spec.shared_subscriptions.consumer import Consumer
 from statemachines_spec.shared_subscriptions.election import Election
@@ -163,6 +166,7 @@ def with_promises(small: Small) -> System:
             *step_properties.begins_behind_nothing(hosts, STREAM),
             last_words.clean(names, STREAM),
             last_words.STAGES,
+            *leader_waits.promises(hosts),
         ),
     )
 
@@ -181,6 +185,8 @@ HUNTS = (
     *group_hunts.HUNTS,
     *leader_told.HUNTS,
     *configured.HUNTS,
+    *talking.HUNTS,
+    *consumer_hunts.HUNTS,
 )
 
 

@@ -15,7 +15,7 @@ from statemachines.kernel import Map
 from statemachines.shared_subscriptions.claim import Halt
 from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
 from statemachines.shared_subscriptions.group_store import Claim, GroupStore, Properties, Stored, record_key
-from statemachines.shared_subscriptions.leader_record import CLAIMED, SERVING
+from statemachines.shared_subscriptions.leader_record import CLAIMED, RELEASING, SERVING
 from statemachines.shared_subscriptions.message import Undeclared
 from statemachines.shared_subscriptions.stream_store import StreamStore
 from statemachines_spec.explorer.actor import Actor, Envelope, Observer, Reaction, Watch
@@ -25,6 +25,7 @@ from statemachines_spec.explorer.system import System, at_most
 from statemachines_spec.hunt import Hunt
 from statemachines_spec.shared_subscriptions import claims, leader_steps, leader_waits, properties, step_properties
 from statemachines_spec.shared_subscriptions.consumer import FILTER, GROUP, Consumer
+from statemachines_spec.shared_subscriptions.election import CandidateHost
 from statemachines_spec.shared_subscriptions.failing_store import OPEN, REFUSED, Fail, FailingStore
 from statemachines_spec.shared_subscriptions.leader_host import QUIET_TIMERS, HostLocal, LeaderHost
 from statemachines_spec.shared_subscriptions.leader_stores import (
@@ -41,6 +42,7 @@ from statemachines_spec.shared_subscriptions.systems import Setting, build, obli
 from statemachines_spec.shared_subscriptions.variants import configuration
 
 STREAM: Final = "0.0/a"
+OTHER: Final = "0.0/b"
 PROPERTIES: Final = record_key(GROUP, FILTER, "properties")
 CLAIM: Final = record_key(GROUP, FILTER, "claim")
 
@@ -176,7 +178,19 @@ def destroyed(system: System) -> System:
     meddles = (Meddle(PROPERTIES, mark), Meddle(PROPERTIES, None))
     system = with_actor(system, MeddledStore(GroupStore(), at_once=False, state=held, meddles=meddles, roots=2))
     system = without(replace(system, actors=(*system.actors, Told(TOLD))), "L8")
-    return without_samples(system, _told(), _led(("leader-1",)))
+    system = replace(system, actors=tuple(_halted_serving(actor) for actor in system.actors))
+    return without_samples(system, _told(), _led(("leader-1",)), _released())
+
+
+def marked_otherwise(system: System) -> System:
+    """The group is being destroyed, and lived by other times: who asks is told that it is not there."""
+    ours = configuration("settled")
+    theirs = declared(replace(ours, claim_ttl_ms=ours.claim_ttl_ms + 1).check())
+    properties = theirs[PROPERTIES].value
+    assert isinstance(properties, Properties)
+    marked = Stored(replace(properties, destroyed=True), 0)
+    system = with_actor(system, Store(GroupStore(), state=theirs.set(PROPERTIES, marked)))
+    return without_samples(replace(system, actors=(*system.actors, Told(TOLD))), _told(), _nobody_leads(("leader-1",)))
 
 
 def taken_over(system: System) -> System:
@@ -206,15 +220,35 @@ def _is_taken(local: StoreLocal) -> int:
 
 def halted(system: System) -> System:
     """Whoever has stopped in good order has given its claim up."""
-    views = (
-        View("leader-1", 2, lambda local: int(local.number > 0 and local.party is None)),
-        View(GROUP_STORE, 2, _is_held),
-    )
-    text = "a leader that has stopped in good order holds no claim"
-    released = Always("S3 released", text, views, lambda ended, held: not (ended and held))
-    stops = Sometimes("S3 stops", "a leader has stopped", views[:1], bool)
+    stops = Sometimes("S3 stops", "a leader has stopped", (View("leader-1", 2, _has_stopped),), bool)
+    text = "who gives its claim up waits for an answer of the store, since the store does not fail"
+    asks = Always("L6 releases", text, (View("leader-1", 2, _releases),), bool)
     served = replace(system, actors=tuple(_halted_serving(actor) for actor in system.actors))
-    return without_samples(without(served, "L8"), released, stops)
+    return without_samples(without(served, "L8"), _released(), asks, stops)
+
+
+def _released() -> Always:
+    views = (View("leader-1", 2, _has_stopped), View(GROUP_STORE, 2, _is_held))
+    text = "a leader that has stopped in good order holds no claim"
+    return Always("S3 released", text, views, lambda ended, held: not (ended and held))
+
+
+def _has_stopped(local: HostLocal) -> int:
+    return int(local.number > 0 and local.party is None)
+
+
+def _passed_on() -> Sometimes:
+    """L6: who asks a follower is heard by the leader."""
+    view = View("leader-1", 2, _knows_second)
+    return Sometimes("L6 passed on", "who asks a follower becomes a member of the leader's", (view,), bool)
+
+
+def _knows_second(local: HostLocal) -> int:
+    return int(local.party is not None and "consumer-2~1/1" in local.party.record.members)
+
+
+def _releases(local: HostLocal) -> int:
+    return int(local.party is None or local.party.record.status is not RELEASING or local.awaited > 0)
 
 
 class ServingHost(LeaderHost):
@@ -315,7 +349,63 @@ def looked_at_again(name: str, hosts: int, fires: tuple[str, ...], **more: Any) 
     )
 
 
+def loaded() -> System:
+    """What earlier leaders committed comes in pages of one."""
+    held = declared(configuration("settled"))
+    for stream in (STREAM, OTHER):
+        held = held.set(record_key(GROUP, FILTER, f"progress:{stream}"), Stored(1, 0))
+    host = CandidateHost("leader-1", configuration("settled"), at_once=False, silent=QUIET_TIMERS, ages=False)
+    stores = (
+        PagedStore(GroupStore(), at_once=False, state=held, page=1),
+        Store(StreamStore(1), at_once=False, state=streams(("a", "b"), 1)),
+    )
+    return System(
+        "loaded",
+        ABOUT["loaded"],
+        (host, *stores),
+        QUIET,
+        (*_of_hosts(), *(one for each in (STREAM, OTHER) for one in _begins_behind_nothing(each))),
+        bounds={"stores": "requests and answers travel"},
+    )
+
+
+def _begins_behind_nothing(stream: str) -> tuple[Property, ...]:
+    (one,) = step_properties.begins_behind_nothing(("leader-1",), stream)
+    return (replace(one, name=f"{one.name} {stream}"),)
+
+
+def _of_hosts() -> tuple[Property, ...]:
+    names = ("leader-1",)
+    return (
+        properties.all_invariants(names),
+        *(one for one in properties.STEPWISE if one.name != "S4"),
+        *leader_waits.promises(names),
+        _led(names),
+    )
+
+
+def doubted() -> System:
+    """Whether a claim was taken is in doubt, and meanwhile the group is declared anew, with other times."""
+    ours = configuration("settled")
+    theirs = declared(replace(ours, claim_ttl_ms=ours.claim_ttl_ms + 1).check())[PROPERTIES].value
+    store = MeddledStore(
+        GroupStore(), at_once=False, state=declared(ours), hows=(REFUSED, OPEN), meddles=(Meddle(PROPERTIES, theirs),)
+    )
+    host = CandidateHost("leader-1", ours, at_once=False, silent=QUIET_TIMERS, ages=False)
+    return System(
+        "doubted",
+        ABOUT["doubted"],
+        (host, store, Store(StreamStore(1), at_once=False, state=streams(("a",), 1))),
+        QUIET,
+        _of_hosts(),
+        (at_most("request that a store fails", 1, Fail),),
+        bounds={"stores": "requests and answers travel"},
+    )
+
+
 ABOUT: Final = {
+    "loaded": "a leader reads what earlier ones committed, a record in a page",
+    "doubted": "a group is declared anew, with other times, while it is in doubt whether a claim was taken",
     "failures again": "a leader without members; a store fails, and what it said comes once more",
     "followed again": "two hosts without members; a store fails, and what it said comes once more",
 }
@@ -337,6 +427,12 @@ RARE: Final = (
         "one consumer asks for a group that lives by other times",
         replace(ONE, leaders=2),
         changed=other_times,
+    ),
+    Rare(
+        "marked otherwise",
+        "one consumer asks for a group of other times that is being destroyed",
+        replace(ONE, leaders=2),
+        changed=marked_otherwise,
     ),
     Rare(
         "destroyed",
@@ -388,6 +484,7 @@ RARE: Final = (
         "following",
         "two hosts are asked; one follows the other, passes borrowers on, and ends when nobody asks it",
         Setting(hosts=2, grants=1, idles=True, registrations=1, network=Network(1, duplicating=False)),
+        changed=lambda system: replace(system, properties=(*system.properties, _passed_on())),
     ),
     Rare(
         "taken over",
@@ -440,5 +537,7 @@ AGAIN: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
 
 HUNTS: Final = (
     *(Hunt(one.name, one.about, partial(made, one), _obligations if one.live else None) for one in RARE),
+    Hunt("loaded", ABOUT["loaded"], loaded),
+    Hunt("doubted", ABOUT["doubted"], doubted),
     *(Hunt(name, ABOUT[name], partial(looked_at_again, name, hosts, fires)) for name, (hosts, fires) in AGAIN.items()),
 )

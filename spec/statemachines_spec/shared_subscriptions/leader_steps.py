@@ -5,10 +5,22 @@ from __future__ import annotations
 from typing import Any, Final
 
 from statemachines.kernel import in_order
+from statemachines.shared_subscriptions.assignment import REVOKED
+from statemachines.shared_subscriptions.claim import Halt, agrees, is_declared
+from statemachines.shared_subscriptions.group_store import ReadDone, Refused
 from statemachines.shared_subscriptions.leader import IdleTimer
-from statemachines.shared_subscriptions.leader_record import SERVING, LeaderRecord
-from statemachines.shared_subscriptions.member import REGISTERED
-from statemachines.shared_subscriptions.message import Disconnect, UpdateProgress
+from statemachines.shared_subscriptions.leader_record import (
+    CANDIDATE,
+    CLAIMED,
+    FOLLOWER,
+    HOLDING,
+    LOOKING,
+    RELEASING,
+    SERVING,
+    LeaderRecord,
+)
+from statemachines.shared_subscriptions.member import LAPSED, REGISTERED, ExpiryTimer
+from statemachines.shared_subscriptions.message import END_OF_STREAM, Disconnect, UpdateProgress
 from statemachines.shared_subscriptions.stream_store import Measured
 from statemachines_spec.explorer.property import Stepwise
 from statemachines_spec.shared_subscriptions.leader_stores import Echo
@@ -89,6 +101,78 @@ def echo_changes_nothing(actor: str, before: Any, event: Any, after: Any) -> boo
     return event.answer.n in _asked_last(before.party.record) or before == after
 
 
+def own_claim_is_kept(actor: str, before: Any, event: Any, after: Any) -> bool:
+    """L6: who reads that the claim is still its own, and the root what it left or wrote, goes on."""
+    old, new = leader_of(before), leader_of(after)
+    if old is None or old.status not in CLAIMED or old.trial is None or not isinstance(event, ReadDone):
+        return True
+    if event.n != old.trial.check_n or old.claim is None:
+        return True
+    claim, root = (None if stored is None else stored.value for stored in event.records)
+    left = None if old.root is None else old.root.value
+    ours = claim == old.claim.value and root in (left, old.trial.root)
+    return not ours or (new is not None and new.status in CLAIMED)
+
+
+def lost_claim_is_left(actor: str, before: Any, event: Any, after: Any) -> bool:
+    """S3: who is refused since the claim is not its own any more does nothing else."""
+    old = leader_of(before)
+    if old is None or old.status not in HOLDING or old.trial is None or not isinstance(event, Refused):
+        return True
+    return event.n != old.trial.n or event.key != old.key("claim") or leader_of(after) is None
+
+
+def halted_ends(actor: str, before: Any, event: Any, after: Any) -> bool:
+    """L6: a leader that its host stops is gone, or gives its claim up."""
+    new = leader_of(after)
+    return not isinstance(event, Halt) or new is None or new.status is RELEASING
+
+
+def candidate_takes(actor: str, before: Any, event: Any, after: Any) -> bool:
+    """S1: a follower is a candidate again only to take the claim."""
+    old, new = leader_of(before), leader_of(after)
+    if old is None or new is None or old.status is not FOLLOWER or new.status is not CANDIDATE:
+        return True
+    return new.trial is not None
+
+
+def other_times_are_refused(actor: str, before: Any, event: Any, after: Any) -> bool:
+    """S18: who reads that a group is not declared, or lives by other times, does not lead it."""
+    old, new = leader_of(before), leader_of(after)
+    if old is None or old.status not in LOOKING or not isinstance(event, ReadDone) or event.n != old.load_n:
+        return True
+    declared = is_declared(event.records[1]) and agrees(old.configuration, event.records[1])
+    return declared or new is None
+
+
+def lease_is_waited_for_if_any(actor: str, before: Any, event: Any, after: Any) -> bool:
+    """L9: a member that is given up, and had no ping answered, or no stream, is gone at once."""
+    old, new = _serving(before), _serving(after)
+    if old is None or new is None:
+        return True
+    return not any(
+        member.status is REGISTERED
+        and not (member.answered and member.grants)
+        and (new.members[name].status is LAPSED or (isinstance(event, ExpiryTimer) and event.key == name))
+        for name, member in in_order(old.members)
+        if name in new.members
+    )
+
+
+def ended_is_revoked(actor: str, before: Any, event: Any, after: Any) -> bool:
+    """L3: a stream that its owner has read to its end, as the store says too, is taken back."""
+    old, new = _serving(before), _serving(after)
+    if old is None or new is None or not isinstance(event, UpdateProgress) or event.progress != END_OF_STREAM:
+        return True
+    one, member = old.assignments.get(event.stream), old.members.get(event.borrower)
+    owns = one is not None and (one.grant, one.link.borrower) == (event.grant, event.borrower)
+    registered = member is not None and member.link.registration == event.registration and event.epoch == old.epoch
+    if not (owns and registered and event.stream in old.streams and old.streams[event.stream].ended):
+        return True
+    left = new.assignments.get(event.stream)
+    return left is None or left.status is REVOKED
+
+
 def _asked_last(record: Any) -> tuple[int, ...]:
     if not isinstance(record, LeaderRecord):
         return (record.n,)
@@ -101,5 +185,13 @@ STEPWISE: Final = (
     Stepwise("S10 counts", "what the owner of a stream has read its leader goes by", progress_counts),
     Stepwise("L8 believed", "nobody is given up for what the store bears out", stored_is_believed),
     Stepwise("L8 needed", "a leader with members does not end for being idle", needed_stays),
-)
+    Stepwise("L6 own", "who reads that the claim is still its own goes on", own_claim_is_kept),
+    Stepwise("S3 lost", "who is refused since the claim is not its own ends at once", lost_claim_is_left),
+    Stepwise("L6 halted", "a leader that its host stops is gone, or gives its claim up", halted_ends),
+    Stepwise("S1 candidate", "a follower is a candidate again only to take the claim", candidate_takes),
+    Stepwise("S18 refuses", "a group that is not declared so is not led by who reads that", other_times_are_refused),
+    Stepwise("L9 at once", "who has no lease, or no stream, is gone as soon as it is given up",
+             lease_is_waited_for_if_any),
+    Stepwise("L3 ended", "a stream that was read to its end is taken back", ended_is_revoked),
+)  # fmt: skip
 ECHO: Final = Stepwise("S3 again", "an answer to a request that was given up changes nothing", echo_changes_nothing)

@@ -22,7 +22,7 @@ from statemachines.shared_subscriptions.leader_record import (
     LeaderRecord,
 )
 from statemachines_spec.explorer.property import Always, Property, Sometimes, View
-from statemachines_spec.shared_subscriptions import leader_steps
+from statemachines_spec.shared_subscriptions import leader_steps, strays
 from statemachines_spec.shared_subscriptions.leader_host import HostLocal
 
 Waits = Callable[[LeaderRecord, set[tuple[str, str]], bool], bool]
@@ -32,7 +32,7 @@ Waits = Callable[[LeaderRecord, set[tuple[str, str]], bool], bool]
 def promises(hosts: Iterable[str]) -> tuple[Property, ...]:
     """All of these, of all leaders."""
     hosts = tuple(hosts)
-    return (*waits_for_something(hosts), *is_graced(hosts), *leader_steps.STEPWISE)
+    return (*waits_for_something(hosts), *is_graced(hosts), *leader_steps.STEPWISE, *strays.of_leaders(hosts))
 
 
 def waits_for_something(hosts: Iterable[str]) -> tuple[Property, ...]:

@@ -23,15 +23,24 @@ NOTHING, BEGIN, HIT, BEAT, AGAIN, END = range(6)
 waited for from now on; the same, if it was waited for; it is not waited for any more."""
 
 
+ENDLESS = -1
+"""In place of the most: it may come as late as it likes."""
+
+
 class Beat(msgspec.Struct, frozen=True):
-    """`name` of the property and its `text`; from `least` to `most` ticks; `of(actor, before, event, after)`: what a
-    transition of a component is for it."""
+    """`name` of the property and its `text`; from `least` to `most` ticks (or `ENDLESS`); `of(actor, before, event,
+    after)`: what a transition of a component is for it."""
 
     name: str
     text: str
     least: int
     most: int
     of: Callable[[str, Any, Any, Any], int]
+
+    @property
+    def counted(self) -> int:
+        """Ticks beyond this make no difference."""
+        return self.least if self.most == ENDLESS else self.most + 1
 
 
 class Signs(Event, frozen=True, gc=False):
@@ -81,6 +90,7 @@ class Pace(Observer):
         made: list[Property] = []
         for number, beat in enumerate(self.beats):
             span = str(beat.least) if beat.least == beat.most else f"{beat.least} to {beat.most}"
+            span = f"at least {beat.least}" if beat.most == ENDLESS else span
             text = f"{beat.text}: {span} ticks"
             made.append(Always(beat.name, text, (View(self.name, 2, _is_wrong(number)),), lambda wrong: not wrong))
             few = max(1, beat.least)
@@ -92,9 +102,9 @@ class Pace(Observer):
 
 def _counted(local: Paces, number: int, beat: Beat, sign: int, passed: int) -> Paces:
     ticks = local.ticks[number]
-    waited = ticks if ticks < 0 else min(ticks + passed, beat.most + 1)
+    waited = ticks if ticks < 0 else min(ticks + passed, beat.counted)
     comes = sign in (HIT, BEAT, AGAIN) and waited >= 0
-    wrong = waited > beat.most or (comes and waited < beat.least)
+    wrong = waited > beat.most != ENDLESS or (comes and waited < beat.least)
     after = {NOTHING: waited, BEGIN: 0, BEAT: 0, AGAIN: min(waited, 0)}.get(sign, -1)
     counted = (*local.ticks[:number], after, *local.ticks[number + 1 :])
     return replace(local, ticks=counted, wrong=number if wrong and local.wrong < 0 else local.wrong)

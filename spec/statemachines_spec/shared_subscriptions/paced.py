@@ -21,11 +21,26 @@ from statemachines.shared_subscriptions.assignment import (
     ResendTimer,
     RevokeTimeout,
 )
+from statemachines.shared_subscriptions.claim import ClaimEnd
 from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
-from statemachines.shared_subscriptions.group_store import Claim, Commit, GroupStore, Read, StoreFailed
+from statemachines.shared_subscriptions.group_store import (
+    Claim,
+    Commit,
+    Committed,
+    GroupStore,
+    Properties,
+    Read,
+    ReadDone,
+    Refused,
+    Stored,
+    StoreFailed,
+    record_key,
+)
 from statemachines.shared_subscriptions.leader_record import (
+    CANDIDATE,
     CLAIMED,
     FOLLOWER,
+    HOLDING,
     LOADING,
     LOOKING,
     RELEASING,
@@ -39,19 +54,20 @@ from statemachines.shared_subscriptions.stream_store import FetchFailed, ListStr
 from statemachines_spec.explorer.actor import Actor, Envelope, Reaction, Watch
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.post import Carry, Post
-from statemachines_spec.explorer.property import Property, Sometimes
+from statemachines_spec.explorer.property import Property, Sometimes, Stepwise
 from statemachines_spec.explorer.system import System, at_most
 from statemachines_spec.explorer.tick import TickClock
 from statemachines_spec.hunt import Hunt
 from statemachines_spec.shared_subscriptions import claims, leader_waits, properties
-from statemachines_spec.shared_subscriptions.consumer import Consumer, ConsumerLocal
+from statemachines_spec.shared_subscriptions.consumer import FILTER, GROUP, Consumer, ConsumerLocal
 from statemachines_spec.shared_subscriptions.election import CandidateHost
-from statemachines_spec.shared_subscriptions.failing_store import OPEN, REFUSED, Fail, FailingStore
+from statemachines_spec.shared_subscriptions.failing_store import DROPPED, OPEN, REFUSED, Fail, FailingStore, Failure
 from statemachines_spec.shared_subscriptions.leader_host import QUIET_TIMERS, LeaderHost
+from statemachines_spec.shared_subscriptions.leader_stores import Meddle, MeddledStore
 from statemachines_spec.shared_subscriptions.mute import Mute
 from statemachines_spec.shared_subscriptions.pace import AGAIN, BEAT, BEGIN, END, HIT, NOTHING, Beat, Pace
 from statemachines_spec.shared_subscriptions.step_properties import leader_of
-from statemachines_spec.shared_subscriptions.stores import Store, declared, streams
+from statemachines_spec.shared_subscriptions.stores import Store, StoreLocal, declared, holder, streams
 from statemachines_spec.shared_subscriptions.systems import Setting, build
 from statemachines_spec.shared_subscriptions.timings import TICK_NS, TIMES, of_leader
 
@@ -69,6 +85,8 @@ TIMES_PACED: Final = replace(
 """Every time two ticks at least, so that half of it is less."""
 COMMIT, HEARTBEAT, RENEW, IDLE, RESEND, GRANT, REVOKE, VALIDITY, HAND_OVER = 2, 4, 3, 10, 2, 7, 5, 6, 5
 """The same in ticks; how long a lease is waited for is L (1+d)/(1-d)."""
+OWN: Final = -(-TIMES_PACED.claim_by_own_clock_ns() // TICK_NS)
+"""Ticks to the end of a claim by its holder's own clock."""
 
 HOST: Final = "leader-1"
 
@@ -100,6 +118,49 @@ def renewal(actor: str, before: Any, event: Any, after: Any) -> int:
         return END
     claim = _put_claim(event) if actor == GROUP_STORE else None
     return NOTHING if claim is None else BEAT if claim.leader else END
+
+
+def first_renewal(actor: str, before: Any, event: Any, after: Any) -> int:
+    """The first batch after it was found out that the claim had been taken."""
+    if _has_gone(actor, before, after):
+        return END
+    if actor == GROUP_STORE:
+        return NOTHING if _put_claim(event) is None else HIT
+    old, new = (leader_of(before), leader_of(after)) if actor == HOST else (None, None)
+    if old is None or new is None or not isinstance(event, ReadDone):
+        return NOTHING
+    return BEGIN if (old.status, new.status) == (CANDIDATE, LOADING) else NOTHING
+
+
+def next_renewal(actor: str, before: Any, event: Any, after: Any) -> int:
+    """The batch after one that was answered, where nothing is to be committed."""
+    if _has_gone(actor, before, after):
+        return END
+    old = leader_of(before) if actor == HOST else None
+    if isinstance(event, Committed) and old is not None and old.status in CLAIMED:
+        return BEGIN
+    if _put_claim(event) is None or actor != GROUP_STORE:
+        return NOTHING
+    return END if any(record_name(key).name.startswith("progress") for key, _ in event.put) else HIT
+
+
+def ends_in_time(actor: str, before: Any, event: Any, after: Any) -> int:
+    """Who cannot renew its claim has ended when it may be taken: counted from the last batch that may have been
+    carried out."""
+    if actor == GROUP_STORE:
+        claim, held = _put_claim(event), holder(before) if isinstance(before, StoreLocal) else None
+        return BEGIN if claim is not None and held is not None and claim.leader == held.leader else NOTHING
+    old, new = (leader_of(before), leader_of(after)) if actor == HOST else (None, None)
+    if old is None:
+        return NOTHING
+    if new is None:
+        return END
+    return BEGIN if new.status in HOLDING and old.status not in HOLDING else NOTHING
+
+
+def claim_is_kept(actor: str, before: Any, event: Any, after: Any) -> bool:
+    """L6: the claim of who can renew it in time never ends."""
+    return not isinstance(event, ClaimEnd)
 
 
 def listing(actor: str, before: Any, event: Any, after: Any) -> int:
@@ -321,18 +382,27 @@ def _host(number: int, timers: tuple[str, ...], leaders: int = 2, epochs: int = 
 
 
 def _alone(
-    name: str, about: str, beats: tuple[Beat, ...], *, failures: int = 0, roots: int = 4, leaders: int = 2
+    name: str,
+    about: str,
+    beats: tuple[Beat, ...],
+    *,
+    failures: int = 0,
+    roots: int = 4,
+    leaders: int = 2,
+    hows: tuple[Failure, ...] = (REFUSED, OPEN),
+    idles: bool = True,
 ) -> System:
     """A leader without members; `failures` of both stores, all together."""
-    timers = ("heartbeat", "renew", "idle", "retry", "recheck", "claim_end", "grace")
+    timers = ("heartbeat", "renew", "retry", "recheck", "claim_end", "grace", *(("idle",) if idles else ()))
     pace = Pace(beats)
     kept: dict[str, Any] = {"state": declared(TIMES_PACED), "roots": roots}
     held = streams(("a",), 1)
     group: Store = Store(GroupStore(), **kept)
     messages: Store = Store(StreamStore(1), state=held)
     if failures:
-        group = FailingStore(GroupStore(), hows=(REFUSED, OPEN), chain=4, **kept)
-        messages = FailingStore(StreamStore(1), hows=(REFUSED,), state=held)
+        group = FailingStore(GroupStore(), hows=hows, chain=4, **kept)
+        unread = tuple(how for how in hows if how in (REFUSED, DROPPED))
+        messages = FailingStore(StreamStore(1), hows=unread, state=held)
     host = _host(1, timers, leaders)
     return System(
         name,
@@ -358,6 +428,15 @@ LISTING: Final = Beat("L2 listing paced", "streams are listed every renew_stream
 IDLE_STOP: Final = Beat("L6 idle paced", "a leader without members ends after idle_stop", IDLE, IDLE, idle)
 
 
+FIRST_RENEWAL: Final = Beat("L6 first renewal", "a claim whose taking was in doubt is renewed a heartbeat after that",
+                            HEARTBEAT - COMMIT, HEARTBEAT - COMMIT, first_renewal)  # fmt: skip
+NEXT_RENEWAL: Final = Beat("L6 next renewal", "with nothing to commit the next batch comes after a heartbeat",
+                           HEARTBEAT, HEARTBEAT + COMMIT, next_renewal)  # fmt: skip
+OWN_END: Final = Beat("S3 own end", "a leader that cannot renew its claim ends before it may be taken",
+                      0, OWN, ends_in_time)  # fmt: skip
+CLAIM_KEPT: Final = Stepwise("L6 kept", "with so few failures the claim is renewed in time", claim_is_kept)
+
+
 def alone() -> System:
     """Nothing fails."""
     return _alone("paced", ABOUT["paced"], (RENEWAL, LISTING, IDLE_STOP))
@@ -365,7 +444,7 @@ def alone() -> System:
 
 def failing(name: str, failures: int) -> System:
     """Requests fail, or are carried out and nobody knows."""
-    beats = (
+    beats: tuple[Beat, ...] = (
         replace(RENEWAL, least=COMMIT, most=HEARTBEAT + COMMIT),
         LISTING,
         Beat("L2 listing again", "a listing that failed is repeated after renew_streams", RENEW, RENEW, listed_again),
@@ -373,7 +452,64 @@ def failing(name: str, failures: int) -> System:
         Beat("S3 checked", "what became of a batch is found out after commit_interval", COMMIT, COMMIT, checked),
         replace(IDLE_STOP, most=IDLE + (1 if failures == 1 else 4) * COMMIT),
     )
-    return _alone(name, ABOUT[name], beats, failures=failures, roots=4, leaders=1)
+    if failures == 1:
+        beats = (*beats, FIRST_RENEWAL, NEXT_RENEWAL)
+    made = _alone(name, ABOUT[name], beats, failures=failures, roots=4, leaders=1)
+    return replace(made, properties=(*made.properties, CLAIM_KEPT))
+
+
+def doubted() -> System:
+    """A store fails once, and nobody ends for being idle."""
+    beats = (replace(RENEWAL, least=COMMIT, most=HEARTBEAT + COMMIT), NEXT_RENEWAL)
+    made = _alone("paced doubt", ABOUT["paced doubt"], beats, failures=1, leaders=1, idles=False)
+    return replace(made, properties=(*made.properties, CLAIM_KEPT))
+
+
+def silent() -> System:
+    """A store does not even answer, so that the claim ends."""
+    return _alone("paced silence", ABOUT["paced silence"], (OWN_END,), failures=2, leaders=1, hows=(OPEN, DROPPED))
+
+
+def in_grace() -> System:
+    """Leases of before are waited for."""
+    made = _alone("paced grace", ABOUT["paced grace"], (RENEWAL, LISTING, IDLE_STOP), leaders=1)
+    held = declared(TIMES_PACED).set(record_key(GROUP, FILTER, "claim"), Stored(Claim("", 1), 0))
+    store = Store(GroupStore(), state=held, roots=4)
+    return replace(made, actors=tuple(store if one.name == GROUP_STORE else one for one in made.actors))
+
+
+def refused() -> System:
+    """The group is declared anew while a host takes the claim."""
+    again = Beat("L6 refused", "who is refused the claim looks again after commit_interval", COMMIT, COMMIT, _refused)
+    pace = Pace((again,))
+    ours = declared(TIMES_PACED)
+    key = record_key(GROUP, FILTER, "properties")
+    properties_of = ours[key].value
+    assert isinstance(properties_of, Properties)
+    store = MeddledStore(
+        GroupStore(), at_once=False, state=ours, roots=0, meddles=(Meddle(key, replace(properties_of, start_ns=5)),)
+    )
+    timers = ("heartbeat", "retry", "claim_end")
+    host = CandidateHost(
+        HOST, TIMES_PACED, at_once=False, silent=tuple(one for one in QUIET_TIMERS if one not in timers), ages=False
+    )
+    host.set_timing(of_leader(TIMES_PACED, timers), host.fsm)
+    messages = Store(StreamStore(1), at_once=False, state=streams(("a",), 1))
+    return System(
+        "paced refusal",
+        ABOUT["paced refusal"],
+        (host, store, messages, Post(TICK_NS, places=2), pace, TickClock(TICK_NS)),
+        Network(2),
+        (*properties.declared((), (HOST,)), *_promises(pace)),
+        bounds={"stores": "answers arrive within the tick"},
+    )
+
+
+def _refused(actor: str, before: Any, event: Any, after: Any) -> int:
+    if isinstance(event, Read):
+        return HIT
+    old = leader_of(before) if actor == HOST else None
+    return BEGIN if isinstance(event, Refused) and old is not None and old.status in LOOKING else NOTHING
 
 
 def committing() -> System:
@@ -388,6 +524,7 @@ def committing() -> System:
                 renewal,
             ),
             Beat("L8 farewell", "who is registered is told when its leader ends", 0, 0, _farewell),
+            NEXT_RENEWAL,
             Beat("L5 committed", "what is reported is committed within commit_interval", 0, COMMIT, staged),
         )
     )
@@ -542,6 +679,10 @@ ABOUT: Final = {
     "paced commits": "how soon what a member reports is committed",
     "paced grants": "how often a grant is said that nobody answers, and how long for",
     "paced revokes": "how often a revoke is said, and how long for",
+    "paced doubt": "how soon the claim is renewed after a batch that was in doubt, or was not carried out",
+    "paced silence": "over stores that may not even answer: when a leader ends that cannot renew its claim",
+    "paced grace": "the same as of a leader without members, while leases of before are waited for",
+    "paced refusal": "how soon who is refused the claim looks again",
     "paced follower": "how often a follower looks at the claim, and how long it stays",
 }
 BUILDS: Final[dict[str, Callable[[], System]]] = {
@@ -552,5 +693,9 @@ BUILDS: Final[dict[str, Callable[[], System]]] = {
     "paced grants": granting,
     "paced revokes": revoking,
     "paced follower": following,
+    "paced doubt": doubted,
+    "paced silence": silent,
+    "paced grace": in_grace,
+    "paced refusal": refused,
 }
 HUNTS: Final = tuple(Hunt(name, ABOUT[name], build) for name, build in BUILDS.items())

@@ -76,7 +76,8 @@ class Cast(msgspec.Struct, frozen=True):
     `messages` that each has, and whether it `ends` then; `at_delivery`: they are acknowledged when handed over;
     `buffer` of the session, and the `fetches` it makes; which owners `come` and go, and lose their leases; whether
     fetches `fail`, and streams are to `finish`; `idle`: rules that none of this meets (or not as the last thing in a
-    transition)."""
+    transition); `sooner`: by the clock, something may come that is fetched sooner than after the interval; of
+    the `kept` streams none is finished."""
 
     owners: tuple[str, ...] = ("x",)
     streams: tuple[str, ...] = ("a",)
@@ -90,6 +91,8 @@ class Cast(msgspec.Struct, frozen=True):
     fail: bool = True
     finish: bool = True
     idle: tuple[str, ...] = ()
+    sooner: bool = False
+    kept: tuple[str, ...] = ()
 
 
 class World(Counterpart):
@@ -108,7 +111,7 @@ class World(Counterpart):
             for stream in self.cast.streams:
                 for grant in self._grants(owner):
                     yield Install(owner, stream, grant, 0)
-                    if self.cast.finish:
+                    if self.cast.finish and stream not in self.cast.kept:
                         yield from (Finish(owner, stream, grant), Uninstall(owner, stream, grant))
         yield Take(1)
         for place, given in in_order(known.given):
@@ -389,7 +392,7 @@ class Polled(World):
 
     def __init__(self, cast: Cast) -> None:
         super().__init__(cast)
-        self.rules = (*self.rules, POLLS)
+        self.rules = (*self.rules, ASKS if cast.sooner else POLLS)
 
     def learns(self, known: Known, event: Any, said: Said) -> Known:
         then = super().learns(known, event, said)
@@ -419,6 +422,10 @@ def is_open_answer(known: Known, event: Any) -> bool:
 POLLS: Final = Rule("polls", "SS-103, SS-105", "after a fetch that brought nothing the next waits for the interval",
                     lambda known, event: isinstance(event, PollTimer),
                     lambda known, event, said: known.rested in (-1, POLL))  # fmt: skip
+
+
+ASKS: Final = Rule("asks", "SS-100 to SS-105", "what may be read is asked for at once, or after the interval at most",
+                   lambda known, event: isinstance(event, PollTimer), lambda known, event, said: True)  # fmt: skip
 
 
 # -- systems --------------------------------------------------------------------------------------------------------
@@ -457,21 +464,24 @@ OWED: Final = ("session-told", "session-acks")
 def build(name: str) -> System:
     """A session, and everybody else."""
     cast = CASTS[name]
-    timed = name.startswith("timed-")
-    timing = Timing(TICK_NS, ("poll",)) if timed else None
+    built = made(name, ABOUT[name], cast, timed=name.startswith("timed-"))
+    if name not in OWED:
+        return built
+    view = View(COUNTERPART, 2, lambda local: int(not local.known.open and bool(wanted(local.known, cast.buffer))))
+    asked = Eventually("L5 asked", "what may be read and has room is asked for", (view,), bool)
+    return replace(built, obligations=(asked,))
+
+
+def made(name: str, about: str, cast: Cast, *, timed: bool) -> System:
+    """A session among such a cast; `timed`: the clock counts how soon it fetches."""
     machine = Machine(
         SESSION,
         SessionRecord("session", POLL * TICK_NS, cast.buffer),
-        timing=timing,
+        timing=Timing(TICK_NS, ("poll",)) if timed else None,
         kept=lambda record: replace(renumbered(record), fetch_n=record.fetch_n),
         bound=lambda record: is_within(cast, record),
     )
-    made = contract(name, ABOUT[name], machine, *((Polled(cast), TickClock(TICK_NS)) if timed else (World(cast),)))
-    if name not in OWED:
-        return made
-    view = View(COUNTERPART, 2, lambda local: int(not local.known.open and bool(wanted(local.known, cast.buffer))))
-    asked = Eventually("L5 asked", "what may be read and has room is asked for", (view,), bool)
-    return replace(made, obligations=(asked,))
+    return contract(name, about, machine, *((Polled(cast), TickClock(TICK_NS)) if timed else (World(cast),)))
 
 
 def is_within(cast: Cast, record: SessionRecord) -> bool:

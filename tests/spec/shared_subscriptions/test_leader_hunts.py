@@ -1,4 +1,4 @@
-"""Hunts of the leader's side: what must happen in them does, and small mistakes break the properties of each."""
+"""Hunts of both sides: what must happen in them does, and small mistakes break the properties of each."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NOTICED = {
     "leader/28/timer-dropped": ("pages", "L2"),
     "leader/44/deleted": ("needed", "S11"),
     "leader/5/deleted": ("other times", "S18"),
-    "leader/56/deleted": ("taken over", "L6"),
+    "leader/56/deleted": ("taken over", "S3"),
     "leader/64/negated": ("halted", "L6"),
     "configuration.Configuration._less/1/lt-is-lte": ("configured", "L8"),
     "configuration._stretch/3/1000000-is-1000001": ("configured", "S5"),
@@ -54,6 +54,32 @@ NOTICED = {
     "group/3/to-idle": ("declared otherwise", "S1"),
     "group.declare/2/lt-is-lte": ("declared as asked", "S18"),
     "group.mark/3/without-found": ("destroyed once", "S18"),
+    "leader/43/deleted": ("talking", "L9"),
+    "leader/44/timer-doubled": ("talking of ends", "L6"),
+    "leader/40/timer-halved": ("talking lies", "L5"),
+    "leader/45/timer-halved": ("talking of nothing", "L6"),
+    "assignment/11/deleted": ("talking of revokes", "S10"),
+    "leader/35/deleted": ("even", "L4"),
+    "member/5/deleted": ("told of lies", "L9"),
+    "leader/18/to-waiting": ("loaded", "L6"),
+    "leader/5/after-6": ("doubted", "S18"),
+    "leader/20/timer-halved": ("paced grace", "L2"),
+    "leader/14/timer-doubled": ("paced refusal", "L6"),
+    "leader/54/timer-doubled": ("paced silence", "S3"),
+    "leader/61/timer-doubled": ("paced doubt", "L6"),
+    "leader/6/timer-halved": ("paced failure", "L6"),
+    "leader/55/unguarded": ("taken over", "S3"),
+    "leader/66/deleted": ("stops", "L6"),
+    "leader/70/deleted": ("halted", "L6"),
+    "leader/71/deleted": ("destroyed", "S3"),
+    "leader/2/to-candidate": ("following", "S1"),
+    "group/13/deleted": ("declared after", "S18"),
+    "group/22/to-settling": ("destroyed at once", "S18"),
+    "session/17/to-waiting": ("timed replacing", "S19"),
+    "session/13/timer-dropped": ("timed hand-over", "S19"),
+    "session/17/unguarded": ("timed hand-over", "S19"),
+    "stream/1/to-granted": ("reports again", "S19"),
+    "private/5/unguarded": ("known alone", "S12"),
 }
 """Mutant -> the hunt in which it is noticed, and which property breaks."""
 
@@ -80,6 +106,14 @@ SMALL = (
     "told of lies",
     "told of loss",
     "configured",
+    "marked otherwise",
+    "loaded",
+    "doubted",
+    "paced grace",
+    "paced refusal",
+    "talking of nothing",
+    "timed hand-over",
+    "known alone",
 )
 
 
