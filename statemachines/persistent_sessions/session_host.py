@@ -92,11 +92,13 @@ WRITERS_MAX: Final = 100_000
 
 
 class Handed(NamedTuple):
-    """A message is for this session, by this subscription."""
+    """A message is for this session, by this subscription; from `until_ns` on, by the clock of the database, it is over
+    (0: it does not expire)."""
 
     session: str
     filter: str
     qos: int
+    until_ns: int = 0
 
 
 class Owner(NamedTuple):
@@ -217,7 +219,7 @@ class SessionHost(Host):
         hands = [(self._writer(one.session, now_ns, out), one) for one in handed]
         self._unwritten[message] = {(party, one.filter) for party, one in hands}
         for party, one in hands:
-            out += self.feed(party, Hand(message, one.filter, one.qos), now_ns)
+            out += self.feed(party, Hand(message, one.filter, one.qos, one.until_ns), now_ns)
         return out
 
     def receive(self, sender: str, to: str, message: Message, now_ns: int) -> list[Outgoing]:
