@@ -158,7 +158,7 @@ class LoadSession(Request, frozen=True, gc=False):
 class SessionLoaded(Answer, frozen=True, gc=False):
     """To `LoadSession`; `time_ns`: what the clock of the database showed."""
 
-    columns: ClassVar = TraceColumns(key="session")
+    columns: ClassVar = TraceColumns(key="session", first="time_ns")
 
     session: str
     state: SessionState

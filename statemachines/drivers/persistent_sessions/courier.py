@@ -117,7 +117,7 @@ class Courier:
         if packet:
             self._sizes[packet] = size = len(topic.encode()) + len(data) + len(message.filter.encode())
             self._unacknowledged += size
-        expiry_ms = None if message.left_ns is None else message.left_ns // MS
+        expiry_ms = None if message.left_ns is None else -(-message.left_ns // MS)  # up: 0 says that it is over
         self._say(Delivered(packet, topic, data, message.filter, message.qos, message.dup, expiry_ms))
 
     def _look_up(self) -> None:
