@@ -36,7 +36,7 @@ from statemachines.testing.process_harness import free_port
 
 STORE_FAULTS = 0.2
 """How many of the faults are the store's."""
-EXPIRIES = (None, None, 0.05, 0.5, 3_600.0)
+EXPIRIES = (0.5, None, None, None, 0.05, 3_600.0)
 """Seconds after which a message is over, by its number: some soon, some not before the run has ended."""
 SOON_S = 1.0
 STORE_S = (0.2, 1.0, 2.5)
