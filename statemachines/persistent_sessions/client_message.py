@@ -117,7 +117,7 @@ class Refused(Message, frozen=True, gc=False):
 
 
 class Farewell(Message, frozen=True, gc=False):
-    """The connection is over: left, refused, superseded, discarded, lost, timeout, failed, closing."""
+    """The connection is over: left, refused, superseded, discarded, lost, timeout, failed, full, closing."""
 
     why: str
 

@@ -93,7 +93,7 @@ def has_more(record: DeliveryRecord, event: StateCommitted) -> bool:
 
 def has_over(record: DeliveryRecord, event: StateCommitted) -> bool:
     """Something was not to be sent any more when it was to be committed."""
-    return any(is_over(one.queued, event.time_ns) for one in record.outgoing)
+    return any(one.queued.until_ns and is_over(one.queued, event.time_ns) for one in record.outgoing)
 
 
 def has_over_and_more(record: DeliveryRecord, event: StateCommitted) -> bool:

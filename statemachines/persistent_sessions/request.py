@@ -299,7 +299,7 @@ def without_over(before: SessionState, after: SessionState, time_ns: int) -> Ses
     over = [
         packet
         for packet, one in after.packets.items()
-        if is_over(one.queued, time_ns) and not _was_in_flight(before, one)
+        if one.queued.until_ns and is_over(one.queued, time_ns) and not _was_in_flight(before, one)
     ]
     if not over:
         return after

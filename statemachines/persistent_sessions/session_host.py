@@ -110,7 +110,8 @@ class Owner(NamedTuple):
 
 class SessionHost(Host):
     """`life` of the node; `times`, `life_times`: how long its parties wait; `graces`: those of its collector (None: it
-    has none), and `now_ns`, when it begins; `writers_max`: sessions that it has a writer for.
+    has none), and `now_ns`, when it begins; `writers_max`: sessions that it has a writer for;
+    `sessions_max`: beyond so many that the store keeps it opens none for a client without one (0: any number).
 
     The application is told `Accepted` and `SessionClosed` by the session life of an owner (see `owner_of`), and
     `Written` once a message, when its last row is stored.
@@ -119,6 +120,7 @@ class SessionHost(Host):
     def __init__(
         self, life: str, times: Times | None = None, life_times: LifeTimes | None = None, *,
         graces: Graces | None = None, now_ns: int = 0, observe: Observer | None = None, writers_max: int = WRITERS_MAX,
+        sessions_max: int = 0,
     ) -> None:  # fmt: skip
         super().__init__()
         self.life = life
@@ -130,6 +132,7 @@ class SessionHost(Host):
         """Session -> the party that is its writer."""
         self._observe = observe
         self._writers_max = writers_max
+        self._sessions_max = sessions_max
         self._made = 0
         self._unwritten: dict[str, set[tuple[str, str]]] = {}
         """Message -> (writer, filter) of its rows that are not stored yet."""
@@ -159,7 +162,7 @@ class SessionHost(Host):
     def connect(self, owner: str, *, clean: bool, expiry_ms: int, now_ns: int) -> list[Outgoing]:
         """Connect the client of a new owner."""
         client = self.owners[owner].client
-        life = LifeRecord(owner, client, self.life_times)
+        life = LifeRecord(owner, client, self.life_times, most=self._sessions_max)
         name = life_of_owner(owner)
         self.add(Node(SESSION_LIFE, life, name=name, now_ns=now_ns, observe=self._observe))
         out = self._overtake(client, now_ns)

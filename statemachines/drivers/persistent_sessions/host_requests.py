@@ -128,7 +128,8 @@ class HostRequests:
             put_message(sql, asked.id, asked.topic, asked.payload, asked.qos)
         if asked.expiry_ms is None:
             return routes
-        return tuple(route._replace(until_ns=sql.now_ns + asked.expiry_ms * MS) for route in routes)
+        until_ns = over_at(sql.now_ns, asked.expiry_ms)
+        return tuple(route._replace(until_ns=until_ns) for route in routes)
 
     def _read_messages(self, sql: Sql, asked: ReadMessages) -> dict[str, tuple[str, bytes] | None]:
         read: dict[str, tuple[str, bytes] | None] = {}
@@ -187,6 +188,11 @@ class HostRequests:
             for row in sql.all(FOLLOW, session=session, writer=writer.encode(), epoch=epoch, number=number)
         )
         return Seen(watched.session, False, tuple(writer.decode() for (writer,) in writers), rows)
+
+
+def over_at(now_ns: int, expiry_ms: int) -> int:
+    """When a message that is stored now is over."""
+    return now_ns + expiry_ms * MS
 
 
 def begin_life(sql: Sql, node: str, lease_ms: int) -> int:

@@ -24,10 +24,11 @@ ABANDONED: Final = 3
 _TABLES: Final = (
     # One row.  `time_ns`: of the last commit; `identity`: of this store and no other; `routes`: how often routes have
     # changed, `forgotten`: up to which of these changes those that removed something are not kept any more; `tokens`:
-    # the highest that was given.
+    # the highest that was given; `sessions`: how many there are.
     "CREATE TABLE @store (one NUMBER PRIMARY KEY CHECK (one = 1), version NUMBER NOT NULL, time_ns NUMBER NOT NULL,"
-    " identity BYTES, routes NUMBER NOT NULL, forgotten NUMBER NOT NULL, tokens NUMBER NOT NULL)",
-    f"INSERT INTO @store VALUES (1, {VERSION}, 0, NULL, 0, 0, 0)",
+    " identity BYTES, routes NUMBER NOT NULL, forgotten NUMBER NOT NULL, tokens NUMBER NOT NULL,"
+    " sessions NUMBER NOT NULL DEFAULT 0)",
+    f"INSERT INTO @store VALUES (1, {VERSION}, 0, NULL, 0, 0, 0, 0)",
     # A process that serves sessions: its `life`, until when it is thought to live, and the number of the last batch of
     # requests that it has committed.
     "CREATE TABLE @nodes (name BYTES PRIMARY KEY, life NUMBER NOT NULL, until_ns NUMBER NOT NULL,"
@@ -71,12 +72,16 @@ _TABLES: Final = (
 )
 
 UPGRADES: Final = {
-    1: tuple(
-        f"ALTER TABLE @{table} ADD COLUMN until_ns NUMBER NOT NULL DEFAULT 0"
-        for table in ("packets", "queued", "session_rows")
+    1: (
+        *(
+            f"ALTER TABLE @{table} ADD COLUMN until_ns NUMBER NOT NULL DEFAULT 0"
+            for table in ("packets", "queued", "session_rows")
+        ),
+        "ALTER TABLE @store ADD COLUMN sessions NUMBER NOT NULL DEFAULT 0",
+        "UPDATE @store SET sessions = (SELECT count(*) FROM @sessions)",
     )
 }
-"""Version -> the statements that make the next one of it.  2: messages expire."""
+"""Version -> the statements that make the next one of it.  2: messages expire, and sessions are counted."""
 
 NAMES: Final = tuple(one.split("@")[1].split(" ")[0] for one in _TABLES if one.startswith("CREATE TABLE"))
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from statemachines.drivers.persistent_sessions.host_request import Beat, PutMessage, Subscribe
+from statemachines.drivers.persistent_sessions.life_requests import sessions_kept
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.drivers.persistent_sessions.tables import NAMES
 from statemachines.persistent_sessions.collector_request import (
@@ -105,6 +106,18 @@ async def connect(store, session, client="c", *, owner="h", clean=False, expiry_
     opened = await store.ask(OpenSession(client, owner, locked.token, session, replaces, expiry_ms))
     assert opened == (SessionOpen(),)
     return Connected(locked.token, session, present)
+
+
+async def kept(store):
+    """How many sessions the store says that it keeps; it keeps as many."""
+
+    def look():
+        with store._database.reading() as sql:
+            ((counted,),) = sql.all("SELECT count(*) FROM @sessions")
+            assert sessions_kept(sql) == counted
+            return counted
+
+    return await store._database.run(look)
 
 
 def wipe(sql):

@@ -8,7 +8,7 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from session_databases import MS, SECOND, connect, new_url, run
+from session_databases import MS, SECOND, connect, kept, new_url, run
 from session_nodes import Stranger, node_of, take, where
 from session_nodes import run as run_nodes
 from session_version_1 import make_version_1
@@ -132,6 +132,7 @@ def test_PS_211_a_database_of_before_goes_on_and_nothing_in_it_expires(url):
         (route,) = await store.do(PutMessage("m9", "a", b"x", 1, 1))
         await store.ask(PutRow("s1", "n1", 1, Queued(4, "m9", "a", 1, route.until_ns)))
         (again,) = await store.ask(ReadPending("s1", "n1"))
+        assert await kept(store) == 1
         return read, loaded.state, route, again
 
     for _ in range(2):  # and it is opened again
