@@ -306,8 +306,8 @@ class Clients(Observer):
                     local = replace(local, over=tuple(sorted({*local.over, _name(party)})))
                 return local, (ClientFound(now.session, is_over, live),)
             case OpenSession(most=most) if most and local.full and now is None:
-                left = replace(local, known=False, lock="", token=local.token + 1, refused=True)
-                return left, (StoreFull(most),)
+                local = replace(local, known=False, lock="", token=local.token + 1, refused=True)
+                return local, (StoreFull(most),)
             case OpenSession():
                 return self._opened(local, party, request), (SessionOpen(),)
             case KeepAlive():
