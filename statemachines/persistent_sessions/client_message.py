@@ -7,7 +7,7 @@ between machines: `SessionHost` and those around it turn it into calls of them.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
@@ -19,6 +19,10 @@ Packet = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 Qos = Annotated[int, msgspec.Meta(ge=0, le=2)]
 Expiry = Annotated[int, msgspec.Meta(ge=-1, le=2**53)]
 """Milliseconds; -1: never, and where a client leaves: as it said when it connected."""
+MESSAGE_EXPIRY_MAX_S: Final = 2**32 - 1
+"""The longest message expiry interval of MQTT 5."""
+MessageExpiry = Annotated[int, msgspec.Meta(ge=1, le=MESSAGE_EXPIRY_MAX_S * 1_000)]
+"""Milliseconds."""
 
 
 # -- from a client ----------------------------------------------------------------------------------------------------
@@ -50,12 +54,14 @@ class UnsubscribeWanted(Message, frozen=True, gc=False):
 
 
 class PublishWanted(Message, frozen=True, gc=False):
-    """Store a message for every session that subscribes its topic."""
+    """Store a message for every session that subscribes its topic; when it has been stored for `expiry_ms`, it is sent
+    to none that it was not sent to before (None: it does not expire)."""
 
     n: Number
     topic: str
     payload: bytes
     qos: Qos
+    expiry_ms: MessageExpiry | None = None
 
 
 class LeaveWanted(Message, frozen=True, gc=False):
@@ -85,7 +91,8 @@ class Subscribed(Message, frozen=True, gc=False):
 
 
 class Delivered(Message, frozen=True, gc=False):
-    """A message; a `packet` of 0 is QoS 0, `dup`: it may have come before, under the same packet."""
+    """A message; a `packet` of 0 is QoS 0, `dup`: it may have come before, under the same packet.  `expiry_ms`: what
+    was left of its time when it was handed out (None: it does not expire)."""
 
     packet: Packet
     topic: str
@@ -93,6 +100,7 @@ class Delivered(Message, frozen=True, gc=False):
     filter: str
     qos: Qos
     dup: bool
+    expiry_ms: Annotated[int, msgspec.Meta(ge=0)] | None = None
 
 
 class PublishStored(Message, frozen=True, gc=False):
@@ -109,7 +117,7 @@ class Refused(Message, frozen=True, gc=False):
 
 
 class Farewell(Message, frozen=True, gc=False):
-    """The connection is over: left, refused, superseded, discarded, lost, timeout, failed, closing."""
+    """The connection is over: left, refused, superseded, discarded, lost, timeout, failed, full, closing."""
 
     why: str
 

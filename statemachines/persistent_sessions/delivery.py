@@ -2,7 +2,8 @@
 
 `ready <-> committing`.  What comes while a commit is open waits for the next one, which covers all of it.  Messages
 go out in the order in which they were taken, as far as the client's receive maximum lets them; from the commit on the
-state answers for them, so their rows are marked.
+state answers for them, so their rows are marked.  A message whose time was over when it was to be committed is passed
+over: it is done, and is not sent.
 """
 
 from __future__ import annotations
@@ -14,10 +15,14 @@ from statemachines.persistent_sessions.delivery_actions import (
     commit_received,
     commit_take,
     has_more,
+    has_over,
+    has_over_and_more,
     is_first_receipt,
     is_held,
     makes_room,
     may_send_more,
+    pass_over,
+    pass_over_and_commit,
     queue_received,
     queue_take,
     resend,
@@ -38,23 +43,25 @@ ALWAYS = (READY, COMMITTING)
 # fmt: off
 ROWS = (
     #   on              from        to          do                                when              clause
-    Row(Resend,         READY,      COMMITTING, Delegate(resend_and_commit),      may_send_more,    "PS-41"),
-    Row(Resend,         READY,      STAY,       Delegate(resend),                 None,             "PS-41"),
-    Row(Take,           READY,      COMMITTING, Delegate(commit_take),            None,             "PS-42"),
-    Row(Take,           COMMITTING, STAY,       queue_take,                       None,             "PS-43"),
-    Row(StateCommitted, COMMITTING, COMMITTING, Delegate(send_and_commit),        has_more,         "PS-44"),
-    Row(StateCommitted, COMMITTING, READY,      Delegate(send_committed),         None,             "PS-44"),
-    Row(Pubrec,         READY,      COMMITTING, Delegate(commit_received),        is_first_receipt, "PS-45"),
-    Row(Pubrec,         COMMITTING, STAY,       None,                             waits_already,    "PS-45"),
-    Row(Pubrec,         COMMITTING, STAY,       queue_received,                   is_first_receipt, "PS-45"),
-    Row(Puback,         READY,      COMMITTING, Delegate(acknowledge_and_commit), makes_room,       "PS-46"),
-    Row(Pubcomp,        READY,      COMMITTING, Delegate(acknowledge_and_commit), makes_room,       "PS-46"),
-    Row(Puback,         ALWAYS,     STAY,       Delegate(acknowledge),            is_held,          "PS-46"),
-    Row(Pubrec,         ALWAYS,     STAY,       Delegate(acknowledge),            is_held,          "PS-45"),
-    Row(Pubcomp,        ALWAYS,     STAY,       Delegate(acknowledge),            is_held,          "PS-46"),
-    Ignore((Puback, Pubrec, Pubcomp), ALWAYS,                                                       "PS-47"),
-    Ignore((StateCommitted,), READY,                                                                "PS-48"),
-    Ignore((Resend,),         COMMITTING,                                                           "PS-41"),
+    Row(Resend,         READY,      COMMITTING, Delegate(resend_and_commit),      may_send_more,     "PS-41"),
+    Row(Resend,         READY,      STAY,       Delegate(resend),                 None,              "PS-41"),
+    Row(Take,           READY,      COMMITTING, Delegate(commit_take),            None,              "PS-42"),
+    Row(Take,           COMMITTING, STAY,       queue_take,                       None,              "PS-43"),
+    Row(StateCommitted, COMMITTING, COMMITTING, Delegate(pass_over_and_commit),   has_over_and_more, "PS-208"),
+    Row(StateCommitted, COMMITTING, READY,      Delegate(pass_over),              has_over,          "PS-208"),
+    Row(StateCommitted, COMMITTING, COMMITTING, Delegate(send_and_commit),        has_more,          "PS-44"),
+    Row(StateCommitted, COMMITTING, READY,      Delegate(send_committed),         None,              "PS-44"),
+    Row(Pubrec,         READY,      COMMITTING, Delegate(commit_received),        is_first_receipt,  "PS-45"),
+    Row(Pubrec,         COMMITTING, STAY,       None,                             waits_already,     "PS-45"),
+    Row(Pubrec,         COMMITTING, STAY,       queue_received,                   is_first_receipt,  "PS-45"),
+    Row(Puback,         READY,      COMMITTING, Delegate(acknowledge_and_commit), makes_room,        "PS-46"),
+    Row(Pubcomp,        READY,      COMMITTING, Delegate(acknowledge_and_commit), makes_room,        "PS-46"),
+    Row(Puback,         ALWAYS,     STAY,       Delegate(acknowledge),            is_held,           "PS-46"),
+    Row(Pubrec,         ALWAYS,     STAY,       Delegate(acknowledge),            is_held,           "PS-45"),
+    Row(Pubcomp,        ALWAYS,     STAY,       Delegate(acknowledge),            is_held,           "PS-46"),
+    Ignore((Puback, Pubrec, Pubcomp), ALWAYS,                                                        "PS-47"),
+    Ignore((StateCommitted,), READY,                                                                 "PS-48"),
+    Ignore((Resend,),         COMMITTING,                                                            "PS-41"),
 )
 # fmt: on
 

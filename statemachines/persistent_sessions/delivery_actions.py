@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Sized
 from immutables import MapMutation
 from msgspec.structs import replace
 
-from statemachines.kernel import Ask, Effect, Event, Map, Send
+from statemachines.kernel import Ask, Effect, Event, Map, Send, Tell
 from statemachines.kernel.row import ChildStep
 from statemachines.persistent_sessions.delivery_record import (
     Change,
@@ -16,9 +16,18 @@ from statemachines.persistent_sessions.delivery_record import (
     Done,
     Outgoing,
 )
-from statemachines.persistent_sessions.in_flight import IN_FLIGHT, Resend
+from statemachines.persistent_sessions.in_flight import IN_FLIGHT, Over, Resend
 from statemachines.persistent_sessions.in_flight_record import DONE, RECEIVED, SENT, InFlightRecord
-from statemachines.persistent_sessions.message import Puback, Pubcomp, Publish, Pubrec, Queued
+from statemachines.persistent_sessions.message import (
+    MessageExpired,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Queued,
+    is_over,
+    time_left,
+)
 from statemachines.persistent_sessions.request import (
     DATABASE,
     CommitState,
@@ -80,6 +89,18 @@ def may_send_more(record: DeliveryRecord, event: Event) -> bool:
 
 def has_more(record: DeliveryRecord, event: StateCommitted) -> bool:
     return bool(record.inbox) or is_admitted(record, record.state)
+
+
+def has_over(record: DeliveryRecord, event: StateCommitted) -> bool:
+    """Something was not to be sent any more when it was to be committed."""
+    return any(one.queued.until_ns and is_over(one.queued, event.time_ns) for one in record.outgoing)
+
+
+def has_over_and_more(record: DeliveryRecord, event: StateCommitted) -> bool:
+    """The same; and what waits for a commit, or for the room that this leaves."""
+    if not has_over(record, event):
+        return False
+    return has_more(passed_over(record, event, 0)[0], event)
 
 
 def is_held(record: DeliveryRecord, event: Acknowledgement) -> bool:
@@ -191,6 +212,23 @@ def commit(record: DeliveryRecord, changes: tuple[Change, ...], now_ns: int) -> 
     return record, (Ask(DATABASE, CommitState(record.session, record.token, record.state)),), seen
 
 
+def passed_over(record: DeliveryRecord, event: StateCommitted, now_ns: int) -> Delegated:
+    """What is over is done: nobody is sent it, its packet is free, and its row is marked with the others."""
+    effects: list[Effect] = []
+    seen: list[ChildStep] = []
+    packets = record.state.packets.mutate()
+    over = [sent for sent in record.outgoing if is_over(sent.queued, event.time_ns)]
+    for sent in over:
+        one = sent.queued
+        if sent.packet:
+            step_in(packets, packets[sent.packet], Over(), now_ns, effects, seen)
+        effects.append(Tell(MessageExpired(one.message, one.filter, one.qos, one.until_ns, event.time_ns)))
+    outgoing = tuple(sent for sent in record.outgoing if not is_over(sent.queued, event.time_ns))
+    state = replace(record.state, packets=packets.finish())
+    record = replace(record, state=state, outgoing=outgoing, expired=record.expired + len(over))
+    return record, tuple(effects), tuple(seen)
+
+
 # -- actions --------------------------------------------------------------------------------------------------------
 
 
@@ -234,7 +272,8 @@ def send_committed(record: DeliveryRecord, event: StateCommitted, now_ns: int) -
         if sent.packet:
             step_in(packets, packets[sent.packet], event, now_ns, effects, seen)
         else:
-            effects.append(Send(record.client, Publish(0, one.message, one.filter, 0, False)))
+            left_ns = time_left(one, event.time_ns)
+            effects.append(Send(record.client, Publish(0, one.message, one.filter, 0, False, left_ns)))
     for packet in sorted(received, key=place_of):
         step_in(packets, packet, event, now_ns, effects, seen)
     state = replace(record.state, packets=packets.finish())
@@ -243,6 +282,18 @@ def send_committed(record: DeliveryRecord, event: StateCommitted, now_ns: int) -
 
 def send_and_commit(record: DeliveryRecord, event: StateCommitted, now_ns: int) -> Delegated:
     record, effects, seen = send_committed(record, event, now_ns)
+    record, more, steps = commit(record, record.inbox, now_ns)
+    return record, (*effects, *more), (*seen, *steps)
+
+
+def pass_over(record: DeliveryRecord, event: StateCommitted, now_ns: int) -> Delegated:
+    record, effects, seen = passed_over(record, event, now_ns)
+    record, more, steps = send_committed(record, event, now_ns)
+    return record, (*effects, *more), (*seen, *steps)
+
+
+def pass_over_and_commit(record: DeliveryRecord, event: StateCommitted, now_ns: int) -> Delegated:
+    record, effects, seen = pass_over(record, event, now_ns)
     record, more, steps = commit(record, record.inbox, now_ns)
     return record, (*effects, *more), (*seen, *steps)
 

@@ -38,7 +38,8 @@ class Outgoing(msgspec.Struct, frozen=True, gc=False):
 class DeliveryRecord(msgspec.Struct, frozen=True, gc=False):
     """`state` as it is committed, or being committed; the `outgoing` messages of that commit, and the rows that are
     done with it (`marks`); `inbox`: what waits for the next.  `lost`: how many were taken that retention had
-    removed."""
+    removed; `expired`: how many were over before they were sent.  `loaded_ns`: what the clock of the database showed
+    when the state was loaded."""
 
     session: str
     client: str
@@ -50,6 +51,8 @@ class DeliveryRecord(msgspec.Struct, frozen=True, gc=False):
     marks: tuple[Take, ...] = ()
     inbox: tuple[Change, ...] = ()
     lost: int = 0
+    expired: int = 0
+    loaded_ns: int = 0
 
 
 Done = tuple[DeliveryRecord, Effects]

@@ -2,7 +2,8 @@
 
 `taken -> sent -> done` with QoS 1, `taken -> sent -> received -> released -> done` with QoS 2.  Nothing goes out of
 `taken` or `received` before the session state was committed: a packet that was sent and not committed could come
-again under another id, and one that was released and not committed could come again as new.
+again under another id, and one that was released and not committed could come again as new.  What is over in `taken`
+is done; what was sent goes on to its end, however long it takes.
 """
 
 from __future__ import annotations
@@ -17,14 +18,20 @@ from statemachines.persistent_sessions.in_flight_record import (
     InFlightRecord,
     InFlightStatus,
 )
-from statemachines.persistent_sessions.message import Puback, Pubcomp, Publish, Pubrec, Pubrel
+from statemachines.persistent_sessions.message import Puback, Pubcomp, Publish, Pubrec, Pubrel, time_left
 from statemachines.persistent_sessions.request import StateCommitted
 
 Done = tuple[InFlightRecord, Effects]
 
 
 class Resend(Call, frozen=True, gc=False):
-    """The client is connected anew."""
+    """The client is connected anew; `time_ns`: what the clock of the database showed last."""
+
+    time_ns: int = 0
+
+
+class Over(Call, frozen=True, gc=False):
+    """Its time was over when it was to be committed; the committed state is without it."""
 
 
 # -- guards ---------------------------------------------------------------------------------------------------------
@@ -41,17 +48,18 @@ def is_exactly_once(record: InFlightRecord, event: Event) -> bool:
 # -- actions --------------------------------------------------------------------------------------------------------
 
 
-def publish(record: InFlightRecord, dup: bool) -> Effects:
+def publish(record: InFlightRecord, dup: bool, time_ns: int) -> Effects:
     one = record.queued
-    return (Send(record.client, Publish(record.packet, one.message, one.filter, one.qos, dup)),)
+    left_ns = time_left(one, time_ns)
+    return (Send(record.client, Publish(record.packet, one.message, one.filter, one.qos, dup, left_ns)),)
 
 
 def send(record: InFlightRecord, event: StateCommitted, now_ns: int) -> Done:
-    return record, publish(record, False)
+    return record, publish(record, False, event.time_ns)
 
 
 def send_again(record: InFlightRecord, event: Resend, now_ns: int) -> Done:
-    return record, publish(record, True)
+    return record, publish(record, True, event.time_ns)
 
 
 def release(record: InFlightRecord, event: Event, now_ns: int) -> Done:
@@ -62,6 +70,7 @@ def release(record: InFlightRecord, event: Event, now_ns: int) -> Done:
 ROWS = (
     #   on              from               to        do          when              clause
     Row(StateCommitted, TAKEN,             SENT,     send,       None,             "PS-50"),
+    Row(Over,           TAKEN,             DONE,     None,       None,             "PS-208"),
     Row(StateCommitted, RECEIVED,          RELEASED, release,    None,             "PS-52"),
     Row(Puback,         SENT,              DONE,     None,       is_at_least_once, "PS-51"),
     Row(Pubrec,         SENT,              RECEIVED, None,       is_exactly_once,  "PS-52"),
@@ -70,6 +79,7 @@ ROWS = (
     Row(Resend,         (TAKEN, SENT),     SENT,     send_again, None,             "PS-55"),
     Row(Resend,         (RECEIVED, RELEASED), RELEASED, release, None,             "PS-55"),
     Ignore((StateCommitted,), (SENT, RELEASED),                                    "PS-50"),
+    Ignore((Over,),           (SENT, RECEIVED, RELEASED),                          "PS-209"),
     Ignore((Puback,),         (TAKEN, SENT, RECEIVED, RELEASED),                   "PS-56"),
     Ignore((Pubrec,),         (TAKEN, SENT, RECEIVED),                             "PS-56"),
     Ignore((Pubcomp,),        (TAKEN, SENT, RECEIVED),                             "PS-56"),

@@ -84,7 +84,9 @@ def look_up(record: LifeRecord, event: ClientLocked, now_ns: int) -> Done:
 
 
 def ask_to_open(record: LifeRecord, replaces: str) -> Done:
-    request = OpenSession(record.client, record.id, record.token, record.session, replaces, record.expiry_ms)
+    request = OpenSession(
+        record.client, record.id, record.token, record.session, replaces, record.expiry_ms, record.most
+    )  # fmt: skip
     return record, (Ask(DATABASE, request),)
 
 
@@ -183,6 +185,10 @@ def close_late(record: LifeRecord, event: Event, now_ns: int) -> Done:
 
 def close_failed(record: LifeRecord, event: Event, now_ns: int) -> Done:
     return close(record, "failed")
+
+
+def close_full(record: LifeRecord, event: Event, now_ns: int) -> Done:
+    return close(record, "full")
 
 
 def close_superseded(record: LifeRecord, event: Event, now_ns: int) -> Done:

@@ -65,7 +65,7 @@ class Accepted(Event, frozen=True, gc=False):
 
 class SessionClosed(Event, frozen=True, gc=False):
     """To the host: the connection is over.  `why`: left, refused (an expiry that cannot be), superseded, discarded,
-    lost, timeout, failed."""
+    lost, timeout, failed, full (the store keeps as many sessions as it may)."""
 
     columns: ClassVar = TraceColumns(key="session")
 
@@ -92,7 +92,8 @@ NEW, LOCKING, LOOKING, OPENING, SETTLING, CONNECTED, LEAVING, CLOSED = LifeStatu
 class LifeRecord(msgspec.Struct, frozen=True, gc=False):
     """The connection `id` of `client`; no other has ever had this id.  `clean`, `expiry_ms`: as the client said;
     `session` and `token`, once it has them; `present`: the session was there before, `live` at this owner; `why`: how
-    it ends ("": not yet); `met`: the token of the lock that it waits for, first met at `met_ns`."""
+    it ends ("": not yet); `met`: the token of the lock that it waits for, first met at `met_ns`; `most`: so many
+    sessions are kept (0: any number)."""
 
     id: str
     client: str
@@ -107,6 +108,7 @@ class LifeRecord(msgspec.Struct, frozen=True, gc=False):
     why: str = ""
     met: int = 0
     met_ns: int = 0
+    most: int = 0
 
 
 Done = tuple[LifeRecord, Effects]

@@ -71,7 +71,8 @@ class ClientFound(Answer, frozen=True, gc=False):
 
 class OpenSession(Request, frozen=True, gc=False):
     """The client has this session, at `owner`, from now on; the one that it `replaces` ("": none) is abandoned: its
-    state and routes are gone, and a row says so.  One transaction."""
+    state and routes are gone, and a row says so.  A session that nobody had before, of a client that has none, makes
+    `most` at most (0: any number).  One transaction."""
 
     columns: ClassVar = TraceColumns(key="session", term="token")
 
@@ -81,10 +82,19 @@ class OpenSession(Request, frozen=True, gc=False):
     session: str
     replaces: str
     expiry_ms: int
+    most: int = 0
 
 
 class SessionOpen(Answer, frozen=True, gc=False):
     """To `OpenSession`."""
+
+
+class StoreFull(Answer, frozen=True, gc=False):
+    """To `OpenSession`: as many `sessions` are kept as may be; nothing is left of the client."""
+
+    columns: ClassVar = TraceColumns(first="sessions")
+
+    sessions: int
 
 
 class KeepAlive(Request, frozen=True, gc=False):

@@ -11,16 +11,29 @@ from statemachines.kernel import Event, Message, TraceColumns
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**61)]
 """An epoch, a number, a token: what a peer may say of them; no database counts so far."""
 Qos = Annotated[int, msgspec.Meta(ge=0, le=2)]
+Instant = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+"""Nanoseconds, by the clock of the database; 0: never."""
 
 
 class Queued(msgspec.Struct, frozen=True, gc=False):
     """A message for a session under its number; `message` is its id ("": retention has removed it), `filter` the
-    subscription that it matches."""
+    subscription that it matches.  From `until_ns` on it is over (0: it does not expire)."""
 
     number: Count
     message: str
     filter: str = ""
     qos: Qos = 1
+    until_ns: Instant = 0
+
+
+def is_over(queued: Queued, now_ns: int) -> bool:
+    """Its time is over, where the clock of the database shows this."""
+    return 0 < queued.until_ns <= now_ns
+
+
+def time_left(queued: Queued, now_ns: int) -> int | None:
+    """Nanoseconds until it is over, 0 where it is; None: it does not expire."""
+    return max(queued.until_ns - now_ns, 0) if queued.until_ns else None
 
 
 class MarkerWanted(Message, frozen=True, gc=False):
@@ -65,7 +78,7 @@ class LiveMarker(Message, frozen=True, gc=False):
 
 
 class Publish(Message, frozen=True, gc=False):
-    """To the client; a `packet` of 0 is QoS 0."""
+    """To the client; a `packet` of 0 is QoS 0.  `left_ns`: so long it goes on to be of use (None: for ever)."""
 
     columns: ClassVar = TraceColumns(key="message", grant="again", first="packet")
 
@@ -74,6 +87,7 @@ class Publish(Message, frozen=True, gc=False):
     filter: str
     qos: int
     dup: bool
+    left_ns: int | None = None
 
     @property
     def again(self) -> int:
@@ -118,6 +132,19 @@ class Pubcomp(Message, frozen=True, gc=False):
     columns: ClassVar = TraceColumns(first="packet")
 
     packet: int
+
+
+class MessageExpired(Event, frozen=True, gc=False):
+    """Of a session: at `time_ns`, by the clock of the database, a message was over that had not been sent yet.  It
+    counts as done, and is not sent."""
+
+    columns: ClassVar = TraceColumns(key="message", grant="qos", first="until_ns", last="time_ns")
+
+    message: str
+    filter: str
+    qos: int
+    until_ns: int
+    time_ns: int
 
 
 class Written(Event, frozen=True, gc=False):

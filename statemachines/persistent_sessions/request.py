@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 import msgspec
+from msgspec.structs import replace
 
 from statemachines.kernel import Answer, Map, Request, TraceColumns
 from statemachines.persistent_sessions.in_flight_record import InFlightRecord
-from statemachines.persistent_sessions.message import Count, Queued
+from statemachines.persistent_sessions.message import Count, Queued, is_over
 
 DATABASE = "database"
 
@@ -60,7 +61,7 @@ class EpochBegun(Answer, frozen=True, gc=False):
 class PutRow(Request, frozen=True, gc=False):
     """Store a row, if the epoch still is that of the writer."""
 
-    columns: ClassVar = TraceColumns(key="message", term="epoch", grant="qos", first="number")
+    columns: ClassVar = TraceColumns(key="message", term="epoch", grant="qos", first="number", last="until_ns")
 
     session: str
     writer: str
@@ -81,6 +82,11 @@ class PutRow(Request, frozen=True, gc=False):
     def qos(self) -> int:
         """That of the message."""
         return self.queued.qos
+
+    @property
+    def until_ns(self) -> int:
+        """From when on it is over."""
+        return self.queued.until_ns
 
 
 class RowStored(Answer, frozen=True, gc=False):
@@ -150,12 +156,13 @@ class LoadSession(Request, frozen=True, gc=False):
 
 
 class SessionLoaded(Answer, frozen=True, gc=False):
-    """To `LoadSession`."""
+    """To `LoadSession`; `time_ns`: what the clock of the database showed."""
 
-    columns: ClassVar = TraceColumns(key="session")
+    columns: ClassVar = TraceColumns(key="session", first="time_ns")
 
     session: str
     state: SessionState
+    time_ns: int = 0
 
 
 class SessionAbsent(Answer, frozen=True, gc=False):
@@ -268,7 +275,8 @@ class RowsConfirmed(Answer, frozen=True, gc=False):
 
 
 class CommitState(Request, frozen=True, gc=False):
-    """Commit the session state, under `token`."""
+    """Commit the session state, under `token`, but for packets of messages that are over and were in no committed state
+    before: see `without_over`."""
 
     columns: ClassVar = TraceColumns(key="session", term="token")
 
@@ -278,7 +286,33 @@ class CommitState(Request, frozen=True, gc=False):
 
 
 class StateCommitted(Answer, frozen=True, gc=False):
-    """To `CommitState`."""
+    """To `CommitState`; `time_ns`: what the clock of the database showed."""
+
+    columns: ClassVar = TraceColumns(first="time_ns")
+
+    time_ns: int = 0
+
+
+def without_over(before: SessionState, after: SessionState, time_ns: int) -> SessionState:
+    """What is committed of `after` at this time by the clock of the database, where `before` was: what is over and
+    was not in flight yet is left out, since nobody will send it."""
+    over = [
+        packet
+        for packet, one in after.packets.items()
+        if one.queued.until_ns and is_over(one.queued, time_ns) and not _was_in_flight(before, one)
+    ]
+    if not over:
+        return after
+    packets = after.packets.mutate()
+    for packet in over:
+        del packets[packet]
+    return replace(after, packets=packets.finish())
+
+
+def _was_in_flight(before: SessionState, one: InFlightRecord) -> bool:
+    """It may have been sent: whoever had it committed was allowed to."""
+    known = before.packets.get(one.packet)
+    return known is not None and known.place == one.place
 
 
 class MarkDelivered(Request, frozen=True, gc=False):

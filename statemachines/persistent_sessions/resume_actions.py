@@ -210,15 +210,16 @@ def load(record: ResumeRecord, event: Event, now_ns: int) -> Done:
 
 
 def loaded(record: ResumeRecord, event: SessionLoaded) -> ResumeRecord:
+    most = record.times.receive_maximum
     delivery = DeliveryRecord(
-        event.session, record.client, record.token, record.times.receive_maximum, event.state
+        event.session, record.client, record.token, most, event.state, loaded_ns=event.time_ns
     )  # fmt: skip
     return replace(record, session=event.session, delivery=delivery)
 
 
 def restore(record: ResumeRecord, event: SessionLoaded, now_ns: int) -> Delegated:
     """What is in flight goes out first, under its old packet ids."""
-    record, effects, seen = step_delivery(loaded(record, event), Resend(), now_ns)
+    record, effects, seen = step_delivery(loaded(record, event), Resend(event.time_ns), now_ns)
     return record, (*effects, Ask(DATABASE, ReadPending(record.session, rows=record.times.page))), seen
 
 

@@ -72,6 +72,12 @@ def hand_to_flows(record: ResumeRecord, event: HandedOver, now_ns: int) -> Deleg
     return record, effects, steps
 
 
+def resend(record: ResumeRecord, now_ns: int) -> Delegated:
+    """What is in flight goes out again."""
+    assert record.delivery is not None
+    return step_delivery(record, Resend(record.delivery.loaded_ns), now_ns)
+
+
 # -- guards ---------------------------------------------------------------------------------------------------------
 
 
@@ -93,7 +99,7 @@ def has_begun(record: ResumeRecord, event: SubscribedLive) -> bool:
 
 
 def begun_without_writers(record: ResumeRecord, event: SubscribedLive) -> bool:
-    return has_begun(record, event) and needs_no_writer(step_delivery(record, Resend(), 0)[0], event)
+    return has_begun(record, event) and needs_no_writer(resend(record, 0)[0], event)
 
 
 # -- actions --------------------------------------------------------------------------------------------------------
@@ -123,7 +129,7 @@ def fall_back(record: ResumeRecord, event: TakeoverRefused | BeginTimeout, now_n
 def finish(record: ResumeRecord, now_ns: int) -> Delegated:
     """We are subscribed under our token, so nobody has come after us: what is in flight goes out, and the owner of
     before is asked for what it has; nobody waits for that."""
-    record, effects, seen = step_delivery(record, Resend(), now_ns)
+    record, effects, seen = resend(record, now_ns)
     record, asked, more = step_takeover(record, FinishTakeover(), now_ns)
     return record, (*effects, *asked), (*seen, *more)
 

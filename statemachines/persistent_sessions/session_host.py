@@ -92,11 +92,13 @@ WRITERS_MAX: Final = 100_000
 
 
 class Handed(NamedTuple):
-    """A message is for this session, by this subscription."""
+    """A message is for this session, by this subscription; from `until_ns` on, by the clock of the database, it is over
+    (0: it does not expire)."""
 
     session: str
     filter: str
     qos: int
+    until_ns: int = 0
 
 
 class Owner(NamedTuple):
@@ -108,7 +110,8 @@ class Owner(NamedTuple):
 
 class SessionHost(Host):
     """`life` of the node; `times`, `life_times`: how long its parties wait; `graces`: those of its collector (None: it
-    has none), and `now_ns`, when it begins; `writers_max`: sessions that it has a writer for.
+    has none), and `now_ns`, when it begins; `writers_max`: sessions that it has a writer for;
+    `sessions_max`: beyond so many that the store keeps it opens none for a client without one (0: any number).
 
     The application is told `Accepted` and `SessionClosed` by the session life of an owner (see `owner_of`), and
     `Written` once a message, when its last row is stored.
@@ -117,6 +120,7 @@ class SessionHost(Host):
     def __init__(
         self, life: str, times: Times | None = None, life_times: LifeTimes | None = None, *,
         graces: Graces | None = None, now_ns: int = 0, observe: Observer | None = None, writers_max: int = WRITERS_MAX,
+        sessions_max: int = 0,
     ) -> None:  # fmt: skip
         super().__init__()
         self.life = life
@@ -128,6 +132,7 @@ class SessionHost(Host):
         """Session -> the party that is its writer."""
         self._observe = observe
         self._writers_max = writers_max
+        self._sessions_max = sessions_max
         self._made = 0
         self._unwritten: dict[str, set[tuple[str, str]]] = {}
         """Message -> (writer, filter) of its rows that are not stored yet."""
@@ -157,7 +162,7 @@ class SessionHost(Host):
     def connect(self, owner: str, *, clean: bool, expiry_ms: int, now_ns: int) -> list[Outgoing]:
         """Connect the client of a new owner."""
         client = self.owners[owner].client
-        life = LifeRecord(owner, client, self.life_times)
+        life = LifeRecord(owner, client, self.life_times, most=self._sessions_max)
         name = life_of_owner(owner)
         self.add(Node(SESSION_LIFE, life, name=name, now_ns=now_ns, observe=self._observe))
         out = self._overtake(client, now_ns)
@@ -218,7 +223,7 @@ class SessionHost(Host):
         hands = [(self._writer(one.session, now_ns, out), one) for one in handed]
         self._unwritten[message] = {(party, one.filter) for party, one in hands}
         for party, one in hands:
-            out += self.feed(party, Hand(message, one.filter, one.qos), now_ns)
+            out += self.feed(party, Hand(message, one.filter, one.qos, one.until_ns), now_ns)
         return out
 
     def receive(self, sender: str, to: str, message: Message, now_ns: int) -> list[Outgoing]:

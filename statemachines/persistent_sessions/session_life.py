@@ -12,6 +12,7 @@ from statemachines.persistent_sessions.life_actions import (
     accept,
     close_discarded,
     close_failed,
+    close_full,
     close_late,
     close_left,
     close_lost,
@@ -60,6 +61,7 @@ from statemachines.persistent_sessions.life_request import (
     LifeFailed,
     SessionLeft,
     SessionOpen,
+    StoreFull,
 )
 from statemachines.persistent_sessions.request import NotOwner
 from statemachines.persistent_sessions.resume_record import ConnectionLost, Discarded
@@ -80,6 +82,7 @@ ROWS = (
     Row(ClientFound,    LOOKING,            OPENING,   open_again,       None,                "PS-104"),
     Row(SessionOpen,    OPENING,            LEAVING,   leave_at_once,    has_ended,           "PS-109"),
     Row(SessionOpen,    OPENING,            SETTLING,  tell_opened,      None,                "PS-105"),
+    Row(StoreFull,      OPENING,            CLOSED,    close_full,       None,                "PS-212"),
     Row(Attach,         SETTLING,           CONNECTED, accept,           None,                "PS-106"),
     Row(AliveDue,       OPEN,               STAY,      keep_alive,       None,                "PS-107"),
     Row(Disconnect,     OPEN,               LEAVING,   leave_refused,    raises_from_zero,    "PS-108"),
@@ -103,7 +106,7 @@ ROWS = (
     Ignore((LifeFailed,),                   (NEW, *OPEN),                                     "PS-113"),
     Ignore((ClientLocked, ClientBusy),      (NEW, LOOKING, OPENING, *OPEN, LEAVING),          "PS-113"),
     Ignore((ClientFound,),                  (NEW, LOCKING, OPENING, *OPEN, LEAVING),          "PS-113"),
-    Ignore((SessionOpen,),                  (NEW, LOCKING, LOOKING, *OPEN, LEAVING),          "PS-113"),
+    Ignore((SessionOpen, StoreFull),        (NEW, LOCKING, LOOKING, *OPEN, LEAVING),          "PS-113"),
     Ignore((SessionLeft,),                  (NEW, *CONNECTING, CONNECTED),                    "PS-113"),
     Ignore((Attach,),                       LEAVING,                                          "PS-106"),
     Refuse((Attach,),                       (NEW, LOCKING, LOOKING, OPENING, CONNECTED),      "PS-106"),

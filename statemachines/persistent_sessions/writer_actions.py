@@ -84,7 +84,7 @@ def numbered(record: WriterRecord) -> Queued:
     assert record.job is not None
     assert record.job.hand is not None
     hand = record.job.hand
-    return Queued(record.last + 1, hand.message, hand.filter, hand.qos)
+    return Queued(record.last + 1, hand.message, hand.filter, hand.qos, hand.until_ns)
 
 
 def put(record: WriterRecord) -> Done:

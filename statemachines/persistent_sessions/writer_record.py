@@ -23,6 +23,7 @@ class Hand(Call, frozen=True, gc=False):
     message: str
     filter: str = ""
     qos: int = 1
+    until_ns: int = 0
 
 
 class LiveKnown(Call, frozen=True, gc=False):

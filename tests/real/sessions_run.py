@@ -4,6 +4,7 @@ Nodes are processes over one database; publishers go on all the time; whoever ha
 (SIGKILL) or stopped (SIGSTOP) at moments that a seed chooses, or somebody keeps the database locked, or PostgreSQL
 stands still, or one node alone does not reach it.  The judge knows what publishers were answered, what the
 applications were given, and what lies in the tables, which it reads by itself; it shares nothing with what it judges.
+A part of the messages expires soon, and another part long after the run: only of the first may some be missing.
 
     python tests/real/sessions_run.py --first 7 --runs 1 --faults 12
     python tests/real/sessions_run.py --runs 3 --store postgresql://USER@HOST:PORT/DATABASE   (its tables are dropped)
@@ -35,6 +36,9 @@ from statemachines.testing.process_harness import free_port
 
 STORE_FAULTS = 0.2
 """How many of the faults are the store's."""
+EXPIRIES = (0.5, None, None, None, 0.05, 3_600.0)
+"""Seconds after which a message is over, by its number: some soon, some not before the run has ended."""
+SOON_S = 1.0
 STORE_S = (0.2, 1.0, 2.5)
 """How long a store is kept from somebody: below and beyond a node's lease."""
 START_S = 180
@@ -48,6 +52,7 @@ class Got(NamedTuple):
     of: tuple[str, int]
     packet: int
     dup: bool
+    expiry: float | None = None
 
 
 class NodeProcess:
@@ -122,7 +127,7 @@ class Subscriber:
             kept = []
             async for message in session:
                 publisher, _, number = message.payload.decode().partition(":")
-                self.got.append(Got((publisher, int(number)), message.packet, message.dup))
+                self.got.append(Got((publisher, int(number)), message.packet, message.dup, message.expiry))
                 kept.append(message)
                 if self.chance.random() < 0.7 or len(kept) > 5:
                     for one in kept:
@@ -153,8 +158,20 @@ class Publisher:
                 await asyncio.sleep(self.chance.random() * 0.02)
 
     async def publish(self, publisher, number):
-        await publisher.publish(f"p/{self.name}", f"{self.name}:{number}".encode(), qos=2)
+        expiry = expiry_of(number)
+        await publisher.publish(f"p/{self.name}", f"{self.name}:{number}".encode(), qos=2, expiry=expiry)
         self.answered.add((self.name, number))
+
+
+def expiry_of(number):
+    """Seconds; None: it does not expire."""
+    return EXPIRIES[number % len(EXPIRIES)]
+
+
+def may_be_missing(of):
+    """It expires while the run goes on."""
+    expiry = expiry_of(of[1])
+    return expiry is not None and expiry < SOON_S
 
 
 def read(store, statement):
@@ -300,7 +317,8 @@ async def settle(tasks, subscribers, answered, patience_s=90):
     """Until every subscriber has everything; that something never comes is for the judge."""
     loop = asyncio.get_running_loop()
     end = loop.time() + patience_s
-    while loop.time() < end and not all(answered <= one.seen for one in subscribers):
+    wanted = {of for of in answered if not may_be_missing(of)}
+    while loop.time() < end and not all(wanted <= one.seen for one in subscribers):
         for task in tasks:
             if task.done():
                 task.result()
@@ -319,11 +337,13 @@ def copies_in(store):
 
 def judge(stored, answered, got, exactly=False):
     """What is wrong, in words; nothing: all is well."""
-    wrong = [f"{of} was answered, and never came" for of in sorted(answered - {one.of for one in got})]
+    missing = sorted(answered - {one.of for one in got})
+    wrong = [f"{of} was answered, and never came" for of in missing if not may_be_missing(of)]
     firsts, packets, seen = Counter(), defaultdict(list), {}
     for place, one in enumerate(got):
         if one.of not in stored:
             wrong.append(f"{one.of} came, and nobody has stored it")
+        wrong += out_of_time(one)
         seen.setdefault(one.of, place)
         firsts[one.of] += not one.dup
         if one.packet not in packets[one.of]:
@@ -337,6 +357,16 @@ def judge(stored, answered, got, exactly=False):
         often = Counter(one.of for one in got)
         wrong += [f"{of} came {often[of]} times" for of in often if often[of] > len(stored[of])]
     return wrong + out_of_order(stored, seen)
+
+
+def out_of_time(one):
+    """What comes says what is left of its time; that may be nothing only for one that comes again."""
+    expiry = expiry_of(one.of[1])
+    if expiry is None:
+        return [] if one.expiry is None else [f"{one.of} does not expire, and came with {one.expiry} s left"]
+    if one.expiry is None or not (0 <= one.expiry <= expiry) or not (one.expiry or one.dup):
+        return [f"{one.of} expires after {expiry} s, and came with {one.expiry} s left, dup = {one.dup}"]
+    return []
 
 
 def out_of_order(stored, seen):

@@ -56,5 +56,19 @@ def test_the_judge_finds_what_is_wrong():
     assert judge(stored, answered, [*good, again], exactly=True) == ["('w', 3) came 2 times"]
     other = Got(("w", 3), 9, True)
     assert judge(stored, answered, [*good, other]) == ["('w', 3) came under packets [3, 9], and was stored 1 times"]
+    early = Got(("w", 2), 2, False, 9.0)
+    assert judge(stored, answered, [good[0], early, good[2]]) == ["('w', 2) does not expire, and came with 9.0 s left"]
     turned = [good[0], good[2], good[1]]
     assert judge(stored, answered, turned) == ["('w', 2) came behind 3, over a~1"]
+
+
+def test_AGED_the_judge_tells_what_has_expired_from_what_is_lost():
+    stored = {("w", number): ["a~1"] for number in (4, 5)}
+    late = Got(("w", 5), 2, False, 3_599.0)
+    assert judge(stored, set(stored), [late]) == [], "4 expires soon"
+    assert judge(stored, set(stored), [Got(("w", 4), 1, False, 0.04)]) == ["('w', 5) was answered, and never came"]
+    again = [Got(("w", 4), 1, False, 0.04), Got(("w", 4), 1, True, 0.0)]
+    assert judge(stored, set(stored), [*again, late]) == []
+    for wrong in (0.0, 0.06, None):
+        (said,) = judge(stored, set(stored), [Got(("w", 4), 1, False, wrong), late])
+        assert said == f"('w', 4) expires after 0.05 s, and came with {wrong} s left, dup = False"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from statemachines_reports.persistent_sessions.findings import CUT, EPOCHS, GAP, ORDER, OWNER, TWICE
+from statemachines_reports.persistent_sessions.findings import AGED, CUT, EPOCHS, GAP, ORDER, OWNER, TWICE
 from statemachines_reports.persistent_sessions.histories import histories_of
 from statemachines_reports.protocol import Check, Segment, Verdict, verdict
 
@@ -28,5 +28,6 @@ CHECKS = (
     _judged(CUT, "below a marker from the database, from it on what was kept, all of it (CUT)", whole=False),
     _judged(OWNER, "who has yielded or is superseded commits and sends nothing; what is sent is committed (SPLIT, "
             "UNCOMMITTED)"),
+    _judged(AGED, "what is over when it is committed is not sent, and nothing else is left out for its age (AGED)"),
     _judged(EPOCHS, "epochs go up, numbers have no hole, nothing is stored under an epoch that was raised (PS-D4)"),
 )  # fmt: skip

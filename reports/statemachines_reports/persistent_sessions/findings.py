@@ -11,6 +11,7 @@ ORDER: Final = "order"
 CUT: Final = "cut"
 OWNER: Final = "owner"
 EPOCHS: Final = "epochs"
+AGED: Final = "aged"
 
 
 class Wrong(NamedTuple):

@@ -29,6 +29,7 @@ FLOW: Final = "persistent_sessions/writer_flow"
 DELIVERY: Final = "persistent_sessions/delivery"
 MACHINES: Final = (WRITER, RESUME, FLOW, DELIVERY)
 ASKS: Final = ("begin_epoch", "put_row", "load_session", "commit_state", "mark_delivered", "fence")
+TOLD: Final = ("taken_over", "message_expired")
 DEATHS: Final = ("crash", "cut", "kill", "lost_disk")
 
 
@@ -80,7 +81,7 @@ class Histories:
         columns = self.columns
         steps, asks = columns.rows_of(*STEPS), columns.rows_of("ask", event=ASKS)
         steps = steps[columns.is_one_of("machine", MACHINES, steps)]
-        sends, tells = columns.rows_of("send", event=("publish",)), columns.rows_of("tell", event=("taken_over",))
+        sends, tells = columns.rows_of("send", event=("publish",)), columns.rows_of("tell", event=TOLD)
         faults = columns.rows_of("fault", event=DEATHS)
         texts = [columns.texts[name] + [""] for name in ("node", "machine", "instance", "kind", "event", "source",
                                                          "dest", "key")]  # fmt: skip
@@ -104,7 +105,7 @@ class Histories:
             case "send":
                 self._send(cells)
             case "tell":
-                self.measured.append(Takeover(self._run, cells.key))
+                self._tell(cells)
             case "fault":
                 self._die(cells)
             case _:
@@ -132,7 +133,7 @@ class Histories:
         if writing is None:
             return
         at = cells.term, cells.first
-        put = Put(at, cells.key, cells.grant, cells.row, at[0] < writing.written.epoch)
+        put = Put(at, cells.key, cells.grant, cells.row, at[0] < writing.written.epoch, cells.last)
         writing.written.ask(put, writing.before)
         writing.session.put(writing.written, put)
         writing.put = put
@@ -197,14 +198,14 @@ class Histories:
             elif cells.event == "take":
                 self._take_rows(cells, owner, session)
             elif cells.event == "state_committed":
-                session.commit(cells.row, owner)
+                session.commit(cells.row, owner, cells.first)
 
     def _step_of_resume(self, cells: Cells) -> None:
         owner = self._owner(cells)
         session = self._session_of.get(owner.party)
         if cells.event == "session_loaded" and cells.source == "loading":
             session = self._session_of[owner.party] = self._session(cells.key)
-            session.load(cells.row, owner)
+            session.load(cells.row, owner, cells.first)
         if session is None:
             return
         if cells.event == "takeover_begun" and cells.dest == "subscribing":
@@ -250,6 +251,15 @@ class Histories:
         if owner is not None and session is not None:
             first = session.send(cells.row, owner, cells.key, cells.first, cells.grant == 1)
             self.sums[self._run, "sent_new" if first else "sent_again"] += 1
+
+    def _tell(self, cells: Cells) -> None:
+        if cells.event == "taken_over":
+            self.measured.append(Takeover(self._run, cells.key))
+            return
+        owner, session = self._owned.get(cells.instance), self._session_of.get(cells.instance)
+        if owner is not None and session is not None:
+            self.sums[self._run, "expired"] += 1
+            session.pass_over(cells.row, owner, cells.key, cells.grant > 0, cells.last)
 
     def _die(self, cells: Cells) -> None:
         for session in self._sessions.values():

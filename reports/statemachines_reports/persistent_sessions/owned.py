@@ -87,6 +87,8 @@ class Owned:
         self.flows: dict[str, Flow] = {}
         self.pending = self.buffered = 0
         self.stale = self.is_yielding = False
+        self.committed_ns = 0
+        """When it has committed last, by the clock of the database."""
 
     def is_starved(self, writer: str) -> bool:
         """What this writer has stored is read when the client has room for it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from statemachines.kernel import node_of
-from statemachines_reports.persistent_sessions.findings import OWNER, TWICE, Findings
+from statemachines_reports.persistent_sessions.findings import AGED, OWNER, TWICE, Findings
 from statemachines_reports.persistent_sessions.owned import Owned
 from statemachines_reports.persistent_sessions.written import Position, Put, Written
 
@@ -23,6 +23,8 @@ class Session:
         self.resuming: set[str] = set()
         self.normal: Owned | None = None
         self.died = -1
+        self.loaded_ns = 0
+        """When its state was loaded last, by the clock of the database."""
         self._findings = findings
         self._loaded: list[tuple[int, int]] = [(-1, 0)]
         """The rows in which it was loaded under a token that was higher than all before, and the tokens."""
@@ -53,8 +55,9 @@ class Session:
 
     # -- owners -----------------------------------------------------------------------------------------------------
 
-    def load(self, row: int, owner: Owned) -> None:
-        """An owner has its state: the database refuses those before it from now on."""
+    def load(self, row: int, owner: Owned, time_ns: int) -> None:
+        """An owner has its state, as of this time of the database, which refuses those before it from now on."""
+        self.loaded_ns = max(self.loaded_ns, time_ns)
         known = max(token for at, token in self._loaded if at < owner.loaded)
         self._look(owner.token >= known, row, f"{owner.party} loads it under {owner.token}, and {known} was there")
         if owner.token > self._loaded[-1][1]:
@@ -67,8 +70,9 @@ class Session:
         if is_answered:
             owner.stale = owner.token < self._loaded[-1][1]
 
-    def commit(self, row: int, owner: Owned) -> None:
-        """It is told that it has committed."""
+    def commit(self, row: int, owner: Owned, time_ns: int) -> None:
+        """It is told that it has committed, at this time of the database."""
+        owner.committed_ns = time_ns
         token = self._loaded[-1][1]
         what = f"{owner.party} commits under token {owner.token}, and it had been loaded under {token}"
         self._look(not owner.stale, row, what)
@@ -129,16 +133,33 @@ class Session:
         if count >= len(puts):
             return
         written, put = puts[count]
+        late = f"{message} is sent by {owner.party} as new at {owner.committed_ns}, and was over at {put.until_ns}"
+        if put.until_ns:
+            self._findings.look(AGED, not put.is_over(owner.committed_ns), row, late)
         committed = put.at in written.marked or written.taken.get(put.at, owner.party) != owner.party
         self._look(committed, row, f"{owner.party} sends {message}, and has not committed that it has taken it")
         written.send(row, owner.party, put.at)
+
+    def pass_over(self, row: int, owner: Owned, message: str, has_packet: bool, time_ns: int) -> None:
+        """An owner says that a message was over before it was sent."""
+        kind = message, has_packet
+        puts = self._puts.get(kind)
+        if puts is None:
+            return  # nobody's log says where it comes from
+        count = self._sent[kind]
+        self._sent[kind] += 1
+        what = f"{message} is passed over by {owner.party}, and was sent before"
+        self._findings.look(AGED, count < len(puts), row, what)
+        if count < len(puts):
+            written, put = puts[count]
+            written.pass_over(row, owner.party, put, time_ns)
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
     def end(self) -> None:
         """The run is over."""
         for written in self.writers.values():
-            written.end()
+            written.end(self.loaded_ns)
 
     def strangers(self) -> list[tuple[Written, Position]]:
         """What owners took, and no log says who stored it."""

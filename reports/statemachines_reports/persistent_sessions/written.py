@@ -6,7 +6,7 @@ the row), and sends its message.  Every position comes to a later state once.
 
 from __future__ import annotations
 
-from statemachines_reports.persistent_sessions.findings import EPOCHS, GAP, ORDER, TWICE, Findings
+from statemachines_reports.persistent_sessions.findings import AGED, EPOCHS, GAP, ORDER, TWICE, Findings
 
 Position = tuple[int, int]
 """(epoch, number)."""
@@ -16,21 +16,26 @@ class Put:
     """What a writer asks to store `at` a position, in a `row` of the segment; `stale`: the epoch was known to be raised
     by then; `stored`: the row in which the writer was told that it is (-1: not so far)."""
 
-    __slots__ = ("at", "message", "qos", "row", "stale", "stored")
+    __slots__ = ("at", "message", "qos", "row", "stale", "stored", "until_ns")
 
-    def __init__(self, at: Position, message: str, qos: int, row: int, stale: bool) -> None:
+    def __init__(self, at: Position, message: str, qos: int, row: int, stale: bool, until_ns: int = 0) -> None:
         self.at = at
         self.message = message
         self.qos = qos
         self.row = row
         self.stale = stale
         self.stored = -1
+        self.until_ns = max(until_ns, 0)
+
+    def is_over(self, time_ns: int) -> bool:
+        """At this time of the database."""
+        return 0 < self.until_ns <= time_ns
 
 
 class Written:
     """`writer`: its name; `epoch`: the highest that anybody was told of; `puts`: what was asked for and not refused;
-    `taken`, `lost`, `marked`, `sent`: positions; `open`: what is stored and was not taken so far; `begun`: epochs whose
-    writer has a log."""
+    `taken`, `lost`, `marked`, `sent`, `aged`: positions; `open`: what is stored and was not taken so far; `begun`:
+    epochs whose writer has a log."""
 
     def __init__(self, writer: str, findings: Findings) -> None:
         self.writer = writer
@@ -42,6 +47,8 @@ class Written:
         self.lost: set[Position] = set()
         self.marked: set[Position] = set()
         self.sent: set[Position] = set()
+        self.aged: set[Position] = set()
+        """What was passed over."""
         self.begun: set[int] = set()
         self._top: Position = (0, 0)
         self._last_sent: Position = (0, 0)
@@ -112,6 +119,12 @@ class Written:
         self._last_sent = max(self._last_sent, at)
         self.sent.add(at)
 
+    def pass_over(self, row: int, owner: str, put: Put, time_ns: int) -> None:
+        """An owner leaves a message out, since it was over when that was to be committed."""
+        what = f"{_shown(put.at)} is passed over by {owner} at {time_ns}, and is over at {put.until_ns or 'no time'}"
+        self._look(AGED, put.is_over(time_ns), row, what)
+        self.aged.add(put.at)
+
     def check_resumed(self, row: int, owner: str, since: int) -> None:
         """An owner comes to normal operation: what was stored before row `since`, when it loaded the state, is
         taken."""
@@ -121,14 +134,15 @@ class Written:
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
-    def end(self) -> None:
-        """The run is over: what others have overtaken never comes."""
+    def end(self, loaded_ns: int) -> None:
+        """The run is over: what others have overtaken never comes.  Of what was over at `loaded_ns`, when an owner
+        loaded the state last, the one before may have died before it could say so."""
         for at, put in self.open.items():
             what = f"{_shown(at)} ({put.message}) was never taken, {_shown(self._top)} was"
             self._look(GAP, at > self._top, put.stored, what)
-        for at in self.taken.keys() - self.sent - self.lost:
+        for at in self.taken.keys() - self.sent - self.lost - self.aged:
             one = self.puts.get(at)
-            if one is not None and one.qos:
+            if one is not None and one.qos and not (at not in self.marked and one.is_over(loaded_ns)):
                 what = f"{_shown(at)} ({one.message}) was taken and never sent, {_shown(self._last_sent)} was"
                 self._look(GAP, at > self._last_sent, one.row, what)
 

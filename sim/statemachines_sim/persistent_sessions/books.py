@@ -14,12 +14,18 @@ Place = tuple[int, int]
 
 
 class Message(msgspec.Struct):
-    """A message as it is stored: its `name` is its payload; `at_ns` by the clock of the database; `gone`: deleted."""
+    """A message as it is stored: its `name` is its payload; `at_ns` by the clock of the database, by which it is over
+    at `until_ns` (0: it does not expire); `gone`: deleted."""
 
     name: str
     topic: str
     at_ns: int
     gone: bool = False
+    until_ns: int = 0
+
+    def is_over(self, now_ns: int) -> bool:
+        """By the clock of the database."""
+        return 0 < self.until_ns <= now_ns
 
 
 class Row(msgspec.Struct):
@@ -47,8 +53,8 @@ class SessionBook(msgspec.Struct):
 
     `rows`, and by writer the `lines` of them; `had`: the packet of each that has come; `done`: what the committed state
     has no packet for any more; `packets` of the committed state, and whatever was `carried` under each; `taken` of each
-    writer; `queued` of it.  `subscribed`: filter -> when the client knew it; `orders`: (filter, connection of a
-    publisher) -> the last number that came.
+    writer; `queued` of it.  `over`: what had expired before it was in flight, or to be sent.  `subscribed`:
+    filter -> when the client knew it; `orders`: (filter, connection of a publisher) -> the last number that came.
     """
 
     client: str
@@ -62,6 +68,7 @@ class SessionBook(msgspec.Struct):
     carried: dict[int, set[Key]] = {}
     taken: dict[str, Place] = {}
     queued: tuple[Key, ...] = ()
+    over: set[Key] = set()
     subscribed: dict[str, int] = {}
     orders: dict[tuple[str, str], int] = {}
 
@@ -94,6 +101,16 @@ class SessionBook(msgspec.Struct):
     def outstanding(self) -> Iterator[Key]:
         """What must come, and has not."""
         return (key for key, row in self.rows.items() if row.needed and key not in self.had)
+
+    def stored_between(self, writer: str, before: Place, until: Place) -> Iterator[Key]:
+        """The rows of a writer behind one place, up to another."""
+        line = self.lines.get(writer)
+        for key in reversed(line.rows if line is not None else []):
+            place = self.rows[key].place
+            if place <= before:
+                return
+            if place <= until:
+                yield key
 
     def is_taken(self, writer: str, place: Place) -> bool:
         """The committed state has it."""

@@ -23,6 +23,7 @@ class Item(NamedTuple):
 
     topic: str
     qos: int
+    expiry_ms: int | None
 
 
 class PublisherProcess(ClientProcess):
@@ -68,10 +69,17 @@ class PublisherProcess(ClientProcess):
             return
         if len(self.unanswered) < WINDOW:
             self._count += 1
-            self.unanswered[self._count] = Item(self.chance.choice(self.own.names), self.chance.choice(self.own.qos))
+            topic, qos = self.chance.choice(self.own.names), self.chance.choice(self.own.qos)
+            self.unanswered[self._count] = Item(topic, qos, self._expiry())
             if self.connection:
                 self._hand_over(self._count)
         self._rest()
+
+    def _expiry(self) -> int | None:
+        """None: it does not expire; drawn only where some do, so that other runs stay as they are."""
+        if not self.own.expires or self.chance.random() >= self.own.expires:
+            return None
+        return self.chance.randint(*self.own.message_expiry_ms)
 
     def _again(self, number: int, connection: str) -> None:
         if connection == self.connection and number in self.unanswered:
@@ -82,7 +90,7 @@ class PublisherProcess(ClientProcess):
         name = self._name(number)
         self.watch.published(name, item.topic, again=number <= self._handed)
         self._handed = max(self._handed, number)
-        self.say(PublishWanted(number, item.topic, name.encode(), item.qos))
+        self.say(PublishWanted(number, item.topic, name.encode(), item.qos, item.expiry_ms))
 
     def _name(self, number: int) -> str:
         return f"{self.connection}:{number}"

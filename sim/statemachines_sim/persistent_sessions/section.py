@@ -25,6 +25,10 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of subscriptions and messages, drawn from these."""
     publish_ms: Range = (50, 400)
     """How long a publisher waits between two messages."""
+    expires: float = 0.0
+    """Such a share of the messages expires ..."""
+    message_expiry_ms: Range = (100, 3_000)
+    """... so long after it was stored."""
     ack_ms: Range = (1, 60)
     """How long a subscriber has a message before it acknowledges it."""
     receive_maximum: tuple[int, ...] = (1, 3, 1_000)
@@ -134,6 +138,7 @@ def check(own: Section, scenario: Scenario) -> None:
         ("leave", own.leave, 0, 1),
         ("discard", own.discard, 0, 1),
         ("clean", own.clean, 0, 1),
+        ("expires", own.expires, 0, 1),
         ("resubscribe", own.resubscribe, 0, 1),
         ("expiry_ms", own.expiry_ms, -1, 2**53),
         ("replicas", own.replicas, 1, 10),
@@ -141,9 +146,16 @@ def check(own: Section, scenario: Scenario) -> None:
         ("look_ms", own.look_ms, 1, 3_600_000),
         ("silent_ms", own.silent_ms, 1_000, 3_600_000),
     )
-    check_ranges(*((key, getattr(own, key)) for key in ("publish_ms", "ack_ms", "stay_s", "away_ms", "lag_ms")))
+    check_ranges(
+        *(
+            (key, getattr(own, key))
+            for key in ("publish_ms", "message_expiry_ms", "ack_ms", "stay_s", "away_ms", "lag_ms")
+        )
+    )
     if own.publish_ms[0] < 1:
         raise ConfigurationError("publish_ms", list(own.publish_ms), "must be at least 1: time has to pass")
+    if own.message_expiry_ms[0] < 1:
+        raise ConfigurationError("message_expiry_ms", list(own.message_expiry_ms), "must be at least 1")
     if own.stay_s[1] and not own.stay_s[0]:
         raise ConfigurationError("stay_s", list(own.stay_s), "must be [0, 0], or begin above 0")
     _check_choices("qos", own.qos, 0, 2)

@@ -91,8 +91,10 @@ class StoreJudge:
     # -- messages and rows ----------------------------------------------------------------------------------------
 
     def _put_message(self, asked: PutMessage, routes: Any, now_ns: int) -> None:
-        if self._statements.rows("SELECT 1 FROM @messages WHERE id = :id", id=asked.id.encode()):
-            self.messages[asked.id] = Message(asked.payload.decode(), asked.topic, now_ns)
+        found = self._statements.rows("SELECT time_ns FROM @messages WHERE id = :id", id=asked.id.encode())
+        if found:
+            until_ns = 0 if asked.expiry_ms is None else found[0][0] + asked.expiry_ms * MS
+            self.messages[asked.id] = Message(asked.payload.decode(), asked.topic, now_ns, until_ns=until_ns)
 
     def _put_row(self, asked: PutRow, answer: Any, now_ns: int) -> None:
         """A row that is there now, and was not before."""
@@ -183,15 +185,41 @@ class StoreJudge:
 
     def _commit(self, asked: CommitState, answer: Any, now_ns: int) -> None:
         book = self.sessions.get(asked.session)
-        if answer != StateCommitted() or book is None:
+        if not isinstance(answer, StateCommitted) or book is None:
             return
         self._raise(asked.session, asked.token, "committed")
+        queued = tuple(self.key_of(one) for one in asked.state.queued)
         packets = {packet: self.key_of(one.queued) for packet, one in asked.state.packets.items()}
+        over = self._over(book, asked, {*queued, *(key for at, key in packets.items() if book.packets.get(at) == key)})
+        packets = {packet: key for packet, key in packets.items() if key not in over}
         for packet, key in packets.items():
             book.carried.setdefault(packet, set()).add(key)
         book.done |= set(book.packets.values()) - set(packets.values())
         book.packets, book.taken = packets, dict(asked.state.taken.items())
-        book.queued = tuple(self.key_of(one) for one in asked.state.queued)
+        book.queued = queued
+
+    def _over(self, book: SessionBook, asked: CommitState, stays: set[Key]) -> set[Key]:
+        """What this commit takes out of what waits, and is over by the clock of the database; `stays`: what waits on,
+        or was in flight."""
+        ((time_ns,),) = self._statements.rows("SELECT time_ns FROM @store")
+        gone = set(book.queued)
+        for writer, until in asked.state.taken.items():
+            gone.update(book.stored_between(writer, book.taken.get(writer, (0, 0)), until))
+        packets = {self.key_of(one.queued) for one in asked.state.packets.values()}
+        found = {key for key in (gone | packets) - stays if key in book.rows and self._is_over(book, key, time_ns)}
+        for key in found:
+            self._age(book, key)
+        return found
+
+    def _is_over(self, book: SessionBook, key: Key, time_ns: int) -> bool:
+        return self.messages[book.rows[key].message].is_over(time_ns)
+
+    def _age(self, book: SessionBook, key: Key) -> None:
+        """It need not come any more, and must not."""
+        if key not in book.over:
+            book.over.add(key)
+            book.rows[key].needed = False
+            self._counts["expired"] += 1
 
     # -- the collector --------------------------------------------------------------------------------------------
 
@@ -219,8 +247,12 @@ class StoreJudge:
                 continue
             held = [key for key in (*book.packets.values(), *book.queued) if key[1] == message.name]
             self._check("KEPT", not held, f"{message.name} is deleted, and {name} holds it: {held}")
-            for row in [row for row in book.rows.values() if row.message == asked.message]:
-                if not book.is_taken(row.writer, row.place):
+            for key, row in [(key, row) for key, row in book.rows.items() if row.message == asked.message]:
+                if book.is_taken(row.writer, row.place):
+                    continue
+                if message.is_over(now_ns):
+                    self._age(book, key)
+                else:
                     self._check("KEPT", not retained, f"{message.name} is deleted, and {name} has not taken it")
                     self._counts["lost"] += row.needed
                     row.needed = False

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from statemachines_sim.world import World
 
 PROPERTIES = (
-    "GAP", "TWICE", "UNCOMMITTED", "UNSTORED", "MAXIMUM", "STRANGER", "KEPT", "OLD", "REUSED", "FORGOTTEN",
+    "GAP", "TWICE", "UNCOMMITTED", "UNSTORED", "MAXIMUM", "STRANGER", "AGED", "KEPT", "OLD", "REUSED", "FORGOTTEN",
     "EXPIRED", "PRESENT", "STOLEN", "SPLIT", "CONNECTS", "COMPLETE", "ENDS", "TAKES", "VANISH",
 )  # fmt: skip
 COUNTED = (
     "published", "handed_again", "answered", "stored", "delivered", "again", "lost", "opened", "connected", "resumed",
-    "taken_over", "fenced", "collected",
+    "taken_over", "fenced", "collected", "expired",
 )  # fmt: skip
 SLACK_NS = S
 """An expiry that ends within so long of a connect is neither here nor there."""
@@ -158,6 +158,7 @@ class SessionWatch(protocol.Watch):
         packet, had = message.packet, book.had.get(key)
         most = client.receive_maximum
         self.check("MAXIMUM", len(client.open) <= most, f"{who} receives {most}, and has {len(client.open)}")
+        self.check("AGED", key not in book.over, f"{who} is given {key}, which had expired before it was sent")
         if packet:
             carried = key in book.carried.get(packet, ())
             self.check("UNCOMMITTED", carried, f"{who} is given {key} under {packet}, which nobody has committed")

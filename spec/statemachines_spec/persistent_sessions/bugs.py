@@ -11,16 +11,17 @@ from statemachines.kernel.row import Delegate
 from statemachines.persistent_sessions import (
     delivery_actions,
     in_flight,
+    request,
     resume_actions,
     writer_actions,
     writer_flow_actions,
 )
 from statemachines.persistent_sessions.delivery import DELIVERY
 from statemachines.persistent_sessions.delivery_record import Change
-from statemachines.persistent_sessions.in_flight import IN_FLIGHT
+from statemachines.persistent_sessions.in_flight import IN_FLIGHT, Resend
 from statemachines.persistent_sessions.in_flight_record import DONE as SETTLED
 from statemachines.persistent_sessions.in_flight_record import SENT
-from statemachines.persistent_sessions.message import Live, Pubrec, Pubrel
+from statemachines.persistent_sessions.message import Live, Pubrec, Pubrel, is_over
 from statemachines.persistent_sessions.request import (
     DATABASE,
     MarkDelivered,
@@ -194,7 +195,7 @@ def lose_inbox(record: Any, event: Any, now_ns: int) -> Any:
 
 
 def resend_new(record: Any, event: Any, now_ns: int) -> Any:
-    return record, in_flight.publish(record, False)
+    return record, in_flight.publish(record, False, event.time_ns)
 
 
 def resend_nothing(record: Any, event: Any, now_ns: int) -> Any:
@@ -233,6 +234,35 @@ def knows_nothing(record: Any, writer: str) -> Any:
 
 
 new_flow = resume_actions.new_flow
+
+
+def over_later(queued: Any, now_ns: int) -> bool:
+    return bool(0 < queued.until_ns < now_ns)
+
+
+def pass_over_all(passed_over: Any) -> Any:
+    """All that was to be sent in this commit."""
+
+    def wrong(record: Any, event: Any, now_ns: int) -> Any:
+        record, effects, seen = passed_over(record, event, now_ns)
+        packets = record.state.packets
+        for one in record.outgoing:
+            packets = packets.delete(one.packet) if one.packet else packets
+        return replace(record, outgoing=(), state=replace(record.state, packets=packets)), effects, seen
+
+    return wrong
+
+
+def keep_packets(passed_over: Any) -> Any:
+    def wrong(record: Any, event: Any, now_ns: int) -> Any:
+        after, effects, seen = passed_over(record, event, now_ns)
+        return replace(after, state=replace(after.state, packets=record.state.packets)), effects, seen
+
+    return wrong
+
+
+def without_until(numbered: Any) -> Any:
+    return lambda record: replace(numbered(record), until_ns=0)
 
 
 W, F, D, P, R = WRITER, WRITER_FLOW, DELIVERY, IN_FLIGHT, RESUME
@@ -304,6 +334,27 @@ BUGS = (
         wrapped(delivery_actions, "commit", send_at_once)),
     Bug("marked-before-committed", "rows are marked before the state has them", "PS-44", "the commit",
         wrapped(delivery_actions, "commit", mark_at_once)),
+    Bug("over-is-sent", "what is over is sent though the database has left it out", "PS-208", "the look at its time",
+        both(row_changed(D, "pass_over", when=never), row_changed(D, "pass_over_and_commit", when=never))),
+    Bug("over-a-moment-later", "a message is over behind its last moment, for the machine alone", "PS-208",
+        "the very moment", called(delivery_actions, "is_over", over_later)),
+    Bug("over-by-what-is-next", "with what is over what is committed with it is left out", "PS-208", "each alone",
+        wrapped(delivery_actions, "passed_over", pass_over_all)),
+    Bug("over-keeps-its-packet", "what is over keeps its packet, and nobody will acknowledge it", "PS-208",
+        "the free packet", wrapped(delivery_actions, "passed_over", keep_packets)),
+    Bug("over-leaves-no-room", "what waits behind what is over waits for another to be acknowledged", "PS-208",
+        "the room", row_changed(D, "pass_over_and_commit", when=lambda record, event: bool(
+            delivery_actions.has_over(record, event) and record.inbox))),
+    Bug("over-where-it-is-kept", "what is over is passed over by the machine alone, and committed", "PS-208",
+        "left out", called(request, "is_over", lambda queued, now_ns: False)),
+    Bug("in-flight-left-out", "what was in flight and is over is committed no more", "PS-209", "it goes on",
+        called(request, "_was_in_flight", lambda before, one: False)),
+    Bug("over-by-its-own-clock", "a message is over when its writer or owner thinks so", "PS-208",
+        "the clock of the database", called(delivery_actions, "is_over", lambda queued, now_ns: queued.until_ns > 0)),
+    Bug("sent-and-then-over", "what was sent and is over does not come again", "PS-209", "it goes on",
+        on(P, Resend, SENT, to=SETTLED, when=lambda record, event: is_over(record.queued, event.time_ns))),
+    Bug("expiry-not-kept", "a writer forgets when a message is over", "PS-211", "its moment",
+        wrapped(writer_actions, "numbered", without_until)),
     Bug("positions-not-kept", "the state does not hold up to where it has taken", "PS-42", "the last number",
         wrapped(delivery_actions, "taken", positions_not_kept)),
     Bug("taken-meanwhile-lost", "what is taken while a commit is open is forgotten", "PS-43", "the inbox",

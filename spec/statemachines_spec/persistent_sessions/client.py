@@ -2,12 +2,14 @@
 
 Each writer's messages must come in the order in which their rows were stored, none left out and none twice.  One that
 comes again is right only as a redelivery: marked, and under the same packet id.  What comes must have been committed
-before, and what a publisher is told is stored must be.  A client has one connection; what an owner of before sends is
-lost.
+before, and what a publisher is told is stored must be.  What was over, as its publisher has said, when it was taken out
+of what waits is not put in flight, and must not come; nothing else may be left out for its age.  A client has one
+connection; what an owner of before sends is lost.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
@@ -15,13 +17,23 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import Event
-from statemachines.persistent_sessions.message import Puback, Pubcomp, Publish, Pubrec, Pubrel, Written
+from statemachines.persistent_sessions.message import (
+    MessageExpired,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Queued,
+    Written,
+)
 from statemachines.persistent_sessions.request import DATABASE
 from statemachines_spec.explorer.actor import Envelope, Observer, Reaction, Restart, Watch
 from statemachines_spec.explorer.property import View
 from statemachines_spec.persistent_sessions.database import DatabaseLocal
 
 CLIENT = "client"
+NEVER = -1
 
 
 class Broken(Enum):
@@ -33,14 +45,17 @@ class Broken(Enum):
     UNSTORED = "a publisher is answered, and nothing is stored"
     MAXIMUM = "more is in flight than the client receives"
     STRANGER = "a message comes that was never stored"
+    AGED = "a message comes that was over before it was sent, or is said to be over and was not"
 
 
 class Changed(Event, frozen=True, gc=False):
     """What the database holds now: each writer's messages in the order of their commits, and what of them is in
-    flight."""
+    flight; `over`: what has gone out of what waits, being over; `late`: what was put in flight, being over."""
 
     stored: tuple[tuple[str, ...], ...]
     committed: tuple[tuple[str, int], ...]
+    over: tuple[str, ...] = ()
+    late: tuple[str, ...] = ()
 
 
 class Connected(Event, frozen=True, gc=False):
@@ -63,9 +78,9 @@ class AcknowledgeTogether(Event, frozen=True, gc=False):
 
 
 class ClientLocal(msgspec.Struct, frozen=True, gc=False):
-    """`stored`, `committed`: see `Changed` (packets that ever were committed); `got` of each writer: the packet id
-    under which each of its messages came; the `owner` it is connected to.  `open`: packets of QoS 2 that it keeps in
-    mind; `due`: acknowledgements that it has not sent yet."""
+    """`stored`, `committed`, `over`: see `Changed` (packets that ever were committed); `got` of each writer: the packet
+    id under which each of its messages came (`NEVER`: it was over); the `owner` it is connected to.  `open`: packets of
+    QoS 2 that it keeps in mind; `due`: acknowledgements that it has not sent yet."""
 
     stored: tuple[tuple[str, ...], ...]
     got: tuple[tuple[int, ...], ...]
@@ -74,12 +89,14 @@ class ClientLocal(msgspec.Struct, frozen=True, gc=False):
     open: tuple[int, ...] = ()
     due: tuple[Puback | Pubrec | Pubcomp, ...] = ()
     broken: tuple[str, ...] = ()
+    over: tuple[str, ...] = ()
 
 
 class Client(Observer):
     """`owners` that it may connect to, the later ones last; it acknowledges at once, or (`later`) some time; `loses`:
     messages of QoS 0 may be left out;
-    it receives `window` at once; what it acknowledges may come together (`folds`)."""
+    it receives `window` at once; what it acknowledges may come together (`folds`); `untils`: when messages are over, as
+    their publisher says."""
 
     def __init__(
         self,
@@ -90,8 +107,10 @@ class Client(Observer):
         loses: bool = False,
         window: int = 9,
         folds: bool = False,
+        untils: Mapping[str, int] | None = None,
     ) -> None:
         super().__init__(CLIENT)
+        self.untils = dict(untils or {})
         self.loses = loses
         self.folds = folds
         self.window = window
@@ -108,8 +127,9 @@ class Client(Observer):
             return Connected(after.id)
         if actor != DATABASE:
             return None
-        was, now = _held(before), _held(after)
-        return None if was == now else now
+        was, now, over = _held(before), _held(after), self._passed_over(before, after)
+        late = self._late(before, after)
+        return None if was == now and not over else replace(now, over=over, late=late)
 
     def inputs(self, local: ClientLocal) -> tuple[Any, ...]:
         together = (AcknowledgeTogether(),) if self.folds and len(_first_run(local.due)) > 1 else ()
@@ -120,7 +140,9 @@ class Client(Observer):
         match event:
             case Changed():
                 ever = tuple(sorted({*local.committed, *event.committed}))
-                return Reaction(replace(local, stored=event.stored, committed=ever))
+                over = tuple(sorted({*local.over, *event.over}))
+                local = _broken(local, Broken.AGED) if event.late else local
+                return Reaction(replace(local, stored=event.stored, committed=ever, over=over))
             case Connected(owner):
                 return Reaction(replace(local, owner=owner, due=()) if self._is_later(owner, local.owner) else local)
             case Acknowledge():
@@ -141,6 +163,8 @@ class Client(Observer):
             case Written(message, _):
                 there = any(message in messages for messages in local.stored)
                 return Reaction(local if there else _broken(local, Broken.UNSTORED))
+            case MessageExpired(message):
+                return Reaction(local if message in local.over else _broken(local, Broken.AGED))
             case Publish():
                 if envelope.sender != local.owner:
                     return Reaction(local)
@@ -183,15 +207,30 @@ class Client(Observer):
         place, got = local.stored[at].index(event.message), local.got[at]
         if event.qos and (event.message, event.packet) not in local.committed:
             local = _broken(local, Broken.UNCOMMITTED)
-        if place > len(got):
-            if not self.loses:
-                return _broken(local, Broken.GAP)
-            got = (*got, *(0 for _ in range(len(got), place)))
+        if event.message in local.over:
+            return _broken(local, Broken.AGED)
+        left_out = local.stored[at][len(got) : place]
+        if not self.loses and any(one not in local.over for one in left_out):
+            return _broken(local, Broken.GAP)
+        got = (*got, *(NEVER if one in local.over else 0 for one in left_out))
         if place < len(got):
             again = event.qos == 1 and event.dup and got[place] == event.packet
             return local if again else _broken(local, Broken.TWICE)
         after = (*local.got[:at], (*got, event.packet), *local.got[at + 1 :])
         return replace(local, got=after)
+
+    def _passed_over(self, before: DatabaseLocal, after: DatabaseLocal) -> tuple[str, ...]:
+        """What waited before this transaction, does not any more, is not in flight, and is over by now."""
+        waited = {one.message for one in (*before.state.queued, *_newly_taken(before, after))}
+        waits = {one.message for one in after.state.queued}
+        return self._over(waited - waits - _in_flight(after), after.now_ns)
+
+    def _late(self, before: DatabaseLocal, after: DatabaseLocal) -> tuple[str, ...]:
+        """What this transaction has put in flight, and is over."""
+        return self._over(_in_flight(after) - _in_flight(before), after.now_ns)
+
+    def _over(self, messages: set[str], now_ns: int) -> tuple[str, ...]:
+        return tuple(sorted(one for one in messages if 0 < self.untils.get(one, 0) <= now_ns))
 
     # -- reading it ---------------------------------------------------------------------------------------------
 
@@ -203,14 +242,22 @@ class Client(Observer):
         """Everything that is stored has come, or the client has something to say."""
 
         def read(local: ClientLocal) -> int:
-            missing = any(len(stored) > len(got) for stored, got in zip(local.stored, local.got, strict=True))
+            missing = any(
+                one not in local.over
+                for stored, got in zip(local.stored, local.got, strict=True)
+                for one in stored[len(got) :]
+            )
             return int((not missing and not local.open) or bool(local.due))
 
         return View(self.name, 2, read)
 
     def has_got(self, count: int) -> View:
         """So many messages have come, or more."""
-        return View(self.name, 2, lambda local: int(sum(map(len, local.got)) >= count))
+        return View(self.name, 2, lambda local: int(sum(one != NEVER for got in local.got for one in got) >= count))
+
+    def has_missed(self, count: int) -> View:
+        """So many messages were over before they came, or more."""
+        return View(self.name, 2, lambda local: int(len(local.over) >= count))
 
 
 def _broken(local: ClientLocal, how: Broken) -> ClientLocal:
@@ -231,3 +278,16 @@ def _held(local: DatabaseLocal) -> Changed:
     stored = tuple(tuple(one.queued.message for one in shelf.entries if one.queued) for shelf in local.shelves)
     packets = local.state.packets.values()
     return Changed(stored, tuple(sorted((one.queued.message, one.packet) for one in packets)))
+
+
+def _in_flight(local: DatabaseLocal) -> set[str]:
+    return {one.queued.message for one in local.state.packets.values()}
+
+
+def _newly_taken(before: DatabaseLocal, after: DatabaseLocal) -> tuple[Queued, ...]:
+    found: list[Queued] = []
+    for shelf in after.shelves:
+        was, now = (one.state.taken.get(shelf.writer, (0, 0)) for one in (before, after))
+        rows = ((one.epoch, one.queued) for one in shelf.entries if one.queued is not None)
+        found += [row for epoch, row in rows if was < (epoch, row.number) <= now]
+    return tuple(found)

@@ -39,6 +39,7 @@ from statemachines.persistent_sessions.life_request import (
     OpenSession,
     SessionLeft,
     SessionOpen,
+    StoreFull,
     UnlockClient,
 )
 from statemachines.persistent_sessions.request import DATABASE, NotOwner
@@ -99,6 +100,10 @@ class Expire(Event, frozen=True, gc=False):
     """The expiry of the session has passed."""
 
 
+class StoreFills(Event, frozen=True, gc=False):
+    """Others have opened as many sessions as may be kept; or some of those are gone."""
+
+
 class Ended(Event, frozen=True, gc=False):
     """The process of this connection is gone, or the connection is over."""
 
@@ -122,7 +127,8 @@ class ClientsLocal(msgspec.Struct, frozen=True, gc=False):
     `kept`: of each connection, whether its session was there before; `over`: connections that looked up one
     that had expired.  `asked`: who waits, and for what; `found` routes
     and `rows` stored; `gone` connections.  `known`: something is stored of the client;
-    `aged`: a lock was had that nobody had given up."""
+    `aged`: a lock was had that nobody had given up.  `full`: as many sessions are kept as may be, which has changed so
+    often (`fills`); `refused`: somebody was for that."""
 
     token: int = 0
     known: bool = False
@@ -138,12 +144,15 @@ class ClientsLocal(msgspec.Struct, frozen=True, gc=False):
     gone: tuple[str, ...] = ()
     wrong: tuple[str, ...] = ()
     aged: bool = False
+    full: bool = False
+    fills: int = 0
+    refused: bool = False
 
 
 class Clients(Observer):
     """`clean`: which connections start clean; so many `messages`.  `asks_again`: whether a client is over is asked
     again when it is forgotten; `supersedes`: whoever has a token of a client that was forgotten is superseded;
-    `leases_end`: its time goes on."""
+    `leases_end`: its time goes on; `fills`: how often the store is full, or is not any more."""
 
     def __init__(
         self,
@@ -153,6 +162,7 @@ class Clients(Observer):
         asks_again: bool = True,
         supersedes: bool = True,
         leases_end: bool = True,
+        fills: int = 0,
     ) -> None:
         super().__init__(DATABASE)
         self.clean = clean
@@ -160,6 +170,7 @@ class Clients(Observer):
         self.asks_again = asks_again
         self.supersedes = supersedes
         self.leases_end = leases_end
+        self.fills = fills
 
     # -- the component ------------------------------------------------------------------------------------------
 
@@ -179,6 +190,8 @@ class Clients(Observer):
             found.append(FindRoute())
         if local.found:
             found.append(StoreRow())
+        if local.fills < self.fills:
+            found.append(StoreFills())
         if local.lock and self.leases_end:
             found.append(LeaseEnds())
         if local.now is not None and not local.now.expired and local.now.expiry_ms and self._is_left(local):
@@ -197,6 +210,8 @@ class Clients(Observer):
             case StoreRow():
                 rows = tuple(sorted((*local.rows, local.found[0])))
                 return Reaction(self._judged(replace(local, rows=rows, found=local.found[1:])))
+            case StoreFills():
+                return Reaction(replace(local, full=not local.full, fills=local.fills + 1))
             case LeaseEnds():
                 return Reaction(replace(local, lock=""))
             case Expire():
@@ -239,6 +254,10 @@ class Clients(Observer):
     def has_forgotten(self) -> View:
         """Nothing is stored of the client any more."""
         return View(self.name, 2, lambda local: int(local.token > 0 and not local.known))
+
+    def has_refused(self) -> View:
+        """A connection was refused, since as many sessions are kept as may be."""
+        return View(self.name, 2, lambda local: int(local.refused))
 
     def has_had(self, sessions: int) -> View:
         """The client has had so many sessions, or more."""
@@ -286,6 +305,9 @@ class Clients(Observer):
                 if is_over:
                     local = replace(local, over=tuple(sorted({*local.over, _name(party)})))
                 return local, (ClientFound(now.session, is_over, live),)
+            case OpenSession(most=most) if most and local.full and now is None:
+                local = replace(local, known=False, lock="", token=local.token + 1, refused=True)
+                return local, (StoreFull(most),)
             case OpenSession():
                 return self._opened(local, party, request), (SessionOpen(),)
             case KeepAlive():

@@ -47,6 +47,7 @@ from statemachines.persistent_sessions.request import (
     SubscribedLive,
     SubscribeLive,
     UnsubscribeLive,
+    without_over,
 )
 from statemachines.persistent_sessions.writer_record import LiveGone, LiveKnown
 from statemachines_spec.explorer.actor import Crash, Envelope, Observer, Reaction, Restart, Watch
@@ -92,6 +93,10 @@ class Spread(Event, frozen=True, gc=False):
     writer: str
 
 
+class TimePasses(Event, frozen=True, gc=False):
+    """The clock of the database goes on."""
+
+
 class Lives(Event, frozen=True, gc=False):
     """This writer has begun, or this process has died: what it has asked, and is not done, is lost."""
 
@@ -132,19 +137,21 @@ class Owed(msgspec.Struct, frozen=True, gc=False):
 
 
 class DatabaseLocal(msgspec.Struct, frozen=True, gc=False):
-    """`shelves` by writer; the session's state, the highest `token` and its `owner` ("": nobody is live)."""
+    """`shelves` by writer; the session's state, the highest `token` and its `owner` ("": nobody is live); `now_ns`:
+    what its clock shows."""
 
     shelves: tuple[Shelf, ...]
     state: SessionState = SessionState()
     token: int = 0
     owner: str = ""
     owed: tuple[Owed, ...] = ()
+    now_ns: int = 0
 
 
 class Database(Observer):
     """`lag`: so many entries of a writer may be invisible at most; `ordered`: they appear in their order; `slow`
     requests; `unclear`: answers to rows may get lost; `hides`: rows that are marked are not read any more; `spreads`:
-    a subscription is known everywhere when it is answered."""
+    a subscription is known everywhere when it is answered; its clock goes on so often (`ages`)."""
 
     def __init__(
         self,
@@ -159,6 +166,7 @@ class Database(Observer):
         spreads: bool = True,
         begun: int = 0,
         absent: bool = False,
+        ages: int = 0,
     ) -> None:
         super().__init__(DATABASE)
         self.writers = writers
@@ -171,6 +179,7 @@ class Database(Observer):
         self.spreads = spreads
         self.begun = begun
         self.absent = absent
+        self.ages = ages
 
     # -- the component ------------------------------------------------------------------------------------------
 
@@ -183,7 +192,7 @@ class Database(Observer):
         return Lives(actor, False) if isinstance(event, Crash) else None
 
     def inputs(self, local: DatabaseLocal) -> tuple[Any, ...]:
-        found: list[Any] = []
+        found: list[Any] = [TimePasses()] if local.now_ns < self.ages else []
         for shelf in local.shelves:
             hidden = [place for place, one in enumerate(shelf.entries) if not one.visible]
             found += [Appear(shelf.writer, place) for place in (hidden[:1] if self.ordered else hidden)]
@@ -203,6 +212,8 @@ class Database(Observer):
         match event:
             case Appear(writer, place):
                 return Reaction(_shown(local, writer, place))
+            case TimePasses():
+                return Reaction(replace(local, now_ns=local.now_ns + 1))
             case Lives(who, up):
                 local = local if up else replace(local, owed=_without(local.owed, who))
                 return Reaction(_put(local, replace(_shelf(local, who), up=up)) if who in self.writers else local)
@@ -234,6 +245,8 @@ class Database(Observer):
     def bounds(self) -> dict[str, str]:
         order = "in their order" if self.ordered else "in any order"
         lines = {"replica": f"at most {self.lag} entries of a writer are not visible yet; they appear {order}"}
+        if self.ages:
+            lines["clock"] = f"goes on {self.ages} times, at any moment"
         if self.slow:
             lines["carried out and answered later"] = ", ".join(name_of(kind) for kind in self.slow)
         return lines
@@ -306,7 +319,7 @@ class Database(Observer):
             case LoadSession(_, _, token):
                 if self.absent:
                     return local, (SessionAbsent(),), ()
-                return replace(local, token=token), (SessionLoaded(SESSION, local.state),), ()
+                return replace(local, token=token), (SessionLoaded(SESSION, local.state, local.now_ns),), ()
             case SubscribeLive(_, owner, _):
                 local = replace(local, owner=owner)
                 if not self.spreads:
@@ -318,7 +331,8 @@ class Database(Observer):
                 gone = tuple(Envelope(self.name, writer, LiveGone(request.token)) for writer in self.writers)
                 return replace(local, owner=""), (), gone
             case CommitState():
-                return replace(local, state=request.state), (StateCommitted(),), ()
+                state = without_over(local.state, request.state, local.now_ns)
+                return replace(local, state=state), (StateCommitted(local.now_ns),), ()
             case ConfirmRows(_, _, found):
                 return local, (RowsConfirmed(tuple(self._same(local, one) for one in found)),), ()
             case Fence(_, writer, behind, below, _, n, limit):

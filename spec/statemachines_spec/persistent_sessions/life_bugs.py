@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from statemachines.kernel import STAY
 from statemachines.persistent_sessions import life_actions
-from statemachines.persistent_sessions.life_record import LEAVING, LOCKING, LockDue
-from statemachines.persistent_sessions.life_request import LifeFailed
+from statemachines.persistent_sessions.life_record import LEAVING, LOCKING, OPENING, SETTLING, LockDue
+from statemachines.persistent_sessions.life_request import LifeFailed, StoreFull
 from statemachines.persistent_sessions.session_life import SESSION_LIFE
 from statemachines_spec.bug import Bug, called, row_changed
 from statemachines_spec.persistent_sessions.rows import on
@@ -71,6 +71,10 @@ BUGS = (
         "the look at whether it has gone", row_changed(L, "leave_at_once", when=lambda record, event: False)),
     Bug("lock-asked-once", "a client id that another has locked is not asked for again", "PS-101", "the next time",
         on(L, LockDue, LOCKING, to=STAY, do=stay)),
+    Bug("full-counts-as-open", "a connection that is refused goes on as if its session were open", "PS-212", "the end",
+        on(L, StoreFull, OPENING, to=SETTLING, do=tell_opened)),
+    Bug("full-waited-out", "a connection that is refused waits for its answer", "PS-212", "the end",
+        on(L, StoreFull, OPENING, to=STAY, do=stay)),
     Bug("failure-waited-out", "a connection whose request has failed waits for its answer", "PS-112", "the end",
         on(L, LifeFailed, LEAVING, to=STAY, do=stay)),
 )  # fmt: skip

@@ -37,8 +37,9 @@ HOUR_MS = 3_600_000
 
 class Living(msgspec.Struct, frozen=True, kw_only=True):
     """What bounds such a system: of each connection whether it starts clean, and its expiry; `leaves` of clients,
-    `crashes` of owners, requests that are `unclear`, connects that take too long (`late`), and `messages`;
-    `stands_still`: the time of the database does, and no lease ends by it."""
+    `crashes` of owners, requests that are `unclear`, connects that take too long (`late`), and `messages`; how often
+    the store is full, or is not any more (`fills`); `stands_still`: the time of the database does, and no lease ends by
+    it."""
 
     connects: tuple[tuple[bool, int], ...]
     leaves: int = 0
@@ -48,6 +49,7 @@ class Living(msgspec.Struct, frozen=True, kw_only=True):
     messages: int = 1
     sessions: int = 2
     stands_still: bool = False
+    fills: int = 0
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -80,6 +82,10 @@ SYSTEMS: dict[str, tuple[str, Living]] = {
         "a connect takes too long, and the lease of its lock ends at any moment",
         Living(connects=((True, 0), (False, HOUR_MS)), late=1, leaves=1),
     ),
+    "full": (
+        "the store keeps as many sessions as it may, and does not any more, at any moment; a client leaves for good",
+        Living(connects=((False, HOUR_MS), (False, HOUR_MS)), fills=2, leaves=1, messages=0),
+    ),
 }
 """Name -> (about, bounds)."""
 
@@ -109,7 +115,7 @@ def living(name: str, about: str, one: Living, clients: Clients | None = None) -
 def tables_of(one: Living, **rules: bool) -> Clients:
     """Those of the client; `rules`: what they do not keep to."""
     clean = dict(zip(one.names, (clean for clean, _ in one.connects), strict=True))
-    return Clients(clean, messages=one.messages, leases_end=not one.stands_still, **rules)
+    return Clients(clean, messages=one.messages, leases_end=not one.stands_still, fills=one.fills, **rules)
 
 
 def connection(name: str, one: Living, clean: bool, expiry_ms: int) -> FsmActor:
@@ -124,7 +130,7 @@ def connection(name: str, one: Living, clean: bool, expiry_ms: int) -> FsmActor:
     return FsmActor(
         name,
         SESSION_LIFE,
-        lambda life: LifeRecord(f"{name}~{life}/1", "client", LifeTimes()),
+        lambda life: LifeRecord(f"{name}~{life}/1", "client", LifeTimes(), most=int(one.fills > 0)),
         faults=(Crash,) if one.crashes else (),
         start=Connect(clean, expiry_ms),
         calls=calls,
@@ -170,6 +176,8 @@ def properties(connections: tuple[FsmActor, ...], clients: Clients, one: Living)
     found.append(Sometimes("another session", "", (clients.has_had(one.sessions),), bool))
     if one.stands_still:
         found.append(Sometimes("a lock that nobody gives up is had at last", "", (clients.has_aged(),), bool))
+    if one.fills:
+        found.append(Sometimes("refused, and nothing is left", "", (clients.has_refused(),), bool))
     last = connections[-1]
     found.append(Sometimes("connected at last", "", (last.is_in(CONNECTED),), bool))
     return found

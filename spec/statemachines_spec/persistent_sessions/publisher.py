@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -29,13 +30,22 @@ class PublisherLocal(msgspec.Struct, frozen=True, gc=False):
 
 
 class Publisher(Actor):
-    """`messages`: what each writer gets, in any order if `jumbled` (their ids were stamped before), of this `qos`."""
+    """`messages`: what each writer gets, in any order if `jumbled` (their ids were stamped before), of this `qos`;
+    `untils`: from when on those are over that expire."""
 
-    def __init__(self, messages: dict[str, tuple[str, ...]], *, jumbled: bool = False, qos: int = 1) -> None:
+    def __init__(
+        self,
+        messages: dict[str, tuple[str, ...]],
+        *,
+        jumbled: bool = False,
+        qos: int = 1,
+        untils: Mapping[str, int] | None = None,
+    ) -> None:
         super().__init__(PUBLISHER)
         self.messages = messages
         self.jumbled = jumbled
         self.qos = qos
+        self.untils = dict(untils or {})
 
     def initial(self) -> PublisherLocal:
         return PublisherLocal()
@@ -52,11 +62,14 @@ class Publisher(Actor):
         if isinstance(event, Written):
             return Reaction(local)
         handed = tuple(sorted((*local.handed, event.message)))
-        call = Envelope(self.name, event.writer, Hand(event.message, "t", self.qos))
+        call = Envelope(self.name, event.writer, Hand(event.message, "t", self.qos, self.untils.get(event.message, 0)))
         return Reaction(replace(local, handed=handed), (), (call,))
 
     def describe(self, local: PublisherLocal) -> str:
         return f"has handed over {', '.join(local.handed) or 'nothing'}"
 
     def bounds(self) -> dict[str, str]:
-        return {"messages": "; ".join(f"{len(messages)} to {writer}" for writer, messages in self.messages.items())}
+        lines = {"messages": "; ".join(f"{len(messages)} to {writer}" for writer, messages in self.messages.items())}
+        if self.untils:
+            lines["expiry"] = ", ".join(f"{message} at {until}" for message, until in self.untils.items())
+        return lines

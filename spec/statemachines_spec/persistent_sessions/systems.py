@@ -10,7 +10,7 @@ from statemachines.kernel import Fsm, Request, incarnation
 from statemachines.persistent_sessions.collector import COLLECTOR
 from statemachines.persistent_sessions.collector_record import CollectorRecord
 from statemachines.persistent_sessions.delivery_record import READY
-from statemachines.persistent_sessions.message import Live, LiveMarker, Publish, Pubrel, Written
+from statemachines.persistent_sessions.message import Live, LiveMarker, MessageExpired, Publish, Pubrel, Written
 from statemachines.persistent_sessions.request import (
     BeginEpoch,
     CommitState,
@@ -60,7 +60,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     that take too long; `buffer`, `queue`, `window`: resume buffer, what may be
     queued, and receive maximum; `leaves` of a client; `widens`: the
     receive maximum grows by one with each life; `twice`: acknowledgements that come twice; `folds`: those that
-    come together.
+    come together.  `untils`: when each message of a writer is over (0: never), in turn; the clock of the database goes
+    on until all are.
     """
 
     messages: tuple[int, ...] = (2, 1)
@@ -94,6 +95,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     later: bool = False
     folds: bool = False
     jumbled: bool = False
+    untils: tuple[int, ...] = ()
 
     @property
     def writers(self) -> tuple[str, ...]:
@@ -243,6 +245,22 @@ SYSTEMS: dict[str, tuple[str, Setting]] = {
         "the client leaves, or its session is discarded here, and another owner resumes it",
         Setting(messages=(2,), lag=0, second=True, leaves=1),
     ),
+    "aging": (
+        "messages expire at any moment before they are sent, or then; one may be in flight, and two are over together",
+        Setting(messages=(3,), untils=(1, 1, 0), lag=0, window=1, later=True, markers=1, hides=True),
+    ),
+    "aging-at-most-once": (
+        "QoS 0: messages expire at any moment before they are sent, or then",
+        Setting(messages=(2,), untils=(1, 0), lag=0, qos=0, markers=1),
+    ),
+    "aging-exactly-once": (
+        "QoS 2: messages expire at any moment, on their way as well; the owner dies",
+        Setting(messages=(2,), untils=(1, 0), lag=0, window=1, later=True, owner_lives=2, qos=2, markers=1),
+    ),
+    "aging-together": (
+        "several messages are committed together, of which one may be over, while a writer goes on",
+        Setting(messages=(3,), untils=(0, 1, 0), lag=0, markers=1, hides=True),
+    ),
     "absent": (
         "the session has expired",
         Setting(messages=(1,), lag=0, absent=True),
@@ -288,6 +306,7 @@ def database_arguments(setting: Setting) -> dict[str, Any]:
         "spreads": setting.spreads,
         "absent": setting.absent,
         "begun": 0 if setting.writer_lives > 1 else 1,
+        "ages": max(setting.untils, default=0),
     }
 
 
@@ -302,14 +321,21 @@ def build(
     cluster = Cluster(setting.writers, setting.owners, places=setting.places, ordered=setting.ordered)
     loses = setting.qos == 0 and setting.owner_lives > 1
     window = setting.window + setting.widens
-    client = Client(
-        setting.writers, setting.owners, later=setting.later, loses=loses, window=window, folds=setting.folds
-    )  # fmt: skip
     ids = {
         one: tuple(f"{one[-1]}{n}" for n in range(1, count + 1))
         for one, count in zip(setting.writers, setting.messages, strict=True)
     }
-    publisher = Publisher(ids, jumbled=setting.jumbled, qos=setting.qos)
+    untils = {one: until for each in ids.values() for one, until in zip(each, setting.untils, strict=False) if until}
+    client = Client(
+        setting.writers,
+        setting.owners,
+        later=setting.later,
+        loses=loses,
+        window=window,
+        folds=setting.folds,
+        untils=untils,
+    )
+    publisher = Publisher(ids, jumbled=setting.jumbled, qos=setting.qos, untils=untils)
     return System(
         name,
         about,
@@ -354,6 +380,7 @@ def owner(name: str, setting: Setting, number: int, variant: str) -> Attached:
         start=ResumeSession(),
         calls=(lambda record: (ConnectionLost(), Discarded())) if setting.leaves else None,
         beside={Publish: CLIENT, Pubrel: CLIENT},
+        tells={MessageExpired: CLIENT} if setting.untils else None,
         silent=() if setting.repeats else ("repeat",),
         bound=asks_no_more,
     )
@@ -502,10 +529,11 @@ def properties(
 ) -> list[Property]:
     """What must hold, and what must happen sometimes."""
     loses = client.loses
+    left_out = ({Broken.GAP} if loses else set()) | (set() if setting.untils else {Broken.AGED})
     found: list[Property] = [
         Always(how.name, f"never: {how.value}", (client.is_broken(how),), lambda broken: not broken)
         for how in Broken
-        if how is not Broken.GAP or not loses
+        if how not in left_out
     ]
     found.append(Stepwise("CUT", "the machines keep what they promise of themselves", keeps_its_promises))
     text = "normal operation begins when every writer is synchronised, or waits for the client, and all that was taken "
@@ -524,6 +552,8 @@ def properties(
         return found
     found.append(Sometimes("all is delivered", "", (client.has_got(total),), bool))
     found.append(Sometimes("in normal operation", "", (at_rest,), bool))
+    if setting.untils:
+        found.append(Sometimes("something is passed over", "", (client.has_missed(1),), bool))
     return found
 
 

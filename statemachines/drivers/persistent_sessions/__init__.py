@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from statemachines.drivers.persistent_sessions.persistent_session import PersistentSession as PersistentSession
     from statemachines.drivers.persistent_sessions.persistent_session import SessionLost as SessionLost
     from statemachines.drivers.persistent_sessions.persistent_session import SessionTaken as SessionTaken
+    from statemachines.drivers.persistent_sessions.persistent_session import StoreIsFull as StoreIsFull
     from statemachines.drivers.persistent_sessions.persistent_session import SubscribeRefused as SubscribeRefused
     from statemachines.drivers.persistent_sessions.received import Received as Received
     from statemachines.drivers.persistent_sessions.session_node import SessionNode as SessionNode
@@ -36,6 +37,7 @@ _PLACES: Final = {
     "SessionNode": "session_node",
     "SessionPublisher": "session_publisher",
     "SessionTaken": "persistent_session",
+    "StoreIsFull": "persistent_session",
     "SubscribeRefused": "persistent_session",
 }
 

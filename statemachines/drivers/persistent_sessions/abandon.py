@@ -18,8 +18,9 @@ def abandon(sql: Sql, session: bytes) -> None:
     delete_state(sql, session)
     for table in ("epochs", "sessions"):
         sql.run(f"DELETE FROM @{table} WHERE session = :session", session=session)
+    sql.run("UPDATE @store SET sessions = sessions - 1")
     sql.run(
         PUT_ROW,
         session=session, writer=b"", epoch=0, number=0, tag=ABANDONED, message=b"", filter=b"", qos=0, token=0, n=0,
-        k=0, time_ns=sql.now_ns,
+        k=0, time_ns=sql.now_ns, until_ns=0,
     )  # fmt: skip

@@ -98,7 +98,7 @@ MESSAGE_ONLY: Final = {
 }
 LOST: Final = (
     f"SELECT count(*) FROM @session_rows AS found WHERE found.message = :id AND found.tag = {UNDELIVERED}"
-    f" AND NOT {_IS_ABANDONED} AND NOT {_IS_TAKEN}"
+    f" AND NOT {_IS_ABANDONED} AND NOT {_IS_TAKEN} AND NOT (found.until_ns > 0 AND found.until_ns <= :now_ns)"
 )
 
 
@@ -167,9 +167,9 @@ def read_messages(sql: Sql, asked: ReadMessages) -> Answer:
 
 
 def delete_message(sql: Sql, asked: DeleteMessage) -> Answer:
-    """`lost`: what sessions that are there have not taken."""
+    """`lost`: what sessions that are there have not taken, and is not over."""
     message = asked.message.encode()
-    lost = one(sql, LOST, id=message, none=b"")
+    lost = one(sql, LOST, id=message, none=b"", now_ns=sql.now_ns)
     assert lost is not None
     done = sql.run(f"DELETE FROM @messages WHERE id = :id{MESSAGE_ONLY[asked.only]}", id=message)
     return Deleted(bool(done), int(lost[0]) if done else 0)

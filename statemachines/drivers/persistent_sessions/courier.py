@@ -16,6 +16,7 @@ from statemachines.drivers.persistent_sessions.payloads import Payload, Payloads
 from statemachines.drivers.persistent_sessions.request_desk import RequestDesk
 from statemachines.persistent_sessions.client_message import Delivered
 from statemachines.persistent_sessions.message import Publish, Pubrel
+from statemachines.persistent_sessions.times import MS
 
 UNACKNOWLEDGED_MAX: Final = 2**20
 """Bytes that are on their way to a client; one message may be larger."""
@@ -116,7 +117,8 @@ class Courier:
         if packet:
             self._sizes[packet] = size = len(topic.encode()) + len(data) + len(message.filter.encode())
             self._unacknowledged += size
-        self._say(Delivered(packet, topic, data, message.filter, message.qos, message.dup))
+        expiry_ms = None if message.left_ns is None else -(-message.left_ns // MS)  # up: 0 says that it is over
+        self._say(Delivered(packet, topic, data, message.filter, message.qos, message.dup, expiry_ms))
 
     def _look_up(self) -> None:
         """Read the first that are not at hand."""

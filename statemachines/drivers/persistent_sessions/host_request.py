@@ -33,12 +33,14 @@ class Unsubscribe(HostRequest, frozen=True):
 
 
 class PutMessage(HostRequest, frozen=True):
-    """Store a message, if any session subscribes it; answered with the routes that it matches, a tuple of `Route`."""
+    """Store a message, if any session subscribes it; answered with the routes that it matches, a tuple of `Route`,
+    which say from when on it is over: `expiry_ms` from now, by the clock of the database (None: never)."""
 
     id: str
     topic: str
     payload: bytes
     qos: int
+    expiry_ms: int | None = None
 
 
 class StoreRow(HostRequest, frozen=True):

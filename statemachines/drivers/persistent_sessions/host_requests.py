@@ -44,8 +44,9 @@ READS: Final = (ReadMessages, ReadNodes, Look)
 
 MESSAGES: Final = "SELECT id, topic, payload FROM @messages WHERE id IN ({keys})"
 FOLLOW: Final = (
-    "SELECT epoch, number, message, filter, qos FROM @session_rows WHERE session = :session AND writer = :writer"
-    f" AND tag = {UNDELIVERED} AND (epoch, number) > (:epoch, :number) ORDER BY epoch, number LIMIT {LOOK}"
+    "SELECT epoch, number, message, filter, qos, until_ns FROM @session_rows"
+    f" WHERE session = :session AND writer = :writer AND tag = {UNDELIVERED} AND (epoch, number) > (:epoch, :number)"
+    f" ORDER BY epoch, number LIMIT {LOOK}"
 )
 
 
@@ -125,7 +126,10 @@ class HostRequests:
         routes = tuple(self.trie.match(asked.topic))
         if routes:
             put_message(sql, asked.id, asked.topic, asked.payload, asked.qos)
-        return routes
+        if asked.expiry_ms is None:
+            return routes
+        until_ns = over_at(sql.now_ns, asked.expiry_ms)
+        return tuple(route._replace(until_ns=until_ns) for route in routes)
 
     def _read_messages(self, sql: Sql, asked: ReadMessages) -> dict[str, tuple[str, bytes] | None]:
         read: dict[str, tuple[str, bytes] | None] = {}
@@ -184,6 +188,11 @@ class HostRequests:
             for row in sql.all(FOLLOW, session=session, writer=writer.encode(), epoch=epoch, number=number)
         )
         return Seen(watched.session, False, tuple(writer.decode() for (writer,) in writers), rows)
+
+
+def over_at(now_ns: int, expiry_ms: int) -> int:
+    """When a message that is stored now is over."""
+    return now_ns + expiry_ms * MS
 
 
 def begin_life(sql: Sql, node: str, lease_ms: int) -> int:

@@ -23,6 +23,7 @@ from statemachines.persistent_sessions.life_request import (
     OpenSession,
     SessionLeft,
     SessionOpen,
+    StoreFull,
     UnlockClient,
 )
 from statemachines.persistent_sessions.request import NotOwner
@@ -76,6 +77,13 @@ def open_session(sql: Sql, asked: OpenSession) -> Answer:
     if _is_superseded(sql, client, asked.token) or _is_of_another(sql, session, client):
         return NotOwner()
     before = session_of(sql, client)
+    if before is None and asked.most:
+        kept = sessions_kept(sql)
+        if kept >= asked.most:
+            sql.run("DELETE FROM @clients WHERE client = :client", client=client)
+            return StoreFull(kept)
+    if before is None or before.session != session:
+        sql.run("UPDATE @store SET sessions = sessions + 1")
     if before is not None and before.session != session:
         abandon(sql, before.session)
     sql.run(
@@ -85,6 +93,13 @@ def open_session(sql: Sql, asked: OpenSession) -> Answer:
     )  # fmt: skip
     sql.run("UPDATE @clients SET session = :session WHERE client = :client", session=session, client=client)
     return SessionOpen()
+
+
+def sessions_kept(sql: Sql) -> int:
+    """How many sessions there are, whoever has them; those that have expired among them, until they are collected."""
+    found = one(sql, "SELECT sessions FROM @store")
+    assert found is not None
+    return int(found[0])
 
 
 def keep_alive(sql: Sql, asked: KeepAlive) -> Answer | None:

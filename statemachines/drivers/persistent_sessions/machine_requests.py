@@ -56,19 +56,20 @@ READS: Final = (ReadPending, ReadRow, FindOwner, ConfirmRows)
 
 PUT_ROW: Final = (
     "INSERT INTO @session_rows VALUES (:session, :writer, :epoch, :number, :tag, :message, :filter, :qos, :token, :n,"
-    " :k, :time_ns)"
+    " :k, :time_ns, :until_ns)"
 )
 MARK: Final = (
     f"INSERT INTO @session_rows SELECT session, writer, epoch, number, {DELIVERED}, message, filter, qos, 0, 0, 0,"
-    " :time_ns FROM @session_rows WHERE session = :session AND writer = :writer AND epoch = :epoch"
+    " :time_ns, until_ns FROM @session_rows WHERE session = :session AND writer = :writer AND epoch = :epoch"
     f" AND number BETWEEN :first AND :last AND tag = {UNDELIVERED} ON CONFLICT DO NOTHING"
 )
-# A message that retention has removed has no id any more.  A payload that is too large is left where it is: the
-# database need not even look at it.
+# A message that retention has removed has no id any more, unless it is over: nobody will need it.  A payload that is
+# too large is left where it is: the database need not even look at it.
 SMALL: Final = "CASE WHEN length(messages.topic) + length(messages.payload) <= :small THEN"
 ROWS: Final = (
-    "SELECT found.epoch, found.number, CASE WHEN messages.id IS NULL THEN :none ELSE found.message END, found.filter,"
-    f" found.qos, {SMALL} messages.topic END, {SMALL} messages.payload END"
+    "SELECT found.epoch, found.number, CASE WHEN messages.id IS NULL AND NOT (found.until_ns > 0 AND found.until_ns <= "
+    ":now_ns) THEN :none ELSE found.message END, found.filter, found.qos, found.until_ns,"
+    f" {SMALL} messages.topic END, {SMALL} messages.payload END"
     " FROM @session_rows AS found LEFT JOIN @messages AS messages ON messages.id = found.message"
     " WHERE found.session = :session AND found.writer = :writer AND found.tag = 0"
     " AND (found.epoch, found.number) > (:epoch, :number) AND found.epoch < :below"
@@ -102,7 +103,7 @@ class Small(NamedTuple):
 
     def keep(self, rows: list[tuple[Any, ...]]) -> None:
         """Those that came."""
-        self.found.update({row[2].decode(): (row[5].decode(), bytes(row[6])) for row in rows if row[6] is not None})
+        self.found.update({row[2].decode(): (row[6].decode(), bytes(row[7])) for row in rows if row[7] is not None})
 
 
 class MachineRequests:
@@ -186,7 +187,7 @@ class MachineRequests:
             PUT_ROW,
             session=session, writer=writer, epoch=epoch, number=queued.number, tag=UNDELIVERED,
             message=queued.message.encode(), filter=queued.filter.encode(), qos=queued.qos, token=0, n=0,
-            k=0, time_ns=sql.now_ns,
+            k=0, time_ns=sql.now_ns, until_ns=queued.until_ns,
         )  # fmt: skip
         sql.run(
             "UPDATE @epochs SET last = :last WHERE session = :session AND writer = :writer AND epoch = :epoch",
@@ -248,7 +249,7 @@ class MachineRequests:
         sql.run("UPDATE @clients SET token = :token WHERE client = :client", client=client, token=asked.token)
         sql.run("UPDATE @sessions SET token = :token WHERE session = :session", session=session, token=asked.token)
         known = self._new[session] = read_state(sql, session, asked.client)
-        return SessionLoaded(session.decode(), known.state)
+        return SessionLoaded(session.decode(), known.state, sql.now_ns)
 
     def _read_pending(self, sql: Sql, asked: ReadPending, small: Small | None = None) -> Answer:
         session = asked.session.encode()
@@ -268,7 +269,7 @@ class MachineRequests:
         page = min(self._page, asked.rows or self._page)
         rows = sql.all(
             PENDING, session=session, writer=writer, epoch=epoch, number=number, below=LAST_EPOCH, none=b"",
-            page=page, small=-1 if small is None else small.share(page),
+            now_ns=sql.now_ns, page=page, small=-1 if small is None else small.share(page),
         )  # fmt: skip
         if small is not None:
             small.keep(rows)
@@ -311,7 +312,7 @@ class MachineRequests:
         count = min(self._page, asked.rows or self._page)
         rows = sql.all(
             FOLLOWING, session=session, writer=writer, epoch=begin[0], number=begin[1], below=below, none=b"",
-            page=count + 1, small=-1 if small is None else small.share(count),
+            now_ns=sql.now_ns, page=count + 1, small=-1 if small is None else small.share(count),
         )  # fmt: skip
         if small is not None:
             small.keep(rows[:count])
@@ -328,7 +329,7 @@ class MachineRequests:
         first = min((row.number for row in found.rows), default=1)
         rows = sql.all(
             FOLLOWING, session=session, writer=found.writer.encode(), epoch=found.epoch, number=first - 1,
-            below=found.epoch + 1, none=b"", page=len(found.rows), small=-1,
+            below=found.epoch + 1, none=b"", now_ns=sql.now_ns, page=len(found.rows), small=-1,
         )  # fmt: skip
         stored = {to_queued(row) for row in rows}
         return EpochRows(found.writer, found.epoch, tuple(row for row in found.rows if row in stored))
@@ -338,7 +339,7 @@ class MachineRequests:
         if not is_owned(sql, session, asked.token):
             return NotOwner()
         self._new[session] = write_state(sql, session, self._state(sql, session), asked.state)
-        return StateCommitted()
+        return StateCommitted(sql.now_ns)
 
     def _state(self, sql: Sql, session: bytes) -> KnownState:
         """What is committed: as we know it, unless somebody else has been here."""
@@ -378,7 +379,7 @@ def put_marker(sql: Sql, session: bytes, writer: bytes, epoch: int, k: int, mark
     sql.run(
         PUT_ROW,
         session=session, writer=writer, epoch=epoch, number=0, tag=MARKER, message=b"", filter=b"", qos=0,
-        token=token, n=n, k=k, time_ns=sql.now_ns,
+        token=token, n=n, k=k, time_ns=sql.now_ns, until_ns=0,
     )  # fmt: skip
 
 
@@ -396,8 +397,8 @@ def _by_epoch(writer: bytes, rows: list[tuple[Any, ...]], markers: Any) -> tuple
 
 
 def to_queued(row: tuple[Any, ...]) -> Queued:
-    """A row (epoch, number, message, filter, qos, ...)."""
-    return Queued(row[1], row[2].decode(), row[3].decode(), row[4])
+    """A row (epoch, number, message, filter, qos, until_ns, ...)."""
+    return Queued(row[1], row[2].decode(), row[3].decode(), row[4], row[5])
 
 
 def is_there(sql: Sql, session: bytes) -> bool:

@@ -62,6 +62,14 @@ def sessions(
         int, typer.Option("--marker-ms", min=1, help="A writer that does not answer for so long is fenced.")
     ] = 3_000,
     retention: Retention = 3_600_000,
+    max_sessions: Annotated[
+        int,
+        typer.Option(
+            "--max-sessions",
+            min=1,
+            help="A client without a session is refused where the store keeps so many, or more.",
+        ),
+    ] = 1_000_000,
     collect: Annotated[
         bool, typer.Option(help="Delete what nobody needs any more; without it another process must.")
     ] = True,
@@ -101,6 +109,7 @@ def sessions(
         graces=_graces(retention) if collect else None,
         lease_ms=lease,
         look_ms=look,
+        max_sessions=max_sessions,
         credentials=read_credentials(
             secret_file, tls_cert, tls_key, tls_ca, role_secret_file=node_secret_file, role=NODE.name
         ),

@@ -61,6 +61,10 @@ class SessionLost(GaplessError):
     """The session has expired while no node could be reached: what was published since is not for it."""
 
 
+class StoreIsFull(GaplessError):
+    """The store keeps as many sessions as it may, and this client had none: it was not connected."""
+
+
 class SubscribeRefused(GaplessError):
     """The node did not subscribe or unsubscribe a filter, and why."""
 
@@ -71,7 +75,8 @@ class PersistentSession:
     connection (0: not at all, -1: for ever); `receive_maximum`: so many messages may be unacknowledged; `patience_s`:
     how long entering waits for a node; `name`, `credentials`: as of `SessionPublisher`.
 
-    `present`: the session was there before.
+    `present`: the session was there before.  Entering it raises `NodeUnreachable` where no node has connected it in
+    time, `StoreIsFull` where there is no room for another session.
     """
 
     def __init__(
@@ -266,6 +271,9 @@ class PersistentSession:
             self._fail(
                 SessionTaken(f"the session of {self.client_id!r} is {why}: another connection has its client id")
             )
+        elif why == "full":
+            rule = "let others expire or discard them, or raise --max-sessions of its nodes"
+            self._fail(StoreIsFull(f"no session for {self.client_id!r}: the store keeps as many as it may; {rule}"))
         elif why in ("left", "refused"):
             self._left.set()
         else:

@@ -8,20 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, TextClause, text
 
 from statemachines.drivers.clock import Clock
 from statemachines.drivers.persistent_sessions.sql import ManyRows, Sql
-from statemachines.drivers.persistent_sessions.tables import NAMES, POSTGRES_STATEMENTS, SCHEMA, VERSION, on_postgres
+from statemachines.drivers.persistent_sessions.tables import (
+    NAMES,
+    POSTGRES_STATEMENTS,
+    POSTGRES_UPGRADES,
+    SCHEMA,
+    VERSION,
+    on_postgres,
+)
 from statemachines.drivers.sql.failure import BUSY_S
 from statemachines.drivers.sql.postgres import CLOCK, Database, Layout
 
 T = TypeVar("T")
 
 KIND: Final = "session store"
+
+
+def _upgrade(statements: tuple[str, ...], connection: Connection) -> tuple[str, ...]:
+    for statement in statements:
+        connection.execute(text(statement))
+    return ()
+
 
 LAYOUT: Final = Layout(
     schema=SCHEMA,
@@ -30,6 +44,7 @@ LAYOUT: Final = Layout(
     statements=POSTGRES_STATEMENTS,
     known_by=("store", "session_rows"),
     needed={KIND: dict.fromkeys(NAMES, ("SELECT", "INSERT", "UPDATE", "DELETE"))},
+    upgrades={version: partial(_upgrade, statements) for version, statements in POSTGRES_UPGRADES.items()},
 )
 
 

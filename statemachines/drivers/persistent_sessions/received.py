@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 class Received(msgspec.Struct, frozen=True, eq=False):
     """`topic`, `payload`, the `filter` that it matches, `qos`; `dup`: it may have come before, under the same `packet`
-    (0: QoS 0).  `session`, and its `connection` that it came over: for `acknowledge`."""
+    (0: QoS 0).  `expiry`: seconds that were left of its time when the node handed it out, 0 for one that comes again
+    when they were over (None: it does not expire).  `session`, and its `connection` that it came over:
+    for `acknowledge`."""
 
     topic: str
     payload: bytes
@@ -22,6 +24,7 @@ class Received(msgspec.Struct, frozen=True, eq=False):
     qos: int
     dup: bool
     packet: int
+    expiry: float | None
     session: PersistentSession
     connection: int
 
@@ -35,6 +38,7 @@ class Received(msgspec.Struct, frozen=True, eq=False):
             message.qos,
             message.dup,
             message.packet,
+            None if message.expiry_ms is None else message.expiry_ms / 1_000,
             session,
             connection,
         )

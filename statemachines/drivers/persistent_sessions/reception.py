@@ -53,7 +53,15 @@ from statemachines.persistent_sessions.client_message import (
     Welcome,
 )
 from statemachines.persistent_sessions.life_record import CONNECTED, Accepted, LifeRecord, SessionClosed
-from statemachines.persistent_sessions.message import Puback, Pubcomp, Publish, Pubrec, Pubrel, Written
+from statemachines.persistent_sessions.message import (
+    MessageExpired,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Written,
+)
 from statemachines.persistent_sessions.request import Fence, PutRow, ReadPending
 from statemachines.persistent_sessions.session_host import Handed, SessionHost, life_of_owner, owner_of
 
@@ -112,6 +120,8 @@ class Reception:
     ) -> None:
         self.visitors: dict[str, Visitor] = {}
         """By the life of the client."""
+        self.expired = 0
+        """Messages that were over before they were sent to a session here."""
         self._host = host
         self._runtime = runtime
         self._desk = desk
@@ -234,6 +244,8 @@ class Reception:
         match event:
             case Written(message, _):
                 self._answer(*self._unstored.pop(message))
+            case MessageExpired():
+                self.expired += 1
             case Accepted(session, present):
                 life = self._owners.get(owner_of(party), "")
                 self._tell(life, Welcome(session, present))
@@ -333,10 +345,10 @@ class Reception:
                 return
             self._payloads.put(message, (asked.topic, asked.payload))
             self._unstored[message] = (life, visitor, asked)
-            handed = [Handed(one.session, one.filter, min(one.qos, asked.qos)) for one in routes]
+            handed = [Handed(one.session, one.filter, min(one.qos, asked.qos), one.until_ns) for one in routes]
             self._runtime.act(lambda now_ns: self._host.publish(message, handed, now_ns))
 
-        self._desk.give(PutMessage(message, asked.topic, asked.payload, asked.qos), take)
+        self._desk.give(PutMessage(message, asked.topic, asked.payload, asked.qos, asked.expiry_ms), take)
 
     def asked(self, request: Request) -> Request | HostRequest:
         """As the database is asked: a row goes with its message, and rows come with payloads that will be wanted."""

@@ -11,11 +11,12 @@ from typing import NamedTuple
 
 
 class Route(NamedTuple):
-    """A subscription of a session that a topic matches."""
+    """A subscription of a session that a topic matches; `until_ns` of a message that is stored for it."""
 
     session: str
     filter: str
     qos: int
+    until_ns: int = 0
 
 
 class Branch:

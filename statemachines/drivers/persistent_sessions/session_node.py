@@ -49,6 +49,7 @@ from statemachines.kernel import (
 from statemachines.kernel.node import Observer
 from statemachines.persistent_sessions.collector_record import MessageLost
 from statemachines.persistent_sessions.graces import Graces
+from statemachines.persistent_sessions.life_record import SessionClosed
 from statemachines.persistent_sessions.life_times import LifeTimes
 from statemachines.persistent_sessions.message import Publish, Pubrel
 from statemachines.persistent_sessions.request import DATABASE
@@ -65,6 +66,12 @@ GRACES: Final = Graces()
 LEASE_MS: Final = 5_000
 LOOK_MS: Final = 1_000
 SWEEP_S: Final = 1.0
+
+SESSIONS_MAX: Final = 1_000_000
+"""Sessions that a store keeps; each has a few rows, and an attacker could make ever more."""
+
+SAY_FULL_NS: Final = 60_000_000_000
+"""So long nobody is told again that clients are refused."""
 
 ACKNOWLEDGED_S: Final = 0.25
 """So long what a client has acknowledged may wait for a commit."""
@@ -88,7 +95,8 @@ class SessionNode:
     """`store`: a file, or the URL of a database, that all nodes share; `name`: of this node, its own; `listen`: where
     it accepts nodes and clients (None: clients of this process alone, and it hears nothing of other nodes but through
     the store); `peers`: where the other nodes listen; `times`, `life_times`: how long its parties wait; `graces`: how
-    long it leaves alone what nobody seems to need (None: it deletes nothing); `lease_ms`: a
+    long it leaves alone what nobody seems to need (None: it deletes nothing); `max_sessions`: beyond
+    so many that the store keeps, whoever has them, this node opens none for a client without one; `lease_ms`: a
     node that has said nothing to the store for so long is dead for the others; `look_ms`: how often it looks there for
     what it was not told; `credentials`: what others must prove; `trace`: directory for its log; `observe` sees every
     step.
@@ -109,6 +117,7 @@ class SessionNode:
         graces: Graces | None = GRACES,
         lease_ms: int = LEASE_MS,
         look_ms: int = LOOK_MS,
+        max_sessions: int = SESSIONS_MAX,
         credentials: Credentials = NONE,
         trace: Path | None = None,
         observe: Observer | None = None,
@@ -116,6 +125,8 @@ class SessionNode:
         for key, value in (("lease_ms", lease_ms), ("look_ms", look_ms)):
             if value < 1:
                 raise ConfigurationError(key, value, "at least 1 millisecond")
+        if isinstance(max_sessions, bool) or max_sessions < 1:
+            raise ConfigurationError("max_sessions", max_sessions, "at least 1")
         incarnation(name, 1)
         credentials.check_peers(peers, NODE.name)
         self.name = name
@@ -127,6 +138,9 @@ class SessionNode:
         self._graces = graces
         self._lease_ms = lease_ms
         self._look_ms = look_ms
+        self._max_sessions = max_sessions
+        self._refused = 0
+        self._said_full_ns = -SAY_FULL_NS
         self._credentials = credentials
         self._trace = trace
         self._observe = observe
@@ -197,6 +211,7 @@ class SessionNode:
             self._times,
             self._life_times,
             graces=self._graces,
+            sessions_max=self._max_sessions,
             now_ns=steady_ns(),
             observe=self._runtime.observe,
         )
@@ -346,7 +361,19 @@ class SessionNode:
         if isinstance(event, MessageLost):
             what = "message %s is older than the retention and was deleted: %d sessions have not had it"
             logger.warning(what, event.message, event.rows)
+        elif isinstance(event, SessionClosed) and event.why == "full":
+            self._say_full()
         self._reception.told(party, event)
+
+    def _say_full(self) -> None:
+        """Once in a while, however many are refused."""
+        self._refused += 1
+        if steady_ns() - self._said_full_ns < SAY_FULL_NS:
+            return
+        what = "the store keeps %d sessions or more (--max-sessions): %d clients without one refused so far; "
+        what += "let sessions expire or be discarded, or allow more"
+        logger.warning(what, self._max_sessions, self._refused)
+        self._said_full_ns = steady_ns()
 
     def _left(self, hello: Hello, dialled: bool) -> None:
         """A client is gone; or a node can send us nothing any more: what was on its way is lost."""

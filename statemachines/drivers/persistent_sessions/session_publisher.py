@@ -7,6 +7,7 @@ async with SessionPublisher(nodes=["10.0.0.1:7601", "10.0.0.2:7601"]) as publish
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Final, Self
@@ -16,7 +17,12 @@ from statemachines.drivers.persistent_sessions.node_guide import NodeGuide, plac
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
 from statemachines.drivers.persistent_sessions.topic import check_topic
 from statemachines.kernel import ConfigurationError, GaplessError, Message
-from statemachines.persistent_sessions.client_message import PublishStored, PublishWanted, Refused
+from statemachines.persistent_sessions.client_message import (
+    MESSAGE_EXPIRY_MAX_S,
+    PublishStored,
+    PublishWanted,
+    Refused,
+)
 from statemachines.wire import FRAME_MAX
 
 WINDOW: Final = 1_000
@@ -30,6 +36,15 @@ OVERHEAD: Final = 100
 
 PAYLOAD_MAX: Final = FRAME_MAX - 2 * 65_535 - 1_024
 """Bytes of the largest payload: a frame holds its topic and the filter, too."""
+
+
+def milliseconds_of(expiry: float) -> int:
+    """Of seconds, rounded up; raises `ConfigurationError` for what is no message expiry."""
+    is_number = isinstance(expiry, int | float) and not isinstance(expiry, bool)
+    if not is_number or not 0 < expiry <= MESSAGE_EXPIRY_MAX_S:
+        rule = f"must be seconds, more than 0 and at most {MESSAGE_EXPIRY_MAX_S}; leave it out for no expiry"
+        raise ConfigurationError("expiry", expiry, rule)
+    return math.ceil(expiry * 1_000)
 
 
 class PublishRefused(GaplessError):
@@ -78,9 +93,12 @@ class SessionPublisher:
         for _, stored in self._unstored.values():
             stored.cancel()
 
-    async def publish(self, topic: str, payload: bytes, qos: int = 1) -> None:
+    async def publish(self, topic: str, payload: bytes, qos: int = 1, expiry: float | None = None) -> None:
         """Store it for every session that subscribes the topic; waits until that is done, however long no node can be
         reached.
+
+        `expiry`: seconds, from when it is stored and by the clock of the database; whom it was not sent to by then it
+        is not sent any more (None: it does not expire).
 
         Raises `ConfigurationError` for what cannot be published, `PublishRefused` where the node did not take it.
         """
@@ -89,13 +107,14 @@ class SessionPublisher:
             raise ConfigurationError("qos", qos, "must be 0, 1 or 2")
         if len(payload) > PAYLOAD_MAX:
             raise ConfigurationError("payload", f"{len(payload)} bytes", f"must have at most {PAYLOAD_MAX} bytes")
+        expiry_ms = None if expiry is None else milliseconds_of(expiry)
         size = OVERHEAD + len(topic.encode()) + len(payload)
         async with self._turn:  # those that wait for room go in the order of their calls
             while len(self._unstored) >= WINDOW or (self._unstored and self._size + size > WINDOW_BYTES):
                 self._stored.clear()
                 await self._stored.wait()
             self._count += 1
-            wanted = PublishWanted(self._count, topic, payload, qos)
+            wanted = PublishWanted(self._count, topic, payload, qos, expiry_ms)
             stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._unstored[wanted.n] = (wanted, stored)
             self._size += size

@@ -11,7 +11,7 @@ from statemachines.drivers.persistent_sessions.sql import Sql, one
 from statemachines.kernel import Map
 from statemachines.persistent_sessions.in_flight_record import SENT, TAKEN, InFlightRecord, InFlightStatus
 from statemachines.persistent_sessions.message import Queued
-from statemachines.persistent_sessions.request import SessionState
+from statemachines.persistent_sessions.request import SessionState, without_over
 
 TABLES: Final = ("taken", "packets", "queued")
 
@@ -22,11 +22,12 @@ PUT_TAKEN: Final = (
     " ON CONFLICT (session, writer) DO UPDATE SET epoch = excluded.epoch, number = excluded.number"
 )
 PUT_PACKET: Final = (
-    "INSERT INTO @packets VALUES (:session, :packet, :place, :status, :number, :message, :filter, :qos)"
-    " ON CONFLICT (session, packet) DO UPDATE SET place = excluded.place, status = excluded.status,"
-    " number = excluded.number, message = excluded.message, filter = excluded.filter, qos = excluded.qos"
+    "INSERT INTO @packets VALUES (:session, :packet, :place, :status, :number, :message, :filter, :qos,"
+    " :until_ns) ON CONFLICT (session, packet) DO UPDATE SET place = excluded.place, status = excluded.status,"
+    " number = excluded.number, message = excluded.message, filter = excluded.filter, qos = excluded.qos,"
+    " until_ns = excluded.until_ns"
 )
-PUT_QUEUED: Final = "INSERT INTO @queued VALUES (:session, :place, :number, :message, :filter, :qos)"
+PUT_QUEUED: Final = "INSERT INTO @queued VALUES (:session, :place, :number, :message, :filter, :qos, :until_ns)"
 
 
 class KnownState(msgspec.Struct, frozen=True):
@@ -51,12 +52,13 @@ def read_state(sql: Sql, session: bytes, client: str) -> KnownState:
     packets = {
         packet: InFlightRecord(packet, client, _queued(number, *rest), place, InFlightStatus(status.decode()))
         for packet, place, status, number, *rest in sql.all(
-            "SELECT packet, place, status, number, message, filter, qos FROM @packets WHERE session = :session",
+            "SELECT packet, place, status, number, message, filter, qos, until_ns FROM @packets"
+            " WHERE session = :session",
             session=session,
         )
     }
     queued = sql.all(
-        "SELECT place, number, message, filter, qos FROM @queued WHERE session = :session ORDER BY place",
+        "SELECT place, number, message, filter, qos, until_ns FROM @queued WHERE session = :session ORDER BY place",
         session=session,
     )
     state = SessionState(Map(taken), Map(packets), tuple(_queued(*row[1:]) for row in queued), places)
@@ -64,7 +66,8 @@ def read_state(sql: Sql, session: bytes, client: str) -> KnownState:
 
 
 def write_state(sql: Sql, session: bytes, known: KnownState, state: SessionState) -> KnownState:
-    """What has changed since `known`; what is known now."""
+    """What has changed since `known`, but for what is over and was in no state before; what is known now."""
+    state = without_over(known.state, state, sql.now_ns)
     _write_taken(sql, session, known.state, state)
     _write_packets(sql, session, known.state, state)
     first = _write_queued(sql, session, known, state)
@@ -161,9 +164,9 @@ def _goes_on(before: tuple[Queued, ...], count: int, after: tuple[Queued, ...]) 
     return after[:kept] == before[count:]
 
 
-def _row(queued: Queued) -> tuple[int, bytes, bytes, int]:
-    return queued.number, queued.message.encode(), queued.filter.encode(), queued.qos
+def _row(queued: Queued) -> tuple[int, bytes, bytes, int, int]:
+    return queued.number, queued.message.encode(), queued.filter.encode(), queued.qos, queued.until_ns
 
 
-def _queued(number: int, message: bytes, topic_filter: bytes, qos: int) -> Queued:
-    return Queued(number, message.decode(), topic_filter.decode(), qos)
+def _queued(number: int, message: bytes, topic_filter: bytes, qos: int, until_ns: int) -> Queued:
+    return Queued(number, message.decode(), topic_filter.decode(), qos, until_ns)

@@ -1,16 +1,19 @@
 """Tables: what a database of sessions holds, for SQLite and PostgreSQL alike (page: "Parties and tables").
 
 All text is kept as the bytes of its UTF-8: it is compared and sorted alike everywhere, whatever encoding and collation
-a database has.  In a statement `@` stands for where the tables are.
+a database has.  In a statement `@` stands for where the tables are.  `until_ns`: from when on a message is over (0: it
+does not expire).
 """
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Callable
 from typing import Final
 
 from statemachines.drivers.sql import sqlite
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 UNDELIVERED: Final = 0
 DELIVERED: Final = 1
@@ -21,10 +24,11 @@ ABANDONED: Final = 3
 _TABLES: Final = (
     # One row.  `time_ns`: of the last commit; `identity`: of this store and no other; `routes`: how often routes have
     # changed, `forgotten`: up to which of these changes those that removed something are not kept any more; `tokens`:
-    # the highest that was given.
+    # the highest that was given; `sessions`: how many there are.
     "CREATE TABLE @store (one NUMBER PRIMARY KEY CHECK (one = 1), version NUMBER NOT NULL, time_ns NUMBER NOT NULL,"
-    " identity BYTES, routes NUMBER NOT NULL, forgotten NUMBER NOT NULL, tokens NUMBER NOT NULL)",
-    f"INSERT INTO @store VALUES (1, {VERSION}, 0, NULL, 0, 0, 0)",
+    " identity BYTES, routes NUMBER NOT NULL, forgotten NUMBER NOT NULL, tokens NUMBER NOT NULL,"
+    " sessions NUMBER NOT NULL DEFAULT 0)",
+    f"INSERT INTO @store VALUES (1, {VERSION}, 0, NULL, 0, 0, 0, 0)",
     # A process that serves sessions: its `life`, until when it is thought to live, and the number of the last batch of
     # requests that it has committed.
     "CREATE TABLE @nodes (name BYTES PRIMARY KEY, life NUMBER NOT NULL, until_ns NUMBER NOT NULL,"
@@ -43,9 +47,10 @@ _TABLES: Final = (
     " PRIMARY KEY (session, writer))",
     "CREATE TABLE @packets (session BYTES NOT NULL, packet NUMBER NOT NULL, place NUMBER NOT NULL,"
     " status BYTES NOT NULL, number NUMBER NOT NULL, message BYTES NOT NULL, filter BYTES NOT NULL,"
-    " qos NUMBER NOT NULL, PRIMARY KEY (session, packet))",
+    " qos NUMBER NOT NULL, until_ns NUMBER NOT NULL DEFAULT 0, PRIMARY KEY (session, packet))",
     "CREATE TABLE @queued (session BYTES NOT NULL, place NUMBER NOT NULL, number NUMBER NOT NULL,"
-    " message BYTES NOT NULL, filter BYTES NOT NULL, qos NUMBER NOT NULL, PRIMARY KEY (session, place))",
+    " message BYTES NOT NULL, filter BYTES NOT NULL, qos NUMBER NOT NULL, until_ns NUMBER NOT NULL DEFAULT 0,"
+    " PRIMARY KEY (session, place))",
     # `version`: of the store's routes when this one changed; one that is `gone` is kept for those who know it still.
     "CREATE TABLE @routes (session BYTES NOT NULL, filter BYTES NOT NULL, qos NUMBER NOT NULL, version NUMBER NOT NULL,"
     " gone NUMBER NOT NULL, PRIMARY KEY (session, filter))",
@@ -57,7 +62,7 @@ _TABLES: Final = (
     "CREATE TABLE @session_rows (session BYTES NOT NULL, writer BYTES NOT NULL, epoch NUMBER NOT NULL,"
     " number NUMBER NOT NULL, tag NUMBER NOT NULL, message BYTES NOT NULL, filter BYTES NOT NULL, qos NUMBER NOT NULL,"
     " token NUMBER NOT NULL, n NUMBER NOT NULL, k NUMBER NOT NULL, time_ns NUMBER NOT NULL,"
-    " PRIMARY KEY (session, writer, epoch, number, tag))",
+    " until_ns NUMBER NOT NULL DEFAULT 0, PRIMARY KEY (session, writer, epoch, number, tag))",
     # Who refers to a message, for the collector.
     f"CREATE INDEX rows_by_message ON @session_rows (message) WHERE tag = {UNDELIVERED}",
     "CREATE INDEX packets_by_message ON @packets (message)",
@@ -65,6 +70,18 @@ _TABLES: Final = (
     "CREATE TABLE @messages (id BYTES PRIMARY KEY, topic BYTES NOT NULL, payload BYTES NOT NULL, qos NUMBER NOT NULL,"
     " time_ns NUMBER NOT NULL)",
 )
+
+UPGRADES: Final = {
+    1: (
+        *(
+            f"ALTER TABLE @{table} ADD COLUMN until_ns NUMBER NOT NULL DEFAULT 0"
+            for table in ("packets", "queued", "session_rows")
+        ),
+        "ALTER TABLE @store ADD COLUMN sessions NUMBER NOT NULL DEFAULT 0",
+        "UPDATE @store SET sessions = (SELECT count(*) FROM @sessions)",
+    )
+}
+"""Version -> the statements that make the next one of it.  2: messages expire, and sessions are counted."""
 
 NAMES: Final = tuple(one.split("@")[1].split(" ")[0] for one in _TABLES if one.startswith("CREATE TABLE"))
 
@@ -75,8 +92,20 @@ def _on_sqlite(statement: str) -> str:
     return f"{statement} WITHOUT ROWID" if clustered else statement
 
 
+def _upgrade_sqlite(statements: tuple[str, ...]) -> Callable[[sqlite3.Connection], tuple[str, ...]]:
+    def upgrade(connection: sqlite3.Connection) -> tuple[str, ...]:
+        for statement in statements:
+            connection.execute(_on_sqlite(statement))
+        return ()
+
+    return upgrade
+
+
 SQLITE: Final = sqlite.Layout(
-    application=0x67707331, version=VERSION, statements=tuple(_on_sqlite(one) for one in _TABLES)
+    application=0x67707331,
+    version=VERSION,
+    statements=tuple(_on_sqlite(one) for one in _TABLES),
+    upgrades={version: _upgrade_sqlite(statements) for version, statements in UPGRADES.items()},
 )
 """The application_id is "gps1"."""
 
@@ -88,7 +117,10 @@ def on_postgres(statement: str) -> str:
     return statement.replace("@", f"{SCHEMA}.")
 
 
-POSTGRES_STATEMENTS: Final = (
-    f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}",
-    *(on_postgres(one).replace("NUMBER", "bigint").replace("BYTES", "bytea") for one in _TABLES),
-)
+def _made_on_postgres(statement: str) -> str:
+    return on_postgres(statement).replace("NUMBER", "bigint").replace("BYTES", "bytea")
+
+
+POSTGRES_STATEMENTS: Final = (f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}", *map(_made_on_postgres, _TABLES))
+
+POSTGRES_UPGRADES: Final = {version: tuple(map(_made_on_postgres, each)) for version, each in UPGRADES.items()}

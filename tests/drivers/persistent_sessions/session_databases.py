@@ -10,6 +10,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from statemachines.drivers.persistent_sessions.host_request import Beat, PutMessage, Subscribe
+from statemachines.drivers.persistent_sessions.life_requests import sessions_kept
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.drivers.persistent_sessions.tables import NAMES
 from statemachines.persistent_sessions.collector_request import (
@@ -31,7 +32,14 @@ from statemachines.persistent_sessions.life_request import (
     OpenSession,
     SessionOpen,
 )
-from statemachines.persistent_sessions.request import FencedRows, LoadSession, PendingRead, Polled, SessionLoaded
+from statemachines.persistent_sessions.request import (
+    FencedRows,
+    LoadSession,
+    PendingRead,
+    Polled,
+    SessionLoaded,
+    StateCommitted,
+)
 from statemachines.testing.postgres import run_sql
 from statemachines_spec.persistent_sessions.database import Database, Lives
 
@@ -100,6 +108,18 @@ async def connect(store, session, client="c", *, owner="h", clean=False, expiry_
     return Connected(locked.token, session, present)
 
 
+async def kept(store):
+    """How many sessions the store says that it keeps; it keeps as many."""
+
+    def look():
+        with store._database.reading() as sql:
+            ((counted,),) = sql.all("SELECT count(*) FROM @sessions")
+            assert sessions_kept(sql) == counted
+            return counted
+
+    return await store._database.run(look)
+
+
 def wipe(sql):
     """Nothing is stored any more."""
     for table in set(NAMES) - {"store"}:
@@ -108,9 +128,11 @@ def wipe(sql):
 
 def tidy(answer, taken, request):
     """Without what a party drops anyway: rows that the committed state has taken, or that it has itself, and markers
-    before the last."""
+    before the last; and without the time, which goes on in real ones alone."""
     if isinstance(answer, SessionLoaded):
-        return replace(answer, session="s1")
+        return replace(answer, session="s1", time_ns=0)
+    if isinstance(answer, StateCommitted):
+        return replace(answer, time_ns=0)
     if not isinstance(answer, PendingRead | Polled | FencedRows):
         return answer
     last = {}

@@ -74,7 +74,7 @@ class Copy:
                 sql.run("INSERT INTO @messages VALUES (:id, :none, :none, 1, :at)",
                         id=message.encode(), none=b"", at=NOW - age_ms * MS)  # fmt: skip
             for place, message in enumerate(tables.held):
-                sql.run("INSERT INTO @queued VALUES (:none, :place, 1, :id, :none, 1)",
+                sql.run("INSERT INTO @queued VALUES (:none, :place, 1, :id, :none, 1, 0)",
                         place=place, id=message.encode(), none=b"")  # fmt: skip
 
             for client, session in tables.clients.items():
@@ -90,7 +90,7 @@ class Copy:
     def _row(self, one):
         key = one.key
         names = (key.session.encode(), key.writer.encode(), key.epoch, key.number, TAGS[key.tag])
-        return (*names, one.message.encode(), b"", 1, key.token, key.n, 0, NOW - one.age_ms * MS)
+        return (*names, one.message.encode(), b"", 1, key.token, key.n, 0, NOW - one.age_ms * MS, 0)
 
     async def ask(self, request):
         return await self.store.ask(request)
@@ -244,7 +244,7 @@ def test_what_refers_to_a_message_is_asked_again_when_it_is_deleted(url):
 
 def flying(store, message):
     with store._database.writing() as sql:
-        sql.run("INSERT INTO @packets VALUES (:s, 1, 0, :sent, 1, :id, :s, 1)",
+        sql.run("INSERT INTO @packets VALUES (:s, 1, 0, :sent, 1, :id, :s, 1, 0)",
                 s=b"s1", sent=b"sent", id=message.encode())  # fmt: skip
 
 

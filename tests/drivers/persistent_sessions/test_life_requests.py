@@ -245,7 +245,7 @@ def test_state_routes_and_epochs_of_a_replaced_session_go_in_the_same_transactio
     routes, late, loaded, left = run(url, play)
     assert routes == ()
     assert late == [RowStored(), NotOwner(), NotOwner()], "a writer that does not know yet goes on"
-    assert loaded == SessionLoaded("s2", SessionState())
+    assert loaded == SessionLoaded("s2", SessionState(), loaded.time_ns)
     assert left == {
         "sessions": [(b"s2",)], "taken": [], "queued": [], "epochs": [],
         "session_rows": [(b"s1",), (b"s1",)],
@@ -322,4 +322,6 @@ def test_the_owner_of_before_commits_nothing_once_the_session_is_opened_elsewher
         subscribed = await store.do(Subscribe("s1", one.token, "a/+", 1))
         return late, subscribed, await asked(store, CommitState("s1", two.token, SessionState()))
 
-    assert run(url, play) == (NotOwner(), False, StateCommitted())
+    *refused, committed = run(url, play)
+    assert refused == [NotOwner(), False]
+    assert isinstance(committed, StateCommitted)

@@ -124,7 +124,7 @@ def test_a_topic_is_routed_by_what_is_committed_before_it(url):
                     await each.do(PutMessage(f"{number}{n}", "a/b", b"", 1)) for n, each in enumerate((store, other))
                 ]
                 assert routes[0] == routes[1]
-                found.append([tuple(route) for route in routes[0]])
+                found.append([tuple(route)[:3] for route in routes[0]])
             assert not await store.do(Subscribe("s1", one.token - 1, "x", 1)), "a lower token"
             return found
         finally:
@@ -512,6 +512,11 @@ def read_epochs(url):
         return connection.execute(statement.replace("@", "")).fetchall()
 
 
+async def committed(store, request):
+    (answer,) = await store.ask(request)
+    return isinstance(answer, StateCommitted)
+
+
 def test_two_owners_race_to_commit_and_the_one_with_the_higher_token_wins(url):
     """Through two stores, each of which keeps what it has committed in mind."""
 
@@ -520,17 +525,17 @@ def test_two_owners_race_to_commit_and_the_one_with_the_higher_token_wins(url):
         try:
             first = await connect(store, "s1")
             one = SessionState(queued=(Queued(1, "a"),))
-            assert await store.ask(CommitState("s1", first.token, one)) == (StateCommitted(),)
+            assert await committed(store, CommitState("s1", first.token, one))
             await other.ask(UnlockClient("c", "h"))
             second = await connect(other, "s1", owner="other")
             await other.ask(LoadSession("c", "o2", second.token))
             two = SessionState(queued=(Queued(2, "b"), Queued(3, "c")))
-            assert await other.ask(CommitState("s1", second.token, two)) == (StateCommitted(),)
+            assert await committed(other, CommitState("s1", second.token, two))
             assert await store.ask(CommitState("s1", first.token, SessionState())) == (NotOwner(),)
             await store.ask(UnlockClient("c", "other"))
             third = await connect(store, "s1")
             three = SessionState(queued=(Queued(3, "c"),))
-            assert await store.ask(CommitState("s1", third.token, three)) == (StateCommitted(),)
+            assert await committed(store, CommitState("s1", third.token, three))
             return await store.ask(LoadSession("c", "o3", third.token)), three
         finally:
             await other.close()
@@ -566,7 +571,7 @@ def test_a_store_of_another_version_is_refused_by_name(url):
             connection.execute("PRAGMA user_version = 7")
     else:
         run_sql(url, "UPDATE gapless_sessions.store SET version = 7")
-    with pytest.raises(ConfigurationError, match="version 7, and this gapless reads version 1"):
+    with pytest.raises(ConfigurationError, match="version 7, and this gapless reads version 2"):
         open_session_store(url)
 
 

@@ -33,7 +33,14 @@ from statemachines.drivers.persistent_sessions.store import SessionStore
 from statemachines.drivers.standing import Standing
 from statemachines.drivers.tcp import Connection, TcpTransport
 from statemachines.kernel import Ask
-from statemachines.persistent_sessions import claims, delivery_actions, life_actions, resume_actions, session_host
+from statemachines.persistent_sessions import (
+    claims,
+    delivery_actions,
+    in_flight,
+    life_actions,
+    resume_actions,
+    session_host,
+)
 from statemachines.persistent_sessions.life_request import LockClient, UnlockClient
 from statemachines.persistent_sessions.owner_request import FindOwner
 from statemachines.persistent_sessions.request import DATABASE, CommitState, MarkDelivered
@@ -137,6 +144,8 @@ BREAKS = {
     "PS-123": swap(life_requests, "_is_superseded", lambda sql, client, token: False),
     "PS-195": swap(resume_actions, "has_room_for_page", lambda record: True),
     "PS-201": swap(session_node, "awaited", lambda attempt, **given: attempt()),
+    "PS-210": swap(in_flight, "time_left", lambda queued, now_ns: None),
+    "PS-211": swap(host_requests, "over_at", lambda now_ns, expiry_ms: 0),
     "PS-200": swap(resume_actions, "is_crowded", lambda record: False),
     "PS-197": swap(
         delivery_actions,

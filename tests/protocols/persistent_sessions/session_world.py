@@ -48,6 +48,11 @@ def queued(number, qos=1, message=None, filter="t"):
     return Queued(number, f"m{number}" if message is None else message, filter, qos)
 
 
+def mortal(number, until_ns, qos=1):
+    """A message that expires."""
+    return Queued(number, f"m{number}", "t", qos, until_ns)
+
+
 def rows(*numbers):
     return tuple(queued(number) for number in numbers)
 

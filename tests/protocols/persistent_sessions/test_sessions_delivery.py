@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from session_world import Hand, names, queued, rows
+from session_world import Hand, mortal, names, queued, rows
 
 from statemachines.kernel import InvariantViolated, Map, Node
 from statemachines.persistent_sessions.delivery import DELIVERY
 from statemachines.persistent_sessions.delivery_actions import commit, free_packet, resend, send_committed
 from statemachines.persistent_sessions.delivery_record import COMMITTING, READY, DeliveryRecord
-from statemachines.persistent_sessions.in_flight import IN_FLIGHT, Resend
+from statemachines.persistent_sessions.in_flight import IN_FLIGHT, Over, Resend
 from statemachines.persistent_sessions.in_flight_record import (
     RECEIVED,
     RELEASED,
@@ -20,8 +20,23 @@ from statemachines.persistent_sessions.in_flight_record import (
     TAKEN,
     InFlightRecord,
 )
-from statemachines.persistent_sessions.message import Puback, Pubcomp, Publish, Pubrec, Pubrel, Queued
-from statemachines.persistent_sessions.request import CommitState, MarkDelivered, SessionState, StateCommitted
+from statemachines.persistent_sessions.message import (
+    MessageExpired,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Queued,
+    is_over,
+)
+from statemachines.persistent_sessions.request import (
+    CommitState,
+    MarkDelivered,
+    SessionState,
+    StateCommitted,
+    without_over,
+)
 from statemachines.persistent_sessions.writer_flow_record import Take
 
 
@@ -64,6 +79,86 @@ def test_PS_43_PS_44_what_is_taken_meanwhile_is_the_next_commit():
     assert names(effects) == ["MarkDelivered", "Publish", "CommitState"]
     assert dict(effects[-1].state.taken) == {"w": (1, 2), "v": (2, 1)}
     assert names(one.feed(StateCommitted())) == ["MarkDelivered", "MarkDelivered", "Publish", "Publish"]
+
+
+def expired(number, until_ns, time_ns, qos=1):
+    return MessageExpired(f"m{number}", "t", qos, until_ns, time_ns)
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_PS_208_what_is_over_when_it_is_committed_is_marked_and_not_sent(qos):
+    """At the very moment it is over, and one nanosecond before it is not."""
+    one = delivery(9)
+    one.feed(Take("w", 1, (mortal(1, 5, qos), mortal(2, 6, qos), queued(3, qos))))
+    marked = MarkDelivered("s", "w", 1, 1, 3)
+    found = one.feed(StateCommitted(5))
+    assert found[:2] == [expired(1, 5, 5, qos), marked]
+    assert [(each.message, each.left_ns) for each in found[2:]] == [("m2", 1), ("m3", None)]
+    assert (one.status, one.record.expired, one.record.lost) == ("ready", 1, 0)
+    assert [each.queued.number for _, each in sorted(one.record.state.packets.items())] == ([2, 3] if qos else [])
+
+
+def test_PS_208_what_waits_behind_it_takes_its_place_and_is_committed():
+    one = delivery(1)
+    one.feed(Take("w", 1, (mortal(1, 5), mortal(2, 5), queued(3))))
+    found = one.feed(StateCommitted(7))
+    assert names(found) == ["MessageExpired", "MarkDelivered", "CommitState"]
+    assert [each.queued.number for each in found[-1].state.packets.values()] == [2]
+    assert names(one.feed(StateCommitted(8))) == ["MessageExpired", "CommitState"]
+    assert [each.message for each in one.feed(StateCommitted(9))] == ["m3"]
+    assert one.record.expired == 2
+
+
+def test_PS_208_what_has_waited_for_a_commit_is_committed():
+    one = delivery(9)
+    one.feed(Take("w", 1, (mortal(1, 5),)))
+    one.feed(Take("w", 1, rows(2)))
+    assert names(one.feed(StateCommitted(5))) == ["MessageExpired", "MarkDelivered", "CommitState"]
+    assert names(one.feed(StateCommitted(6))) == ["MarkDelivered", "Publish"]
+
+
+def test_PS_209_what_was_sent_goes_on_and_comes_again_however_late():
+    one = delivery(9)
+    one.feed(
+        Take("w", 1, (mortal(1, 5),)),
+    )
+    assert [each.left_ns for each in one.feed(StateCommitted(3))[1:]] == [2]
+    one.feed(Take("w", 1, rows(2)))
+    assert names(one.feed(StateCommitted(9))) == ["MarkDelivered", "Publish"], "it is over, and in flight"
+    assert [(each.message, each.dup, each.left_ns) for each in one.feed(Resend(9))] == [
+        ("m1", True, 0),
+        ("m2", True, None),
+    ]
+    for status in (SENT, RECEIVED, RELEASED):
+        assert packet(status, qos=2).feed(Over()) == []
+
+
+def test_PS_210_what_comes_again_says_what_is_left_when_the_state_was_loaded():
+    state = SessionState(packets=Map({1: InFlightRecord(1, "c", mortal(1, 9), 0, TAKEN)}), places=1)
+    assert [each.left_ns for each in delivery(9, state).feed(Resend(4))] == [5]
+
+
+TIMED = st.builds(mortal, st.integers(1, 9), st.integers(0, 4), st.integers(1, 2))
+
+
+@given(st.lists(TIMED, max_size=5), st.lists(TIMED, max_size=5), st.integers(0, 5))
+def test_PS_208_PS_209_what_is_committed_is_what_the_machine_goes_on_with(before, taken, now):
+    """`without_over`, which databases use, and the machine leave out the same, and nothing that was in flight."""
+    state = SessionState(
+        packets=Map({n: InFlightRecord(n, "c", one, n - 1, SENT) for n, one in enumerate(before, 1)}),
+        places=len(before),
+    )
+    one = delivery(99, state)
+    if not taken:
+        assert without_over(state, state, now) == state
+        return
+    (asked,) = one.feed(Take("w", 1, tuple(replace(each, number=n) for n, each in enumerate(taken, 1))))
+    kept = without_over(state, asked.state, now)
+    one.feed(StateCommitted(now))
+    left = {key: replace(each, status=SENT) for key, each in kept.packets.items()}
+    assert dict(one.record.state.packets) == left
+    assert set(state.packets) <= set(left)
+    assert len(asked.state.packets) - len(left) == sum(is_over(each, now) for each in taken) == one.record.expired
 
 
 def test_PS_44_qos_0_is_committed_and_then_sent_once_and_keeps_its_place():

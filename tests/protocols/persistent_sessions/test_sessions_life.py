@@ -31,6 +31,7 @@ from statemachines.persistent_sessions.life_request import (
     OpenSession,
     SessionLeft,
     SessionOpen,
+    StoreFull,
     UnlockClient,
 )
 from statemachines.persistent_sessions.life_times import LifeTimes
@@ -118,6 +119,18 @@ def test_PS_104_PS_105_PS_106_a_session_that_is_there_is_opened_again_and_the_cl
     assert one.feed(SessionOpen()) == [SessionOpened("s0", 7, True, "owner-2~1/1")]
     assert one.feed(Attach()) == [UnlockClient("c", ID), Accepted("s0", True)]
     assert one.status == "connected"
+
+
+def test_PS_212_who_would_make_one_session_too_many_is_refused_and_the_host_told():
+    one = Hand(SESSION_LIFE, LifeRecord(ID, "c", LifeTimes(), most=5), Connect(False, 0), ClientLocked(7))
+    assert one.feed(NOBODY) == [OpenSession("c", ID, 7, FRESH, "", 0, 5)]
+    assert one.feed(StoreFull(5)) == [UnlockClient("c", ID), SessionClosed(FRESH, "full")]
+    assert one.status == "closed"
+    gone = looking()
+    gone.feed(NOBODY)
+    gone.feed(ConnectionLost())
+    assert gone.feed(StoreFull(5)) == [UnlockClient("c", ID), SessionClosed(FRESH, "full")]
+    assert connected().feed(StoreFull(5)) == []
 
 
 def test_PS_107_an_owner_says_again_and_again_that_the_session_lives():

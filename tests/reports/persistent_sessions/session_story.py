@@ -37,12 +37,12 @@ class Story:
         self.row(WRITER, "ask", "begin_epoch", key=SESSION)
         self.write("epoch_begun", "beginning", "idle", term=epoch)
 
-    def put(self, epoch, number, message, qos=1):
-        self.row(WRITER, "ask", "put_row", key=message, term=epoch, grant=qos, first=number)
+    def put(self, epoch, number, message, qos=1, until=0):
+        self.row(WRITER, "ask", "put_row", key=message, term=epoch, grant=qos, first=number, last=until)
 
-    def store(self, epoch, number, message, qos=1):
+    def store(self, epoch, number, message, qos=1, until=0):
         self.write("hand", "idle", "storing", key=message)
-        self.put(epoch, number, message, qos)
+        self.put(epoch, number, message, qos, until)
         self.write("row_stored")
 
     # -- an owner ---------------------------------------------------------------------------------------------------
@@ -50,10 +50,10 @@ class Story:
     def resume(self, owner, event, source, dest, **cells):
         self.row(owner, "step", event, "session_resume", source, dest, **cells)
 
-    def load(self, owner, token, dest="reading"):
+    def load(self, owner, token, dest="reading", time=0):
         self.resume(owner, "resume_session", "new", "loading")
         self.row(owner, "ask", "load_session", key="tablet", term=token)
-        self.resume(owner, "session_loaded", "loading", dest, key=SESSION)
+        self.resume(owner, "session_loaded", "loading", dest, key=SESSION, first=time)
 
     def flow(self, owner, event, source, dest, **cells):
         self.row(f"{owner}:w", "step", event, "writer_flow", source, dest, **cells)
@@ -65,11 +65,14 @@ class Story:
     def ask_commit(self, owner, token):
         self.row(owner, "ask", "commit_state", key=SESSION, term=token)
 
-    def commit(self, owner, token, epoch, *numbers):
+    def commit(self, owner, token, epoch, *numbers, time=0):
         self.ask_commit(owner, token)
-        self.row(f"{owner}:{SESSION}", "step", "state_committed", "delivery", "committing", "ready")
+        self.row(f"{owner}:{SESSION}", "step", "state_committed", "delivery", "committing", "ready", first=time)
         for number in numbers:
             self.row(owner, "ask", "mark_delivered", key="w", term=epoch, first=number)
+
+    def pass_over(self, owner, message, until, time, qos=1):
+        self.row(owner, "tell", "message_expired", key=message, grant=qos, first=until, last=time)
 
     def send(self, owner, message, packet, again=0):
         self.row(owner, "send", "publish", key=message, grant=again, first=packet)
@@ -110,6 +113,34 @@ def told():
     story.store(1, 7, "m7")
     second(story)
     takeover(story)
+    for number, row in enumerate(story.rows):
+        row["seq"] = number
+    return story.rows
+
+
+def told_of_age():
+    """m1 and q2 are over when they are committed, m3 and m4 are not; m5 is, and its owner dies without a word."""
+    story = Story()
+    story.load(FIRST, 1)
+    story.begin_epoch(1)
+    for number, (message, until) in enumerate({"m1": 50, "q2": 40, "m3": 51, "m4": 0}.items(), 1):
+        story.store(1, number, message, qos=int(message != "q2"), until=until)
+    story.take(FIRST, 1, 1, 4)
+    story.commit(FIRST, 1, 1, 1, 2, 3, 4, time=50)
+    story.pass_over(FIRST, "m1", 50, 50)
+    story.pass_over(FIRST, "q2", 40, 50, qos=0)
+    story.send(FIRST, "m3", 1)
+    story.send(FIRST, "m4", 2)
+    story.store(1, 5, "m5", until=60)
+    story.take(FIRST, 1, 5, 5)
+    story.ask_commit(FIRST, 1)
+    story.row("a~1", "fault", "kill")
+    story.load(SECOND, 2, time=60)
+    story.send(SECOND, "m3", 1, again=1)
+    story.store(1, 6, "m6")
+    story.take(SECOND, 1, 6, 6)
+    story.commit(SECOND, 2, 1, 6, time=70)
+    story.send(SECOND, "m6", 3)
     for number, row in enumerate(story.rows):
         row["seq"] = number
     return story.rows

@@ -8,12 +8,20 @@ from contextlib import AsyncExitStack
 
 import pyarrow.parquet as pq
 import pytest
-from session_story import FIRST, MS, SECOND, SESSION, THIRD, WRITER, Story, columns_of, told
+from msgspec.structs import replace
+from session_story import FIRST, MS, SECOND, SESSION, THIRD, WRITER, Story, columns_of, told, told_of_age
 
 from statemachines import registry
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionNode, SessionPublisher
-from statemachines.persistent_sessions.message import Publish, Queued
-from statemachines.persistent_sessions.request import BeginEpoch, PutRow, RowRead
+from statemachines.persistent_sessions.message import MessageExpired, Publish, Queued
+from statemachines.persistent_sessions.request import (
+    BeginEpoch,
+    PutRow,
+    RowRead,
+    SessionLoaded,
+    SessionState,
+    StateCommitted,
+)
 from statemachines.persistent_sessions.takeover_record import TakenOver
 from statemachines.persistent_sessions.times import Times
 from statemachines.persistent_sessions.writer_flow_record import Take as Taken
@@ -33,7 +41,7 @@ from statemachines_sim.scenario import named
 
 PS = "persistent_sessions"
 JUDGES = Judges([registry.protocol(PS)])
-OWN = ("gap", "twice", "order", "cut", "owner", "epochs")
+OWN = ("gap", "twice", "order", "cut", "owner", "aged", "epochs")
 
 
 def segment_of(columns):
@@ -52,7 +60,7 @@ def test_a_story_holds_and_everything_is_looked_at():
     verdicts = {name: check.judge(segment) for name, _, check in JUDGES.checks if name in OWN}
     assert {name: len(one.run) for name, one in verdicts.items()} == dict.fromkeys(OWN, 0)
     assert {name: one.checked for name, one in verdicts.items()} == {
-        "gap": 17, "twice": 28, "order": 9, "cut": 7, "owner": 45, "epochs": 23
+        "gap": 17, "twice": 28, "order": 9, "cut": 7, "owner": 45, "aged": 0, "epochs": 23
     }  # fmt: skip
     assert list(absent(segment)) == []
 
@@ -395,6 +403,49 @@ def test_whoever_hears_of_an_epoch_makes_it_known(tamper, words):
     assert any(words in one for one in judged(columns_of(rows))["epochs"])
 
 
+AGED = {
+    "nothing": (lambda rows: None, {}),
+    "sent though it was over": (
+        change({"event": "publish", "kind": "send", "grant": 0, "first": 9}, key="m1", event="message_expired"),
+        {"aged": "m1 is sent by a~1/1 as new at 50, and was over at 50"},
+    ),
+    "passed over too early": (
+        change({"last": 49}, key="m1", event="message_expired"),
+        {"aged": "1/1 is passed over by a~1/1 at 49, and is over at 50"},
+    ),
+    "passed over though it does not expire": (
+        change({"event": "message_expired", "kind": "tell", "grant": 1, "last": 50}, key="m4", event="publish"),
+        {"aged": "1/4 is passed over by a~1/1 at 50, and is over at no time"},
+    ),
+    "lost, and nobody says that it was over": (
+        drop(key="m1", event="message_expired"), {"gap": "1/1 (m1) was taken and never sent"},
+    ),
+    "not over when the next owner loads": (
+        change({"first": 59}, event="session_loaded", at=1), {"gap": "1/5 (m5) was taken and never sent"},
+    ),
+    "passed over twice": (
+        copy_behind({"key": "m1", "event": "message_expired"}, key="m1", event="message_expired"),
+        {"aged": "m1 is passed over by a~1/1, and was sent before"},
+    ),
+    "passed over, and sent then": (
+        copy_behind({"key": "m4", "event": "publish"}, {"key": "m1", "first": 7}, key="m4", event="publish"),
+        {"twice": "m1 is sent by a~1/1 as new, and was sent before"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("tamper", "wrong"), AGED.values(), ids=AGED)
+def test_AGED_what_expires_by_its_time_is_told_from_what_is_lost(tamper, wrong):
+    rows = told_of_age()
+    tamper(rows)
+    found = {name: said for name, said in judged(columns_of(rows)).items() if said}
+    assert found.keys() == wrong.keys()
+    assert all(words in found[name][0] for name, words in wrong.items()), found
+    if not wrong:
+        sums = {one.name: one.value for one in find(segment_of(columns_of(rows))) if isinstance(one, Tally)}
+        assert (sums["expired"], sums["sent_new"]) == (2, 3)
+
+
 def test_rows_of_a_trace_say_what_is_followed():
     """What the checks read is in the rows that nodes write."""
 
@@ -405,6 +456,9 @@ def test_rows_of_a_trace_say_what_is_followed():
     rows = (Queued(4, ""), Queued(5, "m5"), Queued(6, ""))
     assert said(Taken("w", 2, rows), ("key", "term", "grant", "first", "last")) == ["w", 2, 2, 4, 6]
     assert said(PutRow("s", "w", 2, Queued(5, "m5", "f", 2)), ("key", "term", "grant", "first")) == ["m5", 2, 2, 5]
+    assert said(PutRow("s", "w", 2, Queued(5, "m5", "f", 2, 70)), ("last",)) == [70]
+    assert said(MessageExpired("m5", "f", 2, 70, 80), ("key", "grant", "last")) == ["m5", 2, 80]
+    assert said(StateCommitted(80), ("first",)) == said(SessionLoaded("s", SessionState(), 80), ("first",)) == [80]
     assert [said(RowRead(found), ("first",)) for found in (True, False)] == [[1], [0]]
     assert said(BeginEpoch("s", "w"), ("key",)) == ["s"]
     assert said(LiveKnown("o", 3), ("key", "term")) == ["o", 3]
@@ -553,16 +607,20 @@ def test_the_page_shows_resumes_stores_and_takeovers(real, tmp_path):
     assert {one["cause"] for one in summary["stores"]} == {"calm", "resumes"}
 
 
-@pytest.mark.parametrize("name", ["deaths_of_nodes", "stale_replicas"])
+@pytest.mark.parametrize("name", ["deaths_of_nodes", "stale_replicas", "aging_messages"])
 def test_a_simulated_run_holds_and_all_of_it_is_looked_at(tmp_path, name):
-    (outcome,) = campaign(named(f"{PS}/{name}"), range(1), out=tmp_path, processes=1)
+    scenario = named(f"{PS}/{name}")
+    if name == "aging_messages":
+        scenario = replace(scenario, phases=replace(scenario.phases, safety_s=8.0))
+    (outcome,) = campaign(scenario, range(1), out=tmp_path, processes=1)
     assert outcome.held
     (path,) = tmp_path.glob("trace-*.parquet")
     (columns,) = read_columns(path)
     segment = segment_of(columns)
     verdicts = {name: check.judge(segment) for name, _, check in JUDGES.checks if name in OWN}
     assert {name: len(one.run) for name, one in verdicts.items()} == dict.fromkeys(OWN, 0)
-    assert all(one.checked for one in verdicts.values()), "each of them has found something to look at"
+    idle = {check for check, one in verdicts.items() if not one.checked}
+    assert idle == (set() if name == "aging_messages" else {"aged"}), "each of them has found something to look at"
     assert list(absent(segment)) == []
     sums = {one.name: one.value for one in find(segment) if isinstance(one, Tally)}
     assert sums["taken"] >= sums["sent_new"] >= outcome.tally["delivered"] > 0, "what a death has cut off came again"

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from statemachines.drivers.persistent_sessions import life_requests, machine_requests, reception
 from statemachines.drivers.persistent_sessions.courier import Courier
-from statemachines.persistent_sessions import delivery_actions
+from statemachines.persistent_sessions import delivery_actions, writer_actions
 from statemachines.persistent_sessions.client_message import Delivered
 from statemachines.persistent_sessions.collector_request import Deleted, DeleteMessage, DeleteRow, Only, RowKey
 from statemachines.persistent_sessions.life_request import OpenSession, SessionOpen
@@ -132,6 +132,13 @@ def test_UNCOMMITTED(world):
     key, packet = had(world)
     book_of(world).carried[packet].discard(key)
     with broken("UNCOMMITTED"):
+        deliver(world, key, packet, dup=True)
+
+
+def test_AGED(world):
+    key, packet = had(world)
+    book_of(world).over.add(key)
+    with broken("AGED", "had expired before it was sent"):
         deliver(world, key, packet, dup=True)
 
 
@@ -281,6 +288,7 @@ def outcome_of(seeds=3, **keys):
 
 
 SLOW = {"receive_maximum": (1,), "ack_ms": (200, 400)}
+AGING = {**SLOW, "expires": 0.5, "message_expiry_ms": (50, 2_000)}
 PAUSED = {
     "schedule": tuple(Fault("pause", 1_500 * MS, 6 * S, f"node-{number}") for number in (1, 2)),
     "safety_s": 10.0,
@@ -294,6 +302,7 @@ def no_marks(courier, message):
 
 
 courier_bring = Courier.bring
+numbered = writer_actions.numbered
 
 
 @pytest.mark.parametrize(
@@ -302,11 +311,24 @@ courier_bring = Courier.bring
         (Courier, "bring", no_marks, "TWICE", {**MOVES, "ack_ms": (300, 800)}),
         (machine_requests, "is_owned", lambda sql, session, token: True, "STOLEN", {**PAUSED, "ack_ms": (1, 900)}),
         (delivery_actions, "has_room", lambda record, packets, one: True, "InvariantViolated", SLOW),
+        (delivery_actions, "is_over", lambda queued, now_ns: False, "AGED", AGING),
+        (delivery_actions, "is_over", lambda queued, now_ns: queued.until_ns > 0, "GAP", AGING),
+        (writer_actions, "numbered", lambda record: replace(numbered(record), until_ns=0), "AGED", AGING),
         (Courier, "bring", None, "COMPLETE", {}),
         (reception.Reception, "_answer", None, "CONNECTS", {}),
         (life_requests, "abandon", lambda sql, session: None, "VANISH", {**MOVES, "clean": 1.0}),
     ],
-    ids=["unmarked", "anybody", "maximum", "undelivered", "unanswered", "not-abandoned"],
+    ids=[
+        "unmarked",
+        "anybody",
+        "maximum",
+        "sent-though-over",
+        "over-too-early",
+        "expiry-not-kept",
+        "undelivered",
+        "unanswered",
+        "not-abandoned",
+    ],
 )
 def test_a_mistake_in_a_node_is_found(monkeypatch, place, name, mistake, found, keys):
     monkeypatch.setattr(place, name, mistake or (lambda *given, **named: None))

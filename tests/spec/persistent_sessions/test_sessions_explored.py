@@ -25,7 +25,7 @@ FOLDER = Path(__file__).parents[3] / "spec" / "persistent_sessions"
 LARGE = ("lag", "resumes", "second", "writer-crash", "slow-reads", "slow-fence", "writer-begins", "leaving",
          "fence-and-break", "overdue", "wider", "collected", "collected-unclear", "clean-start", "old-silent",
          "taker-dies", "taken-in-turn", "taken-at-once", "taken-bounded", "taken-writer-dies",
-         "old-lies-of-epochs", "crowded", "crowded-and-fenced")  # fmt: skip
+         "old-lies-of-epochs", "crowded", "crowded-and-fenced", "aging-exactly-once")  # fmt: skip
 """Obligations of these are judged by `gapless check persistent_sessions --liveness`."""
 FAR = ("fence-just-above", "death-during-a-fence", "numbers-go-on")
 """Bugs that take more than ten thousand states, or near it: `tools/planted.py` finds them anew."""
