@@ -83,14 +83,14 @@ def owner_of(session, token, row):
 def test_who_asked_for_the_state_before_a_newer_owner_may_hear_of_it_later(findings):
     session = Session("s", findings)
     old, new = owner_of(session, 2, 1), owner_of(session, 3, 2)
-    session.load(3, new)
-    session.load(4, old)
+    session.load(3, new, 0)
+    session.load(4, old, 0)
     assert wrong(findings) == []
     session.ask_commit(5, old, True)
-    session.commit(6, old)
+    session.commit(6, old, 0)
     assert wrong(findings) == ["n2~1/1 commits under token 2, and it had been loaded under 3"]
     session.ask_commit(7, new, True)
-    session.commit(8, new)
+    session.commit(8, new, 0)
     assert len(wrong(findings)) == 1
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from session_story import told
-from test_session_reports import OWN, PS, TAMPERED
+from session_story import told, told_of_age
+from test_session_reports import AGED, OWN, PS, TAMPERED
 
 from statemachines_reports.page import part_of, write_page
 from statemachines_reports.pipeline import VIOLATED, analyze
@@ -30,17 +30,26 @@ PLANTED = {
     "what was kept is forgotten": "cut",
     "who has yielded sends": "owner",
     "stored under an epoch that was raised": "epochs",
+    "sent though it was over": "aged",
+    "passed over too early": "aged",
 }
-"""What is planted (`test_session_reports.TAMPERED`), and the check that finds it."""
+"""What is planted (`test_session_reports.TAMPERED`, or `AGED`), and the check that finds it."""
 
 RUNS = {what: GOOD + place for place, what in enumerate(PLANTED, 1)}
 
 
-def story_of(run, tamper=None):
-    rows = told()
-    if tamper is not None:
+def story_of(run, what=""):
+    """The rows of this run, with that planted in them ("": nothing)."""
+    rows = told_of_age() if what in AGED else told()
+    if what:
+        tamper = AGED[what][0] if what in AGED else TAMPERED[what][1]
         tamper(rows)
     return [row | {"run": run, "seq": seq} for seq, row in enumerate(rows)]
+
+
+def words_of(what):
+    """What the check says of it."""
+    return AGED[what][1][PLANTED[what]] if what in AGED else TAMPERED[what][2]
 
 
 def write_stories(folder):
@@ -48,7 +57,7 @@ def write_stories(folder):
     (trace,), (runs,) = folder.glob("trace-*.parquet"), folder.glob("runs-*.parquet")
     stories = story_of(GOOD)
     for what, run in RUNS.items():
-        stories += story_of(run, TAMPERED[what][1])
+        stories += story_of(run, what)
     (simulated,) = pq.read_table(runs).to_pylist()
     table = pa.Table.from_pylist(stories, schema=pq.read_schema(trace))
     pq.write_table(table, folder / "trace-stories.parquet")
@@ -90,7 +99,7 @@ def test_words_say_what_is_wrong(judged):
     said = [(line["run"], line["check"], line["detail"]) for line in analysis.tables["findings"]]
     for what, check in PLANTED.items():
         words = [text for run, name, text in said if (run, name) == (RUNS[what], check)]
-        assert any(TAMPERED[what][2] in text for text in words), what
+        assert any(words_of(what) in text for text in words), what
 
 
 def test_without_spark_the_same_is_found(judged, tmp_path):

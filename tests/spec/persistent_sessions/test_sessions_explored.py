@@ -6,13 +6,14 @@ After a change of a table or a record: gapless check persistent_sessions --certi
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from statemachines_spec import certificates
 from statemachines_spec.bug import planted
-from statemachines_spec.explorer.explore import COMPLETE, VIOLATED, explore
+from statemachines_spec.explorer.explore import COMPLETE, FULL, VIOLATED, explore
 from statemachines_spec.explorer.replay import replay
 from statemachines_spec.hunt import look
 from statemachines_spec.liveness.judge import live
@@ -27,20 +28,38 @@ LARGE = ("lag", "resumes", "second", "writer-crash", "slow-reads", "slow-fence",
          "taker-dies", "taken-in-turn", "taken-at-once", "taken-bounded", "taken-writer-dies",
          "old-lies-of-epochs", "crowded", "crowded-and-fenced", "aging-exactly-once")  # fmt: skip
 """Obligations of these are judged by `gapless check persistent_sessions --liveness`."""
+WHOLE_MAX, BEGINNING = 20_000, 4_000
+"""States: what is larger is explored so far."""
 FAR = ("fence-just-above", "death-during-a-fence", "numbers-go-on")
 """Bugs that take more than ten thousand states, or near it: `tools/planted.py` finds them anew."""
 CELL = re.compile(r"(?P<what>\S+) in (?P<where>.+) by (?P<steps>\d+) steps, (?P<states>\d+) states; .*")
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
+@cache
+def certificate(name):
+    return certificates.read(FOLDER / "certificates" / f"{name}-small.json")
+
+
+@pytest.mark.parametrize("name", [name for name in SYSTEMS if certificate(name).states <= WHOLE_MAX])
 def test_a_certificate_is_what_exploring_again_comes_to(name):
     """GAP, COMPLETE, TWICE, UNCOMMITTED, UNSTORED, MAXIMUM, STRANGER, CUT, KEPT, LIFE, NORMAL and SPLIT hold, and what
     must happen does."""
-    kept = certificates.read(FOLDER / "certificates" / f"{name}-small.json")
+    kept = certificate(name)
     assert (kept.system, kept.size, kept.variant) == (name, "small", "settled")
     result = explore(certificates.system_of(kept), engine="plain", hashing=False)
     assert (result.ended, result.held, result.shown) == (COMPLETE, True, True)
     assert (result.states, result.transitions) == (kept.states, kept.transitions)
+
+
+@pytest.mark.parametrize("name", [name for name in SYSTEMS if certificate(name).states > WHOLE_MAX])
+def test_a_large_certificate_begins_as_exploring_again_does(name):
+    """`gapless check persistent_sessions --certify`, and the soak, explore them to their ends."""
+    kept = certificate(name)
+    result = explore(certificates.system_of(kept), engine="plain", hashing=False, states_max=BEGINNING)
+    assert (result.ended, result.held) == (FULL, True)
+    levels = result.levels[:-1]  # the last of them is cut
+    assert levels == kept.levels[: len(levels)]
+    assert sum(levels) > BEGINNING / 8
 
 
 def test_an_edge_hash_is_that_of_the_certificate():

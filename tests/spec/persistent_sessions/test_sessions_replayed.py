@@ -36,7 +36,7 @@ LEFT = ("state-dies-with-the-taker", "old-dies-between")
 """The shipped owners answer a takeover otherwise, so that these runs end there."""
 NOT_ON_A_FILE = {
     "marker-before-rows": (2, "a file has no replica that shows entries later"),
-    "subscription-late": (4, "no writer can learn of it late"),
+    "subscription-late": (3, "no writer can learn of it late"),
 }
 """How many steps a real store takes, and why no more."""
 
