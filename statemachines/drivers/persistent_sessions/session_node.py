@@ -247,6 +247,7 @@ class SessionNode:
             halted.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await halted
+            self._reception.farewell()  # else, over a dead store, a client of this process would never hear of it
         await self.abort()
 
     async def abort(self) -> None:

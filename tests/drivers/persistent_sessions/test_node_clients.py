@@ -439,6 +439,22 @@ def test_PS_146_what_was_acknowledged_is_committed_before_a_node_that_ends_says_
     run(main())
 
 
+def test_PS_155_a_client_hears_that_its_node_ends_though_the_store_does_not_answer(store, monkeypatch):
+    monkeypatch.setattr(session_node, "HALT_TURNS", 3)
+
+    async def main():
+        happened = []
+        async with node_of(store) as node:
+            node.reception.enter("c~1", lambda message: not happened.append(message))
+            node.reception.hear("c~1", ConnectWanted("c", False, 60_000, 9))
+            await until(lambda: kinds_of(happened, Welcome))
+            monkeypatch.setattr(node._desk, "serve", lambda *_: None)  # nothing that is asked now is answered
+        assert happened[-1] == Farewell("closing")
+        assert kinds_of(happened, Farewell) == [Farewell]
+
+    run(main())
+
+
 def kinds_of(happened, *kinds):
     return [type(one) for one in happened if isinstance(one, kinds)]
 
