@@ -174,6 +174,11 @@ def may_be_missing(of):
     return expiry is not None and expiry < SOON_S
 
 
+def must_come(answered):
+    """Those of the answered messages that nobody may wait for in vain."""
+    return {of for of in answered if not may_be_missing(of)}
+
+
 def read(store, statement):
     """The rows of a statement, in which `@` stands for where the tables are."""
     if store.startswith("postgresql"):
@@ -317,7 +322,7 @@ async def settle(tasks, subscribers, answered, patience_s=90):
     """Until every subscriber has everything; that something never comes is for the judge."""
     loop = asyncio.get_running_loop()
     end = loop.time() + patience_s
-    wanted = {of for of in answered if not may_be_missing(of)}
+    wanted = must_come(answered)
     while loop.time() < end and not all(wanted <= one.seen for one in subscribers):
         for task in tasks:
             if task.done():
@@ -337,8 +342,8 @@ def copies_in(store):
 
 def judge(stored, answered, got, exactly=False):
     """What is wrong, in words; nothing: all is well."""
-    missing = sorted(answered - {one.of for one in got})
-    wrong = [f"{of} was answered, and never came" for of in missing if not may_be_missing(of)]
+    missing = sorted(must_come(answered) - {one.of for one in got})
+    wrong = [f"{of} was answered, and never came" for of in missing]
     firsts, packets, seen = Counter(), defaultdict(list), {}
     for place, one in enumerate(got):
         if one.of not in stored:

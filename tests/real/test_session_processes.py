@@ -8,7 +8,7 @@ import signal
 
 import pytest
 from outside import gapless
-from sessions_run import NodeProcess, Publisher, Subscriber, copies_in, judge, nodes_of
+from sessions_run import NodeProcess, Publisher, Subscriber, copies_in, judge, must_come, nodes_of
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
 
@@ -86,7 +86,7 @@ def test_all_nodes_are_killed_and_their_sessions_are_on_disk(tmp_path):
                 await asyncio.sleep(0.01)
             publisher.over.set()
             await tasks[1]
-            while not publisher.answered <= subscriber.seen:
+            while not must_come(publisher.answered) <= subscriber.seen:
                 await asyncio.sleep(0.01)
             tasks[0].cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
