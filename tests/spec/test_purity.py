@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from subprocess import CalledProcessError
+
+import msgspec
 import pytest
 from impure_system import forgetting, iterating
 
+from statemachines_spec.explorer import purity
 from statemachines_spec.explorer.entries import Entries, Nondeterministic
 from statemachines_spec.explorer.explore import explore
 from statemachines_spec.explorer.purity import recheck
@@ -26,3 +30,24 @@ def test_declared_machines_come_out_alike_under_another_hash_seed():
     result = explore(entries.system, engine="plain", entries=entries)
     assert result.rechecked == sum(result.entries.values())
     assert recheck(entries, 10) == 10
+
+
+def test_the_other_process_goes_on_for_the_next_system_and_is_another_where_the_path_is(monkeypatch, tmp_path):
+    entries = Entries(system_at("lock_toy:lock_system", asks=1, crashes=1))
+    explore(entries.system, engine="plain", entries=entries)
+    first = purity._other()
+    assert recheck(entries, 10) == recheck(entries, 3) + 7
+    assert purity._other() is first
+    monkeypatch.syspath_prepend(tmp_path)
+    assert purity._other() is not first
+    with pytest.raises(ValueError, match="closed"):
+        first.made(entries.system.origin, [])
+
+
+def test_what_the_other_process_dies_of_is_told_and_the_next_is_another():
+    entries = Entries(system_at("lock_toy:lock_system", asks=1, crashes=1))
+    explore(entries.system, engine="plain", entries=entries)
+    entries.system = msgspec.structs.replace(entries.system, origin=("os:_exit", {"status": 7}))
+    with pytest.raises(CalledProcessError, match="7"):
+        recheck(entries, 10)
+    assert explore(system_at("lock_toy:lock_system", asks=1, crashes=1), engine="plain").rechecked > 0

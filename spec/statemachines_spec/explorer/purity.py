@@ -6,12 +6,15 @@ a map or a set in its own order may do so alike twice; another process with anot
 
 from __future__ import annotations
 
+import atexit
 import os
 import pickle
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from importlib import import_module
-from typing import Any
+from typing import IO, Any, NamedTuple
 
 from statemachines_spec.explorer.entries import FAILED, Entries, Nondeterministic, digest, outcome
 from statemachines_spec.explorer.system import System
@@ -46,21 +49,93 @@ def _made(system: System, items: list[Any]) -> list[int]:
 
 
 def _elsewhere(system: System, items: list[Any]) -> list[int]:
+    other = _other()
+    try:
+        return other.made(system.origin, items)
+    except BaseException:  # what it still has to say would be taken for the next answer
+        _end_other()
+        raise
+
+
+class Setting(NamedTuple):
+    """What the other process is begun with; where one of it has changed, another is begun."""
+
+    process: int
+    folder: str
+    seed: str
+    path: tuple[str, ...]
+
+
+class Other:
+    """The other process.  It goes on until this one ends: to begin it takes longer than to make most samples."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", f"from {__name__} import main; main()"],
+            env={**os.environ, "PYTHONHASHSEED": setting.seed, "PYTHONPATH": os.pathsep.join(setting.path)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+
+    def made(self, origin: Any, items: list[Any]) -> list[int]:
+        """The digests of what the pairs come to there; raises `CalledProcessError` where it dies of them."""
+        asked, answers = self._pipes()
+        try:
+            pickle.dump((origin, items), asked)
+            asked.flush()
+            found: list[int] = pickle.load(answers)
+        except (EOFError, BrokenPipeError):
+            raise subprocess.CalledProcessError(self._process.wait(), self._process.args) from None
+        return found
+
+    def end(self) -> None:
+        """Whatever it is at: nobody waits for that."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in self._pipes():
+            with suppress(BrokenPipeError):
+                pipe.close()
+
+    def _pipes(self) -> tuple[IO[bytes], IO[bytes]]:
+        asked, answers = self._process.stdin, self._process.stdout
+        if asked is None or answers is None:
+            raise AssertionError("it is begun with pipes")
+        return asked, answers
+
+
+_others: list[Other] = []
+"""The one that goes on, or none; one of a process that this one was forked from is not ours."""
+
+
+def _other() -> Other:
     seed = next(seed for seed in SEEDS if seed != os.environ.get("PYTHONHASHSEED"))
-    done = subprocess.run(
-        [sys.executable, "-c", f"from {__name__} import main; main()"],
-        input=pickle.dumps((system.origin, items)),
-        env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
-        stdout=subprocess.PIPE,
-        check=True,
-    )
-    made: list[int] = pickle.loads(done.stdout)
-    return made
+    setting = Setting(os.getpid(), os.getcwd(), seed, tuple(sys.path))
+    if _others and _others[0].setting == setting:
+        return _others[0]
+    _end_other()
+    _others.append(Other(setting))
+    return _others[0]
+
+
+def _end_other() -> None:
+    while _others:
+        other = _others.pop()
+        if other.setting.process == os.getpid():
+            other.end()
+
+
+atexit.register(_end_other)
 
 
 def main() -> None:
-    """The other process: a system and pairs come in, digests of their outcomes go out."""
-    (path, arguments), items = pickle.load(sys.stdin.buffer)
-    module, _, name = path.partition(":")
-    system = getattr(import_module(module), name)(**arguments)
-    sys.stdout.buffer.write(pickle.dumps(_made(system, items)))
+    """The other process: systems and pairs come in, digests of their outcomes go out, until there are no more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever asks is interrupted, and then has no more
+    answers, sys.stdout = sys.stdout.buffer, sys.stderr
+    with suppress(EOFError):
+        while True:
+            (path, arguments), items = pickle.load(sys.stdin.buffer)
+            module, _, name = path.partition(":")
+            system = getattr(import_module(module), name)(**arguments)
+            pickle.dump(_made(system, items), answers)
+            answers.flush()

@@ -5,9 +5,9 @@
 A name is imported when it is used first: who lists the roles of `gapless node` needs no machine.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from statemachines.drivers.later import imported_later
 from statemachines.drivers.protocol import DriverProtocol
 
 if TYPE_CHECKING:
@@ -28,21 +28,19 @@ DRIVERS: Final = DriverProtocol(
     roles={"sessions": f"{_COMMANDS}:sessions", "session-collector": f"{_COMMANDS}:session_collector"}
 )
 
-_PLACES: Final = {
-    "NodeUnreachable": "node_link",
-    "PersistentSession": "persistent_session",
-    "PublishRefused": "session_publisher",
-    "Received": "received",
-    "SessionLost": "persistent_session",
-    "SessionNode": "session_node",
-    "SessionPublisher": "session_publisher",
-    "SessionTaken": "persistent_session",
-    "StoreIsFull": "persistent_session",
-    "SubscribeRefused": "persistent_session",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
+__getattr__ = imported_later(
+    __name__,
+    {
+        f"{__name__}.node_link": ("NodeUnreachable",),
+        f"{__name__}.persistent_session": (
+            "PersistentSession",
+            "SessionLost",
+            "SessionTaken",
+            "StoreIsFull",
+            "SubscribeRefused",
+        ),
+        f"{__name__}.received": ("Received",),
+        f"{__name__}.session_node": ("SessionNode",),
+        f"{__name__}.session_publisher": ("PublishRefused", "SessionPublisher"),
+    },
+)

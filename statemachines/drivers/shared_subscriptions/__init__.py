@@ -5,9 +5,9 @@
 A name is imported when it is used first: who lists the roles of `gapless node` needs no machine.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from statemachines.drivers.later import imported_later
 from statemachines.drivers.protocol import DriverProtocol
 
 if TYPE_CHECKING:
@@ -29,18 +29,12 @@ DRIVERS: Final = DriverProtocol(
     }
 )
 
-_PLACES: Final = {
-    "declare": "groups",
-    "destroy": "groups",
-    "LeaderNode": "lead",
-    "Publisher": "publish",
-    "Delivered": "subscribe",
-    "SharedSession": "subscribe",
-    "SharedSubscription": "subscribe",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
+__getattr__ = imported_later(
+    __name__,
+    {
+        f"{__name__}.groups": ("declare", "destroy"),
+        f"{__name__}.lead": ("LeaderNode",),
+        f"{__name__}.publish": ("Publisher",),
+        f"{__name__}.subscribe": ("Delivered", "SharedSession", "SharedSubscription"),
+    },
+)
