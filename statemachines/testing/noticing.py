@@ -1,7 +1,7 @@
 """Noticing: whether the other judges notice a mutant: the tests of a protocol, simulation, and Hypothesis.
 
 Each has some seconds of processor time, and none knows what it looks for.  A search that raises has noticed as well.
-Tests are run by a pytest of its own, in which the mutant is planted before anything is collected.
+Tests are run by a pytest in a process of its own, in which the mutant is planted before anything is collected.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import sys
-from collections.abc import Collection, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import nullcontext
 from hashlib import blake2b
 from math import ceil
 from pathlib import Path
 from resource import RLIMIT_CPU, RUSAGE_CHILDREN, getrusage, setrlimit
+from tempfile import TemporaryFile
+from time import monotonic, sleep
 from typing import Final, NamedTuple
 
 from statemachines.kernel import ConfigurationError
@@ -29,16 +30,22 @@ from statemachines_spec.mutants.notice import Notice, Notices
 TESTS: Final = "tests"
 JUDGES: Final = (TESTS, "simulation", "hypothesis")
 """In the order in which they are asked: tests say soonest what they notice."""
-VARIABLE: Final = "GAPLESS_MUTANT"
-"""Protocol and name of the mutant that a pytest plants, with a space between."""
 NEVER_DONE: Final = "the tests are never done"
 TIMES: Final = 5
 """With a mutant the tests may take so many times what they take without."""
 TOO_LONG: Final = (-signal.SIGXCPU, -signal.SIGKILL)
 """How a process ends that has used up its processor time."""
+LOOK_S: Final = 0.05
 STANDS_STILL: Final = 60
 """Tests may take so many times their seconds by the wall clock: one that waits for ever takes no processor time, and
 nobody can say of what it waits."""
+
+
+class Ended(NamedTuple):
+    """A pytest: its exit code (below zero: the signal that ended it), and what it `said`."""
+
+    code: int
+    said: str
 
 
 class Asked(NamedTuple):
@@ -90,7 +97,7 @@ def judges_of(protocol: str, tests: Sequence[Path]) -> tuple[str, ...]:
 def notice(protocol: str, mutant: Mutant, judge: str, seconds: float, tests: Sequence[Path] = ()) -> Notice:
     """Let one judge look at one mutant; `tests`: files or folders for pytest."""
     if judge == TESTS:
-        return Notice(mutant.name, judge, _tested(protocol, mutant.name, seconds, tests))
+        return Notice(mutant.name, judge, _tested(mutant, seconds, tests))
     try:
         with plant(mutant), limited(2 * seconds):
             return Notice(mutant.name, judge, search(protocol, judge, cpu_s=seconds).what)
@@ -107,16 +114,14 @@ def check_tests(seconds: float, tests: Sequence[Path]) -> float:
     nothing of a mutant.
     """
     before = _spent()
-    done = _run("", seconds, tests)
+    done = _run(None, seconds, tests)
     where = ", ".join(map(str, tests))
-    if done is None or done.returncode in TOO_LONG:
+    if done is None or done.code in TOO_LONG:
         rule = "take longer without any mutant: name fewer, or give more --seconds"
         raise ConfigurationError("seconds", seconds, f"the tests {where} {rule}")
-    if done.returncode != 0:
+    if done.code:
         rule = "fail without any mutant; mend that first"
-        raise ConfigurationError(
-            "tests", where, f"{_failed(done.stdout) or f'pytest ended with {done.returncode}'}: {rule}"
-        )
+        raise ConfigurationError("tests", where, f"{_failed(done.said) or f'pytest ended with {done.code}'}: {rule}")
     return _spent() - before
 
 
@@ -126,32 +131,69 @@ def _spent() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _tested(protocol: str, name: str, seconds: float, tests: Sequence[Path]) -> str:
+def _tested(mutant: Mutant, seconds: float, tests: Sequence[Path]) -> str:
     """The first test that fails; tests that are not done in so much more time than without it have noticed it, too."""
-    done = _run(f"{protocol} {name}", seconds, tests)
+    done = _run(mutant, seconds, tests)
     if done is None:
         return ""
-    if done.returncode in TOO_LONG:
+    if done.code in TOO_LONG:
         return NEVER_DONE
-    return _failed(done.stdout) or ("" if done.returncode == 0 else f"pytest ended with {done.returncode}")
+    return _failed(done.said) or (f"pytest ended with {done.code}" if done.code else "")
 
 
-def _run(planted: str, seconds: float, tests: Sequence[Path]) -> subprocess.CompletedProcess[str] | None:
-    """A pytest with this mutant ("": with none); None: it stood still."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:randomly"]
-    command += ["-p", "statemachines.testing.planting"] if planted else []
+def _run(mutant: Mutant | None, seconds: float, tests: Sequence[Path]) -> Ended | None:
+    """A pytest with this mutant (None: with none), in a process forked off this one, which has imported the machines;
+    None: it stood still."""
+    import pytest  # so that it is there for every fork
+
+    with TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if not pid:
+            _test(pytest.main, mutant, ceil(seconds), tests, said.fileno())
+        status = _waited(pid, STANDS_STILL * seconds)
+        said.seek(0)
+        return None if status is None else Ended(os.waitstatus_to_exitcode(status), said.read())
+
+
+def _test(
+    main: Callable[[list[str]], int], mutant: Mutant | None, seconds: int, tests: Sequence[Path], to: int
+) -> None:
+    """What the forked process does; it does not come back.  Its processor time is bounded, whatever else the machine
+    does meanwhile."""
+    status = 1
     try:
-        return subprocess.run(
-            [*command, *map(str, tests)], env={**os.environ, VARIABLE: planted}, capture_output=True, text=True,
-            timeout=STANDS_STILL * seconds, check=False, preexec_fn=partial(_limit, ceil(seconds)),
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
+        os.setsid()
+        setrlimit(RLIMIT_CPU, (seconds, seconds + 1))
+        os.dup2(to, 1)
+        os.dup2(to, 2)
+        sys.stdout = sys.stderr = os.fdopen(1, "w", closefd=False)
+        ignored = "ignore::pytest.PytestAssertRewriteWarning"  # of what this process has imported before
+        with plant(mutant) if mutant else nullcontext():
+            status = int(main(["-x", "-q", "-p", "no:randomly", "-W", ignored, *map(str, tests)]))
+    except Unmade:
+        status = 0
+    finally:
+        sys.stdout.flush()
+        os._exit(status)
+
+
+def _waited(pid: int, seconds: float) -> int | None:
+    """How the process ended; one that stands still is killed, with all that it has begun (None)."""
+    began = monotonic()
+    try:
+        while monotonic() - began < seconds:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                pid = 0
+                return status
+            sleep(LOOK_S)
         return None
-
-
-def _limit(seconds: int) -> None:
-    """Processor time of the process that is about to begin, whatever else the machine does meanwhile."""
-    setrlimit(RLIMIT_CPU, (seconds, seconds + 1))
+    finally:
+        if pid:
+            os.killpg(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
 
 
 def _failed(output: str) -> str:

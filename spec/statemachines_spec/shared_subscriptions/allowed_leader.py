@@ -45,9 +45,35 @@ ALLOWED: Final = (
         "where all that is staged goes with the batch nothing is left, dropped at once or one by one",
     ),
     Allowed(
-        ("plan.reassign/8/lt-is-lte",),
+        ("plan.reassign/8/lt-is-lte", "plan.hand_out/4/lt-is-lte", "membership.take_back_finished/1/lt-is-lte"),
         "SS-162",
         "whoever has its share is passed by when its turn comes: it may stand in the queue or not",
+    ),
+    Allowed(
+        ("membership.take_end/1/lt-is-lte", "membership.take_report/5/lt-is-lte"),
+        "SS-162",
+        "where as many streams are live as before, a pass over the members gives them the shares that they have",
+    ),
+    Allowed(
+        (
+            "membership.take_report/1/ping.epoch-is-ping.registration",
+            "membership.take_report/2/ping.registration-is-ping.n",
+            "membership.take_report/3/report.grant-is-report.progress",
+            "measuring.believe/6/held.grant-is-held.progress",
+        ),
+        "SS-143",
+        "whose word it is, and of which grant, has been judged by then: what an assignment is told it asks for the "
+        "progress, and whether that is final",
+    ),
+    Allowed(
+        ("listing.learn/15/gt-is-gte", "plan.Draft.keep_progress/2/gt-is-gte"),
+        "SS-125",
+        "a stream that is as it was known is put in its own place, unchanged",
+    ),
+    Allowed(
+        ("group.mark/5/0-is-1",),
+        "SS-203",
+        "the stamp of a mark is the store's: it is put in when the mark is committed, or read",
     ),
     Allowed(
         ("listing.list_streams/2/1-is-2", "listing.open_ranks/1/1-is-2"),

@@ -473,6 +473,10 @@ def test_SS_125_a_stream_that_appears_later_is_shared_out(monkeypatch):
     bench.topics(6)
     assert len(only(Grant, bench.at(1_000))) == 5
     assert len(bench.owners()) == 6
+    later = Bench(topics=6).start()
+    for one, pages in ((bench, 4), (later, 3)):
+        asked = [request.after for request in one.requests if isinstance(request, stream_store.ListStreams)]
+        assert len(asked) == len(set(asked)) + (one is bench) == pages, "each page goes on where the one before ended"
 
 
 def test_SS_125_a_listing_that_failed_changes_nothing():

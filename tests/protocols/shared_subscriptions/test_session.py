@@ -205,6 +205,11 @@ def test_SS_103_one_fetch_at_a_time_and_a_pause_after_nothing():
     assert bench.node.deadline() == bench.now + 20 * MS
 
 
+def test_SS_103_after_a_fetch_that_brought_one_message_the_next_follows_at_once():
+    bench = Bench(a=1).reading()
+    assert bench.node.deadline() == bench.now
+
+
 def test_SS_103_a_stream_that_came_back_while_it_waited_is_asked_for_once():
     """Asked for twice in one fetch, its messages would be kept twice."""
     bench = Bench(a=4, b=4)

@@ -44,7 +44,6 @@ NOTICED = {
     "leader/56/deleted": ("taken over", "S3"),
     "leader/64/negated": ("halted", "L6"),
     "configuration.Configuration._less/1/lt-is-lte": ("configured", "L8"),
-    "configuration._stretch/3/1000000-is-1000001": ("configured", "S5"),
     "measuring.refuse/4/held.grant-is-held.progress": ("told of lies", "S16"),
     "group/2/to-idle": ("declared as asked", "S1"),
     "group/20/deleted": ("paced destruction", "L12"),
