@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
 from statemachines import catalogue
@@ -16,11 +15,12 @@ from statemachines.drivers.plain_text import plain_json
 from statemachines.kernel import ConfigurationError
 
 if TYPE_CHECKING:
-    from statemachines.testing.noticing import Notice
+    from statemachines.testing.noticing import Asked
     from statemachines_spec.mutants.account import Account
-    from statemachines_spec.mutants.campaign import Field, Results
+    from statemachines_spec.mutants.campaign import Field, Head, Results
     from statemachines_spec.mutants.judging import Verdict
     from statemachines_spec.mutants.mutant import Mutant
+    from statemachines_spec.mutants.notice import Notices
 
 OUT = Path("out/mutants")
 
@@ -42,14 +42,19 @@ def mutate(
     survivors: Annotated[
         bool, typer.Option("--survivors", help="Whatever has changed since, judge only those that lived.")
     ] = False,
-    report: Annotated[bool, typer.Option("--report", help="Judge nothing; say what was judged before.")] = False,
+    report: Annotated[bool, typer.Option("--report", help="Explore nothing; say what was judged before.")] = False,
     listed: Annotated[bool, typer.Option("--list", help="List them; judge nothing.")] = False,
     others: Annotated[
         bool,
-        typer.Option("--others", help="Show survivors, and 200 of all, to other judges too."),
+        typer.Option("--others", help="Show survivors to other judges too, until one of them notices."),
     ] = False,
     tests: Annotated[list[Path] | None, typer.Option(metavar="PATH", help="Tests, for --others.")] = None,
-    seconds: Annotated[float, typer.Option(min=1, help="For each of the others and each mutant.")] = 20.0,
+    seconds: Annotated[
+        float, typer.Option(min=1, help="Of processor time, for each of the others and each mutant.")
+    ] = 20.0,
+    beside: Annotated[
+        int, typer.Option(min=0, help="Of all, this many are shown to every one of the others (the same each time).")
+    ] = 0,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where verdicts are kept.")] = OUT,
     write: Annotated[bool, typer.Option("--write", help="Write mutants.md beside the protocol's clauses.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")] = False,
@@ -81,18 +86,22 @@ def mutate(
     path = out / f"{field.protocol.name}.jsonl"
     if again:
         path.unlink(missing_ok=True)
+        path.with_suffix(".others.jsonl").unlink(missing_ok=True)
     results = campaign.Results(path, head, names if survivors else () if report else None)
     stopped = False if report else _judge(field, mutants, results, jobs)
     found = [results.verdicts[name] for name in names if name in results.verdicts]
-    said = account.account_of(found, field.part.allowed)
-    noticed = _others(field, mutants, said, tuple(tests or ()), seconds, path) if others and not stopped else []
+    asked = _asked(tuple(tests or ()), seconds, beside) if others else None
+    notices = _notices(path, head, asked, kept=survivors or report)
+    if asked is not None and not stopped:
+        said = account.account_of(found, field.part.allowed)
+        stopped = _ask_others(protocol, mutants, {one.name for one in said.alive}, notices, asked)
+    noticed = [one for one in notices.found.values() if one.name in names]
+    said = account.account_of(found, field.part.allowed, noticed)
     if json:
         shown = {"protocol": field.protocol.name, "lines": said.lines, "verdicts": found, "others": noticed}
         print(plain_json(shown))
     else:
         print(account.text(said))
-        for one in noticed:
-            print(f"{one.judge}: {one.name}: {one.what or '-'}")
     if write:
         _write(field, said, found, results.head.systems)
     _end(said, stopped)
@@ -113,26 +122,30 @@ def _judge(field: Field, mutants: list[Mutant], results: Results, jobs: int) -> 
     return False
 
 
-def _others(
-    field: Field, mutants: list[Mutant], said: Account, tests: tuple[Path, ...], seconds: float, path: Path
-) -> list[Notice]:
-    """What the other judges notice of those that live, and of a sample that is always the same."""
-    from statemachines.testing.noticing import judges_of, notice
-    from statemachines_spec.mutants.campaign import OTHERS, picked
+def _asked(tests: tuple[Path, ...], seconds: float, beside: int) -> Asked:
+    from statemachines.testing.noticing import Asked
 
-    alive = {one.name for one in said.alive}
-    drawn = {one.name for one in picked(mutants, (), (), OTHERS, 0)}
-    some = [one for one in mutants if one.name in alive | drawn]
-    name = field.protocol.name
-    judges = judges_of(name, tests)
-    found = []
-    with bar("other judges") as advance, path.with_suffix(".others.jsonl").open("wb") as file:
-        for one in some:
-            for judge in judges:
-                found.append(notice(name, one, judge, seconds, tests))
-                file.write(msgspec.json.encode(found[-1]) + b"\n")
-                advance(len(found), len(some) * len(judges))
-    return found
+    return Asked(tests, seconds, beside)
+
+
+def _notices(path: Path, head: Head, asked: Asked | None, *, kept: bool) -> Notices:
+    """What other judges noticed before, beside the verdicts of exploration; `asked`: what they are asked now."""
+    from statemachines_spec.mutants.notice import Notices, Rests
+
+    rests = Rests(head.print, asked.print() if asked else "")
+    return Notices(path.with_suffix(".others.jsonl"), rests, kept=kept)
+
+
+def _ask_others(name: str, mutants: list[Mutant], alive: set[str], notices: Notices, asked: Asked) -> bool:
+    """Show those alive to the other judges until one notices; whether it was stopped."""
+    notices.begin()
+    try:
+        with bar("other judges") as advance:
+            for done, some in asked.each(name, mutants, alive, notices):
+                advance(done, some)
+    except KeyboardInterrupt:
+        return True
+    return False
 
 
 def _say(text: str) -> None:

@@ -393,7 +393,7 @@ class Fsm(Generic[R]):
 
     def _arm(self, timers: tuple[Timer, ...], record: R, now_ns: int) -> Effects:
         key = self.key(record)
-        return tuple(SetTimer(timer.name, now_ns + timer.period_ns(record), key) for timer in timers)
+        return tuple(SetTimer(one.name, now_ns + one.period_ns(record), key) for one in timers if one.period_ns)
 
     def _unknown(self, record: R, event: Event) -> ProtocolError:
         status: Enum = record.status  # type: ignore[attr-defined]

@@ -1,8 +1,8 @@
 """Timers: a name, an event, and the states it belongs to.
 
 Entering one of its states from outside arms a timer, leaving all of them cancels it; a step says nothing about that.
-A row may re-arm it inside a state with `SetTimer`.  With `on_entry=False` only a row arms it (a lease that begins with
-the first answer), and leaving its states still cancels it.
+A row may re-arm it inside a state with `SetTimer`.  Without a period, or with `on_entry=False`, only a row arms it (a
+lease that begins with the first answer), and leaving its states still cancels it.
 
 Timers have a class.  One of *authority* is the end of something that its machine may do: a lease, a claim.  When it is
 due it fires before any event and before all other timers, whatever their deadlines: whoever wakes late does not begin
@@ -24,7 +24,8 @@ class Timer:
     """One timer of a declaration.
 
     `name` as in effects and traces; `event` is what its firing feeds; `states` it belongs to; `period_ns(record)` is
-    the time from entering to firing, in nanoseconds; `authority`: it ends what the machine may do.
+    the time from entering to firing, in nanoseconds (None: entering does not arm it); `authority`: it ends what the
+    machine may do.
     """
 
     __slots__ = ("authority", "event", "name", "on_entry", "period_ns", "states")
@@ -34,7 +35,7 @@ class Timer:
         name: str,
         event: type[TimerFired],
         states: tuple[Enum, ...],
-        period_ns: Callable[[Any], int],
+        period_ns: Callable[[Any], int] | None = None,
         *,
         on_entry: bool = True,
         authority: bool = False,
@@ -44,7 +45,7 @@ class Timer:
         self.event = event
         self.states = states
         self.period_ns = period_ns
-        self.on_entry = on_entry
+        self.on_entry = on_entry and period_ns is not None
 
     def __repr__(self) -> str:
         return f"Timer({self.name!r} in {', '.join(str(s.value) for s in self.states)})"

@@ -504,8 +504,8 @@ ROWS = (
 TIMERS = (
     Timer("find_leader",  FindLeaderTimer,  (CONNECTING,),    lambda record: record.configuration.find_leader_ms * MS),
     Timer("ping_timeout", PingTimeout,      LINKED,           lambda record: record.configuration.ping_timeout_ms * MS),
-    Timer("ping",         PingTimer,        LINKED,           lambda record: 0, on_entry=False),
-    Timer("lease",        LeaseEnd,         (CONNECTED,),     lambda record: 0, on_entry=False, authority=True),
+    Timer("ping",         PingTimer,        LINKED),
+    Timer("lease",        LeaseEnd,         (CONNECTED,), authority=True),
     Timer("unsubscribe",  UnsubscribeTimer, (UNSUBSCRIBING,),
           lambda record: record.configuration.unsubscribe_timeout_ms * MS),
 )

@@ -218,7 +218,7 @@ def take(record: LeaderRecord, event: ReadDone, now_ns: int) -> tuple[LeaderReco
         properties=properties,
         epoch=epoch,
         grace=record.configuration.exclusive and not was_left_clean(found),
-        trial=Trial(n, sent_at_ns, claim, 0),
+        trial=Trial(n, sent_at_ns, claim),
     )
     return record, (Ask(SERVICE, Commit(n, expect, ((record.key("claim"), claim),))),)
 

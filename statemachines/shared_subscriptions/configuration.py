@@ -5,12 +5,18 @@ All times are integer milliseconds in the configuration and nanoseconds in recor
 
 from __future__ import annotations
 
+from fractions import Fraction
+from functools import lru_cache
+
 import msgspec
 
 from statemachines.kernel import ConfigurationError
 
 MS = 1_000_000
 """Nanoseconds in a millisecond."""
+
+DRIFTS_MAX = 64
+"""The fractions of so many drifts are kept; a process has one or two."""
 
 
 class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -86,13 +92,21 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ConfigurationError(left, low, f"must be less than {right} = {high} (all in milliseconds)")
 
 
+@lru_cache(maxsize=DRIFTS_MAX)
+def _rates(drift: float) -> tuple[int, int]:
+    """Two whole numbers that are to each other as 1 - drift to 1 + drift, the drift as it is written: the same on every
+    machine, and nothing is rounded before the end."""
+    part, whole = Fraction(str(drift)).as_integer_ratio()
+    return whole - part, whole + part
+
+
 def _stretch(duration_ns: int, drift: float) -> int:
-    """`duration_ns * (1 + drift) / (1 - drift)`, rounded up, in integers: the same on every machine."""
-    millionths = round(drift * 1_000_000)
-    return -(-duration_ns * (1_000_000 + millionths) // (1_000_000 - millionths))
+    """`duration_ns * (1 + drift) / (1 - drift)`, rounded up."""
+    slow, fast = _rates(drift)
+    return -(-duration_ns * fast // slow)
 
 
 def _shrink(duration_ns: int, drift: float) -> int:
     """`duration_ns * (1 - drift) / (1 + drift)`, rounded down."""
-    millionths = round(drift * 1_000_000)
-    return duration_ns * (1_000_000 - millionths) // (1_000_000 + millionths)
+    slow, fast = _rates(drift)
+    return duration_ns * slow // fast

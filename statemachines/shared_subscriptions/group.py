@@ -111,9 +111,10 @@ WRITING = (DECLARING, MARKING, SWEEPING, CLEARING)
 
 class GroupRecord(msgspec.Struct, frozen=True, gc=False):
     """One declaration or destruction.  `destroy`: which; `start_ns`: as asked for, `begins_ns`: as
-    declared; `n`: of the last request; `mark`: of the group that is destroyed, with its times; `found`: there was a
-    group to destroy; `claim`: as it was found last while it settles, and first at `claim_at_ns`; `ripe`: when the read
-    under way was sent, it had been watched for long enough."""
+    declared; `n`: of the last request; `mark`: of the group that is destroyed, with its times; `found`: the properties
+    that were to be marked, as they were read (None: there was no group to destroy); `claim`: as it was found last while
+    it settles, and first at `claim_at_ns`; `ripe`: when the read under way was sent, it had been watched for long
+    enough."""
 
     id: str
     group: str
@@ -125,7 +126,7 @@ class GroupRecord(msgspec.Struct, frozen=True, gc=False):
     begins_ns: int = 0
     n: int = 0
     mark: Stored | None = None
-    found: bool = False
+    found: Stored | None = None
     claim: Stored | None = None
     claim_at_ns: int = 0
     ripe: bool = False
@@ -164,7 +165,10 @@ def is_to_declare(record: GroupRecord, event: ReadDone) -> bool:
 
 
 def is_to_destroy(record: GroupRecord, event: ReadDone) -> bool:
-    return is_awaited(record, event) and record.destroy and is_declared(event.records[0])
+    """Declared, and not since the group was found that it is about."""
+    stored = event.records[0]
+    is_meant = record.mark is None or stored == record.found
+    return is_awaited(record, event) and record.destroy and is_declared(stored) and is_meant
 
 
 def is_marked(record: GroupRecord, event: ReadDone) -> bool:
@@ -172,8 +176,8 @@ def is_marked(record: GroupRecord, event: ReadDone) -> bool:
 
 
 def is_over(record: GroupRecord, event: ReadDone) -> bool:
-    """Destroyed by somebody else, or never declared."""
-    return is_awaited(record, event) and record.destroy and event.records[0] is None
+    """Destroyed by somebody else, whether or not it was declared anew since, or never declared: asked last."""
+    return is_awaited(record, event) and record.destroy
 
 
 def is_empty(record: GroupRecord, event: Scanned) -> bool:
@@ -267,7 +271,7 @@ def declare(record: GroupRecord, event: ReadDone, now_ns: int) -> Outcome:
 
 def mark(record: GroupRecord, event: ReadDone, now_ns: int) -> Outcome:
     mark = replace(properties_of(event), destroyed=True)
-    record = replace(record, mark=Stored(mark, 0), found=True)
+    record = replace(record, mark=Stored(mark, 0), found=event.records[0])
     return commit(record, event.records[0], ((record.key("properties"), mark),))
 
 
@@ -322,7 +326,7 @@ def properties_of(event: ReadDone) -> Properties:
 
 
 def tell_destroyed(record: GroupRecord, event: ReadDone | Committed | Refused, now_ns: int) -> Outcome:
-    return record, (Tell(GroupDestroyed(record.group, record.filter, record.found)), Stop())
+    return record, (Tell(GroupDestroyed(record.group, record.filter, record.found is not None)), Stop())
 
 
 def start_of(start: str | int) -> int:
@@ -352,7 +356,7 @@ ROWS = (
     Row(ReadDone,   READING,   DECLARING, declare,        is_absent,              "SS-200"),
     Row(ReadDone,   READING,   MARKING,   mark,           is_to_destroy,          "SS-203"),
     Row(ReadDone,   READING,   SWEEPING,  sweep_found,    is_marked,              "SS-204"),
-    Row(ReadDone,   READING,   DONE,      tell_destroyed, is_over,                "SS-206"),
+    Row(ReadDone,   READING,   DONE,      tell_destroyed, is_over,                "SS-263"),
     Row(Committed,  DECLARING, DONE,      tell_declared,  is_awaited,             "SS-200"),
     Row(Committed,  MARKING,   SWEEPING,  sweep_marked,   is_awaited,             "SS-203"),
     Row(Scanned,    SWEEPING,  SETTLING,  read,           is_empty,               "SS-206"),
@@ -383,5 +387,5 @@ GROUP = Fsm(
     initial=IDLE,
     final=(DONE,),
     rows=ROWS,
-    timers=(Timer("again", AgainTimer, (READING, SETTLING), lambda record: 0, on_entry=False),),
+    timers=(Timer("again", AgainTimer, (READING, SETTLING)),),
 )

@@ -9,6 +9,8 @@ its own: a driver feeds it and performs what comes out; `Tell(Deliver)`, `Tell(A
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from statemachines.kernel import ConfigurationError, Event, Inward, Map, Outgoing, fresh
@@ -30,6 +32,9 @@ from statemachines.shared_subscriptions.session import (
 )
 from statemachines.shared_subscriptions.stream import Finish, Install, StreamProgress, Uninstall
 from statemachines.shared_subscriptions.stream_store import Fetched, check_filter
+
+BUFFER: Final = 256
+"""Messages per stream that may be fetched ahead of what is acknowledged, where nobody says otherwise."""
 
 TO_SESSION = (Install, Finish, Uninstall, LeaseBegan, LeaseEnded)
 
@@ -57,7 +62,7 @@ class Handler(Agent):
         registries: str | tuple[str, ...],
         configuration: Configuration,
         *,
-        buffer: int = 256,
+        buffer: int = BUFFER,
         observe: Observer | None = None,
         check: bool = False,
     ) -> None:

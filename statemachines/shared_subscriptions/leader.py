@@ -359,15 +359,15 @@ ROWS = (
 )
 
 TIMERS = (
-    Timer("retry",     RetryTimer,     (*LOOKING, LOADING),  lambda record: 0, on_entry=False),
-    Timer("claim_end", ClaimEnd,       HOLDING,              lambda record: 0, on_entry=False, authority=True),
-    Timer("heartbeat", HeartbeatTimer, CLAIMED,              lambda record: 0, on_entry=False),
-    Timer("grace",     GraceEnd,       (LOADING, WAITING),   lambda record: 0, on_entry=False),
-    Timer("renew",     RenewTimer,     SERVING,              lambda record: 0, on_entry=False),
-    Timer("commit",    CommitTimer,    SERVING,              lambda record: 0, on_entry=False),
-    Timer("recheck",   RecheckTimer,   CLAIMED,              lambda record: 0, on_entry=False),
-    Timer("measure",   MeasureTimer,   SERVING,              lambda record: 0, on_entry=False),
-    Timer("idle",      IdleTimer,      (FOLLOWER, *SERVING), lambda record: 0, on_entry=False),
+    Timer("retry",     RetryTimer,     (*LOOKING, LOADING)),
+    Timer("claim_end", ClaimEnd,       HOLDING, authority=True),
+    Timer("heartbeat", HeartbeatTimer, CLAIMED),
+    Timer("grace",     GraceEnd,       (LOADING, WAITING)),
+    Timer("renew",     RenewTimer,     SERVING),
+    Timer("commit",    CommitTimer,    SERVING),
+    Timer("recheck",   RecheckTimer,   CLAIMED),
+    Timer("measure",   MeasureTimer,   SERVING),
+    Timer("idle",      IdleTimer,      (FOLLOWER, *SERVING)),
 )
 # fmt: on
 

@@ -32,13 +32,14 @@ HOLDING = (LOADING, WAITING, LEADING, RELEASING)
 
 
 class Trial(msgspec.Struct, frozen=True, gc=False):
-    """The commit that is on its way, or whose outcome is open: request `n`, when it was sent, what it puts.
+    """The commit that is on its way, or whose outcome is open: request `n`, when it was sent, what it puts (of a claim
+    that is taken no root).
     `check_n`: the read that finds out (0: none); `release`: it gives the claim up."""
 
     n: int
     sent_at_ns: int
     claim: Claim
-    root: int
+    root: int = 0
     staged: tuple[tuple[str, int | None], ...] = ()
     release: bool = False
     check_n: int = 0

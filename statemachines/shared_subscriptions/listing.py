@@ -201,11 +201,10 @@ def vanish(draft: Draft, key: tuple[int, int]) -> None:
 
 def forget_loaded(draft: Draft) -> None:
     """The same for streams that earlier leaders knew and that we never saw."""
-    if draft.record.oldest > 0:
-        for stream in keys_in_order(draft.record.loaded):
-            if rank_of(stream)[1] < draft.record.oldest:
-                draft.record = replace(draft.record, loaded=draft.record.loaded.delete(stream))
-                remove_progress(draft, stream)
+    for stream in keys_in_order(draft.record.loaded):
+        if rank_of(stream)[1] < draft.record.oldest:
+            draft.record = replace(draft.record, loaded=draft.record.loaded.delete(stream))
+            remove_progress(draft, stream)
 
 
 def remove_progress(draft: Draft, stream: str) -> None:

@@ -148,7 +148,7 @@ MEMBER = Fsm(
     rows=ROWS,
     timers=(
         Timer("expiry", ExpiryTimer, (REGISTERED,), lambda record: record.configuration.validity_ms * MS),
-        Timer("hand_over", HandOverTimer, (LAPSED,), lambda record: 0, on_entry=False),
+        Timer("hand_over", HandOverTimer, (LAPSED,)),
     ),
     key=lambda record: record.link.borrower,
 )

@@ -145,8 +145,8 @@ class Draft:
 def has_ended(record: LeaderRecord, stream: str) -> bool:
     """Read to its end, by what is known or by what its owner has reported."""
     assignment = record.assignments.get(stream)
-    reported = 0 if assignment is None else assignment.progress
-    return max(reported, record.streams[stream].progress) == END_OF_STREAM
+    is_reported = assignment is not None and assignment.progress == END_OF_STREAM
+    return is_reported or record.streams[stream].progress == END_OF_STREAM
 
 
 def shares(live: int, members: int) -> Iterator[int]:

@@ -387,7 +387,7 @@ def join(reading: Reading, first: int, last: int) -> Reading:
     """The reading with `first`..`last` acknowledged: the prefix grows over all that has become contiguous."""
     acked, progress = reading.acked, reading.progress
     if first > progress:
-        known = acked.get(first, first - 1)
+        known = acked.get(first, last)
         return replace(reading, acked=acked.set(first, max(known, last)))
     progress = max(progress, last + 1)
     while acked:
@@ -505,7 +505,7 @@ SESSION = Fsm(
     states=SessionStatus,
     initial=WAITING,
     rows=ROWS,
-    timers=(Timer("poll", PollTimer, (WAITING,), lambda record: record.poll_ns, on_entry=False),),
+    timers=(Timer("poll", PollTimer, (WAITING,)),),
     invariants=(
         Invariant("offsets-in-order", "SS-106", offsets_in_order, touched_in_order),
         Invariant("owners-match", "SS-112", owners_match, touched_matches),

@@ -9,7 +9,7 @@ from statemachines.kernel import Outgoing
 from statemachines.kernel.node import Observer
 from statemachines.shared_subscriptions.agent import Shared
 from statemachines.shared_subscriptions.configuration import Configuration
-from statemachines.shared_subscriptions.handler import Handler
+from statemachines.shared_subscriptions.handler import BUFFER, Handler
 from statemachines.shared_subscriptions.names import check_filter, check_group
 
 
@@ -27,7 +27,7 @@ class Subscription(Handler):
         *,
         start_ns: int = -1,
         at_delivery: bool = False,
-        buffer: int = 256,
+        buffer: int = BUFFER,
         observe: Observer | None = None,
         check: bool = False,
     ) -> None:

@@ -1,37 +1,90 @@
-"""Noticing: whether the other judges notice a mutant: simulation, Hypothesis, and the tests of a protocol.
+"""Noticing: whether the other judges notice a mutant: the tests of a protocol, simulation, and Hypothesis.
 
-Each has some seconds, and none knows what it looks for.  A search that raises has noticed as well.  Tests are run by a
-pytest of its own, in which the mutant is planted before anything is collected.
+Each has some seconds of processor time, and none knows what it looks for.  A search that raises has noticed as well.
+Tests are run by a pytest in a process of its own, in which the mutant is planted before anything is collected.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import subprocess
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import nullcontext
+from hashlib import blake2b
+from math import ceil
 from pathlib import Path
-from typing import Final
+from resource import RLIMIT_CPU, RUSAGE_CHILDREN, getrusage, setrlimit
+from tempfile import TemporaryFile
+from time import monotonic, sleep
+from typing import Final, NamedTuple
 
-import msgspec
-
+from statemachines.kernel import ConfigurationError
 from statemachines.testing.finding import search, searches_of
+from statemachines_spec.mutants.campaign import picked
 from statemachines_spec.mutants.judging import OutOfTime, limited
 from statemachines_spec.mutants.mutant import Mutant, Unmade, plant
+from statemachines_spec.mutants.notice import Notice, Notices
 
 TESTS: Final = "tests"
-JUDGES: Final = ("simulation", "hypothesis", TESTS)
-VARIABLE: Final = "GAPLESS_MUTANT"
-"""Protocol and name of the mutant that a pytest plants, with a space between."""
+JUDGES: Final = (TESTS, "simulation", "hypothesis")
+"""In the order in which they are asked: tests say soonest what they notice."""
+NEVER_DONE: Final = "the tests are never done"
+TIMES: Final = 5
+"""With a mutant the tests may take so many times what they take without."""
+TOO_LONG: Final = (-signal.SIGXCPU, -signal.SIGKILL)
+"""How a process ends that has used up its processor time."""
+LOOK_S: Final = 0.05
+STANDS_STILL: Final = 60
+"""Tests may take so many times their seconds by the wall clock: one that waits for ever takes no processor time, and
+nobody can say of what it waits."""
 
 
-class Notice(msgspec.Struct, frozen=True):
-    """`what` a judge noticed of the mutant `name` ("": nothing, within its time)."""
+class Ended(NamedTuple):
+    """A pytest: its exit code (below zero: the signal that ended it), and what it `said`."""
 
-    name: str
-    judge: str
-    what: str
+    code: int
+    said: str
+
+
+class Asked(NamedTuple):
+    """What the judges are asked: `tests`, files or folders for pytest; for how many `seconds` of processor time each
+    may look at a mutant; how many of all, `beside` those alive, are shown to every one of them."""
+
+    tests: tuple[Path, ...]
+    seconds: float
+    beside: int = 0
+
+    def print(self) -> str:
+        """In short: the text of the tests, and the time."""
+        found = blake2b(repr(self.seconds).encode(), digest_size=16)
+        for path in sorted({file for one in self.tests for file in ([one] if one.is_file() else one.rglob("*"))}):
+            if path.is_file() and path.suffix != ".pyc":
+                found.update(str(path).encode() + path.read_bytes())
+        return found.hexdigest()
+
+    def each(
+        self, protocol: str, mutants: Sequence[Mutant], alive: Collection[str], notices: Notices
+    ) -> Iterator[tuple[int, int]]:
+        """Ask: of one that is `alive` until somebody notices; how many are done, of how many.  Who was asked before is
+        not asked again.
+
+        Raises `ConfigurationError` for tests that fail without any mutant, or take too long.
+        """
+        drawn = {one.name for one in picked(mutants, (), (), self.beside, 0)} if self.beside else set()
+        some = [one for one in mutants if one.name in drawn or (one.name in alive and not notices.of(one.name))]
+        judges = judges_of(protocol, self.tests)
+        seconds = dict.fromkeys(judges, self.seconds)
+        if some and TESTS in judges:
+            seconds[TESTS] = max(self.seconds, TIMES * check_tests(self.seconds, self.tests))
+        for done, one in enumerate(some):
+            yield done, len(some)
+            for judge in judges:
+                if one.name not in drawn and notices.of(one.name):
+                    break
+                if (one.name, judge) not in notices.found:
+                    notices.add(notice(protocol, one, judge, seconds[judge], self.tests))
 
 
 def judges_of(protocol: str, tests: Sequence[Path]) -> tuple[str, ...]:
@@ -44,7 +97,7 @@ def judges_of(protocol: str, tests: Sequence[Path]) -> tuple[str, ...]:
 def notice(protocol: str, mutant: Mutant, judge: str, seconds: float, tests: Sequence[Path] = ()) -> Notice:
     """Let one judge look at one mutant; `tests`: files or folders for pytest."""
     if judge == TESTS:
-        return Notice(mutant.name, judge, _tested(protocol, mutant.name, seconds, tests))
+        return Notice(mutant.name, judge, _tested(mutant, seconds, tests))
     try:
         with plant(mutant), limited(2 * seconds):
             return Notice(mutant.name, judge, search(protocol, judge, cpu_s=seconds).what)
@@ -54,17 +107,95 @@ def notice(protocol: str, mutant: Mutant, judge: str, seconds: float, tests: Seq
         return Notice(mutant.name, judge, type(error).__name__)
 
 
-def _tested(protocol: str, name: str, seconds: float, tests: Sequence[Path]) -> str:
-    """The first test that fails; a pytest that is not done in time has noticed nothing."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "statemachines.testing.planting", "-p", "no:randomly"]
-    environment = {**os.environ, VARIABLE: f"{protocol} {name}"}
-    try:
-        done = subprocess.run(
-            [*command, *map(str, tests)], env=environment, capture_output=True, text=True, timeout=seconds, check=False
-        )
-    except subprocess.TimeoutExpired:
+def check_tests(seconds: float, tests: Sequence[Path]) -> float:
+    """How much processor time the tests take without any mutant.
+
+    Raises `ConfigurationError` unless they hold, within these seconds: what fails anyway, or is never done, says
+    nothing of a mutant.
+    """
+    before = _spent()
+    done = _run(None, seconds, tests)
+    where = ", ".join(map(str, tests))
+    if done is None or done.code in TOO_LONG:
+        rule = "take longer without any mutant: name fewer, or give more --seconds"
+        raise ConfigurationError("seconds", seconds, f"the tests {where} {rule}")
+    if done.code:
+        rule = "fail without any mutant; mend that first"
+        raise ConfigurationError("tests", where, f"{_failed(done.said) or f'pytest ended with {done.code}'}: {rule}")
+    return _spent() - before
+
+
+def _spent() -> float:
+    """Processor time of all children that have ended."""
+    used = getrusage(RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _tested(mutant: Mutant, seconds: float, tests: Sequence[Path]) -> str:
+    """The first test that fails; tests that are not done in so much more time than without it have noticed it, too."""
+    done = _run(mutant, seconds, tests)
+    if done is None:
         return ""
-    failed = re.search(r"^(?:FAILED|ERROR) \S*?([^/\s]+)(?: |$)", done.stdout, re.MULTILINE)
-    if failed:
-        return failed[1]
-    return "" if done.returncode == 0 else f"pytest ended with {done.returncode}"
+    if done.code in TOO_LONG:
+        return NEVER_DONE
+    return _failed(done.said) or (f"pytest ended with {done.code}" if done.code else "")
+
+
+def _run(mutant: Mutant | None, seconds: float, tests: Sequence[Path]) -> Ended | None:
+    """A pytest with this mutant (None: with none), in a process forked off this one, which has imported the machines;
+    None: it stood still."""
+    import pytest  # so that it is there for every fork
+
+    with TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if not pid:
+            _test(pytest.main, mutant, ceil(seconds), tests, said.fileno())
+        status = _waited(pid, STANDS_STILL * seconds)
+        said.seek(0)
+        return None if status is None else Ended(os.waitstatus_to_exitcode(status), said.read())
+
+
+def _test(
+    main: Callable[[list[str]], int], mutant: Mutant | None, seconds: int, tests: Sequence[Path], to: int
+) -> None:
+    """What the forked process does; it does not come back.  Its processor time is bounded, whatever else the machine
+    does meanwhile."""
+    status = 1
+    try:
+        os.setsid()
+        setrlimit(RLIMIT_CPU, (seconds, seconds + 1))
+        os.dup2(to, 1)
+        os.dup2(to, 2)
+        sys.stdout = sys.stderr = os.fdopen(1, "w", closefd=False)
+        ignored = "ignore::pytest.PytestAssertRewriteWarning"  # of what this process has imported before
+        with plant(mutant) if mutant else nullcontext():
+            status = int(main(["-x", "-q", "-p", "no:randomly", "-W", ignored, *map(str, tests)]))
+    except Unmade:
+        status = 0
+    finally:
+        sys.stdout.flush()
+        os._exit(status)
+
+
+def _waited(pid: int, seconds: float) -> int | None:
+    """How the process ended; one that stands still is killed, with all that it has begun (None)."""
+    began = monotonic()
+    try:
+        while monotonic() - began < seconds:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                pid = 0
+                return status
+            sleep(LOOK_S)
+        return None
+    finally:
+        if pid:
+            os.killpg(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+def _failed(output: str) -> str:
+    found = re.search(r"^(?:FAILED|ERROR) \S*?([^/\s]+)(?: |$)", output, re.MULTILINE)
+    return found[1] if found else ""

@@ -116,7 +116,7 @@ DOOR = Fsm(
     rows=ROWS,
     timers=(
         Timer("draught", Draught, (Door.OPEN,), lambda record: 100),
-        Timer("bell", Bell, (Door.CLOSED,), lambda record: 5, on_entry=False),
+        Timer("bell", Bell, (Door.CLOSED,)),
     ),
     invariants=(Invariant("few-knocks", "T-6", lambda record: record.knocks < 3),),
 )

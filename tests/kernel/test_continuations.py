@@ -85,7 +85,7 @@ READER = Fsm(
     timers=(
         Timer("give_up", GiveUp, (Reader.READS,), lambda record: 100),
         Timer("poll", Poll, (Reader.READS,), lambda record: 0, on_entry=False),
-        Timer("end", End, (Reader.READS,), lambda record: 0, on_entry=False, authority=True),
+        Timer("end", End, (Reader.READS,), authority=True),
     ),
 )
 

@@ -12,12 +12,14 @@ from tank_protocol import EMPTY, FULL, TANK, Drain, Fill, TankRecord
 from statemachines import catalogue, registry
 from statemachines.cli import run
 from statemachines.kernel import ConfigurationError, GaplessError
+from statemachines.testing import noticing
 from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.mutants import apart, campaign
 from statemachines_spec.mutants.account import account_of, page, text
 from statemachines_spec.mutants.campaign import Field, Head, Results, Shape, picked
 from statemachines_spec.mutants.kept_entries import KeptEntries, print_of
 from statemachines_spec.mutants.mutant import plant
+from statemachines_spec.mutants.notice import Notice, Notices, Rests
 from statemachines_spec.mutants.original import Original, Tracks, walk
 from statemachines_spec.mutants.row_table import cells
 from statemachines_spec.protocol import Allowed
@@ -159,6 +161,95 @@ def test_what_a_clause_allows_counts_for_nothing(field, verdicts):
     assert "`tank/3` (Drain" not in said
     assert "- `tank/3` (drain in some, full -> some): deleted, to-full" in said
     assert "ALIVE tank/3/deleted: lived in filling" in text(found)
+
+
+def test_what_others_notice_is_counted_apart_and_alive_no_more(field, verdicts):
+    clause = Allowed(("tank_protocol.*/no-Tell",), "TA-1", "nobody has a meter")
+    mutants, judged = {one.name: one for one in field.mutants}, list(verdicts.values())
+    notices = [
+        Notice("tank/3/deleted", "tests", ""),
+        Notice("tank/3/deleted", "simulation", "S1"),
+        Notice("tank/0/deleted", "tests", "test_of_one_that_exploration_kills"),
+        Notice("tank_protocol.fill/3/no-Tell", "tests", "test_of_one_that_is_allowed"),
+    ]
+    without, found = account_of(judged, (clause,)), account_of(judged, (clause,), notices)
+    assert [one.name for one in found.noticed] == ["tank/3/deleted"]
+    assert "tank/3/deleted" not in {one.name for one in found.alive}
+    assert (without.lines[-1].others, found.lines[-1].others) == (0, 1)
+    assert found.lines[-1].rate == without.lines[-1].rate, "that is exploration's"
+    taken = [one for one in judged if not one.refused]
+    settled = sum(one.killed for one in taken) + 3 + 1
+    line = f"Killed by something, or allowed: {settled} of {len(taken)} ({100 * settled / len(taken):.1f} %)."
+    said = page("tank", found, mutants, judged, ("filling",))
+    assert "## Noticed by simulation\n\n- `tank/3/deleted`: S1" in said
+    for shown in (said, text(found)):
+        assert line in shown
+        assert "never executed | not judged | allowed | others |" in shown
+    assert f"allowed: {settled - 1} of" in text(without)
+
+
+# -- other judges ---------------------------------------------------------------------------------------------------
+
+
+def test_notices_of_other_machines_or_tests_do_not_count_unless_they_are_kept(tmp_path):
+    path, rests = tmp_path / "tank.others.jsonl", Rests("machines", "tests")
+    notices = Notices(path, rests)
+    assert not path.exists(), "nothing is written before anybody is asked"
+    notices.begin()
+    for one in (Notice("tank/0/deleted", "tests", ""), Notice("tank/0/deleted", "simulation", "S1")):
+        notices.add(one)
+    with path.open("ab") as file:
+        file.write(b'{"name":"tank/1')  # a line that was torn
+    both = {("tank/0/deleted", "tests"), ("tank/0/deleted", "simulation")}
+    assert Notices(path, rests).found.keys() == both
+    assert Notices(path, Rests("machines")).found.keys() == both
+    assert Notices(path, rests).of("tank/0/deleted") == Notice("tank/0/deleted", "simulation", "S1")
+    for other in (Rests("others", "tests"), Rests("machines", "others")):
+        assert not Notices(path, other).found
+        assert Notices(path, other, kept=True).found.keys() == {("tank/0/deleted", "simulation")}
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Who is asked about which mutant; simulation notices the fifth row, and nobody anything else."""
+    found = []
+
+    def seen(protocol, mutant, judge, seconds, tests):
+        found.append((mutant.name, judge))
+        return Notice(mutant.name, judge, "S1" if (mutant.name, judge) == ("tank/3/deleted", "simulation") else "")
+
+    monkeypatch.setattr(noticing, "notice", seen)
+    monkeypatch.setattr(noticing, "check_tests", lambda seconds, tests: 0.0)
+    monkeypatch.setattr(noticing, "judges_of", lambda protocol, tests: noticing.JUDGES)
+    return found
+
+
+def test_who_lives_is_shown_to_one_judge_after_the_other_until_one_notices(asked, tmp_path, capsys):
+    names = ("tank/0/deleted", "tank/3/deleted", "tank/3/to-full")
+    command = ["mutate", NAME, "--out", str(tmp_path), "--others", *(part for one in names for part in ("--only", one))]
+    assert run(command) == 1
+    assert asked[:2] == [("tank/3/deleted", "tests"), ("tank/3/deleted", "simulation")]
+    assert asked[2:] == [("tank/3/to-full", judge) for judge in noticing.JUDGES]
+    said = capsys.readouterr().out
+    assert "noticed by simulation: tank/3/deleted: S1" in said
+    assert "ALIVE tank/3/to-full" in said
+    assert run(command) == 1
+    assert len(asked) == 5, "who was asked once is not asked again"
+    assert run([*command, "--beside", "1000"]) == 1
+    assert sorted(asked) == sorted((one, judge) for one in names for judge in noticing.JUDGES), "all, by everybody"
+    without = ["mutate", NAME, "--out", str(tmp_path), "--only", "tank/3/deleted"]
+    assert run(without) == 0, "what was noticed before counts"
+    assert run([*without, "--again"]) == 1
+
+
+def test_tests_that_fail_or_are_never_done_without_a_mutant_are_refused(tmp_path):
+    file = tmp_path / "test_wrong.py"
+    file.write_text("def test_wrong():\n    assert False\n")
+    with pytest.raises(ConfigurationError, match=r"test_wrong\.py::test_wrong: fail without any mutant"):
+        noticing.check_tests(20, (file,))
+    file.write_text("def test_wrong():\n    while True:\n        pass\n")
+    with pytest.raises(ConfigurationError, match="take longer without any mutant"):
+        noticing.check_tests(1, (file,))
 
 
 def test_an_original_that_breaks_is_refused(field, monkeypatch):

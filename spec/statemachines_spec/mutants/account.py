@@ -1,7 +1,8 @@
 """Account: what came of the mutants of a protocol: how many of each kind were killed, and each that lives.
 
-The numbers rest on mutants that a declaration would accept; those that its checks refuse are a class of their own.  A
-mutant that nothing noticed may be *allowed* where the protocol says by which clause.
+The numbers rest on mutants that a declaration would accept; those that its checks refuse are a class of their own.  One
+that exploration did not notice may be *allowed* where the protocol says by which clause, or noticed by others: tests,
+simulation, Hypothesis.  What is left is alive.
 """
 
 from __future__ import annotations
@@ -26,22 +27,25 @@ from statemachines_spec.mutants.judging import (
     Verdict,
 )
 from statemachines_spec.mutants.mutant import CODE, GROUPS, Mutant
+from statemachines_spec.mutants.notice import Notice
 from statemachines_spec.protocol import Allowed
 
 HEADS = (
     "mutants", "made", "property", "obligation", "never happens", "raises", "killed",
-    "lived", "equal", "never executed", "not judged",
+    "lived", "equal", "never executed", "not judged", "allowed", "others",
 )  # fmt: skip
 COLUMNS = (PROPERTY, OBLIGATION, NEVER, ERROR)
 
 
 class Line(msgspec.Struct, frozen=True):
-    """Of mutants of one sort, how many there are and what became of them; `allowed` of those that live."""
+    """Of mutants of one sort, how many there are and what became of them; of those that exploration left alive, how
+    many are `allowed`, and how many of the rest `others` noticed."""
 
     sort: str
     made: int
     by: dict[str, int]
     allowed: int
+    others: int = 0
 
     @property
     def killed(self) -> int:
@@ -53,28 +57,39 @@ class Line(msgspec.Struct, frozen=True):
         """Of all that are not allowed, the part that was killed."""
         return self.killed / max(1, self.made - self.allowed)
 
+    @property
+    def settled(self) -> int:
+        """Killed by something, or allowed."""
+        return self.killed + self.others + self.allowed
+
 
 class Account(msgspec.Struct, frozen=True):
-    """`lines` by group and kind, then all; `refused`: those that the checks of a declaration refuse; `alive`: the
-    others that nothing killed and no clause allows."""
+    """`lines` by group and kind, then all; `refused`: those that the checks of a declaration refuse; of what
+    exploration left alive: `allowed`, `noticed` by others, and `alive`: the rest."""
 
     lines: tuple[Line, ...]
     refused: tuple[Line, ...]
     alive: tuple[Verdict, ...]
     allowed: tuple[tuple[Verdict, Allowed], ...]
+    noticed: tuple[Notice, ...] = ()
 
 
-def account_of(verdicts: Iterable[Verdict], allowed: Sequence[Allowed]) -> Account:
-    """The account of these verdicts."""
+def account_of(verdicts: Iterable[Verdict], allowed: Sequence[Allowed], notices: Iterable[Notice] = ()) -> Account:
+    """The account of these verdicts, and of what others noticed."""
     found = list(verdicts)
+    seen = {one.name: one for one in reversed(tuple(notices)) if one.what}
     taken = [one for one in found if not one.refused]
     refused = [one for one in found if one.refused]
     excused = {one.name: clause for one in taken if not one.killed and (clause := excuse(one.name, allowed))}
-    lines = [*_by_kind(taken, excused), _line("row and guard", [o for o in taken if o.group != CODE], excused)]
-    lines += [_line("code", [one for one in taken if one.group == CODE], excused), _line("all", taken, excused)]
-    alive = tuple(one for one in taken if not one.killed and one.name not in excused)
+    left = [one for one in taken if not one.killed and one.name not in excused]
+    noticed = {one.name: seen[one.name] for one in left if one.name in seen}
+    aside = (excused, noticed)
+    lines = [*_by_kind(taken, *aside), _line("row and guard", [o for o in taken if o.group != CODE], *aside)]
+    lines += [_line("code", [one for one in taken if one.group == CODE], *aside), _line("all", taken, *aside)]
+    alive = tuple(one for one in left if one.name not in noticed)
     pairs = tuple((one, excused[one.name]) for one in taken if one.name in excused)
-    return Account(tuple(line for line in lines if line.made), tuple(_by_kind(refused, {})), alive, pairs)
+    made = tuple(line for line in lines if line.made)
+    return Account(made, tuple(_by_kind(refused, {}, {})), alive, pairs, tuple(noticed.values()))
 
 
 def excuse(name: str, allowed: Sequence[Allowed]) -> Allowed | None:
@@ -82,17 +97,18 @@ def excuse(name: str, allowed: Sequence[Allowed]) -> Allowed | None:
     return next((one for one in allowed if any(fnmatchcase(name, mutant) for mutant in one.mutants)), None)
 
 
-def _by_kind(verdicts: list[Verdict], excused: dict[str, Allowed]) -> list[Line]:
+def _by_kind(verdicts: list[Verdict], excused: dict[str, Allowed], noticed: dict[str, Notice]) -> list[Line]:
     kinds = dict.fromkeys((group, one.kind) for group in GROUPS for one in verdicts if one.group == group)
-    return [_line(kind, [one for one in verdicts if (one.group, one.kind) == (group, kind)], excused)
+    return [_line(kind, [one for one in verdicts if (one.group, one.kind) == (group, kind)], excused, noticed)
             for group, kind in kinds]  # fmt: skip
 
 
-def _line(sort: str, verdicts: list[Verdict], excused: dict[str, Allowed]) -> Line:
+def _line(sort: str, verdicts: list[Verdict], excused: dict[str, Allowed], noticed: dict[str, Notice]) -> Line:
     by: dict[str, int] = {}
     for one in verdicts:
         by[one.verdict] = by.get(one.verdict, 0) + 1
-    return Line(sort, len(verdicts), by, sum(one.name in excused for one in verdicts))
+    apart = (sum(one.name in some for one in verdicts) for some in (excused, noticed))
+    return Line(sort, len(verdicts), by, *apart)
 
 
 # -- as text --------------------------------------------------------------------------------------------------------
@@ -104,6 +120,7 @@ def table(lines: Iterable[Line]) -> list[str]:
     for one in lines:
         by = [_number(one.by.get(name, 0)) for name in (*COLUMNS,)]
         left = [_number(one.by.get(name, 0)) for name in (LIVED, EQUAL, UNSEEN, UNJUDGED)]
+        left += [_number(one.allowed), _number(one.others)]
         rows.append(f"| {' | '.join((one.sort, _number(one.made), *by, f'{100 * one.rate:.1f} %', *left))} |")
     return rows
 
@@ -114,8 +131,16 @@ def text(found: Account) -> str:
     if found.refused:
         lines += ["", "refused by the checks of a declaration, and judged all the same:", "", *table(found.refused)]
     lines += [f"allowed: {one.name}: {one.verdict} [{clause.clause}]" for one, clause in found.allowed]
+    lines += [f"noticed by {one.judge}: {one.name}: {one.what}" for one in found.noticed]
     lines += [f"ALIVE {one.name}: {one.verdict}{f' in {one.where}' if one.where else ''}" for one in found.alive]
-    return "\n".join(lines)
+    return "\n".join([*lines, settled(found)])
+
+
+def settled(found: Account) -> str:
+    """How many are killed by something, or allowed; the line that counts all is the last."""
+    whole = found.lines[-1] if found.lines else Line("all", 0, {}, 0)
+    part = f"{100 * whole.settled / max(1, whole.made):.1f} %"
+    return f"Killed by something, or allowed: {_number(whole.settled)} of {_number(whole.made)} ({part})."
 
 
 def page(
@@ -139,7 +164,10 @@ def page(
         "",
         *table(found.lines),
         "",
-        "*Killed* is the part of all that are made, less those that a clause allows.",
+        "*Killed* is the part of all that are made, less those that a clause allows. *Allowed* and *others*",
+        "are of those that exploration leaves alive: what a clause allows; of the rest, what tests, simulation or",
+        "Hypothesis notice.",
+        settled(found),
     ]
     if found.refused:
         lines += ["", "## Refused by the checks of a declaration", "", *table(found.refused)]
@@ -148,6 +176,9 @@ def page(
     for one, clause in found.allowed:
         by_clause.setdefault(clause, []).append(one)
     lines += [f"- {clause.clause}: {clause.why}: {_names(each)}" for clause, each in by_clause.items()] or ["None."]
+    for judge in dict.fromkeys(one.judge for one in found.noticed):
+        some_of = [one for one in found.noticed if one.judge == judge]
+        lines += ["", f"## Noticed by {judge}", "", *(f"- `{one.name}`: {one.what}" for one in some_of)]
     for verdict, title in (
         (LIVED, "Lived: entries differ, and nothing breaks"),
         (EQUAL, "Indistinguishable in these systems: executed, with equal entries"),

@@ -37,9 +37,6 @@ LIVE_MAX = 5_000
 """In systems with more states no obligations are judged: their graphs are made in Python, and all of them for each
 mutant that nothing else notices."""
 
-OTHERS = 200
-"""How many of all the other judges look at, beside those that live."""
-
 Say = Callable[[str], None]
 
 

@@ -191,6 +191,6 @@ def _armed(fsm: Fsm[Any], number: int) -> Site:
 
 def _scaled_period(timer: Timer, scale: Scale) -> Callable[[Any], int]:
     def period_ns(record: Any) -> int:
-        return scale(timer.period_ns(record)) or 0
+        return scale(timer.period_ns(record) if timer.period_ns else 0) or 0
 
     return period_ns

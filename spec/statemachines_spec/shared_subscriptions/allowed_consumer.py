@@ -102,6 +102,60 @@ ALLOWED: Final = (
         "a page is the last or not, never both: either may be asked first",
     ),
     Allowed(
+        ("private.add_last_page/2/without-seen",),
+        "SS-191",
+        "what a listing has found is forgotten as the next one begins, too, and in between nobody asks for it",
+    ),
+    Allowed(
+        (
+            "session.tidy/1/lte-is-lt",
+            "session.tidy/4/64-is-65",
+            "session.tidy/5/64-is-63",
+            "session.tidy/6/4-is-5",
+            "session.tidy/7/4-is-3",
+        ),
+        "SS-110",
+        "keys of readings that are gone are passed by, and change nothing; how many may lie there before they are "
+        "thrown out is a bound on memory, and as good with one more or less",
+    ),
+    Allowed(
+        ("stream.is_lower/1/lt-is-lte",),
+        "SS-35",
+        "of a grant that is equal the rows above have decided already, and whatever is left is lower or higher",
+    ),
+    Allowed(
+        (
+            "agent.Agent.__init__/2/0-is-1",
+            "agent.Agent.__init__/3/0-is-1",
+            "agent.Agent.__init__/4/0-is-1",
+            "agent.Agent._begin/1/1-is-2",
+            "agent.Agent._witness/1/1-is-2",
+            "agent.Agent._fresh/1/1-is-2",
+        ),
+        "SS-172",
+        "numbers tell parties of one process apart, and which ones they are nobody can tell",
+    ),
+    Allowed(
+        ("handler.Handler.__init__/5/0-is-1",),
+        "SS-103",
+        "a session that begins has no timer: from when it would count nobody can tell",
+    ),
+    Allowed(
+        ("agent.Agent._believe/4/0-is-1", "agent.Agent._believe/5/0-is-1"),
+        "SS-16",
+        "a borrower that has adopted no pair begins anew on any invalidate, whatever pair that names",
+    ),
+    Allowed(
+        ("witness.ask/4/1-is-2",),
+        "SS-243",
+        "numbers tell requests apart, and which ones they are nobody can tell",
+    ),
+    Allowed(
+        ("subscription.Subscription.__init__/1/1-is-2",),
+        "SS-200",
+        "whatever start lies below 0 stands for now",
+    ),
+    Allowed(
         ("witness/1/to-asking",),
         "SS-241",
         "it stays asking either way, and no timer belongs to that",

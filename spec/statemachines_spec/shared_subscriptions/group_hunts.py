@@ -264,21 +264,36 @@ def _at_once(host: Hears, clock: Clock) -> Sometimes:
 
 
 def declared_after() -> System:
-    """One destroys the group, once; the other declares it, and completes what the first has begun if it meets that."""
+    """One destroys the group, once; the other declares it, and completes what the first has begun if it meets that.
+    Whatever the store does not answer, what is declared after that stays."""
     ours = configuration("settled")
     first, one = declaring._node(1, ours, (Destroy(),), 9, HauntedNode)
     second, other = declaring._node(2, ours, (Declare(0),), 12, HauntedNode)
-    store = FailingStore(GroupStore(), hows=(), at_once=False, state=_held(ours, None))
+    store = FailingStore(GroupStore(), hows=(REFUSED, OPEN), at_once=False, state=_held(ours, None))
     return _system(
         "declared after",
         (first, second, one, other, store),
         (
             *_found(one, True),
+            _spared(other, store),
             *(declaring._once(host) for host in (one, other)),
             *(declaring._sometimes(f"told {what}", other, declaring.HEARD[what]) for what in ("declared", "found")),
         ),
+        fails=1,
         told=((first, one), (second, other)),
     )
+
+
+def _spared(host: Hears, store: Any) -> Always:
+    """S18: nobody but who found the group that went before has asked for an end, so the one that was declared stays."""
+
+    def is_there(local: StoreLocal) -> int:
+        stored = declaring._stored(local)
+        return int(stored is not None and not stored.destroyed)
+
+    views = (declaring._first(host), View(store.name, 2, is_there))
+    text = "who destroys a group destroys none that is declared after it"
+    return Always(f"S18 spared {host.name}", text, views, lambda told, there: not told or bool(there))
 
 
 class LedAgain(MeddledStore):

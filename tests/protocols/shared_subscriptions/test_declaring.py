@@ -1,11 +1,11 @@
-"""The Group machine, clause by clause (spec/shared_subscriptions/clauses.md SS-200 to SS-208), over the pure store."""
+"""The Group machine, clause by clause (clauses.md SS-200 to SS-208, SS-263), over the pure store."""
 
 from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
 
-from statemachines.kernel import Ask, Map, Node, Tell
+from statemachines.kernel import Ask, Map, Node, Stop, Tell
 from statemachines.shared_subscriptions import group as module
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.group import (
@@ -55,7 +55,7 @@ class Bench:
         self.state = STORE.initial() if state is None else state
         self.now = now_ms
         self.fail = lambda request: ""
-        self.clauses, self.told, self.requests = [], [], []
+        self.clauses, self.told, self.requests, self.stops = [], [], [], 0
         self.before = GroupRecord("c1~1/1", "g", "#", configuration)
         self.node = Node(GROUP, self.before, name="c1~1/1", now_ns=0, check=True, observe=self.saw)
 
@@ -71,6 +71,7 @@ class Bench:
 
     def perform(self, effects):
         for effect in effects:
+            self.stops += isinstance(effect, Stop)
             if isinstance(effect, Tell):
                 self.told.append(effect.event)
             elif isinstance(effect, Ask):
@@ -104,7 +105,14 @@ def test_SS_200_a_group_is_declared_from_a_time_on():
         assert bench.told == [GroupDeclared("g", "#", begins, False)]
         assert bench.stored("properties") == Properties(begins, 1000, 2000, 15000)
         assert bench.clauses[-1] == "SS-200"
-        assert bench.node.stopped
+        assert bench.stops == 1, "its host keeps nothing of it"
+
+
+@pytest.mark.parametrize("claim", [Claim("", 4, clean=True), Claim("leader-1~1/1", 4)])
+def test_SS_200_a_claim_that_a_group_of_before_has_left_stands_in_nobody_s_way(claim):
+    bench = Bench(records(claim=claim)).feed(Declare(0))
+    assert bench.told == [GroupDeclared("g", "#", 0, False)]
+    assert bench.stored("claim") == claim
 
 
 def test_SS_201_a_group_that_is_declared_is_left_as_it_is():
@@ -112,6 +120,7 @@ def test_SS_201_a_group_that_is_declared_is_left_as_it_is():
     bench = Bench(state).feed(Declare(0))
     assert bench.told == [GroupDeclared("g", "#", 7, True)]
     assert bench.state == state
+    assert bench.stops == 1, "its host keeps nothing of it"
     assert bench.clauses[-1] == "SS-201"
 
 
@@ -119,6 +128,7 @@ def test_SS_202_a_group_that_lives_by_other_times_is_refused():
     other = Configuration(claim_ttl_ms=20_000).check()
     bench = Bench(records(properties=PROPERTIES), other).feed(Declare(0))
     assert bench.told == [DeclarationRefused("g", "#", PROPERTIES)]
+    assert bench.stops == 1, "its host keeps nothing of it"
     assert bench.clauses[-1] == "SS-202"
     assert str(differing(other, PROPERTIES)) == (
         "claim_ttl_ms = 20000: the group lives by claim_ttl_ms = 15000: use the same"
@@ -174,20 +184,37 @@ def test_SS_205_progress_goes_in_pages_and_the_mark_last(monkeypatch):
     assert "SS-205" in bench.clauses
 
 
-def test_SS_205_nothing_is_removed_of_a_group_that_was_declared_again():
-    bench = Bench(records(properties=PROPERTIES, progress=1))
-    scans = []
+def declared_anew(state):
+    """The group, destroyed by somebody else to the end and declared once more, with progress of its own."""
+    state = Bench(state).feed(Destroy()).state
+    return Bench(state, now_ms=9).feed(Declare(3)).state.set("/1.1/g/#:progress:new", Stored(8, 0))
+
+
+@pytest.mark.parametrize("found", [PROPERTIES, marked()])
+@pytest.mark.parametrize("failing", ["", "before", "after"])
+@pytest.mark.parametrize("number", range(6))
+def test_SS_263_a_group_that_is_declared_meanwhile_is_not_destroyed_with_the_one_before(found, failing, number):
+    """Before whichever request, and whether or not the store answers that."""
+    bench = Bench(records(properties=found, progress=1))
+    undisturbed = Bench(bench.state).feed(Destroy())
+    anew = []
 
     def declared_meanwhile(request):
-        if isinstance(request, Scan) and not scans:
-            scans.append(request)
-            bench.state = Bench(bench.state).feed(Declare(3)).state.set("/1.1/g/#:progress:new", Stored(8, 0))
-        return ""
+        if len(bench.requests) != number + 1:
+            return ""
+        anew.append(declared_anew(bench.state))
+        bench.state = anew[0]
+        return failing
 
     bench.fail = declared_meanwhile
-    bench.feed(Destroy())
-    assert bench.clauses.count("SS-203") > 2, "it is destroyed as well: that is what was asked for"
-    assert list(bench.state) == []
+    bench.feed(Destroy()).at(60_000)
+    assert len(bench.told) == 1
+    if number == 0:
+        assert list(bench.state) == [], "it was declared before anything was read: that is the group that was found"
+    else:
+        assert bench.state == anew[0]
+        assert bench.told == undisturbed.told
+        assert bench.clauses[-1] in ("SS-263", "SS-206")
 
 
 @pytest.mark.parametrize(
@@ -330,7 +357,15 @@ def test_SS_206_a_claim_that_has_changed_at_last_is_not_taken_for_the_one_that_w
 
 
 def test_SS_206_a_group_that_never_was_is_destroyed_at_once():
-    assert Bench().feed(Destroy()).told == [GroupDestroyed("g", "#", False)]
+    bench = Bench().feed(Destroy())
+    assert bench.told == [GroupDestroyed("g", "#", False)]
+    assert bench.stops == 1, "its host keeps nothing of it"
+
+
+def test_SS_204_a_mark_is_found_though_nobody_ever_claimed_the_group():
+    bench = Bench(records(properties=marked(), progress=3)).feed(Declare(0))
+    assert bench.told == [GroupDeclared("g", "#", 0, False)]
+    assert bench.clauses.count("SS-204") == 2
 
 
 @pytest.mark.parametrize("failing", ["before", "after"])
@@ -343,6 +378,8 @@ def test_SS_207_whatever_request_fails_it_is_begun_again(failing, operation):
         bench.fail = lambda request, b=bench, k=number: failing if len(b.requests) == k + 1 else ""
         bench.feed(operation).at(60_000)
         assert len(bench.told) == 1
+        numbers = [one.n for one in bench.requests]
+        assert len(set(numbers)) == len(numbers), "no answer is taken for that to another request"
         assert type(bench.told[0]) is type(undisturbed.told[0])
         assert {key: stored.value for key, stored in bench.state.items()} == {
             key: stored.value for key, stored in undisturbed.state.items()

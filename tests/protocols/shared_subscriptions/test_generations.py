@@ -6,7 +6,7 @@ from test_leader import Bench, only
 
 from statemachines.shared_subscriptions.leader_record import LeaderStatus
 from statemachines.shared_subscriptions.message import END_OF_STREAM, Grant, Revoked, RevokeFinished
-from statemachines.shared_subscriptions.stream_store import Append, Drop, ListStreams, Rotate
+from statemachines.shared_subscriptions.stream_store import Append, Drop, ListStreams, Rotate, shard_of
 
 
 def store(bench, *requests):
@@ -133,6 +133,65 @@ def test_SS_155_also_of_streams_that_only_an_earlier_leader_knew():
     later.at(40_000)
     assert later.status in (LeaderStatus.LEADING, LeaderStatus.RESIGNED)
     assert later.stored(f"progress:{grant.stream}") is None
+
+
+TOPICS = [f"t{number}" for number in range(12)]
+"""In every shard there is one."""
+
+
+def test_SS_155_what_was_dropped_is_a_generation_and_no_shard():
+    bench = Bench(topics=0)
+    store(bench, *(Append(0, topic, 1) for topic in TOPICS))
+    bench.start()
+    bench.join("c1")
+    assert {stream[0] for stream in bench.record.streams} == set("0123")
+    store(bench, Rotate(0), *(Append(0, topic, 1) for topic in TOPICS), Drop(0, 1))
+    renew(bench, 2)
+    assert sorted(bench.record.streams) == sorted(f"{stream_of(topic)}.1/{topic}" for topic in TOPICS)
+
+
+def stream_of(topic):
+    """The shard of a topic."""
+    return shard_of(topic, 4)
+
+
+def test_SS_125_each_stream_that_appears_in_an_open_generation_counts_once():
+    """One after the other, and whoever has fewer is granted it."""
+    topics = [topic for topic in (f"t{number}" for number in range(50)) if stream_of(topic) == 0]
+    bench = Bench(topics=0)
+    store(bench, Append(0, topics[0], 1))
+    bench.start()
+    for name in ("c1", "c2"):
+        bench.join(name)
+    for count, topic in enumerate(topics[1:6], 2):
+        store(bench, Append(0, topic, 1))
+        bench.ping("c2", n=bench.now + 1)
+        for grant in only(Grant, renew(bench)):
+            bench.progress(grant)
+        held = list(bench.owners().values())
+        assert len(held) == count
+        assert abs(held.count("c1~1/1") - held.count("c2~1/1")) <= 1
+
+
+def test_SS_155_of_streams_that_only_an_earlier_leader_knew_too_and_their_progress_is_removed_once():
+    bench = Bench(topics=0)
+    store(bench, *(Append(0, topic, 1) for topic in TOPICS))
+    bench.start()
+    for grant in only(Grant, bench.join("c1")):
+        bench.progress(grant, 1)
+    bench.ping("c1")
+    bench.at(2_500)
+    gone = [f"/1.1/g/#:progress:{stream_of(topic)}.0/{topic}" for topic in TOPICS]
+    assert set(gone) <= set(bench.groups)
+    store(bench, Rotate(0), *(Append(0, topic, 1) for topic in TOPICS), Drop(0, 1))
+    later = Bench(topics=0, groups=bench.groups, node="leader-2")
+    later.streams = bench.streams
+    later.start()
+    later.at(28_000)
+    assert later.status is LeaderStatus.LEADING
+    removed = [key for commit in later.commits for key, value in commit.put if value is None]
+    assert sorted(removed) == sorted(gone)
+    assert not set(gone) & set(later.groups)
 
 
 def test_SS_156_what_ended_is_never_granted_again_by_a_later_leader():

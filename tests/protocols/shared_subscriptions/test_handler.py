@@ -363,3 +363,6 @@ def test_what_is_wrong_with_a_private_subscription_is_named():
     with pytest.raises(ConfigurationError, match="at least 1 message"):
         Handler("c1~1", "leader-1", C, buffer=0)
     assert bench.host.parties == {}
+    assert Handler("c1~1", "leader-1", C, buffer=1).reads.buffer == 1
+    first = bench.subscribe(Private("", 0, Map({"s": 0})))
+    assert list(bench.host.parties) == [first], "it may begin at the first message"

@@ -67,6 +67,7 @@ class Bench:
         self.commits = []
         self.down = ""
         self.lost = []
+        self.requests = []
         record = LeaderRecord(f"{node}~1/1", "g", "#", configuration)
         self.before = record
         self.node = Node(LEADER, record, name=record.id, now_ns=now_ms * MS, check=True, observe=self.saw)
@@ -109,6 +110,7 @@ class Bench:
         return sent
 
     def answer(self, effect):
+        self.requests.append(effect.request)
         if self.node.stopped:
             return []
         if self.down == "deaf":
@@ -459,6 +461,9 @@ def test_SS_124_progress_is_loaded_after_the_claim_in_pages(monkeypatch):
     second.at(10 + GRACE_MS)
     assert second.status is LeaderStatus.LEADING
     assert {grant.progress for grant in only(Grant, second.join("c1"))} == {7}
+    scans = [one.after for one in second.requests if isinstance(one, group_store.Scan)]
+    assert len(scans) == 3, "two of five are on a page"
+    assert scans == sorted(set(scans)), "each page goes on where the one before ended"
 
 
 def test_SS_125_a_stream_that_appears_later_is_shared_out(monkeypatch):
@@ -468,6 +473,10 @@ def test_SS_125_a_stream_that_appears_later_is_shared_out(monkeypatch):
     bench.topics(6)
     assert len(only(Grant, bench.at(1_000))) == 5
     assert len(bench.owners()) == 6
+    later = Bench(topics=6).start()
+    for one, pages in ((bench, 4), (later, 3)):
+        asked = [request.after for request in one.requests if isinstance(request, stream_store.ListStreams)]
+        assert len(asked) == len(set(asked)) + (one is bench) == pages, "each page goes on where the one before ended"
 
 
 def test_SS_125_a_listing_that_failed_changes_nothing():
@@ -652,6 +661,17 @@ def test_SS_133_a_batch_under_way_is_awaited_first():
     assert bench.stored("claim") == Claim("", 1, True)
 
 
+def test_SS_133_members_are_told_at_once_though_a_batch_is_under_way():
+    bench = Bench().start()
+    bench.join("c1")
+    bench.down = "deaf"
+    bench.at(4_000)
+    bench.ping("c1")
+    bench.at(5_000)
+    assert bench.record.trial is not None
+    assert only(Invalidate, bench.feed(Halt())) == [Invalidate("c1~1/1", 1, 1)]
+
+
 def test_SS_133_halting_before_it_leads():
     bench = Bench()
     bench.feed(Halt())
@@ -794,6 +814,30 @@ def test_SS_147_a_last_word_of_another_grant_does_not_count():
     assert bench.record.streams[one.stream].progress == 0
 
 
+@pytest.mark.parametrize("lapsed", [False, True])
+def test_SS_147_a_last_word_that_says_nothing_new_writes_nothing(lapsed):
+    bench = Bench().start()
+    (grant, _) = only(Grant, bench.join("c1"))
+    bench.progress(grant, 3)
+    bench.at(2_000)
+    if lapsed:
+        bench.ping("c1")
+        bench.progress(grant, 2**62)  # it is kicked for that, and its lease goes on
+    before = len(bench.commits)
+    bench.feed(Disconnect("c1~1/1", 1, 1, (Report(grant.stream, grant.grant, 3, False),)))
+    assert not bench.record.members
+    bench.at(4_900)
+    assert len(bench.commits) == before
+
+
+def test_SS_148_who_expires_is_told_so_under_its_own_registration():
+    bench = Bench().start()
+    for name in ("c1", "c2", "c3"):
+        bench.join(name)
+    bench.ping("c1", at_ms=2_000)
+    assert only(Invalidate, bench.at(5_001)) == [Invalidate("c2~1/1", 1, 2), Invalidate("c3~1/1", 1, 3)]
+
+
 def test_SS_148_an_expired_member_s_streams_wait_for_the_end_of_its_lease():
     bench = Bench().start()
     bench.join("c1")
@@ -884,6 +928,31 @@ def test_SS_153_answers_to_requests_given_up_change_nothing():
     assert bench.record == before
 
 
+def test_SS_153_no_two_requests_have_one_number(monkeypatch):
+    """Whichever of them fails, and whether or not it was carried out: so no answer is taken for that to another."""
+    monkeypatch.setattr("statemachines.shared_subscriptions.claim.PAGE", 1)
+    groups = declared().set("/1.1/g/#:progress:0.0/x", Stored(1, 0)).set("/1.1/g/#:progress:0.0/y", Stored(1, 0))
+    for how in ("before", "after"):
+        for number in range(12):
+            bench = Failing(number, how, groups=groups).start()
+            bench.at(6_000)
+            numbers = [one.n for one in bench.requests]
+            assert len(numbers) > 12
+            assert len(set(numbers)) == len(numbers), bench.requests
+
+
+class Failing(Bench):
+    """Of the requests of a leader one fails."""
+
+    def __init__(self, number, how, **options):
+        super().__init__(**options)
+        self.number, self.how = number, how
+
+    def answer(self, effect):
+        self.down = self.how if len(self.requests) == self.number else ""
+        return super().answer(effect)
+
+
 @pytest.mark.parametrize(("live", "members"), [(7, 1), (7, 3), (7, 4), (7, 8), (0, 3), (6, 3)])
 def test_SS_162_shares(live, members):
     given = list(shares(live, members))
@@ -909,6 +978,14 @@ def test_SS_162_members_end_up_with_their_shares_and_little_is_moved(topics, mem
     assert counts == list(shares(topics, members))
     assert moved <= topics * (1 + sum(1 / n for n in range(2, members + 1))) + members
     bench.node.check()
+
+
+def test_SS_162_what_one_leaves_behind_goes_to_all_who_are_below_their_share():
+    bench = Bench(topics=3).start()
+    for name in ("c1", "c2", "c3"):
+        bench.join(name)
+    sent = bench.feed(Disconnect("c1~1/1", 1, 1))
+    assert sorted(grant.borrower for grant in only(Grant, sent)) == ["c2~1/1", "c2~1/1", "c3~1/1"]
 
 
 def test_SS_162_what_is_being_granted_is_taken_back_as_soon_as_it_is_granted():

@@ -81,13 +81,13 @@ def test_SS_190_without_a_filter_what_the_application_knows_is_read_at_once():
 
 def test_SS_191_streams_are_listed_in_pages_and_begin_where_the_subscription_does():
     bench = Bench()
-    assert bench.listed(("a", 5), more=True) == [read_to("a", 5), ask(2, NOW, "a")]
+    assert bench.listed(("a", 5), ("aa", 2), more=True) == [read_to("a", 5), read_to("aa", 2), ask(2, NOW, "aa")]
     assert bench.status is LISTING
-    assert bench.listed(("b", 9)) == [read_to("b", 9), install("a", 5), install("b", 9)]
+    assert bench.listed(("b", 9)) == [read_to("b", 9), install("a", 5), install("aa", 2), install("b", 9)]
     assert bench.status is READING
     assert bench.renew() == [ask(3, BEGINNING)]
     assert bench.now == 1_000 * MS
-    found = bench.listed(("a", 0), ("b", 0), ("c", 0))
+    found = bench.listed(("a", 0), ("aa", 0), ("b", 0), ("c", 0))
     assert found == [read_to("c", 0), install("c", 0)], "it appeared later: all of it"
 
 

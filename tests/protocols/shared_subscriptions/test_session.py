@@ -205,6 +205,11 @@ def test_SS_103_one_fetch_at_a_time_and_a_pause_after_nothing():
     assert bench.node.deadline() == bench.now + 20 * MS
 
 
+def test_SS_103_after_a_fetch_that_brought_one_message_the_next_follows_at_once():
+    bench = Bench(a=1).reading()
+    assert bench.node.deadline() == bench.now
+
+
 def test_SS_103_a_stream_that_came_back_while_it_waited_is_asked_for_once():
     """Asked for twice in one fetch, its messages would be kept twice."""
     bench = Bench(a=4, b=4)
@@ -305,6 +310,25 @@ def test_SS_106_fire_and_forget_is_acknowledged_in_the_step_that_delivers():
     bench.tick()
     bench.serve()
     assert bench.feed(Take(9))[0] == Deliver(P, "a", 0, 4, 5), "the room was used at once"
+
+
+def test_SS_106_the_application_is_told_whenever_there_is_something_again():
+    """Also who has taken all there was, and has not asked for more."""
+    bench = Bench(buffer=4, a=4).reading()
+    assert bench.told.count(Ready()) == 1
+    assert bench.feed(Take(9)) == [Deliver(B, "a", 1, 0, 3)]
+    bench.feed(Ack(B, "a", 1, 0, 3))
+    bench.lengths["a"] = 6
+    bench.settle()
+    assert bench.told.count(Ready()) == 2
+
+
+def test_SS_106_streams_take_turns_in_being_delivered():
+    bench = Bench(a=9, b=9).reading()
+    bench.feed(Install(B, "b", 1, 0))
+    bench.settle()
+    taken = [bench.feed(Take(1))[0].stream for _ in range(6)]
+    assert taken == ["a", "b", "a", "b", "a", "b"]
 
 
 def test_SS_107_progress_is_the_fully_acknowledged_prefix():
@@ -426,6 +450,21 @@ def test_what_readings_that_are_gone_left_in_the_queues_does_not_fill_up():
         bench.feed(Install(B, "a", grant, 0))
         bench.feed(Uninstall(B, "a", grant))
     assert len(bench.node.record.to_fetch) <= 66
+
+
+def test_who_waits_keeps_its_turn_when_what_others_left_in_the_queues_is_thrown_out():
+    bench = Bench(a=5, b=5, c=5)
+    bench.feed(LeaseBegan(B))
+    bench.feed(Install(B, "a", 1, 0))
+    bench.tick()
+    bench.feed(Install(B, "b", 1, 0))
+    for grant in range(1, 200):
+        bench.feed(Install(B, "c", grant, 0))
+        bench.feed(Uninstall(B, "c", grant))
+    assert len(bench.node.record.to_fetch) < 199
+    bench.serve()
+    bench.tick()
+    assert [one.stream for one in bench.asks[-1].slices] == ["b"]
 
 
 def test_an_event_costs_the_same_however_many_streams_there_are():

@@ -35,10 +35,16 @@ def test_pytest_plants_the_mutant_and_names_the_test_that_fails(mutants, tmp_pat
     assert not notice(QUEUE, mutants["writer/1/to-full"], "tests", 120, (file,)).what
 
 
+def test_tests_that_never_end_with_a_mutant_have_noticed_it(mutants, tmp_path):
+    file = tmp_path / "test_for_ever.py"
+    file.write_text("def test_it():\n    while True:\n        pass\n")
+    assert notice(QUEUE, mutants["writer/0/deleted"], "tests", 3, (file,)).what == "the tests are never done"
+
+
 def test_hypothesis_notices_what_breaks_within_a_few_steps(mutants):
     assert notice(QUEUE, mutants["writer/1/to-1_take_cursor"], "hypothesis", 60).what
 
 
 def test_a_judge_that_the_protocol_does_not_have_is_not_asked():
     assert "tests" not in judges_of(QUEUE, ())
-    assert judges_of("shared_subscriptions", (Path("tests"),)) == ("simulation", "hypothesis", "tests")
+    assert judges_of("shared_subscriptions", (Path("tests"),)) == ("tests", "simulation", "hypothesis")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import pytest
 
@@ -79,3 +81,20 @@ def test_a_run_over_all_systems_ends_with_them(capsys, monkeypatch):
 
 def by_machine(last):
     return {one["machine"]: one for one in last["reached"]}
+
+
+def test_the_page_of_the_systems_counts_the_rows_that_there_are():
+    """After a change of a table or a system: python tools/rows_reached.py shared_subscriptions --write"""
+    lines = catalogue.page("shared_subscriptions").with_name("systems.md").read_text().splitlines()
+    begin = lines.index("| machine | taken | never, by clause |") + 2
+    shown = {}
+    for line in lines[begin : lines.index("", begin)]:
+        name, taken, never = (part.strip() for part in line.strip("|").split("|"))
+        clauses = re.findall(r"(SS-[0-9]+)(?: \(([0-9]+)\))?", never)
+        shown[name] = taken, {clause: int(count or 1) for clause, count in clauses}
+    assert list(shown) == [machine.name for machine in MACHINES]
+    for machine in MACHINES:
+        taken, never = shown[machine.name]
+        rows = [line.clause for line in machine.lines if line.kind != "refuse"]
+        assert taken == f"{len(rows) - sum(never.values())} of {len(rows)}"
+        assert all(rows.count(clause) >= count for clause, count in never.items())
