@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 from impure_system import forgetting, iterating
+
+from msgspec.structs import replace
 
 from statemachines_spec.explorer.entries import Entries, Nondeterministic
 from statemachines_spec.explorer.explore import explore
@@ -26,3 +30,21 @@ def test_declared_machines_come_out_alike_under_another_hash_seed():
     result = explore(entries.system, engine="plain", entries=entries)
     assert result.rechecked == sum(result.entries.values())
     assert recheck(entries, 10) == 10
+
+
+def test_who_looks_for_a_known_mistake_may_have_each_entry_made_once():
+    made = forgetting()
+    listener = made.actors[1]
+    entries = Entries(made, twice=False)
+    explore(made, engine="plain", entries=entries, states_max=20)
+    assert listener.calls == entries.components[1].entries > 0
+
+
+def test_a_system_that_cannot_be_made_elsewhere_is_an_error_and_the_next_one_is_made():
+    """In the same other process as those before, or in a new one where that has ended."""
+    entries = Entries(system_at("lock_toy:lock_system", asks=1, crashes=1))
+    assert explore(entries.system, engine="plain", entries=entries).rechecked > 100
+    lost = Entries(replace(entries.system, origin=("nowhere_at_all:lock_system", {})))
+    with pytest.raises(subprocess.CalledProcessError):
+        explore(lost.system, engine="plain", entries=lost)
+    assert recheck(entries, 10) == recheck(entries, 20) // 2 == 10
