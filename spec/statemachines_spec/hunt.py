@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.explore import explore
 from statemachines_spec.explorer.path import Path
 from statemachines_spec.explorer.property import Eventually
@@ -40,17 +41,19 @@ class Catch(msgspec.Struct, frozen=True):
     path: Path | None = None
 
 
-def look(hunt: Hunt) -> Catch:
-    """Explore the system in plain Python; its obligations only where everything else holds."""
+def look(hunt: Hunt, *, twice: bool = True) -> Catch:
+    """Explore the system in plain Python; its obligations only where everything else holds.  `twice`: as of
+    `Entries`."""
     one = hunt.make()
-    result = explore(one, engine="plain", hashing=False)
+    entries = Entries(one, twice=twice)
+    result = explore(one, engine="plain", hashing=False, entries=entries)
     if result.path is not None:
         return Catch(_short(result.path.broken), len(result.path.legs), result.states, result.path)
     obligations = () if hunt.obligations is None else hunt.obligations(one)
     if obligations:
         from statemachines_spec.liveness.judge import live
 
-        for judged in live(one, obligations):
+        for judged in live(one, obligations, entries=None if one.symmetries else entries):
             if judged.way is not None and judged.then is not None:
                 steps = len(judged.way.legs) + len(judged.then.legs)
                 return Catch(_short(judged.name), steps, result.states, judged.way)

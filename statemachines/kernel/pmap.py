@@ -30,7 +30,7 @@ def keys_in_order(mapping: Map[K, V]) -> list[K]:
 def enc_hook(value: Any) -> Any:
     """msgspec `enc_hook`: a map as its sorted [key, value] pairs."""
     if isinstance(value, Map):
-        return list(in_order(value))
+        return sorted(value.items())  # as `in_order` has them, and without an iterator: it is called for every map
     raise NotImplementedError(
         f"a record may not hold a {type(value).__name__}: use frozen Structs, enums, ints and Map"
     )

@@ -43,6 +43,13 @@ STORE_S = (0.2, 1.0, 2.5)
 """How long a store is kept from somebody: below and beyond a node's lease."""
 START_S = 180
 """A process that begins imports some hundred modules, which takes a minute and more beside a load of 50."""
+PATIENCE_S = 300
+"""Longer than anything takes on however busy a machine, so that what has not come by then is missing."""
+EACH = 5
+"""So many messages for each fault are answered in a run at least, and one between two faults: else nodes on a busy
+machine would come and go, and do nothing."""
+READ_S = 10
+"""What is stored is read so often at least: the collectors of the nodes delete a message a minute after it came."""
 QUICK = ("--lease-ms", "1000", "--look-ms", "200", "--marker-ms", "400")
 
 
@@ -197,8 +204,7 @@ def holder_of(store, client):
 
 def run_seed(folder, store, seed, faults):
     """A run, judged: how often what was done, how many messages were answered, and what is wrong."""
-    done, answered, (one, two) = asyncio.run(play(folder, store, seed=seed, faults=faults))
-    stored = copies_in(store)
+    done, answered, (one, two), stored = asyncio.run(play(folder, store, seed=seed, faults=faults))
     wrong = [f"one: {what}" for what in judge(stored, answered, one.got)]
     wrong += [f"two: {what}" for what in judge(stored, answered, two.got, exactly=True)]
     return done, len(answered), wrong
@@ -226,9 +232,10 @@ async def play(folder, store, *, seed, faults, publishers=2, pause_s=(0.2, 0.9),
             tasks = [asyncio.ensure_future(one.run()) for one in subscribers]
             await asyncio.wait_for(asyncio.gather(*(one.subscribed.wait() for one in subscribers)), 60)
             publishing = [asyncio.ensure_future(one.run()) for one in writers]
-            done, hurting = Counter(), {}
+            done, hurting, copies = Counter(), {}, Copies(store)
             try:
                 for what in plan:
+                    await answers(writers, copies, 1 + count(writers))
                     await asyncio.sleep(chance.uniform(*pause_s))
                     if what == "store":
                         await keep_from_store(store, relay, chance, done)
@@ -240,17 +247,33 @@ async def play(folder, store, *, seed, faults, publishers=2, pause_s=(0.2, 0.9),
                     hurting[node.name] = asyncio.ensure_future(hurt(what, node, nodes, chance))
                     done[what] += 1
                 await asyncio.gather(*hurting.values())
+                await answers(writers, copies, EACH * faults)
                 for one in writers:
                     one.over.set()
-                await asyncio.wait_for(asyncio.gather(*publishing), 120)
+                await asyncio.wait_for(asyncio.gather(*publishing), PATIENCE_S)
                 answered = set().union(*(one.answered for one in writers))
-                await settle(tasks, subscribers, answered)
+                await settle(tasks, subscribers, answered, copies)
             finally:
                 every = (*tasks, *publishing, *hurting.values())
                 for task in every:
                     task.cancel()
                 await asyncio.gather(*every, return_exceptions=True)
-    return done, answered, subscribers
+    return done, answered, subscribers, copies.read()
+
+
+def count(publishers):
+    """The messages that were answered."""
+    return sum(len(one.answered) for one in publishers)
+
+
+async def answers(publishers, copies, wanted):
+    """Until so many messages were answered.  Whatever hinders them ends by itself."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + PATIENCE_S
+    while (answered := count(publishers)) < wanted:
+        assert loop.time() < end, f"{answered} messages were answered, and for {PATIENCE_S} s not {wanted}"
+        copies.look()
+        await asyncio.sleep(0.02)
 
 
 def drawn(chance):
@@ -318,26 +341,49 @@ async def keep_from_store(store, relay, chance, done):
         relay.open.set()
 
 
-async def settle(tasks, subscribers, answered, patience_s=90):
+async def settle(tasks, subscribers, answered, copies):
     """Until every subscriber has everything; that something never comes is for the judge."""
     loop = asyncio.get_running_loop()
-    end = loop.time() + patience_s
+    end = loop.time() + PATIENCE_S
     wanted = must_come(answered)
     while loop.time() < end and not all(wanted <= one.seen for one in subscribers):
         for task in tasks:
             if task.done():
                 task.result()
                 raise AssertionError("a subscriber has ended")
+        copies.look()
         await asyncio.sleep(0.05)
 
 
+class Copies:
+    """What was stored at any time, though it is deleted meanwhile.  It is not to be read while the store is hurt: who
+    hurts it waits here, too."""
+
+    def __init__(self, store):
+        self.store = store
+        self.found = set()
+        self.due = 0.0
+
+    def look(self):
+        """Read it, unless it was read just now."""
+        now = asyncio.get_running_loop().time()
+        if now >= self.due:
+            self.read()
+            self.due = now + READ_S
+
+    def read(self):
+        """(publisher, number) -> the lives of nodes that have stored it."""
+        self.found.update(read(self.store, "SELECT id, payload FROM @messages"))
+        stored = defaultdict(list)
+        for message, payload in sorted(self.found):
+            publisher, _, number = bytes(payload).decode().partition(":")
+            stored[publisher, int(number)].append(bytes(message).decode().partition("/")[0])
+        return stored
+
+
 def copies_in(store):
-    """(publisher, number) -> the lives of nodes that have stored it."""
-    stored = defaultdict(list)
-    for message, payload in read(store, "SELECT id, payload FROM @messages"):
-        publisher, _, number = bytes(payload).decode().partition(":")
-        stored[publisher, int(number)].append(bytes(message).decode().partition("/")[0])
-    return stored
+    """What `Copies` finds at once."""
+    return Copies(store).read()
 
 
 def judge(stored, answered, got, exactly=False):

@@ -51,3 +51,11 @@ def test_what_the_other_process_dies_of_is_told_and_the_next_is_another():
     with pytest.raises(CalledProcessError, match="7"):
         recheck(entries, 10)
     assert explore(system_at("lock_toy:lock_system", asks=1, crashes=1), engine="plain").rechecked > 0
+
+
+def test_who_looks_for_a_known_mistake_may_have_each_entry_made_once():
+    made = forgetting()
+    listener = made.actors[1]
+    entries = Entries(made, twice=False)
+    explore(made, engine="plain", entries=entries, states_max=20)
+    assert listener.calls == entries.components[1].entries > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -65,7 +66,7 @@ def at_most(name: str, limit: int, *kinds: type[Any], actors: tuple[str, ...] = 
     return Budget(name, limit, lambda actor, event: isinstance(event, kinds) and (not actors or actor in actors))
 
 
-class System(msgspec.Struct, frozen=True):
+class System(msgspec.Struct, frozen=True, dict=True):
     """`bounds`: what else is bounded, as it is printed.  `origin`: how another process makes the same system: a
     function as `module:name` and its keyword arguments; None: it cannot.  `symmetries`: components that may change
     places, so that of the states that differ only in who is who one is explored; none stands in two of them.
@@ -139,27 +140,27 @@ class System(msgspec.Struct, frozen=True):
                 there = ", ".join(actor.name for actor in timed)
                 raise ConfigurationError(f"drift of {node}", node, f"is no timed component; there are: {there}")
 
-    @property
+    @cached_property
     def spendable(self) -> tuple[Budget, ...]:
         """The budgets that are part of a state: an event whose budget is 0 never happens."""
         return tuple(budget for budget in self.budgets if budget.limit)
 
-    @property
+    @cached_property
     def over_states(self) -> tuple[Always | Sometimes, ...]:
         """The properties that are read in states."""
         return tuple(one for one in self.properties if not isinstance(one, Stepwise))
 
-    @property
+    @cached_property
     def over_steps(self) -> tuple[Stepwise, ...]:
         """The properties that are read in steps."""
         return tuple(one for one in self.properties if isinstance(one, Stepwise))
 
-    @property
+    @cached_property
     def observers(self) -> tuple[Observer, ...]:
         """The components that are properties with memory."""
         return tuple(actor for actor in self.actors if isinstance(actor, Observer))
 
-    @property
+    @cached_property
     def post(self) -> Post | None:
         """Who carries what is sent, in place of the network."""
         return next((actor for actor in self.actors if isinstance(actor, Post)), None)

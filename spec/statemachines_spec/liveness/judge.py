@@ -78,16 +78,17 @@ def live(
     engine: str = "auto",
     room: int | None = None,
     progress: Progress | None = None,
+    entries: Entries | None = None,
 ) -> list[Live]:
     """Judge every obligation.  `room`: messages in flight without faults, answers not counted (as many as the
-    system has, and two at least).
+    system has, and two at least).  `entries` of the system without symmetry, where it has been explored already.
 
     Raises `TooLarge`, a `ConfigurationError`, for a system with more than `states_max` states.
     """
     obligations = tuple(obligations)
     for one in obligations:
         check_views(one.name, one.views)
-    graph = graph_of(system, states_max, engine=engine, room=room, progress=progress)
+    graph = graph_of(system, states_max, engine=engine, room=room, progress=progress, entries=entries)
     return [judged(graph, one, progress) for one in obligations]
 
 
