@@ -6,7 +6,6 @@ import subprocess
 
 import pytest
 from impure_system import forgetting, iterating
-
 from msgspec.structs import replace
 
 from statemachines_spec.explorer.entries import Entries, Nondeterministic
