@@ -169,6 +169,21 @@ def test_the_help_of_a_command_of_ours_imports_no_protocol():
     assert imported(RUN.format(arguments=["simulate", "--help"])) == set()
 
 
+ROLES = """
+import sys
+from statemachines.drivers import protocol
+protocol.names()
+late = {"zenoh", "statemachines.drivers.missed_samples.cache", "statemachines.sequence_windows.windows"}
+print(*sorted(late & set(sys.modules)))
+"""
+
+
+def test_listing_the_roles_imports_neither_zenoh_nor_a_machine():
+    """Every process of `gapless node` does."""
+    done = python("-c", ROLES)
+    assert (done.returncode, done.stdout) == (0, "\n"), done.stderr
+
+
 # -- what is wrong is an error of who needs it -------------------------------------------------------------------------
 
 

@@ -93,7 +93,7 @@ class NodeProcess:
     async def end(self, number=signal.SIGTERM):
         """How it ended."""
         self.child.send_signal(number)
-        return await asyncio.wait_for(self.child.wait(), 60)
+        return await asyncio.wait_for(self.child.wait(), PATIENCE_S)
 
     def stop(self):
         self.child.send_signal(signal.SIGSTOP)
@@ -230,7 +230,7 @@ async def play(folder, store, *, seed, faults, publishers=2, pause_s=(0.2, 0.9),
                 for place in range(publishers)
             ]
             tasks = [asyncio.ensure_future(one.run()) for one in subscribers]
-            await asyncio.wait_for(asyncio.gather(*(one.subscribed.wait() for one in subscribers)), 60)
+            await asyncio.wait_for(asyncio.gather(*(one.subscribed.wait() for one in subscribers)), PATIENCE_S)
             publishing = [asyncio.ensure_future(one.run()) for one in writers]
             done, hurting, copies = Counter(), {}, Copies(store)
             try:

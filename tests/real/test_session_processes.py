@@ -8,14 +8,14 @@ import signal
 
 import pytest
 from outside import gapless
-from sessions_run import NodeProcess, Publisher, Subscriber, copies_in, judge, must_come, nodes_of
+from sessions_run import PATIENCE_S, NodeProcess, Publisher, Subscriber, copies_in, judge, must_come, nodes_of
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
 
 
 def run(body):
     async def bounded():
-        async with asyncio.timeout(100):
+        async with asyncio.timeout(PATIENCE_S):
             await body
 
     asyncio.run(bounded())
@@ -29,7 +29,7 @@ def test_PS_154_the_newer_process_of_a_name_lives_and_the_older_ends_with_its_ow
             newer = NodeProcess(tmp_path, "a", store)
             await newer.start([])
             try:
-                assert await asyncio.wait_for(older.child.wait(), 60) == 4
+                assert await asyncio.wait_for(older.child.wait(), PATIENCE_S) == 4
                 assert "another process has this name now" in older.said()
                 async with PersistentSession("tablet", nodes=[older.address, newer.address]) as session:
                     assert session.session.startswith("tablet@a~2.")

@@ -87,11 +87,13 @@ class Component:
 
 class Entries:
     """The tables of one system; they grow while it is explored.  `twice`: each entry is made so, and a difference is an
-    error; who looks for a mistake that he knows to be there may do without."""
+    error; who looks for a mistake that he knows to be there may do without.  `outcomes`: digests of what came of each,
+    where `purity` can make them again."""
 
     def __init__(self, system: System, *, twice: bool = True) -> None:
         self.system = system.check()
         self.twice = twice
+        self.rechecked = twice and system.origin is not None
         self.components = tuple(
             Component(actor, tuple(_view_of(one.views, actor.name) for one in system.over_states))
             for actor in system.actors
@@ -104,6 +106,7 @@ class Entries:
         self.channel: list[int] = [0]
         self.entry_of: dict[tuple[int, int], int] = {}
         self.entries: list[Entry] = []
+        self.outcomes: list[int] = []
         self.pairs: list[tuple[int, int]] = []
         self.errors: dict[int, str] = {}
         self.cells: set[tuple[str, int, str]] = set()
@@ -238,9 +241,9 @@ class Entries:
         component = self.dest[event]
         one = self.components[component]
         before, envelope = one.locals[local], self.envelopes[event]
-        number = len(self.entries)
+        number, made = len(self.entries), b""
         try:
-            reaction = self._react(one.actor, before, envelope)
+            reaction, made = self._react(one.actor, before, envelope)
         except (Nondeterministic, TellsTime):
             raise
         except Exception as error:  # whatever a step raises is a verdict: nothing in a table may raise
@@ -251,17 +254,20 @@ class Entries:
         one.cuts += entry.local == CUT
         self.entry_of[event, local] = number
         self.entries.append(entry)
+        if self.rechecked:
+            self.outcomes.append(digest(made))
         self.pairs.append((event, local))
         one.entries += 1
         return number
 
-    def _react(self, actor: Actor, before: Any, envelope: Envelope) -> Reaction | None:
-        """Twice, and both times the same."""
+    def _react(self, actor: Actor, before: Any, envelope: Envelope) -> tuple[Reaction | None, bytes]:
+        """Twice, and both times the same; and its outcome (once: not asked for)."""
         watch: Watch = []
+        made = b""
         reaction = actor.react(before, envelope, watch)
         if self.twice:
-            again = actor.react(before, envelope)
-            if outcome(reaction) != outcome(again):
+            made, again = outcome(reaction), actor.react(before, envelope)
+            if made != outcome(again):
                 raise Nondeterministic(
                     f"{actor.name}: two results for {envelope.event!r} in one local state ({actor.describe(before)}): "
                     f"first {reaction!r}, then {again!r}; a step may depend on nothing but its record and event"
@@ -269,7 +275,7 @@ class Entries:
         check_shift(actor, before, envelope, reaction)
         if reaction is not None and actor.within(reaction.local):
             self.cells.update((seen.full_machine, seen.row, seen.source) for seen in watch if seen.row >= 0)
-        return reaction
+        return reaction, made
 
     def _interned(self, component: int, before: Any, envelope: Envelope, reaction: Reaction | None) -> Entry:
         if reaction is None:

@@ -25,17 +25,18 @@ SEEDS = ("1", "2")
 
 def recheck(entries: Entries, sample: int = SAMPLE) -> int:
     """Make at most `sample` entries, spread evenly over all, again elsewhere; how many there were (0 for a system that
-    no other process can make).  Raises `Nondeterministic` where one comes out otherwise."""
-    if entries.system.origin is None or not entries.entries:
+    no other process can make, or whose entries were made once).  Raises `Nondeterministic` where one comes out
+    otherwise."""
+    if not entries.rechecked or not entries.entries:
         return 0
-    pairs = [pair for pair, entry in zip(entries.pairs, entries.entries, strict=True) if entry.local != FAILED]
-    pairs = pairs[:: -(-len(pairs) // sample) or 1]
+    numbers = [number for number, entry in enumerate(entries.entries) if entry.local != FAILED]
+    numbers = numbers[:: -(-len(numbers) // sample) or 1]
     items = []
-    for event, local in pairs:
+    for event, local in (entries.pairs[number] for number in numbers):
         component = entries.dest[event]
         items.append((component, entries.components[component].locals[local], entries.envelopes[event]))
-    for item, ours, theirs in zip(items, _made(entries.system, items), _elsewhere(entries.system, items), strict=True):
-        if ours != theirs:
+    for number, item, theirs in zip(numbers, items, _elsewhere(entries.system, items), strict=True):
+        if entries.outcomes[number] != theirs:
             actor = entries.components[item[0]].actor
             raise Nondeterministic(
                 f"{actor.name}: another result for {item[2].event!r} in one local state ({actor.describe(item[1])}) "

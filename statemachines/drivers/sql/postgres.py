@@ -43,6 +43,13 @@ OPENS_LATER: Final = ("40", "53", "55", "57", "58")
 BROKEN: Final = "XX"
 """How the codes of damage begin."""
 
+MISSING: Final = text(
+    "SELECT asked.place, asked.privilege FROM"
+    " unnest(CAST(:tables AS text[]), CAST(:privileges AS text[])) WITH ORDINALITY AS asked (place, privilege, number)"
+    " WHERE NOT has_table_privilege(asked.place, asked.privilege) ORDER BY asked.number"
+)
+"""What of these we are not allowed, asked at once."""
+
 
 class Layout(NamedTuple):
     """What a database holds: tables in a `schema` of ours, their `version`, the `statements` that make schema and
@@ -96,15 +103,9 @@ class Layout(NamedTuple):
 
     def missing_privileges(self, connection: Connection, kind: str) -> list[str]:
         """What we are not allowed and need: `SELECT on gapless.records`, ..."""
-        return [
-            f"{privilege} on {self.schema}.{table}"
-            for table, privileges in self.needed[kind].items()
-            for privilege in privileges
-            if not connection.execute(
-                text("SELECT has_table_privilege(:table, :privilege)"),
-                {"table": f"{self.schema}.{table}", "privilege": privilege},
-            ).scalar_one()
-        ]
+        pairs = [(f"{self.schema}.{table}", one) for table, needed in self.needed[kind].items() for one in needed]
+        values = {"tables": [table for table, _ in pairs], "privileges": [one for _, one in pairs]}
+        return [f"{privilege} on {table}" for table, privilege in connection.execute(MISSING, values)]
 
     def stamp(self) -> TextClause:
         """What makes the next time of the store."""

@@ -181,17 +181,20 @@ class Real:
 
     async def open(self):
         self.store = open_session_store(self.url, **self.options)
+        await self.prepare()
         number = next(NUMBERS)
         self.session, self.client = f"s-{number}", f"c-{number}"
-        for writer in WRITERS:
-            await self.store.begin_life(writer, 1_000_000)
+        lives = [await self.store.begin_life(writer, 1_000_000) for writer in WRITERS]
         connected = await connect(self.store, self.session, self.client)
-        await self.store.do(Subscribe(self.session, connected.token, f"{self.session}/#", 1))
-        for message in MESSAGES:
-            await self.store.do(PutMessage(self.real(message), f"{self.session}/x", b"", 1))
+        asked = [Subscribe(self.session, connected.token, f"{self.session}/#", 1)]
+        asked += [PutMessage(self.real(message), f"{self.session}/x", b"", 1) for message in MESSAGES]
+        await self.store.carry_out(lives[0], 1, asked)
         self.taken = {}
         self.first = connected.token - 1
         return self
+
+    async def prepare(self):
+        """Whatever is done with the store before the session is there."""
 
     def real(self, message):
         return f"{message}@{self.session}" if message else ""

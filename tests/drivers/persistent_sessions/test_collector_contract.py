@@ -305,15 +305,15 @@ class CollectedReal(Real):
 
     async def open(self):
         self.clock = Clock()
-        self.options = {"clock": self.clock}
-        store = open_session_store(self.url, clock=self.clock)
         self.clock.now = NOW + next(NUMBERS) * 10 * COLLECTED_MS * MS
-        await store._database.run(lambda: self._wipe(store))
-        await store.close()
+        self.options = {"clock": self.clock}
         return await super().open()
 
-    def _wipe(self, store):
-        with store._database.writing() as sql:
+    async def prepare(self):
+        await self.store._database.run(self._wipe)
+
+    def _wipe(self):
+        with self.store._database.writing() as sql:
             wipe(sql)
 
     async def abandon(self):

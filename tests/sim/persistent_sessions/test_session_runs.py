@@ -19,7 +19,7 @@ NAMES = sorted(shipped_with(SIM.name))
 SHORT = Scenario(
     "short", SIM.name, Section(subscribers=2, publishers=1), network=Net(fifo=True), phases=Phases(8.0, 60.0)
 )
-SAFETY_S = {"resumed_at_once": 4.0}
+SAFETY_S = {"resumed_at_once": 4.0, "small_buffers": 5.0}
 """What has a heavy load is shorter here than the others."""
 
 

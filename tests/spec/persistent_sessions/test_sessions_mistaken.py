@@ -1,0 +1,86 @@
+"""Persistent sessions explored with mistakes: the source word for word, what is assumed, planted bugs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from statemachines_spec.bug import planted
+from statemachines_spec.explorer.entries import Entries
+from statemachines_spec.explorer.explore import COMPLETE, VIOLATED, explore
+from statemachines_spec.explorer.replay import replay
+from statemachines_spec.hunt import look
+from statemachines_spec.liveness.judge import live
+from statemachines_spec.persistent_sessions import SPEC, collecting, forgetting
+from statemachines_spec.persistent_sessions.bugs import BUGS
+from statemachines_spec.persistent_sessions.counterexamples import AS_WRITTEN, ASSUMED, NOT_NEEDED
+
+FOLDER = Path(__file__).parents[3] / "spec" / "persistent_sessions"
+FAR = ("fence-just-above", "death-during-a-fence", "numbers-go-on")
+"""Bugs that take more than ten thousand states, or near it: `tools/planted.py` finds them anew."""
+CELL = re.compile(r"(?P<what>\S+) in (?P<where>.+) by (?P<steps>\d+) steps, (?P<states>\d+) states; .*")
+
+
+def broken(made):
+    """What breaks first; of what must be met sooner or later only where everything else holds."""
+    entries = Entries(made)
+    result = explore(made, engine="plain", hashing=False, entries=entries)
+    assert result.ended in (COMPLETE, VIOLATED)
+    found = {name for name, held in result.always.items() if not held}
+    return found or {one.name for one in live(made, made.obligations, engine="plain", entries=entries) if not one.held}
+
+
+@pytest.mark.parametrize("one", AS_WRITTEN, ids=lambda one: one.name)
+def test_the_source_word_for_word_breaks_and_the_shipped_machines_do_not(one):
+    assert broken(one.system("as_written")) == {one.breaks}
+    assert broken(one.system("settled")) == set()
+
+
+def test_the_run_to_a_counterexample_is_replayed():
+    made = AS_WRITTEN[0].system("as_written")
+    result = explore(made, engine="plain", hashing=False)
+    assert replay(made, result.path).events > 0
+
+
+@pytest.mark.parametrize("one", ASSUMED, ids=lambda one: one.name)
+def test_what_is_assumed_is_needed(one):
+    assert broken(one.system("settled")) == {one.breaks}
+
+
+@pytest.mark.parametrize("name", collecting.ASSUMED)
+def test_KEPT_VANISH_graces_that_end_too_early_are_missed(name):
+    assert broken(collecting.without_graces(name)) == {collecting.ASSUMED[name][2]}
+
+
+@pytest.mark.parametrize("name", forgetting.ASSUMED)
+def test_PS_122_PS_123_what_the_transaction_that_forgets_must_do_is_missed(name):
+    assert broken(forgetting.without(name)) == {forgetting.ASSUMED[name][2]}
+
+
+@pytest.mark.parametrize("one", NOT_NEEDED, ids=lambda one: one.name)
+def test_what_the_source_assumes_and_the_machines_do_not_need(one):
+    assert broken(one.system("settled")) == set()
+
+
+def cells():
+    """Bug -> what the page says of its exploration."""
+    lines = (FOLDER / "planted_bugs.md").read_text().splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return {row[0].strip("`"): row[3] for row in rows if row[0].startswith("`")}
+
+
+def test_every_bug_is_in_the_table_and_found():
+    assert list(cells()) == [bug.name for bug in BUGS]
+    assert [name for name, cell in cells().items() if not CELL.fullmatch(cell)] == []
+
+
+@pytest.mark.parametrize("bug", [bug.name for bug in BUGS if bug.name not in FAR])
+def test_a_planted_bug_is_found_where_the_table_says(bug):
+    """Found anew in the one system that found it first (tools/planted.py goes through all)."""
+    said = CELL.fullmatch(cells()[bug])
+    hunt = next(one for one in SPEC.hunts() if one.name == said["where"])
+    with planted(f"persistent_sessions/{bug}"):
+        found = look(hunt, twice=False)
+    assert (found.what, found.steps, found.states) == (said["what"], int(said["steps"]), int(said["states"]))
