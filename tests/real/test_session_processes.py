@@ -21,6 +21,15 @@ def run(body):
     asyncio.run(bounded())
 
 
+async def everything_until(session, last):
+    """What comes before this payload.  A node that a busy machine keeps from speaking is left for the next, which sends
+    again what it does not know to be acknowledged."""
+    before = []
+    while (message := await anext(session)).payload != last:
+        before.append((message.payload, message.dup))
+    return before
+
+
 def test_PS_154_the_newer_process_of_a_name_lives_and_the_older_ends_with_its_own_code(tmp_path):
     store = str(tmp_path / "s.db")
 
@@ -54,11 +63,12 @@ def test_PS_155_a_node_that_is_asked_to_end_sends_its_clients_to_the_next(tmp_pa
                 message = await anext(session)
                 message.acknowledge()
                 await publisher.publish("t", b"2")
-                assert (await anext(session)).payload == b"2"
+                await everything_until(session, b"2")
                 assert await one.end(signal.SIGTERM) == 0
                 await publisher.publish("t", b"3")
-                again = [await anext(session) for _ in range(2)]
-                assert [(each.payload, each.dup) for each in again] == [(b"2", True), (b"3", False)]
+                again = await everything_until(session, b"3")
+                assert (b"2", True) in again
+                assert all(dup for _, dup in again), "what came before comes marked"
                 assert "Traceback" not in one.said()
 
     run(main())

@@ -36,6 +36,8 @@ async def all_comes(port):
             await publisher.publish("t", str(number).encode())
         for number in range(COUNT):
             message = await anext(session)
+            while message.dup and int(message.payload) < number:  # its node was too busy to speak, and was left
+                message = await anext(session)
             assert message.payload == str(number).encode()
             message.acknowledge()
 
