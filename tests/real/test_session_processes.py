@@ -11,6 +11,7 @@ from outside import gapless
 from sessions_run import PATIENCE_S, NodeProcess, Publisher, Subscriber, copies_in, judge, must_come, nodes_of
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
+from statemachines.persistent_sessions.client_message import Farewell
 
 
 def run(body):
@@ -19,6 +20,23 @@ def run(body):
             await body
 
     asyncio.run(bounded())
+
+
+class Told(PersistentSession):
+    """A session that remembers how it came to leave its nodes."""
+
+    def __init__(self, *given, **more):
+        self.why = []
+        super().__init__(*given, **more)
+
+    def _hear(self, message):
+        if isinstance(message, Farewell):
+            self.why.append(message.why)
+        super()._hear(message)
+
+    def _disconnected(self):
+        self.why.append("lost")
+        super()._disconnected()
 
 
 async def everything_until(session, last):
@@ -55,7 +73,7 @@ def test_PS_155_a_node_that_is_asked_to_end_sends_its_clients_to_the_next(tmp_pa
         async with nodes_of(tmp_path, store) as (one, two):
             addresses = [one.address, two.address]
             async with (
-                PersistentSession("tablet", nodes=addresses) as session,
+                Told("tablet", nodes=addresses) as session,
                 SessionPublisher(nodes=addresses[::-1]) as publisher,
             ):
                 await session.subscribe("t")
@@ -69,6 +87,7 @@ def test_PS_155_a_node_that_is_asked_to_end_sends_its_clients_to_the_next(tmp_pa
                 again = await everything_until(session, b"3")
                 assert (b"2", True) in again
                 assert all(dup for _, dup in again), "what came before comes marked"
+                assert (b"1", True) not in again or session.why[0] == "lost", "a node that ends commits first (PS-146)"
                 assert "Traceback" not in one.said()
 
     run(main())
