@@ -24,7 +24,7 @@ HEAD = "| machine | taken | never, by clause |"
 
 def main(
     protocol: Annotated[str, typer.Argument(help="Its name.")],
-    states_max: Annotated[int, typer.Option(min=100, help="Of each system no more states than these.")] = 8_000,
+    states_max: Annotated[int, typer.Option(min=100, help="Of each system no more states than these.")] = 2_000,
     write: Annotated[bool, typer.Option("--write", help="Write the table into the page of its systems.")] = False,
 ) -> None:
     """Count the rows that are taken."""
