@@ -1,4 +1,4 @@
-"""SS-263 on a real database: a destroyer whose line stands still destroys the group it found, not the one declared since."""
+"""SS-263 on a real database: a destroyer whose line stands still destroys what it found, not what is declared since."""
 
 from __future__ import annotations
 
