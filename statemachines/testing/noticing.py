@@ -1,7 +1,7 @@
 """Noticing: whether the other judges notice a mutant: the tests of a protocol, simulation, and Hypothesis.
 
 Each has some seconds of processor time, and none knows what it looks for.  A search that raises has noticed as well.
-Tests are run by a pytest in a process of its own, in which the mutant is planted before anything is collected.
+Each looks in a process of its own; for tests the mutant is planted before pytest collects anything.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, redirect_stderr, redirect_stdout
+from functools import partial
 from hashlib import blake2b
+from io import StringIO
 from math import ceil
 from pathlib import Path
 from resource import RLIMIT_CPU, RUSAGE_CHILDREN, getrusage, setrlimit
@@ -23,7 +25,6 @@ from typing import Final, NamedTuple
 from statemachines.kernel import ConfigurationError
 from statemachines.testing.finding import search, searches_of
 from statemachines_spec.mutants.campaign import picked
-from statemachines_spec.mutants.judging import OutOfTime, limited
 from statemachines_spec.mutants.mutant import Mutant, Unmade, plant
 from statemachines_spec.mutants.notice import Notice, Notices
 
@@ -95,16 +96,16 @@ def judges_of(protocol: str, tests: Sequence[Path]) -> tuple[str, ...]:
 
 
 def notice(protocol: str, mutant: Mutant, judge: str, seconds: float, tests: Sequence[Path] = ()) -> Notice:
-    """Let one judge look at one mutant; `tests`: files or folders for pytest."""
+    """Let one judge look at one mutant; `tests`: files or folders for pytest.
+
+    Raises `ConfigurationError` for tests that cannot be run any more, with the mutant or without.
+    """
     if judge == TESTS:
         return Notice(mutant.name, judge, _tested(mutant, seconds, tests))
-    try:
-        with plant(mutant), limited(2 * seconds):
-            return Notice(mutant.name, judge, search(protocol, judge, cpu_s=seconds).what)
-    except (OutOfTime, Unmade):
+    done = _forked(partial(_search, protocol, mutant, judge, seconds), 2 * seconds)
+    if done is None or done.code in TOO_LONG:
         return Notice(mutant.name, judge, "")
-    except Exception as error:  # it is noticed, whatever it is
-        return Notice(mutant.name, judge, type(error).__name__)
+    return Notice(mutant.name, judge, done.said.strip() or (f"its process ended with {done.code}" if done.code else ""))
 
 
 def check_tests(seconds: float, tests: Sequence[Path]) -> float:
@@ -132,36 +133,68 @@ def _spent() -> float:
 
 
 def _tested(mutant: Mutant, seconds: float, tests: Sequence[Path]) -> str:
-    """The first test that fails; tests that are not done in so much more time than without it have noticed it, too."""
+    """The first test that fails; tests that are not done in so much more time than without it have noticed it, too.
+
+    A pytest that could not run says nothing of a mutant, unless the mutant is why: without it, it can.
+    """
     done = _run(mutant, seconds, tests)
     if done is None:
         return ""
     if done.code in TOO_LONG:
         return NEVER_DONE
-    return _failed(done.said) or (f"pytest ended with {done.code}" if done.code else "")
+    failed = _failed(done.said)
+    if done.code and not failed:
+        check_tests(seconds, tests)
+    return failed or (f"pytest ended with {done.code}" if done.code else "")
 
 
 def _run(mutant: Mutant | None, seconds: float, tests: Sequence[Path]) -> Ended | None:
-    """A pytest with this mutant (None: with none), in a process forked off this one, which has imported the machines;
-    None: it stood still."""
+    """A pytest with this mutant (None: with none); None: it stood still."""
     import pytest  # so that it is there for every fork
 
+    return _forked(partial(_test, pytest.main, mutant, tests), seconds)
+
+
+def _test(main: Callable[[list[str]], int], mutant: Mutant | None, tests: Sequence[Path]) -> int:
+    """What a forked process does; how pytest ends."""
+    ignored = "ignore::pytest.PytestAssertRewriteWarning"  # of what this process has imported before
+    try:
+        with plant(mutant) if mutant else nullcontext():
+            return int(main(["-x", "-q", "-p", "no:randomly", "-W", ignored, *map(str, tests)]))
+    except Unmade:
+        return 0
+
+
+def _search(protocol: str, mutant: Mutant, judge: str, seconds: float) -> int:
+    """What a forked process does; what it notices it prints, and nothing else is."""
+    noticed = ""
+    try:
+        with plant(mutant), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+            noticed = search(protocol, judge, cpu_s=seconds).what
+    except Unmade:
+        pass
+    except Exception as error:  # it is noticed, whatever it is
+        noticed = type(error).__name__
+    print(noticed)
+    return 0
+
+
+def _forked(work: Callable[[], int], seconds: float) -> Ended | None:
+    """This work in a process forked off this one, which has imported the machines: what it imports, draws and leaves
+    behind is nobody else's.  Its processor time is bounded, whatever else the machine does; None: it stood still."""
     with TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
         sys.stdout.flush()
         sys.stderr.flush()
         pid = os.fork()
         if not pid:
-            _test(pytest.main, mutant, ceil(seconds), tests, said.fileno())
+            _do(work, ceil(seconds), said.fileno())
         status = _waited(pid, STANDS_STILL * seconds)
         said.seek(0)
         return None if status is None else Ended(os.waitstatus_to_exitcode(status), said.read())
 
 
-def _test(
-    main: Callable[[list[str]], int], mutant: Mutant | None, seconds: int, tests: Sequence[Path], to: int
-) -> None:
-    """What the forked process does; it does not come back.  Its processor time is bounded, whatever else the machine
-    does meanwhile."""
+def _do(work: Callable[[], int], seconds: int, to: int) -> None:
+    """In the forked process; it does not come back."""
     status = 1
     try:
         os.setsid()
@@ -169,11 +202,7 @@ def _test(
         os.dup2(to, 1)
         os.dup2(to, 2)
         sys.stdout = sys.stderr = os.fdopen(1, "w", closefd=False)
-        ignored = "ignore::pytest.PytestAssertRewriteWarning"  # of what this process has imported before
-        with plant(mutant) if mutant else nullcontext():
-            status = int(main(["-x", "-q", "-p", "no:randomly", "-W", ignored, *map(str, tests)]))
-    except Unmade:
-        status = 0
+        status = work()
     finally:
         sys.stdout.flush()
         os._exit(status)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from statemachines.kernel import ConfigurationError
 from statemachines.testing.noticing import judges_of, notice
 from statemachines_spec.mutants.campaign import Field, Shape
 
@@ -39,6 +40,22 @@ def test_tests_that_never_end_with_a_mutant_have_noticed_it(mutants, tmp_path):
     file = tmp_path / "test_for_ever.py"
     file.write_text("def test_it():\n    while True:\n        pass\n")
     assert notice(QUEUE, mutants["writer/0/deleted"], "tests", 3, (file,)).what == "the tests are never done"
+
+
+def test_what_one_judge_leaves_behind_no_other_meets(mutants, tmp_path):
+    """A pytest that cannot run any more, since Hypothesis ran before it, was taken for one that had noticed."""
+    file = tmp_path / "test_too_large.py"
+    file.write_text(A_TEST)
+    lives = mutants["writer/1/to-full"]
+    notice(QUEUE, lives, "hypothesis", 1)
+    notice(QUEUE, lives, "simulation", 1)
+    assert not notice(QUEUE, lives, "tests", 120, (file,)).what
+
+
+def test_a_pytest_that_cannot_run_has_not_noticed_anything(mutants, tmp_path):
+    (tmp_path / "conftest.py").write_text("raise SystemError\n")
+    with pytest.raises(ConfigurationError, match="fail without any mutant; mend that first"):
+        notice(QUEUE, mutants["writer/0/deleted"], "tests", 120, (tmp_path,))
 
 
 def test_hypothesis_notices_what_breaks_within_a_few_steps(mutants):
