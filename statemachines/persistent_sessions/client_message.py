@@ -19,6 +19,8 @@ Packet = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 Qos = Annotated[int, msgspec.Meta(ge=0, le=2)]
 Expiry = Annotated[int, msgspec.Meta(ge=-1, le=2**53)]
 """Milliseconds; -1: never, and where a client leaves: as it said when it connected."""
+INSTANCE_MAX: Final = 64
+"""Characters of what tells a client from others with its client id."""
 MESSAGE_EXPIRY_MAX_S: Final = 2**32 - 1
 """The longest message expiry interval of MQTT 5."""
 MessageExpiry = Annotated[int, msgspec.Meta(ge=1, le=MESSAGE_EXPIRY_MAX_S * 1_000)]
@@ -30,12 +32,15 @@ MessageExpiry = Annotated[int, msgspec.Meta(ge=1, le=MESSAGE_EXPIRY_MAX_S * 1_00
 
 class ConnectWanted(Message, frozen=True, gc=False):
     """Connect `client`; `clean`: with no session of before; its session outlives the connection by `expiry_ms`; so
-    many messages may be unacknowledged at a time."""
+    many messages may be unacknowledged at a time.  `instance`: who connects, of all that ever have this client id ("":
+    it does not say); `attempt`: counts its connections."""
 
     client: str
     clean: bool
     expiry_ms: Expiry
     receive_maximum: Annotated[int, msgspec.Meta(ge=1, le=65_535)]
+    instance: Annotated[str, msgspec.Meta(max_length=INSTANCE_MAX)] = ""
+    attempt: Number = 0
 
 
 class SubscribeWanted(Message, frozen=True, gc=False):

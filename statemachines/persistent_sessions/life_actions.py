@@ -57,11 +57,14 @@ def raises_from_zero(record: LifeRecord, event: Disconnect) -> bool:
 
 
 def ask_for_lock(record: LifeRecord, aged: int) -> Ask:
-    return Ask(DATABASE, LockClient(record.client, record.id, record.times.lock_ms, aged))
+    lease_ms = record.times.lock_ms
+    return Ask(DATABASE, LockClient(record.client, record.id, lease_ms, aged, record.instance, record.attempt))
 
 
 def lock(record: LifeRecord, event: Connect, now_ns: int) -> Done:
-    record = replace(record, clean=event.clean, expiry_ms=event.expiry_ms)
+    record = replace(
+        record, clean=event.clean, expiry_ms=event.expiry_ms, instance=event.instance, attempt=event.attempt
+    )
     return record, (ask_for_lock(record, 0),)
 
 

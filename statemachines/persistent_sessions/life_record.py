@@ -14,10 +14,13 @@ KEEP = -1
 
 
 class Connect(Call, frozen=True, gc=False):
-    """A client connects; `clean`: with no session of before; its session outlives the connection by `expiry_ms`."""
+    """A client connects; `clean`: with no session of before; its session outlives the connection by `expiry_ms`;
+    `attempt` counts those of this `instance`."""
 
     clean: bool
     expiry_ms: int
+    instance: str = ""
+    attempt: int = 0
 
 
 class Attach(Call, frozen=True, gc=False):
@@ -93,7 +96,7 @@ class LifeRecord(msgspec.Struct, frozen=True, gc=False):
     """The connection `id` of `client`; no other has ever had this id.  `clean`, `expiry_ms`: as the client said;
     `session` and `token`, once it has them; `present`: the session was there before, `live` at this owner; `why`: how
     it ends ("": not yet); `met`: the token of the lock that it waits for, first met at `met_ns`; `most`: so many
-    sessions are kept (0: any number)."""
+    sessions are kept (0: any number); `instance`, `attempt`: which connection this is of those its client has made."""
 
     id: str
     client: str
@@ -109,6 +112,8 @@ class LifeRecord(msgspec.Struct, frozen=True, gc=False):
     met: int = 0
     met_ns: int = 0
     most: int = 0
+    instance: str = ""
+    attempt: int = 0
 
 
 Done = tuple[LifeRecord, Effects]

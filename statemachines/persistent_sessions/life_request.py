@@ -12,7 +12,8 @@ NEVER = -1
 
 class LockClient(Request, frozen=True, gc=False):
     """Lock the client id for `lease_ms`, unless somebody else has it locked; whose lease has ended has not, nor has the
-    one under the token `aged` (0: none), which the asker has met unchanged for as long as a lease lasts."""
+    one under the token `aged` (0: none), which the asker has met unchanged for as long as a lease lasts.  An `attempt`
+    of the `instance` that locked it last, and in a later attempt, is superseded ("": of nobody's)."""
 
     columns: ClassVar = TraceColumns(key="client")
 
@@ -20,6 +21,8 @@ class LockClient(Request, frozen=True, gc=False):
     owner: str
     lease_ms: int
     aged: int = 0
+    instance: str = ""
+    attempt: int = 0
 
 
 class ClientLocked(Answer, frozen=True, gc=False):

@@ -159,7 +159,9 @@ class SessionHost(Host):
         self.owners[owner] = Owner(client, times)
         return owner
 
-    def connect(self, owner: str, *, clean: bool, expiry_ms: int, now_ns: int) -> list[Outgoing]:
+    def connect(
+        self, owner: str, *, clean: bool, expiry_ms: int, now_ns: int, instance: str = "", attempt: int = 0
+    ) -> list[Outgoing]:
         """Connect the client of a new owner."""
         client = self.owners[owner].client
         life = LifeRecord(owner, client, self.life_times, most=self._sessions_max)
@@ -167,7 +169,7 @@ class SessionHost(Host):
         self.add(Node(SESSION_LIFE, life, name=name, now_ns=now_ns, observe=self._observe))
         out = self._overtake(client, now_ns)
         self._newest[client] = owner
-        return out + self.feed(name, Connect(clean, expiry_ms), now_ns)
+        return out + self.feed(name, Connect(clean, expiry_ms, instance, attempt), now_ns)
 
     def _overtake(self, client: str, now_ns: int) -> list[Outgoing]:
         """An earlier connection of this client that still waits for its lock would be superseded as soon as it had it;

@@ -49,6 +49,11 @@ class ClientProcess(Process):
     def start(self) -> None:
         self.dial_in(self.chance.randint(1, 500))
 
+    @property
+    def attempt(self) -> int:
+        """Counts its connections, those of earlier lives too."""
+        return self._number * CONNECTIONS + self._dialled
+
     # -- the connection -------------------------------------------------------------------------------------------
 
     def dial_in(self, delay_ms: int) -> None:
@@ -94,7 +99,7 @@ class ClientProcess(Process):
             self.dial_in(self.chance.randint(*REDIAL_MS))
             return
         self._dialled += 1
-        self.connection = incarnation(self.node, self._number * CONNECTIONS + self._dialled)
+        self.connection = incarnation(self.node, self.attempt)
         self.server = there.life
         self._heard_ns = self.local_now()
         self.opened()

@@ -53,7 +53,8 @@ class SubscriberProcess(ClientProcess):
     def opened(self) -> None:
         own = self.own
         self.watch.connecting(self, self._clean)
-        self.say(ConnectWanted(self.node, self._clean, own.expiry_ms, self.receive_maximum))
+        which = (self.node, self.attempt)
+        self.say(ConnectWanted(self.node, self._clean, own.expiry_ms, self.receive_maximum, *which))
 
     def closed(self) -> None:
         if self.welcome:  # a connection that was none says nothing of when it was there last
@@ -93,6 +94,7 @@ class SubscriberProcess(ClientProcess):
     def _end(self, why: str) -> None:
         if why == "left":
             self.watch.left(self)
+        self.watch.ended(self, why)
         self.hang_up(self._away_ms)
 
     # -- what it does ---------------------------------------------------------------------------------------------

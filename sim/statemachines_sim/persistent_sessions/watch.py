@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 PROPERTIES = (
     "GAP", "TWICE", "UNCOMMITTED", "UNSTORED", "MAXIMUM", "STRANGER", "AGED", "KEPT", "OLD", "REUSED", "FORGOTTEN",
-    "EXPIRED", "PRESENT", "STOLEN", "SPLIT", "CONNECTS", "COMPLETE", "ENDS", "TAKES", "VANISH",
+    "EXPIRED", "PRESENT", "STOLEN", "SPLIT", "SUPERSEDED", "CONNECTS", "COMPLETE", "ENDS", "TAKES", "VANISH",
 )  # fmt: skip
 COUNTED = (
     "published", "handed_again", "answered", "stored", "delivered", "again", "lost", "opened", "connected", "resumed",
@@ -92,6 +92,10 @@ class SessionWatch(protocol.Watch):
         book = self.store.client(client.node)
         book.clean, book.begun, book.dialled_ns = clean, self._counts["opened"], self.world.now
         book.dropped = book.dropped or clean
+
+    def ended(self, client: SubscriberProcess, why: str) -> None:
+        """A client is told that its connection is over, and why: nobody else has its client id, in any run."""
+        self.check("SUPERSEDED", why not in ("superseded", "discarded"), f"{client.node} is told that it is {why}")
 
     def welcomed(self, client: SubscriberProcess, session: str, present: bool) -> None:
         """A client is told which session it has."""

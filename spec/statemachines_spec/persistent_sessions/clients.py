@@ -128,7 +128,7 @@ class ClientsLocal(msgspec.Struct, frozen=True, gc=False):
     that had expired.  `asked`: who waits, and for what; `found` routes
     and `rows` stored; `gone` connections.  `known`: something is stored of the client;
     `aged`: a lock was had that nobody had given up.  `full`: as many sessions are kept as may be, which has changed so
-    often (`fills`); `refused`: somebody was for that."""
+    often (`fills`); `refused`: somebody was for that.  `last`: who has locked the client id last, in which attempt."""
 
     token: int = 0
     known: bool = False
@@ -147,6 +147,7 @@ class ClientsLocal(msgspec.Struct, frozen=True, gc=False):
     full: bool = False
     fills: int = 0
     refused: bool = False
+    last: tuple[str, int] = ("", 0)
 
 
 class Clients(Observer):
@@ -277,10 +278,14 @@ class Clients(Observer):
     def apply(self, local: ClientsLocal, party: str, request: Any) -> tuple[ClientsLocal, tuple[Answer, ...]]:
         """One transaction."""
         if isinstance(request, LockClient):
+            which = (request.instance, request.attempt)
+            if request.instance and request.instance == local.last[0] and local.last > which:
+                return local, (NotOwner(),)
             if local.lock not in ("", request.owner) and request.aged != local.token:
                 return local, (ClientBusy(local.token),)
             token, aged = local.token + 1, local.aged or bool(request.aged)
-            return replace(local, token=token, known=True, lock=request.owner, aged=aged), (ClientLocked(token),)
+            local = replace(local, token=token, known=True, lock=request.owner, aged=aged, last=which)
+            return local, (ClientLocked(token),)
         if isinstance(request, UnlockClient):
             return replace(local, lock="") if local.lock == request.owner else local, ()
         match request:
@@ -306,7 +311,7 @@ class Clients(Observer):
                     local = replace(local, over=tuple(sorted({*local.over, _name(party)})))
                 return local, (ClientFound(now.session, is_over, live),)
             case OpenSession(most=most) if most and local.full and now is None:
-                local = replace(local, known=False, lock="", token=local.token + 1, refused=True)
+                local = replace(local, known=False, lock="", token=local.token + 1, refused=True, last=("", 0))
                 return local, (StoreFull(most),)
             case OpenSession():
                 return self._opened(local, party, request), (SessionOpen(),)
@@ -356,7 +361,7 @@ class Clients(Observer):
         if local.now is not None and not self._has_expired(local, local.now):
             local = _broken(local, Wrong.FORGOTTEN)
         token = local.token + self.supersedes
-        return replace(local, token=token, known=False, now=None, lock=""), (Deleted(True),)
+        return replace(local, token=token, known=False, now=None, lock="", last=("", 0)), (Deleted(True),)
 
     def _is_left(self, local: ClientsLocal) -> bool:
         """Its client has left, or its owner is gone."""

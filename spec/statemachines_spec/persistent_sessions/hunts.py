@@ -23,7 +23,7 @@ TAKEN = ("taken-over", "taken-over-late", "old-dies", "taken-one-at-a-time", "ol
 """Those with a takeover come behind the small ones."""
 
 AT_LAST = ("marked", "no-lag", "break", "buffer", "silence", "collector-stops", "collected-late", "abandoned", "expiry",
-           "life-unclear", "forgotten", "aging", "full")  # fmt: skip
+           "life-unclear", "forgotten", "aging", "full", "comes-late")  # fmt: skip
 """Systems whose obligations are judged, too."""
 
 

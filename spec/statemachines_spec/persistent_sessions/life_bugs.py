@@ -25,6 +25,7 @@ def seen_as(**facts: Any) -> Any:
 
 
 open_fresh, look_up, tell_opened = life_actions.open_fresh, life_actions.look_up, life_actions.tell_opened
+ask_for_lock = life_actions.ask_for_lock
 
 
 def look_up_as_the_last(record: Any, event: Any, now_ns: int) -> Any:
@@ -42,6 +43,10 @@ def keep_expiry(record: Any, event: Any) -> int:
 
 def as_said(record: Any, event: Any) -> int:
     return int(record.expiry_ms if event.expiry_ms < 0 else event.expiry_ms)
+
+
+def ask_as_anybody(record: Any, aged: int) -> Any:
+    return ask_for_lock(replace(record, instance=""), aged)
 
 
 A, L = life_actions, SESSION_LIFE
@@ -71,6 +76,8 @@ BUGS = (
         "the look at whether it has gone", row_changed(L, "leave_at_once", when=lambda record, event: False)),
     Bug("lock-asked-once", "a client id that another has locked is not asked for again", "PS-101", "the next time",
         on(L, LockDue, LOCKING, to=STAY, do=stay)),
+    Bug("attempts-not-told", "connections of a client are not told apart", "PS-280", "which of them it is",
+        called(A, "ask_for_lock", ask_as_anybody)),
     Bug("full-counts-as-open", "a connection that is refused goes on as if its session were open", "PS-212", "the end",
         on(L, StoreFull, OPENING, to=SETTLING, do=tell_opened)),
     Bug("full-waited-out", "a connection that is refused waits for its answer", "PS-212", "the end",

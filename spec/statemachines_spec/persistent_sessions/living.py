@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -20,7 +21,7 @@ from statemachines.persistent_sessions.life_record import (
     SessionOpened,
 )
 from statemachines.persistent_sessions.life_times import LifeTimes
-from statemachines.persistent_sessions.request import DATABASE
+from statemachines.persistent_sessions.request import DATABASE, NotOwner
 from statemachines.persistent_sessions.resume_record import ConnectionLost
 from statemachines.persistent_sessions.session_life import SESSION_LIFE
 from statemachines.persistent_sessions.times import MS
@@ -39,7 +40,7 @@ class Living(msgspec.Struct, frozen=True, kw_only=True):
     """What bounds such a system: of each connection whether it starts clean, and its expiry; `leaves` of clients,
     `crashes` of owners, requests that are `unclear`, connects that take too long (`late`), and `messages`; how often
     the store is full, or is not any more (`fills`); `stands_still`: the time of the database does, and no lease ends by
-    it."""
+    it; `given_up`: all are of one client, which has given up each before it made the next, and each may come late."""
 
     connects: tuple[tuple[bool, int], ...]
     leaves: int = 0
@@ -50,6 +51,7 @@ class Living(msgspec.Struct, frozen=True, kw_only=True):
     sessions: int = 2
     stands_still: bool = False
     fills: int = 0
+    given_up: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -86,6 +88,10 @@ SYSTEMS: dict[str, tuple[str, Living]] = {
         "the store keeps as many sessions as it may, and does not any more, at any moment; a client leaves for good",
         Living(connects=((False, HOUR_MS), (False, HOUR_MS)), fills=2, leaves=1, messages=0),
     ),
+    "comes-late": (
+        "a client gives up a connection that is on its way and makes another; the first comes at any moment",
+        Living(connects=((False, HOUR_MS), (False, HOUR_MS)), sessions=1, given_up=True),
+    ),
 }
 """Name -> (about, bounds)."""
 
@@ -93,9 +99,7 @@ SYSTEMS: dict[str, tuple[str, Living]] = {
 def living(name: str, about: str, one: Living, clients: Clients | None = None) -> System:
     """The system with these bounds; `clients`: their tables, if others than usual."""
     clients = clients or tables_of(one)
-    connections = tuple(
-        connection(party, one, clean, expiry) for party, (clean, expiry) in zip(one.names, one.connects, strict=True)
-    )
+    connections = tuple(connection(party, one, number) for number, party in enumerate(one.names))
     return System(
         name,
         about,
@@ -118,8 +122,9 @@ def tables_of(one: Living, **rules: bool) -> Clients:
     return Clients(clean, messages=one.messages, leases_end=not one.stands_still, fills=one.fills, **rules)
 
 
-def connection(name: str, one: Living, clean: bool, expiry_ms: int) -> FsmActor:
-    """One connection of the client."""
+def connection(name: str, one: Living, number: int) -> FsmActor:
+    """One connection of the client, from 0 on."""
+    which = ("client", number + 1) if one.given_up else ("", 0)
 
     def calls(record: LifeRecord) -> tuple[Event, ...]:
         if record.status is SETTLING:
@@ -132,7 +137,7 @@ def connection(name: str, one: Living, clean: bool, expiry_ms: int) -> FsmActor:
         SESSION_LIFE,
         lambda life: LifeRecord(f"{name}~{life}/1", "client", LifeTimes(), most=int(one.fills > 0)),
         faults=(Crash,) if one.crashes else (),
-        start=Connect(clean, expiry_ms),
+        start=Connect(*one.connects[number], *which),
         calls=calls,
         tells={SessionOpened: DATABASE},
         silent=() if one.late else ("deadline",),
@@ -167,6 +172,11 @@ def keeps_its_promises(actor: str, before: Any, event: Any, after: Any) -> bool:
     return all(one.holds(record) for one in SESSION_LIFE.invariants)
 
 
+def keeps_last(last: str) -> Callable[[str, Any, Any, Any], bool]:
+    """The last connection that a client has made is not superseded: nobody else has made one."""
+    return lambda actor, before, event, after: actor != last or not isinstance(event, NotOwner)
+
+
 def properties(connections: tuple[FsmActor, ...], clients: Clients, one: Living) -> list[Property]:
     """What must hold, and what must happen sometimes."""
     found: list[Property] = [
@@ -179,5 +189,8 @@ def properties(connections: tuple[FsmActor, ...], clients: Clients, one: Living)
     if one.fills:
         found.append(Sometimes("refused, and nothing is left", "", (clients.has_refused(),), bool))
     last = connections[-1]
+    if one.given_up:
+        text = "a connection that its client has given up supersedes no later one"
+        found.append(Stepwise("SUPERSEDED", text, keeps_last(last.name)))
     found.append(Sometimes("connected at last", "", (last.is_in(CONNECTED),), bool))
     return found

@@ -30,20 +30,28 @@ from statemachines.persistent_sessions.request import NotOwner
 from statemachines.persistent_sessions.times import MS
 
 LOCK: Final = (
-    "INSERT INTO @clients VALUES (:client, NULL, :token, :holder, :until_ns) ON CONFLICT (client) DO UPDATE SET"
-    " token = excluded.token, holder = excluded.holder, until_ns = excluded.until_ns"
+    "INSERT INTO @clients (client, token, holder, until_ns, instance, attempt)"
+    " VALUES (:client, :token, :holder, :until_ns, :instance, :attempt) ON CONFLICT (client) DO UPDATE SET"
+    " token = excluded.token, holder = excluded.holder, until_ns = excluded.until_ns,"
+    " instance = excluded.instance, attempt = excluded.attempt"
 )
+LATER: Final = "SELECT token FROM @clients WHERE client = :client AND instance = :instance AND attempt > :attempt"
 
 
 def lock(sql: Sql, asked: LockClient) -> Answer:
-    """Whoever had the lock before is superseded, even where it is not used afterwards."""
+    """Whoever had the lock before is superseded, even where it is not used afterwards; unless it is the same client,
+    which has given this connection up since."""
     client, holder = asked.client.encode(), asked.owner.encode()
+    which = {"instance": asked.instance.encode(), "attempt": asked.attempt}
+    if asked.instance and one(sql, LATER, client=client, **which) is not None:
+        return NotOwner()
     if is_locked(sql, client, holder):
         found = one(sql, "SELECT token FROM @clients WHERE client = :client", client=client)
         if found is not None and found[0] != asked.aged:
             return ClientBusy(int(found[0]))
     token = _next_token(sql)
-    sql.run(LOCK, client=client, token=token, holder=holder, until_ns=sql.now_ns + asked.lease_ms * MS)
+    until_ns = sql.now_ns + asked.lease_ms * MS
+    sql.run(LOCK, client=client, token=token, holder=holder, until_ns=until_ns, **which)
     return ClientLocked(token)
 
 

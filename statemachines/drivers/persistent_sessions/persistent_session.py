@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from statemachines.drivers.credentials import NONE, Credentials
+from statemachines.drivers.lives import chance_bits
 from statemachines.drivers.persistent_sessions.node_guide import NodeGuide, places_of
 from statemachines.drivers.persistent_sessions.node_link import NodeUnreachable
 from statemachines.drivers.persistent_sessions.received import Received
@@ -112,6 +113,7 @@ class PersistentSession:
             name=name,
             credentials=credentials,
         )
+        self._instance, self._attempts = f"{chance_bits():016x}", 0
         self._welcome = asyncio.Event()
         self._connected = False
         self._left = asyncio.Event()
@@ -201,7 +203,12 @@ class PersistentSession:
             self._wanted.pop(wanted.n, None)
 
     def _connect(self) -> None:
-        self._guide.say(ConnectWanted(self.client_id, self._clean, self._expiry_ms, self._receive_maximum))
+        self._attempts += 1
+        self._guide.say(
+            ConnectWanted(
+                self.client_id, self._clean, self._expiry_ms, self._receive_maximum, self._instance, self._attempts
+            )
+        )
 
     def _disconnected(self) -> None:
         """What was not acknowledged comes again, of QoS 1 whether the application has had it or not."""

@@ -284,9 +284,8 @@ class Reception:
             lambda packet: self._feed(owner, [Puback(packet)]),
             self._soon,
         )
-        self._runtime.act(
-            lambda now_ns: self._host.connect(owner, clean=asked.clean, expiry_ms=asked.expiry_ms, now_ns=now_ns)
-        )
+        given = {name: getattr(asked, name) for name in ("clean", "expiry_ms", "instance", "attempt")}
+        self._runtime.act(lambda now_ns: self._host.connect(owner, now_ns=now_ns, **given))
 
     def _subscribe(self, life: str, visitor: Visitor, asked: SubscribeWanted) -> None:
         self._change_routes(

@@ -13,7 +13,7 @@ from typing import Final
 
 from statemachines.drivers.sql import sqlite
 
-VERSION: Final = 2
+VERSION: Final = 3
 
 UNDELIVERED: Final = 0
 DELIVERED: Final = 1
@@ -33,9 +33,10 @@ _TABLES: Final = (
     # requests that it has committed.
     "CREATE TABLE @nodes (name BYTES PRIMARY KEY, life NUMBER NOT NULL, until_ns NUMBER NOT NULL,"
     " batch NUMBER NOT NULL)",
-    # A client id: its session, its highest token, and which connection has it locked ("": none) until when.
+    # A client id: its session, its highest token, and which connection has it locked ("": none) until when; who locked
+    # it last, of those with this id (NULL, "": unknown), in which attempt.
     "CREATE TABLE @clients (client BYTES PRIMARY KEY, session BYTES, token NUMBER NOT NULL, holder BYTES NOT NULL,"
-    " until_ns NUMBER NOT NULL)",
+    " until_ns NUMBER NOT NULL, instance BYTES, attempt NUMBER NOT NULL DEFAULT 0)",
     # `owner`: who is live ("": nobody); `connection`: in whose hands it is ("": nobody's), which was said last at
     # `seen_ns`; `expiry_ms` (-1: never) counts from then.  `revision` counts commits of the state, `places` what ever
     # was in flight.
@@ -79,9 +80,14 @@ UPGRADES: Final = {
         ),
         "ALTER TABLE @store ADD COLUMN sessions NUMBER NOT NULL DEFAULT 0",
         "UPDATE @store SET sessions = (SELECT count(*) FROM @sessions)",
-    )
+    ),
+    2: (
+        "ALTER TABLE @clients ADD COLUMN instance BYTES",
+        "ALTER TABLE @clients ADD COLUMN attempt NUMBER NOT NULL DEFAULT 0",
+    ),
 }
-"""Version -> the statements that make the next one of it.  2: messages expire, and sessions are counted."""
+"""Version -> the statements that make the next one of it.  2: messages expire, and sessions are counted; 3: connections
+of a client are."""
 
 NAMES: Final = tuple(one.split("@")[1].split(" ")[0] for one in _TABLES if one.startswith("CREATE TABLE"))
 

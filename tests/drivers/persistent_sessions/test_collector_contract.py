@@ -81,8 +81,10 @@ class Copy:
                 values = {"c": client.encode(), "s": session.encode() or None, "none": b"", "seen": NOW - DEAD_MS * MS}
                 is_over = client in tables.over
                 holder = b"" if is_over or session else b"h"
-                sql.run("INSERT INTO @clients VALUES (:c, :s, 1, :h, :until)", h=holder, until=2 * NOW,
-                        c=values["c"], s=values["s"])  # fmt: skip
+                sql.run(
+                    "INSERT INTO @clients (client, session, token, holder, until_ns) VALUES (:c, :s, 1, :h, :until)",
+                    h=holder, until=2 * NOW, c=values["c"], s=values["s"],
+                )  # fmt: skip
                 if session:
                     sql.run("INSERT INTO @sessions VALUES (:s, :c, 1, :none, :c, :e, :seen, 0, 0)",
                             e=DEAD_MS if is_over else DEAD_MS + 1, **values)  # fmt: skip

@@ -199,6 +199,10 @@ class Connections:
     def insist(self, name, expiry_ms):
         return LockClient(CLIENT, self.party(name), LEASE_MS, self.met[name]) if name in self.met else None
 
+    def count(self, name, attempt):
+        """One of those that "me" makes, by whatever connection."""
+        return LockClient(CLIENT, self.party(name), LEASE_MS, 0, "me", attempt)
+
     def unlock(self, name, expiry_ms):
         return UnlockClient(CLIENT, self.party(name))
 
@@ -274,6 +278,19 @@ def test_PS_116_a_client_id_is_free_of_the_lock_that_somebody_has_met_for_long_a
     ]  # fmt: skip
 
 
+def test_PS_280_of_the_connections_of_one_client_an_earlier_one_does_not_lock_behind_a_later(life):
+    found = play(life, ("count", "a", 2), ("unlock", "a"), ("count", "b", 1), ("count", "b", 2), ("unlock", "b"),
+                 ("count", "a", 3), ("count", "b", 2), ("look", "a"))  # fmt: skip
+    assert found == [
+        ClientLocked(1), (), NotOwner(), ClientLocked(2), (), ClientLocked(3), NotOwner(), ClientFound("", False, ""),
+    ]  # fmt: skip
+
+
+def test_PS_280_of_another_client_nothing_is_late(life):
+    found = play(life, ("count", "a", 2), ("unlock", "a"), ("lock", "b"), ("unlock", "b"), ("count", "c", 1))
+    assert found == [ClientLocked(1), (), ClientLocked(2), (), ClientLocked(3)]
+
+
 def test_who_falls_silent_is_not_live_and_its_session_expires_some_time_after(life):
     begin = (("lock", "a"), ("look", "a"), ("open", "a", EXPIRY_MS))
     found = play(life, *begin, ("look", "a"), ("falls_silent",), ("lock", "b"), ("look", "b"), ("expires",),
@@ -316,6 +333,7 @@ MOVES = st.lists(
         st.tuples(st.sampled_from(("lock", "unlock", "look", "alive", "find", "forget")), NAME),
         st.tuples(st.sampled_from(("open", "open", "fresh", "leave")), NAME, EXPIRY),
         st.tuples(st.sampled_from(("lock", "insist", "look", "unlock", "forget")), NAME),
+        st.tuples(st.just("count"), NAME, st.integers(1, 3)),
         st.sampled_from((("lease_ends",), ("falls_silent",), ("expires",))),
     ),
     max_size=40,

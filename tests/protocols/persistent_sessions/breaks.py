@@ -138,8 +138,9 @@ BREAKS = {
     "PS-187": unchecked("test_sessions_takeover", "Times"),
     "PS-115": unchecked("test_sessions_life", "LifeTimes"),
     "PS-116": swap(
-        life_actions, "LockClient", lambda client, owner, lease_ms, aged: LockClient(client, owner, lease_ms)
+        life_actions, "LockClient", lambda client, owner, lease_ms, aged, *which: LockClient(client, owner, lease_ms)
     ),
+    "PS-280": swap(life_requests, "LATER", "SELECT token FROM @clients WHERE client = :client AND :attempt < 0"),
     "PS-122": swap(collector_requests, "_is_over", lambda sql, row, dead_ms: True),
     "PS-123": swap(life_requests, "_is_superseded", lambda sql, client, token: False),
     "PS-195": swap(resume_actions, "has_room_for_page", lambda record: True),

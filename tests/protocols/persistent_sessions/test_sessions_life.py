@@ -320,3 +320,12 @@ def test_EXPIRED_RAISED_STOLEN_expiry_0_ends_the_session_for_whoever_has_it():
     second.feed(Disconnect(0))
     tables = answered(OneClient(tables), tables, second)
     assert (tables.session, tables.abandoned) == ("", (first.record.session,))
+
+
+def test_PS_280_the_lock_says_which_of_the_connections_of_its_client_it_is():
+    one = life()
+    (asked,) = one.feed(Connect(False, 60_000, "me", 3))
+    assert (asked.instance, asked.attempt) == ("me", 3)
+    one.feed(ClientBusy(1))
+    (again,) = one.feed(LockDue())
+    assert (again.instance, again.attempt) == ("me", 3)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from statemachines.drivers.persistent_sessions import life_requests, machine_requests, reception
 from statemachines.drivers.persistent_sessions.courier import Courier
 from statemachines.persistent_sessions import delivery_actions, writer_actions
-from statemachines.persistent_sessions.client_message import Delivered
+from statemachines.persistent_sessions.client_message import Delivered, Farewell
 from statemachines.persistent_sessions.collector_request import Deleted, DeleteMessage, DeleteRow, Only, RowKey
 from statemachines.persistent_sessions.life_request import OpenSession, SessionOpen
 from statemachines.persistent_sessions.message import Publish
@@ -106,6 +106,12 @@ def test_STRANGER_and_OLD(world):
     world.watch.store.sessions["another"] = old
     with broken("OLD"):
         deliver(world, key, 1)
+
+
+@pytest.mark.parametrize("why", ["superseded", "discarded"])
+def test_SUPERSEDED_though_nobody_else_has_the_client_id(world, why):
+    with broken("SUPERSEDED", why):
+        client_of(world).hear(Farewell(why))
 
 
 def test_GAP_of_a_writer_and_of_a_publisher(world):
