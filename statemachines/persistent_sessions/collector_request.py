@@ -23,7 +23,8 @@ class Only(Status):
     """On what a deletion depends, in the transaction of the deletion: what was read of others may have changed since.
 
     `unpaired`: the undelivered row of the same place is gone; `alone`: the session has no other row; `unreferenced`:
-    no row and no session state refers to the message; `unheld`: no session state does.
+    no row and no session state refers to the message; `unheld`: no session state does; `over`: no session state does,
+    and every row that refers to it says that it is over.
     """
 
     ALWAYS = "always"
@@ -31,6 +32,7 @@ class Only(Status):
     ALONE = "alone"
     UNREFERENCED = "unreferenced"
     UNHELD = "unheld"
+    OVER = "over"
 
 
 class RowKey(msgspec.Struct, frozen=True, gc=False):
@@ -59,12 +61,14 @@ class StoredRow(msgspec.Struct, frozen=True, gc=False):
 
 
 class StoredMessage(msgspec.Struct, frozen=True, gc=False):
-    """A message as it was read: `referenced` by a row, or `held` by the state of a session, in flight or queued."""
+    """A message as it was read: `referenced` by a row, or `held` by the state of a session, in flight or queued;
+    `over`: rows refer to it, and it is over, as they say, by the clock of the database."""
 
     message: str
     age_ms: int
     referenced: bool = False
     held: bool = False
+    over: bool = False
 
 
 class StoredClient(msgspec.Struct, frozen=True, gc=False):

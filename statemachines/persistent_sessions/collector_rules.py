@@ -39,5 +39,6 @@ def message_garbage(one: StoredMessage, graces: Graces) -> DeleteMessage | None:
         return None
     if one.age_ms >= graces.retention_ms:
         return DeleteMessage(one.message, Only.UNHELD)
-    is_due = not one.referenced and one.age_ms >= graces.message_ms
-    return DeleteMessage(one.message, Only.UNREFERENCED) if is_due else None
+    if one.age_ms < graces.message_ms or (one.referenced and not one.over):
+        return None
+    return DeleteMessage(one.message, Only.OVER if one.over else Only.UNREFERENCED)

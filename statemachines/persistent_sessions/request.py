@@ -309,6 +309,12 @@ def without_over(before: SessionState, after: SessionState, time_ns: int) -> Ses
     return replace(after, packets=packets.finish())
 
 
+def without_message(queued: Queued, now_ns: int) -> Queued:
+    """A row whose message is gone, as it is read at this time by the clock of the database.  One that is over keeps the
+    name of its message: whoever takes it passes it over.  Any other has none, and counts as lost."""
+    return queued if is_over(queued, now_ns) else replace(queued, message="")
+
+
 def _was_in_flight(before: SessionState, one: InFlightRecord) -> bool:
     """It may have been sent: whoever had it committed was allowed to."""
     known = before.packets.get(one.packet)

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 def missing(world: World, store: StoreJudge) -> Missing | None:
     """The first that is not true yet."""
-    return next((found for goal in (connects, complete, ends, vanish) for found in goal(world, store)), None)
+    goals = (connects, complete, counted, ends, vanish)
+    return next((found for goal in goals for found in goal(world, store)), None)
 
 
 def connects(world: World, store: StoreJudge) -> Iterator[Missing]:
@@ -42,6 +43,17 @@ def complete(world: World, store: StoreJudge) -> Iterator[Missing]:
             yield "COMPLETE", f"{name} ({client.current}) has not had {outstanding}"
         if book.packets or book.queued:
             yield "COMPLETE", f"{name} ({client.current}) has packets that are not done: {sorted(book.packets)}"
+
+
+def counted(world: World, store: StoreJudge) -> Iterator[Missing]:
+    """COUNTED: where retention has removed nothing, no owner has counted anything as lost."""
+    if store.retained:
+        return
+    for _, process in sorted(world.processes.items()):
+        for party, machine in sorted(process.host.nodes.items()):
+            delivery = getattr(machine.record, "delivery", None)
+            if delivery is not None and delivery.lost:
+                yield "COUNTED", f"{party} has counted {delivery.lost} as lost, and nothing is"
 
 
 def ends(world: World, store: StoreJudge) -> Iterator[Missing]:

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from statemachines.drivers.persistent_sessions.host_request import Page, PutMessage, ReadPage, StoreRow
 from statemachines.kernel import Answer
-from statemachines.persistent_sessions.collector_request import Deleted, DeleteMessage, DeleteRow, ForgetClient, Tag
+from statemachines.persistent_sessions.collector_request import (
+    Deleted,
+    DeleteMessage,
+    DeleteRow,
+    ForgetClient,
+    Only,
+    Tag,
+)
 from statemachines.persistent_sessions.life_request import LeaveSession, OpenSession, SessionLeft, SessionOpen
 from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.request import (
@@ -40,13 +47,14 @@ THERE = (
 
 class StoreJudge:
     """`sessions` by id, `clients` by theirs, `messages` by the ids under which they are stored; `collects`: garbage
-    is to vanish; `counts` of what happened."""
+    is to vanish; `retained`: retention has removed something that was still to come; `counts` of what happened."""
 
     def __init__(self, own: Section, check: Check, counts: dict[str, int]) -> None:
         self.sessions: dict[str, SessionBook] = {}
         self.clients: dict[str, ClientBook] = {}
         self.messages: dict[str, Message] = {}
         self.collects = own.collect
+        self.retained = False
         self._own = own
         self._check = check
         self._counts = counts
@@ -201,7 +209,7 @@ class StoreJudge:
     def _over(self, book: SessionBook, asked: CommitState, stays: set[Key]) -> set[Key]:
         """What this commit takes out of what waits, and is over by the clock of the database; `stays`: what waits on,
         or was in flight."""
-        ((time_ns,),) = self._statements.rows("SELECT time_ns FROM @store")
+        time_ns = self._time_ns()
         gone = set(book.queued)
         for writer, until in asked.state.taken.items():
             gone.update(book.stored_between(writer, book.taken.get(writer, (0, 0)), until))
@@ -236,12 +244,16 @@ class StoreJudge:
         self._check("KEPT", taken, f"{row.session}: {place} of {row.writer} is deleted, and is not taken")
 
     def _delete_message(self, asked: DeleteMessage, answer: Any, now_ns: int) -> None:
-        """One that retention removes is lost; any other nobody needs."""
+        """One that retention removes is lost, unless it is over; any other nobody needs."""
         message = self.messages.get(asked.message)
         if not (isinstance(answer, Deleted) and answer.done) or message is None:
             return
         message.gone = True
-        retained = now_ns - message.at_ns < self._own.retention_ms * MS
+        is_young = now_ns - message.at_ns < self._own.retention_ms * MS
+        is_over = message.is_over(self._time_ns())
+        is_dropped = asked.only is Only.OVER
+        self._check("KEPT", is_over or not is_dropped, f"{message.name} is deleted for its age, and is not over")
+        self._counts["dropped"] += is_dropped
         for name, book in self.sessions.items():
             if book.ended:
                 continue
@@ -250,9 +262,15 @@ class StoreJudge:
             for key, row in [(key, row) for key, row in book.rows.items() if row.message == asked.message]:
                 if book.is_taken(row.writer, row.place):
                     continue
-                if message.is_over(now_ns):
+                if is_over:
                     self._age(book, key)
                 else:
-                    self._check("KEPT", not retained, f"{message.name} is deleted, and {name} has not taken it")
+                    self._check("KEPT", not is_young, f"{message.name} is deleted, and {name} has not taken it")
+                    self.retained = True
                     self._counts["lost"] += row.needed
                     row.needed = False
+
+    def _time_ns(self) -> int:
+        """By the clock of the database, when it has committed last."""
+        ((time_ns,),) = self._statements.rows("SELECT time_ns FROM @store")
+        return int(time_ns)

@@ -28,12 +28,13 @@ if TYPE_CHECKING:
     from statemachines_sim.world import World
 
 PROPERTIES = (
-    "GAP", "TWICE", "UNCOMMITTED", "UNSTORED", "MAXIMUM", "STRANGER", "AGED", "KEPT", "OLD", "REUSED", "FORGOTTEN",
-    "EXPIRED", "PRESENT", "STOLEN", "SPLIT", "SUPERSEDED", "CONNECTS", "COMPLETE", "ENDS", "TAKES", "VANISH",
+    "GAP", "TWICE", "UNCOMMITTED", "UNSTORED", "MAXIMUM", "STRANGER", "AGED", "COUNTED", "KEPT", "OLD", "REUSED",
+    "FORGOTTEN", "EXPIRED", "PRESENT", "STOLEN", "SPLIT", "SUPERSEDED", "CONNECTS", "COMPLETE", "ENDS", "TAKES",
+    "VANISH",
 )  # fmt: skip
 COUNTED = (
     "published", "handed_again", "answered", "stored", "delivered", "again", "lost", "opened", "connected", "resumed",
-    "taken_over", "fenced", "collected", "expired",
+    "taken_over", "fenced", "collected", "expired", "dropped",
 )  # fmt: skip
 SLACK_NS = S
 """An expiry that ends within so long of a connect is neither here nor there."""

@@ -28,7 +28,7 @@ from statemachines.persistent_sessions.collector_request import (
     StoredRow,
     Tag,
 )
-from statemachines.persistent_sessions.message import Queued
+from statemachines.persistent_sessions.message import is_over
 from statemachines.persistent_sessions.request import (
     EpochRows,
     Fence,
@@ -42,6 +42,7 @@ from statemachines.persistent_sessions.request import (
     RowStored,
     SessionAbsent,
     SessionState,
+    without_message,
 )
 from statemachines.persistent_sessions.writer_flow_record import BEHIND, SYNCING, WAITING
 from statemachines.persistent_sessions.writer_record import LiveGone
@@ -169,6 +170,15 @@ class Collected(Database):
         """So many rows were deleted, or more."""
         return View(self.name, 2, lambda local: int(len(local.gone) >= count))
 
+    def has_dropped(self) -> View:
+        """A message was deleted, being over, to which a row refers still."""
+
+        def read(local: Any) -> int:
+            rows = [one.queued for shelf in _shelves_left(local) for one in shelf.entries if one.queued is not None]
+            return int(any(is_over(row, local.now_ns) and row.message not in local.messages for row in rows))
+
+        return View(self.name, 2, read)
+
     # -- what is slow -------------------------------------------------------------------------------------------
 
     def _go_on(self, local: Any, party: str, event: Event) -> Reaction:
@@ -210,11 +220,11 @@ class Collected(Database):
 
     def _read(self, local: Any, request: Request) -> tuple[Any, tuple[Answer, ...], tuple[Envelope, ...]]:
         """What was deleted is not there; a row without its message says so."""
-        left = replace(local, shelves=tuple(_left(local, shelf) for shelf in local.shelves))
+        left = replace(local, shelves=_shelves_left(local))
         after, answers, calls = super().apply(left, request)
         epochs = [shelf.epoch for shelf in after.shelves]
         shelves = tuple(replace(one, epoch=epoch) for one, epoch in zip(local.shelves, epochs, strict=True))
-        answers = tuple(_without_messages(answer, local.messages) for answer in answers)
+        answers = tuple(_without_messages(answer, local) for answer in answers)
         return replace(local, shelves=shelves), answers, calls
 
     # -- the collector ------------------------------------------------------------------------------------------
@@ -250,7 +260,8 @@ class Collected(Database):
 
     def _message(self, local: Any, message: str) -> StoredMessage:
         age = OLD_MS if message in local.old_messages else 0
-        return StoredMessage(message, age, _is_referenced(local, message), message in _held(local))
+        is_referenced, is_held = _is_referenced(local, message), message in _held(local)
+        return StoredMessage(message, age, is_referenced, is_held, _is_over(local, message))
 
     def _row_deleted(self, local: Any, key: RowKey, only: Only) -> tuple[Any, tuple[Answer, ...]]:
         if key.tag is Tag.ABANDONED:
@@ -279,7 +290,7 @@ class Collected(Database):
         is_held, is_referenced = message in _held(local), _is_referenced(local, message)
         if message not in local.messages or (is_held and only is not Only.ALWAYS):
             return local, (Deleted(False),)
-        if only is Only.UNREFERENCED and is_referenced:
+        if (only is Only.UNREFERENCED and is_referenced) or (only is Only.OVER and not _is_over(local, message)):
             return local, (Deleted(False),)
         local = replace(
             local,
@@ -319,7 +330,8 @@ class Collected(Database):
                 )
                 if is_over and (_has(local, shelf.writer, place) or _is_marked(local, shelf.writer, place, one)):
                     return True
-        return any(not _is_referenced(local, one) and one not in _held(local) for one in local.messages)
+        messages = [one for one in local.messages if one not in _held(local)]
+        return any(not _is_referenced(local, one) or _is_over(local, one) for one in messages)
 
 
 # -- one entry --------------------------------------------------------------------------------------------------------
@@ -353,9 +365,15 @@ def _is_taken(local: Any, writer: str, one: Stored) -> bool:
     return one.queued is not None and (one.epoch, one.queued.number) <= local.state.taken.get(writer, (0, 0))
 
 
-def _left(local: Any, shelf: Shelf) -> Shelf:
-    entries = tuple(one for place, one in enumerate(shelf.entries) if _has(local, shelf.writer, place))
-    return replace(shelf, entries=entries)
+def _shelves_left(local: Any) -> tuple[Shelf, ...]:
+    """With the entries that were not deleted."""
+    return tuple(
+        replace(
+            shelf,
+            entries=tuple(one for place, one in enumerate(shelf.entries) if _has(local, shelf.writer, place)),
+        )
+        for shelf in local.shelves
+    )
 
 
 def _put_before(local: Any, request: PutRow) -> Any:
@@ -391,28 +409,34 @@ def _is_referenced(local: Any, message: str) -> bool:
     )
 
 
+def _is_over(local: Any, message: str) -> bool:
+    """A row refers to it, and every one that does is over."""
+    rows = [one.queued for shelf in _shelves_left(local) for one in shelf.entries if one.queued is not None]
+    found = [row for row in rows if row.message == message]
+    return bool(found) and all(is_over(row, local.now_ns) for row in found)
+
+
 def _is_wanted(local: Any, message: str) -> bool:
-    """A row refers to it that is still to be taken."""
+    """A row refers to it that is still to be taken, and is not over."""
     return not local.abandoned and any(
-        one.queued is not None and one.queued.message == message and not _is_taken(local, shelf.writer, one)
+        one.queued is not None
+        and one.queued.message == message
+        and not is_over(one.queued, local.now_ns)
+        and not _is_taken(local, shelf.writer, one)
         for shelf in local.shelves
         for one in shelf.entries
     )
 
 
-def _without_messages(answer: Answer, there: tuple[str, ...]) -> Answer:
+def _without_messages(answer: Answer, local: Any) -> Answer:
     if not isinstance(answer, PendingRead | Polled | FencedRows):
         return answer
-    return replace(answer, found=tuple(_emptied(one, there) for one in answer.found))
+    return replace(answer, found=tuple(_emptied(one, local) for one in answer.found))
 
 
-def _emptied(found: EpochRows, there: tuple[str, ...]) -> EpochRows:
-    rows = tuple(row if row.message in there else _emptied_row(row) for row in found.rows)
+def _emptied(found: EpochRows, local: Any) -> EpochRows:
+    rows = tuple(row if row.message in local.messages else without_message(row, local.now_ns) for row in found.rows)
     return replace(found, rows=rows)
-
-
-def _emptied_row(row: Queued) -> Queued:
-    return replace(row, message="")
 
 
 def _judged(local: Any, what: str, is_wrong: bool) -> Any:

@@ -11,8 +11,8 @@ from statemachines.persistent_sessions.collector_request import DeleteMessage, D
 from statemachines.persistent_sessions.graces import Graces
 from statemachines.persistent_sessions.request import CommitState, Fence, PutMarker, PutRow, ReadPending, ReadRow
 from statemachines_spec.explorer.actor import Crash
-from statemachines_spec.explorer.fsm_actor import FsmActor
-from statemachines_spec.explorer.property import Always, Eventually, Sometimes
+from statemachines_spec.explorer.fsm_actor import FsmActor, FsmLocal
+from statemachines_spec.explorer.property import Always, Eventually, Property, Sometimes, View
 from statemachines_spec.explorer.system import System, at_most
 from statemachines_spec.persistent_sessions.collected import Collected
 from statemachines_spec.persistent_sessions.database import SESSION
@@ -68,6 +68,29 @@ SYSTEMS: dict[str, tuple[str, Collecting]] = {
             setting=Setting(messages=(1,), lag=1, markers=1, hides=True, slow=(PutRow, *DELETIONS)), abandons=True
         ),
     ),
+    "collected-aging": (
+        "messages expire while they wait, or are in flight, and a collector deletes them; another waits behind",
+        Collecting(
+            setting=Setting(
+                messages=(2,),
+                untils=(1, 0),
+                lag=0,
+                window=1,
+                later=True,
+                markers=1,
+                hides=True,
+                slow=(CommitState, *DELETIONS),
+            )
+        ),
+    ),
+    "collected-away": (
+        "a message expires, and is deleted, before its client leaves or while it is away; what was read comes late",
+        Collecting(
+            setting=Setting(
+                messages=(1,), untils=(1,), lag=0, leaves=1, markers=1, hides=True, slow=(ReadPending, *DELETIONS)
+            )
+        ),
+    ),
 }
 """Name -> (about, bounds)."""
 
@@ -94,12 +117,32 @@ def collecting(name: str, about: str, one: Collecting) -> System:
         actors=(*made.actors, collector(one)),
         properties=(
             *(each for each in kinds if not (one.abandons and each.name == "COMPLETE")),
+            *(expiring(database, setting) if setting.untils else ()),
             Always("KEPT", f"always: {kept}", (database.is_wrong(),), lambda wrong: not wrong),
             Sometimes("something is deleted", "", (database.has_deleted(1),), bool),
         ),
         budgets=(*made.budgets, at_most("collectors that stop", one.lives - 1, Crash, actors=(COLLECTOR_NAME,))),
         obligations=(*obligations, Eventually("VANISH", swept, (database.has_garbage(),), bool)),
     )
+
+
+def expiring(database: Collected, setting: Setting) -> tuple[Property, ...]:
+    """Where messages expire, and none is ever older than the retention."""
+    text = "always: what an owner passes over counts as expired, and nothing as lost"
+    return (
+        *(Always("COUNTED", text, (has_lost(one),), lambda lost: not lost) for one in setting.owners),
+        Sometimes("what is over is deleted", "", (database.has_dropped(),), bool),
+    )
+
+
+def has_lost(owner: str) -> View:
+    """This owner has counted a message as lost."""
+
+    def read(local: FsmLocal) -> int:
+        delivery = None if local.party is None else local.party.record.delivery
+        return int(delivery is not None and delivery.lost > 0)
+
+    return View(owner, 2, read)
 
 
 def collector(one: Collecting) -> FsmActor:

@@ -6,12 +6,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from statemachines.drivers.persistent_sessions import machine_requests
 from statemachines.kernel import STAY
 from statemachines.persistent_sessions import collector_actions
 from statemachines.persistent_sessions.collector import COLLECTOR
 from statemachines.persistent_sessions.collector_record import DELETING, FORGETTING
 from statemachines.persistent_sessions.collector_request import Deleted, Only, Tag
-from statemachines_spec.bug import Bug, called, row_changed, wrapped
+from statemachines_spec.bug import Bug, both, called, row_changed, wrapped
+from statemachines_spec.persistent_sessions import collected
 from statemachines_spec.persistent_sessions.rows import on
 
 
@@ -37,6 +39,26 @@ def always_deleted(garbage: Any) -> Any:
         return None if found is None else replace(found, only=Only.ALWAYS)
 
     return changed
+
+
+def by_its_own_clock(message_garbage: Any) -> Any:
+    """The clock of the collector is ahead of that of the database, which is not asked."""
+
+    def changed(one: Any, graces: Any) -> Any:
+        found = message_garbage(replace(one, over=one.referenced), graces)
+        return found if found is None or found.only is not Only.OVER else replace(found, only=Only.UNHELD)
+
+    return changed
+
+
+def over_whoever_has_it(message_garbage: Any) -> Any:
+    """What is over is deleted though a state holds it."""
+    blind = always_deleted(message_seen_as(held=False)(message_garbage))
+    return lambda one, graces: (blind if one.over else message_garbage)(one, graces)
+
+
+def nameless(queued: Any, now_ns: int) -> Any:
+    return replace(queued, message="")
 
 
 def at_once(tag: Tag, **facts: Any) -> Any:
@@ -100,6 +122,15 @@ BUGS = (
         wrapped(A, "message_garbage", always_deleted)),
     Bug("messages-stay", "messages to which nothing refers stay", "PS-84", "the grace of messages",
         wrapped(A, "message_garbage", message_seen_as(referenced=True))),
+    Bug("over-stays", "a message that is over stays until its sessions have come", "PS-240", "the look at the expiry",
+        wrapped(A, "message_garbage", message_seen_as(over=False))),
+    Bug("over-by-the-collectors-clock", "a message is deleted when the collector thinks that it is over", "PS-240",
+        "the clock of the database", wrapped(A, "message_garbage", by_its_own_clock)),
+    Bug("over-in-flight-deleted", "a message that is over is deleted though it is in flight", "PS-240",
+        "the look at the states", wrapped(A, "message_garbage", over_whoever_has_it)),
+    Bug("over-counts-as-lost", "a row whose message is deleted, being over, counts as lost", "PS-241",
+        "the name of its message",
+        both(called(machine_requests, "without_message", nameless), called(collected, "without_message", nameless))),
     Bug("round-begins-behind", "the next round does not begin with the first row", "PS-82", "the first row",
         row_changed(C, "scan", do=go_on_behind)),
     Bug("messages-from-behind", "the next round does not begin with the first message", "PS-82", "the first message",

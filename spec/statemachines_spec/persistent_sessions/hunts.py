@@ -14,7 +14,7 @@ from statemachines_spec.persistent_sessions.every_system import SYSTEMS, system
 from statemachines_spec.persistent_sessions.systems import Setting, build
 
 LAST = ("lag", "resumes", "slow-reads", "overdue", "leaving", "second", "fence-and-break", "writer-crash", "slow-fence",
-        "writer-begins", "collected", "collected-unclear", "acknowledged-together",
+        "writer-begins", "collected", "collected-unclear", "collected-aging", "acknowledged-together",
         "clean-start", "taken-in-turn", "taken-two-writers", "taken-bounded", "taken-writer-dies")  # fmt: skip
 """The largest come last."""
 
@@ -23,7 +23,7 @@ TAKEN = ("taken-over", "taken-over-late", "old-dies", "taken-one-at-a-time", "ol
 """Those with a takeover come behind the small ones."""
 
 AT_LAST = ("marked", "no-lag", "break", "buffer", "silence", "collector-stops", "collected-late", "abandoned", "expiry",
-           "life-unclear", "forgotten", "aging", "full", "comes-late")  # fmt: skip
+           "life-unclear", "forgotten", "aging", "collected-away", "full", "comes-late")  # fmt: skip
 """Systems whose obligations are judged, too."""
 
 

@@ -90,11 +90,20 @@ _HELD: Final = (
     "(EXISTS (SELECT 1 FROM @packets AS packets WHERE packets.message = id)"
     " OR EXISTS (SELECT 1 FROM @queued AS queued WHERE queued.message = id))"
 )
-MESSAGES: Final = f"SELECT id, time_ns, {_REFERRED}, {_HELD} FROM @messages WHERE id > :after ORDER BY id LIMIT :limit"
+# All rows of a message are over at one moment; one that is not ends the look at once.
+_LASTS: Final = (
+    f"EXISTS (SELECT 1 FROM @session_rows AS found WHERE found.message = id AND found.tag = {UNDELIVERED}"
+    " AND NOT (found.until_ns > 0 AND found.until_ns <= :now_ns))"
+)
+_OVER: Final = f"{_REFERRED} AND NOT {_LASTS}"
+MESSAGES: Final = (
+    f"SELECT id, time_ns, {_REFERRED}, {_HELD}, {_OVER} FROM @messages WHERE id > :after ORDER BY id LIMIT :limit"
+)
 MESSAGE_ONLY: Final = {
     Only.ALWAYS: "",
     Only.UNHELD: f" AND NOT {_HELD}",
     Only.UNREFERENCED: f" AND NOT {_HELD} AND NOT {_REFERRED}",
+    Only.OVER: f" AND NOT {_HELD} AND {_OVER}",
 }
 LOST: Final = (
     f"SELECT count(*) FROM @session_rows AS found WHERE found.message = :id AND found.tag = {UNDELIVERED}"
@@ -157,11 +166,11 @@ def delete_row(sql: Sql, asked: DeleteRow) -> Answer:
 
 
 def read_messages(sql: Sql, asked: ReadMessages) -> Answer:
-    found = sql.all(MESSAGES, after=asked.after.encode(), limit=asked.limit)
+    found = sql.all(MESSAGES, after=asked.after.encode(), limit=asked.limit, now_ns=sql.now_ns)
     return MessagesRead(
         tuple(
-            StoredMessage(message.decode(), (sql.now_ns - time_ns) // MS, bool(referenced), bool(held))
-            for message, time_ns, referenced, held in found
+            StoredMessage(message.decode(), (sql.now_ns - time_ns) // MS, *map(bool, facts))
+            for message, time_ns, *facts in found
         )
     )
 
@@ -171,7 +180,8 @@ def delete_message(sql: Sql, asked: DeleteMessage) -> Answer:
     message = asked.message.encode()
     lost = one(sql, LOST, id=message, none=b"", now_ns=sql.now_ns)
     assert lost is not None
-    done = sql.run(f"DELETE FROM @messages WHERE id = :id{MESSAGE_ONLY[asked.only]}", id=message)
+    now = {"now_ns": sql.now_ns} if asked.only is Only.OVER else {}
+    done = sql.run(f"DELETE FROM @messages WHERE id = :id{MESSAGE_ONLY[asked.only]}", id=message, **now)
     return Deleted(bool(done), int(lost[0]) if done else 0)
 
 

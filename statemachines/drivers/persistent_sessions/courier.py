@@ -38,15 +38,15 @@ QOS_0_MAX: Final = 10_000
 
 
 class Courier:
-    """`say` brings a message to the client; `gone(packet)` hears of one whose message retention has removed: it counts
-    as acknowledged; `soon` calls back when what comes at once is there."""
+    """`say` brings a message to the client; `gone(message)` hears of one that was deleted while it waited here; `soon`
+    calls back when what comes at once is there."""
 
     def __init__(
         self,
         desk: RequestDesk,
         payloads: Payloads,
         say: Callable[[Delivered | Pubrel], None],
-        gone: Callable[[int], None],
+        gone: Callable[[Publish], None],
         soon: Soon = at_once,
     ) -> None:
         self.dropped = 0
@@ -109,11 +109,10 @@ class Courier:
             self._deliver(message, payload)
 
     def _deliver(self, message: Publish, payload: Payload | None) -> None:
-        packet = message.packet
         if payload is None:
-            self._gone(packet)
+            self._gone(message)
             return
-        topic, data = payload
+        packet, (topic, data) = message.packet, payload
         if packet:
             self._sizes[packet] = size = len(topic.encode()) + len(data) + len(message.filter.encode())
             self._unacknowledged += size

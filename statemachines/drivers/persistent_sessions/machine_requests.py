@@ -46,6 +46,7 @@ from statemachines.persistent_sessions.request import (
     SubscribedLive,
     SubscribeLive,
     UnsubscribeLive,
+    without_message,
 )
 
 PAGE: Final = 5_000
@@ -63,13 +64,11 @@ MARK: Final = (
     " :time_ns, until_ns FROM @session_rows WHERE session = :session AND writer = :writer AND epoch = :epoch"
     f" AND number BETWEEN :first AND :last AND tag = {UNDELIVERED} ON CONFLICT DO NOTHING"
 )
-# A message that retention has removed has no id any more, unless it is over: nobody will need it.  A payload that is
-# too large is left where it is: the database need not even look at it.
+# A payload that is too large is left where it is: the database need not even look at it.
 SMALL: Final = "CASE WHEN length(messages.topic) + length(messages.payload) <= :small THEN"
 ROWS: Final = (
-    "SELECT found.epoch, found.number, CASE WHEN messages.id IS NULL AND NOT (found.until_ns > 0 AND found.until_ns <= "
-    ":now_ns) THEN :none ELSE found.message END, found.filter, found.qos, found.until_ns,"
-    f" {SMALL} messages.topic END, {SMALL} messages.payload END"
+    "SELECT found.epoch, found.number, found.message, found.filter, found.qos, found.until_ns,"
+    f" {SMALL} messages.topic END, {SMALL} messages.payload END, messages.id IS NULL"
     " FROM @session_rows AS found LEFT JOIN @messages AS messages ON messages.id = found.message"
     " WHERE found.session = :session AND found.writer = :writer AND found.tag = 0"
     " AND (found.epoch, found.number) > (:epoch, :number) AND found.epoch < :below"
@@ -268,12 +267,12 @@ class MachineRequests:
         epoch, number = max(asked.behind, _taken_of(sql, session, writer))
         page = min(self._page, asked.rows or self._page)
         rows = sql.all(
-            PENDING, session=session, writer=writer, epoch=epoch, number=number, below=LAST_EPOCH, none=b"",
-            now_ns=sql.now_ns, page=page, small=-1 if small is None else small.share(page),
+            PENDING, session=session, writer=writer, epoch=epoch, number=number, below=LAST_EPOCH,
+            page=page, small=-1 if small is None else small.share(page),
         )  # fmt: skip
         if small is not None:
             small.keep(rows)
-        return _by_epoch(writer, rows, sql.all(MARKERS, session=session, writer=writer))
+        return _by_epoch(writer, rows, sql.all(MARKERS, session=session, writer=writer), sql.now_ns)
 
     def _subscribe(self, sql: Sql, asked: SubscribeLive) -> Answer:
         """Every node reads routes in the transaction that stores a message: what is committed is known everywhere."""
@@ -311,12 +310,13 @@ class MachineRequests:
         begin = max(asked.behind, _taken_of(sql, session, writer))
         count = min(self._page, asked.rows or self._page)
         rows = sql.all(
-            FOLLOWING, session=session, writer=writer, epoch=begin[0], number=begin[1], below=below, none=b"",
-            now_ns=sql.now_ns, page=count + 1, small=-1 if small is None else small.share(count),
+            FOLLOWING, session=session, writer=writer, epoch=begin[0], number=begin[1], below=below,
+            page=count + 1, small=-1 if small is None else small.share(count),
         )  # fmt: skip
         if small is not None:
             small.keep(rows[:count])
-        return FencedRows(asked.writer, below, asked.n, _by_epoch(writer, rows[:count], ()), len(rows) > count)
+        found = _by_epoch(writer, rows[:count], (), sql.now_ns)
+        return FencedRows(asked.writer, below, asked.n, found, len(rows) > count)
 
     def _confirm(self, sql: Sql, asked: ConfirmRows) -> Answer:
         session = asked.session.encode()
@@ -329,9 +329,9 @@ class MachineRequests:
         first = min((row.number for row in found.rows), default=1)
         rows = sql.all(
             FOLLOWING, session=session, writer=found.writer.encode(), epoch=found.epoch, number=first - 1,
-            below=found.epoch + 1, none=b"", now_ns=sql.now_ns, page=len(found.rows), small=-1,
+            below=found.epoch + 1, page=len(found.rows), small=-1,
         )  # fmt: skip
-        stored = {to_queued(row) for row in rows}
+        stored = {_as_read(row, sql.now_ns) for row in rows}
         return EpochRows(found.writer, found.epoch, tuple(row for row in found.rows if row in stored))
 
     def _commit(self, sql: Sql, asked: CommitState) -> Answer:
@@ -383,13 +383,13 @@ def put_marker(sql: Sql, session: bytes, writer: bytes, epoch: int, k: int, mark
     )  # fmt: skip
 
 
-def _by_epoch(writer: bytes, rows: list[tuple[Any, ...]], markers: Any) -> tuple[EpochRows, ...]:
+def _by_epoch(writer: bytes, rows: list[tuple[Any, ...]], markers: Any, now_ns: int) -> tuple[EpochRows, ...]:
     epochs = sorted({row[0] for row in rows} | {found[0] for found in markers})
     return tuple(
         EpochRows(
             writer.decode(),
             epoch,
-            tuple(to_queued(row) for row in rows if row[0] == epoch),
+            tuple(_as_read(row, now_ns) for row in rows if row[0] == epoch),
             tuple((token, n) for at, token, n in markers if at == epoch),
         )
         for epoch in epochs
@@ -399,6 +399,12 @@ def _by_epoch(writer: bytes, rows: list[tuple[Any, ...]], markers: Any) -> tuple
 def to_queued(row: tuple[Any, ...]) -> Queued:
     """A row (epoch, number, message, filter, qos, until_ns, ...)."""
     return Queued(row[1], row[2].decode(), row[3].decode(), row[4], row[5])
+
+
+def _as_read(row: tuple[Any, ...], now_ns: int) -> Queued:
+    """A row of `ROWS`; it says whether its message is there."""
+    queued = to_queued(row)
+    return without_message(queued, now_ns) if row[8] else queued
 
 
 def is_there(sql: Sql, session: bytes) -> bool:

@@ -281,7 +281,7 @@ class Reception:
             self._desk,
             self._payloads,
             lambda message: self._deliver(life, message),
-            lambda packet: self._feed(owner, [Puback(packet)]),
+            lambda message: self._miss(owner, message),
             self._soon,
         )
         given = {name: getattr(asked, name) for name in ("clean", "expiry_ms", "instance", "attempt")}
@@ -410,6 +410,14 @@ class Reception:
         if asked and visitor.owner and visitor.courier is not None:
             self._feed(visitor.owner, folded(asked))
             visitor.courier.acknowledged(one.packet for one in asked if not isinstance(one, Pubcomp))
+
+    def _miss(self, owner: str, message: Publish) -> None:
+        """A message was deleted before it could be brought.  Of QoS 0 no state holds it, so that may have been for its
+        age; any other counts as acknowledged."""
+        if message.packet:
+            self._feed(owner, [Puback(message.packet)])
+        elif message.left_ns is not None:
+            self.expired += 1
 
     def _feed(self, owner: str, asked: Sequence[Acknowledgement]) -> None:
         self._runtime.act(lambda now_ns: self._host.acknowledge(owner, asked, now_ns))

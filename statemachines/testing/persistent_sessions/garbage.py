@@ -42,8 +42,8 @@ class Row(msgspec.Struct, frozen=True):
 
 class Tables(msgspec.Struct, frozen=True):
     """All rows; messages with their ages; of each (session, writer) what its state has taken; messages that states
-    hold; of each client its session ("": it has none), and the clients that are `over`; how often something was
-    `asked`."""
+    hold; of each client its session ("": it has none), and the clients that are `over`; messages whose rows say that
+    they have `expired`; how often something was `asked`."""
 
     rows: tuple[Row, ...] = ()
     messages: Map[str, int] = Map()
@@ -51,6 +51,7 @@ class Tables(msgspec.Struct, frozen=True):
     held: tuple[str, ...] = ()
     clients: Map[str, str] = Map()
     over: tuple[str, ...] = ()
+    expired: tuple[str, ...] = ()
     asked: int = 0
 
     def has(self, key: RowKey) -> bool:
@@ -68,6 +69,10 @@ class Tables(msgspec.Struct, frozen=True):
     def is_referenced(self, message: str) -> bool:
         """Whether a row refers to it that is not delivered."""
         return any(row.message == message and row.key.tag is Tag.UNDELIVERED for row in self.rows)
+
+    def is_over(self, message: str) -> bool:
+        """Whether a row that refers to it says so."""
+        return message in self.expired and self.is_referenced(message)
 
     def is_paired(self, key: RowKey) -> bool:
         """Whether the other row of its place is there."""
@@ -115,10 +120,11 @@ class Garbage:
                 return state, (RowsRead(tuple(_seen(state, row) for row in behind[:limit])),)
             case ReadMessages(after, limit):
                 found = [(one, age) for one, age in in_order(state.messages) if one > after]
-                messages = (
-                    StoredMessage(one, age, state.is_referenced(one), one in state.held) for one, age in found[:limit]
+                messages = tuple(
+                    StoredMessage(one, age, state.is_referenced(one), one in state.held, state.is_over(one))
+                    for one, age in found[:limit]
                 )
-                return state, (MessagesRead(tuple(messages)),)
+                return state, (MessagesRead(messages),)
             case DeleteRow(key, only):
                 is_kept = (only is Only.UNPAIRED and state.is_paired(key)) or (
                     only is Only.ALONE and not state.is_alone(key)
@@ -155,9 +161,10 @@ def _forgotten(state: Tables, client: str) -> tuple[Tables, tuple[Answer, ...]]:
 def _without(state: Tables, request: DeleteMessage) -> tuple[Tables, tuple[Answer, ...]]:
     message, only = request.message, request.only
     is_kept = message in state.held or (only is Only.UNREFERENCED and state.is_referenced(message))
-    if is_kept or message not in state.messages:
+    if is_kept or (only is Only.OVER and not state.is_over(message)) or message not in state.messages:
         return state, (Deleted(False),)
     wanted = [row for row in state.rows if row.message == message and row.key.tag is Tag.UNDELIVERED]
+    wanted = [] if message in state.expired else wanted
     lost = sum(not (state.is_taken(one.key) or state.is_abandoned(one.key.session)) for one in wanted)
     return replace(state, messages=state.messages.delete(message)), (Deleted(True, lost),)
 
@@ -177,8 +184,20 @@ def of_every_kind() -> Tables:
         Row(RowKey("s1", "w1", 1, 2, Tag.DELIVERED), "m2"),
         Row(RowKey("s1", "w1", 1, 3, Tag.UNDELIVERED), "m3"),
         Row(RowKey("s1", "w1", 1, 4, Tag.UNDELIVERED), "m4", OLD_MS),
+        Row(RowKey("s1", "w1", 1, 5, Tag.UNDELIVERED), "m8"),
+        Row(RowKey("s1", "w1", 1, 6, Tag.UNDELIVERED), "m1"),
         Row(RowKey("s1", "w2", 1, 0, Tag.MARKER, 1, 2)),
     )
-    ages = {"m0": OLD_MS, "m1": OLD_MS, "m2": 100_000, "m3": 0, "m4": OLD_MS, "m5": 100_000, "m6": 0, "m7": OLD_MS}
+    ages = {
+        "m0": OLD_MS,
+        "m1": OLD_MS,
+        "m2": 100_000,
+        "m3": 0,
+        "m4": OLD_MS,
+        "m5": 100_000,
+        "m6": 0,
+        "m7": OLD_MS,
+        "m8": 100_000,
+    }
     clients = Map({"c1": "s1", "c2": "s2", "c3": ""})
-    return Tables(rows, Map(ages), Map({("s1", "w1"): (1, 3)}), ("m1",), clients, ("c2", "c3"))
+    return Tables(rows, Map(ages), Map({("s1", "w1"): (1, 3)}), ("m1",), clients, ("c2", "c3"), ("m1", "m3", "m8"))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from session_databases import MESSAGES, MS, NUMBERS, WRITERS, Clock, Model, Real, connect, wipe
 from session_moves import MOVES, Player, S, queued
 
+from statemachines.drivers.persistent_sessions.collector_requests import MESSAGES as MESSAGES_READ
 from statemachines.drivers.persistent_sessions.collector_requests import TAGS
 from statemachines.drivers.persistent_sessions.machine_requests import PUT_ROW
 from statemachines.drivers.persistent_sessions.store import open_session_store
@@ -47,6 +48,7 @@ from statemachines_spec.persistent_sessions.collected import Abandon, Collected,
 
 NOW = 3 * 10**18
 """Later than any clock has said."""
+LATER = NOW + 10**15
 DELETIONS = (DeleteRow, DeleteMessage, ForgetClient)
 DEAD_MS = Graces().dead_ms
 
@@ -66,7 +68,7 @@ class Copy:
         with self.store._database.writing() as sql:
             wipe(sql)
             sql.run("UPDATE @store SET time_ns = :now", now=NOW)  # whatever a test before said in this database
-            sql.put_many(PUT_ROW, [self._row(one) for one in tables.rows])
+            sql.put_many(PUT_ROW, [self._row(one, one.message in tables.expired) for one in tables.rows])
             for (session, writer), (epoch, number) in tables.taken.items():
                 sql.run("INSERT INTO @taken VALUES (:s, :w, :e, :n)",
                         s=session.encode(), w=writer.encode(), e=epoch, n=number)  # fmt: skip
@@ -89,10 +91,12 @@ class Copy:
                     sql.run("INSERT INTO @sessions VALUES (:s, :c, 1, :none, :c, :e, :seen, 0, 0)",
                             e=DEAD_MS if is_over else DEAD_MS + 1, **values)  # fmt: skip
 
-    def _row(self, one):
+    def _row(self, one, has_expired):
+        """One that has not does not at all, or will at the last moment."""
         key = one.key
         names = (key.session.encode(), key.writer.encode(), key.epoch, key.number, TAGS[key.tag])
-        return (*names, one.message.encode(), b"", 1, key.token, key.n, 0, NOW - one.age_ms * MS, 0)
+        until_ns = NOW if has_expired else 0 if one.age_ms else LATER
+        return (*names, one.message.encode(), b"", 1, key.token, key.n, 0, NOW - one.age_ms * MS, until_ns)
 
     async def ask(self, request):
         return await self.store.ask(request)
@@ -180,8 +184,9 @@ def all_tables(draw):
     held = draw(st.lists(MESSAGE, max_size=2))
     clients = {"c1": draw(st.sampled_from(("", "s2"))), "c2": draw(st.sampled_from(("", "s3"))), "c3": ""}
     over = draw(st.lists(st.sampled_from(sorted(clients)), unique=True))
+    expired = draw(st.lists(MESSAGE, unique=True))
     messages = draw(st.dictionaries(MESSAGE, AGE))
-    return Tables(tuple(rows), Map(messages), Map(taken), tuple(held), Map(clients), tuple(over))
+    return Tables(tuple(rows), Map(messages), Map(taken), tuple(held), Map(clients), tuple(over), tuple(expired))
 
 
 @settings(max_examples=40)
@@ -198,7 +203,7 @@ def test_whatever_is_stored_is_read_and_deleted_as_the_model_does(shared_url, ta
                 request = DeleteRow(each.key, DEPENDS.get(each.key.tag, Only.ALWAYS))
                 assert await real.ask(request) == await model.ask(request), request
             for place, message in enumerate(sorted(model.tables.messages)):
-                request = DeleteMessage(message, (Only.UNHELD, Only.UNREFERENCED)[place % 2])
+                request = DeleteMessage(message, (Only.UNHELD, Only.UNREFERENCED, Only.OVER)[place % 3])
                 assert await real.ask(request) == await model.ask(request), request
         finally:
             await real.close()
@@ -244,9 +249,58 @@ def test_what_refers_to_a_message_is_asked_again_when_it_is_deleted(url):
     assert asyncio.run(run()) == [kept, Deleted(True, 1), kept, kept, kept, kept], "one has not been taken"
 
 
+@pytest.mark.parametrize(("until_ns", "is_over"), [(0, False), (1, True), (NOW, True), (LATER, False)])
+def test_PS_240_a_message_is_over_if_all_its_rows_are_and_it_is_kept_where_a_state_holds_it(url, until_ns, is_over):
+    async def run():
+        rows = tuple(Row(RowKey(session, "w1", 1, 1), "m1") for session in ("s1", "s2"))
+        real = await Copy(url).open(Tables(rows, Map({"m1": OLD_MS}), expired=("m1",)))
+        over = DeleteMessage("m1", Only.OVER)
+        try:
+            await real.store._database.run(lambda: expiring(real.store, until_ns))
+            found = [(await real.ask(ReadMessages("", 9)))[0].messages[0].over]
+            await real.store._database.run(lambda: flying(real.store, "m1"))
+            found.append((await real.ask(ReadMessages("", 9)))[0].messages[0].over)
+            held = await real.ask(over)
+            await real.store._database.run(lambda: flying(real.store, "m2"))  # in its place
+            return found, held, await real.ask(over), await real.ask(over)
+        finally:
+            await real.close()
+
+    gone = (Deleted(True),) if is_over else (Deleted(False),)
+    assert asyncio.run(run()) == ([is_over, is_over], (Deleted(False),), gone, (Deleted(False),))
+
+
+def expiring(store, until_ns):
+    """The row of one of the sessions is over at another moment."""
+    with store._database.writing() as sql:
+        sql.run("UPDATE @session_rows SET until_ns = :until_ns WHERE session = :s", s=b"s2", until_ns=until_ns)
+
+
+def test_PS_240_no_look_goes_over_all_rows(sqlite_url):
+    """Whether a message is over is read by the index of rows by message."""
+
+    async def run():
+        real = await Copy(sqlite_url).open(Tables())
+        try:
+            return await real.store._database.run(lambda: plan(real.store))
+        finally:
+            await real.close()
+
+    asked = asyncio.run(run())
+    assert any("rows_by_message" in one for one in asked)
+    assert [one for one in asked if one.startswith("SCAN")] == []
+
+
+def plan(store):
+    with store._database.reading() as sql:
+        found = sql.all(f"EXPLAIN QUERY PLAN {MESSAGES_READ}", after=b"", limit=9, now_ns=NOW)
+        return [row[3] for row in found]
+
+
 def flying(store, message):
     with store._database.writing() as sql:
-        sql.run("INSERT INTO @packets VALUES (:s, 1, 0, :sent, 1, :id, :s, 1, 0)",
+        sql.run("INSERT INTO @packets VALUES (:s, 1, 0, :sent, 1, :id, :s, 1, 0)"
+                " ON CONFLICT (session, packet) DO UPDATE SET message = excluded.message",
                 s=b"s1", sent=b"sent", id=message.encode())  # fmt: skip
 
 
@@ -271,7 +325,8 @@ def test_two_collectors_at_once_delete_what_one_does_and_each_thing_once(url):
     keys, messages = asyncio.run(run())
     assert messages == {"m1", "m3", "m6"}
     assert set(keys) - {RowKey("s1", "w1", 1, 2, Tag.DELIVERED)} == {
-        RowKey("s2", tag=Tag.ABANDONED), RowKey("s1", "w1", 1, 4), RowKey("s1", "w2", 1, 0, Tag.MARKER, 1, 2)
+        RowKey("s2", tag=Tag.ABANDONED), RowKey("s1", "w2", 1, 0, Tag.MARKER, 1, 2),
+        *(RowKey("s1", "w1", 1, number) for number in (4, 5, 6)),
     }  # fmt: skip
 
 

@@ -35,6 +35,7 @@ from statemachines.drivers.tcp import Connection, TcpTransport
 from statemachines.kernel import Ask
 from statemachines.persistent_sessions import (
     claims,
+    collector_actions,
     delivery_actions,
     in_flight,
     life_actions,
@@ -112,6 +113,11 @@ def goes_on_after(failure):
     return wrong
 
 
+def as_if_nothing_expired(garbage):
+    """A message is not looked at for its age."""
+    return lambda one, graces: garbage(structs.replace(one, over=False), graces)
+
+
 def from_nobody(begin):
     """Nobody has the session."""
     return lambda self, owner, token, live, now_ns: begin(self, owner, token, "", now_ns)
@@ -147,6 +153,9 @@ BREAKS = {
     "PS-201": swap(session_node, "awaited", lambda attempt, **given: attempt()),
     "PS-210": swap(in_flight, "time_left", lambda queued, now_ns: None),
     "PS-211": swap(host_requests, "over_at", lambda now_ns, expiry_ms: 0),
+    "PS-240": wrap(collector_actions, "message_garbage", as_if_nothing_expired),
+    "PS-241": swap(machine_requests, "without_message", lambda queued, now_ns: structs.replace(queued, message="")),
+    "PS-242": swap(Reception, "_miss", lambda self, owner, message: None),
     "PS-200": swap(resume_actions, "is_crowded", lambda record: False),
     "PS-197": swap(
         delivery_actions,

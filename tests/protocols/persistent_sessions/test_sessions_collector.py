@@ -183,6 +183,35 @@ def test_PS_84_messages_without_references_go_after_the_grace_and_what_a_state_h
     assert one.feed(MessagesRead((StoredMessage("m", 60_000),))) == [DeleteMessage("m", Only.UNREFERENCED)]
 
 
+def test_PS_240_what_is_over_goes_after_the_grace_and_its_rows_stay():
+    keys = [RowKey("s", "w", 1, number) for number in range(1, 6)]
+    names = ("over", "young", "lasts", "held", "old")
+    ages = {"over": 60_000, "young": 59_999, "lasts": 60_000, "held": OLD_MS, "old": OLD_MS, "unreferenced": 59_999}
+    rows = [Row(key, name) for key, name in zip(keys, names, strict=True)]
+    expired = ("over", "young", "held", "old", "unreferenced")
+    assert left(rows, ages, held=("held",), expired=expired) == (keys, ["held", "lasts", "unreferenced", "young"])
+
+
+@pytest.mark.parametrize(
+    ("found", "only"),
+    [
+        (StoredMessage("m", 60_000, True, False, True), Only.OVER),
+        (StoredMessage("m", 59_999, True, False, True), None),
+        (StoredMessage("m", 60_000, True, True, True), None),
+        (StoredMessage("m", 60_000, True), None),
+        (StoredMessage("m", 3_600_000, True, False, True), Only.UNHELD),
+    ],
+)
+def test_PS_240_whether_it_is_over_is_asked_again_and_nothing_is_told_as_loss(found, only):
+    one = collector(Collect(), ClientsRead(()), RowsRead(()))
+    assert one.feed(MessagesRead((found,))) == ([ReadMessages("m", 2)] if only is None else [DeleteMessage("m", only)])
+    if only is Only.OVER:
+        tables = Tables((Row(ROW, "m"),), Map({"m": 60_000}), expired=("m",))
+        after, answers = Garbage(tables).apply(tables, DeleteMessage("m", only), 0)
+        assert (answers, after.rows) == ((Deleted(True, 0),), tables.rows)
+        assert one.feed(*answers) == [ReadMessages("m", 2)]
+
+
 def test_PS_84_PS_85_what_retention_removes_is_told_as_loss():
     rows = (Row(ROW, "m"), Row(RowKey("t", "w", 1, 1), "m"), Row(RowKey("u", "w", 1, 1), "m"))
     tables = Tables(rows, Map({"m": 3_600_000, "n": 3_600_000}), Map({("u", "w"): (1, 1)}))
@@ -251,7 +280,8 @@ def test_KEPT_VANISH_a_collector_that_stops_after_any_deletion_leaves_what_one_l
     # the mark of a pair that was not read with its row (a page ends between them, or the collector stopped there) is
     # a lone one, and waits for its grace; it refers to no message any more
     spare = RowKey("s1", "w1", 1, 2, Tag.DELIVERED)
-    kept = {RowKey("s1", "w2", 1, 0, Tag.MARKER, 1, 2), RowKey("s1", "w1", 1, 4), RowKey("s2", tag=Tag.ABANDONED)}
+    kept = {RowKey("s1", "w2", 1, 0, Tag.MARKER, 1, 2), RowKey("s2", tag=Tag.ABANDONED)}
+    kept |= {RowKey("s1", "w1", 1, number) for number in (4, 5, 6)}
     for stop in range(20):
         for begin in (None, RowKey("s1", "w1", 1, 2), RowKey("t")):
             tables, _ = collect(of_every_kind(), page, stop)

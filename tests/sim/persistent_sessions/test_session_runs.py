@@ -45,6 +45,17 @@ def test_every_scenario_of_sessions_holds(name):
     assert not outcome.noted
 
 
+def test_PS_240_what_expires_while_its_clients_lag_is_deleted_and_nothing_counts_as_lost():
+    world = short(publishers=2, qos=(1,), expires=0.7, message_expiry_ms=(50, 500), receive_maximum=(1,), queue=1,
+                  ack_ms=(300, 500), message_grace_ms=50, round_ms=100)  # fmt: skip
+    outcome = world.run()
+    assert outcome.held, outcome
+    tally = outcome.tally
+    assert tally["expired"] >= tally["dropped"] > 10
+    assert tally["lost"] == 0
+    assert tally["delivered"] > 10
+
+
 def test_the_same_seed_is_the_same_run_of_sessions():
     scenario = replace(named(f"{SIM.name}/sessions_storm"), phases=Phases(8.0, 90.0))
     scenario = replace(scenario, own=replace(scenario.own, join_nodes_s=()))

@@ -234,6 +234,25 @@ def test_KEPT_of_rows_and_messages(world):
         committed(world, DeleteMessage(row.message, Only.ALWAYS), Deleted(True))
 
 
+def test_KEPT_and_AGED_of_what_is_deleted_for_its_age(world):
+    """By the time of the database, which may be ahead of its clock."""
+    book, judge = book_of(world), world.watch.store
+    key, row = next(iter(book.rows.items()))
+    book.taken, message = {}, judge.messages[row.message]
+    asked = DeleteMessage(row.message, Only.OVER)
+    for until_ns in (0, judge._time_ns() + 1):
+        message.until_ns = until_ns
+        with broken("KEPT", "is not over"):
+            committed(world, asked, Deleted(True))
+    message.until_ns = judge._time_ns()
+    committed(world, asked, Deleted(False))
+    assert world.watch.tally()["dropped"] == 0
+    committed(world, asked, Deleted(True))
+    assert world.watch.tally()["dropped"] == 1
+    with broken("AGED", "had expired before it was sent"):
+        deliver(world, key, 1)
+
+
 # -- the end ----------------------------------------------------------------------------------------------------------
 
 
@@ -266,6 +285,14 @@ def test_ENDS_and_TAKES(ended):
     assert ended.watch.missing(ended) == ("ENDS", "there are 3 owners of 2 clients")
 
 
+def test_COUNTED(ended):
+    node = owner_in(ended)
+    node.record = replace(node.record, delivery=replace(node.record.delivery, lost=2))
+    assert ended.watch.missing(ended) == ("COUNTED", f"{node.name} has counted 2 as lost, and nothing is")
+    ended.watch.store.retained = True
+    assert ended.watch.missing(ended) is None
+
+
 def test_CONNECTS_and_COMPLETE_and_VANISH(ended):
     assert ended.watch.missing(ended) is None
     statements = ended.devices["database"].service
@@ -295,6 +322,8 @@ def outcome_of(seeds=3, **keys):
 
 SLOW = {"receive_maximum": (1,), "ack_ms": (200, 400)}
 AGING = {**SLOW, "expires": 0.5, "message_expiry_ms": (50, 2_000)}
+BEHIND = {**AGING, "queue": 1, "message_grace_ms": 50, "round_ms": 100}
+"""What the client has no room for waits in the database."""
 PAUSED = {
     "schedule": tuple(Fault("pause", 1_500 * MS, 6 * S, f"node-{number}") for number in (1, 2)),
     "safety_s": 10.0,
@@ -320,6 +349,7 @@ numbered = writer_actions.numbered
         (delivery_actions, "is_over", lambda queued, now_ns: False, "AGED", AGING),
         (delivery_actions, "is_over", lambda queued, now_ns: queued.until_ns > 0, "GAP", AGING),
         (writer_actions, "numbered", lambda record: replace(numbered(record), until_ns=0), "AGED", AGING),
+        (machine_requests, "without_message", lambda row, now_ns: replace(row, message=""), "COUNTED", BEHIND),
         (Courier, "bring", None, "COMPLETE", {}),
         (reception.Reception, "_answer", None, "CONNECTS", {}),
         (life_requests, "abandon", lambda sql, session: None, "VANISH", {**MOVES, "clean": 1.0}),
@@ -331,6 +361,7 @@ numbered = writer_actions.numbered
         "sent-though-over",
         "over-too-early",
         "expiry-not-kept",
+        "over-counts-as-lost",
         "undelivered",
         "unanswered",
         "not-abandoned",

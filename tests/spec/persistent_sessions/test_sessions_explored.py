@@ -20,7 +20,7 @@ FOLDER = Path(__file__).parents[3] / "spec" / "persistent_sessions"
 LARGE = ("lag", "resumes", "second", "writer-crash", "slow-reads", "slow-fence", "writer-begins", "leaving",
          "fence-and-break", "overdue", "wider", "collected", "collected-unclear", "clean-start", "old-silent",
          "taker-dies", "taken-in-turn", "taken-at-once", "taken-bounded", "taken-writer-dies",
-         "old-lies-of-epochs", "crowded", "crowded-and-fenced", "aging-exactly-once")  # fmt: skip
+         "old-lies-of-epochs", "crowded", "crowded-and-fenced", "aging-exactly-once", "collected-aging")  # fmt: skip
 """Obligations of these are judged by `gapless check persistent_sessions --liveness`."""
 WHOLE_MAX, BEGINNING = 20_000, 4_000
 """States: what is larger is explored so far."""
