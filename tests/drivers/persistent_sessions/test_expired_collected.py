@@ -8,6 +8,7 @@ import time
 from contextlib import closing
 
 import pytest
+from msgspec.structs import replace
 from session_databases import MS, SECOND, connect, new_url, run
 from session_nodes import node_of, take, until, where
 from session_nodes import run as run_nodes
@@ -96,6 +97,21 @@ def test_PS_240_PS_241_a_message_goes_at_its_moment_and_its_row_is_read_with_its
     assert left == ["m2"]
 
 
+def test_PS_241_a_row_whose_message_went_before_it_was_over_is_read_without_its_name(url):
+    """Retention has removed it: it counts as lost."""
+
+    async def play(store, clock):
+        (one,), rows = await stored(store, "s1")
+        gone = await store.ask(DeleteMessage("m1", Only.UNHELD))
+        read = await pending(store)
+        (fenced,) = await store.ask(Fence("s1", "n1", (0, 0), 2, one.token, 1))
+        return rows, gone, read, list(fenced.found[0].rows)
+
+    rows, gone, read, fenced = run(url, play)
+    assert gone == (Deleted(True, 1),)
+    assert read == fenced == [replace(rows[0], message=""), rows[1]]
+
+
 def test_PS_240_what_was_over_by_a_clock_that_was_set_back_since_is_not_deleted(url):
     """A read commits nothing, so its time may come again; what has deleted something keeps it."""
 
@@ -149,18 +165,20 @@ def test_PS_240_a_collector_deletes_what_is_over_and_counts_no_loss(url):
         return told
 
     async def play(store, clock):
-        _, rows = await stored(store, "s1", "s2")
+        (one, _), rows = await stored(store, "s1", "s2")
         clock.now = rows[0].until_ns - SECOND
         told = await collected(store)
         clock.now = rows[0].until_ns + SECOND
         told += await collected(store)
         clock.now = rows[0].until_ns + 3_600_000 * MS
-        return rows, told, await collected(store), await pending(store), await messages(store)
+        late, read = await collected(store), await pending(store)
+        (fenced,) = await store.ask(Fence("s1", "n1", (0, 0), 2, one.token, 1))
+        return rows, told, late, read, list(fenced.found[0].rows), await messages(store)
 
-    rows, told, late, read, left = run(url, play)
+    rows, told, late, read, fenced, left = run(url, play)
     assert told == [RoundEnded(0, 0, True), RoundEnded(0, 1, True)]
     assert late == [MessageLost("m2", 2), RoundEnded(0, 1, True)], "retention is a loss for both"
-    assert read == [rows[0], Queued(2, "", "a", 1)]
+    assert read == fenced == [rows[0], Queued(2, "", "a", 1)]
     assert left == []
 
 
@@ -240,8 +258,10 @@ def test_PS_209_PS_240_what_one_has_in_flight_and_another_misses(kind, request, 
     run_nodes(body())
 
 
-def test_PS_242_a_message_of_QoS_0_that_is_gone_at_its_node_counts_as_expired(store, monkeypatch):
-    """It was deleted between its commit and its client; one that does not expire was not deleted for its age."""
+@pytest.mark.parametrize(("qos", "expired"), [(0, 1), (1, 0)])
+def test_PS_242_a_message_of_QoS_0_that_is_gone_at_its_node_counts_as_expired(store, monkeypatch, qos, expired):
+    """It was deleted between its commit and its client; one that does not expire was not deleted for its age.  Of QoS 1
+    a state holds it: it is missed, and makes room for the next."""
     give = RequestDesk.give
 
     def delete_and_give(self, request, take):
@@ -256,10 +276,10 @@ def test_PS_242_a_message_of_QoS_0_that_is_gone_at_its_node_counts_as_expired(st
         async with node_of(store) as node:
             node.reception._payloads = Payloads(bytes_max=0)
             nodes = where(node)
-            async with PersistentSession("c", nodes=nodes) as session:
-                await session.subscribe("t", qos=0)
+            async with PersistentSession("c", nodes=nodes, receive_maximum=1) as session:
+                await session.subscribe("t", qos=qos)
                 await publish_all(nodes, (b"1", 3_600), (b"2", None), (b"3", None))
                 assert await take(session, 1) == ["3"]
-            assert node.reception.expired == 1
+            assert node.reception.expired == expired
 
     run_nodes(body())
