@@ -7,9 +7,12 @@ from typing import Any, Final
 
 from statemachines.drivers.persistent_sessions.host_request import (
     Beat,
+    GroupRoute,
     HostRequest,
     Look,
+    PutCarried,
     PutMessage,
+    ReadGroups,
     ReadMessages,
     ReadNodes,
     Routes,
@@ -30,7 +33,8 @@ from statemachines.drivers.persistent_sessions.machine_requests import (
 from statemachines.drivers.persistent_sessions.route_rows import put_route, remove_route
 from statemachines.drivers.persistent_sessions.route_trie import RouteTrie
 from statemachines.drivers.persistent_sessions.sql import Sql, all_of, one
-from statemachines.drivers.persistent_sessions.tables import MARKER, UNDELIVERED
+from statemachines.drivers.persistent_sessions.tables import DELIVERED, MARKER, UNDELIVERED
+from statemachines.drivers.persistent_sessions.topic import is_shared
 from statemachines.persistent_sessions.times import MS
 
 LOOK: Final = 1_000
@@ -39,7 +43,7 @@ LOOK: Final = 1_000
 READ: Final = 100
 """Messages that are read at once; their payloads are counted only then."""
 
-READS: Final = (ReadMessages, ReadNodes, Look)
+READS: Final = (ReadMessages, ReadNodes, ReadGroups, Look)
 """What changes nothing."""
 
 MESSAGES: Final = "SELECT id, topic, payload FROM @messages WHERE id IN ({keys})"
@@ -47,6 +51,13 @@ FOLLOW: Final = (
     "SELECT epoch, number, message, filter, qos, until_ns FROM @session_rows"
     f" WHERE session = :session AND writer = :writer AND tag = {UNDELIVERED} AND (epoch, number) > (:epoch, :number)"
     f" ORDER BY epoch, number LIMIT {LOOK}"
+)
+QUALITY: Final = "SELECT qos FROM @routes WHERE session = :session AND filter = :filter AND gone = 0"
+WAITING: Final = (
+    "SELECT (SELECT count(*) FROM @session_rows AS rows WHERE session = :session AND filter = :filter"
+    f" AND tag = {UNDELIVERED} AND NOT EXISTS (SELECT 1 FROM @session_rows AS marks WHERE marks.session = rows.session"
+    " AND marks.writer = rows.writer AND marks.epoch = rows.epoch AND marks.number = rows.number"
+    f" AND marks.tag = {DELIVERED})) + (SELECT count(*) FROM @queued WHERE session = :session AND filter = :filter)"
 )
 
 
@@ -61,6 +72,8 @@ class HostRequests:
             Subscribe: self._subscribe,
             Unsubscribe: self._unsubscribe,
             PutMessage: self._put_message,
+            PutCarried: self._put_carried,
+            ReadGroups: self._read_groups,
             ReadMessages: self._read_messages,
             Beat: self._beat,
             ReadNodes: self._read_nodes,
@@ -130,6 +143,25 @@ class HostRequests:
             return routes
         until_ns = over_at(sql.now_ns, asked.expiry_ms)
         return tuple(route._replace(until_ns=until_ns) for route in routes)
+
+    def _put_carried(self, sql: Sql, asked: PutCarried) -> int | None:
+        """No topic leads to it: what was published under the same name is for others."""
+        session = asked.session.encode()
+        if not is_owned(sql, session, asked.token):
+            return None
+        found = one(sql, QUALITY, session=session, filter=asked.filter.encode())
+        if found is None:
+            return None
+        for message, topic, payload in asked.messages:
+            put_message(sql, message, topic, payload, found[0])
+        return int(found[0])
+
+    def _read_groups(self, sql: Sql, asked: ReadGroups) -> tuple[GroupRoute, ...]:
+        session = asked.session.encode()
+        found = sql.all("SELECT filter FROM @routes WHERE session = :session AND gone = 0 ORDER BY 1", session=session)
+        filters = [each for (each,) in found if is_shared(each.decode())]
+        counted = [one(sql, WAITING, session=session, filter=each) for each in filters]
+        return tuple(GroupRoute(each.decode(), row[0]) for each, row in zip(filters, counted, strict=True) if row)
 
     def _read_messages(self, sql: Sql, asked: ReadMessages) -> dict[str, tuple[str, bytes] | None]:
         read: dict[str, tuple[str, bytes] | None] = {}
