@@ -12,21 +12,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from itertools import accumulate
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from statemachines.drivers.persistent_sessions.groups import Groups
 from statemachines.drivers.persistent_sessions.host_request import GroupRoute, PutCarried, ReadGroups, Subscribe
 from statemachines.drivers.persistent_sessions.reception import Reception, Unstored
 from statemachines.drivers.persistent_sessions.request_desk import RequestDesk
 from statemachines.drivers.persistent_sessions.session_publisher import PAYLOAD_MAX
-from statemachines.drivers.shared_subscriptions.subscribe import Deliveries
+from statemachines.drivers.shared_subscriptions.subscribe import Delivered, Deliveries
 from statemachines.kernel import ConfigurationError, GaplessError
 from statemachines.persistent_sessions.message import Publish
 from statemachines.persistent_sessions.session_host import Handed
 from statemachines.shared_subscriptions.stream_store import parse_filter
+
+T = TypeVar("T")
 
 logger = logging.getLogger("gapless")
 
@@ -37,8 +39,11 @@ are fetched and not stored yet."""
 PIECE_BYTES: Final = 2**20
 """Bytes of payload that are stored in one go; one message may be larger."""
 
-LOOK_S: Final = 1.0
-"""How often it is looked in the database whether there is room, where the client was handed nothing meanwhile."""
+LOOK_S: Final = 0.25
+"""How often it is looked whether another waits for a stream, where there is no room; each time but some it is ..."""
+
+LOOKS: Final = 4
+"""... looked in the database, too, whether there is room."""
 
 
 class Carrying:
@@ -141,9 +146,7 @@ class Carrier:
         def take(found: tuple[GroupRoute, ...]) -> None:
             for route in found if owner in self._live else ():
                 if route.filter not in self._live[owner]:
-                    carrying = self._enter(owner, session, token, route.filter)
-                    carrying.waiting = route.waiting
-                    carrying.routed.set()
+                    self._enter(owner, session, token, route.filter).routed.set()
 
         self._desk.give(ReadGroups(session), take)
 
@@ -200,19 +203,13 @@ class Carrier:
     # -- one of them ----------------------------------------------------------------------------------------------
 
     async def _serve(self, carrying: Carrying) -> None:
-        """A member, until it is over; a message that is being stored by then is waited for, and acknowledged."""
-        work = asyncio.ensure_future(self._take_part(carrying))
-        over = asyncio.ensure_future(carrying.over.wait())
+        """A member, until it is over; what is being stored by then is waited for, and acknowledged."""
         try:
-            await asyncio.wait({work, over}, return_when=asyncio.FIRST_COMPLETED)
-            if not carrying.joined.done():
-                work.cancel()
-            await asyncio.gather(work, return_exceptions=True)
-            if not work.cancelled():
-                work.result()
+            await self._comes(carrying, self._opened.wait())
+            while await self._join(carrying) and await self._carry(carrying):
+                self._consumer.leave(carrying.label)
+                carrying.batches = asyncio.Queue()
         finally:
-            work.cancel()
-            over.cancel()
             self._forget(carrying)
 
     def _forget(self, carrying: Carrying) -> None:
@@ -226,23 +223,7 @@ class Carrier:
             with suppress(ConfigurationError):  # it is no member
                 self._consumer.leave(carrying.label)
 
-    async def _take_part(self, carrying: Carrying) -> None:
-        await self._opened.wait()
-        try:
-            await self._consumer.subscribe(carrying.filter, label=carrying.label)
-        except GaplessError as error:
-            logger.warning("%s: session %s is no member of the group: %s", carrying.filter, carrying.session, error)
-            carrying.joined.set_result(str(error))
-            return
-        self._some.set()
-        carrying.joined.set_result("")
-        if await self._comes(carrying, carrying.routed.wait()) is None:
-            return
-        while (batch := await self._comes(carrying, carrying.batches.get())) is not None:
-            if not await self._carry(carrying, batch):
-                return
-
-    async def _comes(self, carrying: Carrying, what: Coroutine[Any, Any, Any]) -> Any:
+    async def _comes(self, carrying: Carrying, what: Coroutine[Any, Any, T]) -> T | None:
         """What it is waited for, or None: it is over."""
         coming = asyncio.ensure_future(what)
         over = asyncio.ensure_future(carrying.over.wait())
@@ -253,31 +234,61 @@ class Carrier:
             coming.cancel()
             over.cancel()
 
-    async def _carry(self, carrying: Carrying, batch: Deliveries) -> bool:
-        """Store some messages of one stream, in their order, as there is room, and acknowledge what is stored; False:
-        it is over, or the session is another's, or does not subscribe them any more."""
-        rest = batch
-        while rest:
-            await self._wait_for_room(carrying)
-            if carrying.over.is_set():
-                return False
-            piece = Deliveries(first_of(rest, CARRIED_MAX - carrying.waiting))
-            if not await self._store(carrying, piece):
-                return False
-            await piece.ack()
-            rest = Deliveries(rest[len(piece) :])
-        return True
+    async def _join(self, carrying: Carrying) -> bool:
+        """Whether it is a member: it is not over, and the group is declared, as we know it."""
+        if carrying.over.is_set():
+            return False
+        try:
+            await self._comes(carrying, self._consumer.subscribe(carrying.filter, label=carrying.label))
+        except GaplessError as error:
+            logger.warning("%s: session %s is no member of the group: %s", carrying.filter, carrying.session, error)
+            if not carrying.joined.done():
+                carrying.joined.set_result(str(error))
+            return False
+        self._some.set()
+        if not carrying.over.is_set() and not carrying.joined.done():
+            carrying.joined.set_result("")
+        return not carrying.over.is_set()
 
-    async def _wait_for_room(self, carrying: Carrying) -> None:
-        """What was lost to retention, or had its place taken by another owner, is not heard of: so it is looked."""
+    async def _carry(self, carrying: Carrying) -> bool:
+        """Store messages as they come, those of a stream in their order, and acknowledge what is stored.  Until it is
+        over, or the session is another's, or does not subscribe them any more: False; or until another member waits for
+        messages that there is no room for: True."""
+        await self._comes(carrying, carrying.routed.wait())
+        await self._count(carrying)
+        while (batch := await self._comes(carrying, carrying.batches.get())) is not None:
+            rest: Sequence[Delivered] = batch
+            while rest:
+                if not await self._has_room(carrying):
+                    return not carrying.over.is_set()
+                piece = Deliveries(first_of(rest, CARRIED_MAX - carrying.waiting))
+                if not await self._store(carrying, piece):
+                    return False
+                await piece.ack()
+                rest = rest[len(piece) :]
+        return False
+
+    async def _has_room(self, carrying: Carrying) -> bool:
+        """When there is; False: it is over, or another waits.  What retention has removed, and what another owner has
+        handed out, is not heard of here: so it is looked, too."""
+        looks = 0
         while carrying.waiting >= CARRIED_MAX and not carrying.over.is_set():
+            if self._consumer.is_taken_back(carrying.label):
+                return False
             carrying.handed_out.clear()
-            with suppress(TimeoutError):
+            try:
                 async with asyncio.timeout(LOOK_S):
                     await self._comes(carrying, carrying.handed_out.wait())
-                continue
-            found = await self._desk.ask(ReadGroups(carrying.session))
-            carrying.waiting = next((one.waiting for one in found if one.filter == carrying.filter), 0)
+            except TimeoutError:
+                looks += 1
+                if looks % LOOKS == 0:
+                    await self._count(carrying)
+        return not carrying.over.is_set()
+
+    async def _count(self, carrying: Carrying) -> None:
+        """How many of its messages wait, whoever has stored them."""
+        found: tuple[GroupRoute, ...] = await self._desk.ask(ReadGroups(carrying.session))
+        carrying.waiting = next((one.waiting for one in found if one.filter == carrying.filter), 0)
 
     async def _store(self, carrying: Carrying, piece: Deliveries) -> bool:
         """As rows of the session; returns when they are there."""
@@ -303,7 +314,7 @@ class Carrier:
         self.carried += len(messages)
         return True
 
-    def _without_large(self, carrying: Carrying, piece: Deliveries) -> Iterator[Any]:
+    def _without_large(self, carrying: Carrying, piece: Deliveries) -> Iterator[Delivered]:
         for one in piece:
             if len(one.payload) <= PAYLOAD_MAX:
                 yield one
@@ -313,7 +324,7 @@ class Carrier:
                 logger.warning(what, one.offset, one.stream, len(one.payload), PAYLOAD_MAX, self.too_large)
 
 
-def first_of(batch: Deliveries, most: int) -> list[Any]:
+def first_of(batch: Sequence[Delivered], most: int) -> Sequence[Delivered]:
     """At most so many of the first, and no more bytes than are stored in one go, but one in any case."""
     sizes = accumulate(len(one.payload) for one in batch)
     count = sum(size <= PIECE_BYTES for size in sizes)

@@ -276,6 +276,11 @@ class SharedSession:
         name = self._ids.pop(subscription)
         self._runtime.run(lambda now_ns: self._host.on_leave(name, now_ns))
 
+    def is_taken_back(self, subscription: str) -> bool:
+        """A stream of it is to go to another member, which waits for what is in hand here to be acknowledged."""
+        owner = self._host.party_of(self._ids.get(subscription, ""))
+        return any(one.owner == owner and one.finishing for one in self._host.reads.readings.values())
+
     def progress(self, subscription: str) -> dict[str, int]:
         """How far a topic filter that is read alone has been read: stream -> next offset.  Keep it, and give it to
         `subscribe` in the next life.  Acknowledgements of this turn of the loop are counted.
