@@ -292,7 +292,7 @@ class Carrier:
 
     async def _store(self, carrying: Carrying, piece: Deliveries) -> bool:
         """As rows of the session; returns when they are there."""
-        fitting = list(self._without_large(carrying, piece))
+        fitting = list(self._without_large(piece))
         messages = tuple((self._reception.new_message(), one.topic, one.payload) for one in fitting)
         qos = await self._desk.ask(PutCarried(carrying.session, carrying.token, carrying.filter, messages))
         if qos is None:
@@ -314,7 +314,7 @@ class Carrier:
         self.carried += len(messages)
         return True
 
-    def _without_large(self, carrying: Carrying, piece: Deliveries) -> Iterator[Delivered]:
+    def _without_large(self, piece: Deliveries) -> Iterator[Delivered]:
         for one in piece:
             if len(one.payload) <= PAYLOAD_MAX:
                 yield one

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from statemachines.drivers.persistent_sessions.group_rows import count_waiting, group_filters
 from statemachines.drivers.persistent_sessions.host_request import (
     Beat,
     GroupRoute,
@@ -33,8 +34,7 @@ from statemachines.drivers.persistent_sessions.machine_requests import (
 from statemachines.drivers.persistent_sessions.route_rows import put_route, remove_route
 from statemachines.drivers.persistent_sessions.route_trie import RouteTrie
 from statemachines.drivers.persistent_sessions.sql import Sql, all_of, one
-from statemachines.drivers.persistent_sessions.tables import DELIVERED, MARKER, UNDELIVERED
-from statemachines.drivers.persistent_sessions.topic import is_shared
+from statemachines.drivers.persistent_sessions.tables import MARKER, UNDELIVERED
 from statemachines.persistent_sessions.times import MS
 
 LOOK: Final = 1_000
@@ -53,12 +53,6 @@ FOLLOW: Final = (
     f" ORDER BY epoch, number LIMIT {LOOK}"
 )
 QUALITY: Final = "SELECT qos FROM @routes WHERE session = :session AND filter = :filter AND gone = 0"
-WAITING: Final = (
-    "SELECT (SELECT count(*) FROM @session_rows AS rows WHERE session = :session AND filter = :filter"
-    f" AND tag = {UNDELIVERED} AND NOT EXISTS (SELECT 1 FROM @session_rows AS marks WHERE marks.session = rows.session"
-    " AND marks.writer = rows.writer AND marks.epoch = rows.epoch AND marks.number = rows.number"
-    f" AND marks.tag = {DELIVERED})) + (SELECT count(*) FROM @queued WHERE session = :session AND filter = :filter)"
-)
 
 
 class HostRequests:
@@ -158,10 +152,7 @@ class HostRequests:
 
     def _read_groups(self, sql: Sql, asked: ReadGroups) -> tuple[GroupRoute, ...]:
         session = asked.session.encode()
-        found = sql.all("SELECT filter FROM @routes WHERE session = :session AND gone = 0 ORDER BY 1", session=session)
-        filters = [each for (each,) in found if is_shared(each.decode())]
-        counted = [one(sql, WAITING, session=session, filter=each) for each in filters]
-        return tuple(GroupRoute(each.decode(), row[0]) for each, row in zip(filters, counted, strict=True) if row)
+        return tuple(GroupRoute(one, count_waiting(sql, session, one)) for one in group_filters(sql, session))
 
     def _read_messages(self, sql: Sql, asked: ReadMessages) -> dict[str, tuple[str, bytes] | None]:
         read: dict[str, tuple[str, bytes] | None] = {}

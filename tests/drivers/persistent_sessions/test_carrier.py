@@ -1,5 +1,5 @@
 """Groups in sessions: a node carries messages of shared streams into the sessions that subscribe them (clauses PS-260
-to PS-268)."""
+to PS-269)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,15 @@ from itertools import pairwise
 
 import pytest
 from msgspec import structs
-from session_nodes import node_of, run, take, until, where
+from session_nodes import QUICK, node_of, run, take, until, where
 
-from statemachines.drivers.persistent_sessions import Groups, PersistentSession, SessionPublisher, SubscribeRefused
+from statemachines.drivers.persistent_sessions import (
+    Groups,
+    PersistentSession,
+    SessionNode,
+    SessionPublisher,
+    SubscribeRefused,
+)
 from statemachines.drivers.persistent_sessions.carrier import CARRIED_MAX
 from statemachines.drivers.persistent_sessions.host_request import PutCarried, ReadGroups
 from statemachines.drivers.persistent_sessions.session_publisher import PAYLOAD_MAX
@@ -42,13 +48,14 @@ FAST = Configuration(
 class Place:
     """The streams of groups, and who leads them."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, **times):
         self.store = folder / "messages.db"
+        self.times = structs.replace(FAST, **times)
         self.leader = ""
 
     @property
     def groups(self):
-        return Groups(leader=self.leader, store=self.store, configuration=FAST)
+        return Groups(leader=self.leader, store=self.store, configuration=self.times)
 
     async def publish(self, topic, *payloads):
         async with Publisher(self.store) as publisher:
@@ -56,9 +63,9 @@ class Place:
 
 
 @asynccontextmanager
-async def place_of(folder):
-    place = Place(folder)
-    async with LeaderNode(listen=("127.0.0.1", 0), store=place.store, configuration=FAST) as leader:
+async def place_of(folder, **times):
+    place = Place(folder, **times)
+    async with LeaderNode(listen=("127.0.0.1", 0), store=place.store, configuration=place.times) as leader:
         place.leader = "{}:{}".format(*leader.address)
         yield place
 
@@ -215,7 +222,7 @@ def test_PS_263_a_client_that_is_slow_keeps_few_messages_of_a_group_and_none_of_
             await session.subscribe(GROUP)
             await session.subscribe("own")
             await place.publish("jobs/a", *numbers(1_000))
-            await until(lambda: node._carrier.carried == most)
+            await until(lambda: node._carrier.carried >= most)
             async with SessionPublisher(nodes=where(node)) as publisher:
                 await publisher.publish("own", b"own")
             assert rows_of(store, GROUP) == most
@@ -357,3 +364,77 @@ def test_PS_268_a_message_that_no_client_can_be_sent_is_named_and_holds_up_nothi
     run(main())
     assert "message 1 of" in caplog.text
     assert "a session is sent at most" in caplog.text
+
+
+def test_PS_265_what_a_session_takes_with_it_is_said(store, tmp_path, caplog):
+    async def main():
+        async with played(tmp_path, store) as (place, (node,)):
+            async with PersistentSession("tablet", nodes=where(node), receive_maximum=2) as session:
+                await session.subscribe(GROUP)
+                await place.publish("jobs/a", *numbers(5))
+                await until(lambda: node._carrier.carried == 5)
+                assert await take(session, 2, acknowledge=False) == numbers(2)
+            async with PersistentSession("tablet", nodes=where(node), clean_start=True):
+                pass
+
+    run(main())
+    assert f"and 3 messages of {GROUP} with it that were not sent" in caplog.text
+
+
+def test_PS_261_who_dies_between_the_two_leaves_a_repetition_and_nothing_else(store, tmp_path, monkeypatch):
+    """Messages are stored, and their node dies before the group hears of it: the next stores them again, no others."""
+
+    async def never(self):
+        await asyncio.Event().wait()
+
+    async def main():
+        async with AsyncExitStack() as stack:
+            place = await stack.enter_async_context(place_of(tmp_path, ping_timeout_ms=4_000, validity_ms=5_000))
+            node = SessionNode(store, name="a", groups=place.groups, graces=None, **QUICK)
+            await node.__aenter__()
+            session = PersistentSession("tablet", node=node, receive_maximum=2)
+            await session.__aenter__()
+            await session.subscribe(GROUP)
+            await place.publish("jobs/a", *numbers(5))
+            assert await take(session, 5) == numbers(5)
+            await until(lambda: all(each.progress == 5 for each in reads_of(node)))
+            with monkeypatch.context() as patch:
+                patch.setattr(Deliveries, "ack", never)
+                await place.publish("jobs/a", *numbers(3, 5))
+                await until(lambda: rows_of(store, GROUP) == 8)
+                await session.abort()
+                await node.abort()
+            node = await stack.enter_async_context(node_of(store, "b", groups=place.groups, graces=None))
+            session = await stack.enter_async_context(PersistentSession("tablet", nodes=where(node)))
+            await place.publish("jobs/a", *numbers(3, 8))
+            assert await take(session, 9) == [*numbers(3, 5), *numbers(6, 5)]
+
+    run(main())
+
+
+def test_PS_269_a_session_without_room_leaves_what_another_waits_for(store, tmp_path, caplog):
+    """Else it would be given up for not finishing; and nothing comes twice for that."""
+    caplog.set_level("INFO", "gapless")
+
+    async def main():
+        async with AsyncExitStack() as stack:
+            place = await stack.enter_async_context(place_of(tmp_path, revoke_timeout_ms=3_000))
+            node = await stack.enter_async_context(node_of(store, groups=place.groups, graces=None))
+            tablet = PersistentSession("tablet", nodes=where(node), receive_maximum=2)
+            await stack.enter_async_context(tablet)
+            await tablet.subscribe(GROUP)
+            for topic in ("jobs/a", "jobs/b"):
+                await place.publish(topic, *numbers(300))
+            await until(lambda: node._carrier.carried >= CARRIED_MAX + 2)
+            await until(lambda: sum(one.delivered - one.progress for one in reads_of(node)) >= CARRIED_MAX)
+            phone = await stack.enter_async_context(PersistentSession("phone", nodes=where(node)))
+            await phone.subscribe(GROUP)
+            await take(phone, 1)
+            await tablet.unsubscribe(GROUP)
+            await take(phone, 600 - (CARRIED_MAX + 2) - 1)
+            await take(tablet, CARRIED_MAX + 2)
+            assert rows_of(store, GROUP) == 600
+
+    run(main())
+    assert "is no member any more: it left" in caplog.text
+    assert "was kicked" not in caplog.text
