@@ -11,6 +11,8 @@ from itertools import pairwise
 
 import pytest
 from msgspec import structs
+from session_databases import connect
+from session_databases import run as run_stores
 from session_nodes import QUICK, node_of, run, take, until, where
 
 from statemachines.drivers.persistent_sessions import (
@@ -21,11 +23,19 @@ from statemachines.drivers.persistent_sessions import (
     SubscribeRefused,
 )
 from statemachines.drivers.persistent_sessions.carrier import CARRIED_MAX
-from statemachines.drivers.persistent_sessions.host_request import PutCarried, ReadGroups
+from statemachines.drivers.persistent_sessions.host_request import (
+    GroupRoute,
+    PutCarried,
+    ReadGroups,
+    Subscribe,
+    Unsubscribe,
+)
 from statemachines.drivers.persistent_sessions.session_publisher import PAYLOAD_MAX
 from statemachines.drivers.shared_subscriptions.lead import LeaderNode
 from statemachines.drivers.shared_subscriptions.publish import Publisher
 from statemachines.drivers.shared_subscriptions.subscribe import Deliveries, SharedSession
+from statemachines.persistent_sessions.message import Queued
+from statemachines.persistent_sessions.request import BeginEpoch, MarkDelivered, PutRow
 from statemachines.shared_subscriptions.configuration import Configuration
 
 FAST = Configuration(
@@ -438,3 +448,27 @@ def test_PS_269_a_session_without_room_leaves_what_another_waits_for(store, tmp_
     run(main())
     assert "is no member any more: it left" in caplog.text
     assert "was kicked" not in caplog.text
+
+
+def test_PS_263_what_waits_is_what_was_not_handed_out_whoever_has_stored_it(url):
+    async def play(store, clock):
+        one = await connect(store, "s1")
+        for topic_filter in (GROUP, "own/+", "$queue/a"):
+            await store.do(Subscribe("s1", one.token, topic_filter, 1))
+        messages = tuple((f"m{number}", "jobs/a", b"x") for number in range(1, 5))
+        assert await store.do(PutCarried("s1", one.token, GROUP, messages)) == 1
+        assert await store.do(PutCarried("s1", one.token - 1, GROUP, messages)) is None
+        assert await store.do(PutCarried("s1", one.token, "$share/other/x", messages)) is None
+        assert await store.do(ReadGroups("s1")) == (GroupRoute("$queue/a", 0), GroupRoute(GROUP, 0))
+        for writer, numbers_of in (("n1", (1, 2, 3)), ("n2", (1,))):
+            await store.ask(BeginEpoch("s1", writer))
+            for number in numbers_of:
+                await store.ask(PutRow("s1", writer, 1, Queued(number, f"m{number}", GROUP, 1)))
+        assert await store.do(ReadGroups("s1")) == (GroupRoute("$queue/a", 0), GroupRoute(GROUP, 4))
+        await store.ask(MarkDelivered("s1", "n1", 1, 1, 2))
+        assert await store.do(ReadGroups("s1")) == (GroupRoute("$queue/a", 0), GroupRoute(GROUP, 2))
+        await store.do(Unsubscribe("s1", one.token, GROUP))
+        assert await store.do(ReadGroups("s1")) == (GroupRoute("$queue/a", 0),)
+        assert await store.do(PutCarried("s1", one.token, GROUP, messages)) is None
+
+    run_stores(url, play)
