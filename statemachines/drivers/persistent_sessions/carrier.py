@@ -50,12 +50,12 @@ class Carrying:
     """A session that is live here, and a filter of a group that it subscribes: `label` of its member; `waiting`: how
     many of its messages are stored, and were not handed to the client."""
 
-    def __init__(self, owner: str, session: str, token: int, topic_filter: str) -> None:
+    def __init__(self, owner: str, session: str, token: int, topic_filter: str, number: int) -> None:
         self.owner = owner
         self.session = session
         self.token = token
         self.filter = topic_filter
-        self.label = f"{owner} {topic_filter}"
+        self.label = f"{number} {topic_filter}"
         self.waiting = 0
         self.batches: asyncio.Queue[Deliveries] = asyncio.Queue()
         self.handed_out = asyncio.Event()
@@ -83,6 +83,7 @@ class Carrier:
         self._live: dict[str, dict[str, Carrying]] = {}
         """By owner and filter."""
         self._labels: dict[str, Carrying] = {}
+        self._members = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self.carried = 0
         """Messages that were stored."""
@@ -177,9 +178,9 @@ class Carrier:
 
     def leave(self, owner: str, topic_filter: str) -> None:
         """The session subscribes it no longer: what of it is not stored is for others."""
-        carrying = self._live.get(owner, {}).get(topic_filter)
+        carrying = self._live.get(owner, {}).pop(topic_filter, None)
         if carrying is not None:
-            carrying.over.set()
+            carrying.over.set()  # it may be subscribed again before this one is gone
 
     def end(self, owner: str) -> None:
         """The session is not live here any more."""
@@ -194,7 +195,8 @@ class Carrier:
             carrying.handed_out.set()
 
     def _enter(self, owner: str, session: str, token: int, topic_filter: str) -> Carrying:
-        carrying = Carrying(owner, session, token, topic_filter)
+        self._members += 1
+        carrying = Carrying(owner, session, token, topic_filter, self._members)
         self._live.setdefault(owner, {})[topic_filter] = carrying
         self._labels[carrying.label] = carrying
         self._spawn(self._serve(carrying))
