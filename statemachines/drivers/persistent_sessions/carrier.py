@@ -188,9 +188,9 @@ class Carrier:
             carrying.over.set()
 
     def hand_out(self, owner: str, message: Publish) -> None:
-        """A message of a group goes to the client."""
+        """A message of a group goes to the client.  Those that come again have done so before the session is live."""
         carrying = self._live.get(owner, {}).get(message.filter)
-        if carrying is not None and not message.dup:
+        if carrying is not None:
             carrying.waiting = max(0, carrying.waiting - 1)
             carrying.handed_out.set()
 

@@ -449,7 +449,6 @@ class Reception:
         owner = visitor.owner
         if visitor.courier is not None:
             visitor.courier.close()
-        self._end_carrying(owner)
         self._runtime.act(lambda now_ns: self._host.leave(owner, now_ns, asked.expiry_ms))
 
     def _ping(self, life: str, visitor: Visitor, asked: Ping) -> None:

@@ -34,6 +34,7 @@ from statemachines.drivers.persistent_sessions.session_publisher import PAYLOAD_
 from statemachines.drivers.shared_subscriptions.lead import LeaderNode
 from statemachines.drivers.shared_subscriptions.publish import Publisher
 from statemachines.drivers.shared_subscriptions.subscribe import Deliveries, SharedSession
+from statemachines.kernel import ConfigurationError
 from statemachines.persistent_sessions.client_message import UnsubscribeWanted
 from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.request import BeginEpoch, MarkDelivered, PutRow
@@ -261,6 +262,7 @@ def test_PS_263_what_waits_is_counted_when_the_session_comes_back(store, tmp_pat
                         await place.publish("jobs/a", *numbers(1_000))
                     await until(lambda: node._carrier.carried == CARRIED_MAX + 2)
                     await until(lambda: any(one.delivered > one.progress for one in reads_of(node)))
+                    await until(lambda: any(one.waiting >= CARRIED_MAX for one in node._carrier._labels.values()))
                 await until(lambda: not node._carrier._labels)
             assert rows_of(store, GROUP) == CARRIED_MAX + 2
             async with PersistentSession("tablet", nodes=where(node), receive_maximum=2) as session:
@@ -478,3 +480,18 @@ def test_PS_263_what_waits_is_what_was_not_handed_out_whoever_has_stored_it(url)
         assert await store.do(PutCarried("s1", one.token, GROUP, messages)) is None
 
     run_stores(url, play)
+
+
+def test_PS_267_a_node_whose_groups_cannot_be_says_why_and_ends(store, tmp_path, caplog):
+    async def main():
+        groups = Groups(leader="127.0.0.1:1", store=tmp_path / "nowhere" / "messages.db")
+        async with node_of(store, groups=groups) as node:
+            with pytest.raises(ConfigurationError, match="there is no directory"):
+                await node.failed()
+        with pytest.raises(ConfigurationError, match="must be HOST:PORT"):
+            async with node_of(store, groups=Groups(leader="nobody", store=store)):
+                pass
+
+    run(main())
+    assert "there is no directory" in caplog.text
+    assert "Traceback" not in caplog.text
