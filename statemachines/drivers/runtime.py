@@ -246,7 +246,8 @@ class Runtime:
     def fail(self, error: BaseException) -> None:
         """The node cannot go on, for this reason, unless there is one already."""
         if self.failed is None:
-            known = isinstance(error, Superseded | StoreDamaged)  # a traceback would say nothing more
+            # Of these a traceback would say nothing more.
+            known = isinstance(error, Superseded | StoreDamaged | ConfigurationError)
             logger.error("node %s stops: %s", self.life, error, exc_info=None if known else error)
             self.failed = error
             self.on_failure()

@@ -145,11 +145,13 @@ class Agent(Host):
 
     def on_disconnect(self, now_ns: int) -> list[Outgoing]:
         """The session goes: say what is known of every subscription, and end at once."""
+        return [one for subscription in list(self._party_of) for one in self.on_leave(subscription, now_ns)]
+
+    def on_leave(self, subscription: str, now_ns: int) -> list[Outgoing]:
+        """The same for one subscription: its streams are free for others at once.  Nothing happens if it has ended."""
         out = self.fire_first(now_ns)
-        for subscription, party in list(self._party_of.items()):
-            self._give_up(subscription)
-            out += self.feed(party, OnDisconnect(), now_ns)
-        return out
+        self._give_up(subscription)
+        return out + self.feed(self.party_of(subscription), OnDisconnect(), now_ns)
 
     def receive(self, sender: str, message: LeaderMessage, now_ns: int) -> list[Outgoing]:
         """A message of a leader, for one of our borrowers, living or gone.

@@ -11,6 +11,7 @@ from statemachines.drivers.later import imported_later
 from statemachines.drivers.protocol import DriverProtocol
 
 if TYPE_CHECKING:
+    from statemachines.drivers.persistent_sessions.groups import Groups as Groups
     from statemachines.drivers.persistent_sessions.node_link import NodeUnreachable as NodeUnreachable
     from statemachines.drivers.persistent_sessions.persistent_session import PersistentSession as PersistentSession
     from statemachines.drivers.persistent_sessions.persistent_session import SessionLost as SessionLost
@@ -31,6 +32,7 @@ DRIVERS: Final = DriverProtocol(
 __getattr__ = imported_later(
     __name__,
     {
+        f"{__name__}.groups": ("Groups",),
         f"{__name__}.node_link": ("NodeUnreachable",),
         f"{__name__}.persistent_session": (
             "PersistentSession",

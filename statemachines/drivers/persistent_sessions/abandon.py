@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statemachines.drivers.persistent_sessions.group_rows import log_lost
 from statemachines.drivers.persistent_sessions.machine_requests import PUT_ROW, is_there
 from statemachines.drivers.persistent_sessions.route_rows import remove_routes
 from statemachines.drivers.persistent_sessions.sql import Sql
@@ -14,6 +15,7 @@ def abandon(sql: Sql, session: bytes) -> None:
     that was abandoned already is left alone.  Its client may still name it, and nothing is found under that name."""
     if not is_there(sql, session):
         return
+    log_lost(sql, session)
     remove_routes(sql, session)
     delete_state(sql, session)
     for table in ("epochs", "sessions"):

@@ -43,6 +43,29 @@ class PutMessage(HostRequest, frozen=True):
     expiry_ms: int | None = None
 
 
+class ReadGroups(HostRequest, frozen=True):
+    """Which filters of groups does the session subscribe?  Answered with a tuple of `GroupRoute`."""
+
+    session: str
+
+
+class GroupRoute(msgspec.Struct, frozen=True):
+    """A filter of a group, and how many messages of it wait in the database: they are in no client's hands yet."""
+
+    filter: str
+    waiting: int
+
+
+class PutCarried(HostRequest, frozen=True):
+    """Store messages of a group's stream for this session alone, as (id, topic, payload), if it still subscribes the
+    filter and no higher token has been here; answered with the quality of the subscription, or None: it does not."""
+
+    session: str
+    token: int
+    filter: str
+    messages: tuple[tuple[str, str, bytes], ...]
+
+
 class StoreRow(HostRequest, frozen=True):
     """Store a row, and its message again if that is gone: nobody referred to it until now.  Answered as `PutRow` is."""
 

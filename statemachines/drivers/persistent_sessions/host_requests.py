@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from statemachines.drivers.persistent_sessions.group_rows import count_waiting, group_filters
 from statemachines.drivers.persistent_sessions.host_request import (
     Beat,
+    GroupRoute,
     HostRequest,
     Look,
+    PutCarried,
     PutMessage,
+    ReadGroups,
     ReadMessages,
     ReadNodes,
     Routes,
@@ -39,7 +43,7 @@ LOOK: Final = 1_000
 READ: Final = 100
 """Messages that are read at once; their payloads are counted only then."""
 
-READS: Final = (ReadMessages, ReadNodes, Look)
+READS: Final = (ReadMessages, ReadNodes, ReadGroups, Look)
 """What changes nothing."""
 
 MESSAGES: Final = "SELECT id, topic, payload FROM @messages WHERE id IN ({keys})"
@@ -48,6 +52,7 @@ FOLLOW: Final = (
     f" WHERE session = :session AND writer = :writer AND tag = {UNDELIVERED} AND (epoch, number) > (:epoch, :number)"
     f" ORDER BY epoch, number LIMIT {LOOK}"
 )
+QUALITY: Final = "SELECT qos FROM @routes WHERE session = :session AND filter = :filter AND gone = 0"
 
 
 class HostRequests:
@@ -61,6 +66,8 @@ class HostRequests:
             Subscribe: self._subscribe,
             Unsubscribe: self._unsubscribe,
             PutMessage: self._put_message,
+            PutCarried: self._put_carried,
+            ReadGroups: self._read_groups,
             ReadMessages: self._read_messages,
             Beat: self._beat,
             ReadNodes: self._read_nodes,
@@ -130,6 +137,22 @@ class HostRequests:
             return routes
         until_ns = over_at(sql.now_ns, asked.expiry_ms)
         return tuple(route._replace(until_ns=until_ns) for route in routes)
+
+    def _put_carried(self, sql: Sql, asked: PutCarried) -> int | None:
+        """No topic leads to it: what was published under the same name is for others."""
+        session = asked.session.encode()
+        if not is_owned(sql, session, asked.token):
+            return None
+        found = one(sql, QUALITY, session=session, filter=asked.filter.encode())
+        if found is None:
+            return None
+        for message, topic, payload in asked.messages:
+            put_message(sql, message, topic, payload, found[0])
+        return int(found[0])
+
+    def _read_groups(self, sql: Sql, asked: ReadGroups) -> tuple[GroupRoute, ...]:
+        session = asked.session.encode()
+        return tuple(GroupRoute(one, count_waiting(sql, session, one)) for one in group_filters(sql, session))
 
     def _read_messages(self, sql: Sql, asked: ReadMessages) -> dict[str, tuple[str, bytes] | None]:
         read: dict[str, tuple[str, bytes] | None] = {}

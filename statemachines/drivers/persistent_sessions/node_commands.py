@@ -19,8 +19,11 @@ from statemachines.drivers.options import (
     read_credentials,
 )
 from statemachines.drivers.signals import run_until_signal
+from statemachines.kernel import ConfigurationError
 
 if TYPE_CHECKING:
+    from statemachines.drivers.credentials import Credentials
+    from statemachines.drivers.persistent_sessions.groups import Groups
     from statemachines.persistent_sessions.graces import Graces
 
 
@@ -39,6 +42,21 @@ NodeSecretFile = Annotated[
         help="The secret that only nodes share, asked of who says to be one; or in the environment as "
         "GAPLESS_NODE_SECRET. Two lines as in --secret-file.",
     ),
+]
+GroupLeader = Annotated[
+    str,
+    typer.Option(
+        metavar="HOST:PORT",
+        help="The leader host of groups whose streams sessions may share (several: with commas); with --group-store. "
+        "It is shown --secret-file, or the certificate.",
+    ),
+]
+GroupStore = Annotated[
+    str, typer.Option(metavar="FILE|URL", help="The database with those groups and streams; with --group-leader.")
+]
+GroupConfig = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="TOML with times of the groups, in milliseconds, as their leader hosts have it."),
 ]
 Retention = Annotated[
     int, typer.Option("--retention-ms", min=2, help="A message that is older is deleted, delivered or not.")
@@ -73,6 +91,9 @@ def sessions(
     collect: Annotated[
         bool, typer.Option(help="Delete what nobody needs any more; without it another process must.")
     ] = True,
+    group_leader: GroupLeader = "",
+    group_store: GroupStore = "",
+    group_config: GroupConfig = None,
     trace: Trace = None,
     secret_file: SecretFile = None,
     node_secret_file: NodeSecretFile = None,
@@ -94,12 +115,18 @@ def sessions(
         gapless node sessions --store s.db --name a --listen 127.0.0.1:7601 --peers 127.0.0.1:7602
 
         gapless node sessions --store s.db --name b --listen 127.0.0.1:7602 --peers 127.0.0.1:7601
+
+    With `--group-leader` and `--group-store` its sessions may subscribe `$share/GROUP/FILTER`: give all nodes the same.
     """
     from statemachines.drivers.persistent_sessions.node_roles import NODE
     from statemachines.drivers.persistent_sessions.session_node import SessionNode
     from statemachines.drivers.tcp import parse_address
     from statemachines.persistent_sessions.times import Times
 
+    groups = None
+    if group_leader or group_store or group_config is not None:
+        credentials = read_credentials(secret_file, tls_cert, tls_key, tls_ca)
+        groups = _groups(group_leader, group_store, group_config, credentials)
     node = SessionNode(
         store,
         name=name,
@@ -110,6 +137,7 @@ def sessions(
         lease_ms=lease,
         look_ms=look,
         max_sessions=max_sessions,
+        groups=groups,
         credentials=read_credentials(
             secret_file, tls_cert, tls_key, tls_ca, role_secret_file=node_secret_file, role=NODE.name
         ),
@@ -157,6 +185,15 @@ def session_collector(
             await opened.close()
 
     run_until_signal(work())
+
+
+def _groups(leader: str, store: str, config: Path | None, credentials: Credentials) -> Groups:
+    from statemachines.drivers.persistent_sessions.groups import read_groups
+
+    for option, value in (("--group-leader", leader), ("--group-store", store)):
+        if not value:
+            raise ConfigurationError(option, value, "is missing: groups need --group-leader and --group-store")
+    return read_groups(leader, store, config, credentials)
 
 
 def _graces(retention_ms: int) -> Graces:

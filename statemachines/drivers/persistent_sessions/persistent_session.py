@@ -25,7 +25,7 @@ from statemachines.drivers.persistent_sessions.node_guide import NodeGuide, plac
 from statemachines.drivers.persistent_sessions.node_link import NodeUnreachable
 from statemachines.drivers.persistent_sessions.received import Received
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
-from statemachines.drivers.persistent_sessions.topic import check_filter, check_name, check_wanted
+from statemachines.drivers.persistent_sessions.topic import check_filter, check_name
 from statemachines.kernel import ConfigurationError, GaplessError, Message
 from statemachines.persistent_sessions.client_message import (
     ConnectWanted,
@@ -164,12 +164,14 @@ class PersistentSession:
         await self._stop()
 
     async def subscribe(self, topic_filter: str, qos: int = 1) -> None:
-        """What is published to a topic that matches, from when this returns, comes here.  Raises `ConfigurationError`
-        for what is no filter, and for one of a group that shares (PS-220)."""
+        """What is published to a topic that matches, from when this returns, comes here.  `$share/GROUP/FILTER`: the
+        session is a member of the group while it is connected, and what the group's streams give it comes here too
+        (PS-260).  Raises `ConfigurationError` for what is no filter, `SubscribeRefused` where the node does not take
+        it: one of a group where its nodes know none (PS-220)."""
         if qos not in (0, 1, 2):
             raise ConfigurationError("qos", qos, "must be 0, 1 or 2")
         self._count += 1
-        await self._change(SubscribeWanted(self._count, check_wanted(topic_filter), qos))
+        await self._change(SubscribeWanted(self._count, check_filter(topic_filter), qos))
 
     async def unsubscribe(self, topic_filter: str) -> None:
         """What is published from when this returns does not come by this filter any more."""

@@ -6,8 +6,8 @@ machines and requests to the database; what these say in turn is brought to it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from statemachines.drivers.clock import Clock
 from statemachines.drivers.persistent_sessions.acknowledgements import KINDS, Acknowledgement, folded
@@ -25,7 +25,13 @@ from statemachines.drivers.persistent_sessions.host_request import (
 from statemachines.drivers.persistent_sessions.node_roles import ClientMessage
 from statemachines.drivers.persistent_sessions.payloads import Payloads
 from statemachines.drivers.persistent_sessions.request_desk import RequestDesk
-from statemachines.drivers.persistent_sessions.topic import check_filter, check_name, check_topic, check_wanted
+from statemachines.drivers.persistent_sessions.topic import (
+    check_filter,
+    check_name,
+    check_private,
+    check_topic,
+    is_shared,
+)
 from statemachines.drivers.runtime import Runtime
 from statemachines.kernel import (
     Answer,
@@ -65,6 +71,9 @@ from statemachines.persistent_sessions.message import (
 from statemachines.persistent_sessions.request import Fence, PutRow, ReadPending
 from statemachines.persistent_sessions.session_host import Handed, SessionHost, life_of_owner, owner_of
 
+if TYPE_CHECKING:
+    from statemachines.drivers.persistent_sessions.carrier import Carrier
+
 PUBLISHES_MAX: Final = 100_000
 """Messages of publishers that are on their way into the database, of all publishers together."""
 
@@ -85,6 +94,14 @@ SILENT_NS: Final = 15_000_000_000
 
 Say = Callable[[Message], bool]
 """Brings a message to a client; False: there was no room for it."""
+
+
+class Unstored(NamedTuple):
+    """A message whose rows are not all stored; `stored` hears when they are."""
+
+    topic: str
+    payload: bytes
+    stored: Callable[[], None]
 
 
 class Visitor:
@@ -132,8 +149,9 @@ class Reception:
         self._publishing = 0
         self._publishing_bytes = 0
         self._published = 0
-        self._unstored: dict[str, tuple[str, Visitor, PublishWanted]] = {}
-        """Message -> who published it, under which life, and what that has said."""
+        self.carrier: Carrier | None = None
+        """What brings messages of groups into sessions (None: nothing does)."""
+        self._unstored: dict[str, Unstored] = {}
         self._owners: dict[str, str] = {}
         """Owner -> life of its client."""
         self._given_up: dict[str, Say] = {}
@@ -199,6 +217,7 @@ class Reception:
         owner = visitor.owner
         if owner:
             self._owners.pop(owner, None)
+            self._end_carrying(owner)
             self._runtime.act(lambda now_ns: self._host.lose(owner, now_ns))
 
     def lose_silent(self) -> None:
@@ -238,12 +257,14 @@ class Reception:
         visitor = self.visitors.get(self._owners.get(owner, ""))
         if visitor is not None and visitor.courier is not None:
             visitor.courier.bring(message)
+        if self.carrier is not None and isinstance(message, Publish) and is_shared(message.filter):
+            self.carrier.hand_out(owner, message)
 
     def told(self, party: str, event: Event) -> None:
         """What the host tells its application."""
         match event:
             case Written(message, _):
-                self._answer(*self._unstored.pop(message))
+                self._unstored.pop(message).stored()
             case MessageExpired():
                 self.expired += 1
             case Accepted(session, present):
@@ -252,10 +273,21 @@ class Reception:
                 visitor = self.visitors.get(life)
                 if visitor is not None and visitor.courier is not None:
                     visitor.courier.welcome()
+                    self._begin_carrying(owner_of(party))
             case SessionClosed(_, why):
                 self._end(owner_of(party), why)
 
+    def _begin_carrying(self, owner: str) -> None:
+        node = self._host.nodes.get(life_of_owner(owner))
+        if self.carrier is not None and node is not None:
+            self.carrier.begin(owner, node.record.session, node.record.token)
+
+    def _end_carrying(self, owner: str) -> None:
+        if self.carrier is not None:
+            self.carrier.end(owner)
+
     def _end(self, owner: str, why: str) -> None:
+        self._end_carrying(owner)
         life = self._owners.pop(owner, "")
         visitor = self.visitors.get(life)
         if visitor is None or visitor.courier is None:
@@ -288,21 +320,34 @@ class Reception:
         self._runtime.act(lambda now_ns: self._host.connect(owner, now_ns=now_ns, **given))
 
     def _subscribe(self, life: str, visitor: Visitor, asked: SubscribeWanted) -> None:
-        self._change_routes(
-            life, visitor, asked, lambda at: Subscribe(at.session, at.token, check_wanted(asked.filter), asked.qos)
-        )
+        def give(at: LifeRecord, take: Callable[[bool], None]) -> None:
+            request = Subscribe(at.session, at.token, check_filter(asked.filter), asked.qos)
+            if self.carrier is not None and is_shared(asked.filter):
+                self.carrier.subscribe(visitor.owner, request, take, lambda why: refuse(at, why))
+            else:
+                check_private(asked.filter)
+                self._desk.give(request, take)
+
+        def refuse(at: LifeRecord, why: str) -> None:
+            visitor.changes -= 1
+            self._tell(life, Refused(asked.n, why))
+
+        self._change_routes(life, visitor, asked, give)
 
     def _unsubscribe(self, life: str, visitor: Visitor, asked: UnsubscribeWanted) -> None:
-        self._change_routes(
-            life, visitor, asked, lambda at: Unsubscribe(at.session, at.token, check_filter(asked.filter))
-        )
+        def give(at: LifeRecord, take: Callable[[bool], None]) -> None:
+            if self.carrier is not None:
+                self.carrier.leave(visitor.owner, asked.filter)
+            self._desk.give(Unsubscribe(at.session, at.token, check_filter(asked.filter)), take)
+
+        self._change_routes(life, visitor, asked, give)
 
     def _change_routes(
         self,
         life: str,
         visitor: Visitor,
         asked: SubscribeWanted | UnsubscribeWanted,
-        request: Callable[[LifeRecord], Subscribe | Unsubscribe],
+        give: Callable[[LifeRecord, Callable[[bool], None]], None],
     ) -> None:
         node = self._host.nodes.get(life_of_owner(visitor.owner))
         if node is None or node.record.status is not CONNECTED:
@@ -311,19 +356,17 @@ class Reception:
         if visitor.changes >= CHANGES_MAX:
             self._tell(life, Refused(asked.n, "busy"))
             return
-        try:
-            wanted = request(node.record)
-        except ConfigurationError as error:
-            self._tell(life, Refused(asked.n, str(error)))
-            return
-
-        visitor.changes += 1
 
         def take(done: bool) -> None:
             visitor.changes -= 1
             self._tell(life, Subscribed(asked.n) if done else Refused(asked.n, "another connection has the session"))
 
-        self._desk.give(wanted, take)
+        visitor.changes += 1
+        try:
+            give(node.record, take)
+        except ConfigurationError as error:
+            visitor.changes -= 1
+            self._tell(life, Refused(asked.n, str(error)))
 
     def _publish(self, life: str, visitor: Visitor, asked: PublishWanted) -> None:
         try:
@@ -335,19 +378,30 @@ class Reception:
             self._tell(life, Refused(asked.n, "busy"))
             return
         self._count(visitor, 1, len(asked.payload))
-        self._published += 1
-        message = f"{self._host.life}/m{self._published}"
+        message = self.new_message()
+
+        def stored() -> None:
+            self._answer(life, visitor, asked)
 
         def take(routes: Routes) -> None:
             if not routes:
-                self._answer(life, visitor, asked)
+                stored()
                 return
-            self._payloads.put(message, (asked.topic, asked.payload))
-            self._unstored[message] = (life, visitor, asked)
             handed = [Handed(one.session, one.filter, min(one.qos, asked.qos), one.until_ns) for one in routes]
-            self._runtime.act(lambda now_ns: self._host.publish(message, handed, now_ns))
+            self.hand(message, Unstored(asked.topic, asked.payload, stored), handed)
 
         self._desk.give(PutMessage(message, asked.topic, asked.payload, asked.qos, asked.expiry_ms), take)
+
+    def new_message(self) -> str:
+        """The id of the next message that is stored here."""
+        self._published += 1
+        return f"{self._host.life}/m{self._published}"
+
+    def hand(self, message: str, unstored: Unstored, handed: Iterable[Handed]) -> None:
+        """To the writers of these sessions; the message itself is in the database."""
+        self._payloads.put(message, (unstored.topic, unstored.payload))
+        self._unstored[message] = unstored
+        self._runtime.act(lambda now_ns: self._host.publish(message, handed, now_ns))
 
     def asked(self, request: Request) -> Request | HostRequest:
         """As the database is asked: a row goes with its message, and rows come with payloads that will be wanted."""
@@ -369,7 +423,7 @@ class Reception:
         if found is None:
             return request
         assert isinstance(request, PutRow)
-        return StoreRow(request, found[2].topic, found[2].payload)
+        return StoreRow(request, found.topic, found.payload)
 
     def _answer(self, life: str, visitor: Visitor, asked: PublishWanted) -> None:
         """It is stored, or nobody is there that it is for."""

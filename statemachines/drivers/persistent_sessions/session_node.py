@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from statemachines.drivers.clock import steady_ns
 from statemachines.drivers.credentials import NONE, Credentials
@@ -60,6 +60,10 @@ from statemachines.trace import fingerprints
 from statemachines.trace.log import FORMAT, Head, TraceLog
 from statemachines.wire import Hello, Packet
 
+if TYPE_CHECKING:
+    from statemachines.drivers.persistent_sessions.carrier import Carrier
+    from statemachines.drivers.persistent_sessions.groups import Groups
+
 logger = logging.getLogger("gapless")
 
 GRACES: Final = Graces()
@@ -98,7 +102,8 @@ class SessionNode:
     long it leaves alone what nobody seems to need (None: it deletes nothing); `max_sessions`: beyond
     so many that the store keeps, whoever has them, this node opens none for a client without one; `lease_ms`: a
     node that has said nothing to the store for so long is dead for the others; `look_ms`: how often it looks there for
-    what it was not told; `credentials`: what others must prove; `trace`: directory for its log; `observe` sees every
+    what it was not told; `groups`: where the groups are that its sessions may share streams with (None: they share with
+    nobody); `credentials`: what others must prove; `trace`: directory for its log; `observe` sees every
     step.
 
     Entering it waits for a store that is not there, starts or is busy.  Raises `ConfigurationError` for values that
@@ -118,6 +123,7 @@ class SessionNode:
         lease_ms: int = LEASE_MS,
         look_ms: int = LOOK_MS,
         max_sessions: int = SESSIONS_MAX,
+        groups: Groups | None = None,
         credentials: Credentials = NONE,
         trace: Path | None = None,
         observe: Observer | None = None,
@@ -139,6 +145,8 @@ class SessionNode:
         self._lease_ms = lease_ms
         self._look_ms = look_ms
         self._max_sessions = max_sessions
+        self._groups = groups
+        self._carrier: Carrier | None = None
         self._refused = 0
         self._said_full_ns = -SAY_FULL_NS
         self._credentials = credentials
@@ -230,11 +238,21 @@ class SessionNode:
             left=self._left,
         )
         self._runtime.attach(self._host, self)
+        self._begin_carrier()
         await self._transport.__aenter__()
         for work in (self._desk.run, self._look, self._commit, self._sweep):
             self._tasks.append(asyncio.ensure_future(self._work(work)))
         self._beats = asyncio.ensure_future(self._work(self._beat))
         self._tasks.append(self._beats)
+
+    def _begin_carrier(self) -> None:
+        if self._groups is None:
+            return
+        from statemachines.drivers.persistent_sessions.carrier import Carrier  # a node without groups needs none of it
+
+        self._carrier = Carrier(self._groups, self.name, self._desk, self._reception, self._runtime.fail)
+        self._reception.carrier = self._carrier
+        self._tasks.append(asyncio.ensure_future(self._work(self._carrier.run)))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
@@ -272,6 +290,8 @@ class SessionNode:
         self._reception.close()
         while self._host.owners:
             await asyncio.sleep(HALT_TURN_S)
+        if self._carrier is not None:
+            await self._carrier.close()
         self._reception.farewell()
         self._beats.cancel()  # the last word is that we are gone
         await self._desk.ask(Beat(self.name, 0))

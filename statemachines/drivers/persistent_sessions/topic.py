@@ -18,6 +18,8 @@ def check_topic(topic: str) -> str:
     _check_text("topic", topic)
     if "+" in topic or "#" in topic:
         raise ConfigurationError("topic", topic, "has a wildcard; only filters have")
+    if is_shared(topic):
+        raise ConfigurationError("topic", topic, "begins as filters of groups do, and is none that anybody can read")
     return topic
 
 
@@ -33,15 +35,21 @@ def check_filter(topic_filter: str) -> str:
     return topic_filter
 
 
-SHARED: Final = ("$share/", "$shared/")
+SHARED: Final = ("$share/", "$shared/", "$queue/")
 """How filters of groups begin, by MQTT 5 and by shared subscriptions."""
 
 
-def check_wanted(topic_filter: str) -> str:
-    """A filter that a session may subscribe: itself; raises `ConfigurationError` for one of a group (PS-220)."""
-    if check_filter(topic_filter).startswith(SHARED):
-        rule = "is of a group that shares; a persistent session shares with nobody. SharedSession reads it, and streams"
-        raise ConfigurationError("filter", topic_filter, f"{rule} of its own beside it")
+def is_shared(topic_filter: str) -> bool:
+    """Whether it is of a group, or would be if it were a filter."""
+    return topic_filter.startswith(SHARED)
+
+
+def check_private(topic_filter: str) -> str:
+    """A filter that a session may subscribe where no groups are: itself; raises `ConfigurationError` for one of a group
+    (PS-220)."""
+    if is_shared(check_filter(topic_filter)):
+        rule = "is of a group that shares, and this node knows no groups: run it with --group-leader and --group-store"
+        raise ConfigurationError("filter", topic_filter, f"{rule}; without a session of its own SharedSession reads it")
     return topic_filter
 
 

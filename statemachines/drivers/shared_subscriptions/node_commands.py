@@ -229,8 +229,8 @@ async def deal_with(messages: list[Delivered], file: ConsumerFile | None, work_m
         file.acked(stream, grant, contents)
 
 
-def read_configuration(path: Path | None) -> Any:
-    """The configuration in a TOML file, checked; the defaults without one."""
+def read_configuration(path: Path | None, option: str = "--config") -> Any:
+    """The configuration in a TOML file that this option names, checked; the defaults without one."""
     from statemachines.shared_subscriptions.configuration import Configuration
 
     if path is None:
@@ -238,6 +238,6 @@ def read_configuration(path: Path | None) -> Any:
     try:
         return msgspec.toml.decode(path.read_bytes(), type=Configuration).check()
     except OSError as error:
-        raise ConfigurationError("--config", str(path), f"cannot be read: {error.strerror}") from error
+        raise ConfigurationError(option, str(path), f"cannot be read: {error.strerror}") from error
     except msgspec.MsgspecError as error:
-        raise ConfigurationError("--config", str(path), f"is not a configuration: {error}") from error
+        raise ConfigurationError(option, str(path), f"is not a configuration: {error}") from error

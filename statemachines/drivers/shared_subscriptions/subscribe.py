@@ -237,19 +237,22 @@ class SharedSession:
         acknowledge: Acknowledge = "application",
         start: str | int = "now",
         progress: Mapping[str, int] | None = None,
+        label: str = "",
     ) -> None:
         """Take part in the group of `$shared/GROUP/FILTER` (or `$queue/FILTER`); anything else is a topic filter that
         is read alone: from `start`, and streams in `progress` (as `progress` told it in an earlier life) from there.
 
         A group that is not declared yet is declared to begin at `start`: "now", "beginning" (everything stored), or
         nanoseconds of store time.  When this returns it is declared: whatever is published from then on is delivered to
-        its members.  `acknowledge="delivery"`: messages are acknowledged when they are handed over.  Raises
-        `ConfigurationError` for what is malformed or subscribed already, or where the group lives by other times.
+        its members.  `acknowledge="delivery"`: messages are acknowledged when they are handed over.  `label`: what this
+        subscription is called from then on, where several are to the same. Raises `ConfigurationError` for what is
+        malformed or subscribed already, or where the group lives by other times.
         """
         wanted = parse_wanted(subscription, acknowledge, start, progress)
-        if subscription in self._ids:
-            raise ConfigurationError("subscription", subscription, "is subscribed already; unsubscribe first")
-        await self._begin(subscription, wanted)
+        label = label or subscription
+        if label in self._ids:
+            raise ConfigurationError("subscription", label, "is subscribed already; unsubscribe first")
+        await self._begin(label, wanted)
 
     async def unsubscribe(self, subscription: str) -> None:
         """Deliver nothing new of it, and finish what is in hand.  It may be subscribed to again at once.
@@ -261,6 +264,22 @@ class SharedSession:
         self._flush_acks()
         name = self._ids.pop(subscription)
         self._runtime.run(lambda now_ns: self._host.on_unsubscribe(name, now_ns))
+
+    def leave(self, subscription: str) -> None:
+        """Say what is known of it and go: its streams are free for others at once, and what is in hand comes to them.
+
+        Raises `ConfigurationError` where it is not subscribed.
+        """
+        if subscription not in self._ids:
+            raise ConfigurationError("subscription", subscription, "is not subscribed")
+        self._flush_acks()
+        name = self._ids.pop(subscription)
+        self._runtime.run(lambda now_ns: self._host.on_leave(name, now_ns))
+
+    def is_taken_back(self, subscription: str) -> bool:
+        """A stream of it is to go to another member, which waits for what is in hand here to be acknowledged."""
+        owner = self._host.party_of(self._ids.get(subscription, ""))
+        return any(one.owner == owner and one.finishing for one in self._host.reads.readings.values())
 
     def progress(self, subscription: str) -> dict[str, int]:
         """How far a topic filter that is read alone has been read: stream -> next offset.  Keep it, and give it to

@@ -11,8 +11,8 @@ from statemachines.drivers.persistent_sessions.topic import (
     LEVELS_MAX,
     TOPIC_MAX,
     check_filter,
+    check_private,
     check_topic,
-    check_wanted,
 )
 from statemachines.kernel import ConfigurationError
 
@@ -71,12 +71,14 @@ def test_what_is_no_filter_is_refused(wrong):
         check_filter(wrong)
 
 
-@pytest.mark.parametrize("shared", ["$share/g/a", "$shared/g/#"])
+@pytest.mark.parametrize("shared", ["$share/g/a", "$shared/g/#", "$queue/a"])
 def test_PS_220_a_filter_of_a_group_is_refused_and_can_be_unsubscribed(shared):
-    with pytest.raises(ConfigurationError, match=r"^filter.*is of a group that shares.*SharedSession reads it"):
-        check_wanted(shared)
+    with pytest.raises(ConfigurationError, match=r"^filter.*is of a group that shares.*--group-leader"):
+        check_private(shared)
     assert check_filter(shared) == shared
-    assert [check_wanted(one) for one in ("$SYS/#", "share/g", "$sharedx/a")] == ["$SYS/#", "share/g", "$sharedx/a"]
+    with pytest.raises(ConfigurationError, match=r"^topic.*begins as filters of groups do"):
+        check_topic(shared.replace("#", "x"))
+    assert [check_private(one) for one in ("$SYS/#", "share/g", "$sharedx/a")] == ["$SYS/#", "share/g", "$sharedx/a"]
 
 
 @pytest.mark.parametrize("wrong", ["", "a/+", "#", "\0", "\ud800"])

@@ -8,6 +8,8 @@ from msgspec import structs
 from mutants import swap, wrap
 
 from statemachines.drivers.persistent_sessions import (
+    abandon,
+    carrier,
     collector_requests,
     courier,
     host_requests,
@@ -20,6 +22,7 @@ from statemachines.drivers.persistent_sessions import (
     state_rows,
     topic,
 )
+from statemachines.drivers.persistent_sessions.carrier import Carrier
 from statemachines.drivers.persistent_sessions.lookout import Lookout
 from statemachines.drivers.persistent_sessions.machine_requests import Small
 from statemachines.drivers.persistent_sessions.node_guide import NodeGuide
@@ -30,6 +33,7 @@ from statemachines.drivers.persistent_sessions.request_desk import RequestDesk
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
 from statemachines.drivers.persistent_sessions.session_publisher import SessionPublisher
 from statemachines.drivers.persistent_sessions.store import SessionStore
+from statemachines.drivers.shared_subscriptions.subscribe import Deliveries, SharedSession
 from statemachines.drivers.standing import Standing
 from statemachines.drivers.tcp import Connection, TcpTransport
 from statemachines.kernel import Ask
@@ -42,10 +46,30 @@ from statemachines.persistent_sessions import (
     resume_actions,
     session_host,
 )
+from statemachines.persistent_sessions.client_message import Subscribed
 from statemachines.persistent_sessions.life_request import LockClient, UnlockClient
 from statemachines.persistent_sessions.owner_request import FindOwner
 from statemachines.persistent_sessions.request import DATABASE, CommitState, MarkDelivered
-from statemachines.persistent_sessions.session_host import SessionHost
+from statemachines.persistent_sessions.session_host import Handed, SessionHost
+
+
+def acknowledged_first(store):
+    """The group hears of it before the database."""
+
+    async def acknowledge(self, carrying, some):
+        await some.ack()
+        return await store(self, carrying, some)
+
+    return acknowledge
+
+
+def stored_twice(store):
+    """Everything of a group."""
+
+    async def store_twice(self, carrying, some):
+        return await store(self, carrying, some) and await store(self, carrying, some)
+
+    return store_twice
 
 
 class AnyTimes:
@@ -203,6 +227,16 @@ BREAKS = {
     "PS-205": wrap(Connection, "_cut", lambda cut: lambda self, why: cut(self, "no")),
     "PS-206": swap(reception, "check_name", lambda key, name: name),
     "PS-220": swap(topic, "SHARED", ()),
+    "PS-260": swap(carrier, "Handed", lambda session, topic_filter, qos: Handed(session, "jobs/#", qos)),
+    "PS-261": wrap(Carrier, "_store", acknowledged_first),
+    "PS-262": wrap(Carrier, "_store", lambda store: lambda self, to, some: store(self, to, Deliveries(some[::-1]))),
+    "PS-263": swap(carrier, "CARRIED_MAX", 1_000),
+    "PS-264": wrap(Carrier, "_store", stored_twice),
+    "PS-265": swap(abandon, "log_lost", lambda sql, session: None),
+    "PS-266": swap(host_requests, "is_owned", lambda sql, session, token: True),
+    "PS-267": swap(reception, "Refused", lambda n, why: Subscribed(n)),
+    "PS-268": swap(Carrier, "_without_large", lambda self, some: some[:1] + some[2:]),
+    "PS-269": swap(SharedSession, "is_taken_back", lambda self, subscription: False),
     "PS-207": swap(node_guide, "DIAL_MAX_S", node_guide.DIAL_S),
     "PS-163": swap(TcpTransport, "is_peer_of", lambda self, role, party: True),
 }

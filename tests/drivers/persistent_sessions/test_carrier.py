@@ -1,0 +1,497 @@
+"""Groups in sessions: a node carries messages of shared streams into the sessions that subscribe them (clauses PS-260
+to PS-269)."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections import Counter
+from contextlib import AsyncExitStack, asynccontextmanager, closing
+from itertools import pairwise
+
+import pytest
+from msgspec import structs
+from session_databases import connect
+from session_databases import run as run_stores
+from session_nodes import QUICK, node_of, run, take, until, where
+
+from statemachines.drivers.persistent_sessions import (
+    Groups,
+    PersistentSession,
+    SessionNode,
+    SessionPublisher,
+    SubscribeRefused,
+)
+from statemachines.drivers.persistent_sessions.carrier import CARRIED_MAX
+from statemachines.drivers.persistent_sessions.host_request import (
+    GroupRoute,
+    PutCarried,
+    ReadGroups,
+    Subscribe,
+    Unsubscribe,
+)
+from statemachines.drivers.persistent_sessions.session_publisher import PAYLOAD_MAX
+from statemachines.drivers.shared_subscriptions.lead import LeaderNode
+from statemachines.drivers.shared_subscriptions.publish import Publisher
+from statemachines.drivers.shared_subscriptions.subscribe import Deliveries, SharedSession
+from statemachines.kernel import ConfigurationError
+from statemachines.persistent_sessions.client_message import UnsubscribeWanted
+from statemachines.persistent_sessions.message import Queued
+from statemachines.persistent_sessions.request import BeginEpoch, MarkDelivered, PutRow
+from statemachines.shared_subscriptions.configuration import Configuration
+
+FAST = Configuration(
+    find_leader_ms=100,
+    ping_interval_ms=100,
+    ping_timeout_ms=50_000,
+    validity_ms=60_000,
+    max_delay_ms=40,
+    unsubscribe_timeout_ms=2_000,
+    resend_interval_ms=100,
+    renew_streams_ms=100,
+    revoke_timeout_ms=60_000,
+    claim_ttl_ms=60_000,
+    claim_heartbeat_ms=500,
+    commit_interval_ms=100,
+)
+"""Everything soon, and nobody is given up for being slow."""
+
+
+class Place:
+    """The streams of groups, and who leads them."""
+
+    def __init__(self, folder, **times):
+        self.store = folder / "messages.db"
+        self.times = structs.replace(FAST, **times)
+        self.leader = ""
+
+    @property
+    def groups(self):
+        return Groups(leader=self.leader, store=self.store, configuration=self.times)
+
+    async def publish(self, topic, *payloads):
+        async with Publisher(self.store) as publisher:
+            await publisher.publish(topic, [one.encode() for one in payloads])
+
+
+@asynccontextmanager
+async def place_of(folder, **times):
+    place = Place(folder, **times)
+    async with LeaderNode(listen=("127.0.0.1", 0), store=place.store, configuration=place.times) as leader:
+        place.leader = "{}:{}".format(*leader.address)
+        yield place
+
+
+GROUP = "$share/g/jobs/#"
+
+
+@asynccontextmanager
+async def played(folder, store, names=("a",), **given):
+    """A leader host, and nodes of sessions that know it."""
+    async with AsyncExitStack() as stack:
+        place = await stack.enter_async_context(place_of(folder))
+        yield (
+            place,
+            [await stack.enter_async_context(node_of(store, name, groups=place.groups, **given)) for name in names],
+        )
+
+
+def numbers(count, first=0):
+    return [str(number) for number in range(first, first + count)]
+
+
+def rows_of(store, topic_filter):
+    """Rows of any session that came by this filter and are no marks."""
+    with closing(sqlite3.connect(store)) as database:
+        asked = "SELECT count(*) FROM session_rows WHERE filter = ? AND tag = 0"
+        return database.execute(asked, (topic_filter.encode(),)).fetchone()[0]
+
+
+def reads_of(node):
+    """What it reads of streams of groups."""
+    return node._carrier._consumer.machines.reads.readings.values()
+
+
+def in_order(got):
+    """What came of each topic, in ascending order and once."""
+    by_topic = {}
+    for topic, number in got:
+        by_topic.setdefault(topic, []).append(number)
+    return all(one < two for each in by_topic.values() for one, two in pairwise(each))
+
+
+def test_PS_260_a_session_has_messages_of_its_groups_and_its_own(store, tmp_path):
+    async def main():
+        async with played(tmp_path, store) as (place, (node,)):
+            async with PersistentSession("tablet", nodes=where(node)) as session:
+                await session.subscribe("news/+")
+                await session.subscribe(GROUP)
+                await place.publish("jobs/a", "1", "2", "3")
+                assert await take(session, 3) == ["1", "2", "3"]
+                async with SessionPublisher(nodes=where(node)) as publisher:
+                    await publisher.publish("news/x", b"own")
+                    await publisher.publish("jobs/a", b"for nobody")
+                message = await anext(session)
+                assert (message.topic, message.filter, message.payload) == ("news/x", "news/+", b"own")
+                await place.publish("jobs/b", "4")
+                message = await anext(session)
+                assert (message.topic, message.filter, message.payload) == ("jobs/b", GROUP, b"4")
+            await until(lambda: not node.machines.owners)
+
+    run(main())
+
+
+def test_PS_260_the_subscription_is_of_the_session_and_holds_when_it_comes_back(store, tmp_path):
+    """On another node, too; and it ends when it is unsubscribed."""
+
+    async def main():
+        async with played(tmp_path, store, "ab") as (place, (one, other)):
+            async with PersistentSession("tablet", nodes=where(one)) as session:
+                await session.subscribe(GROUP)
+                await session.subscribe(GROUP, qos=2)
+            async with PersistentSession("tablet", nodes=where(other)) as session:
+                await place.publish("jobs/a", "1")
+                message = await anext(session)
+                assert (message.payload, message.qos) == (b"1", 2)
+                message.acknowledge()
+                for _ in range(3):  # the member of before may not be gone when the next begins
+                    session._guide.say(UnsubscribeWanted(99, GROUP))
+                    await session.subscribe(GROUP)
+                await place.publish("jobs/b", "again")
+                assert await take(session, 1) == ["again"]
+                await session.unsubscribe(GROUP)
+                await until(lambda: not other._carrier._labels)
+                await place.publish("jobs/a", "2")
+                async with PersistentSession("phone", nodes=where(other)) as phone:
+                    await phone.subscribe(GROUP)
+                    assert await take(phone, 1) == ["2"]
+
+    run(main())
+
+
+def test_PS_261_what_is_acknowledged_to_the_group_is_stored(store, tmp_path, monkeypatch):
+    seen = []
+    acknowledge = Deliveries.ack
+
+    async def ack(self):
+        seen.append((self[-1].offset, rows_of(store, GROUP)))
+        await acknowledge(self)
+
+    monkeypatch.setattr(Deliveries, "ack", ack)
+
+    async def main():
+        async with (
+            played(tmp_path, store, graces=None) as (place, (node,)),
+            PersistentSession("tablet", nodes=where(node), receive_maximum=3) as session,
+        ):
+            await session.subscribe(GROUP)
+            for number in range(10):
+                await place.publish("jobs/a", *numbers(7, 7 * number))
+            assert await take(session, 70) == numbers(70)
+
+    run(main())
+    assert seen[-1][0] == 69
+    assert all(offset < rows for offset, rows in seen)
+
+
+def test_PS_262_in_the_order_of_each_stream_and_no_more_than_the_client_receives(store, tmp_path):
+    """Of both kinds together."""
+
+    async def main():
+        async with (
+            played(tmp_path, store) as (place, (node,)),
+            PersistentSession("tablet", nodes=where(node), receive_maximum=4) as session,
+        ):
+            await session.subscribe(GROUP)
+            await session.subscribe("own/+")
+            async with SessionPublisher(nodes=where(node)) as publisher:
+                for number in range(0, 60, 6):
+                    for topic in ("jobs/a", "jobs/b"):
+                        await place.publish(topic, *numbers(6, number))
+                    await asyncio.gather(*(publisher.publish("own/x", one.encode()) for one in numbers(6, number)))
+            got, held = [], []
+            while len(got) < 180:
+                if len(held) == 4:
+                    assert not session._waiting
+                    while held:
+                        held.pop(0).acknowledge()
+                message = await anext(session)
+                held.append(message)
+                got.append((message.topic, int(message.payload)))
+                (owner,) = node.machines.owners
+                assert len(node.machines.resume_of(owner).delivery.state.packets) <= 4
+            assert in_order(got)
+            assert len(set(got)) == 180
+
+    run(main())
+
+
+def test_PS_263_a_client_that_is_slow_keeps_few_messages_of_a_group_and_none_of_its_own_wait_behind_more(
+    store, tmp_path
+):
+    most = CARRIED_MAX + 2
+
+    async def main():
+        async with (
+            played(tmp_path, store, graces=None) as (place, (node,)),
+            PersistentSession("tablet", nodes=where(node), receive_maximum=2) as session,
+        ):
+            await session.subscribe(GROUP)
+            await session.subscribe("own")
+            await place.publish("jobs/a", *numbers(1_000))
+            await until(lambda: node._carrier.carried >= most)
+            async with SessionPublisher(nodes=where(node)) as publisher:
+                await publisher.publish("own", b"own")
+            assert rows_of(store, GROUP) == most
+            before = await take(session, most + 1)
+            assert before[-1] == "own"
+            assert await take(session, 1_000 - most) == numbers(1_000 - most, most)
+
+    run(main())
+
+
+def test_PS_263_what_waits_is_counted_when_the_session_comes_back(store, tmp_path):
+    """A client that connects again and again, and acknowledges nothing, gathers no more for that."""
+
+    async def main():
+        async with played(tmp_path, store, graces=None) as (place, (node,)):
+            for _ in range(3):
+                async with PersistentSession("tablet", nodes=where(node), receive_maximum=2) as session:
+                    await session.subscribe(GROUP)
+                    if not node._carrier.carried:
+                        await place.publish("jobs/a", *numbers(1_000))
+                    await until(lambda: node._carrier.carried == CARRIED_MAX + 2)
+                    await until(lambda: any(one.delivered > one.progress for one in reads_of(node)))
+                    await until(lambda: any(one.waiting >= CARRIED_MAX for one in node._carrier._labels.values()))
+                await until(lambda: not node._carrier._labels)
+            assert rows_of(store, GROUP) == CARRIED_MAX + 2
+            async with PersistentSession("tablet", nodes=where(node), receive_maximum=2) as session:
+                assert await take(session, 1_000) == numbers(1_000)
+
+    run(main())
+
+
+def test_PS_264_two_sessions_of_one_group_share_its_streams(store, tmp_path):
+    """On two nodes; each message comes to one of them, and once."""
+
+    async def main():
+        got = []
+
+        async def listen(session):
+            async for message in session:
+                got.append((session.client_id, message.topic, int(message.payload)))
+                message.acknowledge()
+
+        async with played(tmp_path, store, "ab") as (place, nodes), AsyncExitStack() as stack:
+            sessions = []
+            for client, node in zip(("tablet", "phone"), nodes, strict=True):
+                sessions.append(await stack.enter_async_context(PersistentSession(client, nodes=where(node))))
+                await sessions[-1].subscribe(GROUP)
+            tasks = [asyncio.ensure_future(listen(session)) for session in sessions]
+            count = 0
+            while len({client for client, _, _ in got}) < 2 or count < 100:  # until the streams are shared
+                for topic in range(4):
+                    await place.publish(f"jobs/{topic}", *numbers(5, count))
+                count += 5
+            await until(lambda: len(got) >= 4 * count)
+            for task in tasks:
+                task.cancel()
+        assert Counter(one[1:] for one in got) == Counter({(f"jobs/{t}", n): 1 for t in range(4) for n in range(count)})
+        for client in ("tablet", "phone"):
+            assert in_order([one[1:] for one in got if one[0] == client])
+
+    run(main())
+
+
+def test_PS_265_what_is_stored_is_the_sessions_and_the_rest_is_for_others_when_it_goes(store, tmp_path):
+    async def main():
+        async with played(tmp_path, store) as (place, (node,)):
+            async with PersistentSession("tablet", nodes=where(node), receive_maximum=2) as session:
+                await session.subscribe(GROUP)
+                await place.publish("jobs/a", *numbers(300))
+                await until(lambda: node._carrier.carried == CARRIED_MAX + 2)
+            async with PersistentSession("phone", nodes=where(node)) as phone:
+                await phone.subscribe(GROUP)
+                assert await take(phone, 198) == numbers(198, 102)
+            async with PersistentSession("tablet", nodes=where(node)) as session:
+                assert await take(session, 102) == numbers(102)
+
+    run(main())
+
+
+def test_PS_266_an_owner_that_another_has_superseded_stores_nothing_more(store, tmp_path):
+    """Nor one whose session does not subscribe the filter: nothing is acknowledged to the group."""
+
+    async def main():
+        async with (
+            played(tmp_path, store) as (_, (node,)),
+            PersistentSession("tablet", nodes=where(node)) as session,
+        ):
+            await session.subscribe(GROUP)
+            (owner,) = node.machines.owners
+            token, its = node.machines.resume_of(owner).token, session.session
+            put = [("m", "jobs/a", b"x")]
+            assert await node._desk.ask(PutCarried(its, token, GROUP, tuple(put))) == 1
+            assert await node._desk.ask(PutCarried(its, token - 1, GROUP, tuple(put))) is None
+            assert await node._desk.ask(PutCarried(its, token, "$share/other/x", tuple(put))) is None
+            assert await node._desk.ask(PutCarried("none", token, GROUP, tuple(put))) is None
+            await session.unsubscribe(GROUP)
+            assert await node._desk.ask(PutCarried(its, token, GROUP, tuple(put))) is None
+
+    run(main())
+
+
+def test_PS_267_what_no_group_can_be_is_refused_and_named(store, tmp_path):
+    async def main():
+        async with (
+            played(tmp_path, store) as (place, (node,)),
+            PersistentSession("tablet", nodes=where(node)) as session,
+        ):
+            for wrong, why in (
+                ("$share/g", "subscription"),
+                ("$share//x", "GROUP is not empty"),
+                (f"$share/{'g' * 300}/x", "must have 1 to 256 bytes"),
+                ("$queue/" + "x" * 1_100, "must have 1 to 1024 bytes"),
+            ):
+                with pytest.raises(SubscribeRefused, match=why):
+                    await session.subscribe(wrong)
+            slow = structs.replace(FAST, ping_interval_ms=101)
+            async with SharedSession(leader=place.leader, store=place.store, configuration=slow) as other:
+                await other.subscribe("$share/slow/x")
+            with pytest.raises(SubscribeRefused, match="the group lives by ping_interval_ms = 101"):
+                await session.subscribe("$share/slow/x")
+            assert await node._desk.ask(ReadGroups(session.session)) == ()
+            await session.subscribe(GROUP)
+            await place.publish("jobs/a", "1")
+            assert await take(session, 1) == ["1"]
+
+    run(main())
+
+
+def test_PS_268_a_message_that_no_client_can_be_sent_is_named_and_holds_up_nothing(store, tmp_path, caplog):
+    async def main():
+        async with (
+            played(tmp_path, store) as (place, (node,)),
+            PersistentSession("tablet", nodes=where(node)) as session,
+        ):
+            await session.subscribe(GROUP)
+            await place.publish("jobs/a", "1", "x" * (PAYLOAD_MAX + 1), "2")
+            assert await take(session, 2) == ["1", "2"]
+            assert node._carrier.too_large == 1
+
+    run(main())
+    assert "message 1 of" in caplog.text
+    assert "a session is sent at most" in caplog.text
+
+
+def test_PS_265_what_a_session_takes_with_it_is_said(store, tmp_path, caplog):
+    async def main():
+        async with played(tmp_path, store) as (place, (node,)):
+            async with PersistentSession("tablet", nodes=where(node), receive_maximum=2) as session:
+                await session.subscribe(GROUP)
+                await place.publish("jobs/a", *numbers(5))
+                await until(lambda: node._carrier.carried == 5)
+                assert await take(session, 2, acknowledge=False) == numbers(2)
+            async with PersistentSession("tablet", nodes=where(node), clean_start=True):
+                pass
+
+    run(main())
+    assert f"and 3 messages of {GROUP} with it that were not sent" in caplog.text
+
+
+def test_PS_261_who_dies_between_the_two_leaves_a_repetition_and_nothing_else(store, tmp_path, monkeypatch):
+    """Messages are stored, and their node dies before the group hears of it: the next stores them again, no others."""
+
+    async def never(self):
+        await asyncio.Event().wait()
+
+    async def main():
+        async with AsyncExitStack() as stack:
+            place = await stack.enter_async_context(place_of(tmp_path, ping_timeout_ms=4_000, validity_ms=5_000))
+            node = SessionNode(store, name="a", groups=place.groups, graces=None, **QUICK)
+            await node.__aenter__()
+            session = PersistentSession("tablet", node=node, receive_maximum=2)
+            await session.__aenter__()
+            await session.subscribe(GROUP)
+            await place.publish("jobs/a", *numbers(5))
+            assert await take(session, 5) == numbers(5)
+            await until(lambda: all(each.progress == 5 for each in reads_of(node)))
+            with monkeypatch.context() as patch:
+                patch.setattr(Deliveries, "ack", never)
+                await place.publish("jobs/a", *numbers(3, 5))
+                await until(lambda: rows_of(store, GROUP) == 8)
+                await session.abort()
+                await node.abort()
+            node = await stack.enter_async_context(node_of(store, "b", groups=place.groups, graces=None))
+            session = await stack.enter_async_context(PersistentSession("tablet", nodes=where(node)))
+            await place.publish("jobs/a", *numbers(3, 8))
+            assert await take(session, 9) == [*numbers(3, 5), *numbers(6, 5)]
+
+    run(main())
+
+
+def test_PS_269_a_session_without_room_leaves_what_another_waits_for(store, tmp_path, caplog):
+    """Else it would be given up for not finishing; and nothing comes twice for that."""
+    caplog.set_level("INFO", "gapless")
+
+    async def main():
+        async with AsyncExitStack() as stack:
+            place = await stack.enter_async_context(place_of(tmp_path, revoke_timeout_ms=3_000))
+            node = await stack.enter_async_context(node_of(store, groups=place.groups, graces=None))
+            tablet = PersistentSession("tablet", nodes=where(node), receive_maximum=2)
+            await stack.enter_async_context(tablet)
+            await tablet.subscribe(GROUP)
+            for topic in ("jobs/a", "jobs/b"):
+                await place.publish(topic, *numbers(300))
+            await until(lambda: node._carrier.carried >= CARRIED_MAX + 2)
+            await until(lambda: sum(one.delivered - one.progress for one in reads_of(node)) >= CARRIED_MAX)
+            phone = await stack.enter_async_context(PersistentSession("phone", nodes=where(node)))
+            await phone.subscribe(GROUP)
+            await take(phone, 1)
+            await tablet.unsubscribe(GROUP)
+            await take(phone, 600 - (CARRIED_MAX + 2) - 1)
+            await take(tablet, CARRIED_MAX + 2)
+            assert rows_of(store, GROUP) == 600
+
+    run(main())
+    assert "is no member any more: it left" in caplog.text
+    assert "was kicked" not in caplog.text
+
+
+def test_PS_263_what_waits_is_what_was_not_handed_out_whoever_has_stored_it(url):
+    async def play(store, clock):
+        one = await connect(store, "s1")
+        for topic_filter in (GROUP, "own/+", "$queue/a"):
+            await store.do(Subscribe("s1", one.token, topic_filter, 1))
+        messages = tuple((f"m{number}", "jobs/a", b"x") for number in range(1, 5))
+        assert await store.do(PutCarried("s1", one.token, GROUP, messages)) == 1
+        assert await store.do(PutCarried("s1", one.token - 1, GROUP, messages)) is None
+        assert await store.do(PutCarried("s1", one.token, "$share/other/x", messages)) is None
+        assert await store.do(ReadGroups("s1")) == (GroupRoute("$queue/a", 0), GroupRoute(GROUP, 0))
+        for writer, numbers_of in (("n1", (1, 2, 3)), ("n2", (1,))):
+            await store.ask(BeginEpoch("s1", writer))
+            for number in numbers_of:
+                await store.ask(PutRow("s1", writer, 1, Queued(number, f"m{number}", GROUP, 1)))
+        assert await store.do(ReadGroups("s1")) == (GroupRoute("$queue/a", 0), GroupRoute(GROUP, 4))
+        await store.ask(MarkDelivered("s1", "n1", 1, 1, 2))
+        assert await store.do(ReadGroups("s1")) == (GroupRoute("$queue/a", 0), GroupRoute(GROUP, 2))
+        await store.do(Unsubscribe("s1", one.token, GROUP))
+        assert await store.do(ReadGroups("s1")) == (GroupRoute("$queue/a", 0),)
+        assert await store.do(PutCarried("s1", one.token, GROUP, messages)) is None
+
+    run_stores(url, play)
+
+
+def test_PS_267_a_node_whose_groups_cannot_be_says_why_and_ends(store, tmp_path, caplog):
+    async def main():
+        groups = Groups(leader="127.0.0.1:1", store=tmp_path / "nowhere" / "messages.db")
+        async with node_of(store, groups=groups) as node:
+            with pytest.raises(ConfigurationError, match="there is no directory"):
+                await node.failed()
+        with pytest.raises(ConfigurationError, match="must be HOST:PORT"):
+            async with node_of(store, groups=Groups(leader="nobody", store=store)):
+                pass
+
+    run(main())
+    assert "there is no directory" in caplog.text
+    assert "Traceback" not in caplog.text
