@@ -49,8 +49,8 @@ EACH = 5
 """So many messages for each fault are answered in a run at least, and one between two faults: else nodes on a busy
 machine would come and go, and do nothing."""
 PAUSE_S = 0.1
-"""A publisher rests so long at most between two handfuls: what a run costs is then what its faults cost, however fast the
-machine is, and not what two publishers can keep a processor busy with."""
+"""A publisher rests so long at most between two handfuls: what a run costs is then what its faults cost, however fast
+the machine is, and not what two publishers can keep a processor busy with."""
 READ_S = 10
 """What is stored is read so often at least: the collectors of the nodes delete a message a minute after it came."""
 QUICK = ("--lease-ms", "1000", "--look-ms", "200", "--marker-ms", "400")
