@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from statemachines.kernel import Event, Message, TimerFired
 from statemachines_spec.explorer.actor import Actor, Envelope, Reaction
 from statemachines_spec.explorer.entries import Entries
-from statemachines_spec.explorer.explore import COMPLETE, explore
+from statemachines_spec.explorer.explore import COMPLETE, FULL, explore
 from statemachines_spec.explorer.network import IN_FLIGHT_MAX, Network
 from statemachines_spec.explorer.property import Eventually, View
 from statemachines_spec.explorer.system import Budget, Due, System
@@ -262,6 +262,9 @@ def test_what_has_been_explored_is_not_explored_again(system, opens):
     assert graph_of(system, entries=entries).walker is entries.walked
     assert told(live(system, obligations, entries=entries)) == told(live(system, obligations, engine="plain"))
     other = Entries(system)
+    assert explore(system, engine="plain", hashing=False, entries=other, states_max=1).ended == FULL
+    assert other.walked is None
+    explore(system, engine="plain", hashing=False, entries=other)
     other.walked = entries.walked  # as in a copy of tables that goes on otherwise
     assert graph_of(system, entries=other).walker.entries is other
 
