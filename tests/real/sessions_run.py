@@ -48,6 +48,9 @@ PATIENCE_S = 300
 EACH = 5
 """So many messages for each fault are answered in a run at least, and one between two faults: else nodes on a busy
 machine would come and go, and do nothing."""
+PAUSE_S = 0.1
+"""A publisher rests so long at most between two handfuls: what a run costs is then what its faults cost, however fast
+the machine is, and not what two publishers can keep a processor busy with."""
 READ_S = 10
 """What is stored is read so often at least: the collectors of the nodes delete a message a minute after it came."""
 QUICK = ("--lease-ms", "1000", "--look-ms", "200", "--marker-ms", "400")
@@ -162,7 +165,7 @@ class Publisher:
                 numbers = range(self.handed + 1, self.handed + count + 1)
                 self.handed += count
                 await asyncio.gather(*(self.publish(publisher, number) for number in numbers))
-                await asyncio.sleep(self.chance.random() * 0.02)
+                await asyncio.sleep(self.chance.random() * PAUSE_S)
 
     async def publish(self, publisher, number):
         expiry = expiry_of(number)

@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 
 from statemachines.kernel import Event, Message, TimerFired
 from statemachines_spec.explorer.actor import Actor, Envelope, Reaction
+from statemachines_spec.explorer.entries import Entries
+from statemachines_spec.explorer.explore import COMPLETE, FULL, explore
 from statemachines_spec.explorer.network import IN_FLIGHT_MAX, Network
 from statemachines_spec.explorer.property import Eventually, View
 from statemachines_spec.explorer.system import Budget, Due, System
-from statemachines_spec.liveness.judge import live
+from statemachines_spec.liveness.judge import graph_of, live
 
 NAMES = ("left", "right")
 LOCALS = 3
@@ -241,6 +243,30 @@ def test_three_judges_agree(system, opens):
         assert scripts[0] == scripts[1]
         if not one.held:
             is_a_counterexample(third, some, one)
+
+
+def told(verdicts):
+    """All that is said of some obligations."""
+    return [
+        (one.open_states, one.bounded, [path and path.script for path in (one.way, one.then, one.round)])
+        for one in verdicts
+    ]
+
+
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(systems(), st.lists(OPEN, min_size=1, max_size=2))
+def test_what_has_been_explored_is_not_explored_again(system, opens):
+    obligations = [obligation(some) for some in opens]
+    entries = Entries(system)
+    assert explore(system, engine="plain", hashing=False, entries=entries).ended == COMPLETE
+    assert graph_of(system, entries=entries).walker is entries.walked
+    assert told(live(system, obligations, entries=entries)) == told(live(system, obligations, engine="plain"))
+    other = Entries(system)
+    assert explore(system, engine="plain", hashing=False, entries=other, states_max=1).ended == FULL
+    assert other.walked is None
+    explore(system, engine="plain", hashing=False, entries=other)
+    other.walked = entries.walked  # as in a copy of tables that goes on otherwise
+    assert graph_of(system, entries=other).walker.entries is other
 
 
 def is_a_counterexample(third, some, run):

@@ -111,6 +111,8 @@ class Entries:
         self.errors: dict[int, str] = {}
         self.cells: set[tuple[str, int, str]] = set()
         self.block: list[list[bool]] = [[False]]
+        self.walked: object = None
+        """The walker in plain Python that has been everywhere in the system by these tables, if there is one."""
         self._numbers: dict[bytes, int] = {}
         self._channels: dict[tuple[str, str], int] = {}
         self._pending: dict[tuple[Hashable | None, ...], int] = {(None,) * len(system.orders): 0}

@@ -136,7 +136,10 @@ def explore(
         search.walk(_compiled(search.entries, states_max, hashing, threads))
         return search.result()
     first = min(PLAIN_FIRST, states_max) if engine == "both" else states_max
-    search.walk(PlainWalker(search.entries, states_max=first, hashing=hashing))
+    plain = PlainWalker(search.entries, states_max=first, hashing=hashing)
+    search.walk(plain)
+    if search.ended == COMPLETE:
+        search.entries.walked = plain
     if engine == "both" and search.ended == FULL and states_max > PLAIN_FIRST:
         search.walk(_compiled(search.entries, states_max, hashing, threads))
     return search.result()

@@ -104,7 +104,7 @@ class Moves:
         queue = [event]
         for turn, one in enumerate(queue):
             if turn >= CALLS_MAX:
-                raise RecursionError(f"{entries.envelopes[event]}: more than {CALLS_MAX} calls within one transition")
+                raise endless(entries, event)
             component = entries.dest[one]
             entry = entries.entry(one, after[component])
             if entry.local <= WAITS:
@@ -257,6 +257,11 @@ class Moves:
         places = there + list(sends)
         places.sort(key=self.entries.channel.__getitem__ if self.network.ordered else None)
         return tuple(places) + (0,) * (self.network.in_flight - len(places))
+
+
+def endless(entries: Entries, event: int) -> RecursionError:
+    """What is raised where the calls after an event do not end."""
+    return RecursionError(f"{entries.envelopes[event]}: more than {CALLS_MAX} calls within one transition")
 
 
 def mixed(source: int, target: int) -> int:

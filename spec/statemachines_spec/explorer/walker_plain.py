@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from statemachines_spec.explorer.entries import CUT, FAILED, FREE, WAITS, Entries
-from statemachines_spec.explorer.moves import BUDGET_DIGEST, WORD, Moves, State, mixed
+from statemachines_spec.explorer.moves import BUDGET_DIGEST, CALLS_MAX, WORD, Moves, State, endless, mixed
 from statemachines_spec.explorer.property import Always, Sometimes, combinations
 
 NET_BITS, BUDGET_BITS, LOCAL_BITS = 32, 8, 24
@@ -231,16 +231,29 @@ class PlainWalker:
         return after - before << self._shifts[component], digests[after] - digests[before]
 
     def _carried_out(self, event: int, state: int) -> Known:
-        locals_before = tuple(state >> shift & LOCAL_MASK for shift in self._shifts)
-        ends, after, sends, broken = self.moves.cascade(event, locals_before)
-        delta = digest = 0
-        if ends > WAITS:
-            for component, (old, new) in enumerate(zip(locals_before, after, strict=True)):
-                if old != new:
-                    more, changed = self._change(component, old, new)
-                    delta += more
-                    digest += changed
-        return Known(ends, False, delta, digest, sends, broken)
+        """`Moves.cascade`, of a packed state: the components that take no part in it are not looked at."""
+        entries, shifts = self.entries, self._shifts
+        after: dict[int, int] = {}
+        sends: list[int] = []
+        delta = digest = broken = 0
+        queue = [event]
+        for turn, one in enumerate(queue):
+            if turn >= CALLS_MAX:
+                raise endless(entries, event)
+            component = entries.dest[one]
+            local = after.get(component) or state >> shifts[component] & LOCAL_MASK
+            entry = entries.entry(one, local)
+            if entry.local <= WAITS:
+                return Known(entry.local, False, 0, 0, (), entry.broken)
+            if entry.local != local:
+                more, changed = self._change(component, local, entry.local)
+                delta += more
+                digest += changed
+                after[component] = entry.local
+            sends += entry.sends
+            queue += entry.calls
+            broken = broken or entry.broken
+        return Known(1, False, delta, digest, tuple(sends), broken)
 
     def _net(self, places: State) -> int:
         """The number of a filling of the network."""

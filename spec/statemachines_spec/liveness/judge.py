@@ -39,6 +39,9 @@ PLAIN_MAX = 1_000_000
 PLAIN_FIRST = 5_000
 """With `auto`, a system with no more states than this is judged in plain Python: compiling takes longer."""
 
+WALKED_MAX = 30_000
+"""The same of a system that has been explored in plain Python already: its states need not be found once more."""
+
 
 class Live(msgspec.Struct, frozen=True):
     """Whether one obligation is always met.
@@ -157,6 +160,9 @@ def _explored(entries: Entries, states_max: int, engine: str, say: Progress) -> 
     """A walker that has been everywhere."""
     both = engine == "auto" and find_spec("numba") is not None
     if engine != "compiled":
+        found = _found(entries, min(states_max, WALKED_MAX if both else PLAIN_MAX))
+        if found is not None:
+            return found
         most = min(states_max, PLAIN_FIRST if both else PLAIN_MAX)
         plain = PlainWalker(entries, states_max=most, hashing=False)
         if _walked(plain, say):
@@ -169,6 +175,14 @@ def _explored(entries: Entries, states_max: int, engine: str, say: Progress) -> 
     if not _walked(walker, say):
         raise TooLarge(states_max)
     return walker
+
+
+def _found(entries: Entries, states_max: int) -> PlainWalker | None:
+    """Who has been everywhere already; by these tables, and not by those that they were copied from."""
+    walked = entries.walked
+    if isinstance(walked, PlainWalker) and walked.entries is entries and walked.count <= states_max:
+        return walked
+    return None
 
 
 def _walked(walker: Walker, say: Progress) -> bool:

@@ -456,13 +456,13 @@ def test_a_server_that_ends_the_connection_in_a_commit_is_asked_again(postgres_u
         await store.carry_out(life, 1, [BeginEpoch("s1", "n5")])
         run_sql(
             postgres_url,
-            "CREATE FUNCTION end_me() RETURNS trigger LANGUAGE plpgsql AS"
+            "CREATE FUNCTION gapless_sessions.end_me() RETURNS trigger LANGUAGE plpgsql AS"
             " $$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END $$",
         )
         run_sql(
             postgres_url,
             "CREATE CONSTRAINT TRIGGER ends AFTER INSERT ON gapless_sessions.session_rows"
-            " DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION end_me()",
+            " DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION gapless_sessions.end_me()",
         )
         with pytest.raises(OutcomeOpen):
             await store.carry_out(life, 2, [row("s1", 1, writer="n5")])
