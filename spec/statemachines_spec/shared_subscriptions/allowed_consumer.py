@@ -160,4 +160,30 @@ ALLOWED: Final = (
         "SS-241",
         "it stays asking either way, and no timer belongs to that",
     ),
+    Allowed(
+        ("borrower.next_reports/1/lte-is-lt",),
+        "SS-07",
+        "of as many reports as one ping carries none is left for the next, whichever way they are counted out",
+    ),
+    Allowed(
+        ("borrower.invalidate_itself/2/0-is-1", "agent.Agent.told/3/0-is-1"),
+        "SS-173",
+        "the next borrower knows the epoch that the claim named, whatever the one before it had seen; and who has "
+        "a leader has seen an epoch, which count from 1",
+    ),
+    Allowed(
+        ("session.give_up_fetch/2/without-asked",),
+        "SS-105",
+        "what was asked for is read when an answer comes to the fetch that is open, and each fetch names its own",
+    ),
+    Allowed(
+        ("names.check_text/5/lte-is-lt",),
+        "SS-214",
+        "what has as many bytes as a name may have is not refused here, and nothing of it is shown",
+    ),
+    Allowed(
+        ("names.check_text/7/40-is-41", "names.check_text/8/40-is-39"),
+        "SS-214",
+        "how much of a name that is too long the refusal shows is as good with one character more or less",
+    ),
 )

@@ -187,4 +187,41 @@ ALLOWED: Final = (
         "SS-207",
         "the timer that entering anew cancels has just fired",
     ),
+    Allowed(
+        ("claim.commit_again/3/without-trial",),
+        "SS-131",
+        "the batch that is sent again is under way in the same step, and takes the place of the one before",
+    ),
+    Allowed(
+        ("claim.release_disowned/2/without-trial",),
+        "SS-139",
+        "the batch that gives the claim up is under way in the same step, and takes the place of the one before",
+    ),
+    Allowed(
+        ("holding.hold/8/without-free",),
+        "SS-157",
+        "a stream is free when its grant is over and gone from its member: nobody says anything under that grant "
+        "any more, and while something is held there is no other",
+    ),
+    Allowed(
+        ("listing.learn/19/0-is-1",),
+        "SS-163",
+        "a stream behind what was committed is granted to nobody: there is no grant to compare that number with",
+    ),
+    Allowed(
+        ("listing.learn/3/without-loaded",),
+        "SS-155",
+        "what was loaded of a stream that is known is never read again, and goes in the listing that takes the "
+        "stream back; it is dropped to keep the record small",
+    ),
+    Allowed(
+        ("measuring.refuse/2/0-is-1",),
+        "SS-158",
+        "of a stream that was dropped nothing is refused: this number is never said",
+    ),
+    Allowed(
+        ("plan.reassign/5/gt-is-gte",),
+        "SS-162",
+        "of whoever has just its share nothing is above it, and nothing is taken back",
+    ),
 )

@@ -308,6 +308,14 @@ def test_SS_163_a_stream_behind_its_durable_progress_is_named_and_not_granted(pr
     assert bench.stored(f"progress:{stream}") == progress
 
 
+def test_SS_163_also_where_other_pages_follow(monkeypatch):
+    monkeypatch.setattr("statemachines.shared_subscriptions.listing.PAGE", 1)
+    stream, _ = sorted(Bench(topics=2).streams.by_id)
+    groups = declared().set(record_key("g", "#", f"progress:{stream}"), Stored(11, 0))
+    bench = Bench(topics=2, groups=groups).start()
+    assert bench.told == [StreamBehind("leader-1~1/1", stream, 11, 10)]
+
+
 def test_SS_163_a_stream_at_its_durable_progress_is_granted():
     bench, _ = behind(10)
     assert bench.told == []
@@ -324,6 +332,17 @@ def test_SS_125_a_listing_says_how_far_a_known_stream_goes():
     assert bench.record.assignments[grant.stream].progress == 15
     bench.feed(bench.said(grant, 16))
     assert len(bench.kept) == 1
+
+
+def test_SS_125_a_listing_says_that_a_known_stream_has_ended():
+    bench, (grant,) = led()
+    bench.kept = []
+    bench.publish("t00000", 5)
+    bench.end(grant.stream)
+    bench.at(1_100)
+    bench.feed(bench.said(grant, END_OF_STREAM))
+    assert bench.kept == [], "it is known to have ended"
+    assert bench.record.live == 0
 
 
 def test_SS_226_the_store_says_how_far_streams_go():

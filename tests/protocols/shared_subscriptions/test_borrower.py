@@ -190,6 +190,19 @@ def test_ss07_a_report_that_changed_after_the_ping_is_repeated_with_the_next(hol
     assert holding.fire(2030) == [Send(L, Ping(*PAIR, 3, (Report("s", 3, 130, False),)))]
 
 
+def test_ss07_a_ping_before_the_last_one_was_answered_reports_what_that_did_and_what_changed_since(holding):
+    holding.fire(1020)
+    holding.feed(Grant(*PAIR, "t", 4, 0), 1025)
+    both = (Report("s", 3, 100, False), Report("t", 4, 0, False))
+    assert holding.feed(PingTimer(), 1030) == [Send(L, Ping(*PAIR, 3, both))]
+
+
+def test_ss07_what_was_revoked_meanwhile_is_not_reported_again(holding):
+    holding.fire(1020)
+    holding.feed(Revoked(*PAIR, "s", 3), 1025)
+    assert holding.feed(PingTimer(), 1030) == [Send(L, Ping(*PAIR, 3))]
+
+
 def test_ss08_the_lease_reaches_from_the_sending_time(new):
     new.feed(LeaderConnectResponse(B, L, 5, 1), 10)
     assert new.feed(PingResponse(*PAIR, 1), 500) == [Tell(LeaseBegan(B))]

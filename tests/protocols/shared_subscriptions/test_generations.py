@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from test_leader import Bench, only
 
+from statemachines.shared_subscriptions.group_store import Stored
 from statemachines.shared_subscriptions.leader_record import LeaderStatus
-from statemachines.shared_subscriptions.message import END_OF_STREAM, Grant, Revoked, RevokeFinished
+from statemachines.shared_subscriptions.message import END_OF_STREAM, Grant, Revoke, Revoked, RevokeFinished
 from statemachines.shared_subscriptions.stream_store import Append, Drop, ListStreams, Rotate, shard_of
 
 
@@ -192,6 +193,33 @@ def test_SS_155_of_streams_that_only_an_earlier_leader_knew_too_and_their_progre
     removed = [key for commit in later.commits for key, value in commit.put if value is None]
     assert sorted(removed) == sorted(gone)
     assert not set(gone) & set(later.groups)
+
+
+def test_SS_155_the_progress_of_what_was_not_dropped_stays_though_it_is_not_listed():
+    bench = Bench(topics=1)
+    bench.groups = bench.groups.set("/1.1/g/#:progress:2.0/elsewhere", Stored(7, 0))
+    bench.start()
+    bench.at(2_500)
+    assert bench.stored("progress:2.0/elsewhere") == 7
+
+
+def test_SS_162_what_is_left_when_a_generation_was_dropped_is_shared_anew():
+    """Of one shard everything is dropped, of another nothing: no stream is free, and there are fewer."""
+    old, new = ([topic for topic in (f"t{n}" for n in range(50)) if stream_of(topic) == shard][:2] for shard in (0, 1))
+    bench = Bench(topics=0)
+    store(bench, *(Append(0, topic, 1) for topic in old), Rotate(0), *(Append(0, topic, 1) for topic in new))
+    bench.start()
+    bench.join("c1")
+    for revoke in only(Revoke, bench.join("c2")):
+        for grant in only(Grant, bench.finish(revoke, 1)):
+            bench.progress(grant)
+    assert {stream: owner for stream, owner in bench.owners().items() if owner == "c2~1/1"} == dict.fromkeys(
+        [f"1.1/{topic}" for topic in new], "c2~1/1"
+    )
+    store(bench, Drop(0, 1))
+    bench.ping("c2")
+    sent = renew(bench)
+    assert [one.borrower for one in only(Revoke, sent)] == ["c2~1/1"], "the share of each is one"
 
 
 def test_SS_156_what_ended_is_never_granted_again_by_a_later_leader():

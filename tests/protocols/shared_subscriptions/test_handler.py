@@ -143,6 +143,15 @@ def test_SS_170_nothing_is_sent_before_the_group_is_declared():
     assert bench.host.answer(out[0][0], bench.answer(out[0][1].request), 0) == [], "nobody is there any more"
 
 
+def test_SS_170_groups_that_are_declared_at_the_same_time_are_both_subscribed_to():
+    bench = Bench()
+    names, asked = zip(*(bench.host.on_subscribe(wanted, 0) for wanted in (JOBS, Shared("h", "#"))), strict=True)
+    for out in asked:
+        bench.do(out)
+    assert [bench.host.borrower_of(name) != "" for name in names] == [True, True]
+    assert [message.group for _, message in bench.sent] == ["g", "h"]
+
+
 def test_SS_170_a_group_that_lives_by_other_times_is_not_subscribed_to():
     bench = Bench()
     theirs = Properties(0, 1000, 2000, 99_000)

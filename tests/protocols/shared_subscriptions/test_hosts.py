@@ -7,7 +7,7 @@ import pytest
 from statemachines.kernel import Ask, ConfigurationError, RemoteProtocolError, Send, Tell
 from statemachines.shared_subscriptions import registry as registry_module
 from statemachines.shared_subscriptions.configuration import MS, Configuration
-from statemachines.shared_subscriptions.group_store import Claim, GroupStore, ReadDone, Stored, StoreFailed
+from statemachines.shared_subscriptions.group_store import Claim, GroupStore, ReadDone, Stored, StoreFailed, record_key
 from statemachines.shared_subscriptions.leader import Resigned
 from statemachines.shared_subscriptions.message import (
     Disconnect,
@@ -61,6 +61,18 @@ def test_a_subscription_looks_for_its_leader():
     assert sends(declare(host)) == [("leader-1", LeaderWanted("c1~1/1", "g", "#"))]
     with pytest.raises(ConfigurationError, match="'#' must be the whole last level"):
         Subscription("c1~1", "g", "a#", "leader-1", C)
+
+
+def test_SS_200_the_group_of_a_subscription_that_says_no_more_begins_now():
+    """What was stored before is not delivered to it."""
+    host = Subscription("c1~1", "g", "#", "leader-1", C)
+    (out,) = host.start(0)
+    state, asked = GroupStore().initial(), [out]
+    while asked:
+        ((party, ask),) = asked
+        state, (answer,) = GroupStore().apply(state, ask.request, 77)
+        asked = [one for one in host.answer(party, answer, 0) if isinstance(one[1], Ask)]
+    assert state[record_key("g", "#", "properties")].value.start_ns == 77
 
 
 def test_grants_and_leases_reach_the_session():

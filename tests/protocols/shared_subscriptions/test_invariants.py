@@ -5,17 +5,18 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from statemachines.kernel import Map
+from statemachines.kernel import InvariantViolated, Map, Node
 from statemachines.shared_subscriptions.assignment import AssignmentRecord, AssignmentStatus
 from statemachines.shared_subscriptions.borrower import BORROWER, BorrowerRecord, BorrowerStatus
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.leader import LEADER
-from statemachines.shared_subscriptions.leader_record import Known, LeaderRecord, Rank
+from statemachines.shared_subscriptions.leader_record import Known, LeaderRecord, LeaderStatus, Rank
 from statemachines.shared_subscriptions.member import MemberRecord
+from statemachines.shared_subscriptions.message import UpdateProgress
 from statemachines.shared_subscriptions.private import PRIVATE, PrivateRecord
 from statemachines.shared_subscriptions.session import SESSION
 from statemachines.shared_subscriptions.session_record import Lease, Reading, SessionRecord, reading_key
-from statemachines.shared_subscriptions.stream import Link, StreamRecord, StreamStatus
+from statemachines.shared_subscriptions.stream import Finish, Link, StreamRecord, StreamStatus
 
 C = Configuration()
 LINK = Link("c1~1/1", "leader~1/1", 5, 2)
@@ -106,3 +107,34 @@ def test_SS_160_an_assignment_is_one_of_the_grants_of_its_borrower(change):
 def test_SS_161_what_members_count_is_assigned_and_every_live_stream_is_somewhere(change):
     assert holds(LEADER, "SS-161")(LEADING)
     assert not holds(LEADER, "SS-161")(replace(LEADING, **change))
+
+
+@pytest.mark.parametrize(
+    ("fsm", "record", "event", "name"),
+    [
+        (
+            LEADER,
+            replace(
+                LEADING, epoch=5, status=LeaderStatus.LEADING, members=Map({"c1~1/1": replace(MEMBER, grants=Map())})
+            ),
+            UpdateProgress("c1~1/1", 5, 2, "0.0/s", 6, 1, False),
+            "assignments-have-owners",
+        ),
+        (
+            SESSION,
+            replace(SESSION_RECORD, readings=Map({KEY: replace(READING, fetched=5)})),
+            Finish("c1~1/1", "s", 3),
+            "offsets-in-order",
+        ),
+        (
+            SESSION,
+            replace(SESSION_RECORD, leases=Map({"c1~1/1": Lease()})),
+            Finish("c1~1/1", "s", 3),
+            "owners-match",
+        ),
+    ],
+)
+def test_SS_106_SS_112_SS_160_a_step_on_what_breaks_an_invariant_says_so_at_once(fsm, record, event, name):
+    """And not only when everything is looked at, after many steps."""
+    with pytest.raises(InvariantViolated, match=name):
+        Node(fsm, record, name="n", now_ns=0, check=True).feed(event, 0)

@@ -994,3 +994,27 @@ def test_SS_162_what_is_being_granted_is_taken_back_as_soon_as_it_is_granted():
     assert only(Revoke, bench.join("c2")) == []
     sent = [one for grant in grants for one in bench.progress(grant)]
     assert len(only(Revoke, sent)) == 2
+
+
+def test_SS_162_who_has_its_share_by_now_is_passed_by_though_it_still_stands_in_the_queue():
+    bench = Bench(topics=6).start()
+
+    def answered(sent):
+        (grant,) = only(Grant, sent)
+        bench.progress(grant)
+        return grant
+
+    def give_back(grant):
+        """Without being asked to: who is granted it then."""
+        done = RevokeFinished(grant.borrower, grant.epoch, grant.registration, grant.stream, grant.grant)
+        return answered(bench.feed(done)).borrower
+
+    first = only(Grant, bench.join("c1"))
+    revokes = only(Revoke, bench.join("c2")) + only(Revoke, bench.join("c3"))
+    of_second = answered(bench.finish(revokes[0]))
+    answered(bench.finish(revokes[1]))
+    assert give_back(of_second) == "c2~1/1", "it stood in the queue already, and comes to its end once more"
+    for revoke in revokes[2:]:
+        answered(bench.finish(revoke))
+    assert [member.count for _, member in sorted(bench.record.members.items())] == [2, 2, 2]
+    assert give_back(next(one for one in first if bench.owners()[one.stream] == "c1~1/1")) == "c1~1/1"

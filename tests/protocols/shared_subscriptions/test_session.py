@@ -186,6 +186,22 @@ def test_SS_101_a_turn_passed_by_in_the_middle_of_the_queue_comes_again_with_the
     assert bench.node.record.readings[reading_key(C, "b")].fetched == 5
 
 
+def test_SS_101_who_loses_and_gets_its_lease_while_it_waits_has_one_turn():
+    bench = Bench(a=5, b=5)
+    bench.feed(Admit(C))
+    for owner, stream in ((B, "a"), (C, "b")):
+        bench.feed(LeaseBegan(owner))
+        bench.feed(Install(owner, stream, 1, 0))
+    bench.settle()
+    bench.feed(LeaseEnded(B))
+    assert bench.feed(Take(1)) == [Deliver(C, "b", 1, 0, 0)], "a has been passed by"
+    for _ in range(2):
+        bench.feed(LeaseBegan(B))
+        bench.feed(LeaseEnded(B))
+    bench.feed(LeaseBegan(B))
+    assert [bench.feed(Take(1))[0].stream for _ in range(6)] == ["b", "a", "b", "a", "b", "a"]
+
+
 def test_SS_102_a_stream_is_read_from_its_progress_under_its_grant():
     bench = Bench(a=5).reading(progress=3)
     assert bench.feed(Take(10)) == [Deliver(B, "a", 1, 3, 4)]
@@ -234,6 +250,19 @@ def test_SS_103_streams_take_turns():
     second = {one.stream for one in bench.asks[0].slices}
     assert len(first) == 32
     assert len(first | second) == 40
+
+
+def test_SS_103_those_that_did_not_fit_come_before_those_that_have_room_still():
+    names = [f"s{number:02}" for number in range(40)]
+    bench = Bench(buffer=8, **dict.fromkeys(names, 1))
+    for number, name in enumerate(names, 1):
+        bench.feed(Install(B, name, number, 0))
+    bench.feed(LeaseBegan(B))
+    bench.tick()
+    assert [one.stream for one in bench.asks[0].slices] == names[:32]
+    bench.serve()
+    bench.tick()
+    assert [one.stream for one in bench.asks[0].slices] == names[32:] + names[:24]
 
 
 @pytest.mark.parametrize("batch", [Batch("a", 9, 0, 4, False), Batch("a", 1, 1, 4, False), Batch("x", 1, 0, 4, False)])
@@ -450,6 +479,27 @@ def test_what_readings_that_are_gone_left_in_the_queues_does_not_fill_up():
         bench.feed(Install(B, "a", grant, 0))
         bench.feed(Uninstall(B, "a", grant))
     assert len(bench.node.record.to_fetch) <= 66
+
+
+def test_SS_110_what_was_fetched_of_readings_that_are_gone_does_not_fill_up_either():
+    """Nobody takes."""
+    bench = Bench(a=5)
+    bench.feed(LeaseBegan(B))
+    for grant in range(1, 100):
+        bench.feed(Install(B, "a", grant, 0))
+        bench.tick()
+        bench.serve()
+        bench.feed(Uninstall(B, "a", grant))
+    assert len(bench.node.record.to_take) <= 66
+
+
+def test_SS_107_what_was_acknowledged_in_another_order_leaves_nothing_behind():
+    bench = Bench(a=8).reading()
+    bench.feed(Take(8))
+    for offset in (3, 1, 5, 0, 2, 4):
+        bench.feed(Ack(B, "a", 1, offset, offset))
+    assert bench.told[-1] == Progressed(B, "a", 1, 6)
+    assert bench.node.record.readings[A].acked == Map()
 
 
 def test_who_waits_keeps_its_turn_when_what_others_left_in_the_queues_is_thrown_out():
