@@ -77,6 +77,12 @@ def test_an_argument_of_an_effect_is_changed_for_another_of_its_type():
     assert "writer.tell_full/2/Outcome.FULL-is-Outcome.NO_CURSOR" in made
 
 
+def test_what_was_evaluated_once_is_no_part_of_a_function():
+    """A default is kept beside the code, which is all that is changed: such a mutant would change nothing."""
+    names = {one.name for one in Field(Shape("shared_subscriptions")).mutants if ".Subscription.__init__/" in one.name}
+    assert not any("1-is-" in name for name in names)
+
+
 def test_a_mutant_is_there_within_the_block_and_nowhere_else(field):
     mutants = {one.name: one for one in field.mutants}
     before, code = dict(vars(TANK)), TANK.lines[0].when.__code__

@@ -67,9 +67,10 @@ def code_mutants(reach: Reach) -> Iterator[Mutant]:
         node = None if file is None else text_of(file).node(function)
         if file is None or node is None:
             continue
+        defaults = set(ast.walk(node.args)) if isinstance(node, ast.FunctionDef | ast.Lambda) else set()
         for number, (place, change) in enumerate(Sites(function, node).find(), 1):
             key = (file, *_corner(place), f"{change.label} {change.field} {change.index}")
-            if key not in seen:
+            if key not in seen and place not in defaults:  # which were evaluated once, and are no part of its code
                 seen.add(key)
                 yield _mutant(function, file, node, number, place, change)
 

@@ -151,11 +151,6 @@ ALLOWED: Final = (
         "numbers tell requests apart, and which ones they are nobody can tell",
     ),
     Allowed(
-        ("subscription.Subscription.__init__/1/1-is-2",),
-        "SS-200",
-        "whatever start lies below 0 stands for now",
-    ),
-    Allowed(
         ("witness/1/to-asking",),
         "SS-241",
         "it stays asking either way, and no timer belongs to that",
