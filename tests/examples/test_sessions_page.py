@@ -16,7 +16,7 @@ PROGRAMS, SAID = (re.findall(rf"```{kind}\n(.*?)```", PAGE, re.DOTALL) for kind 
 
 
 @pytest.mark.parametrize(
-    ("program", "said"), list(zip(PROGRAMS, SAID, strict=True)), ids=["application", "machines", "database"]
+    ("program", "said"), list(zip(PROGRAMS, SAID, strict=True)), ids=["application", "groups", "machines", "database"]
 )
 def test_the_examples_print_what_the_page_says(program, said):
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
