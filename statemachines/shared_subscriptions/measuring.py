@@ -105,8 +105,7 @@ def believe(draft: Draft, stream: str, held: Held) -> None:
 def refuse(draft: Draft, stream: str, held: Held) -> None:
     """Nothing of it counts, and whoever said it is not believed any more."""
     record = draft.record
-    known = record.streams.get(stream)
-    count = 0 if known is None else known.count
+    count = record.streams[stream].count  # of a stream that was dropped nothing is refused
     refused = ProgressRefused(record.id, held.borrower, stream, held.grant, held.progress, count)
     draft.effects.append(Tell(refused))
     if held.free:

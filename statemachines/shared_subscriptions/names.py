@@ -38,7 +38,7 @@ def check_text(key: str, value: str, most: int) -> None:
     except UnicodeEncodeError as error:
         raise ConfigurationError(key, value, f"must be text that UTF-8 can express: {error.reason}") from error
     if not 1 <= size <= most:
-        shown = value if size <= most else f"{value[:40]}..."
+        shown = f"{value[:40]}..." if value else value
         raise ConfigurationError(key, shown, f"must have 1 to {most} bytes in UTF-8, and has {size}")
     if any(unicodedata.category(character) == "Cc" for character in value):
         raise ConfigurationError(key, value, "must have no control characters")
