@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +16,7 @@ from statemachines.drivers.plain_text import plain_json
 from statemachines.kernel import ConfigurationError
 
 if TYPE_CHECKING:
-    from statemachines.testing.noticing import Asked
+    from statemachines.testing.asking import Asked
     from statemachines_spec.mutants.account import Account
     from statemachines_spec.mutants.campaign import Field, Head, Results
     from statemachines_spec.mutants.judging import Verdict
@@ -37,7 +38,7 @@ def mutate(
     states_max: Annotated[int, typer.Option(min=100, help="Leave out larger systems.")] = 100_000,
     sample: Annotated[int, typer.Option(min=0, help="Only so many, drawn by --seed (0: all).")] = 0,
     seed: Annotated[int, typer.Option(help="What draws the sample.")] = 0,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Mutants looked at at a time, each in a process of its own.")] = 1,
     again: Annotated[bool, typer.Option("--again", help="Forget what was judged before.")] = False,
     survivors: Annotated[
         bool, typer.Option("--survivors", help="Whatever has changed since, judge only those that lived.")
@@ -90,15 +91,22 @@ def mutate(
     results = campaign.Results(path, head, names if survivors else () if report else None)
     stopped = False if report else _judge(field, mutants, results, jobs)
     found = [results.verdicts[name] for name in names if name in results.verdicts]
-    asked = _asked(tuple(tests or ()), seconds, beside) if others else None
+    drawn = campaign.picked(mutants, (), (), beside, 0) if beside else []
+    asked = _asked(tuple(tests or ()), seconds, drawn, jobs) if others else None
     notices = _notices(path, head, asked, kept=survivors or report)
     if asked is not None and not stopped:
         said = account.account_of(found, field.part.allowed)
         stopped = _ask_others(protocol, mutants, {one.name for one in said.alive}, notices, asked)
     noticed = [one for one in notices.found.values() if one.name in names]
-    said = account.account_of(found, field.part.allowed, noticed)
+    said = account.account_of(found, field.part.allowed, noticed, drawn)
     if json:
-        shown = {"protocol": field.protocol.name, "lines": said.lines, "verdicts": found, "others": noticed}
+        shown = {
+            "protocol": field.protocol.name,
+            "lines": said.lines,
+            "verdicts": found,
+            "others": noticed,
+            "sample": said.sample,
+        }
         print(plain_json(shown))
     else:
         print(account.text(said))
@@ -122,10 +130,10 @@ def _judge(field: Field, mutants: list[Mutant], results: Results, jobs: int) -> 
     return False
 
 
-def _asked(tests: tuple[Path, ...], seconds: float, beside: int) -> Asked:
-    from statemachines.testing.noticing import Asked
+def _asked(tests: tuple[Path, ...], seconds: float, drawn: Iterable[Mutant], jobs: int) -> Asked:
+    from statemachines.testing.asking import Asked
 
-    return Asked(tests, seconds, beside)
+    return Asked(tests, seconds, frozenset(one.name for one in drawn), jobs)
 
 
 def _notices(path: Path, head: Head, asked: Asked | None, *, kept: bool) -> Notices:

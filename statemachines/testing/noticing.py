@@ -10,10 +10,9 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from functools import partial
-from hashlib import blake2b
 from io import StringIO
 from math import ceil
 from pathlib import Path
@@ -24,9 +23,8 @@ from typing import Final, NamedTuple
 
 from statemachines.kernel import ConfigurationError
 from statemachines.testing.finding import search, searches_of
-from statemachines_spec.mutants.campaign import picked
 from statemachines_spec.mutants.mutant import Mutant, Unmade, plant
-from statemachines_spec.mutants.notice import Notice, Notices
+from statemachines_spec.mutants.notice import Notice
 
 TESTS: Final = "tests"
 JUDGES: Final = (TESTS, "simulation", "hypothesis")
@@ -47,45 +45,6 @@ class Ended(NamedTuple):
 
     code: int
     said: str
-
-
-class Asked(NamedTuple):
-    """What the judges are asked: `tests`, files or folders for pytest; for how many `seconds` of processor time each
-    may look at a mutant; how many of all, `beside` those alive, are shown to every one of them."""
-
-    tests: tuple[Path, ...]
-    seconds: float
-    beside: int = 0
-
-    def print(self) -> str:
-        """In short: the text of the tests, and the time."""
-        found = blake2b(repr(self.seconds).encode(), digest_size=16)
-        for path in sorted({file for one in self.tests for file in ([one] if one.is_file() else one.rglob("*"))}):
-            if path.is_file() and path.suffix != ".pyc":
-                found.update(str(path).encode() + path.read_bytes())
-        return found.hexdigest()
-
-    def each(
-        self, protocol: str, mutants: Sequence[Mutant], alive: Collection[str], notices: Notices
-    ) -> Iterator[tuple[int, int]]:
-        """Ask: of one that is `alive` until somebody notices; how many are done, of how many.  Who was asked before is
-        not asked again.
-
-        Raises `ConfigurationError` for tests that fail without any mutant, or take too long.
-        """
-        drawn = {one.name for one in picked(mutants, (), (), self.beside, 0)} if self.beside else set()
-        some = [one for one in mutants if one.name in drawn or (one.name in alive and not notices.of(one.name))]
-        judges = judges_of(protocol, self.tests)
-        seconds = dict.fromkeys(judges, self.seconds)
-        if some and TESTS in judges:
-            seconds[TESTS] = max(self.seconds, TIMES * check_tests(self.seconds, self.tests))
-        for done, one in enumerate(some):
-            yield done, len(some)
-            for judge in judges:
-                if one.name not in drawn and notices.of(one.name):
-                    break
-                if (one.name, judge) not in notices.found:
-                    notices.add(notice(protocol, one, judge, seconds[judge], self.tests))
 
 
 def judges_of(protocol: str, tests: Sequence[Path]) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 
@@ -17,11 +18,13 @@ from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.mutants import apart, campaign
 from statemachines_spec.mutants.account import account_of, page, text
 from statemachines_spec.mutants.campaign import Field, Head, Results, Shape, picked
+from statemachines_spec.mutants.judging import LIVED, PROPERTY, UNJUDGED, Verdict
 from statemachines_spec.mutants.kept_entries import KeptEntries, print_of
 from statemachines_spec.mutants.mutant import plant
 from statemachines_spec.mutants.notice import Notice, Notices, Rests
 from statemachines_spec.mutants.original import Original, Tracks, walk
 from statemachines_spec.mutants.row_table import cells
+from statemachines_spec.mutants.strength import sample_of
 from statemachines_spec.protocol import Allowed
 
 NAME = "tank_protocol:PROTOCOL"
@@ -216,36 +219,104 @@ def test_notices_of_other_machines_or_tests_do_not_count_unless_they_are_kept(tm
 
 
 @pytest.fixture
-def asked(monkeypatch):
-    """Who is asked about which mutant; simulation notices the fifth row, and nobody anything else."""
-    found = []
+def asked(monkeypatch, tmp_path):
+    """Who is asked about which mutant, in a process of its own; simulation notices the fifth row, and nobody anything
+    else."""
+    file = tmp_path / "asked"
+    file.touch()
 
     def seen(protocol, mutant, judge, seconds, tests):
-        found.append((mutant.name, judge))
+        with file.open("a") as to:
+            print(mutant.name, judge, file=to)
         return Notice(mutant.name, judge, "S1" if (mutant.name, judge) == ("tank/3/deleted", "simulation") else "")
 
     monkeypatch.setattr(noticing, "notice", seen)
     monkeypatch.setattr(noticing, "check_tests", lambda seconds, tests: 0.0)
     monkeypatch.setattr(noticing, "judges_of", lambda protocol, tests: noticing.JUDGES)
-    return found
+    return lambda: [tuple(line.split()) for line in file.read_text().splitlines()]
+
+
+THREE = ("tank/0/deleted", "tank/3/deleted", "tank/3/to-full")
+
+
+def asking(out, *more):
+    return ["mutate", NAME, "--out", str(out), "--others", *(part for one in THREE for part in ("--only", one)), *more]
 
 
 def test_who_lives_is_shown_to_one_judge_after_the_other_until_one_notices(asked, tmp_path, capsys):
-    names = ("tank/0/deleted", "tank/3/deleted", "tank/3/to-full")
-    command = ["mutate", NAME, "--out", str(tmp_path), "--others", *(part for one in names for part in ("--only", one))]
-    assert run(command) == 1
-    assert asked[:2] == [("tank/3/deleted", "tests"), ("tank/3/deleted", "simulation")]
-    assert asked[2:] == [("tank/3/to-full", judge) for judge in noticing.JUDGES]
+    assert run(asking(tmp_path)) == 1
+    assert asked()[:2] == [("tank/3/deleted", "tests"), ("tank/3/deleted", "simulation")]
+    assert asked()[2:] == [("tank/3/to-full", judge) for judge in noticing.JUDGES]
     said = capsys.readouterr().out
     assert "noticed by simulation: tank/3/deleted: S1" in said
     assert "ALIVE tank/3/to-full" in said
-    assert run(command) == 1
-    assert len(asked) == 5, "who was asked once is not asked again"
-    assert run([*command, "--beside", "1000"]) == 1
-    assert sorted(asked) == sorted((one, judge) for one in names for judge in noticing.JUDGES), "all, by everybody"
+    assert run(asking(tmp_path)) == 1
+    assert len(asked()) == 5, "who was asked once is not asked again"
+    assert run(asking(tmp_path, "--beside", "1000")) == 1
+    assert sorted(asked()) == sorted((one, judge) for one in THREE for judge in noticing.JUDGES), "all, by everybody"
     without = ["mutate", NAME, "--out", str(tmp_path), "--only", "tank/3/deleted"]
     assert run(without) == 0, "what was noticed before counts"
     assert run([*without, "--again"]) == 1
+
+
+def test_as_many_look_at_a_time_as_are_told_to(asked, monkeypatch, tmp_path):
+    """Each of two waits until the other has begun."""
+    seen = noticing.notice
+    gate = multiprocessing.get_context("fork").Barrier(2)
+
+    def met(protocol, mutant, judge, seconds, tests):
+        if judge == "tests":
+            gate.wait(60)
+        return seen(protocol, mutant, judge, seconds, tests)
+
+    monkeypatch.setattr(noticing, "notice", met)
+    assert run(asking(tmp_path, "--jobs", "2")) == 1
+    assert {mutant for mutant, _ in asked()} == {"tank/3/deleted", "tank/3/to-full"}
+
+
+def test_what_a_process_that_asks_cannot_do_is_said(asked, monkeypatch, tmp_path, capfd):
+    def refused(*args):
+        raise ConfigurationError("tests", "here", "fail without any mutant; mend that first")
+
+    monkeypatch.setattr(noticing, "notice", refused)
+    assert run(asking(tmp_path)) == 2
+    assert "fail without any mutant; mend that first" in capfd.readouterr().err
+    monkeypatch.setattr(noticing, "notice", lambda *args: os._exit(3))
+    assert run(asking(tmp_path)) not in (0, 1)
+    assert "the process that asks about tank/3/deleted ended: 3" in capfd.readouterr().err
+
+
+def test_how_strong_each_judge_is_rests_on_mutants_that_every_one_of_them_was_shown(asked, tmp_path, capsys):
+    assert run(asking(tmp_path)) == 1
+    assert "| exploration |" not in capsys.readouterr().out, "tests were not shown what exploration killed"
+    assert run(asking(tmp_path, "--beside", "1000")) == 1
+    said = capsys.readouterr().out
+    assert "of 3 drawn by chance, shown to every judge" in said
+    for line in (
+        "| exploration | 1 of 3 (33.3 %) | - | 1 of 3 (33.3 %) | 1 |",
+        "| tests | 0 of 3 (0.0 %) | - | 0 of 3 (0.0 %) | 0 |",
+        "| simulation | 1 of 3 (33.3 %) | - | 1 of 3 (33.3 %) | 1 |",
+        "| anybody | 2 of 3 (66.7 %) | - | 2 of 3 (66.7 %) |  |",
+    ):
+        assert line in said
+
+
+def test_what_is_allowed_refused_or_could_not_be_judged_says_nothing_of_how_strong_a_judge_is():
+    def judged(name, verdict, group="row", refused=""):
+        return Verdict(name, group, "deleted", verdict, refused=refused)
+
+    verdicts = [
+        judged("a", PROPERTY), judged("b", LIVED, "code"), judged("c", LIVED), judged("d", PROPERTY, refused="never"),
+        judged("e", UNJUDGED), judged("f", PROPERTY), judged("g", PROPERTY),
+    ]  # fmt: skip
+    notices = [Notice(one, "tests", "t" if one in "ab" else "") for one in "abcdeg"]
+    notices += [Notice(one, "simulation", "S1" if one == "b" else "") for one in "abcde"]
+    found = sample_of("abcdef", verdicts, {"c"}, notices)
+    assert (found.rows, found.code) == (1, 1), "a and b"
+    shown = {one.judge: (one.rows, one.code, one.alone) for one in found.judges}
+    assert shown == {"exploration": (1, 0, 0), "tests": (1, 1, 0), "simulation": (0, 1, 0), "anybody": (1, 1, 0)}
+    assert sample_of("f", verdicts, (), notices) is None, "f was shown to nobody"
+    assert sample_of("ab", verdicts, (), []) is None
 
 
 def test_tests_that_fail_or_are_never_done_without_a_mutant_are_refused(tmp_path):

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from statemachines_spec.mutants import strength
 from statemachines_spec.mutants.judging import (
     EQUAL,
     ERROR,
@@ -72,12 +73,16 @@ class Account(msgspec.Struct, frozen=True):
     alive: tuple[Verdict, ...]
     allowed: tuple[tuple[Verdict, Allowed], ...]
     noticed: tuple[Notice, ...] = ()
+    sample: strength.Sample | None = None
 
 
-def account_of(verdicts: Iterable[Verdict], allowed: Sequence[Allowed], notices: Iterable[Notice] = ()) -> Account:
-    """The account of these verdicts, and of what others noticed."""
+def account_of(
+    verdicts: Iterable[Verdict], allowed: Sequence[Allowed], notices: Sequence[Notice] = (),
+    drawn: Iterable[Mutant] = (),
+) -> Account:  # fmt: skip
+    """The account of these verdicts, and of what others noticed; `drawn`: the sample that everybody was shown."""
     found = list(verdicts)
-    seen = {one.name: one for one in reversed(tuple(notices)) if one.what}
+    seen = {one.name: one for one in reversed(notices) if one.what}
     taken = [one for one in found if not one.refused]
     refused = [one for one in found if one.refused]
     excused = {one.name: clause for one in taken if not one.killed and (clause := excuse(one.name, allowed))}
@@ -89,7 +94,8 @@ def account_of(verdicts: Iterable[Verdict], allowed: Sequence[Allowed], notices:
     alive = tuple(one for one in left if one.name not in noticed)
     pairs = tuple((one, excused[one.name]) for one in taken if one.name in excused)
     made = tuple(line for line in lines if line.made)
-    return Account(made, tuple(_by_kind(refused, {}, {})), alive, pairs, tuple(noticed.values()))
+    sample = strength.sample_of({one.name for one in drawn}, taken, excused, notices)
+    return Account(made, tuple(_by_kind(refused, {}, {})), alive, pairs, tuple(noticed.values()), sample)
 
 
 def excuse(name: str, allowed: Sequence[Allowed]) -> Allowed | None:
@@ -130,6 +136,13 @@ def text(found: Account) -> str:
     lines = table(found.lines)
     if found.refused:
         lines += ["", "refused by the checks of a declaration, and judged all the same:", "", *table(found.refused)]
+    if found.sample:
+        lines += [
+            "",
+            f"of {found.sample.all} drawn by chance, shown to every judge:",
+            "",
+            *strength.table(found.sample),
+        ]
     lines += [f"allowed: {one.name}: {one.verdict} [{clause.clause}]" for one, clause in found.allowed]
     lines += [f"noticed by {one.judge}: {one.name}: {one.what}" for one in found.noticed]
     lines += [f"ALIVE {one.name}: {one.verdict}{f' in {one.where}' if one.where else ''}" for one in found.alive]
@@ -169,6 +182,8 @@ def page(
         "Hypothesis notice.",
         settled(found),
     ]
+    if found.sample:
+        lines += ["", "## How strong each judge is", "", *_about(found.sample), "", *strength.table(found.sample)]
     if found.refused:
         lines += ["", "## Refused by the checks of a declaration", "", *table(found.refused)]
     lines += ["", "## Allowed", ""]
@@ -189,6 +204,13 @@ def page(
         if some:
             lines += ["", f"## {title}", "", *_listed(some, mutants)]
     return "\n".join(lines) + "\n"
+
+
+def _about(sample: strength.Sample) -> tuple[str, ...]:
+    return (
+        f"The same {sample.all} mutants, drawn by chance from all that the checks take and no clause allows, shown to",
+        "every judge, whatever the others said of them. *Nobody else*: no other judge noticed these.",
+    )
 
 
 def _by_place(mutants: dict[str, Mutant], judged: Sequence[Verdict]) -> list[str]:

@@ -109,7 +109,7 @@ def _heard(ours: Connection, process: BaseProcess, say: Say) -> Iterator[Verdict
 def _judge_all(prepare: Prepare, jobs: int, out: Connection) -> None:
     """Ctrl-C is for the command, which ends this process; those that it forked end with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGTERM, leave)
     os.setpgid(0, 0)
     try:
         judge, mutants, explored = prepare(out.send)
@@ -123,7 +123,8 @@ def _judge_all(prepare: Prepare, jobs: int, out: Connection) -> None:
         return
 
 
-def _leave(signum: int, frame: FrameType | None) -> None:
+def leave(signum: int, frame: FrameType | None) -> None:
+    """What a forked process does when it is told to end: what it holds is let go."""
     sys.exit(0)
 
 

@@ -172,12 +172,7 @@ ALLOWED: Final = (
         "what was asked for is read when an answer comes to the fetch that is open, and each fetch names its own",
     ),
     Allowed(
-        ("names.check_text/5/lte-is-lt",),
-        "SS-214",
-        "what has as many bytes as a name may have is not refused here, and nothing of it is shown",
-    ),
-    Allowed(
-        ("names.check_text/7/40-is-41", "names.check_text/8/40-is-39"),
+        ("names.check_text/6/40-is-41", "names.check_text/7/40-is-39"),
         "SS-214",
         "how much of a name that is too long the refusal shows is as good with one character more or less",
     ),

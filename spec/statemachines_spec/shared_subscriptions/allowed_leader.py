@@ -215,11 +215,6 @@ ALLOWED: Final = (
         "stream back; it is dropped to keep the record small",
     ),
     Allowed(
-        ("measuring.refuse/2/0-is-1",),
-        "SS-158",
-        "of a stream that was dropped nothing is refused: this number is never said",
-    ),
-    Allowed(
         ("plan.reassign/5/gt-is-gte",),
         "SS-162",
         "of whoever has just its share nothing is above it, and nothing is taken back",
