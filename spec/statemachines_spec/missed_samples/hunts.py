@@ -1,4 +1,5 @@
-"""Hunts: where mistakes are looked for: every system for what breaks, then small ones for what is never met."""
+"""Hunts: where mistakes are looked for: every system for what breaks, small ones for what is never met, and
+single machines among everything that may be said to them."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from statemachines.missed_samples.publisher import Beats
 from statemachines_spec.explorer.property import Eventually
 from statemachines_spec.explorer.system import System
 from statemachines_spec.hunt import Hunt
+from statemachines_spec.missed_samples import cache_contract, publisher_contract
 from statemachines_spec.missed_samples.systems import SYSTEMS, Setting, build, system
 
 LAST = ("unreliable", "continued")
@@ -38,4 +40,6 @@ HUNTS = (
     *(Hunt(f"{name} at last", SYSTEMS[name][0], partial(system, name), _declared) for name in AT_LAST),
     *(Hunt(name, SYSTEMS[name][0], partial(system, name)) for name in LAST),
     *(Hunt(name, about, partial(build, name, about, one), _declared) for name, (about, one) in BEATS.items()),
-)
+    *(Hunt(name, about, partial(part.build, name)) for part in (publisher_contract, cache_contract)
+      for name, about in part.ABOUT.items()),
+)  # fmt: skip

@@ -42,9 +42,9 @@ from statemachines.shared_subscriptions.message import (
     UpdateProgress,
 )
 from statemachines.shared_subscriptions.stream import Finish, Install, StreamProgress, Uninstall
+from statemachines_spec.contract import Counterpart, Machine, Rule, contract
 from statemachines_spec.explorer.system import System
 from statemachines_spec.shared_subscriptions.consumer import FILTER, GROUP
-from statemachines_spec.shared_subscriptions.contract import Counterpart, Machine, Rule, contract
 
 ID: Final = "consumer-1~1/1"
 REGISTRIES: Final = ("leader-1", "leader-2")
@@ -126,6 +126,8 @@ def leader_of(epoch: int) -> str:
 
 class Everybody(Counterpart):
     """leaders of several epochs, a session, and a client, each of whom says anything at any time"""
+
+    owes, ends = "S19", "S1 ends"
 
     def __init__(self, alphabet: Alphabet) -> None:
         super().__init__(RULES, alphabet.idle)

@@ -24,12 +24,12 @@ from statemachines.shared_subscriptions.borrower import (
     UnsubscribeTimer,
 )
 from statemachines.shared_subscriptions.message import Grant, LeaderConnectResponse, PingResponse
+from statemachines_spec.contract import Machine, Rule, contract
 from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.tick import TickClock
 from statemachines_spec.shared_subscriptions import borrower_contract
 from statemachines_spec.shared_subscriptions.borrower_contract import ID, REGISTRIES, SEEN, Alphabet, Known, leader_of
 from statemachines_spec.shared_subscriptions.consumer import FILTER, GROUP
-from statemachines_spec.shared_subscriptions.contract import Machine, Rule, contract
 from statemachines_spec.shared_subscriptions.timings import TICK_NS, TIMES, of_borrower
 
 PINGS: Final = 3

@@ -10,12 +10,12 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from statemachines.shared_subscriptions.stream_store import ListStreams
+from statemachines_spec.contract import MACHINE
 from statemachines_spec.explorer.property import Stepwise
 from statemachines_spec.explorer.system import System
 from statemachines_spec.hunt import Hunt
 from statemachines_spec.shared_subscriptions import alone, borrower_contract, session_contract, strays
 from statemachines_spec.shared_subscriptions.borrower_contract import Alphabet
-from statemachines_spec.shared_subscriptions.contract import MACHINE
 from statemachines_spec.shared_subscriptions.session_contract import Cast
 
 CASTS: Final = {

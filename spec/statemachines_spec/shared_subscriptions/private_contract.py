@@ -20,10 +20,10 @@ from statemachines.shared_subscriptions.stream_store import (
     StreamInfo,
     StreamsListed,
 )
+from statemachines_spec.contract import Counterpart, Machine, Rule, contract
 from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.tick import TickClock
 from statemachines_spec.explorer.timing import Timing
-from statemachines_spec.shared_subscriptions.contract import Counterpart, Machine, Rule, contract
 from statemachines_spec.shared_subscriptions.timings import TICK_NS
 
 ID: Final = "consumer-1~1/1"
@@ -58,6 +58,8 @@ class Known(msgspec.Struct, frozen=True, gc=False):
 
 class Outside(Counterpart):
     """an application that reads as it likes, and a store whose streams come and go, which fails and repeats itself"""
+
+    owes, ends = "S19", "S1 ends"
 
     def __init__(self) -> None:
         super().__init__(RULES)

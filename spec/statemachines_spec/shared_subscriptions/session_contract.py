@@ -27,11 +27,11 @@ from statemachines.shared_subscriptions.session import (
 )
 from statemachines.shared_subscriptions.stream import Finish, Install, Uninstall
 from statemachines.shared_subscriptions.stream_store import SERVICE, Batch, Fetch, Fetched, FetchFailed, Slice
+from statemachines_spec.contract import COUNTERPART, Counterpart, Machine, Rule, contract
 from statemachines_spec.explorer.property import Eventually, View
 from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.tick import TickClock
 from statemachines_spec.explorer.timing import Timing
-from statemachines_spec.shared_subscriptions.contract import COUNTERPART, Counterpart, Machine, Rule, contract
 from statemachines_spec.shared_subscriptions.session_consumer import renumbered
 from statemachines_spec.shared_subscriptions.timings import TICK_NS
 
@@ -97,6 +97,8 @@ class Cast(msgspec.Struct, frozen=True):
 
 class World(Counterpart):
     """an application, owners, and a stream store, each of whom says anything at any time"""
+
+    owes, ends = "S19", "S1 ends"
 
     def __init__(self, cast: Cast) -> None:
         super().__init__(rules_of(cast), cast.idle)

@@ -20,12 +20,12 @@ from statemachines.shared_subscriptions.group_store import (
 )
 from statemachines.shared_subscriptions.names import CLAIM
 from statemachines.shared_subscriptions.witness import WITNESS, ClaimRead, Doubt, RestTimer, WitnessRecord
+from statemachines_spec.contract import Counterpart, Machine, Rule, contract
 from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.tick import TickClock
 from statemachines_spec.explorer.timing import Timing
 from statemachines_spec.shared_subscriptions.borrower_times import OURS, TICK_MS
 from statemachines_spec.shared_subscriptions.consumer import FILTER, GROUP
-from statemachines_spec.shared_subscriptions.contract import Counterpart, Machine, Rule, contract
 from statemachines_spec.shared_subscriptions.timings import TICK_NS
 
 READS: Final = 3
@@ -47,6 +47,8 @@ class Known(msgspec.Struct, frozen=True, gc=False):
 
 class Doubters(Counterpart):
     """an Agent that doubts whenever it likes, and a store that answers late, fails, and repeats old answers"""
+
+    owes, ends = "S19", "S1 ends"
 
     def __init__(self) -> None:
         super().__init__(RULES)

@@ -7,12 +7,12 @@ from functools import cache
 import pytest
 from msgspec.structs import replace
 
+from statemachines_spec.contract import Counterpart
 from statemachines_spec.explorer.explore import VIOLATED, explore
 from statemachines_spec.liveness.judge import live
 from statemachines_spec.mutants.campaign import Field, Shape
 from statemachines_spec.mutants.mutant import plant
 from statemachines_spec.shared_subscriptions import SPEC, contracts
-from statemachines_spec.shared_subscriptions.contract import Counterpart
 
 
 def rules_of(name):

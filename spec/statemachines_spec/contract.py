@@ -71,7 +71,7 @@ class Running(msgspec.Struct, frozen=True, gc=False):
 
 class Machine(Actor):
     """`fsm` from `record` on.  `kept(record)`: it under canonical names (`Actor.canonical`); `bound(record)`: what lies
-    within the bounds."""
+    within the bounds; `says_so`: it tells its host to stop it, which else sees that from its status."""
 
     def __init__(
         self,
@@ -82,12 +82,14 @@ class Machine(Actor):
         silent: tuple[str, ...] = (),
         kept: Callable[[Any], Any] | None = None,
         bound: Callable[[Any], bool] | None = None,
+        says_so: bool = True,
     ) -> None:
         super().__init__(MACHINE, silent=silent, timing=timing, fsm=fsm)
         self.fsm = fsm
         self.record = record
         self._kept = kept
         self._bound = bound
+        self.says_so = says_so
 
     def initial(self) -> Running:
         """Just made: the timers of its first state are set."""
@@ -115,8 +117,11 @@ class Machine(Actor):
     def _take(self, local: Running, event: Any, watch: Watch | None) -> tuple[Running, Envelope]:
         party, effects = stepped(self.fsm, local.party, event, MACHINE, watch, timing=self.timing)
         said = tuple(effect for effect in effects if not isinstance(effect, SetTimer | CancelTimer))
+        at_end = party.record.status in self.fsm.final
+        if at_end and not self.says_so:
+            said = (*said, Stop())  # its host sees it
         stopped = Stop() in said
-        agrees = stopped is (party.record.status in self.fsm.final)
+        agrees = stopped is at_end
         did = Envelope(MACHINE, COUNTERPART, Did(event, said, kinds_of(event, said)))
         return Running(ended(party) if stopped else party, stopped, agrees), did
 
@@ -169,6 +174,10 @@ class Counterpart(Actor):
     """Everybody else.  `rules` that it judges by; `idle`: names of those for which nothing is ever said."""
 
     keeps_time = True
+    owes = "OWES"
+    """What properties that a rule is kept, and met, are called by, before its name."""
+    ends = "ENDS"
+    """The property that a machine at its end has its host stop it."""
 
     def __init__(self, rules: tuple[Rule, ...], idle: tuple[str, ...] = ()) -> None:
         super().__init__(COUNTERPART)
@@ -233,20 +242,23 @@ class Counterpart(Actor):
         for number, rule in enumerate(self.rules, 1):
             broken = View(COUNTERPART, size, lambda local: int(local.broken))
             found.append(
-                Always(f"S19 {rule.name}", f"{rule.text} [{rule.clause}]", (broken,), lambda at, n=number: at != n)
+                Always(
+                    f"{self.owes} {rule.name}", f"{rule.text} [{rule.clause}]", (broken,), lambda at, n=number: at != n
+                )
             )
         for number, rule in enumerate(self.rules):
             if rule.name in self.idle:
                 continue
             met = View(TALLY, 2, lambda local, n=number: int(local.rules >> n & 1))  # type: ignore[misc]
-            found.append(Sometimes(f"S19 {rule.name} is met", rule.text, (met,), bool))
+            found.append(Sometimes(f"{self.owes} {rule.name} is met", rule.text, (met,), bool))
         return tuple(found)
 
 
 def contract(name: str, about: str, machine: Machine, counterpart: Counterpart, *others: Actor) -> System:
     """The closed system of the two; `others`: a clock, where time is counted."""
     text = "a machine that has come to its end has told its host to stop it, and no other has"
-    ends = Always("S1 ends", text, (View(MACHINE, 2, lambda local: int(local.agrees)),), bool)
+    agrees = View(MACHINE, 2, lambda local: int(local.agrees))
+    ends = (Always(counterpart.ends, text, (agrees,), bool),) if machine.says_so else ()
     bounds = {"counterpart": (type(counterpart).__doc__ or "").partition("\n")[0]}
     actors = (machine, counterpart, Tally(), *others)
-    return System(name, about, actors, Network(1), (ends, *counterpart.properties()), bounds=bounds)
+    return System(name, about, actors, Network(1), (*ends, *counterpart.properties()), bounds=bounds)

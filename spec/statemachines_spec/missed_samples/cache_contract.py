@@ -1,0 +1,417 @@
+"""What a cache owes its host and whoever asks it, whatever comes by: MS-40 to MS-49.
+
+What a query is about stands beside its text, in a table: no parser is asked here, and no key is matched.  What a cache
+has is a set of numbers, of which the highest are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from statemachines.kernel import Send, Stop, Tell
+from statemachines.missed_samples.cache import (
+    CACHE,
+    CacheQuery,
+    CacheRecord,
+    CrowdedOver,
+    LetGo,
+    NotKept,
+    Published,
+    Reply,
+    ReplyEnded,
+    ReplyRefused,
+    Withdraw,
+)
+from statemachines.missed_samples.message import EVERY_SOURCE
+from statemachines_spec.contract import Counterpart, Machine, Rule, contract
+from statemachines_spec.explorer.system import System
+from statemachines_spec.explorer.tick import TickClock
+from statemachines_spec.explorer.timing import Timing
+
+P, Q, R = "p", "q", "r"
+ASKER: Final = "s"
+N: Final = 5
+"""The number of a query; it goes with every answer."""
+NOW_NS: Final = 2_020
+TICK_NS: Final = 1_000_000
+RETENTION: Final = 2
+"""Ticks."""
+
+Place = tuple[str, str]
+Held = tuple[tuple[int, int], ...]
+"""(number, when it was published), by number; 0: nobody says when."""
+Said = tuple[Any, ...]
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What a query is about: `keys` (None: all), numbers of the wire from `first` to `last`, the `newest` of each
+    queue, and what was published from `begin` to `end`; `wrong`: the parameter that cannot be read ("": none)."""
+
+    keys: tuple[str, ...] | None = None
+    first: int | None = None
+    last: int | None = None
+    newest: int | None = None
+    begin: int | None = None
+    end: int | None = None
+    wrong: str = ""
+
+
+class Cast(msgspec.Struct, frozen=True):
+    """A cache that begins with this `record`; what is `brought` to it, and what of that it is there for; what it is
+    `asked`: a query and what that is about; no number above `top` comes; `idle`: rules that nothing is for."""
+
+    record: CacheRecord
+    brought: tuple[Published, ...]
+    asked: tuple[tuple[CacheQuery, Wanted], ...]
+    foreign: tuple[Published, ...] = ()
+    top: int = 1_000
+    idle: tuple[str, ...] = ()
+
+
+class Known(msgspec.Struct, frozen=True, gc=False):
+    """What every queue holds, by (source, key); `crowded`: ticks since the first was turned away (-1: nobody is), and
+    who was `heard` since."""
+
+    queues: tuple[tuple[Place, Held], ...] = ()
+    crowded: int = -1
+    heard: tuple[Place, ...] = ()
+    ended: bool = False
+
+    def held(self, place: Place) -> Held:
+        """In this queue."""
+        return dict(self.queues).get(place, ())
+
+
+# -- what a cache has -----------------------------------------------------------------------------------------------
+
+
+def nearest(sn: int, top: int, width: int) -> int:
+    """The number that the wire calls so, and that is nearest to `top`; of two the one behind."""
+    turn = 2**width
+    around = range(top - turn, top + turn + 1)
+    return min((one for one in around if one % turn == sn), key=lambda one: (abs(one - top), one))
+
+
+def with_more(held: Held, event: Published, record: CacheRecord) -> Held:
+    """Each number once; of all the highest."""
+    turn = 2**record.width
+    first = nearest(event.first, held[-1][0], record.width) if held else turn + event.first
+    numbers = dict(held)
+    for number in range(first, first + event.last - event.first + 1):
+        numbers.setdefault(number, event.t_ns)
+    return tuple(sorted(numbers.items())[-record.history :])
+
+
+def about(held: Held, wanted: Wanted, width: int) -> list[int]:
+    """The numbers of a queue that are wanted."""
+    top = held[-1][0]
+    low = 0 if wanted.first is None else nearest(wanted.first, top, width)
+    high = top if wanted.last is None else nearest(wanted.last, top, width)
+    found = [one for one in held if low <= one[0] <= high]
+    if wanted.begin is not None or wanted.end is not None:
+        begin, end = wanted.begin or 1, NOW_NS * 2 if wanted.end is None else wanted.end
+        found = [one for one in found if one[1] and begin <= one[1] <= end]
+    numbers = [number for number, _ in found]
+    return numbers if wanted.newest is None else numbers[len(numbers) - min(wanted.newest, len(numbers)) :]
+
+
+def replies(cast: Cast, known: Known, event: CacheQuery, wanted: Wanted) -> Said:
+    """Of each queue, by source and key, what follows one another in one reply."""
+    found: list[Any] = []
+    for (source, key), held in known.queues:
+        if event.source not in (source, EVERY_SOURCE) or (wanted.keys is not None and key not in wanted.keys):
+            continue
+        numbers = about(held, wanted, cast.record.width)
+        for number in numbers:
+            if number - 1 not in numbers:
+                many = next(n for n in range(1, len(numbers) + 1) if number + n not in numbers)
+                sn = number % 2**cast.record.width
+                found.append(Send(ASKER, Reply(N, key, source, sn, sn + many - 1)))
+    return tuple(found)
+
+
+# -- everybody else -------------------------------------------------------------------------------------------------
+
+
+class Around(Counterpart):
+    """publishers, whose samples come by in any order and as often as they like, and somebody who asks for anything"""
+
+    def __init__(self, cast: Cast) -> None:
+        self.cast = cast
+        self._wanted = dict(cast.asked)
+        super().__init__(rules_of(self), cast.idle)
+
+    def begins(self) -> Known:
+        return Known()
+
+    def says(self, known: Known) -> Iterator[Any]:
+        if known.ended:
+            return
+        yield from self.cast.brought
+        yield from self.cast.foreign
+        yield from self._wanted
+        yield Withdraw()
+
+    def learns(self, known: Known, event: Any, said: Said) -> Known:
+        match event:
+            case Withdraw():
+                return Known(ended=True)
+            case CrowdedOver():
+                left = tuple(one for one in known.queues if one[0] in known.heard)
+                return Known(left)
+            case Published() if self.is_one_too_many(known, event):
+                return known if known.crowded >= 0 else replace(known, crowded=0)
+            case Published() if not self.is_foreign(event):
+                place = (event.source, event.key)
+                queues = dict(known.queues) | {place: with_more(known.held(place), event, self.cast.record)}
+                heard = tuple(sorted({*known.heard, place})) if known.crowded >= 0 else ()
+                return replace(known, queues=tuple(sorted(queues.items())), heard=heard)
+        return known
+
+    def ages(self, known: Known, ticks: int) -> Known:
+        return known if known.crowded < 0 else replace(known, crowded=min(RETENTION + 1, known.crowded + ticks))
+
+    def is_late(self, known: Known) -> int:
+        late = known.crowded > RETENTION
+        return 1 + next(n for n, one in enumerate(self.rules) if one.name == "lets go") if late else 0
+
+    # -- what is owed -----------------------------------------------------------------------------------------------
+
+    def is_foreign(self, event: Any) -> bool:
+        """The cache is not there for it."""
+        return event in self.cast.foreign
+
+    def is_one_too_many(self, known: Known, event: Any) -> bool:
+        """It needs another queue, and there may be no more."""
+        if not isinstance(event, Published) or self.is_foreign(event):
+            return False
+        return not known.held((event.source, event.key)) and len(known.queues) >= self.cast.record.places
+
+    def wrong(self, event: Any) -> str:
+        """What of a query cannot be read."""
+        return self._wanted[event].wrong if isinstance(event, CacheQuery) else ""
+
+    def answers(self, known: Known, event: CacheQuery, said: Said) -> bool:
+        return said == (*replies(self.cast, known, event, self._wanted[event]), Send(ASKER, ReplyEnded(N)))
+
+    def refuses(self, known: Known, event: CacheQuery, said: Said) -> bool:
+        """One answer, which names what is wrong."""
+        match said:
+            case (Send(to, ReplyRefused(n, why)),):
+                return (to, n) == (ASKER, N) and why.startswith(f"{self.wrong(event)}=")
+        return False
+
+    def lets_go(self, known: Known, event: CrowdedOver, said: Said) -> bool:
+        silent = [place for place, _ in known.queues if place not in known.heard]
+        return known.crowded == RETENTION and said == tuple(Tell(LetGo(key, source)) for source, key in silent)
+
+
+def _turns_away(known: Known, event: Published, said: Said) -> bool:
+    return said == (Tell(NotKept(event.key, event.source, event.first, event.last)),)
+
+
+def _says_nothing(known: Known, event: Any, said: Said) -> bool:
+    return said == ()
+
+
+def rules_of(around: Around) -> tuple[Rule, ...]:
+    """What a cache is bound by among these."""
+
+    def is_query(known: Known, event: Any) -> bool:
+        return isinstance(event, CacheQuery) and not around.wrong(event)
+
+    def is_kept(known: Known, event: Any) -> bool:
+        return (
+            isinstance(event, Published) and not around.is_foreign(event) and not around.is_one_too_many(known, event)
+        )
+
+    return (
+        Rule("keeps", "MS-42", "what comes by is kept, and nobody told", is_kept, _says_nothing),
+        Rule("passes by", "MS-40, MS-41", "what it is not there for is nothing to it",
+             lambda known, event: around.is_foreign(event), _says_nothing),
+        Rule("turns away", "MS-48", "who finds no place is turned away, and its host told",
+             around.is_one_too_many, _turns_away),
+        Rule("answers", "MS-44", "who asks is sent what it asked for, of each queue in order, and then the end",
+             is_query, around.answers),
+        Rule("refuses", "MS-45", "what cannot be read is answered with what is wrong, and with nothing else",
+             lambda known, event: bool(around.wrong(event)), around.refuses),
+        Rule("lets go", "MS-49", "a retention after somebody found no place, who was silent since makes place",
+             lambda known, event: isinstance(event, CrowdedOver), around.lets_go),
+        Rule("leaves", "MS-46", "who is withdrawn ends, and says nothing more",
+             lambda known, event: isinstance(event, Withdraw), lambda known, event, said: said == (Stop(),)),
+    )  # fmt: skip
+
+
+# -- who is brought what, and asked ---------------------------------------------------------------------------------
+
+
+def _asks(parameters: str, source: str = P, expression: str = "**", **about: Any) -> tuple[CacheQuery, Wanted]:
+    return CacheQuery(ASKER, N, source, expression, parameters, NOW_NS), Wanted(**about)
+
+
+def _one(key: str, source: str = P) -> Published:
+    return Published(key, source, 0, 0)
+
+
+K: Final = "a/b"
+
+NUMBERED: Final = (
+    _asks(""),
+    _asks("", EVERY_SOURCE),
+    _asks("x=1;_sn=.."),
+    _asks("_sn=6", first=6, last=6),
+    _asks("_sn=7..", first=7),
+    _asks("_sn=..6", last=6),
+    _asks("_sn=6..0", first=6, last=0),
+    _asks("_sn=7..7", first=7, last=7),
+    _asks("_sn=5..0;_max=2", first=5, last=0, newest=2),
+    _asks("_max=1", newest=1),
+    _asks("_max=2", newest=2),
+    _asks("_max=0", newest=0),
+    _asks("x" * 4_096),
+    _asks("x" * 4_097, wrong="parameters"),
+    _asks("_sn=7..6", wrong="_sn"),
+    _asks("_sn=2..6", wrong="_sn"),
+    _asks("_sn=3..6", first=3, last=6),
+    _asks("_sn=8", wrong="_sn"),
+    _asks("_sn=6..8", wrong="_sn"),
+    _asks("_sn=x..", wrong="_sn"),
+    _asks("_max=8", wrong="_max"),
+    _asks("_sn=6;_max=1;_sn=7", wrong="_sn"),
+)
+"""Numbers of three bits."""
+
+TIMED: Final = (
+    _asks("_time=[2010..2020]", begin=2_010, end=2_020),
+    _asks("_time=]2010..2020]", begin=2_011, end=2_020),
+    _asks("_time=[2010..2020[", begin=2_010, end=2_019),
+    _asks("_time=[..2010]", end=2_010),
+    _asks("_time=]2010..]", begin=2_011),
+    _asks("_time=[2020..[", begin=2_020),
+    _asks("_time=[..2020[;_max=1", end=2_019, newest=1),
+    _asks("_time=[now()..]", begin=2_020),
+    _asks("_time=[now(-10ns)..now()[", begin=2_010, end=2_019),
+    _asks("_time=[now(-2us)..now(-1us)]", begin=20, end=1_020),
+    _asks("_time=[now(10ns)..]", begin=2_030),
+    _asks("_time=[..now(+0s)]", end=2_020),
+    _asks("_time=2010..2020", wrong="_time"),
+    _asks("_time=[now(1)..]", wrong="_time"),
+    _asks("_time=[then..]", wrong="_time"),
+)
+
+KEYS: Final = ("a/b", "a/bc", "a/bcb", "a/b/c", "b")
+EXPRESSIONS: Final = {
+    "**": ("a/b", "a/bc", "a/bcb", "a/b/c", "b"),
+    "a/*": ("a/b", "a/bc", "a/bcb"),
+    "a/**": ("a/b", "a/bc", "a/bcb", "a/b/c"),
+    "a/b/**": ("a/b", "a/b/c"),
+    "a/@$*": (),
+    "a/$*x": (),
+    "a/b$*": ("a/b", "a/bc", "a/bcb"),
+    "a/$*b": ("a/b", "a/bcb"),
+    "a/$*c": ("a/bc",),
+    "a/b$*b": ("a/bcb",),
+    "a/bc$*cb": (),
+    "a/$*c$*": ("a/bc", "a/bcb"),
+    "a/b$*c$*b": ("a/bcb",),
+    "a/b$*b$*b": (),
+    "a/$*b$*b$*": ("a/bcb",),
+    "a/$*c$*c$*": (),
+    "a/$*c$*b$*": ("a/bcb",),
+    "**/b": ("a/b", "b"),
+    "**/c": ("a/b/c",),
+    "a/**/c": ("a/b/c",),
+    "*": ("b",),
+    "a": (),
+    "a/b": ("a/b",),
+    "*/*/*": ("a/b/c",),
+    "a/*/*/*": (),
+}
+"""Which of the keys an expression is about."""
+
+VERBATIM: Final = {
+    **dict.fromkeys(("a/@x", "*/@x", "**/@x", "a/**/@x"), ("a/@x",)),
+    **dict.fromkeys(("**", "a/*", "a/**", "a/@$*", "a/$*x", "a/@", "@x"), ()),
+}
+"""The same of a key with a chunk that begins with `@`."""
+
+CASTS: Final = {
+    "asked by number": Cast(
+        CacheRecord(history=3, width=3),
+        tuple(Published(K, P, *one) for one in ((5, 5), (6, 6), (7, 7), (0, 0), (1, 1), (6, 7), (3, 7))),
+        NUMBERED,
+        foreign=(Published(K, ""), Published(K, P, 8, 8)),
+        top=18,
+        idle=("turns away", "lets go"),
+    ),
+    "asked by time": Cast(
+        CacheRecord(history=2, width=3),
+        (
+            *(Published(K, P, number, number, t_ns=at) for number in (6, 7, 1) for at in (0, 2_010, 2_020)),
+            Published(K, P, 6, 7, t_ns=2_015),
+        ),
+        TIMED,
+        top=18,
+        idle=("passes by", "turns away", "lets go"),
+    ),
+    "asked by key": Cast(
+        CacheRecord(width=3),
+        tuple(_one(key) for key in KEYS),
+        tuple(_asks("", EVERY_SOURCE, one, keys=keys) for one, keys in EXPRESSIONS.items()),
+        idle=("passes by", "turns away", "refuses", "lets go"),
+    ),
+    "asked verbatim": Cast(
+        CacheRecord(expression="**/@x", width=3),
+        (_one("a/@x"),),
+        tuple(_asks("", EVERY_SOURCE, one, keys=keys) for one, keys in VERBATIM.items()),
+        foreign=(_one("a/x"), _one("a/@y"), _one("@z/@x")),
+        idle=("turns away", "refuses", "lets go"),
+    ),
+    "asked by source": Cast(
+        CacheRecord(expression="a/*", width=3),
+        (_one("a/b"), _one("a/c"), _one("a/b", Q)),
+        (_asks("", P), _asks("", Q), _asks("", R), _asks("", EVERY_SOURCE), _asks("", Q, "a/c", keys=("a/c",))),
+        foreign=(_one("b"), _one("a/b/c", Q), Published("a/b", "")),
+        idle=("turns away", "refuses", "lets go"),
+    ),
+    "beside its publisher": Cast(
+        CacheRecord(prefix=P, local=True, width=3),
+        (Published(K, P, 0, 0, local=True), Published(K, P, 1, 2, local=True)),
+        (_asks("", P), _asks("", Q), _asks("", EVERY_SOURCE)),
+        foreign=(_one(K), Published(K, Q, 0, 0, local=True)),
+        idle=("turns away", "refuses", "lets go"),
+    ),
+    "turns away": Cast(
+        CacheRecord(places=2, width=3, retention_ms=RETENTION * TICK_NS // 1_000_000),
+        tuple(Published(key, source, 3, 4) for source, key in ((P, K), (P, "b"), (Q, K))),
+        (_asks("", EVERY_SOURCE),),
+        idle=("passes by", "refuses"),
+    ),
+}
+ABOUT: Final = {
+    "asked by number": "a cache of three samples, which come in any order and come round, is asked for numbers",
+    "asked by time": "a cache of two samples, of some of which nobody says when, is asked for times",
+    "asked by key": "a cache under all keys is asked for key expressions",
+    "asked verbatim": "a cache under a key with a chunk that no wildcard is about",
+    "asked by source": "a cache of some keys, of any source, is asked for sources",
+    "beside its publisher": "a cache of one publisher, beside which others publish",
+    "turns away": "a cache of two queues: a third finds no place until the silent ones are let go",
+}
+
+
+def build(name: str) -> System:
+    """A cache, and everybody around it."""
+    cast = CASTS[name]
+    machine = Machine(
+        CACHE,
+        cast.record,
+        timing=Timing(TICK_NS, ("crowded",)),
+        kept=lambda record: replace(record, not_kept=0),
+        bound=lambda record: all(queue.top <= cast.top for queue in record.queues.values()),
+        says_so=False,
+    )
+    return contract(name, ABOUT[name], machine, Around(cast), TickClock(TICK_NS))
