@@ -244,6 +244,8 @@ class Carrier:
             await self._comes(carrying, self._consumer.subscribe(carrying.filter, label=carrying.label))
         except GaplessError as error:
             logger.warning("%s: session %s is no member of the group: %s", carrying.filter, carrying.session, error)
+            if carrying.routed.is_set():
+                self._reception.refuse_group(carrying.owner, carrying.filter, str(error))
             if not carrying.joined.done():
                 carrying.joined.set_result(str(error))
             return False

@@ -11,6 +11,12 @@ from statemachines.drivers.persistent_sessions.topic import is_shared
 
 logger = logging.getLogger("gapless")
 
+FILTERS: Final = (
+    "SELECT filter FROM @routes WHERE session = :session AND filter >= :first AND filter < :last AND gone = 0"
+    " ORDER BY filter"
+)
+"""All that may be of groups, by the key of the table: a session may subscribe thousands that are not."""
+
 WAITING: Final = (
     "SELECT (SELECT count(*) FROM @session_rows AS rows WHERE session = :session AND filter = :filter"
     f" AND tag = {UNDELIVERED} AND NOT EXISTS (SELECT 1 FROM @session_rows AS marks WHERE marks.session = rows.session"
@@ -21,7 +27,7 @@ WAITING: Final = (
 
 def group_filters(sql: Sql, session: bytes) -> tuple[str, ...]:
     """The filters of groups that it subscribes."""
-    found = sql.all("SELECT filter FROM @routes WHERE session = :session AND gone = 0 ORDER BY 1", session=session)
+    found = sql.all(FILTERS, session=session, first=b"$", last=b"%")
     return tuple(each.decode() for (each,) in found if is_shared(each.decode()))
 
 

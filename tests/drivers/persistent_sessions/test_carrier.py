@@ -4,6 +4,7 @@ to PS-269)."""
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sqlite3
 from collections import Counter
 from contextlib import AsyncExitStack, asynccontextmanager, closing
@@ -480,6 +481,95 @@ def test_PS_263_what_waits_is_what_was_not_handed_out_whoever_has_stored_it(url)
         assert await store.do(PutCarried("s1", one.token, GROUP, messages)) is None
 
     run_stores(url, play)
+
+
+@pytest.mark.parametrize("clients", [1, 3])
+def test_PS_285_a_session_of_a_group_is_told_that_its_node_knows_none_and_misses_nothing(
+    store, tmp_path, caplog, clients
+):
+    """It goes on with the rest there, and with the group where it comes to a node that has it."""
+
+    async def main():
+        async with AsyncExitStack() as stack:
+            place = await stack.enter_async_context(place_of(tmp_path))
+            plain = await stack.enter_async_context(node_of(store, "b"))
+            publisher = await stack.enter_async_context(SessionPublisher(nodes=where(plain)))
+            async with node_of(store, "a", groups=place.groups) as node:
+                sessions = [
+                    await stack.enter_async_context(PersistentSession(f"c{n}", nodes=where(node, plain)))
+                    for n in range(clients)
+                ]
+                for session in sessions:
+                    await session.subscribe(GROUP)
+                    await session.subscribe("own/+")
+                await place.publish("jobs/a", "1", "2", "3")
+                await until(lambda: node._carrier.carried == 3)
+            await until(lambda: all(session.refused_groups for session in sessions))
+            ((refused, why),) = sessions[0].refused_groups.items()
+            assert refused == GROUP
+            assert "knows no groups: run it with --group-leader and --group-store" in why
+            await place.publish("jobs/a", "4", "5")
+            await place.publish("jobs/b", "6")
+            await publisher.publish("own/x", b"own")
+            got = {session: [] for session in sessions}
+            for session in sessions:
+                while "own" not in got[session]:
+                    got[session] += await take(session, 1)
+                with pytest.raises(SubscribeRefused, match="knows no groups"):
+                    await session.subscribe(GROUP)
+                assert session.refused_groups
+            assert sorted(itertools.chain(*got.values())) == ["1", "2", "3", *["own"] * clients]
+            back = await stack.enter_async_context(node_of(store, "a", groups=place.groups))
+            for session in sessions:
+                await session.leave()
+            sessions = [
+                await stack.enter_async_context(PersistentSession(f"c{n}", nodes=where(back))) for n in range(clients)
+            ]
+            rest = []
+
+            async def listen(session):
+                async for message in session:
+                    rest.append(message.payload.decode())
+                    message.acknowledge()
+
+            tasks = [asyncio.ensure_future(listen(session)) for session in sessions]
+            await place.publish("jobs/a", "7")
+            await until(lambda: len(rest) >= 4)
+            assert not any(session.refused_groups for session in sessions)
+            for task in tasks:
+                task.cancel()
+            assert sorted(rest) == ["4", "5", "6", "7"]
+            if clients == 1:  # the stream may go from one to the other
+                assert [one for one in rest if one != "6"] == ["4", "5", "7"]
+
+    run(main())
+    said = [one for one in caplog.messages if "and this node knows none" in one]
+    assert len(said) == 1
+    assert f"subscribes {GROUP} of groups" in said[0]
+    assert "--group-leader and --group-store" in said[0]
+    assert sum("nothing of it comes" in one for one in caplog.messages) == clients
+
+
+def test_PS_285_a_session_whose_group_lives_by_other_times_when_it_comes_back_is_told_so(store, tmp_path):
+    """And what it does not subscribe any more is not named any more."""
+
+    async def main():
+        async with AsyncExitStack() as stack:
+            place = await stack.enter_async_context(place_of(tmp_path))
+            async with (
+                node_of(store, "a", groups=place.groups) as node,
+                PersistentSession("tablet", nodes=where(node)) as session,
+            ):
+                await session.subscribe(GROUP)
+            slow = Groups(place.leader, place.store, structs.replace(place.times, ping_interval_ms=101))
+            other = await stack.enter_async_context(node_of(store, "b", groups=slow))
+            session = await stack.enter_async_context(PersistentSession("tablet", nodes=where(other)))
+            await until(lambda: session.refused_groups)
+            assert "the group lives by ping_interval_ms = 100" in session.refused_groups[GROUP]
+            await session.unsubscribe(GROUP)
+            assert not session.refused_groups
+
+    run(main())
 
 
 def test_PS_267_a_node_whose_groups_cannot_be_says_why_and_ends(store, tmp_path, caplog):
