@@ -24,6 +24,7 @@ from statemachines.drivers.persistent_sessions.request_desk import RequestDesk
 from statemachines.drivers.persistent_sessions.session_publisher import PAYLOAD_MAX
 from statemachines.drivers.shared_subscriptions.subscribe import Delivered, Deliveries
 from statemachines.kernel import ConfigurationError, GaplessError
+from statemachines.persistent_sessions.backlog import Place, backlog_of, is_taken
 from statemachines.persistent_sessions.message import Publish
 from statemachines.persistent_sessions.session_host import Handed
 from statemachines.shared_subscriptions.stream_store import parse_filter
@@ -80,8 +81,11 @@ class Carrier:
         self._opened = asyncio.Event()
         self._closed = False
         self._some = asyncio.Event()
+        self._name = name
         self._live: dict[str, dict[str, Carrying]] = {}
         """By owner and filter."""
+        self._backlogs: dict[str, tuple[Place, ...]] = {}
+        """Owner -> what other nodes have stored for its session, and it has not taken yet."""
         self._labels: dict[str, Carrying] = {}
         self._members = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -141,8 +145,10 @@ class Carrier:
     # -- sessions -------------------------------------------------------------------------------------------------
 
     def begin(self, owner: str, session: str, token: int) -> None:
-        """A session is live here, and what was stored for it before has its place: its members begin."""
+        """A session is live here: its members begin, and store when what was stored for it before has its place."""
         self._live[owner] = {}
+        resume = self._reception.resume_of(owner)
+        self._backlogs[owner] = () if resume is None else backlog_of(resume, self._name)
 
         def take(found: tuple[GroupRoute, ...]) -> None:
             for route in found if owner in self._live else ():
@@ -184,6 +190,7 @@ class Carrier:
 
     def end(self, owner: str) -> None:
         """The session is not live here any more."""
+        self._backlogs.pop(owner, None)
         for carrying in self._live.pop(owner, {}).values():
             carrying.over.set()
 
@@ -273,10 +280,12 @@ class Carrier:
         return False
 
     async def _has_room(self, carrying: Carrying) -> bool:
-        """When there is; False: it is over, or another waits.  What retention has removed, and what another owner has
-        handed out, is not heard of here: so it is looked, too."""
+        """When there is, and what other nodes have stored was taken; False: it is over, or another waits.  What
+        retention has removed, and what another owner has handed out, is not heard of here: so it is looked, too."""
         looks = 0
-        while carrying.waiting >= CARRIED_MAX and not carrying.over.is_set():
+        while not carrying.over.is_set() and (
+            carrying.waiting >= CARRIED_MAX or not self._has_caught_up(carrying.owner)
+        ):
             if self._consumer.is_taken_back(carrying.label):
                 return False
             carrying.handed_out.clear()
@@ -288,6 +297,15 @@ class Carrier:
                 if looks % LOOKS == 0:
                     await self._count(carrying)
         return not carrying.over.is_set()
+
+    def _has_caught_up(self, owner: str) -> bool:
+        """What other nodes have stored for the session before it was live here was taken: else what is stored now would
+        come before it."""
+        resume = self._reception.resume_of(owner)
+        if resume is None or not self._backlogs.get(owner):
+            return True
+        self._backlogs[owner] = tuple(one for one in self._backlogs[owner] if not is_taken(resume, one))
+        return not self._backlogs[owner]
 
     async def _count(self, carrying: Carrying) -> None:
         """How many of its messages wait, whoever has stored them."""

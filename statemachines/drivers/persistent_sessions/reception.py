@@ -75,6 +75,7 @@ from statemachines.persistent_sessions.message import (
     Written,
 )
 from statemachines.persistent_sessions.request import Fence, PutRow, ReadPending
+from statemachines.persistent_sessions.resume_record import ResumeRecord
 from statemachines.persistent_sessions.session_host import Handed, SessionHost, life_of_owner, owner_of
 
 if TYPE_CHECKING:
@@ -306,6 +307,10 @@ class Reception:
                 logger.warning(what, session, ", ".join(route.filter for route in found), self._without_groups.count)
 
         self._desk.give(ReadGroups(session), take)
+
+    def resume_of(self, owner: str) -> ResumeRecord | None:
+        """What the owner has in its hands; None: nothing."""
+        return self._host.resume_of(owner)
 
     def refuse_group(self, owner: str, topic_filter: str, why: str) -> None:
         """The session subscribes it, and nothing of it comes while it is live here."""

@@ -227,6 +227,24 @@ def test_PS_262_in_the_order_of_each_stream_and_no_more_than_the_client_receives
     run(main())
 
 
+def test_PS_287_what_a_node_of_before_has_stored_comes_before_what_this_one_stores(store, tmp_path):
+    """The client has room for a part of it, and takes it when more is there."""
+
+    async def main():
+        async with played(tmp_path, store, "ab", graces=None) as (place, (one, other)):
+            async with PersistentSession("tablet", nodes=where(one), receive_maximum=2) as session:
+                await session.subscribe(GROUP)
+                await place.publish("jobs/a", *numbers(50))
+                await until(lambda: one._carrier.carried == 50)
+            async with PersistentSession("tablet", nodes=where(other), receive_maximum=2) as session:
+                await session.subscribe(GROUP)
+                await place.publish("jobs/a", *numbers(10, 50))
+                await until(lambda: sum(reading.delivered for reading in reads_of(other)) >= 60)
+                assert await take(session, 60) == numbers(60)
+
+    run(main())
+
+
 def test_PS_263_a_client_that_is_slow_keeps_few_messages_of_a_group_and_none_of_its_own_wait_behind_more(
     store, tmp_path
 ):
