@@ -208,12 +208,22 @@ class Client:
         await self.come(groupless)
 
 
-class Stage(logging.Handler):
+class Silences(logging.Handler):
+    """How often a client has given a node up for its silence, as this process logs it."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def emit(self, record):
+        self.count += "says nothing for" in record.getMessage()
+
+
+class Stage:
     """Nodes, a leader host, clients and publishers, and what is done to them."""
 
     def __init__(self, folder, store, streams, chance, story):
-        super().__init__()
-        self.silent = 0
+        self.silences = Silences()
         self.folder, self.store, self.streams = folder, store, streams
         self.chance, self.story = chance, story
         self.done = Counter()
@@ -237,7 +247,7 @@ class Stage(logging.Handler):
     async def open(self):
         """All of them."""
         await self.lead()
-        logging.getLogger("gapless").addHandler(self)
+        logging.getLogger("gapless").addHandler(self.silences)
         async with contextlib.AsyncExitStack() as stack:
             stack.callback(lambda: self.leader.__exit__())
             self.nodes = await stack.enter_async_context(nodes_of(self.folder, self.store, ("a", "b"), *self.options))
@@ -255,7 +265,7 @@ class Stage(logging.Handler):
                 yield
             finally:
                 watching.cancel()
-                logging.getLogger("gapless").removeHandler(self)
+                logging.getLogger("gapless").removeHandler(self.silences)
                 for one in self.clients:
                     if one.reading is not None:
                         one.reading.cancel()
@@ -416,11 +426,7 @@ class Stage(logging.Handler):
         """How often any process has said so, so far; and clients."""
         said = "".join(path.read_text() for path in sorted(self.folder.glob("*.log")))
         lines = [line for line in said.splitlines() if any(words in line for words in LAPSES)]
-        return self.silent + sum("any more: it left" not in line for line in lines)
-
-    def emit(self, record):
-        """What is logged in this process."""
-        self.silent += "says nothing for" in record.getMessage()
+        return self.silences.count + sum("any more: it left" not in line for line in lines)
 
 
 async def play(folder, store, streams, *, seed, plan):
