@@ -18,7 +18,7 @@ from itertools import accumulate
 from typing import Any, Final, TypeVar
 
 from statemachines.drivers.persistent_sessions.groups import Groups
-from statemachines.drivers.persistent_sessions.host_request import GroupRoute, PutCarried, ReadGroups, Subscribe
+from statemachines.drivers.persistent_sessions.host_request import CountWaiting, PutCarried, ReadGroups, Subscribe
 from statemachines.drivers.persistent_sessions.reception import Reception, Unstored
 from statemachines.drivers.persistent_sessions.request_desk import RequestDesk
 from statemachines.drivers.persistent_sessions.session_publisher import PAYLOAD_MAX
@@ -44,7 +44,10 @@ LOOK_S: Final = 0.25
 """How often it is looked whether another waits for a stream, where there is no room; each time but some it is ..."""
 
 LOOKS: Final = 4
-"""... looked in the database, too, whether there is room."""
+"""... looked in the database, too, whether there is room: after so many, and then after twice as many, ..."""
+
+LOOKS_MAX: Final = 240
+"""... and in the end after so many more each time."""
 
 
 class Carrying:
@@ -150,10 +153,10 @@ class Carrier:
         resume = self._reception.resume_of(owner)
         self._backlogs[owner] = () if resume is None else backlog_of(resume, self._name)
 
-        def take(found: tuple[GroupRoute, ...]) -> None:
-            for route in found if owner in self._live else ():
-                if route.filter not in self._live[owner]:
-                    self._enter(owner, session, token, route.filter).routed.set()
+        def take(found: tuple[str, ...]) -> None:
+            for one in found if owner in self._live else ():
+                if one not in self._live[owner]:
+                    self._enter(owner, session, token, one).routed.set()
 
         self._desk.give(ReadGroups(session), take)
 
@@ -282,7 +285,7 @@ class Carrier:
     async def _has_room(self, carrying: Carrying) -> bool:
         """When there is, and what other nodes have stored was taken; False: it is over, or another waits.  What
         retention has removed, and what another owner has handed out, is not heard of here: so it is looked, too."""
-        looks = 0
+        looks, next_count = 0, LOOKS
         while not carrying.over.is_set() and (
             carrying.waiting >= CARRIED_MAX or not self._has_caught_up(carrying.owner)
         ):
@@ -294,7 +297,8 @@ class Carrier:
                     await self._comes(carrying, carrying.handed_out.wait())
             except TimeoutError:
                 looks += 1
-                if looks % LOOKS == 0:
+                if looks == next_count:
+                    next_count += min(next_count, LOOKS_MAX)
                     await self._count(carrying)
         return not carrying.over.is_set()
 
@@ -309,8 +313,7 @@ class Carrier:
 
     async def _count(self, carrying: Carrying) -> None:
         """How many of its messages wait, whoever has stored them."""
-        found: tuple[GroupRoute, ...] = await self._desk.ask(ReadGroups(carrying.session))
-        carrying.waiting = next((one.waiting for one in found if one.filter == carrying.filter), 0)
+        carrying.waiting = await self._desk.ask(CountWaiting(carrying.session, carrying.filter, CARRIED_MAX))
 
     async def _store(self, carrying: Carrying, piece: Deliveries) -> bool:
         """As rows of the session; returns when they are there."""

@@ -14,7 +14,6 @@ from statemachines.drivers.clock import Clock
 from statemachines.drivers.persistent_sessions.acknowledgements import KINDS, Acknowledgement, folded
 from statemachines.drivers.persistent_sessions.courier import UNACKNOWLEDGED_MAX, Courier, Soon, at_once
 from statemachines.drivers.persistent_sessions.host_request import (
-    GroupRoute,
     HostRequest,
     Page,
     PutMessage,
@@ -298,13 +297,13 @@ class Reception:
 
         session = node.record.session
 
-        def take(found: tuple[GroupRoute, ...]) -> None:
-            for route in found:
-                self.refuse_group(owner, route.filter, str(unknown_group(route.filter)))
+        def take(found: tuple[str, ...]) -> None:
+            for one in found:
+                self.refuse_group(owner, one, str(unknown_group(one)))
             if found and self._without_groups.happened():
                 what = "session %s subscribes %s of groups, and this node knows none: none of that comes to it here; "
                 what += "run all nodes with --group-leader and --group-store (%d such sessions so far)"
-                logger.warning(what, session, ", ".join(route.filter for route in found), self._without_groups.count)
+                logger.warning(what, session, ", ".join(found), self._without_groups.count)
 
         self._desk.give(ReadGroups(session), take)
 

@@ -22,10 +22,11 @@ from statemachines.drivers.persistent_sessions import (
     SessionNode,
     SessionPublisher,
     SubscribeRefused,
+    group_rows,
 )
 from statemachines.drivers.persistent_sessions.carrier import CARRIED_MAX
 from statemachines.drivers.persistent_sessions.host_request import (
-    GroupRoute,
+    CountWaiting,
     PutCarried,
     ReadGroups,
     Subscribe,
@@ -38,7 +39,7 @@ from statemachines.drivers.shared_subscriptions.subscribe import Deliveries, Sha
 from statemachines.kernel import ConfigurationError
 from statemachines.persistent_sessions.client_message import UnsubscribeWanted
 from statemachines.persistent_sessions.message import Queued
-from statemachines.persistent_sessions.request import BeginEpoch, MarkDelivered, PutRow
+from statemachines.persistent_sessions.request import BeginEpoch, CommitState, LoadSession, PutRow
 from statemachines.shared_subscriptions.configuration import Configuration
 
 FAST = Configuration(
@@ -477,26 +478,55 @@ def test_PS_269_a_session_without_room_leaves_what_another_waits_for(store, tmp_
     assert "was kicked" not in caplog.text
 
 
+async def two_writers(store):
+    """A session with three rows of a group of one writer, one of another, and three of its own behind them."""
+    one = await connect(store, "s1")
+    for topic_filter in (GROUP, "own/+", "$queue/a"):
+        await store.do(Subscribe("s1", one.token, topic_filter, 1))
+    messages = tuple((f"m{number}", "jobs/a", b"x") for number in range(1, 8))
+    assert await store.do(PutCarried("s1", one.token, GROUP, messages)) == 1
+    for writer, rows in (("n1", 3), ("n2", 1)):
+        await store.ask(BeginEpoch("s1", writer))
+        for number in range(1, rows + 1):
+            await store.ask(PutRow("s1", writer, 1, Queued(number, f"m{number}", GROUP, 1)))
+    for number in (2, 3, 4):
+        await store.ask(PutRow("s1", "n2", 1, Queued(number, f"m{number + 3}", "own/+", 1)))
+    return one
+
+
 def test_PS_263_what_waits_is_what_was_not_handed_out_whoever_has_stored_it(url):
     async def play(store, clock):
-        one = await connect(store, "s1")
-        for topic_filter in (GROUP, "own/+", "$queue/a"):
-            await store.do(Subscribe("s1", one.token, topic_filter, 1))
-        messages = tuple((f"m{number}", "jobs/a", b"x") for number in range(1, 5))
-        assert await store.do(PutCarried("s1", one.token, GROUP, messages)) == 1
+        one = await two_writers(store)
+        messages = (("m9", "jobs/a", b"x"),)
         assert await store.do(PutCarried("s1", one.token - 1, GROUP, messages)) is None
         assert await store.do(PutCarried("s1", one.token, "$share/other/x", messages)) is None
-        assert await store.do(ReadGroups("s1")) == (GroupRoute("$queue/a", 0), GroupRoute(GROUP, 0))
-        for writer, numbers_of in (("n1", (1, 2, 3)), ("n2", (1,))):
-            await store.ask(BeginEpoch("s1", writer))
-            for number in numbers_of:
-                await store.ask(PutRow("s1", writer, 1, Queued(number, f"m{number}", GROUP, 1)))
-        assert await store.do(ReadGroups("s1")) == (GroupRoute("$queue/a", 0), GroupRoute(GROUP, 4))
-        await store.ask(MarkDelivered("s1", "n1", 1, 1, 2))
-        assert await store.do(ReadGroups("s1")) == (GroupRoute("$queue/a", 0), GroupRoute(GROUP, 2))
+        assert await store.do(ReadGroups("s1")) == ("$queue/a", GROUP)
+        assert await store.do(CountWaiting("s1", "$queue/a", 100)) == 0
+        assert await store.do(CountWaiting("s1", GROUP, 100)) == 4
+        assert await store.do(CountWaiting("s1", GROUP, 3)) == 3
+        queued = tuple(Queued(number, f"m{number}", GROUP, 1) for number in (1, 2))
+        (loaded,) = await store.ask(LoadSession("c", "h", one.token))
+        state = structs.replace(loaded.state, taken=loaded.state.taken.set("n1", (1, 2)), queued=queued[1:])
+        await store.ask(CommitState("s1", one.token, state))
+        assert await store.do(CountWaiting("s1", GROUP, 100)) == 3
         await store.do(Unsubscribe("s1", one.token, GROUP))
-        assert await store.do(ReadGroups("s1")) == (GroupRoute("$queue/a", 0),)
+        assert await store.do(ReadGroups("s1")) == ("$queue/a",)
         assert await store.do(PutCarried("s1", one.token, GROUP, messages)) is None
+
+    run_stores(url, play)
+
+
+@pytest.mark.parametrize(("looked", "found"), [(4, 100), (7, 100), (8, 4)])
+def test_PS_288_where_more_waits_than_is_looked_through_there_is_no_room(url, looked, found, monkeypatch, caplog):
+    """Seven rows wait; of a group that has four of them, and of one that has none."""
+    monkeypatch.setattr(group_rows, "LOOKED_MAX", looked)
+
+    async def play(store, clock):
+        await two_writers(store)
+        assert await store.do(CountWaiting("s1", GROUP, 100)) == found
+        assert await store.do(CountWaiting("s1", "$queue/a", 100)) == (found if found == 100 else 0)
+        await connect(store, "s2", clean=True)
+        assert f"and {'at least ' * (looked < 8)}4 messages of {GROUP} with it" in caplog.text
 
     run_stores(url, play)
 
