@@ -54,6 +54,10 @@ CLIENTS = {"tablet": (1, 20), "phone": (2, 5), "watch": (1, 2)}
 """Quality of what each subscribes, and how many messages it receives at a time."""
 GROUPLESS = "c"
 """A node that knows no groups."""
+STILL_S = 90
+"""When nothing has come for so long nothing comes any more."""
+PACES_S = (0, 0, 0.01, 0.05)
+"""How long an application works at a message, by its connection: some are too slow for what is published."""
 IDLE_S = 0.3
 """So long an application waits for more before it acknowledges what it holds."""
 STORMS = ("kill", "kill", "kill", "stop", "stop", "kill leader", "stop leader", "lock", "end")
@@ -131,7 +135,7 @@ class Client:
 
     async def read(self, session):
         """Until it ends; acknowledge some at a time, and what is held when nothing comes."""
-        held = []
+        held, pace = [], self.chance.choice(PACES_S)
         with contextlib.suppress(SessionTaken):
             while True:
                 try:
@@ -145,8 +149,8 @@ class Client:
                 held.append((message, self.note(session, message)))
                 if len(held) >= self.most or self.chance.random() < 0.5:
                     self.acknowledge(held)
-                if self.chance.random() < 0.02:
-                    await asyncio.sleep(0.05)
+                if pace:
+                    await asyncio.sleep(pace)
 
     def note(self, session, message):
         number = self.number_of(session, message.connection)
@@ -313,9 +317,11 @@ class Stage:
             await asyncio.sleep(self.chance.uniform(0.02, 0.1))
 
     async def drained(self):
-        """Until everything has come; that something never comes is for the judge."""
-        end = self.story.now() + PATIENCE_S
-        while self.story.now() < end and self.story.open:
+        """Until everything has come, or nothing comes any more: that is for the judge."""
+        came, at = 0, self.story.now()
+        while self.story.open and self.story.now() - at < STILL_S:
+            if len(self.story.given) > came:
+                came, at = len(self.story.given), self.story.now()
             await asyncio.sleep(0.1)
 
     # -- what goes wrong --------------------------------------------------------------------------------------------
