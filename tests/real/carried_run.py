@@ -106,7 +106,7 @@ class Client:
         self.subscribed = asyncio.Event()
         self.session = None
         self.reading = None
-        self.numbers = {}
+        self.numbers, self.kept = {}, []
 
     async def come(self, groupless=0.0):
         """Connect, to some node first, and subscribe."""
@@ -194,7 +194,7 @@ class Client:
         else:
             await session.abort()
         self.over(session, how)
-        self.kept = session  # so that no other has its id
+        self.kept.append(session)  # so that no other has its id
 
     async def move(self, what, groupless=0.0):
         if what == "take over":
