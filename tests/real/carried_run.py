@@ -97,7 +97,7 @@ class Story:
 
 
 class Client:
-    """An application with a session; `tasks`: those of its connections that were not ended yet."""
+    """An application with a session; `reading` it, and those of before that are `kept`."""
 
     def __init__(self, name, nodes, chance, story):
         self.name, self.nodes, self.chance, self.story = name, nodes, chance, story
