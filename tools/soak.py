@@ -6,10 +6,10 @@ processes are killed, and of fuzzed frames, for a given time.
 A round runs some more seeds of a scenario; lets a real group (processes, TCP, SQLite) read through a bad network while
 its members and its leader host are killed, stopped and lied to; explores a system against its certificate and looks for
 a planted bug; kills and stops the nodes of sessions while publishers go on, on SQLite and on PostgreSQL by turns, the
-more often the longer the soak is; lets processes at a queue in shared memory
-be killed and stopped before chosen accesses, and a crowd of them come and go; and fuzzes what reads frames.  It appends
-a line of JSON with what it did to out/soak.jsonl; the number of lines is the seed of the next round, so no two are the
-same.
+more often the longer the soak is; lets sessions share streams of groups, in storms and in the calm behind them; lets
+processes at a queue in shared memory be killed and stopped before chosen accesses, and a crowd of them come and go; and
+fuzzes what reads frames.  It appends a line of JSON with what it did to out/soak.jsonl; the number of lines is the seed
+of the next round, so no two are the same.
 At the first violation it ends with exit code 1, and says what repeats it or where the files are.
 """
 
@@ -33,6 +33,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "real"))
 
+import carried_run
 import sessions_run
 
 from statemachines import catalogue
@@ -78,6 +79,9 @@ HURTS_MIN, HURTS_MAX = 30, 1_000
 soak lasts: a fault takes a second or more, so a run takes a third of it.  An hour has runs of a thousand."""
 LIVES = 600
 """Of a crowd at a queue."""
+STORM = 8
+"""Faults of a storm over sessions that share streams, and moves in the calm behind it: half a minute each."""
+STORMS_A_MINUTE = 0.3
 STATES = 10_000_000
 """Of a system that is explored again, at most."""
 SYSTEMS = ("late-copies", "borrower-crash", "unsubscribe", "revoke-timeout", "reordering", "false-timeouts")
@@ -125,6 +129,9 @@ class Totals(msgspec.Struct):
     through_sessions: int = 0
     hurt_on_postgres: int = 0
     hurt_in_a_run: int = 0
+    hurt_sharing: int = 0
+    calm_moves: int = 0
+    through_groups: int = 0
     violations: int = 0
 
     def add(self, other: Totals) -> None:
@@ -226,6 +233,30 @@ def kill_nodes(totals: Totals, faults: int) -> None:
     if wrong:
         again = f"python tests/real/sessions_run.py --first {totals.seed} --runs 1 --faults {faults}"
         again += " --store URL" * on_postgres
+        print(f"files are in {folder}; repeat it with: {again}", file=sys.stderr)
+
+
+def share_streams(totals: Totals, faults: int) -> None:
+    """Sessions that share streams of groups, in storms of so many faults in all, and the calm behind each; over files,
+    or a PostgreSQL of its own."""
+    folder = OUT / "carried"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    on_postgres = bool(totals.seed % 2)
+    rounds = -(-faults // STORM)
+    each = -(-faults // rounds)
+    with PostgresServer() if on_postgres else nullcontext() as server:
+        files = [str(folder / "sessions.db"), str(folder / "messages.db")]
+        stores = files if server is None else [server.database("sessions"), server.database("streams")]
+        done, what, wrong = carried_run.run_seed(folder, *stores, totals.seed, rounds, each, each)
+    totals.hurt_sharing += what["hurt"]
+    totals.calm_moves += sum(count for name, count in done.items() if name.startswith("calm"))
+    totals.through_groups += what["given"]
+    for one in wrong:
+        totals.violated(f"shared streams, seed {totals.seed}: {one}")
+    if wrong:
+        again = f"python tests/real/carried_run.py --first {totals.seed} --rounds {rounds} --faults {each}"
+        again += f" --moves {each}" + " --store URL" * on_postgres
         print(f"files are in {folder}; repeat it with: {again}", file=sys.stderr)
 
 
@@ -404,6 +435,7 @@ def one_round(seed: int, given: argparse.Namespace) -> Totals:
         crash_queues(done, given.crashes)
         crowd_queue(done, given.lives)
         kill_nodes(done, given.hurts)
+        share_streams(done, given.storm)
         play_real(done)
     except GaplessError as error:
         done.violated(f"round {seed}: {error}")
@@ -425,6 +457,8 @@ def summary(totals: Totals) -> str:
             f"killed, {t.through_queue:,} messages came through",
             f"{t.nodes_hurt:,} faults of nodes of sessions and their store ({t.hurt_on_postgres:,} on PostgreSQL; "
             f"{t.hurt_in_a_run:,} in one run), {t.through_sessions:,} messages came through",
+            f"{t.hurt_sharing:,} faults of nodes and stores of sessions that share streams, {t.calm_moves:,} moves in "
+            f"the calm; {t.through_groups:,} messages came through",
             f"{t.violations} violations",
         )
     )
@@ -445,7 +479,10 @@ def main() -> int:
     parser.add_argument("--states", type=int, default=STATES, help=f"at most, of a system explored again ({STATES})")
     often = f"{HURTS_A_MINUTE} for each minute, {HURTS_MIN} to {HURTS_MAX}"
     parser.add_argument("--hurts", type=int, default=0, help=f"faults in a round's run of sessions ({often})")
+    often = f"{STORM} in each storm, a storm in {1 / STORMS_A_MINUTE:.1f} minutes"
+    parser.add_argument("--storm", type=int, default=0, help=f"faults in a round's run of shared streams ({often})")
     given = parser.parse_args()
+    given.storm = given.storm or STORM * max(1, round(STORMS_A_MINUTE * given.minutes))
     given.hurts = given.hurts or max(HURTS_MIN, min(HURTS_MAX, round(HURTS_A_MINUTE * given.minutes)))
     end = time.monotonic() + 60 * given.minutes
     given.log.parent.mkdir(parents=True, exist_ok=True)

@@ -121,6 +121,14 @@ class Refused(Message, frozen=True, gc=False):
     why: str
 
 
+class GroupRefused(Message, frozen=True, gc=False):
+    """The session subscribes this filter of a group, and nothing of it comes over this connection, and why.  The
+    subscription stays."""
+
+    filter: str
+    why: str
+
+
 class Farewell(Message, frozen=True, gc=False):
     """The connection is over: left, refused, superseded, discarded, lost, timeout, failed, full, closing."""
 

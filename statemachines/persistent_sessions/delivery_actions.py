@@ -179,6 +179,15 @@ def taken(record: DeliveryRecord, event: Take) -> DeliveryRecord:
     return replace(record, state=state, marks=(*record.marks, event), lost=lost)
 
 
+def with_receipts(record: DeliveryRecord) -> SessionState:
+    """The state as the next commit would have it, of what the client has: what it has received while one is open, too;
+    and nothing more that is taken, which is not sent without it."""
+    for change in record.inbox:
+        if change.received is not None:
+            record, _, _ = step_packet(record, record.state.packets[change.received.packet], change.received, 0)
+    return record.state
+
+
 def admitted(record: DeliveryRecord) -> DeliveryRecord:
     """What is queued goes out, in order, as far as the client receives it."""
     packets, places = record.state.packets.mutate(), record.state.places

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from statemachines.kernel import Ask, Effects, Event, Map, Tell, keys_in_order
+from statemachines.kernel import Ask, Effects, Event, Map, SetTimer, Tell, keys_in_order
 from statemachines.kernel.row import ChildStep
 from statemachines.persistent_sessions.delivery import DELIVERY
 from statemachines.persistent_sessions.delivery_record import READY, DeliveryRecord
@@ -27,10 +27,12 @@ from statemachines.persistent_sessions.resume_record import (
     Delegated,
     Discarded,
     Done,
+    Lull,
     Resumed,
     ResumeEnded,
     ResumeRecord,
 )
+from statemachines.persistent_sessions.times import MS
 from statemachines.persistent_sessions.writer_flow import WRITER_FLOW
 from statemachines.persistent_sessions.writer_flow_actions import contiguous, is_full, is_next, next_live
 from statemachines.persistent_sessions.writer_flow_record import (
@@ -92,10 +94,12 @@ def settle(done: Delegated, now_ns: int) -> Delegated:
         if flow.status is FINALIZING and is_committed(record):
             event = cut_at(flow, next_live(flow)) if is_crowded(record) else Settled()
         elif flow.status in STARVED and has_room_for_page(record):
-            event = Room()
+            event = Room(record.times.page)
         if event is not None:
             record, more, seen = step_flow(record, flow, event, now_ns)
             effects, steps = (*effects, *more), (*steps, *seen)
+    if waits_with_room(record):
+        effects = (*effects, SetTimer("lull", now_ns + record.times.lull_ms * MS))
     return record, effects, steps
 
 
@@ -168,12 +172,23 @@ def is_committed(record: ResumeRecord) -> bool:
     return record.delivery is not None and record.delivery.status is READY
 
 
-def has_room_for_page(record: ResumeRecord) -> bool:
-    """Nothing waits to be sent, and the client receives a page more than what is in flight."""
+def room_for(record: ResumeRecord) -> int:
+    """So many rows the client receives beside what is in flight; none while something waits to be sent."""
     delivery = record.delivery
     if delivery is None or delivery.inbox or delivery.state.queued:
-        return False
-    return len(delivery.state.packets) + record.times.page <= delivery.receive_maximum
+        return 0
+    return max(0, delivery.receive_maximum - len(delivery.state.packets))
+
+
+def has_room_for_page(record: ResumeRecord) -> bool:
+    """Nothing waits to be sent, and the client receives a page more than what is in flight."""
+    return room_for(record) >= record.times.page
+
+
+def waits_with_room(record: ResumeRecord) -> bool:
+    """A writer waits for room for a page, and there is room for less."""
+    starved = any(flow.status in STARVED for flow in record.flows.values())
+    return starved and is_committed(record) and 0 < room_for(record) < record.times.page
 
 
 def is_synchronised(record: ResumeRecord) -> bool:
@@ -290,6 +305,18 @@ def finish_with_commit(record: ResumeRecord, event: StateCommitted, now_ns: int)
 def finish_with_writer(record: ResumeRecord, event: Polled | FencedRows, now_ns: int) -> Delegated:
     record, effects, steps = take_of_writer(record, event, now_ns)
     return record, (*effects, Tell(Resumed(record.session))), steps
+
+
+def read_on_in_lull(record: ResumeRecord, event: Lull, now_ns: int) -> Delegated:
+    """The client may keep what it has until it has more; whoever waits reads as many as there is room for."""
+    effects: Effects = ()
+    steps: tuple[ChildStep, ...] = ()
+    rows = room_for(record)
+    for writer in keys_in_order(record.flows):
+        if record.flows[writer].status in STARVED and rows:
+            record, more, seen = step_flow(record, record.flows[writer], Room(rows), now_ns)
+            effects, steps = (*effects, *more), (*steps, *seen)
+    return record, effects, steps
 
 
 # -- the end --------------------------------------------------------------------------------------------------------

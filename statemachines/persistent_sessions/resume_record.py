@@ -35,6 +35,10 @@ class OrphanTimeout(TimerFired, frozen=True, gc=False):
     """Whoever we have yielded to has not ended the takeover."""
 
 
+class Lull(TimerFired, frozen=True, gc=False):
+    """The client has room for a few rows, and has done nothing for a while: it may be waiting for them."""
+
+
 class Yielded(Event, frozen=True, gc=False):
     """To the host: somebody else has the session; nothing is sent to this client any more, so its connection is to be
     closed.  `ResumeEnded` follows."""

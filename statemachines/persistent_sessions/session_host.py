@@ -39,6 +39,7 @@ from statemachines.kernel.node import Observer
 from statemachines.persistent_sessions.claims import Claim, Claims
 from statemachines.persistent_sessions.collector import COLLECTOR
 from statemachines.persistent_sessions.collector_record import CollectorRecord
+from statemachines.persistent_sessions.delivery_actions import with_receipts
 from statemachines.persistent_sessions.graces import Graces
 from statemachines.persistent_sessions.life_record import (
     CLOSED,
@@ -205,11 +206,11 @@ class SessionHost(Host):
 
     def _commit_of(self, owner: str) -> list[Outgoing]:
         """Commit the state as it is, beside the machine, which hears of no answer: it has asked before for all of it
-        but the acknowledgements."""
+        but what the client has acknowledged."""
         resume = self.resume_of(owner)
         if resume is None or resume.delivery is None or resume.status is YIELDING:
             return []
-        request = CommitState(resume.session, resume.token, resume.delivery.state)
+        request = CommitState(resume.session, resume.token, with_receipts(resume.delivery))
         return [(f"{owner}/acknowledged", Ask(DATABASE, request))]
 
     def resume_of(self, owner: str) -> ResumeRecord | None:

@@ -55,6 +55,11 @@ class Times(msgspec.Struct, frozen=True):
         """Rows of a writer that are read at once: while the client has half of what it receives, the next is read."""
         return max(1, self.receive_maximum // 2)
 
+    @property
+    def lull_ms(self) -> int:
+        """A client that has room for less than a page is waited for so long, from the last that it did."""
+        return self.repeat_ms
+
     def _check_takeover(self) -> None:
         """A takeover is over while the lock lasts, and whoever has yielded stays as long."""
         if self.begin_ms + self.end_ms >= self.lock_ms:

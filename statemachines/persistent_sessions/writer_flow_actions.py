@@ -10,7 +10,7 @@ from statemachines.kernel import Ask, Effects, Event, Send, SetTimer, Tell
 from statemachines.persistent_sessions.message import Live, LiveMarker, MarkerWanted, Queued
 from statemachines.persistent_sessions.request import DATABASE, EpochRows, Fence, FencedRows, Polled, ReadPending
 from statemachines.persistent_sessions.times import MS
-from statemachines.persistent_sessions.writer_flow_record import Done, Handed, Starve, Take, WriterFlowRecord
+from statemachines.persistent_sessions.writer_flow_record import Done, Handed, Room, Starve, Take, WriterFlowRecord
 
 
 def contiguous(rows: Iterable[Queued], taken: int) -> tuple[Queued, ...]:
@@ -157,8 +157,16 @@ def start_sync(record: WriterFlowRecord, event: LiveMarker, now_ns: int) -> Done
 
 
 def poll(record: WriterFlowRecord, event: Event, now_ns: int) -> Done:
+    return record, read_pending(record, record.times.page)
+
+
+def poll_as_many(record: WriterFlowRecord, event: Room, now_ns: int) -> Done:
+    return record, read_pending(record, event.rows)
+
+
+def read_pending(record: WriterFlowRecord, rows: int) -> Effects:
     place = (record.epoch, record.taken)
-    return record, (Ask(DATABASE, ReadPending(record.session, record.writer, record.times.page, place)),)
+    return (Ask(DATABASE, ReadPending(record.session, record.writer, rows, place)),)
 
 
 def keep_live(record: WriterFlowRecord, event: Live, now_ns: int) -> Done:
@@ -200,16 +208,15 @@ def take_live(record: WriterFlowRecord, event: Live, now_ns: int) -> Done:
     return replace(record, taken=event.number), take(record, (event.queued,), record.epoch)
 
 
-def read_fenced(record: WriterFlowRecord, below: int) -> Effects:
+def read_fenced(record: WriterFlowRecord, below: int, rows: int) -> Effects:
     place = (record.epoch, record.taken)
-    request = Fence(record.session, record.writer, place, below, record.token, record.n, record.times.page)
-    return (Ask(DATABASE, request),)
+    return (Ask(DATABASE, Fence(record.session, record.writer, place, below, record.token, record.n, rows)),)
 
 
 def fence(record: WriterFlowRecord, below: int, gone: bool) -> Done:
     """What is buffered is dropped: the rows are all there once the epoch is raised."""
     record = replace(record, n=record.n + 1, gone=gone, k=0, seen=False, heard=0, buffer=())
-    return record, read_fenced(record, below)
+    return record, read_fenced(record, below, record.times.page)
 
 
 def fence_silent(record: WriterFlowRecord, event: Event, now_ns: int) -> Done:
@@ -243,9 +250,9 @@ def take_page(record: WriterFlowRecord, event: FencedRows, now_ns: int) -> Done:
     return replace(record, below=event.below), effects
 
 
-def read_on(record: WriterFlowRecord, event: Event, now_ns: int) -> Done:
+def read_on(record: WriterFlowRecord, event: Room, now_ns: int) -> Done:
     """What is fenced stays fenced: the same question, further on."""
-    return record, read_fenced(record, record.below)
+    return record, read_fenced(record, record.below, event.rows)
 
 
 def take_fenced(record: WriterFlowRecord, event: FencedRows, now_ns: int) -> Done:

@@ -27,7 +27,9 @@ class Settled(Call, frozen=True, gc=False):
 
 
 class Room(Call, frozen=True, gc=False):
-    """The client receives what is read next."""
+    """The client receives so many rows more, or a page."""
+
+    rows: int
 
 
 class Starve(Call, frozen=True, gc=False):

@@ -18,12 +18,13 @@ from itertools import accumulate
 from typing import Any, Final, TypeVar
 
 from statemachines.drivers.persistent_sessions.groups import Groups
-from statemachines.drivers.persistent_sessions.host_request import GroupRoute, PutCarried, ReadGroups, Subscribe
+from statemachines.drivers.persistent_sessions.host_request import CountWaiting, PutCarried, ReadGroups, Subscribe
 from statemachines.drivers.persistent_sessions.reception import Reception, Unstored
 from statemachines.drivers.persistent_sessions.request_desk import RequestDesk
 from statemachines.drivers.persistent_sessions.session_publisher import PAYLOAD_MAX
 from statemachines.drivers.shared_subscriptions.subscribe import Delivered, Deliveries
 from statemachines.kernel import ConfigurationError, GaplessError
+from statemachines.persistent_sessions.backlog import Place, backlog_of, is_taken
 from statemachines.persistent_sessions.message import Publish
 from statemachines.persistent_sessions.session_host import Handed
 from statemachines.shared_subscriptions.stream_store import parse_filter
@@ -43,7 +44,10 @@ LOOK_S: Final = 0.25
 """How often it is looked whether another waits for a stream, where there is no room; each time but some it is ..."""
 
 LOOKS: Final = 4
-"""... looked in the database, too, whether there is room."""
+"""... looked in the database, too, whether there is room: after so many, and then after twice as many, ..."""
+
+LOOKS_MAX: Final = 240
+"""... and in the end after so many more each time."""
 
 
 class Carrying:
@@ -80,8 +84,11 @@ class Carrier:
         self._opened = asyncio.Event()
         self._closed = False
         self._some = asyncio.Event()
+        self._name = name
         self._live: dict[str, dict[str, Carrying]] = {}
         """By owner and filter."""
+        self._backlogs: dict[str, tuple[Place, ...]] = {}
+        """Owner -> what other nodes have stored for its session, and it has not taken yet."""
         self._labels: dict[str, Carrying] = {}
         self._members = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -141,13 +148,15 @@ class Carrier:
     # -- sessions -------------------------------------------------------------------------------------------------
 
     def begin(self, owner: str, session: str, token: int) -> None:
-        """A session is live here, and what was stored for it before has its place: its members begin."""
+        """A session is live here: its members begin, and store when what was stored for it before has its place."""
         self._live[owner] = {}
+        resume = self._reception.resume_of(owner)
+        self._backlogs[owner] = () if resume is None else backlog_of(resume, self._name)
 
-        def take(found: tuple[GroupRoute, ...]) -> None:
-            for route in found if owner in self._live else ():
-                if route.filter not in self._live[owner]:
-                    self._enter(owner, session, token, route.filter).routed.set()
+        def take(found: tuple[str, ...]) -> None:
+            for one in found if owner in self._live else ():
+                if one not in self._live[owner]:
+                    self._enter(owner, session, token, one).routed.set()
 
         self._desk.give(ReadGroups(session), take)
 
@@ -184,6 +193,7 @@ class Carrier:
 
     def end(self, owner: str) -> None:
         """The session is not live here any more."""
+        self._backlogs.pop(owner, None)
         for carrying in self._live.pop(owner, {}).values():
             carrying.over.set()
 
@@ -244,6 +254,8 @@ class Carrier:
             await self._comes(carrying, self._consumer.subscribe(carrying.filter, label=carrying.label))
         except GaplessError as error:
             logger.warning("%s: session %s is no member of the group: %s", carrying.filter, carrying.session, error)
+            if carrying.routed.is_set():
+                self._reception.refuse_group(carrying.owner, carrying.filter, str(error))
             if not carrying.joined.done():
                 carrying.joined.set_result(str(error))
             return False
@@ -271,10 +283,12 @@ class Carrier:
         return False
 
     async def _has_room(self, carrying: Carrying) -> bool:
-        """When there is; False: it is over, or another waits.  What retention has removed, and what another owner has
-        handed out, is not heard of here: so it is looked, too."""
-        looks = 0
-        while carrying.waiting >= CARRIED_MAX and not carrying.over.is_set():
+        """When there is, and what other nodes have stored was taken; False: it is over, or another waits.  What
+        retention has removed, and what another owner has handed out, is not heard of here: so it is looked, too."""
+        looks, next_count = 0, LOOKS
+        while not carrying.over.is_set() and (
+            carrying.waiting >= CARRIED_MAX or not self._has_caught_up(carrying.owner)
+        ):
             if self._consumer.is_taken_back(carrying.label):
                 return False
             carrying.handed_out.clear()
@@ -283,14 +297,23 @@ class Carrier:
                     await self._comes(carrying, carrying.handed_out.wait())
             except TimeoutError:
                 looks += 1
-                if looks % LOOKS == 0:
+                if looks == next_count:
+                    next_count += min(next_count, LOOKS_MAX)
                     await self._count(carrying)
         return not carrying.over.is_set()
 
+    def _has_caught_up(self, owner: str) -> bool:
+        """What other nodes have stored for the session before it was live here was taken: else what is stored now would
+        come before it."""
+        resume = self._reception.resume_of(owner)
+        if resume is None or not self._backlogs.get(owner):
+            return True
+        self._backlogs[owner] = tuple(one for one in self._backlogs[owner] if not is_taken(resume, one))
+        return not self._backlogs[owner]
+
     async def _count(self, carrying: Carrying) -> None:
         """How many of its messages wait, whoever has stored them."""
-        found: tuple[GroupRoute, ...] = await self._desk.ask(ReadGroups(carrying.session))
-        carrying.waiting = next((one.waiting for one in found if one.filter == carrying.filter), 0)
+        carrying.waiting = await self._desk.ask(CountWaiting(carrying.session, carrying.filter, CARRIED_MAX))
 
     async def _store(self, carrying: Carrying, piece: Deliveries) -> bool:
         """As rows of the session; returns when they are there."""

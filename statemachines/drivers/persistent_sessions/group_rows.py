@@ -3,31 +3,69 @@
 from __future__ import annotations
 
 import logging
-from typing import Final
+from typing import Any, Final
 
 from statemachines.drivers.persistent_sessions.sql import Sql, one
-from statemachines.drivers.persistent_sessions.tables import DELIVERED, UNDELIVERED
+from statemachines.drivers.persistent_sessions.tables import UNDELIVERED
 from statemachines.drivers.persistent_sessions.topic import is_shared
 
 logger = logging.getLogger("gapless")
 
-WAITING: Final = (
-    "SELECT (SELECT count(*) FROM @session_rows AS rows WHERE session = :session AND filter = :filter"
-    f" AND tag = {UNDELIVERED} AND NOT EXISTS (SELECT 1 FROM @session_rows AS marks WHERE marks.session = rows.session"
-    " AND marks.writer = rows.writer AND marks.epoch = rows.epoch AND marks.number = rows.number"
-    f" AND marks.tag = {DELIVERED})) + (SELECT count(*) FROM @queued WHERE session = :session AND filter = :filter)"
+FILTERS: Final = (
+    "SELECT filter FROM @routes WHERE session = :session AND filter >= :first AND filter < :last AND gone = 0"
+    " ORDER BY filter"
 )
+"""All that may be of groups, by the key of the table: a session may subscribe thousands that are not."""
+
+LOOKED_MAX: Final = 10_000
+"""Rows that a session has not taken among which those of a group are looked for."""
+
+WRITERS: Final = (
+    "SELECT writer, coalesce(taken.epoch, 0), coalesce(taken.number, 0)"
+    " FROM (SELECT DISTINCT writer FROM @epochs WHERE session = :session) AS writers"
+    " LEFT JOIN (SELECT writer, epoch, number FROM @taken WHERE session = :session) AS taken USING (writer) ORDER BY 1"
+)
+"""And how far the state has the rows of each."""
+
+AHEAD: Final = (
+    "SELECT filter FROM @session_rows WHERE session = :session AND writer = :writer"
+    f" AND (epoch, number) > (:epoch, :number) AND tag = {UNDELIVERED} ORDER BY epoch, number LIMIT :looked"
+)
+OURS: Final = f"SELECT count(*) FROM (SELECT 1 FROM ({AHEAD}) AS ahead WHERE filter = :filter LIMIT :most) AS ours"
+ALL: Final = f"SELECT count(*) FROM ({AHEAD}) AS ahead"
+QUEUED: Final = "SELECT count(*) FROM @queued WHERE session = :session AND filter = :filter"
 
 
 def group_filters(sql: Sql, session: bytes) -> tuple[str, ...]:
     """The filters of groups that it subscribes."""
-    found = sql.all("SELECT filter FROM @routes WHERE session = :session AND gone = 0 ORDER BY 1", session=session)
+    found = sql.all(FILTERS, session=session, first=b"$", last=b"%")
     return tuple(each.decode() for (each,) in found if is_shared(each.decode()))
 
 
-def count_waiting(sql: Sql, session: bytes, topic_filter: str) -> int:
-    """How many messages that came by this filter wait in the database."""
-    found = one(sql, WAITING, session=session, filter=topic_filter.encode())
+def count_waiting(sql: Sql, session: bytes, topic_filter: str, most: int) -> int:
+    """How many messages that came by this filter wait in the database, `most` at most; as many where so many rows wait
+    that they are not looked through."""
+    count, is_all = _look_ahead(sql, session, topic_filter, most)
+    return count if is_all else most
+
+
+def _look_ahead(sql: Sql, session: bytes, topic_filter: str, most: int) -> tuple[int, bool]:
+    """How many there are, `most` at most, and whether that is all of them."""
+    wanted = {"session": session, "filter": topic_filter.encode()}
+    count, looked = _number(sql, QUEUED, **wanted), LOOKED_MAX
+    for writer, epoch, number in sql.all(WRITERS, session=session):
+        ahead = {"session": session, "writer": writer, "epoch": epoch, "number": number, "looked": looked}
+        count += _number(sql, OURS, **ahead, filter=wanted["filter"], most=most)
+        if count >= most:
+            return most, False
+        looked -= _number(sql, ALL, **ahead)
+        if looked <= 0:
+            return count, False
+    return min(count, most), True
+
+
+def _number(sql: Sql, statement: str, **values: Any) -> int:
+    found = one(sql, statement, **values)
     assert found is not None
     return int(found[0])
 
@@ -35,7 +73,7 @@ def count_waiting(sql: Sql, session: bytes, topic_filter: str) -> int:
 def log_lost(sql: Sql, session: bytes) -> None:
     """The session ends: what it has of groups nobody else gets."""
     for each in group_filters(sql, session):
-        count = count_waiting(sql, session, each)
-        if count:
-            what = "session %s has ended, and %d messages of %s with it that were not sent: no other member gets them"
-            logger.warning(what, session.decode(), count, each)
+        count, is_all = _look_ahead(sql, session, each, LOOKED_MAX)
+        if count or not is_all:
+            what = "session %s has ended, and %s%d messages of %s with it that were not sent: no other member gets them"
+            logger.warning(what, session.decode(), "" if is_all else "at least ", count, each)

@@ -44,16 +44,18 @@ class PutMessage(HostRequest, frozen=True):
 
 
 class ReadGroups(HostRequest, frozen=True):
-    """Which filters of groups does the session subscribe?  Answered with a tuple of `GroupRoute`."""
+    """Which filters of groups does the session subscribe?  Answered with a tuple of them."""
 
     session: str
 
 
-class GroupRoute(msgspec.Struct, frozen=True):
-    """A filter of a group, and how many messages of it wait in the database: they are in no client's hands yet."""
+class CountWaiting(HostRequest, frozen=True):
+    """How many messages that came by this filter wait in the database, in no client's hands yet?  Answered with a
+    number, `most` at most; with that, too, where too many rows wait to be looked through."""
 
+    session: str
     filter: str
-    waiting: int
+    most: int
 
 
 class PutCarried(HostRequest, frozen=True):

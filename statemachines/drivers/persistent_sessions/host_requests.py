@@ -8,7 +8,7 @@ from typing import Any, Final
 from statemachines.drivers.persistent_sessions.group_rows import count_waiting, group_filters
 from statemachines.drivers.persistent_sessions.host_request import (
     Beat,
-    GroupRoute,
+    CountWaiting,
     HostRequest,
     Look,
     PutCarried,
@@ -43,7 +43,7 @@ LOOK: Final = 1_000
 READ: Final = 100
 """Messages that are read at once; their payloads are counted only then."""
 
-READS: Final = (ReadMessages, ReadNodes, ReadGroups, Look)
+READS: Final = (ReadMessages, ReadNodes, ReadGroups, CountWaiting, Look)
 """What changes nothing."""
 
 MESSAGES: Final = "SELECT id, topic, payload FROM @messages WHERE id IN ({keys})"
@@ -68,6 +68,7 @@ class HostRequests:
             PutMessage: self._put_message,
             PutCarried: self._put_carried,
             ReadGroups: self._read_groups,
+            CountWaiting: self._count_waiting,
             ReadMessages: self._read_messages,
             Beat: self._beat,
             ReadNodes: self._read_nodes,
@@ -150,9 +151,11 @@ class HostRequests:
             put_message(sql, message, topic, payload, found[0])
         return int(found[0])
 
-    def _read_groups(self, sql: Sql, asked: ReadGroups) -> tuple[GroupRoute, ...]:
-        session = asked.session.encode()
-        return tuple(GroupRoute(one, count_waiting(sql, session, one)) for one in group_filters(sql, session))
+    def _read_groups(self, sql: Sql, asked: ReadGroups) -> tuple[str, ...]:
+        return group_filters(sql, asked.session.encode())
+
+    def _count_waiting(self, sql: Sql, asked: CountWaiting) -> int:
+        return count_waiting(sql, asked.session.encode(), asked.filter, asked.most)
 
     def _read_messages(self, sql: Sql, asked: ReadMessages) -> dict[str, tuple[str, bytes] | None]:
         read: dict[str, tuple[str, bytes] | None] = {}

@@ -117,6 +117,7 @@ def sessions(
         gapless node sessions --store s.db --name b --listen 127.0.0.1:7602 --peers 127.0.0.1:7601
 
     With `--group-leader` and `--group-store` its sessions may subscribe `$share/GROUP/FILTER`: give all nodes the same.
+    A session that comes to one without gets nothing of its groups there; it is told so, and misses nothing.
     """
     from statemachines.drivers.persistent_sessions.node_roles import NODE
     from statemachines.drivers.persistent_sessions.session_node import SessionNode

@@ -9,6 +9,7 @@ from statemachines.persistent_sessions.client_message import (
     ConnectWanted,
     Delivered,
     Farewell,
+    GroupRefused,
     LeaveWanted,
     Ping,
     Pong,
@@ -47,7 +48,7 @@ ClientMessage = (
     ConnectWanted | SubscribeWanted | UnsubscribeWanted | PublishWanted | LeaveWanted | Ping | Puback | Pubrec | Pubcomp
 )
 """From a client."""
-ClientAnswer = Welcome | Subscribed | Delivered | Pubrel | PublishStored | Refused | Farewell | Pong
+ClientAnswer = Welcome | Subscribed | Delivered | Pubrel | PublishStored | Refused | GroupRefused | Farewell | Pong
 """To a client."""
 
 NODE: Final = Role(

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections import deque
 from collections.abc import Sequence
 from types import TracebackType
@@ -31,6 +32,7 @@ from statemachines.persistent_sessions.client_message import (
     ConnectWanted,
     Delivered,
     Farewell,
+    GroupRefused,
     LeaveWanted,
     Refused,
     Subscribed,
@@ -40,6 +42,8 @@ from statemachines.persistent_sessions.client_message import (
 )
 from statemachines.persistent_sessions.life_record import KEEP
 from statemachines.persistent_sessions.message import Puback, Pubcomp, Pubrec, Pubrel
+
+logger = logging.getLogger("gapless")
 
 EXPIRY_MS: Final = 3_600_000
 RECEIVE_MAXIMUM: Final = 100
@@ -101,6 +105,8 @@ class PersistentSession:
         self.present = False
         self.session = ""
         """Its id, which no other session ever has."""
+        self.refused_groups: dict[str, str] = {}
+        """Filters of groups that the session subscribes and of which nothing comes over this connection, and why."""
         self._clean = clean_start
         self._expiry_ms = expiry_ms
         self._receive_maximum = receive_maximum
@@ -167,7 +173,8 @@ class PersistentSession:
         """What is published to a topic that matches, from when this returns, comes here.  `$share/GROUP/FILTER`: the
         session is a member of the group while it is connected, and what the group's streams give it comes here too
         (PS-260).  Raises `ConfigurationError` for what is no filter, `SubscribeRefused` where the node does not take
-        it: one of a group where its nodes know none (PS-220)."""
+        it: one of a group where its nodes know none (PS-220).  Where the session comes to such a node later,
+        `refused_groups` says so (PS-285)."""
         if qos not in (0, 1, 2):
             raise ConfigurationError("qos", qos, "must be 0, 1 or 2")
         self._count += 1
@@ -215,6 +222,7 @@ class PersistentSession:
     def _disconnected(self) -> None:
         """What was not acknowledged comes again, of QoS 1 whether the application has had it or not."""
         self._connected = False
+        self.refused_groups.clear()
         self._connection += 1
         self._waiting = deque(one for one in self._waiting if one.qos != 1)
 
@@ -231,6 +239,9 @@ class PersistentSession:
                 self._settle(n, None)
             case Refused(n, why):
                 self._settle(n, SubscribeRefused(why))
+            case GroupRefused(topic_filter, why):
+                self.refused_groups[topic_filter] = why
+                logger.warning("%s subscribes %s, and nothing of it comes: %s", self.client_id, topic_filter, why)
             case Farewell(why):
                 self._end(why)
 
@@ -267,10 +278,11 @@ class PersistentSession:
             self._guide.say(Pubrec(message.packet))
 
     def _settle(self, n: int, error: GaplessError | None) -> None:
-        _, done = self._wanted.get(n, (None, None))
-        if done is None or done.done():
+        wanted, done = self._wanted.get(n, (None, None))
+        if wanted is None or done is None or done.done():
             return
         if error is None:
+            self.refused_groups.pop(wanted.filter, None)
             done.set_result(None)
         else:
             done.set_exception(error)

@@ -6,6 +6,7 @@ machines and requests to the database; what these say in turn is brought to it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -16,6 +17,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
     HostRequest,
     Page,
     PutMessage,
+    ReadGroups,
     ReadPage,
     Routes,
     StoreRow,
@@ -25,12 +27,14 @@ from statemachines.drivers.persistent_sessions.host_request import (
 from statemachines.drivers.persistent_sessions.node_roles import ClientMessage
 from statemachines.drivers.persistent_sessions.payloads import Payloads
 from statemachines.drivers.persistent_sessions.request_desk import RequestDesk
+from statemachines.drivers.persistent_sessions.seldom import Seldom
 from statemachines.drivers.persistent_sessions.topic import (
     check_filter,
     check_name,
     check_private,
     check_topic,
     is_shared,
+    unknown_group,
 )
 from statemachines.drivers.runtime import Runtime
 from statemachines.kernel import (
@@ -47,6 +51,7 @@ from statemachines.persistent_sessions.client_message import (
     ConnectWanted,
     Delivered,
     Farewell,
+    GroupRefused,
     LeaveWanted,
     Ping,
     Pong,
@@ -69,10 +74,13 @@ from statemachines.persistent_sessions.message import (
     Written,
 )
 from statemachines.persistent_sessions.request import Fence, PutRow, ReadPending
+from statemachines.persistent_sessions.resume_record import ResumeRecord
 from statemachines.persistent_sessions.session_host import Handed, SessionHost, life_of_owner, owner_of
 
 if TYPE_CHECKING:
     from statemachines.drivers.persistent_sessions.carrier import Carrier
+
+logger = logging.getLogger("gapless")
 
 PUBLISHES_MAX: Final = 100_000
 """Messages of publishers that are on their way into the database, of all publishers together."""
@@ -151,6 +159,8 @@ class Reception:
         self._published = 0
         self.carrier: Carrier | None = None
         """What brings messages of groups into sessions (None: nothing does)."""
+        self._without_groups = Seldom(clock)
+        """Sessions that subscribe groups, where nothing brings their messages."""
         self._unstored: dict[str, Unstored] = {}
         self._owners: dict[str, str] = {}
         """Owner -> life of its client."""
@@ -279,8 +289,31 @@ class Reception:
 
     def _begin_carrying(self, owner: str) -> None:
         node = self._host.nodes.get(life_of_owner(owner))
-        if self.carrier is not None and node is not None:
+        if node is None:
+            return
+        if self.carrier is not None:
             self.carrier.begin(owner, node.record.session, node.record.token)
+            return
+
+        session = node.record.session
+
+        def take(found: tuple[str, ...]) -> None:
+            for one in found:
+                self.refuse_group(owner, one, str(unknown_group(one)))
+            if found and self._without_groups.happened():
+                what = "session %s subscribes %s of groups, and this node knows none: none of that comes to it here; "
+                what += "run all nodes with --group-leader and --group-store (%d such sessions so far)"
+                logger.warning(what, session, ", ".join(found), self._without_groups.count)
+
+        self._desk.give(ReadGroups(session), take)
+
+    def resume_of(self, owner: str) -> ResumeRecord | None:
+        """What the owner has in its hands; None: nothing."""
+        return self._host.resume_of(owner)
+
+    def refuse_group(self, owner: str, topic_filter: str, why: str) -> None:
+        """The session subscribes it, and nothing of it comes while it is live here."""
+        self._tell(self._owners.get(owner, ""), GroupRefused(topic_filter, why))
 
     def _end_carrying(self, owner: str) -> None:
         if self.carrier is not None:

@@ -28,6 +28,7 @@ from statemachines.drivers.persistent_sessions.lookout import Lookout
 from statemachines.drivers.persistent_sessions.node_roles import NODE, PROTOCOL, NodeMessage
 from statemachines.drivers.persistent_sessions.reception import Reception
 from statemachines.drivers.persistent_sessions.request_desk import RequestDesk
+from statemachines.drivers.persistent_sessions.seldom import Seldom
 from statemachines.drivers.persistent_sessions.store import NodeLife, SessionStore, open_session_store
 from statemachines.drivers.port import Feed
 from statemachines.drivers.runtime import Runtime
@@ -73,9 +74,6 @@ SWEEP_S: Final = 1.0
 
 SESSIONS_MAX: Final = 1_000_000
 """Sessions that a store keeps; each has a few rows, and an attacker could make ever more."""
-
-SAY_FULL_NS: Final = 60_000_000_000
-"""So long nobody is told again that clients are refused."""
 
 ACKNOWLEDGED_S: Final = 0.25
 """So long what a client has acknowledged may wait for a commit."""
@@ -147,8 +145,7 @@ class SessionNode:
         self._max_sessions = max_sessions
         self._groups = groups
         self._carrier: Carrier | None = None
-        self._refused = 0
-        self._said_full_ns = -SAY_FULL_NS
+        self._refused = Seldom(steady_ns)
         self._credentials = credentials
         self._trace = trace
         self._observe = observe
@@ -388,13 +385,11 @@ class SessionNode:
 
     def _say_full(self) -> None:
         """Once in a while, however many are refused."""
-        self._refused += 1
-        if steady_ns() - self._said_full_ns < SAY_FULL_NS:
+        if not self._refused.happened():
             return
         what = "the store keeps %d sessions or more (--max-sessions): %d clients without one refused so far; "
         what += "let sessions expire or be discarded, or allow more"
-        logger.warning(what, self._max_sessions, self._refused)
-        self._said_full_ns = steady_ns()
+        logger.warning(what, self._max_sessions, self._refused.count)
 
     def _left(self, hello: Hello, dialled: bool) -> None:
         """A client is gone; or a node can send us nothing any more: what was on its way is lost."""

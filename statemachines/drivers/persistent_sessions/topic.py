@@ -48,9 +48,14 @@ def check_private(topic_filter: str) -> str:
     """A filter that a session may subscribe where no groups are: itself; raises `ConfigurationError` for one of a group
     (PS-220)."""
     if is_shared(check_filter(topic_filter)):
-        rule = "is of a group that shares, and this node knows no groups: run it with --group-leader and --group-store"
-        raise ConfigurationError("filter", topic_filter, f"{rule}; without a session of its own SharedSession reads it")
+        raise unknown_group(topic_filter)
     return topic_filter
+
+
+def unknown_group(topic_filter: str) -> ConfigurationError:
+    """Why a node without groups does nothing for a filter of one, and what to do about it."""
+    rule = "is of a group that shares, and this node knows no groups: run it with --group-leader and --group-store"
+    return ConfigurationError("filter", topic_filter, f"{rule}; without a session of its own SharedSession reads it")
 
 
 def check_name(key: str, name: str) -> str:

@@ -4,6 +4,7 @@ to PS-269)."""
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sqlite3
 from collections import Counter
 from contextlib import AsyncExitStack, asynccontextmanager, closing
@@ -21,10 +22,11 @@ from statemachines.drivers.persistent_sessions import (
     SessionNode,
     SessionPublisher,
     SubscribeRefused,
+    group_rows,
 )
 from statemachines.drivers.persistent_sessions.carrier import CARRIED_MAX
 from statemachines.drivers.persistent_sessions.host_request import (
-    GroupRoute,
+    CountWaiting,
     PutCarried,
     ReadGroups,
     Subscribe,
@@ -37,7 +39,7 @@ from statemachines.drivers.shared_subscriptions.subscribe import Deliveries, Sha
 from statemachines.kernel import ConfigurationError
 from statemachines.persistent_sessions.client_message import UnsubscribeWanted
 from statemachines.persistent_sessions.message import Queued
-from statemachines.persistent_sessions.request import BeginEpoch, MarkDelivered, PutRow
+from statemachines.persistent_sessions.request import BeginEpoch, CommitState, LoadSession, PutRow
 from statemachines.shared_subscriptions.configuration import Configuration
 
 FAST = Configuration(
@@ -222,6 +224,24 @@ def test_PS_262_in_the_order_of_each_stream_and_no_more_than_the_client_receives
                 assert len(node.machines.resume_of(owner).delivery.state.packets) <= 4
             assert in_order(got)
             assert len(set(got)) == 180
+
+    run(main())
+
+
+def test_PS_287_what_a_node_of_before_has_stored_comes_before_what_this_one_stores(store, tmp_path):
+    """The client has room for a part of it, and takes it when more is there."""
+
+    async def main():
+        async with played(tmp_path, store, "ab", graces=None) as (place, (one, other)):
+            async with PersistentSession("tablet", nodes=where(one), receive_maximum=2) as session:
+                await session.subscribe(GROUP)
+                await place.publish("jobs/a", *numbers(50))
+                await until(lambda: one._carrier.carried == 50)
+            async with PersistentSession("tablet", nodes=where(other), receive_maximum=2) as session:
+                await session.subscribe(GROUP)
+                await place.publish("jobs/a", *numbers(10, 50))
+                await until(lambda: sum(reading.delivered for reading in reads_of(other)) >= 60)
+                assert await take(session, 60) == numbers(60)
 
     run(main())
 
@@ -458,28 +478,146 @@ def test_PS_269_a_session_without_room_leaves_what_another_waits_for(store, tmp_
     assert "was kicked" not in caplog.text
 
 
+async def two_writers(store):
+    """A session with three rows of a group of one writer, one of another, and three of its own behind them."""
+    one = await connect(store, "s1")
+    for topic_filter in (GROUP, "own/+", "$queue/a"):
+        await store.do(Subscribe("s1", one.token, topic_filter, 1))
+    messages = tuple((f"m{number}", "jobs/a", b"x") for number in range(1, 8))
+    assert await store.do(PutCarried("s1", one.token, GROUP, messages)) == 1
+    for writer, rows in (("n1", 3), ("n2", 1)):
+        await store.ask(BeginEpoch("s1", writer))
+        for number in range(1, rows + 1):
+            await store.ask(PutRow("s1", writer, 1, Queued(number, f"m{number}", GROUP, 1)))
+    for number in (2, 3, 4):
+        await store.ask(PutRow("s1", "n2", 1, Queued(number, f"m{number + 3}", "own/+", 1)))
+    return one
+
+
 def test_PS_263_what_waits_is_what_was_not_handed_out_whoever_has_stored_it(url):
     async def play(store, clock):
-        one = await connect(store, "s1")
-        for topic_filter in (GROUP, "own/+", "$queue/a"):
-            await store.do(Subscribe("s1", one.token, topic_filter, 1))
-        messages = tuple((f"m{number}", "jobs/a", b"x") for number in range(1, 5))
-        assert await store.do(PutCarried("s1", one.token, GROUP, messages)) == 1
+        one = await two_writers(store)
+        messages = (("m9", "jobs/a", b"x"),)
         assert await store.do(PutCarried("s1", one.token - 1, GROUP, messages)) is None
         assert await store.do(PutCarried("s1", one.token, "$share/other/x", messages)) is None
-        assert await store.do(ReadGroups("s1")) == (GroupRoute("$queue/a", 0), GroupRoute(GROUP, 0))
-        for writer, numbers_of in (("n1", (1, 2, 3)), ("n2", (1,))):
-            await store.ask(BeginEpoch("s1", writer))
-            for number in numbers_of:
-                await store.ask(PutRow("s1", writer, 1, Queued(number, f"m{number}", GROUP, 1)))
-        assert await store.do(ReadGroups("s1")) == (GroupRoute("$queue/a", 0), GroupRoute(GROUP, 4))
-        await store.ask(MarkDelivered("s1", "n1", 1, 1, 2))
-        assert await store.do(ReadGroups("s1")) == (GroupRoute("$queue/a", 0), GroupRoute(GROUP, 2))
+        assert await store.do(ReadGroups("s1")) == ("$queue/a", GROUP)
+        assert await store.do(CountWaiting("s1", "$queue/a", 100)) == 0
+        assert await store.do(CountWaiting("s1", GROUP, 100)) == 4
+        assert await store.do(CountWaiting("s1", GROUP, 3)) == 3
+        queued = tuple(Queued(number, f"m{number}", GROUP, 1) for number in (1, 2))
+        (loaded,) = await store.ask(LoadSession("c", "h", one.token))
+        state = structs.replace(loaded.state, taken=loaded.state.taken.set("n1", (1, 2)), queued=queued[1:])
+        await store.ask(CommitState("s1", one.token, state))
+        assert await store.do(CountWaiting("s1", GROUP, 100)) == 3
         await store.do(Unsubscribe("s1", one.token, GROUP))
-        assert await store.do(ReadGroups("s1")) == (GroupRoute("$queue/a", 0),)
+        assert await store.do(ReadGroups("s1")) == ("$queue/a",)
         assert await store.do(PutCarried("s1", one.token, GROUP, messages)) is None
 
     run_stores(url, play)
+
+
+@pytest.mark.parametrize(("looked", "found"), [(4, 100), (7, 100), (8, 4)])
+def test_PS_288_where_more_waits_than_is_looked_through_there_is_no_room(url, looked, found, monkeypatch, caplog):
+    """Seven rows wait; of a group that has four of them, and of one that has none."""
+    monkeypatch.setattr(group_rows, "LOOKED_MAX", looked)
+
+    async def play(store, clock):
+        await two_writers(store)
+        assert await store.do(CountWaiting("s1", GROUP, 100)) == found
+        assert await store.do(CountWaiting("s1", "$queue/a", 100)) == (found if found == 100 else 0)
+        await connect(store, "s2", clean=True)
+        assert f"and {'at least ' * (looked < 8)}4 messages of {GROUP} with it" in caplog.text
+
+    run_stores(url, play)
+
+
+@pytest.mark.parametrize("clients", [1, 3])
+def test_PS_285_a_session_of_a_group_is_told_that_its_node_knows_none_and_misses_nothing(
+    store, tmp_path, caplog, clients
+):
+    """It goes on with the rest there, and with the group where it comes to a node that has it."""
+
+    async def main():
+        async with AsyncExitStack() as stack:
+            place = await stack.enter_async_context(place_of(tmp_path))
+            plain = await stack.enter_async_context(node_of(store, "b"))
+            publisher = await stack.enter_async_context(SessionPublisher(nodes=where(plain)))
+            async with node_of(store, "a", groups=place.groups) as node:
+                sessions = [
+                    await stack.enter_async_context(PersistentSession(f"c{n}", nodes=where(node, plain)))
+                    for n in range(clients)
+                ]
+                for session in sessions:
+                    await session.subscribe(GROUP)
+                    await session.subscribe("own/+")
+                await place.publish("jobs/a", "1", "2", "3")
+                await until(lambda: node._carrier.carried == 3)
+            await until(lambda: all(session.refused_groups for session in sessions))
+            ((refused, why),) = sessions[0].refused_groups.items()
+            assert refused == GROUP
+            assert "knows no groups: run it with --group-leader and --group-store" in why
+            await place.publish("jobs/a", "4", "5")
+            await place.publish("jobs/b", "6")
+            await publisher.publish("own/x", b"own")
+            got = {session: [] for session in sessions}
+            for session in sessions:
+                while "own" not in got[session]:
+                    got[session] += await take(session, 1)
+                with pytest.raises(SubscribeRefused, match="knows no groups"):
+                    await session.subscribe(GROUP)
+                assert session.refused_groups
+            assert sorted(itertools.chain(*got.values())) == ["1", "2", "3", *["own"] * clients]
+            back = await stack.enter_async_context(node_of(store, "a", groups=place.groups))
+            for session in sessions:
+                await session.leave()
+            sessions = [
+                await stack.enter_async_context(PersistentSession(f"c{n}", nodes=where(back))) for n in range(clients)
+            ]
+            rest = []
+
+            async def listen(session):
+                async for message in session:
+                    rest.append(message.payload.decode())
+                    message.acknowledge()
+
+            tasks = [asyncio.ensure_future(listen(session)) for session in sessions]
+            await place.publish("jobs/a", "7")
+            await until(lambda: len(rest) >= 4)
+            assert not any(session.refused_groups for session in sessions)
+            for task in tasks:
+                task.cancel()
+            assert sorted(rest) == ["4", "5", "6", "7"]
+            if clients == 1:  # the stream may go from one to the other
+                assert [one for one in rest if one != "6"] == ["4", "5", "7"]
+
+    run(main())
+    said = [one for one in caplog.messages if "and this node knows none" in one]
+    assert len(said) == 1
+    assert f"subscribes {GROUP} of groups" in said[0]
+    assert "--group-leader and --group-store" in said[0]
+    assert sum("nothing of it comes" in one for one in caplog.messages) == clients
+
+
+def test_PS_285_a_session_whose_group_lives_by_other_times_when_it_comes_back_is_told_so(store, tmp_path):
+    """And what it does not subscribe any more is not named any more."""
+
+    async def main():
+        async with AsyncExitStack() as stack:
+            place = await stack.enter_async_context(place_of(tmp_path))
+            async with (
+                node_of(store, "a", groups=place.groups) as node,
+                PersistentSession("tablet", nodes=where(node)) as session,
+            ):
+                await session.subscribe(GROUP)
+            slow = Groups(place.leader, place.store, structs.replace(place.times, ping_interval_ms=101))
+            other = await stack.enter_async_context(node_of(store, "b", groups=slow))
+            session = await stack.enter_async_context(PersistentSession("tablet", nodes=where(other)))
+            await until(lambda: session.refused_groups)
+            assert "the group lives by ping_interval_ms = 100" in session.refused_groups[GROUP]
+            await session.unsubscribe(GROUP)
+            assert not session.refused_groups
+
+    run(main())
 
 
 def test_PS_267_a_node_whose_groups_cannot_be_says_why_and_ends(store, tmp_path, caplog):

@@ -157,3 +157,24 @@ def test_PS_66_a_client_is_connected_before_it_has_acknowledged_all_that_waits(s
             assert found == [*(str(number) for number in range(COUNT)), "last"]
 
     run(main())
+
+
+@pytest.mark.parametrize("most", range(1, 10))
+def test_PS_286_an_application_that_gathers_all_that_it_receives_gets_it(store, most):
+    """It acknowledges only when it has as many as may be unacknowledged; and one that keeps some of them has the rest
+    of its room."""
+
+    async def main():
+        async with SessionNode(store, name="a", **QUICK) as node:
+            await fill(node)
+            async with PersistentSession("c", node=node, receive_maximum=most) as session:
+                kept = [await anext(session) for _ in range(most)]
+                for _ in range(2 * most):
+                    kept.pop().acknowledge()
+                    kept.append(await anext(session))
+                for one in kept:
+                    one.acknowledge()
+                got = [*range(3 * most)]
+                assert await take(session, COUNT - len(got)) == [str(number) for number in range(len(got), COUNT)]
+
+    run(main())

@@ -12,6 +12,7 @@ from statemachines.drivers.persistent_sessions import (
     carrier,
     collector_requests,
     courier,
+    group_rows,
     host_requests,
     life_requests,
     machine_requests,
@@ -237,6 +238,9 @@ BREAKS = {
     "PS-267": swap(reception, "Refused", lambda n, why: Subscribed(n)),
     "PS-268": swap(Carrier, "_without_large", lambda self, some: some[:1] + some[2:]),
     "PS-269": swap(SharedSession, "is_taken_back", lambda self, subscription: False),
+    "PS-287": swap(Carrier, "_has_caught_up", lambda self, owner: True),
+    "PS-288": swap(group_rows, "_look_ahead", lambda sql, session, topic_filter, most: (0, True)),
+    "PS-285": swap(Reception, "refuse_group", lambda self, owner, topic_filter, why: None),
     "PS-207": swap(node_guide, "DIAL_MAX_S", node_guide.DIAL_S),
     "PS-163": swap(TcpTransport, "is_peer_of", lambda self, role, party: True),
 }

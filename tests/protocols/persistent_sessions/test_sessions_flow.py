@@ -131,18 +131,19 @@ def test_PS_193_what_is_below_the_marker_is_read_a_page_at_a_time_when_there_is_
         assert one.feed(late) == []
     assert (one.status, one.record.taken) == ("behind", 1)
     one.feed(live(4))
-    assert one.feed(Room()) == [poll(1)]
+    assert by(BEHIND, n=1, k=4, taken=1).feed(Room(1)) == [replace(poll(1), rows=1)], "as many as there is room for"
+    assert one.feed(Room(TIMES.page)) == [poll(1)]
     assert one.status == "syncing"
     assert any(isinstance(effect, SetTimer) and effect.timer == "marker" for effect in one.effects)
-    assert one.feed(Room()) == [], "one at a time"
+    assert one.feed(Room(TIMES.page)) == [], "one at a time"
     assert one.feed(read(2)) == [Take("w", 1, rows(2))]
-    one.feed(Room())
+    one.feed(Room(TIMES.page))
     assert one.feed(read(3, 4)) == [Take("w", 1, rows(3))]
     assert (one.status, one.record.buffer) == ("finalizing", rows(4))
     for status in (WAITING, FINALIZING, FENCING, DONE):
         given = {"k": 1, "seen": True} if status is FINALIZING else {}
         other = by(status, n=1, **given)
-        assert other.feed(Room()) == []
+        assert other.feed(Room(TIMES.page)) == []
         assert other.record.status is status
 
 
@@ -155,8 +156,10 @@ def test_PS_194_a_fenced_writer_is_read_a_page_at_a_time_when_there_is_room():
     for late in (page, read(3), live(3, epoch=2), marker(3, epoch=2), PollDue("w"), MarkerTimeout("w"), Settled()):
         assert one.feed(late) == []
     assert one.status == "draining"
-    assert one.feed(Room()) == [fence(2, 2, 4, 2)]
-    assert one.feed(Room()) == [], "one at a time"
+    few = by(DRAINING, n=2, taken=2, epoch=2, below=4)
+    assert few.feed(Room(1)) == [replace(fence(2, 2, 4, 2), rows=1)], "as many as there is room for"
+    assert one.feed(Room(TIMES.page)) == [fence(2, 2, 4, 2)]
+    assert one.feed(Room(TIMES.page)) == [], "one at a time"
     assert one.feed(fenced(2, 4, (2, (3,)), (3, (1,)))) == [Take("w", 2, rows(3)), Take("w", 3, rows(1))]
     assert (one.status, one.record.epoch, one.record.taken, one.record.below) == ("done", 4, 0, 0)
 
@@ -165,7 +168,7 @@ def test_PS_33_PS_194_what_is_heard_while_a_fenced_writer_is_drained():
     for event in (live(1, epoch=2), marker(1, epoch=2), WriterUp("w"), LinkLost("w")):
         one = by(DRAINING, n=2, below=2, gone=True)
         assert one.feed(event) == []
-        assert one.feed(Room()) == [fence(1, 0, 2, 2)]
+        assert one.feed(Room(TIMES.page)) == [fence(1, 0, 2, 2)]
         assert one.feed(fenced(2, 2)) == [wanted(3)]
     dies = by(DRAINING, n=2, below=2, taken=3)
     assert dies.feed(WriterDown("w")) == [fence(1, 3, 0, 3)]
@@ -261,10 +264,10 @@ def test_PS_199_what_is_below_that_number_is_read_without_a_marker():
         one.feed(live(number))
     one.feed(Starve(1, 5))
     one.feed(live(5))
-    assert one.feed(Room()) == [poll(1)]
+    assert one.feed(Room(TIMES.page)) == [poll(1)]
     assert one.feed(read(2, 3)) == [Take("w", 1, rows(2, 3))]
     assert one.status == "behind"
-    assert one.feed(Room()) == [poll(3)]
+    assert one.feed(Room(TIMES.page)) == [poll(3)]
     assert one.feed(read(4, 5)) == [Take("w", 1, rows(4))]
     assert one.status == "finalizing"
     assert one.feed(Settled()) == [Take("w", 1, rows(5))]

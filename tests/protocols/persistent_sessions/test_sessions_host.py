@@ -16,7 +16,16 @@ from statemachines.persistent_sessions.graces import Graces
 from statemachines.persistent_sessions.life_record import CONNECTED, Accepted, SessionClosed
 from statemachines.persistent_sessions.life_request import LeaveSession, LockClient
 from statemachines.persistent_sessions.life_times import LifeTimes
-from statemachines.persistent_sessions.message import Live, LiveMarker, MarkerWanted, Puback, Queued, Written
+from statemachines.persistent_sessions.message import (
+    Live,
+    LiveMarker,
+    MarkerWanted,
+    Puback,
+    Pubrec,
+    Pubrel,
+    Queued,
+    Written,
+)
 from statemachines.persistent_sessions.owner_request import FindOwner, OwnerFound
 from statemachines.persistent_sessions.request import (
     BeginEpoch,
@@ -283,6 +292,25 @@ def test_PS_146_what_a_client_has_acknowledged_when_it_goes_does_not_come_again(
     assert len(cluster.asked_of(CommitState)) == commits + 1
     again = cluster.connect("b")
     assert [(one.message, one.dup) for one in cluster.heard[again]] == [("m3", True)]
+
+
+@pytest.mark.parametrize("goes", [SessionHost.leave, SessionHost.lose], ids=["leaves", "is lost"])
+def test_PS_146_what_a_client_has_received_while_a_commit_was_open_does_not_come_again(cluster, goes):
+    """Of QoS 2: the receipt waits for the next commit, and there is none."""
+    owner = cluster.connect("a")
+    cluster.subscribe("a", owner, qos=2)
+    for number in (1, 2):
+        cluster.publish("a", f"m{number}", qos=2)
+    host = cluster.hosts["a"]
+    cluster.unanswered |= {CommitState}
+    cluster.publish("a", "m3", qos=2)
+    cluster.act("a", host.acknowledge(owner, [Pubrec(1)], cluster.now_ns))
+    assert [one.received for one in host.resume_of(owner).delivery.inbox] == [Pubrec(1)]
+    cluster.unanswered.clear()
+    cluster.act("a", goes(host, owner, cluster.now_ns))
+    again = cluster.connect("b")
+    assert cluster.heard[again][0] == Pubrel(1)
+    assert [(one.message, one.dup) for one in cluster.heard[again][1:]] == [("m2", True), ("m3", True)]
 
 
 def test_PS_146_what_a_client_has_acknowledged_is_committed_without_the_next_message(cluster):

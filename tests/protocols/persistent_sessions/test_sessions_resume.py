@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 from session_world import TIMES, Hand, live, marker, names, queued, rows
 
-from statemachines.kernel import ConfigurationError, LocalProtocolError, Map
+from statemachines.kernel import ConfigurationError, LocalProtocolError, Map, SetTimer
+from statemachines.persistent_sessions.backlog import Place, backlog_of, is_taken
 from statemachines.persistent_sessions.in_flight_record import SENT, InFlightRecord
 from statemachines.persistent_sessions.message import MarkerWanted, Puback, Publish
 from statemachines.persistent_sessions.request import (
@@ -32,6 +33,7 @@ from statemachines.persistent_sessions.resume_record import (
     NORMAL,
     ConnectionLost,
     Discarded,
+    Lull,
     Resumed,
     ResumeEnded,
     ResumeRecord,
@@ -363,6 +365,81 @@ def test_PS_195_one_half_is_read_while_the_client_has_the_other():
     assert sent(one.feed(StateCommitted())) == ["m6", "m7"]
     assert names(one.feed(Puback(4, 5))) == ["ReadPending"]
     assert one.record.delivery.state.queued == ()
+
+
+def test_PS_287_what_others_have_stored_and_is_not_taken_is_known():
+    """Below a marker, what was kept behind it, and of a fence all of it; what the node has stored itself does not
+    count."""
+    one = in_pages()
+    one.feed(marker(4))
+    one.feed(live(4))
+    one.feed(Polled("w", (found(2, markers=((7, 1),)),)))
+    one.feed(StateCommitted())
+    (place,) = backlog_of(one.record, "n")
+    assert place == ("w", 1, 4)
+    assert backlog_of(one.record, "w") == ()
+    one.feed(Puback(1, 2))
+    one.feed(Polled("w", (found(3),)))
+    assert not is_taken(one.record, place)
+    one.feed(StateCommitted())
+    assert is_taken(one.record, place)
+    assert backlog_of(one.record, "n") == ()
+    assert is_taken(one.record, Place("v", 1, 1)), "nobody reads it"
+    fenced = in_pages()
+    fenced.feed(WriterDown("w"))
+    fenced.feed(FencedRows("w", 2, 2, (found(2),), True))
+    fenced.feed(StateCommitted())
+    assert backlog_of(fenced.record, "n") == (Place("w", 2, 0),)
+    fenced.feed(Puback(1, 2))
+    assert not is_taken(fenced.record, Place("w", 2, 0))
+    fenced.feed(FencedRows("w", 2, 2, (found(3),)))
+    assert is_taken(fenced.record, Place("w", 2, 0))
+
+
+def lulled(one):
+    """Whether it waits for a lull."""
+    return [each for each in one.effects if isinstance(each, SetTimer) and each.timer == "lull"]
+
+
+def test_PS_286_what_there_is_room_for_is_read_in_a_lull():
+    """The client may keep what it has until it has more: it has three of four, and acknowledges none."""
+    one = in_pages(4)
+    one.feed(marker(9))
+    one.feed(Polled("w", (found(2, 3, markers=((7, 1),)),)))
+    assert not lulled(one), "the commit is open"
+    one.feed(StateCommitted())
+    assert [each.key for each in lulled(one)] == [""]
+    assert one.feed(Lull()) == [ReadPending("s", "w", 1, (1, 3))]
+    assert one.feed(Lull()) == [], "it is under way"
+    one.feed(Polled("w", (found(4),)))
+    assert sent(one.feed(StateCommitted())) == ["m4"]
+    assert not lulled(one), "no room"
+    assert one.feed(Lull()) == []
+    one.feed(Puback(2))
+    assert lulled(one)
+    assert one.feed(Puback(1)) == [ReadPending("s", "w", 2, (1, 4))], "a page"
+    assert not lulled(one)
+
+
+def test_PS_286_who_is_draining_reads_on_in_a_lull():
+    one = in_pages(4)
+    assert one.feed(WriterDown("w")) == [Fence("s", "w", (1, 1), 0, 7, 2, 2)]
+    one.feed(FencedRows("w", 2, 2, (found(2, 3),), True))
+    one.feed(StateCommitted())
+    assert lulled(one)
+    assert one.feed(Lull()) == [Fence("s", "w", (1, 3), 2, 7, 2, 1)]
+
+
+def test_PS_286_a_lull_without_anybody_who_waits_is_none():
+    one = normal()
+    one.feed(live(1))
+    assert not lulled(one)
+    assert one.feed(Lull()) == []
+    new = Hand(RESUME, ResumeRecord("owner~1", "c", 7, TIMES))
+    assert new.feed(Lull()) == []
+    one.feed(NotOwner())
+    assert one.status == "yielding"
+    assert one.feed(Lull()) == []
 
 
 def test_PS_195_what_is_committed_makes_room_where_no_packet_is_taken():

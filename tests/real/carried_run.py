@@ -1,0 +1,494 @@
+"""A run of sessions that share streams of groups, with real nodes and a leader host that are killed and stopped, and
+with clients that come, go, and move; `carried_judge` says what came of it, and knows what clients and publishers know.
+
+Storms and calm take turns.  In a storm somebody is killed (SIGKILL) or stopped (SIGSTOP), or a database is kept locked
+or stands still.  In the calm nobody is, but clients go on to leave, to vanish, to take their sessions over and to
+subscribe anew, and nodes are ended in good order: then nothing may come twice.
+
+    python tests/real/carried_run.py --first 7 --runs 1 --rounds 3 --faults 8
+    python tests/real/carried_run.py --runs 3 --store postgresql://USER@HOST:PORT/DATABASE   (its tables are dropped)
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import random
+import signal
+import sqlite3
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from carried_judge import Acked, Ended, Got, Handed, Hurt, Run, judge, tally
+from outside import Process
+from sessions_run import PATIENCE_S, holder_of, nodes_of
+from still import standing_still
+
+from statemachines.drivers.persistent_sessions import (
+    PersistentSession,
+    SessionPublisher,
+    SessionTaken,
+    SubscribeRefused,
+)
+from statemachines.drivers.shared_subscriptions import Publisher
+from statemachines.drivers.sql.failure import StoreUnavailable
+from statemachines.shared_subscriptions.configuration import Configuration
+from statemachines.testing.postgres import run_sql
+from statemachines.testing.process_harness import free_port
+
+TENTH = {
+    field: getattr(Configuration(), field) // 10 for field in Configuration.__struct_fields__ if field.endswith("_ms")
+}
+TIMES = {**TENTH, "ping_timeout_ms": 1_500, "validity_ms": 2_000, "claim_ttl_ms": 6_000, "revoke_timeout_ms": 30_000}
+"""Leases of 1.6 s; and time to store what a member has in hand, on however busy a machine."""
+OPEN_MAX = 100
+"""Publishers wait while so many messages have not come: a run costs then what its faults cost."""
+TOPICS = ("jobs/a", "jobs/b", "jobs/c", "jobs/d")
+SHARED, SINGLE = "$share/g/jobs/#", "$share/h/jobs/a"
+GROUPS = {SHARED: set(TOPICS), SINGLE: {"jobs/a"}}
+CLIENTS = {"tablet": (1, 20), "phone": (2, 5), "watch": (1, 2)}
+"""Quality of what each subscribes, and how many messages it receives at a time."""
+GROUPLESS = "c"
+"""A node that knows no groups."""
+STILL_S = 90
+"""When nothing has come for so long nothing comes any more."""
+PACES_S = (0, 0, 0.01, 0.05)
+"""How long an application works at a message, by its connection: some are too slow for what is published."""
+IDLE_S = 0.3
+"""So long an application waits for more before it acknowledges what it holds."""
+STORMS = ("kill", "kill", "kill", "stop", "stop", "kill leader", "stop leader", "lock", "end")
+MOVES = ("leave", "leave", "vanish", "take over", "subscribe", "end")
+LAPSES = ("is no member any more: ", "does not lead", "stood still")
+"""What processes say of somebody who was silent for longer than a lease."""
+LOOK_S = 0.5
+QUIET_S = 4.0
+"""After a storm leases end, and what was stored twice comes."""
+
+
+class Story:
+    """What has happened, as its judge wants it."""
+
+    def __init__(self):
+        self.events, self.hurts = [], []
+        self.handed = {}
+        self.given, self.open = set(), set()
+        """(filter, topic, number) of what came, and of what was answered and did not come."""
+        self.connections = 0
+
+    def now(self):
+        return asyncio.get_running_loop().time()
+
+    @contextlib.contextmanager
+    def hurting(self, what):
+        begin = self.now()
+        try:
+            yield
+        finally:
+            self.hurts.append(Hurt(begin, self.now(), what))
+
+    def run(self):
+        own = {f"own/{name}": {f"own/{name}"} for name in CLIENTS}
+        most = {name: most for name, (_, most) in CLIENTS.items()}
+        return Run(list(self.handed.values()), self.events, self.hurts, GROUPS, own, most)
+
+
+class Client:
+    """An application with a session; `reading` it, and those of before that are `kept`."""
+
+    def __init__(self, name, nodes, chance, story):
+        self.name, self.nodes, self.chance, self.story = name, nodes, chance, story
+        self.qos, self.most = CLIENTS[name]
+        self.filters = [SHARED, f"own/{name}", *([SINGLE] if name == "tablet" else [])]
+        self.subscribed = asyncio.Event()
+        self.session = None
+        self.reading = None
+        self.numbers, self.kept = {}, []
+
+    async def come(self, groupless=0.0):
+        """Connect, to some node first, and subscribe."""
+        nodes = self.chance.sample(self.nodes[:2], 2)
+        if self.chance.random() < groupless:
+            nodes = [self.nodes[2], *nodes]
+        session = await self.connected(nodes)
+        before, self.session = self.session, session
+        if before is not None:
+            await self.forget(before, "taken")
+        self.reading = asyncio.ensure_future(self.read(session))
+        if not self.subscribed.is_set():
+            await self.subscribe()
+
+    async def connected(self, nodes):
+        """The connection of before may be the last, where its node has died just now."""
+        while True:
+            with contextlib.suppress(SessionTaken):
+                session = PersistentSession(self.name, nodes=nodes, receive_maximum=self.most, patience_s=PATIENCE_S)
+                return await session.__aenter__()
+
+    async def subscribe(self):
+        for each in self.filters:
+            await self.session.subscribe(each, qos=self.qos)
+        self.subscribed.set()
+
+    async def read(self, session):
+        """Until it ends; acknowledge some at a time, and what is held when nothing comes."""
+        held, pace = [], self.chance.choice(PACES_S)
+        with contextlib.suppress(SessionTaken):
+            while True:
+                try:
+                    async with asyncio.timeout(IDLE_S):
+                        message = await anext(session)
+                except TimeoutError:
+                    self.acknowledge(held)
+                    continue
+                except StopAsyncIteration:
+                    return
+                held.append((message, self.note(session, message)))
+                if len(held) >= self.most or self.chance.random() < 0.5:
+                    self.acknowledge(held)
+                if pace:
+                    await asyncio.sleep(pace)
+
+    def note(self, session, message):
+        number = self.number_of(session, message.connection)
+        got = Got(self.story.now(), self.name, number, message.filter, message.topic, int(message.payload),
+                  message.packet, message.dup)  # fmt: skip
+        self.story.events.append(got)
+        self.story.given.add(got.message)
+        self.story.open.discard(got.message)
+        return got
+
+    def number_of(self, session, connection):
+        """Of a connection, of all in the run; the one before it, of this session, is over."""
+        of = (id(session), connection)
+        if of not in self.numbers:
+            self.story.connections += 1
+            self.over(session, "moved")
+            self.numbers[of] = self.story.connections
+        return self.numbers[of]
+
+    def over(self, session, how):
+        """All connections of the session, as far as that was not said."""
+        for of in [of for of in self.numbers if of[0] == id(session) and self.numbers[of] > 0]:
+            self.story.events.append(Ended(self.story.now(), self.name, self.numbers[of], how))
+            self.numbers[of] = -self.numbers[of]
+
+    def acknowledge(self, held):
+        for message, got in held:
+            self.story.events.append(Acked(self.story.now(), got))
+            message.acknowledge()
+        held.clear()
+
+    async def forget(self, session, how):
+        """It is not read any more."""
+        if self.reading is not None:
+            self.reading.cancel()
+            await asyncio.gather(self.reading, return_exceptions=True)
+        if how == "left":
+            was_connected = session._connected
+            await session.leave()
+            how = "left" if was_connected and session._left.is_set() else "aborted"
+        else:
+            await session.abort()
+        self.over(session, how)
+        self.kept.append(session)  # so that no other has its id
+
+    async def move(self, what, groupless=0.0):
+        if what == "take over":
+            await self.come(groupless)
+            return
+        if what == "subscribe":
+            with contextlib.suppress(SessionTaken, SubscribeRefused):  # its node may know no groups
+                await self.session.unsubscribe(SHARED)
+                await asyncio.sleep(self.chance.choice([0, 0.2]))
+                await self.session.subscribe(SHARED, qos=self.qos)
+            return
+        session, self.session = self.session, None
+        await self.forget(session, {"leave": "left", "vanish": "aborted"}[what])
+        await asyncio.sleep(self.chance.choice([0, 0, 0.3, 1.0]))
+        await self.come(groupless)
+
+
+class Silences(logging.Handler):
+    """How often a client has given a node up for its silence, as this process logs it."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def emit(self, record):
+        self.count += "says nothing for" in record.getMessage()
+
+
+class Stage:
+    """Nodes, a leader host, clients and publishers, and what is done to them."""
+
+    def __init__(self, folder, store, streams, chance, story):
+        self.silences = Silences()
+        self.folder, self.store, self.streams = folder, store, streams
+        self.chance, self.story = chance, story
+        self.done = Counter()
+        self.leader = None
+        config = folder / "group.toml"
+        config.write_text("".join(f"{key} = {value}\n" for key, value in TIMES.items()))
+        self.where = f"127.0.0.1:{free_port()}"
+        self.leading = ("node", "leader", "--store", streams, "--listen", self.where, "--config", config)
+        self.options = ("--group-leader", self.where, "--group-store", str(streams), "--group-config", str(config))
+
+    # -- its life ---------------------------------------------------------------------------------------------------
+
+    async def lead(self):
+        """The leader host, begun anew; what each has logged stays."""
+        place = sum(1 for _ in self.folder.glob("leader*.log"))
+        self.leader = await asyncio.to_thread(Process, self.folder / f"leader-{place:03}.log", *self.leading)
+        line = await asyncio.to_thread(self.leader.child.stdout.readline)
+        assert line.startswith("listening on"), self.leader.said
+
+    @contextlib.asynccontextmanager
+    async def open(self):
+        """All of them."""
+        await self.lead()
+        logging.getLogger("gapless").addHandler(self.silences)
+        async with contextlib.AsyncExitStack() as stack:
+            stack.callback(lambda: self.leader.__exit__())
+            self.nodes = await stack.enter_async_context(nodes_of(self.folder, self.store, ("a", "b"), *self.options))
+            (plain,) = await stack.enter_async_context(nodes_of(self.folder, self.store, (GROUPLESS,)))
+            self.nodes.append(plain)
+            addresses = [node.address for node in self.nodes]
+            self.publisher = await stack.enter_async_context(Publisher(self.streams, patience_s=PATIENCE_S))
+            self.private = await stack.enter_async_context(SessionPublisher(nodes=addresses))
+            self.clients = [
+                Client(name, addresses, random.Random(self.chance.random()), self.story) for name in CLIENTS
+            ]
+            await asyncio.wait_for(asyncio.gather(*(one.come() for one in self.clients)), PATIENCE_S)
+            watching = asyncio.ensure_future(self.watch())
+            try:
+                yield
+            finally:
+                watching.cancel()
+                logging.getLogger("gapless").removeHandler(self.silences)
+                for one in self.clients:
+                    if one.reading is not None:
+                        one.reading.cancel()
+                    if one.session is not None:
+                        await one.session.abort()
+
+    # -- what is published ------------------------------------------------------------------------------------------
+
+    def hand(self, topic, count):
+        """The next messages of a topic, as they are handed over."""
+        first = sum(1 for of in self.story.handed if of[0] == topic)
+        numbers = range(first, first + count)
+        for number in numbers:
+            self.story.handed[topic, number] = Handed(self.story.now(), topic, number, None)
+        return numbers
+
+    def answered(self, topic, number):
+        of = (topic, number)
+        self.story.handed[of] = self.story.handed[of]._replace(stored_at=self.story.now())
+        by = [each for each, topics in GROUPS.items() if topic in topics] or [topic]
+        self.story.open |= {(each, *of) for each in by} - self.story.given
+
+    async def publish(self):
+        """A handful, to a stream or to a client."""
+        if self.chance.random() < 0.25:
+            topic = f"own/{self.chance.choice(tuple(CLIENTS))}"
+            numbers = self.hand(topic, self.chance.randint(1, 4))
+            await asyncio.gather(*(self.publish_own(topic, number) for number in numbers))
+            return
+        topic = self.chance.choice(TOPICS)
+        numbers = self.hand(topic, self.chance.randint(1, 9))
+        with contextlib.suppress(StoreUnavailable):  # nobody knows whether it is there, then
+            await self.publisher.publish(topic, [str(number).encode() for number in numbers])
+            for number in numbers:
+                self.answered(topic, number)
+
+    async def publish_own(self, topic, number):
+        await self.private.publish(topic, str(number).encode(), qos=2)
+        self.answered(topic, number)
+
+    async def publish_on(self, over):
+        while not over.is_set():
+            if len(self.story.open) < OPEN_MAX:
+                await self.publish()
+            await asyncio.sleep(self.chance.uniform(0.02, 0.1))
+
+    async def drained(self):
+        """Until everything has come, or nothing comes any more: that is for the judge."""
+        came, at = 0, self.story.now()
+        while self.story.open and self.story.now() - at < STILL_S:
+            if len(self.story.given) > came:
+                came, at = len(self.story.given), self.story.now()
+            await asyncio.sleep(0.1)
+
+    # -- what goes wrong --------------------------------------------------------------------------------------------
+
+    async def storm(self, faults):
+        over = asyncio.Event()
+        publishing = asyncio.ensure_future(self.publish_on(over))
+        for what in faults:
+            await asyncio.sleep(self.chance.uniform(0.1, 0.8))
+            self.done[what] += 1
+            moving = ()
+            if self.chance.random() < 0.5:
+                moving = (self.move(self.chance.choice(MOVES[:-1]), groupless=0.2),)
+            await asyncio.gather(self.hurt(what), *moving)
+        over.set()
+        await publishing
+
+    async def hurt(self, what):
+        node = self.chance.choice(self.nodes)
+        holder = holder_of(self.store, self.chance.choice(tuple(CLIENTS)))
+        if self.chance.random() < 0.8:
+            node = next((one for one in self.nodes if one.name == holder), node)
+        if what == "end":
+            await self.end(node)
+        elif what == "kill":
+            with self.story.hurting("killed"):
+                await node.end(signal.SIGKILL)
+                await asyncio.sleep(self.chance.choice([0, 0.1, 0.6, 2.5]))
+                await self.start(node)
+        elif what == "stop":
+            with self.story.hurting("stopped"):
+                node.stop()
+                await asyncio.sleep(self.chance.choice([0.1, 0.5, 1.5, 4.0]))
+                node.resume()
+        elif what == "kill leader":
+            with self.story.hurting("killed"):
+                self.leader.__exit__()
+                await self.lead()
+        elif what == "stop leader":
+            with self.story.hurting("stopped"):
+                self.leader.child.send_signal(signal.SIGSTOP)
+                await asyncio.sleep(self.chance.choice([0.1, 1.0, 3.0]))
+                self.leader.child.send_signal(signal.SIGCONT)
+        else:
+            with self.story.hurting("store"):
+                await self.lock()
+
+    async def lock(self):
+        """A database is kept from everybody."""
+        seconds = self.chance.choice([0.2, 1.0, 2.5])
+        if self.store.startswith("postgresql"):
+            with standing_still(self.store):
+                await asyncio.sleep(seconds)
+            return
+        path = self.chance.choice([self.store, self.streams])
+        connected = contextlib.closing(sqlite3.connect(path, timeout=0.5, isolation_level=None))
+        with connected as connection, contextlib.suppress(sqlite3.OperationalError):
+            connection.execute("BEGIN IMMEDIATE")
+            await asyncio.sleep(seconds)
+            connection.execute("ROLLBACK")
+
+    async def start(self, node):
+        await node.start(self.nodes, *(() if node.name == GROUPLESS else self.options))
+
+    async def end(self, node):
+        """In good order, and another life of it."""
+        with self.story.hurting("closed"):
+            assert await node.end() == 0, node.said()
+            await asyncio.sleep(self.chance.choice([0, 0.5]))
+            await self.start(node)
+
+    # -- what does not ----------------------------------------------------------------------------------------------
+
+    async def move(self, what, groupless=0.0):
+        await self.chance.choice(self.clients).move(what, groupless)
+
+    async def calm(self, moves):
+        """Everybody is where groups are, and nothing is under way when it begins."""
+        for one in self.clients:
+            await one.move("leave")
+            await one.subscribe()
+        await self.drained()
+        await asyncio.sleep(QUIET_S)
+        over = asyncio.Event()
+        publishing = asyncio.ensure_future(self.publish_on(over))
+        for what in moves:
+            await asyncio.sleep(self.chance.uniform(0.1, 0.6))
+            self.done[f"calm {what}"] += 1
+            await (self.end(self.chance.choice(self.nodes)) if what == "end" else self.move(what))
+        over.set()
+        await publishing
+        await self.drained()
+        await asyncio.sleep(1.0)
+
+    # -- who is taken for dead --------------------------------------------------------------------------------------
+
+    async def watch(self):
+        """On a busy machine somebody is taken for dead, or for slow, whom nobody has hurt: that is no calm, either."""
+        at, before = self.story.now(), self.lapsed()
+        while True:
+            await asyncio.sleep(LOOK_S)
+            now, lapsed = self.story.now(), self.lapsed()
+            if lapsed != before:
+                self.story.hurts.append(Hurt(at, now, "lapsed"))
+            at, before = now, lapsed
+
+    def lapsed(self):
+        """How often any process has said so, so far; and clients."""
+        said = "".join(path.read_text() for path in sorted(self.folder.glob("*.log")))
+        lines = [line for line in said.splitlines() if any(words in line for words in LAPSES)]
+        return self.silences.count + sum("any more: it left" not in line for line in lines)
+
+
+async def play(folder, store, streams, *, seed, plan):
+    """What was done, and the story.  `plan`: faults of a storm, and moves in the calm behind it, for each round."""
+    chance, story = random.Random(seed), Story()
+    stage = Stage(folder, store, streams, chance, story)
+    async with stage.open():
+        for faults, moves in plan:
+            await stage.storm(faults)
+            await stage.calm(moves)
+        for one in stage.clients:  # whoever was taken over and has said nothing since
+            assert one.reading is not None
+            if one.reading.done():
+                one.reading.result()
+    for path in sorted(folder.glob("*.log")):
+        assert "Traceback" not in path.read_text(), path
+    return stage.done, story.run()
+
+
+def run_seed(folder, store, streams, seed, rounds, faults, moves):
+    """A run, judged: what was done, what there was, and what is wrong."""
+    chance = random.Random(seed)
+    plan = [(chance.choices(STORMS, k=faults), chance.choices(MOVES, k=moves)) for _ in range(rounds)]
+    done, run = asyncio.run(play(folder, store, streams, seed=seed, plan=plan))
+    lines = [f"{one!r}\n" for one in sorted([*run.handed, *run.events, *run.hurts], key=lambda one: one.at)]
+    (folder / "story").write_text("".join(lines))
+    return done, tally(run), judge(run)
+
+
+def main():
+    """Runs of some seeds; 1: something was wrong."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--first", type=int, default=1, help="the first seed")
+    parser.add_argument("--runs", type=int, default=1, help="seeds")
+    parser.add_argument("--rounds", type=int, default=2, help="storms, and calms, in a run")
+    parser.add_argument("--faults", type=int, default=8, help="faults in a storm")
+    parser.add_argument("--moves", type=int, default=8, help="moves in a calm")
+    parser.add_argument("--store", default="", help="URL of PostgreSQL; files of SQLite otherwise")
+    given = parser.parse_args()
+    failed = False
+    for seed in range(given.first, given.first + given.runs):
+        folder = Path(tempfile.mkdtemp(prefix=f"carried-{seed}-"))
+        store, streams = given.store, given.store
+        if given.store:
+            run_sql(
+                given.store, "DROP SCHEMA IF EXISTS gapless_sessions CASCADE; DROP SCHEMA IF EXISTS gapless CASCADE"
+            )
+        else:
+            store, streams = str(folder / "sessions.db"), str(folder / "messages.db")
+        done, said, wrong = run_seed(folder, store, streams, seed, given.rounds, given.faults, given.moves)
+        print(f"seed {seed}: {dict(done)}, {said}, {len(wrong)} wrong; {folder}", flush=True)
+        for what in wrong:
+            print(f"  {what}")
+        failed = failed or bool(wrong)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

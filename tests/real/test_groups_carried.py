@@ -1,0 +1,30 @@
+"""Sessions that share streams of groups: nodes are killed and ended, clients leave and are taken over, and what comes
+is judged by who knows what publishers and clients know; a longer run is tools/soak.py's."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from carried_judge import judge, tally
+from carried_run import play
+
+from statemachines.testing.postgres import PostgresServer
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def stores(request, tmp_path):
+    """Of sessions and of streams."""
+    if request.param == "sqlite":
+        yield str(tmp_path / "sessions.db"), str(tmp_path / "messages.db")
+        return
+    with PostgresServer() as server:
+        yield server.database("sessions"), server.database("streams")
+
+
+def test_PS_261_PS_264_PS_287_streams_go_on_without_gap_and_in_the_calm_without_repetition(tmp_path, stores):
+    plan = [(["kill"], ["leave", "take over", "end"])]
+    done, run = asyncio.run(play(tmp_path, *stores, seed=1, plan=plan))
+    assert judge(run) == []
+    assert sum(done.values()) == 4
+    assert tally(run)["given"]
