@@ -185,5 +185,9 @@ def _waited(pid: int, seconds: float) -> int | None:
 
 
 def _failed(output: str) -> str:
-    found = re.search(r"^(?:FAILED|ERROR) \S*?([^/\s]+)(?: |$)", output, re.MULTILINE)
-    return found[1] if found else ""
+    """The first test that failed, without its folders; parameters of a test may have a `/` in them."""
+    found = re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
+    if found is None:
+        return ""
+    path, mark, test = found[1].partition("::")
+    return f"{path.rpartition('/')[2]}{mark}{test}"

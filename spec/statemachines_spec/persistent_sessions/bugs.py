@@ -368,6 +368,8 @@ BUGS = (
         called(delivery_actions, "free_packet", lambda packets, places: 1)),
     Bug("receive-maximum-passed", "more goes out than the client receives", "PS-49", "the receive maximum",
         called(delivery_actions, "has_room", any_number)),
+    Bug("keeps-and-waits", "room for less than a page is never looked at while the client is still", "PS-286",
+        "the lull", called(resume_actions, "waits_with_room", lambda record: False)),
     Bug("released-before-committed", "a packet is released before that is committed", "PS-52", "the commit",
         row_changed(D, "commit_received", do=Delegate(release_and_commit))),
     Bug("acknowledged-too-early", "a message of QoS 2 is done when it is received", "PS-52", "the release",

@@ -209,6 +209,10 @@ SYSTEMS: dict[str, tuple[str, Setting]] = {
         "QoS 2, one message in flight at a time; the owner dies",
         Setting(messages=(2,), lag=0, window=1, later=True, owner_lives=2, qos=2),
     ),
+    "keeps": (
+        "four messages may be in flight, and the client keeps what it has, until it has more",
+        Setting(messages=(4,), lag=0, window=4, later=True, markers=1, hides=True),
+    ),
     "wider": (
         "one message may be in flight at first, and two when the session has resumed",
         Setting(messages=(3,), lag=0, window=1, widens=True, later=True, owner_lives=2, markers=1),
@@ -511,6 +515,23 @@ def taken_by(record: ResumeRecord) -> dict[str, tuple[int, int]]:
     return found
 
 
+def waits_for_ever(owner: Attached) -> View:
+    """Whether a writer waits for room, and there is some, and nothing will ever be done about it but by the client."""
+
+    def read(local: FsmLocal) -> int:
+        record = None if local.party is None else local.party.record
+        if not isinstance(record, ResumeRecord) or record.status is not NORMAL or is_crowded(record):
+            return 0
+        delivery = record.delivery
+        if delivery is None or delivery.status is not READY or delivery.inbox or delivery.state.queued:
+            return 0
+        starved = any(flow.status in (BEHIND, DRAINING) for flow in record.flows.values())
+        has_room = len(delivery.state.packets) < delivery.receive_maximum
+        return int(starved and has_room and ("lull", "") not in local.party.timers)
+
+    return View(owner.name, 2, read)
+
+
 def begins_normally(actor: str, before: Any, event: Any, after: Any) -> bool:
     """Whoever comes to normal operation has nothing left to do for it."""
     was, now = (getattr(one, "party", None) for one in (before, after))
@@ -541,6 +562,9 @@ def properties(
     found.append(Stepwise("NORMAL", text, begins_normally))
     text = "while as many messages wait for the client as may, nothing more is taken"
     found.append(Stepwise("BOUNDED", text, takes_what_there_is_room_for))
+    if setting.later and setting.times(1).page > 1:
+        text = "where the client has room, and a writer waits for it, that is looked at though the client does nothing"
+        found += [Always("KEEPS", text, (waits_for_ever(one),), lambda waits: not waits) for one in owners]
     last = rests(owners[-1])
     at_rest = View(last.actor, 2, lambda local: int(last.of(local) == 2))
     views = (at_rest, *(idle(one) for one in writers), database.rests(), cluster.rests(), client.has_all())

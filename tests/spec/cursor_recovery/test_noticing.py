@@ -23,6 +23,14 @@ def test_a_block_that_is_too_large_is_refused():
 """
 
 
+A_FAILURE = """
+    from statemachines.cursor_recovery.memory import Queue
+    from statemachines.cursor_recovery.writer import WRITER, Write, WriterStatus, new_writer
+
+    assert WRITER.step(new_writer(Queue(capacity=16), 0, 1), Write(b"12345"), 0).record.status is WriterStatus.OVERSIZE
+"""
+
+
 @pytest.fixture(scope="module")
 def mutants():
     return {one.name: one for one in Field(Shape(QUEUE)).mutants}
@@ -34,6 +42,12 @@ def test_pytest_plants_the_mutant_and_names_the_test_that_fails(mutants, tmp_pat
     noticed = notice(QUEUE, mutants["writer/0/deleted"], "tests", 120, (file,))
     assert noticed.what == "test_too_large.py::test_a_block_that_is_too_large_is_refused"
     assert not notice(QUEUE, mutants["writer/1/to-full"], "tests", 120, (file,)).what
+
+
+def test_the_test_that_fails_is_named_whole(mutants, tmp_path):
+    file = tmp_path / "test_slash.py"
+    file.write_text("import pytest\n\n@pytest.mark.parametrize('key', ['a/b'])\ndef test_it(key):" + A_FAILURE)
+    assert notice(QUEUE, mutants["writer/0/deleted"], "tests", 120, (file,)).what == "test_slash.py::test_it[a/b]"
 
 
 def test_tests_that_never_end_with_a_mutant_have_noticed_it(mutants, tmp_path):
