@@ -217,7 +217,7 @@ def crash_queues(totals: Totals, runs: int) -> None:
 def kill_nodes(totals: Totals, faults: int) -> None:
     """Clients of sessions, and publishers that go on, while their nodes are killed and stopped: over a file, and in
     every other round over a PostgreSQL of its own."""
-    folder = OUT / "sessions"
+    folder = (OUT / "sessions").resolve()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     on_postgres = bool(totals.seed % 2)
@@ -239,7 +239,7 @@ def kill_nodes(totals: Totals, faults: int) -> None:
 def share_streams(totals: Totals, faults: int) -> None:
     """Sessions that share streams of groups, in storms of so many faults in all, and the calm behind each; over files,
     or a PostgreSQL of its own."""
-    folder = OUT / "carried"
+    folder = (OUT / "carried").resolve()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     on_postgres = bool(totals.seed % 2)

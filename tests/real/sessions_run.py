@@ -66,7 +66,8 @@ class Got(NamedTuple):
 
 
 class NodeProcess:
-    """A node of sessions as a process; it comes back on its port."""
+    """A node of sessions as a process, which lives in `folder`; it comes back on its port.  `store`: an URL, or a file
+    by its whole path."""
 
     def __init__(self, folder, name, store):
         self.folder, self.name, self.store = folder, name, store
@@ -82,7 +83,8 @@ class NodeProcess:
         command = [sys.executable, "-m", "statemachines", "node", "sessions", "--store", self.store]
         command += ["--name", self.name, "--listen", self.address, "--peers", peers, *QUICK, *options]
         with (self.folder / f"{self.name}.log").open("ab") as log:
-            self.child = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=log)
+            given = {"stdout": subprocess.PIPE, "stderr": log, "cwd": self.folder}  # where its life of a group is kept
+            self.child = await asyncio.create_subprocess_exec(*command, **given)
         line = await asyncio.wait_for(self.child.stdout.readline(), START_S)
         assert line.startswith(b"listening on "), self.said()
 
