@@ -102,11 +102,7 @@ def frame_for(record: PublisherWindowRecord, event: Publish) -> int:
 
 def is_restart_due(record: PublisherWindowRecord, event: Publish) -> bool:
     """No base is left, or the network has converged since the stream began."""
-    return base_of(record.last) == BASE_MAX or frame_of(record.last) < converged_frame(event)
-
-
-def converged_frame(event: Publish) -> int:
-    return frame_at(event.converged_ns) if event.converged_ns else 0
+    return base_of(record.last) == BASE_MAX or frame_of(record.last) < frame_at(event.converged_ns)
 
 
 def has_no_frame(record: PublisherWindowRecord, event: Publish) -> bool:

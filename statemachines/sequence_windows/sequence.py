@@ -48,5 +48,5 @@ def first_of(t_ns: int) -> int:
 
 
 def is_number(number: int) -> bool:
-    """It can have been sent: 64 bits, of a frame and with a base."""
-    return 0 < number <= NUMBER_MAX and frame_of(number) >= FIRST_FRAME and base_of(number) > 0
+    """It can have been sent: of a frame, and with a base."""
+    return FIRST_FRAME <= frame_of(number) <= FRAME_MAX and base_of(number) > 0

@@ -9,8 +9,9 @@ from msgspec.structs import replace
 from statemachines.kernel import STAY, Event, Fsm, Row, Tell
 from statemachines.kernel.row import AnyRow
 from statemachines.sequence_windows import loss_notifier, publisher_window, subscriber_window
+from statemachines.sequence_windows.inbox_window import INBOX_WINDOW
 from statemachines.sequence_windows.late_join import LATE_JOIN, tell_verified
-from statemachines.sequence_windows.loss_notifier import LOSS_NOTIFIER, NotifierStatus
+from statemachines.sequence_windows.loss_notifier import LOSS_NOTIFIER, NotifierStatus, SecondOver, with_losses
 from statemachines.sequence_windows.message import Numbered, Verdict
 from statemachines.sequence_windows.publisher_window import (
     PUBLISHER_WINDOW,
@@ -18,6 +19,7 @@ from statemachines.sequence_windows.publisher_window import (
     Publish,
     PublisherWindowRecord,
     Stamped,
+    frame_for,
 )
 from statemachines.sequence_windows.rotation import ROTATION
 from statemachines.sequence_windows.sequence import BASE_MAX, base_of, frame_at, frame_of, number_of
@@ -73,7 +75,7 @@ def nothing_before(event: Any) -> int:
 
 
 def only_converged(record: PublisherWindowRecord, event: Publish) -> bool:
-    return frame_of(record.last) < publisher_window.converged_frame(event)
+    return frame_of(record.last) < frame_at(event.converged_ns)
 
 
 def restart_in_silence(record: Any, event: Any, now_ns: int) -> Any:
@@ -146,6 +148,34 @@ def one_of_each(record: Any, losses: Any) -> Any:
     for subject, _ in losses:
         record = replace(record, lost=record.lost + 1, by_subject=record.by_subject.set(subject, 1), listed=(subject,))
     return record
+
+
+def a_frame_later(record: Any, event: Publish) -> int:
+    return frame_for(record, event) + 1
+
+
+def without_time(record: Any, event: Any) -> Any:
+    return replace(record, last=event.end)
+
+
+def is_due_or_just_so(record: Any, event: Any) -> bool:
+    due = event.at_ns - record.flipped_ns >= record.window.time_ns
+    return bool(due and event.kept > record.window.size)
+
+
+def list_nobody(record: Any, losses: Any) -> Any:
+    return replace(with_losses(record, losses), listed=record.listed)
+
+
+def is_below_the_last(record: Any, event: Any) -> bool:
+    return bool(event.number < record.last)
+
+
+def begin_another_second(row: AnyRow) -> list[AnyRow]:
+    """A second without a loss is followed by one more."""
+    if isinstance(row, Row) and row.on is SecondOver and row.when is None:
+        return [Row(row.on, row.source, NotifierStatus.WAITING, row.do, None, row.clause)]
+    return [row]
 
 
 P, R, N = PUBLISHER_WINDOW, SUBSCRIBER_WINDOW, LOSS_NOTIFIER
@@ -224,5 +254,19 @@ BUGS = (
         row_changed(N, "advise_and_wait", to=NotifierStatus.IDLE, do=None)),
     Bug("losses-counted-as-one", "a loss counts as one, whatever it is", "SW-41", "how many",
         called(loss_notifier, "with_losses", one_of_each)),
+    Bug("frame-left-out", "a stream begins a frame later than it may", "SW-05", _FRAME,
+        called(publisher_window, "frame_for", a_frame_later)),
+    Bug("time-not-kept", "when a stream began is not kept", "SW-08", "TIME",
+        called(subscriber_window, "moved", without_time)),
+    Bug("chain-is-any-number", "a CHAIN that cannot be is believed", "SW-08", "CHAIN",
+        called(Numbered, "before", property(lambda event: event.chain))),
+    Bug("turns-too-soon", "a window turns when its time is over, and not after it", "SW-10", "strictly more",
+        row_changed(ROTATION, "flip", when=is_due_or_just_so)),
+    Bug("lists-nobody", "an advisory names no subject", "SW-45", "the subjects",
+        called(loss_notifier, "with_losses", list_nobody)),
+    Bug("seconds-without-end", "a second without a loss is followed by another", "SW-43", "the end",
+        lambda stack: redeclare(stack, N, begin_another_second)),
+    Bug("inbox-repeats", "the last number of an inbox is accepted again", "SW-52", "equal or lower",
+        row_changed(INBOX_WINDOW, "drop", when=is_below_the_last)),
 )  # fmt: skip
 """Each with a sentence of its own."""

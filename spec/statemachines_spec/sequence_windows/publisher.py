@@ -1,7 +1,8 @@
 """Publisher: a publisher of a few subjects as a component; it may forget, begin anew, and lose what it sends.
 
-Loss happens here, where a message leaves: on a path that keeps order a receiver cannot tell where it was lost.  What a
-message carries besides its number (`Carried`) nobody of the product reads: it is for the judge at the receiver.
+What it numbers is judged here (`numbering`), by a count of its own of how often the window has turned.  Loss happens
+here, where a message leaves: on a path that keeps order a receiver cannot tell where it was lost.  What a message
+carries besides its number (`Carried`) nobody of the product reads: it is for the judge at the receiver.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from statemachines.kernel import Event, Message
 from statemachines.sequence_windows.late_join import Converged
 from statemachines.sequence_windows.message import Numbered
 from statemachines.sequence_windows.publisher_window import (
-    ABSENT,
     CURRENT,
     OLD,
     PUBLISHER_WINDOW,
@@ -23,22 +23,28 @@ from statemachines.sequence_windows.publisher_window import (
     Flip,
     Publish,
     PublisherWindowRecord,
+    Stamped,
 )
 from statemachines.sequence_windows.rotation import ROTATION, RotationRecord, Tick, Window
-from statemachines.sequence_windows.sequence import frame_of
+from statemachines.sequence_windows.sequence import BASE_BITS, BASE_MAX, frame_of
 from statemachines_spec.explorer.actor import Actor, At, Envelope, Reaction, Restart, Watch
 from statemachines_spec.explorer.property import View
-from statemachines_spec.sequence_windows.rules import SHIPPED, Rules, step
+from statemachines_spec.sequence_windows.forged import FORGERIES, forged
+from statemachines_spec.sequence_windows.numbering import FORGOTTEN, Fault, Known
+from statemachines_spec.sequence_windows.rules import SHIPPED, Rules, holds, step
 
 RECEIVER = "receiver"
 WINDOW = Window(1)
 
 
 class Send(Event, frozen=True, gc=False):
-    """The application publishes on this subject; `lost`: on the way."""
+    """The application publishes on this subject; `lost`: on the way; `again`: the message before comes once more, with
+    this one, as one range; `forged`: which of the forgeries takes its place (0: none)."""
 
     subject: str
     lost: bool
+    again: bool = False
+    forged: int = 0
 
 
 class Rotate(Event, frozen=True, gc=False):
@@ -46,8 +52,9 @@ class Rotate(Event, frozen=True, gc=False):
 
 
 class Carried(Message, frozen=True, gc=False):
-    """A message on its way.  For the judge alone: its `ordinal` among those of this publisher and subject, from 0 on;
-    that of the first of its stream; and that of the first since the publisher last forgot the subject."""
+    """A message on its way, or a range of some.  For the judge alone: the `ordinal` of the first of them among those of
+    this publisher and subject, from 0 on; that of the first of its stream, and when it began; that of the first since
+    the publisher last forgot the subject; whether its TIME or CHAIN is `forged`."""
 
     publisher: str
     subject: str
@@ -55,34 +62,43 @@ class Carried(Message, frozen=True, gc=False):
     ordinal: int
     begin: int
     cut: int
+    began_ns: int = 0
+    forged: bool = False
 
 
 class Line(msgspec.Struct, frozen=True, gc=False):
-    """One subject: its record; how many were `sent`; the highest number; see `Carried` for the others."""
+    """One subject: its record; how many were `sent`; the last number; `age`: how often the window has turned since; see
+    `Carried` for the others."""
 
     record: PublisherWindowRecord
     sent: int = 0
-    highest: int = 0
+    last: int = 0
+    age: int = FORGOTTEN
     begin: int = 0
     cut: int = 0
+    began_ns: int = 0
 
 
 class PublisherLocal(msgspec.Struct, frozen=True, gc=False):
-    """`life` of the publisher; `broken`: MONO is; `ended`: there was no frame for a stream; `place` of the clock."""
+    """`life` of the publisher; `dropped`: the highest frame that it has forgotten; `converged_ns`: the latest time that
+    it was told; `ended`: there was no frame for a stream; `place` of the clock."""
 
     rotation: RotationRecord
     lines: tuple[Line, ...]
     life: int = 1
     sent: int = 0
     place: int = 0
-    broken: bool = False
+    dropped: int = 0
+    converged_ns: int = 0
+    broken: tuple[Fault, ...] = ()
     ended: bool = False
 
 
 class Publisher(Actor):
     """`walls`: what its clock says at each instant of the system, in nanoseconds; `messages`: it sends no more than so
     many; `lives` it may have; `begin`: the last number of each subject at first (0: none); `careful`: nothing is lost
-    once the network has converged, as the source assumes."""
+    once the network has converged, as the source assumes; `ranges`: a message may come with the one before; `forges`:
+    with a TIME or CHAIN that cannot be."""
 
     keeps_time = True
 
@@ -97,6 +113,8 @@ class Publisher(Actor):
         rotates: bool = False,
         begin: int = 0,
         careful: bool = False,
+        ranges: bool = False,
+        forges: bool = False,
         rules: Rules = SHIPPED,
     ) -> None:
         super().__init__(name)
@@ -107,6 +125,8 @@ class Publisher(Actor):
         self.rotates = rotates
         self.careful = careful
         self.begin = begin
+        self.ranges = ranges
+        self.forges = forges
         self.rules = rules
 
     # -- the component ------------------------------------------------------------------------------------------
@@ -117,12 +137,13 @@ class Publisher(Actor):
     def inputs(self, local: PublisherLocal) -> tuple[Any, ...]:
         found: list[Event] = []
         if local.sent < self.messages:
-            lossy = not (self.careful and local.rotation.converged_ns)
-            found += [
-                Send(subject, lost) for subject in self.subjects for lost in ((False, True) if lossy else (False,))
-            ]
+            lossy = not (self.careful and local.converged_ns)
+            for subject, line in zip(self.subjects, local.lines, strict=True):
+                found += [Send(subject, lost) for lost in ((False, True) if lossy else (False,))]
+                found += [Send(subject, False, again=True)] if self.ranges and line.last & BASE_MAX > 1 else []
+                found += [Send(subject, False, forged=n) for n in range(1, FORGERIES + 1) if self.forges]
             found += [Restart()] if local.life < self.lives else []
-        if self.rotates and any(line.record.status is not ABSENT for line in local.lines):
+        if self.rotates and any(line.age < FORGOTTEN for line in local.lines):
             found.append(Rotate())
         return tuple(found)
 
@@ -131,19 +152,22 @@ class Publisher(Actor):
             case At(now_ns):
                 return Reaction(replace(local, place=now_ns))
             case Converged() as event:
-                return Reaction(self._turned(local, event, watch)[0])
+                latest = max(local.converged_ns, event.t_ns)
+                return Reaction(replace(self._turned(local, event, watch)[0], converged_ns=latest))
             case Restart():
-                fresh = tuple(self._line(subject) for subject in self.subjects)
-                return Reaction(replace(local, rotation=RotationRecord(WINDOW, 0), lines=fresh, life=local.life + 1))
+                kept = {"sent": local.sent, "place": local.place, "broken": local.broken}
+                return Reaction(replace(self.initial(), life=local.life + 1, **kept))
             case Rotate():
                 return Reaction(self._rotated(local, watch))
-            case Send(subject, lost):
-                return self._sent(local, self.subjects.index(subject), lost, watch)
+            case Send() as event:
+                return self._sent(local, event, watch)
         raise TypeError(f"a publisher does not take a {type(envelope.event).__name__}")
 
     def _line(self, subject: str) -> Line:
         record = PublisherWindowRecord(subject)
-        return Line(record if not self.begin else replace(record, status=CURRENT, last=self.begin))
+        if not self.begin:
+            return Line(record)
+        return Line(replace(record, status=CURRENT, last=self.begin), last=self.begin, age=0)
 
     def _turned(self, local: PublisherLocal, event: Event, watch: Watch | None) -> tuple[PublisherLocal, bool]:
         """The rotation after the event, and whether it flips; when the last flip was nobody asks any more."""
@@ -151,30 +175,55 @@ class Publisher(Actor):
         return replace(local, rotation=replace(rotation, flipped_ns=0, flips=0)), bool(told)
 
     def _rotated(self, local: PublisherLocal, watch: Watch | None) -> PublisherLocal:
+        """The window turns, if its machine says so; that it must is known here."""
         old = [frame_of(line.record.last) for line in local.lines if line.record.status is OLD]
-        local, _ = self._turned(local, Tick(WINDOW.time_ns + 1, WINDOW.size + 1, max(old, default=0)), watch)
+        event = Tick(WINDOW.time_ns + 1, WINDOW.size + 1, max(old, default=0))
+        local, turns = self._turned(local, event, watch)
+        dropped = [local.dropped, *(line.last >> BASE_BITS for line in local.lines if line.age == FORGOTTEN - 1)]
         lines = []
         for line in local.lines:
-            record, _ = step(PUBLISHER_WINDOW, line.record, Flip(), self.name, watch)
-            lines.append(replace(line, record=record))
-        return replace(local, lines=tuple(lines))
+            record = step(PUBLISHER_WINDOW, line.record, Flip(), self.name, watch)[0] if turns else line.record
+            lines.append(replace(line, record=record, age=min(FORGOTTEN, line.age + 1)))
+        return replace(local, lines=tuple(lines), dropped=max(dropped))
 
-    def _sent(self, local: PublisherLocal, at: int, lost: bool, watch: Watch | None) -> Reaction:
+    def _sent(self, local: PublisherLocal, event: Send, watch: Watch | None) -> Reaction:
+        at = self.subjects.index(event.subject)
         line, rotation = local.lines[at], local.rotation
         call = Publish(1, self.walls[local.place], rotation.converged_ns, rotation.floor)
         record, (told,) = self.rules.stamp(line.record, call, self.name, watch)
+        known = Known(line.last if line.age < FORGOTTEN else 0, local.dropped, call.t_ns, local.converged_ns)
         if isinstance(told, Exhausted):
+            local = self._put(local, at, replace(line, record=record), known.faults_of_refusal())
             return Reaction(replace(local, ended=True))
-        cut = line.sent if line.record.status is ABSENT else line.cut
-        begin = line.sent if told.first == 1 else line.begin
-        after = Line(record, line.sent + 1, told.number, begin, cut)
-        lines = (*local.lines[:at], after, *local.lines[at + 1 :])
-        broken = local.broken or told.number <= line.highest
-        local = replace(local, lines=lines, sent=local.sent + 1, broken=broken)
+        faults = known.faults(told) | (set() if told.number > line.last else {Fault.MONO})
+        after = Line(
+            record,
+            line.sent + 1,
+            told.number,
+            0,
+            line.sent if told.first == 1 else line.begin,
+            line.sent if line.age == FORGOTTEN else line.cut,
+            told.time_ns if told.first == 1 else line.began_ns,
+        )
+        local = replace(self._put(local, at, after, faults), sent=local.sent + 1)
+        carried = self._carried(local, after, event, told)
+        return Reaction(local, () if event.lost else (Envelope(self.name, RECEIVER, carried),))
+
+    def _put(self, local: PublisherLocal, at: int, line: Line, faults: set[Fault]) -> PublisherLocal:
+        broken = tuple(one for one in Fault if one in local.broken or one in faults)
+        return replace(local, lines=(*local.lines[:at], line, *local.lines[at + 1 :]), broken=broken)
+
+    def _carried(self, local: PublisherLocal, line: Line, sending: Send, told: Stamped) -> Carried:
+        """What goes to the receiver; a range that begins with the first of its stream has neither TIME nor CHAIN."""
         event = Numbered(told.frame, told.first, told.last, told.time_ns, told.chain)
+        again = int(sending.again and told.first > 2)
+        if again:
+            event = Numbered(told.frame, told.first - 1, told.last)
+        if sending.forged:
+            event = forged(event, sending.forged)
         who = f"{self.name}~{local.life}"
-        carried = Carried(who, line.record.subject, event, line.sent, begin, cut)
-        return Reaction(local, () if lost else (Envelope(self.name, RECEIVER, carried),))
+        ordinal = line.sent - 1 - again
+        return Carried(who, sending.subject, event, ordinal, line.begin, line.cut, line.began_ns, sending.forged > 0)
 
     def describe(self, local: PublisherLocal) -> str:
         words = [f"{one.record.subject} {one.record.status.value} {one.record.last:#x}" for one in local.lines]
@@ -186,9 +235,17 @@ class Publisher(Actor):
 
     # -- reading it ---------------------------------------------------------------------------------------------
 
-    def is_broken(self) -> View:
-        """Whether MONO is."""
-        return View(self.name, 2, lambda local: int(local.broken))
+    def is_broken(self, how: Fault) -> View:
+        """Whether this was broken."""
+        return View(self.name, 2, lambda local: int(how in local.broken))
+
+    def keeps_its_invariants(self) -> View:
+        """Whether every record is as its machine declares."""
+        return View(self.name, 2, lambda local: int(all(holds(PUBLISHER_WINDOW, line.record) for line in local.lines)))
+
+    def has_refused(self) -> View:
+        """Whether nothing was numbered, since no frame was left."""
+        return View(self.name, 2, lambda local: int(local.ended))
 
     def last_sent(self) -> View:
         """How many messages of its first subject it has sent, once it sends no more (0: it still may)."""

@@ -14,8 +14,9 @@ from msgspec.structs import replace
 
 from statemachines.kernel import Event
 from statemachines.sequence_windows.late_join import LATE_JOIN, Converged, Join, Joined, LateJoinRecord
-from statemachines.sequence_windows.message import LOSS_MAX, Judged, Verdict
+from statemachines.sequence_windows.message import LOSS_MAX, Judged, Numbered, Verdict
 from statemachines.sequence_windows.publisher_window import Flip
+from statemachines.sequence_windows.sequence import FRAME_NS, start_of
 from statemachines.sequence_windows.subscriber_window import (
     SUBSCRIBER_WINDOW,
     Subscribe,
@@ -25,8 +26,9 @@ from statemachines.sequence_windows.subscriber_window import (
 )
 from statemachines_spec.explorer.actor import Actor, At, Envelope, Reaction, Watch
 from statemachines_spec.explorer.property import View
+from statemachines_spec.sequence_windows.forged import stripped
 from statemachines_spec.sequence_windows.publisher import RECEIVER, Carried, Rotate
-from statemachines_spec.sequence_windows.rules import SHIPPED, Rules, step
+from statemachines_spec.sequence_windows.rules import SHIPPED, Rules, holds, step
 
 
 class Broken(Enum):
@@ -37,25 +39,33 @@ class Broken(Enum):
     NOFALSE = "a loss is told, and nothing was missed"
     DETECT = "something was missed, and is not told"
     JOIN = "something of a verified stream was missed"
+    JOINED = "what could be known of a first message is not said"
+    BEGAN = "when a stream began is not what its first message said"
+    SAME = "a TIME or CHAIN that cannot be changes something"
     FORGOTTEN = "a loss is hidden by a record that was forgotten"
     CYCLED = "a loss is hidden by a stream that its publisher has forgotten"
 
 
-PROMISES = (Broken.ONCE, Broken.EXACT, Broken.NOFALSE, Broken.DETECT, Broken.JOIN)
+PROMISES = (Broken.ONCE, Broken.EXACT, Broken.NOFALSE, Broken.DETECT, Broken.JOIN, Broken.JOINED, Broken.BEGAN)
+UNORDERED = (Broken.ONCE, Broken.JOINED)
+"""What holds where messages overtake each other."""
 
 
 class Heard(msgspec.Struct, frozen=True, gc=False):
     """What the judge knows of one publisher and subject: the ordinals of the last that `arrived` and the last that was
-    `delivered` (-1: none); `known`: the receiver must remember it."""
+    `delivered` (-1: none); `opened`: the last that was delivered and began a stream; `known`: the receiver must
+    remember it."""
 
     arrived: int = -1
     delivered: int = -1
+    opened: int = -1
     known: bool = False
 
 
 class ReceiverLocal(msgspec.Struct, frozen=True, gc=False):
     """`records` and `heard` by subject and publisher, sorted; `subscribed`: which subjects; `ages`: how often the
-    window has turned since something came of each; `told`: the last verdict."""
+    window has turned since something came of each; `converged_ns`: the latest time that it was told; `told`: the last
+    verdict, or verdicts."""
 
     records: tuple[tuple[tuple[str, str], SubscriberWindowRecord], ...] = ()
     heard: tuple[tuple[tuple[str, str], Heard], ...] = ()
@@ -63,6 +73,7 @@ class ReceiverLocal(msgspec.Struct, frozen=True, gc=False):
     subscribed: tuple[bool, ...] = ()
     ages: tuple[int, ...] = ()
     place: int = 0
+    converged_ns: int = 0
     told: str = ""
     broken: tuple[Broken, ...] = ()
 
@@ -99,7 +110,7 @@ class Receiver(Actor):
 
     def inputs(self, local: ReceiverLocal) -> tuple[Any, ...]:
         found: list[Event] = []
-        if self.rotates and any(record.last for _, record in local.records):
+        if self.rotates and any(one.known for _, one in local.heard):
             found.append(Rotate())
         if self.late and not local.subscribed[0]:
             found.append(Subscribe())
@@ -112,7 +123,8 @@ class Receiver(Actor):
             case At(now_ns):
                 return Reaction(replace(local, place=now_ns))
             case Converged() as event:
-                return Reaction(replace(local, join=step(LATE_JOIN, local.join, event, self.name, watch)[0]))
+                join, _ = step(LATE_JOIN, local.join, event, self.name, watch)
+                return Reaction(replace(local, join=join, converged_ns=max(local.converged_ns, event.t_ns)))
             case Rotate():
                 return Reaction(self._rotated(local, watch))
             case Subscribe() | Unsubscribe() as event:
@@ -157,58 +169,85 @@ class Receiver(Actor):
             record = SubscriberWindowRecord(*place)
             if local.subscribed[at]:
                 record = step(SUBSCRIBER_WINDOW, record, Subscribe(), self.name, None)[0]
-        record, (told,) = self.rules.judge(record, carried.event, self.name, watch)
+        before = record
+        record, told = self.rules.judge(before, carried.event, self.name, watch)
         local = replace(local, records=_with(local.records, place, record))
         if self.rules.by_publisher:
             local = self._fed(local, Touched(), watch, carried.subject, who)
         heard = dict(local.heard).get(truth_place, Heard())
-        found = self._faults(heard, carried, told, local.subscribed[at])
-        if told.verdict is Verdict.FIRST:
-            found |= self._join_faults(local, heard, carried, watch)
+        found = set() if _covers(told, carried.event) else {Broken.ONCE}
+        for one in told:
+            first = carried.ordinal + one.first - carried.event.first
+            last = carried.ordinal + one.last - carried.event.first
+            found |= self._faults(heard, carried, one, first, last, local.subscribed[at])
+            if one.verdict is Verdict.FIRST:
+                local, faults = self._joined(local, heard, carried, watch)
+                found |= faults
+            heard = _after(heard, one, carried, first, last, local.subscribed[at])
+        if any(one.delivered for one in told):
+            found |= self._began_faults(heard, carried, record)
+        if carried.forged:
+            found |= (
+                set()
+                if self.rules.judge(before, stripped(carried.event), self.name, None) == (record, told)
+                else {Broken.SAME}
+            )
         if local.subscribed[at]:
             ages = tuple(0 if n == at else age for n, age in enumerate(local.ages))
             local = replace(local, ages=ages)
-            known = True
-        else:
-            known = False
-        delivered = carried.ordinal if told.delivered else heard.delivered
-        after = Heard(max(heard.arrived, carried.ordinal), delivered, known)
         broken = tuple(one for one in Broken if one in local.broken or one in found)
-        told_as = f"{told.verdict.value}{' unknown' if told.unknown else ''}"
-        return replace(local, heard=_with(local.heard, truth_place, after), told=told_as, broken=broken)
+        told_as = ", ".join(one.said for one in told)
+        return replace(local, heard=_with(local.heard, truth_place, heard), told=told_as, broken=broken)
 
     # -- the judge ----------------------------------------------------------------------------------------------
 
-    def _faults(self, heard: Heard, carried: Carried, told: Judged, subscribed: bool) -> set[Broken]:
-        """What is wrong with the verdict."""
-        new = carried.ordinal > heard.delivered
-        missed = max(0, carried.ordinal - heard.delivered - 1)
+    def _faults(
+        self, heard: Heard, carried: Carried, told: Judged, first: int, last: int, subscribed: bool
+    ) -> set[Broken]:
+        """What is wrong with the verdict on the messages with these ordinals."""
+        missed = max(0, first - heard.delivered - 1)
         verdict = told.verdict
         if not subscribed or verdict is Verdict.NOT_SUBSCRIBED:
             return set() if (verdict is Verdict.NOT_SUBSCRIBED) is not subscribed else {Broken.ONCE}
         if not heard.known:
-            unseen = carried.ordinal - heard.arrived - 1 > 0 and heard.arrived >= 0
+            unseen = first - heard.arrived - 1 > 0 and heard.arrived >= 0
             found = {Broken.FORGOTTEN} if unseen else set()
             return found if verdict is Verdict.FIRST else found | {Broken.ONCE}
-        if (verdict is Verdict.REPEAT) is new:
+        if verdict is Verdict.REPEAT:
+            return set() if last <= heard.delivered else {Broken.ONCE}
+        if first <= heard.delivered:
             return {Broken.ONCE}
-        if not new:
-            return set()
         if verdict is Verdict.SKIP:
-            exact = told.unknown or told.lost == min(missed, LOSS_MAX)
+            exact = told.lost == (1 if told.unknown else min(missed, LOSS_MAX))
             return (set() if missed else {Broken.NOFALSE}) | (set() if exact else {Broken.EXACT})
-        if verdict is Verdict.CYCLE and missed and heard.delivered < carried.cut <= carried.ordinal:
+        if told.lost or told.unknown:
+            return {Broken.NOFALSE}
+        if verdict is Verdict.CYCLE and missed and heard.delivered < carried.cut <= first:
             return {Broken.CYCLED}
         if verdict is Verdict.FIRST:
             return {Broken.DETECT}
         return {Broken.DETECT} if missed else set()
 
-    def _join_faults(self, local: ReceiverLocal, heard: Heard, carried: Carried, watch: Watch | None) -> set[Broken]:
-        """Whether something of a stream that is called verified did not arrive."""
-        event = Joined(carried.event.frame, self.walls[local.place])
-        _, (told,) = step(LATE_JOIN, local.join, event, self.name, watch)
+    def _joined(
+        self, local: ReceiverLocal, heard: Heard, carried: Carried, watch: Watch | None
+    ) -> tuple[ReceiverLocal, set[Broken]]:
+        """What the receiver says of a first message, and whether something of a stream that it calls verified did not
+        arrive."""
+        now_ns, begins_ns = self.walls[local.place], start_of(carried.event.frame)
+        event = Joined(carried.event.frame, now_ns)
+        join, (told,) = step(LATE_JOIN, local.join, event, self.name, watch)
         lost = max(heard.arrived + 1, carried.begin) < carried.ordinal
-        return {Broken.JOIN} if lost and told.join is Join.VERIFIED else set()
+        found = {Broken.JOIN} if lost and told.join is Join.VERIFIED else set()
+        untold = not local.converged_ns or begins_ns - now_ns > FRAME_NS
+        known = Join.VERIFIED if begins_ns > local.converged_ns else Join.UNVERIFIED
+        if told.join is not (Join.UNKNOWN if untold else known):
+            found.add(Broken.JOINED)
+        return replace(local, join=join), found
+
+    def _began_faults(self, heard: Heard, carried: Carried, record: SubscriberWindowRecord) -> set[Broken]:
+        """Whether the receiver knows when the stream began, if that came and it need not have forgotten."""
+        known = carried.began_ns if heard.opened == carried.begin else 0
+        return set() if record.time_ns == known else {Broken.BEGAN}
 
     # -- reading it ---------------------------------------------------------------------------------------------
 
@@ -221,6 +260,10 @@ class Receiver(Actor):
         """Whether this was broken."""
         return View(RECEIVER, 2, lambda local: int(how in local.broken))
 
+    def keeps_its_invariants(self) -> View:
+        """Whether every record is as its machine declares."""
+        return View(RECEIVER, 2, lambda local: int(all(holds(SUBSCRIBER_WINDOW, one) for _, one in local.records)))
+
     def is_told(self, verdict: str) -> View:
         """Whether this was the last verdict."""
         return View(RECEIVER, 2, lambda local: int(local.told == verdict))
@@ -231,7 +274,20 @@ class Receiver(Actor):
 
 
 def _forgotten(heard: Heard) -> Heard:
-    return replace(heard, delivered=-1, known=False)
+    return replace(heard, delivered=-1, opened=-1, known=False)
+
+
+def _covers(told: tuple[Judged, ...], event: Numbered) -> bool:
+    """Each message is judged once, in their order."""
+    bases = [base for one in told if one.frame == event.frame for base in range(one.first, one.last + 1)]
+    return bases == list(range(event.first, event.last + 1))
+
+
+def _after(heard: Heard, told: Judged, carried: Carried, first: int, last: int, subscribed: bool) -> Heard:
+    """What the judge knows then."""
+    opened = carried.begin if told.delivered and first == carried.begin else heard.opened
+    delivered = last if told.delivered else heard.delivered
+    return Heard(max(heard.arrived, last), delivered, opened, subscribed)
 
 
 def _with(pairs: tuple[Any, ...], place: tuple[str, str], value: Any) -> tuple[Any, ...]:

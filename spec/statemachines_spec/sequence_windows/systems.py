@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from statemachines.sequence_windows.sequence import BASE_MAX, FRAME_MAX, number_of, start_of
@@ -11,12 +13,20 @@ from statemachines_spec.explorer.clock import Clock
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.property import Always, Property, Sometimes
 from statemachines_spec.explorer.system import Budget, System, at_most
+from statemachines_spec.sequence_windows.advised import (
+    advisories,
+    great_advisories,
+    many_advisories,
+    timed_advisories,
+)
 from statemachines_spec.sequence_windows.as_written import AS_WRITTEN
-from statemachines_spec.sequence_windows.client import Client
 from statemachines_spec.sequence_windows.convergence import Operator
+from statemachines_spec.sequence_windows.inbox import inbox
+from statemachines_spec.sequence_windows.numbering import Fault
 from statemachines_spec.sequence_windows.publisher import RECEIVER, Publisher, Rotate, Send
-from statemachines_spec.sequence_windows.receiver import PROMISES, Broken, Receiver
+from statemachines_spec.sequence_windows.receiver import PROMISES, UNORDERED, Broken, Receiver
 from statemachines_spec.sequence_windows.rules import SHIPPED
+from statemachines_spec.sequence_windows.turning import turning
 
 STEADY = tuple(start_of(frame) + 5 for frame in (2, 3, 4))
 """A clock that goes on, a frame an instant."""
@@ -25,8 +35,17 @@ BACK = tuple(start_of(frame) + 5 for frame in (4, 2, 4))
 AHEAD = tuple(start_of(frame) + 5 for frame in (4, 5, 6))
 SLOW = tuple(start_of(frame) + 5 for frame in (2, 5, 6))
 """Two of which one is behind by two frames at first."""
+NEAR = tuple(start_of(frame) + 5 for frame in (2, 6, 3))
+NEARER = tuple(start_of(frame) + 5 for frame in (3, 6, 6))
+FURTHER = tuple(start_of(frame) + 5 for frame in (4, 6, 6))
+"""Three of which the second and third are ahead of the first, by one frame and by two."""
+EARLY = (0, start_of(1) + 5, start_of(2) + 5)
+"""One that says 1970 at first."""
 LAST = (start_of(FRAME_MAX - 1), start_of(FRAME_MAX), start_of(FRAME_MAX + 1))
 """One at the end of all frames."""
+BEYOND = tuple(start_of(frame) for frame in (FRAME_MAX - 1, FRAME_MAX + 1, FRAME_MAX))
+LASTING = tuple(start_of(frame) for frame in (FRAME_MAX - 1, FRAME_MAX, FRAME_MAX))
+"""Two of which one steps beyond it, and back."""
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +53,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     first publisher's); `messages` of each publisher; `flips` of the receiver's window, `own_flips` of the publishers';
     `begin`: the last number that every subject has at first; `converges`: how often the operator says so; `careful`:
     then nothing is lost any more; `comes`: how often the receiver subscribes (0: it does from the beginning); `shows`:
-    verdicts that must happen."""
+    verdicts that must happen; `ranges`: messages may come together with the one before; so many are `forged`;
+    `refused`: that nothing is numbered must happen, too."""
 
     walls: tuple[tuple[int, ...], ...] = (STEADY,)
     ours: tuple[int, ...] = ()
@@ -52,6 +72,9 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     shows: tuple[str, ...] = ()
     in_flight: int = 1
     ordered: bool = True
+    ranges: bool = False
+    forged: int = 0
+    refused: bool = False
 
 
 VARIANTS = {"settled": "as it is shipped", "as_written": "the source, word for word"}
@@ -70,8 +93,8 @@ SYSTEMS: dict[str, tuple[str, Setting]] = {
         Setting(walls=(STEADY, BACK), messages=3, flips=2, lost=2, shows=("next", "skip")),
     ),
     "copies": (
-        "a publisher that begins anew, under another id, and a network that repeats",
-        Setting(messages=4, copies=True, lives=2, in_flight=2, shows=("repeat", "skip")),
+        "a publisher that begins anew, under another id, first in 1970, and a network that repeats",
+        Setting(walls=(EARLY,), messages=4, copies=True, lives=2, in_flight=2, shows=("repeat", "skip")),
     ),
     "convergence": (
         "a network that loses until it has converged, and a receiver that comes late",
@@ -98,17 +121,57 @@ SYSTEMS: dict[str, tuple[str, Setting]] = {
             own_flips=2,
             begin=number_of(FRAME_MAX, BASE_MAX - 2),
             shows=("next", "first"),
+            refused=True,
         ),
     ),
-    "advisories": ("a client that is advised of its losses", Setting()),
+    "last-frame": (
+        "a publisher before the last frame of all, whose clock steps beyond it, and back",
+        Setting(
+            walls=(BEYOND,),
+            ours=LASTING,
+            messages=3,
+            lost=1,
+            own_flips=2,
+            converges=1,
+            shows=("next", "first"),
+            refused=True,
+        ),
+    ),
+    "aging": (
+        "a receiver that may forget, and to which messages come again, alone or with those that follow",
+        Setting(walls=(STEADY,), lost=1, copies=True, flips=2, ranges=True, shows=("repeat, next", "skip")),
+    ),
+    "joins": (
+        "two publishers that are ahead of a receiver, by a frame and by two, and a network that converges",
+        Setting(walls=(FURTHER, NEARER), ours=NEAR, messages=1, lost=0, converges=2, shows=("first",)),
+    ),
+    "forged": (
+        "a publisher that forgets, and messages whose TIME or CHAIN cannot be",
+        Setting(walls=(STEADY,), lost=0, own_flips=2, forged=2, shows=("cycle",)),
+    ),
 }
 """Name -> (about, bounds)."""
+
+ALONE: dict[str, tuple[str, Callable[[str], System]]] = {
+    "advisories": ("a client that is advised of its losses", advisories),
+    "great-advisories": ("a client that loses more than an advisory says", great_advisories),
+    "many-advisories": ("a client that loses messages of more subjects than an advisory lists", many_advisories),
+    "timed-advisories": ("a client that is advised of its losses, by the clock", timed_advisories),
+    "inbox": ("a peer that writes to one other alone, over a network that loses, repeats and reorders", inbox),
+    "turning": ("a window that turns by the clock", turning),
+}
+"""Name -> (about, how it is made)."""
+
+ABOUT = {name: about for name, (about, _) in (*SYSTEMS.items(), *ALONE.items())}
 
 
 def system(name: str, size: str = "small", variant: str = "settled", without: tuple[str, ...] = ()) -> System:
     """The system called so."""
+    if name in ALONE:
+        about, make = ALONE[name]
+        return make(about)
     about, setting = SYSTEMS[name]
-    return advisories(about) if name == "advisories" else build(name, about, setting, variant)
+    return build(name, about, setting, variant)
 
 
 def build(name: str, about: str, setting: Setting, variant: str = "settled") -> System:
@@ -125,6 +188,8 @@ def build(name: str, about: str, setting: Setting, variant: str = "settled") -> 
             rotates=bool(setting.own_flips),
             begin=setting.begin,
             careful=setting.careful,
+            ranges=setting.ranges,
+            forges=setting.forged > 0,
             rules=rules,
         )
         for n, walls in enumerate(setting.walls, 1)
@@ -149,6 +214,7 @@ def build(name: str, about: str, setting: Setting, variant: str = "settled") -> 
         properties=tuple(properties(publishers, receiver, setting)),
         budgets=(
             Budget("losses", setting.lost, lambda actor, event: isinstance(event, Send) and event.lost),
+            Budget("forgeries", setting.forged, lambda actor, event: isinstance(event, Send) and event.forged > 0),
             at_most("flips of the receiver", setting.flips, Rotate, actors=(RECEIVER,)),
             at_most("flips of publishers", setting.own_flips, Rotate, actors=senders),
             at_most("restarts", setting.lives - 1, Restart),
@@ -162,37 +228,33 @@ def build(name: str, about: str, setting: Setting, variant: str = "settled") -> 
 def properties(publishers: list[Publisher], receiver: Receiver, setting: Setting) -> list[Property]:
     """What must hold, and what must happen sometimes."""
     found: list[Property] = [
-        Always(f"MONO {one.name}", "numbers increase", (one.is_broken(),), lambda broken: not broken)
+        Always(f"{how.name} {one.name}", f"never: {how.value}", (one.is_broken(how),), _not)
+        for how in Fault
         for one in publishers
     ]
-    assumed: tuple[Broken, ...] = () if setting.careful else (Broken.JOIN,)
-    if not setting.ordered:
-        assumed = tuple(how for how in PROMISES if how is not Broken.ONCE)
-    found += [never(receiver, how) for how in PROMISES if how not in assumed]
+    kept: tuple[Publisher | Receiver, ...] = (*publishers, receiver)
+    found += [
+        Always(f"invariants of {one.name}", "all that its machines declare", (one.keeps_its_invariants(),), bool)
+        for one in kept
+    ]
+    found += [never(receiver, how) for how in promised(setting)]
     found += [Sometimes(f"{verdict} is told", "", (receiver.is_told(verdict),), bool) for verdict in setting.shows]
+    found += [Sometimes("nothing is numbered", "", (publishers[0].has_refused(),), bool)] if setting.refused else []
     return found
+
+
+def promised(setting: Setting) -> tuple[Broken, ...]:
+    """What is never broken within these bounds."""
+    if setting.forged:
+        return (Broken.ONCE, Broken.SAME)
+    if not setting.ordered:
+        return UNORDERED
+    return PROMISES if setting.careful else tuple(how for how in PROMISES if how is not Broken.JOIN)
 
 
 def never(receiver: Receiver, how: Broken, name: str = "") -> Always:
     """This is never broken."""
     return Always(name or how.name, f"never: {how.value}", (receiver.is_broken(how),), lambda broken: not broken)
-
-
-def advisories(about: str) -> System:
-    """The notifier, alone."""
-    client = Client(6)
-    text = "advisories are a second apart, and their sum is what was lost"
-    return System(
-        "advisories",
-        about,
-        (client,),
-        Network(1, lossy=False, duplicating=False),
-        properties=(
-            Always("THROTTLE", text, (client.is_hasty_or_wrong(),), lambda wrong: not wrong),
-            Always("NOTIFY", "what waits is told when the second is over", (client.waits_without_end(),), _not),
-            Sometimes("all is told", "", (client.has_told(),), bool),
-        ),
-    )
 
 
 def _not(value: int) -> bool:
