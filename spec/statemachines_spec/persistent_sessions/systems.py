@@ -519,7 +519,9 @@ def waits_for_ever(owner: Attached) -> View:
     """Whether a writer waits for room, and there is some, and nothing will ever be done about it but by the client."""
 
     def read(local: FsmLocal) -> int:
-        record = None if local.party is None else local.party.record
+        if local.party is None:
+            return 0
+        record = local.party.record
         if not isinstance(record, ResumeRecord) or record.status is not NORMAL or is_crowded(record):
             return 0
         delivery = record.delivery
