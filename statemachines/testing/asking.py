@@ -11,14 +11,13 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from hashlib import blake2b
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NamedTuple
 
 from statemachines.kernel import ConfigurationError, GaplessError
 from statemachines.testing import noticing
-from statemachines_spec.mutants.apart import FORK, Failed, leave
+from statemachines_spec.mutants.apart import Failed, Left, forked, leave
 from statemachines_spec.mutants.mutant import Mutant
 from statemachines_spec.mutants.notice import Notice, Notices
 
@@ -82,45 +81,15 @@ class Asked(NamedTuple):
 
 def _asked_apart(ask: Ask, mutants: Sequence[Mutant], jobs: int) -> Iterator[Notice | Mutant]:
     """What was noticed, as soon as it is known; each mutant behind all that was noticed of it."""
-    waiting = list(reversed(mutants))
-    running: dict[Connection, tuple[BaseProcess, Mutant]] = {}
-    try:
-        while waiting or running:
-            while waiting and len(running) < jobs:
-                mutant = waiting.pop()
-                ours, theirs = FORK.Pipe(duplex=False)
-                process: BaseProcess = FORK.Process(target=_say, args=(ask, mutant, theirs))
-                process.start()
-                theirs.close()
-                running[ours] = (process, mutant)
-            for one in wait(list(running)):
-                assert isinstance(one, Connection)
-                said = _heard(one)
-                if said is not None:
-                    yield said
-                    continue
-                process, mutant = running.pop(one)
-                one.close()
-                process.join()
-                if process.exitcode:
-                    raise GaplessError(f"the process that asks about {mutant.name} ended: {process.exitcode}")
-                yield mutant
-    finally:
-        for process, _ in running.values():
-            process.terminate()  # it ends whoever is looking, and itself
-        for process, _ in running.values():
-            process.join()
-
-
-def _heard(one: Connection) -> Notice | None:
-    """What a process noticed (None: it is done)."""
-    try:
-        said: Notice | Failed = one.recv()
-    except EOFError:
-        return None
-    if isinstance(said, Failed):
-        raise ConfigurationError(said.key, said.value, said.rule)
-    return said
+    for mutant, word in forked(partial(_say, ask), mutants, jobs):
+        if isinstance(word, Failed):
+            raise ConfigurationError(word.key, word.value, word.rule)
+        if not isinstance(word, Left):
+            yield word
+            continue
+        if word.code:
+            raise GaplessError(f"the process that asks about {mutant.name} ended: {word.code}")
+        yield mutant
 
 
 def _say(ask: Ask, mutant: Mutant, out: Connection) -> None:

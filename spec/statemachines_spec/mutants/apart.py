@@ -15,10 +15,12 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import msgspec
 
@@ -129,6 +131,27 @@ def leave(signum: int, frame: FrameType | None) -> None:
 
 
 def _each_apart(judge: Judge, mutants: Sequence[Mutant], jobs: int) -> Iterator[Verdict]:
+    judged = set()
+    for mutant, word in forked(partial(_judge_one, judge), mutants, jobs):
+        if not isinstance(word, Left):
+            judged.add(mutant.name)
+            yield word
+        elif mutant.name not in judged:
+            why = f"its process ended: {_ended(word.code)}"
+            yield Verdict(mutant.name, mutant.group, mutant.kind, UNJUDGED, why, refused=mutant.refusal())
+
+
+class Left(msgspec.Struct, frozen=True):
+    """A forked process has ended, so."""
+
+    code: int | None
+
+
+def forked(
+    work: Callable[[Mutant, Connection], None], mutants: Sequence[Mutant], jobs: int
+) -> Iterator[tuple[Mutant, Any]]:
+    """What is said of each mutant, by `work` in a process of its own, and behind that how the process `Left`; so many
+    at a time."""
     waiting = list(reversed(mutants))
     running: dict[Connection, tuple[BaseProcess, Mutant]] = {}
     try:
@@ -136,29 +159,24 @@ def _each_apart(judge: Judge, mutants: Sequence[Mutant], jobs: int) -> Iterator[
             while waiting and len(running) < jobs:
                 mutant = waiting.pop()
                 ours, theirs = FORK.Pipe(duplex=False)
-                process: BaseProcess = FORK.Process(target=_judge_one, args=(judge, mutant, theirs))
+                process: BaseProcess = FORK.Process(target=work, args=(mutant, theirs))
                 process.start()
                 theirs.close()
                 running[ours] = (process, mutant)
             for one in wait(list(running)):
                 assert isinstance(one, Connection)
-                yield _verdict_of(one, *running.pop(one))
+                try:
+                    yield running[one][1], one.recv()
+                except EOFError:
+                    process, mutant = running.pop(one)
+                    one.close()
+                    process.join()
+                    yield mutant, Left(process.exitcode)
     finally:
         for process, _ in running.values():
-            process.kill()
-
-
-def _verdict_of(said: Connection, process: BaseProcess, mutant: Mutant) -> Verdict:
-    """What it said of the mutant, or that it died of it."""
-    try:
-        found: Verdict = said.recv()
-    except EOFError:
-        process.join()
-        why = f"its process ended: {_ended(process.exitcode)}"
-        found = Verdict(mutant.name, mutant.group, mutant.kind, UNJUDGED, why, refused=mutant.refusal())
-    said.close()
-    process.join()
-    return found
+            process.terminate()
+        for process, _ in running.values():
+            process.join()
 
 
 def _ended(code: int | None) -> str:
