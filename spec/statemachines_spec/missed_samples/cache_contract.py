@@ -271,6 +271,7 @@ NUMBERED: Final = (
     _asks("_sn=5..0;_max=2", first=5, last=0, newest=2),
     _asks("_max=1", newest=1),
     _asks("_max=2", newest=2),
+    _asks("_max=3", newest=3),
     _asks("_max=0", newest=0),
     _asks("x" * 4_096),
     _asks("x" * 4_097, wrong="parameters"),
@@ -319,6 +320,7 @@ EXPRESSIONS: Final = {
     "a/$*c$*": ("a/bc", "a/bcb"),
     "a/b$*c$*b": ("a/bcb",),
     "a/b$*b$*b": (),
+    "a/b$*x$*b": (),
     "a/$*b$*b$*": ("a/bcb",),
     "a/$*c$*c$*": (),
     "a/$*c$*b$*": ("a/bcb",),
@@ -341,7 +343,7 @@ VERBATIM: Final = {
 
 CASTS: Final = {
     "asked by number": Cast(
-        CacheRecord(history=3, width=3),
+        CacheRecord(history=4, width=3),
         tuple(Published(K, P, *one) for one in ((5, 5), (6, 6), (7, 7), (0, 0), (1, 1), (6, 7), (3, 7))),
         NUMBERED,
         foreign=(Published(K, ""), Published(K, P, 8, 8)),
@@ -393,7 +395,7 @@ CASTS: Final = {
     ),
 }
 ABOUT: Final = {
-    "asked by number": "a cache of three samples, which come in any order and come round, is asked for numbers",
+    "asked by number": "a cache of four samples, which come in any order and come round, is asked for numbers",
     "asked by time": "a cache of two samples, of some of which nobody says when, is asked for times",
     "asked by key": "a cache under all keys is asked for key expressions",
     "asked verbatim": "a cache under a key with a chunk that no wildcard is about",

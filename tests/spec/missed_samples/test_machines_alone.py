@@ -1,4 +1,4 @@
-"""Contracts of a publisher and a cache: they hold, every rule is met, and one small mistake breaks each."""
+"""Contracts of a publisher, a cache and a subscriber: they hold, every rule is met, and small mistakes break each."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import pytest
 
 from statemachines_spec.contract import Counterpart
 from statemachines_spec.explorer.explore import VIOLATED, explore
-from statemachines_spec.missed_samples import SPEC, cache_contract, publisher_contract
+from statemachines_spec.missed_samples import SPEC, cache_contract, publisher_contract, subscriber_contract
 from statemachines_spec.mutants.campaign import Field, Shape
 from statemachines_spec.mutants.mutant import plant
 
-BUILDS = {name: part.build for part in (publisher_contract, cache_contract) for name in part.ABOUT}
+PARTS = (publisher_contract, cache_contract, subscriber_contract)
+BUILDS = {name: part.build for part in PARTS for name in part.ABOUT}
 
 
 def found_in(name):
@@ -32,7 +33,7 @@ def test_a_contract_is_kept_and_every_rule_met(name):
 
 
 def test_every_rule_is_met_somewhere():
-    for part in (publisher_contract, cache_contract):
+    for part in PARTS:
         idle = []
         for name in part.ABOUT:
             made = part.build(name)
@@ -73,6 +74,11 @@ BROKEN = {
         ("cache.let_go/4/notin-is-in", "OWES lets go"),
         ("cache.turn_away/6/event.first-is-event.last", "OWES turns away"),
         ("reliability_cache/8/deleted", "OWES leaves"),
+    ],
+    "nothing is lost": [
+        ("subscriber/2/deleted", "OWES knows nothing of it"),
+        ("subscriber/5/deleted", "OWES passes on"),
+        ("subscriber/20/deleted", "OWES leaves"),
     ],
 }
 
