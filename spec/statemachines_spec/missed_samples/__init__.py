@@ -1,5 +1,6 @@
 """Missed-samples recovery as closed systems: publishers, a cache, a subscriber, and a judge that sees what comes."""
 
+from statemachines_spec.missed_samples.allowed import ALLOWED
 from statemachines_spec.missed_samples.bugs import BUGS
 from statemachines_spec.missed_samples.hunts import HUNTS
 from statemachines_spec.missed_samples.systems import SYSTEMS, VARIANTS, system
@@ -11,4 +12,5 @@ SPEC = CheckProtocol(
     variants=VARIANTS,
     bugs=BUGS,
     hunted=HUNTS,
+    allowed=ALLOWED,
 )

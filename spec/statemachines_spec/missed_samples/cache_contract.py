@@ -354,7 +354,8 @@ CASTS: Final = {
         CacheRecord(history=2, width=3),
         (
             *(Published(K, P, number, number, t_ns=at) for number in (6, 7, 1) for at in (0, 2_010, 2_020)),
-            Published(K, P, 6, 7, t_ns=2_015),
+            Published(K, P, 6, 7, t_ns=2_011),
+            Published(K, P, 7, 7, t_ns=2_019),
         ),
         TIMED,
         top=18,
@@ -390,8 +391,8 @@ CASTS: Final = {
     "turns away": Cast(
         CacheRecord(places=2, width=3, retention_ms=RETENTION * TICK_NS // 1_000_000),
         tuple(Published(key, source, 3, 4) for source, key in ((P, K), (P, "b"), (Q, K))),
-        (_asks("", EVERY_SOURCE),),
-        idle=("passes by", "refuses"),
+        (_asks("", EVERY_SOURCE), _asks("_sn=x", wrong="_sn")),
+        foreign=(Published(K, ""), Published(K, Q, 8, 8)),
     ),
 }
 ABOUT: Final = {

@@ -108,5 +108,7 @@ ABOUT: Final = {NAME: "a subscriber to whom everything comes, and much that nobo
 
 def build(name: str) -> System:
     """A subscriber, a publisher, and others."""
-    machine = Machine(SUBSCRIBER, SubscriberRecord(Recovery(), width=WIDTH), silent=("retention",), says_so=False)
+    machine = Machine(
+        SUBSCRIBER, SubscriberRecord(Recovery(sources=1), width=WIDTH), silent=("retention",), says_so=False
+    )
     return contract(name, ABOUT[name], machine, Quiet())
