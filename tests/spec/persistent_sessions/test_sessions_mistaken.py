@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from statemachines.persistent_sessions.resume import RESUME
 from statemachines_spec.bug import planted
 from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.explore import COMPLETE, VIOLATED, explore
@@ -47,6 +48,18 @@ def test_the_run_to_a_counterexample_is_replayed():
 @pytest.mark.parametrize("one", ASSUMED, ids=lambda one: one.name)
 def test_what_is_assumed_is_needed(one):
     assert broken(one.system("settled")) == {one.breaks}
+
+
+def test_KEEPS_room_for_less_than_a_page_is_looked_at_while_the_client_is_still():
+    """Shipped it is, and the row is taken that does; without the timer somebody waits for the client alone."""
+    shipped = explore(SPEC.system("keeps"), engine="plain", hashing=False)
+    row = next(line.number for line in RESUME.lines if line.clause == "PS-286")
+    assert shipped.ended == COMPLETE
+    assert (RESUME.full_name, row, "normal") in shipped.cells
+    with planted("persistent_sessions/keeps-and-waits"):
+        found = explore(SPEC.system("keeps"), engine="plain", hashing=False)
+    assert found.ended == VIOLATED
+    assert [one for one, held in found.always.items() if not held] == ["KEEPS"]
 
 
 @pytest.mark.parametrize("name", collecting.ASSUMED)
