@@ -84,9 +84,9 @@ def step_flow(record: ResumeRecord, flow: WriterFlowRecord, event: Event, now_ns
     return record, out, steps
 
 
-def settle(done: Delegated, now_ns: int) -> Delegated:
+def settle(before: ResumeRecord, done: Delegated, now_ns: int) -> Delegated:
     """Once all that was taken is committed, writers that have waited for it send what they kept; and whoever waits for
-    room reads on when there is some."""
+    room reads on when there is some.  Where there begins to be some, but less than a page, it is looked at later."""
     record, effects, steps = done
     for writer in keys_in_order(record.flows):
         flow = record.flows[writer]
@@ -98,7 +98,7 @@ def settle(done: Delegated, now_ns: int) -> Delegated:
         if event is not None:
             record, more, seen = step_flow(record, flow, event, now_ns)
             effects, steps = (*effects, *more), (*steps, *seen)
-    if waits_with_room(record):
+    if waits_with_room(record) and not waits_with_room(before):
         effects = (*effects, SetTimer("lull", now_ns + record.times.lull_ms * MS))
     return record, effects, steps
 
@@ -187,8 +187,9 @@ def has_room_for_page(record: ResumeRecord) -> bool:
 
 def waits_with_room(record: ResumeRecord) -> bool:
     """A writer waits for room for a page, and there is room for less."""
-    starved = any(flow.status in STARVED for flow in record.flows.values())
-    return starved and is_committed(record) and 0 < room_for(record) < record.times.page
+    if not 0 < room_for(record) < record.times.page or not is_committed(record):
+        return False
+    return any(flow.status in STARVED for flow in record.flows.values())
 
 
 def is_synchronised(record: ResumeRecord) -> bool:
@@ -274,7 +275,7 @@ def add_dead_writer(record: ResumeRecord, event: WriterDown, now_ns: int) -> Del
 
 
 def take_of_writer(record: ResumeRecord, event: OfWriter, now_ns: int) -> Delegated:
-    flow = record.flows[event.writer]
+    before, flow = record, record.flows[event.writer]
     starve = what_starves(record, flow, event)
     effects: Effects = ()
     steps: tuple[ChildStep, ...] = ()
@@ -282,7 +283,7 @@ def take_of_writer(record: ResumeRecord, event: OfWriter, now_ns: int) -> Delega
         record, effects, steps = step_flow(record, flow, starve, now_ns)
     event = as_far_as_there_is_room(record, event)
     record, more, seen = step_flow(record, record.flows[event.writer], event, now_ns)
-    return settle((record, (*effects, *more), (*steps, *seen)), now_ns)
+    return settle(before, (record, (*effects, *more), (*steps, *seen)), now_ns)
 
 
 def take_timer(record: ResumeRecord, event: FlowTimer, now_ns: int) -> Delegated:
@@ -290,11 +291,11 @@ def take_timer(record: ResumeRecord, event: FlowTimer, now_ns: int) -> Delegated
 
 
 def take_commit(record: ResumeRecord, event: StateCommitted, now_ns: int) -> Delegated:
-    return settle(step_delivery(record, event, now_ns), now_ns)
+    return settle(record, step_delivery(record, event, now_ns), now_ns)
 
 
 def take_acknowledgement(record: ResumeRecord, event: Puback | Pubrec | Pubcomp, now_ns: int) -> Delegated:
-    return settle(step_delivery(record, event, now_ns), now_ns)
+    return settle(record, step_delivery(record, event, now_ns), now_ns)
 
 
 def finish_with_commit(record: ResumeRecord, event: StateCommitted, now_ns: int) -> Delegated:

@@ -36,7 +36,7 @@ class OrphanTimeout(TimerFired, frozen=True, gc=False):
 
 
 class Lull(TimerFired, frozen=True, gc=False):
-    """The client has room for a few rows, and has done nothing for a while: it may be waiting for them."""
+    """For a while the client has had room for a few rows: it may be waiting for them."""
 
 
 class Yielded(Event, frozen=True, gc=False):

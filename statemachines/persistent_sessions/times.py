@@ -57,7 +57,7 @@ class Times(msgspec.Struct, frozen=True):
 
     @property
     def lull_ms(self) -> int:
-        """A client that has room for less than a page is waited for so long, from the last that it did."""
+        """So long there may be room for less than a page before that is read, too."""
         return self.repeat_ms
 
     def _check_takeover(self) -> None:
