@@ -1,4 +1,4 @@
-"""The consumer that README shows, run as it stands there."""
+"""README: the consumer runs as shown, the printed table is the shipped one, one screen is enough."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from typer.testing import CliRunner
+
+from statemachines.cli import app
+
 README = Path(__file__).resolve().parents[2] / "README.md"
 
 
@@ -16,6 +20,17 @@ def shown(needle: str) -> str:
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
     (block,) = [block for block in blocks if needle in block]
     return block
+
+
+def test_the_readme_has_at_most_120_lines() -> None:
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= 120
+
+
+def test_the_rows_in_the_readme_are_printed_by_show() -> None:
+    printed = CliRunner().invoke(app, ["show", "stream"]).stdout.splitlines()
+    text = README.read_text(encoding="utf-8")
+    (block,) = [block for block in re.findall(r"```text\n(.*?)```", text, re.DOTALL) if "SS-30" in block]
+    assert [line for line in block.splitlines() if line.rstrip() not in [row.rstrip() for row in printed]] == []
 
 
 def test_the_consumer_of_the_readme_reads_what_was_published(tmp_path: Path) -> None:
