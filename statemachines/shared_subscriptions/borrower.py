@@ -23,6 +23,7 @@ from statemachines.kernel import (
     Effect,
     Effects,
     Event,
+    Fifo,
     Fsm,
     Ignore,
     Invariant,
@@ -65,8 +66,9 @@ from statemachines.shared_subscriptions.stream import (
     StreamRecord,
 )
 
-REPORTS_PER_PING = 1_024
-"""A ping carries at most so many reports; the others follow with the next."""
+REPORTS_PER_PING = 512
+"""A ping carries at most so many reports, the others follow with the next, and a disconnect carries no more: with the
+longest topics a frame still has room for them."""
 
 
 # -- from and to the Agent ------------------------------------------------------------------------------------------
@@ -148,7 +150,9 @@ class BorrowerRecord(msgspec.Struct, frozen=True, gc=False):
     """One borrower.  `registries`: where leaders are found; `turn`: the one that is asked next.
     `epoch`: the highest the Agent has seen.  `link`: the pair adopted, once connected.
     `ping_n`, `ping_at_ns`: the last ping sent and when; `outstanding`: it is not answered yet.
-    `changed`: streams whose report changed since the last ping; `carried`: those in pings not yet answered.
+    `changed`: streams whose report changed since the last ping, as many as a ping carries; `later`: the others in the
+    order in which they changed (some may be over), `late`: the same as a set; `carried`: those in pings not yet
+    answered.
     `unfinished`: number of streams held whose final progress is not known."""
 
     id: str
@@ -167,6 +171,8 @@ class BorrowerRecord(msgspec.Struct, frozen=True, gc=False):
     streams: Map[str, StreamRecord] = Map()
     changed: Map[str, bool] = Map()
     carried: Map[str, bool] = Map()
+    later: Fifo = Fifo()
+    late: Map[str, bool] = Map()
     unfinished: int = 0
 
 
@@ -280,29 +286,45 @@ def ping(record: BorrowerRecord, event: PingTimer, now_ns: int) -> tuple[Borrowe
 def send_ping(record: BorrowerRecord, now_ns: int) -> tuple[BorrowerRecord, Effects]:
     """Number, stamp and send the next ping; what it reports is carried until a ping is answered."""
     link = linked(record)
-    names, carried, changed = next_reports(record)
+    record = choose_reports(record)
     streams = record.streams
-    reports = tuple([streams[name].report() for name in names])
-    record = replace(
-        record,
-        ping_n=record.ping_n + 1,
-        ping_at_ns=now_ns,
-        outstanding=True,
-        carried=carried,
-        changed=changed,
-    )
+    reports = tuple([streams[name].report() for name in keys_in_order(record.carried)])
+    record = replace(record, ping_n=record.ping_n + 1, ping_at_ns=now_ns, outstanding=True)
     return record, (Send(link.leader, Ping(record.id, link.epoch, link.registration, record.ping_n, reports)),)
 
 
-def next_reports(record: BorrowerRecord) -> tuple[list[str], Map[str, bool], Map[str, bool]]:
-    """The streams that the next ping reports; `carried` and `changed` when it is sent."""
+def choose_reports(record: BorrowerRecord) -> BorrowerRecord:
+    """`carried` becomes what the next ping reports; streams that changed later move up.  The cost does not grow with
+    the number of streams."""
     carried, changed = record.carried, record.changed
-    names = keys_in_order(changed)
-    if not carried and len(names) <= REPORTS_PER_PING:
-        return names, changed, carried
-    names = keys_in_order(carried) + [name for name in names if name not in carried]
-    now, later = names[:REPORTS_PER_PING], names[REPORTS_PER_PING:]
-    return now, Map(dict.fromkeys(now, True)), Map(dict.fromkeys(later, True))
+    if carried:
+        names = keys_in_order(carried) + [name for name in keys_in_order(changed) if name not in carried]
+        carried = Map(dict.fromkeys(names[:REPORTS_PER_PING], True))
+        changed = Map(dict.fromkeys(names[REPORTS_PER_PING:], True))
+    else:
+        carried, changed = changed, carried
+    later, late = record.later, record.late
+    while later and len(changed) < REPORTS_PER_PING:
+        name, later = later.pop()
+        if name in late:
+            late, changed = late.delete(name), changed.set(name, True)
+    return replace(record, carried=carried, changed=changed, later=later, late=late)
+
+
+def note_change(record: BorrowerRecord, stream: str) -> BorrowerRecord:
+    """The next ping reports the stream, or a later one where that is full."""
+    if stream in record.changed or stream in record.late:
+        return record
+    if len(record.changed) < REPORTS_PER_PING:
+        return replace(record, changed=record.changed.set(stream, True))
+    late, later = record.late.set(stream, True), record.later.push(stream)
+    if len(later) > 2 * len(late) + REPORTS_PER_PING:  # streams that were let go, and came back
+        later = queue_of([name for name in dict.fromkeys(later) if name in late])
+    return replace(record, late=late, later=later)
+
+
+def queue_of(names: list[str]) -> Fifo:
+    return Fifo(Map(enumerate(names)), 0, len(names))
 
 
 def without(names: Map[str, bool], name: str) -> Map[str, bool]:
@@ -359,17 +381,12 @@ def keep(record: BorrowerRecord, before: StreamRecord, after: StreamRecord) -> B
     """With the stream as it is now; the next ping reports it, if it is still held."""
     stream = after.stream
     streams = record.streams.set(stream, after)
+    unfinished = record.unfinished + (after.unfinished - before.unfinished)
     if after.status is ABSENT:
         changed, carried = without(record.changed, stream), without(record.carried, stream)
-        unfinished = record.unfinished - before.unfinished
-        return replace(record, streams=streams, changed=changed, carried=carried, unfinished=unfinished)
-    changed = record.changed
-    if stream not in changed:
-        changed = changed.set(stream, True)
-    if after.status is before.status and after.finished is before.finished:
-        return replace(record, streams=streams, changed=changed)
-    unfinished = record.unfinished + (after.unfinished - before.unfinished)
-    return replace(record, streams=streams, changed=changed, unfinished=unfinished)
+        late = without(record.late, stream)
+        return replace(record, streams=streams, changed=changed, carried=carried, late=late, unfinished=unfinished)
+    return note_change(replace(record, streams=streams, unfinished=unfinished), stream)
 
 
 def replace_stream(
@@ -392,14 +409,14 @@ def step_held(
     record: BorrowerRecord, event: Event, now_ns: int
 ) -> tuple[BorrowerRecord, Effects, tuple[ChildStep, ...]]:
     """The event to every stream that is held, by name."""
-    effects: Effects = ()
-    children: tuple[ChildStep, ...] = ()
+    effects: list[Effect] = []
+    children: list[ChildStep] = []
     for _, child in in_order(record.streams):
         if child.status is not ABSENT:
             record, more, steps = step_child(record, child, event, now_ns, child.grant)
-            effects += more
-            children += steps
-    return record, effects, children
+            effects.extend(more)
+            children.extend(steps)
+    return record, tuple(effects), tuple(children)
 
 
 def invalidate_itself(
@@ -422,14 +439,22 @@ def go_again(record: BorrowerRecord, event: Invalidate, now_ns: int) -> tuple[Bo
 
 
 def leave(record: BorrowerRecord, event: Event, now_ns: int) -> tuple[BorrowerRecord, Effects, tuple[ChildStep, ...]]:
-    """Report what is known of every stream held, and end."""
+    """Report what is known of the streams held, and end."""
     link = linked(record)
-    reports: tuple[Report, ...] = tuple(
-        child.report() for _, child in in_order(record.streams) if child.status is not ABSENT
-    )
+    reports = last_reports(record)
     farewell = Send(link.leader, Disconnect(record.id, link.epoch, link.registration, reports))
     record, effects, children = step_held(record, Dropped(), now_ns)
     return record, (farewell, *effects, Tell(Destroyed(record.id, False, record.epoch, reports)), Stop()), children
+
+
+def last_reports(record: BorrowerRecord) -> tuple[Report, ...]:
+    """Of every stream held; of too many for one message, of those whose report no answered ping has confirmed, as many
+    as it takes.  All were reported when they changed: what a leader has not heard of them is delivered again."""
+    held = [child for _, child in in_order(record.streams) if child.status is not ABSENT]
+    if len(held) > REPORTS_PER_PING:
+        unconfirmed = (record.carried, record.changed, record.late)
+        held = [child for child in held if any(child.stream in names for names in unconfirmed)][:REPORTS_PER_PING]
+    return tuple(child.report() for child in held)
 
 
 def pass_on_and_leave(

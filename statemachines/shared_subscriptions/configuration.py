@@ -15,13 +15,17 @@ from statemachines.kernel import ConfigurationError
 MS = 1_000_000
 """Nanoseconds in a millisecond."""
 
+GRANT_WINDOW_MAX = 1_000
+"""More grants than this may not be unanswered: a member must answer all of them within a validity."""
+
 DRIFTS_MAX = 64
 """The fractions of so many drifts are kept; a process has one or two."""
 
 
 class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The times of a group, in milliseconds; `clock_drift` bounds the rate error of a clock.  `grant_timeout_ms`: how
-    long the answer to a grant is waited for, where that is to be longer than a validity."""
+    long the answer to a grant is waited for, where that is to be longer than a validity.  `grant_window`: the most
+    grants of one member that are sent and not answered, and the most of its streams that are being taken back."""
 
     find_leader_ms: int = 1000
     ping_interval_ms: int = 1000
@@ -38,6 +42,7 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     claim_heartbeat_ms: int = 5000
     commit_interval_ms: int = 1000
     idle_stop_ms: int = 30000
+    grant_window: int = 64
     exclusive: bool = True
 
     @property
@@ -67,6 +72,9 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise ConfigurationError(field, value, f"a time in milliseconds must lie between {least} and 2^40")
         if not 0 <= self.clock_drift < 0.5:
             raise ConfigurationError("clock_drift", self.clock_drift, "must lie in [0, 0.5)")
+        if not 1 <= self.grant_window <= GRANT_WINDOW_MAX:
+            rule = f"must lie between 1 and {GRANT_WINDOW_MAX} grants"
+            raise ConfigurationError("grant_window", self.grant_window, rule)
         d = self.clock_drift
         self._less("4 * max_delay", 4 * self.max_delay_ms, "ping_timeout", self.ping_timeout_ms)
         self._less(

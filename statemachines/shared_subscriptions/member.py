@@ -3,10 +3,13 @@
 `registered -> lapsed -> gone`.  Each member has its own expiry, moved by its own messages only.  A member that went
 without a final word (expiry, kick) is lapsed until its lease has surely ended: its streams may be granted again
 only then.  One that never had a ping answered has no lease and is gone at once, and so is everyone where hand-over is
-not exclusive.
+not exclusive.  A member that holds many streams is lapsed in each of these cases, and its streams become free a part at
+a time: no turn of the leader's loop frees them all.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -36,6 +39,12 @@ from statemachines.shared_subscriptions.message import (
     PingResponse,
 )
 from statemachines.shared_subscriptions.stream import Link
+
+FREED_MAX: Final = 1_000
+"""Streams of one member that one step frees; the others follow."""
+
+FREED_EVERY_NS: Final = MS
+"""The pause before the next ones: messages that arrived meanwhile are handled in it."""
 
 
 class Heard(Call, frozen=True, gc=False):
@@ -67,8 +76,10 @@ REGISTERED, LAPSED, GONE = MemberStatus
 
 class MemberRecord(msgspec.Struct, frozen=True):
     """One registration.  `answered_at_ns`: receipt of its last answered ping, `answered`: there was one.
-    `count`: its assignments that are granting or granted; `share`: how many it is to have; `grants`: all that it holds
-    or, lapsed, may still hold, grant -> stream."""
+    `count`: its assignments that are granting or granted, `granting`: those that are granting, `revoking`: those that
+    are revoking or revoked; `share`: how many it is to have; `grants`: all that it holds or, lapsed, may still hold,
+    grant -> stream.  `latest`: streams that it was granted last, the last at the end; of a member with many streams, so
+    that they are not sorted for each one that is taken back."""
 
     link: Link
     configuration: Configuration
@@ -76,13 +87,25 @@ class MemberRecord(msgspec.Struct, frozen=True):
     answered: bool = False
     answered_at_ns: int = 0
     count: int = 0
+    granting: int = 0
+    revoking: int = 0
     share: int = 0
     grants: Map[int, str] = Map()
+    latest: tuple[str, ...] = ()
 
 
 def has_no_lease(record: MemberRecord, event: Event) -> bool:
     """Nothing can still be delivered under it, or nobody minds."""
     return not record.answered or not record.grants or not record.configuration.exclusive
+
+
+def holds_many(record: MemberRecord, event: Event) -> bool:
+    """More streams than one step frees."""
+    return len(record.grants) > FREED_MAX
+
+
+def has_no_lease_and_few(record: MemberRecord, event: Event) -> bool:
+    return has_no_lease(record, event) and not holds_many(record, event)
 
 
 def connect(record: MemberRecord, event: LeaderWanted, now_ns: int) -> tuple[MemberRecord, Effects]:
@@ -112,7 +135,18 @@ def heard_until(record: MemberRecord, now_ns: int) -> SetTimer:
 
 def wait_for_lease_end(record: MemberRecord, event: Event, now_ns: int) -> tuple[MemberRecord, Effects]:
     end = record.answered_at_ns + record.configuration.lease_by_other_clock_ns()
+    if has_no_lease(record, event):
+        return record, (free_soon(record, now_ns), invalidation(record.link))
     return record, (SetTimer("hand_over", end, record.link.borrower), invalidation(record.link))
+
+
+def free_later(record: MemberRecord, event: Event, now_ns: int) -> tuple[MemberRecord, Effects]:
+    return record, (free_soon(record, now_ns),)
+
+
+def free_soon(record: MemberRecord, now_ns: int) -> SetTimer:
+    """The next streams are freed after what has arrived meanwhile."""
+    return SetTimer("hand_over", now_ns + FREED_EVERY_NS, record.link.borrower)
 
 
 def invalidation(link: Link) -> Send:
@@ -126,12 +160,14 @@ ROWS = (
     Row(LeaderWanted,  REGISTERED, STAY,   connect,            None,         "SS-60"),
     Row(Ping,          REGISTERED, STAY,   answer_ping,        None,         "SS-61"),
     Row(Heard,         REGISTERED, STAY,   refresh,            None,         "SS-62"),
-    Row(ExpiryTimer,   REGISTERED, GONE,   invalidate,         has_no_lease, "SS-63"),
+    Row(ExpiryTimer,   REGISTERED, GONE,   invalidate,         has_no_lease_and_few, "SS-63"),
     Row(ExpiryTimer,   REGISTERED, LAPSED, wait_for_lease_end, None,         "SS-64"),
-    Row(Kick,          REGISTERED, GONE,   invalidate,         has_no_lease, "SS-63"),
+    Row(Kick,          REGISTERED, GONE,   invalidate,         has_no_lease_and_few, "SS-63"),
     Row(Kick,          REGISTERED, LAPSED, wait_for_lease_end, None,         "SS-64"),
+    Row(Disconnect,    (REGISTERED, LAPSED), LAPSED, free_later, holds_many, "SS-267"),
     Row(Disconnect,    (REGISTERED, LAPSED), GONE, None,       None,         "SS-65"),
     Row(Ping,          LAPSED,     STAY,   invalidate,         None,         "SS-66"),
+    Row(HandOverTimer, LAPSED,     STAY,   free_later,         holds_many,   "SS-267"),
     Row(HandOverTimer, LAPSED,     GONE,   None,               None,         "SS-67"),
     Ignore((LeaderWanted, Heard, Kick, ExpiryTimer), LAPSED,     "SS-68"),
     Ignore((HandOverTimer,),                         REGISTERED, "SS-68"),

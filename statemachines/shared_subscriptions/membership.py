@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from statemachines.kernel import ChildStep, Effects, Event, Send, SetTimer
+from statemachines.kernel import ChildStep, Effects, Event, Send, SetTimer, keys_in_order
 from statemachines.shared_subscriptions.assignment import (
     GRANTED,
     GrantTimeout,
@@ -21,6 +21,7 @@ from statemachines.shared_subscriptions.configuration import MS
 from statemachines.shared_subscriptions.holding import hold, is_covered
 from statemachines.shared_subscriptions.leader_record import LEADING, Held, LeaderRecord
 from statemachines.shared_subscriptions.member import (
+    FREED_MAX,
     GONE,
     LAPSED,
     MEMBER,
@@ -41,7 +42,7 @@ from statemachines.shared_subscriptions.message import (
     RevokeFinished,
     UpdateProgress,
 )
-from statemachines.shared_subscriptions.plan import Draft, hand_out, reassign
+from statemachines.shared_subscriptions.plan import Draft, hand_out, reassign, take_back
 from statemachines.shared_subscriptions.stream import Link
 
 MEMBERS_MAX = 100_000
@@ -139,6 +140,8 @@ def take_ping(record: LeaderRecord, event: Ping, now_ns: int) -> Outcome:
         ended = [take_report(draft, event, report) for report in event.reports]
         if any(ended):
             reassign(draft)
+        elif draft.record.status is LEADING:
+            hand_out(draft)
     return draft.done()
 
 
@@ -168,6 +171,8 @@ def take_progress(record: LeaderRecord, event: UpdateProgress, now_ns: int) -> O
     draft = Draft(record, now_ns)
     draft.step_member(event.borrower, HEARD)
     step_owned(draft, event)
+    if draft.record.status is LEADING:
+        hand_out(draft)  # an answered grant makes room for the next
     return draft.done()
 
 
@@ -178,7 +183,7 @@ def step_owned(draft: Draft, event: UpdateProgress) -> None:
     after = draft.record.assignments[event.stream].status
     if after is GRANTED and before is not GRANTED and draft.record.status is LEADING:
         member = draft.record.members[event.borrower]
-        if member.count > member.share:
+        if member.count > member.share and member.revoking < member.configuration.grant_window:
             draft.step_assignment(event.stream, TakeBack())
 
 
@@ -208,10 +213,8 @@ def take_back_finished(record: LeaderRecord, event: RevokeFinished, now_ns: int)
     member = draft.record.members[event.borrower]
     draft.set_member(replace(member, grants=member.grants.delete(event.grant)))
     draft.release(event.stream)
-    # Its member may be below its share by this, if what it gave back was not being revoked.
-    if member.count < member.share:
-        draft.record = replace(draft.record, wanting=draft.record.wanting.push(event.borrower))
     if draft.record.status is LEADING:
+        take_back(draft, event.borrower)
         hand_out(draft)
     return draft.done()
 
@@ -232,8 +235,7 @@ def take_farewell(record: LeaderRecord, event: Disconnect, now_ns: int) -> Outco
             take_last_word(draft, report)
         else:
             hold(draft, report.stream, Held(event.borrower, report.grant, report.progress, report.finished))
-    draft.step_member(event.borrower, event)
-    forget(draft, event.borrower)
+    step_out(draft, event.borrower, event)
     return draft.done()
 
 
@@ -254,21 +256,32 @@ def take_last_word(draft: Draft, report: Report) -> None:
 
 
 def let_go(draft: Draft, borrower: str) -> None:
-    """Every assignment of the member is over, in the order of the grants; the member keeps the grants."""
+    """The latest assignments of the member are over, in the order of the grants; the member keeps the grants."""
     member = draft.record.members[borrower]
-    for grant in sorted(member.grants):
-        stream = member.grants[grant]
-        assignment = draft.record.assignments.get(stream)
-        if assignment is not None and assignment.grant == grant:
-            draft.step_assignment(stream, Release())
+    for grant in keys_in_order(member.grants)[-FREED_MAX:]:
+        end_assignment(draft, member.grants[grant], grant)
+
+
+def end_assignment(draft: Draft, stream: str, grant: int) -> None:
+    """The assignment of this grant is over, if it still stands."""
+    assignment = draft.record.assignments.get(stream)
+    if assignment is not None and assignment.grant == grant:
+        draft.step_assignment(stream, Release())
+
+
+def free_some(draft: Draft, borrower: str) -> None:
+    """The earliest streams of a member that is out are free."""
+    grants = draft.record.members[borrower].grants
+    for grant in keys_in_order(grants)[:FREED_MAX]:
+        end_assignment(draft, grants[grant], grant)
+        draft.release(grants[grant])
+        grants = grants.delete(grant)
+    draft.set_member(replace(draft.record.members[borrower], grants=grants))
 
 
 def forget(draft: Draft, borrower: str) -> None:
     """A member that is gone: its streams are free, it is known no more, the others share anew."""
-    let_go(draft, borrower)
-    member = draft.record.members[borrower]
-    for grant in sorted(member.grants):
-        draft.release(member.grants[grant])
+    free_some(draft, borrower)
     draft.record = replace(draft.record, members=draft.record.members.delete(borrower))
     settle(draft)
 
@@ -281,7 +294,7 @@ def settle(draft: Draft) -> None:
 
 
 def step_out(draft: Draft, borrower: str, event: Event) -> None:
-    """Expiry, kick or hand-over: the member lapses, or is gone."""
+    """Expiry, kick, hand-over or disconnect: the member lapses, frees some of its streams, or is gone."""
     before = draft.record.members[borrower].status
     after = draft.step_member(borrower, event).status
     if after is GONE:
@@ -289,6 +302,10 @@ def step_out(draft: Draft, borrower: str, event: Event) -> None:
     elif after is LAPSED and before is not LAPSED:
         let_go(draft, borrower)
         settle(draft)
+    elif after is LAPSED and type(event) is HandOverTimer:
+        free_some(draft, borrower)
+        if draft.record.status is LEADING:
+            hand_out(draft)
 
 
 def expire(record: LeaderRecord, event: ExpiryTimer | HandOverTimer, now_ns: int) -> Outcome:

@@ -3,23 +3,29 @@
 With S live streams and n members in the order of their ids, the share of member i is S div n, plus 1 for the first
 S mod n.  Only what a member has above its share is taken back, and only granted streams are; free streams go to those
 below their share in turn.  A pass over all members runs when one comes or goes or the set of streams changes; a stream
-that becomes free is handed out without one.
+that becomes free is handed out without one.  A member has at most `grant_window` grants that it has not answered, and
+at most so many streams that are being taken back: other streams wait for their turn.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
+from typing import Final
 
 from msgspec.structs import replace
 
-from statemachines.kernel import ChildStep, Effect, Event, Fifo, in_order
+from statemachines.kernel import ChildStep, Effect, Event, Fifo, in_order, keys_in_order
 from statemachines.shared_subscriptions.assignment import (
     ASSIGNMENT,
     GRANTED,
     GRANTING,
     NONE,
+    REVOKED,
+    REVOKING,
     Assign,
     AssignmentRecord,
+    AssignmentStatus,
     TakeBack,
 )
 from statemachines.shared_subscriptions.claim import stage
@@ -30,6 +36,12 @@ from statemachines.shared_subscriptions.message import END_OF_STREAM
 
 COUNTED = (GRANTING, GRANTED)
 """Statuses in which an assignment counts as the member's."""
+
+TAKEN = (REVOKING, REVOKED)
+"""Statuses in which it is being taken back from the member."""
+
+LATEST_MAX: Final = 2_000
+"""Of a member with more grants than this the latest are sorted out once for so many that are taken back."""
 
 
 class Draft:
@@ -48,8 +60,11 @@ class Draft:
         return self.record, tuple(self.effects), tuple(self.children)
 
     def set_member(self, member: MemberRecord) -> None:
-        """Keep `member` as it is now."""
-        self.record = replace(self.record, members=self.record.members.set(member.link.borrower, member))
+        """Keep `member` as it is now; one that may have another stream from now on waits for its turn."""
+        record, borrower = self.record, member.link.borrower
+        is_new = wants(member) and not wants(record.members[borrower])
+        wanting = record.wanting.push(borrower) if is_new else record.wanting
+        self.record = replace(record, members=record.members.set(borrower, member), wanting=wanting)
 
     def step_member(self, borrower: str, event: Event) -> MemberRecord:
         """The event to the Member machine; what it is afterwards."""
@@ -73,13 +88,23 @@ class Draft:
         self.record = replace(record, assignments=record.assignments.set(stream, after))
         if after.progress > before.progress:
             self.note_progress(stream, after.progress)
-        weight = (after.status in COUNTED) - (before.status in COUNTED)
-        if weight:
-            member = self.record.members[before.link.borrower]
-            self.set_member(replace(member, count=member.count + weight))
+        if after.status is not before.status:
+            self._count(before.link.borrower, before.status, after.status)
         if after.status is NONE:
             self.record = replace(self.record, assignments=self.record.assignments.delete(stream))
             self.keep_progress(stream, after.progress)
+
+    def _count(self, borrower: str, before: AssignmentStatus, after: AssignmentStatus) -> None:
+        """What the member has, has not answered, and gives back, after one of its assignments moved."""
+        member = self.record.members[borrower]
+        self.set_member(
+            replace(
+                member,
+                count=member.count + (after in COUNTED) - (before in COUNTED),
+                granting=member.granting + (after is GRANTING) - (before is GRANTING),
+                revoking=member.revoking + (after in TAKEN) - (before in TAKEN),
+            )
+        )
 
     def keep_progress(self, stream: str, progress: int) -> None:
         """Where the next owner of the stream begins."""
@@ -132,7 +157,8 @@ class Draft:
         assignment, effects, seen = ASSIGNMENT.child_step(assignment, Assign(), self.now_ns, grant)
         self.effects.extend(effects)
         self.children.append(seen)
-        member = replace(member, count=member.count + 1, grants=member.grants.set(grant, stream))
+        grants = member.grants.set(grant, stream)
+        member = replace(member, count=member.count + 1, granting=member.granting + 1, grants=grants)
         self.record = replace(
             record,
             grant=grant,
@@ -147,6 +173,15 @@ def has_ended(record: LeaderRecord, stream: str) -> bool:
     assignment = record.assignments.get(stream)
     is_reported = assignment is not None and assignment.progress == END_OF_STREAM
     return is_reported or record.streams[stream].progress == END_OF_STREAM
+
+
+def wants(member: MemberRecord) -> bool:
+    """It is below its share, and its window of unanswered grants has room."""
+    return (
+        member.count < member.share
+        and member.granting < member.configuration.grant_window
+        and member.status is REGISTERED
+    )
 
 
 def shares(live: int, members: int) -> Iterator[int]:
@@ -165,10 +200,10 @@ def reassign(draft: Draft) -> None:
     for member, share in zip(present, shares(record.live, len(present)), strict=True):
         borrower = member.link.borrower
         if member.share != share:
-            members[borrower] = replace(member, share=share)
+            member = members[borrower] = replace(member, share=share)
         if member.count > share:
             over.append(borrower)
-        elif member.count < share:
+        elif wants(member):
             wanting = wanting.push(borrower)
     draft.record = replace(record, members=members.finish(), wanting=wanting)
     if record.status is not LEADING:
@@ -179,28 +214,50 @@ def reassign(draft: Draft) -> None:
 
 
 def take_back(draft: Draft, borrower: str) -> None:
-    """Revoke what the member has above its share, the latest grants first; what is being granted must wait."""
+    """Revoke what the member has above its share, of the latest grants first, as far as its window allows; what is
+    being granted must wait."""
     member = draft.record.members[borrower]
-    excess = member.count - member.share
-    for _, stream in reversed(list(in_order(member.grants))):
-        if excess <= 0:
-            return
-        if draft.record.assignments[stream].status is GRANTED:
+    room = min(member.count - member.share, member.configuration.grant_window - member.revoking)
+    latest = member.latest
+    while room > 0:
+        latest = latest or latest_granted(draft.record, member)
+        if not latest:
+            break
+        stream, latest = latest[-1], latest[:-1]
+        if is_granted(draft.record, stream, borrower):
             draft.step_assignment(stream, TakeBack())
-            excess -= 1
+            room -= 1
+    if len(member.grants) <= LATEST_MAX:
+        latest = ()  # sorted anew each time
+    member = draft.record.members[borrower]
+    if latest != member.latest:
+        draft.set_member(replace(member, latest=latest))
+
+
+def latest_granted(record: LeaderRecord, member: MemberRecord) -> tuple[str, ...]:
+    """Streams that the member was granted last and has answered, the last at the end."""
+    borrower = member.link.borrower
+    latest = (member.grants[grant] for grant in reversed(keys_in_order(member.grants)))
+    return tuple(islice((one for one in latest if is_granted(record, one, borrower)), LATEST_MAX))[::-1]
+
+
+def is_granted(record: LeaderRecord, stream: str, borrower: str) -> bool:
+    """To this borrower, which has answered the grant."""
+    assignment = record.assignments.get(stream)
+    return assignment is not None and assignment.status is GRANTED and assignment.link.borrower == borrower
 
 
 def hand_out(draft: Draft) -> None:
-    """Free streams to members below their share, one each in turn."""
+    """Free streams to members below their share whose window has room, one each in turn."""
     while draft.record.free and draft.record.wanting:
         borrower, wanting = draft.record.wanting.pop()
         draft.record = replace(draft.record, wanting=wanting)
         member = draft.record.members.get(borrower)
-        if member is None or member.status is not REGISTERED or member.count >= member.share:
+        if member is None or not wants(member):
             continue
         stream, free = draft.record.free.pop()
         draft.record = replace(draft.record, free=free)
         if stream in draft.record.streams:  # else it has vanished since
             member = draft.assign(stream, member)
-        if member.count < member.share:
-            draft.record = replace(draft.record, wanting=wanting.push(borrower))
+        if wants(member):
+            draft.record = replace(draft.record, wanting=draft.record.wanting.push(borrower))

@@ -66,6 +66,9 @@ from statemachines.shared_subscriptions.stream_store import SERVICE, Batch, Fetc
 SLICES_PER_FETCH = 32
 """A fetch asks for at most so many streams."""
 
+IDLE_PER_FETCH = 8
+"""So many of them are streams that had nothing new last time, where others have their turn too."""
+
 
 # -- guards ---------------------------------------------------------------------------------------------------------
 
@@ -121,12 +124,12 @@ def is_stale(record: SessionRecord, event: Ack) -> bool:
 
 def can_fetch(record: SessionRecord, event: PollTimer) -> bool:
     """Somebody is waiting, and the first may be fetched."""
-    queue = record.to_fetch
+    queue = record.to_fetch or record.idle
     return bool(queue) and may_fetch(record, record.readings.get(queue.items[queue.head]))
 
 
 def has_to_fetch(record: SessionRecord, event: PollTimer) -> bool:
-    return bool(record.to_fetch)
+    return bool(record.to_fetch or record.idle)
 
 
 def is_answer(record: SessionRecord, event: Fetched) -> bool:
@@ -219,10 +222,10 @@ def drop(record: SessionRecord, event: Uninstall, now_ns: int) -> tuple[SessionR
 
 def tidy(record: SessionRecord) -> SessionRecord:
     """Readings that are gone leave their keys in the queues; nobody may ever take.  Amortised over what was dropped."""
-    if len(record.to_fetch) + len(record.to_take) <= 4 * len(record.readings) + 64:
+    if len(record.to_fetch) + len(record.idle) + len(record.to_take) <= 4 * len(record.readings) + 64:
         return record
-    to_fetch, to_take = living(record, record.to_fetch), living(record, record.to_take)
-    return replace(record, to_fetch=to_fetch, to_take=to_take)
+    to_fetch, idle, to_take = (living(record, one) for one in (record.to_fetch, record.idle, record.to_take))
+    return replace(record, to_fetch=to_fetch, idle=idle, to_take=to_take)
 
 
 def living(record: SessionRecord, queue: Fifo) -> Fifo:
@@ -255,10 +258,18 @@ def queue_take(record: SessionRecord, key: str) -> SessionRecord:
 
 
 def fetch(record: SessionRecord, event: PollTimer, now_ns: int) -> tuple[SessionRecord, Effects]:
-    """Ask for the next readings in the queue."""
+    """Ask for the next readings in the queues: new streams do not wait for a round over all that are idle."""
     slices: dict[str, Slice] = {}
-    readings, queue = record.readings, record.to_fetch
-    while queue and len(slices) < SLICES_PER_FETCH:
+    record = ask_next(record, "to_fetch", SLICES_PER_FETCH - min(len(record.idle), IDLE_PER_FETCH), slices)
+    record = ask_next(record, "idle", SLICES_PER_FETCH, slices)
+    record = replace(record, fetch_n=record.fetch_n + 1, asked=tuple(slices))
+    return record, (Ask(SERVICE, Fetch(record.fetch_n, tuple(slices.values()))),)
+
+
+def ask_next(record: SessionRecord, name: str, most: int, slices: dict[str, Slice]) -> SessionRecord:
+    """Add slices for the next readings of a queue, until there are `most`; what has no right to it is passed by."""
+    readings, queue = record.readings, getattr(record, name)
+    while queue and len(slices) < most:
         key, queue = queue.pop()
         reading = readings.get(key)
         if reading is not None and may_fetch(record, reading):
@@ -266,44 +277,49 @@ def fetch(record: SessionRecord, event: PollTimer, now_ns: int) -> tuple[Session
             slices[key] = Slice(reading.stream, reading.grant, reading.fetched, room)
         elif reading is not None:
             readings = readings.set(key, replace(reading, queued=False))
-    record = replace(record, readings=readings, to_fetch=queue, fetch_n=record.fetch_n + 1, asked=tuple(slices))
-    return record, (Ask(SERVICE, Fetch(record.fetch_n, tuple(slices.values()))),)
+    return replace(record, readings=readings, **{name: queue})
 
 
 def pass_by(record: SessionRecord, event: PollTimer, now_ns: int) -> tuple[SessionRecord, Effects]:
     """Up to the first that may be fetched; who has lost the right to it waits for the next lease."""
-    readings, queue = record.readings, record.to_fetch
+    name = "to_fetch" if record.to_fetch else "idle"
+    readings, queue = record.readings, getattr(record, name)
     while queue and not may_fetch(record, readings.get(queue.items[queue.head])):
         key, queue = queue.pop()
         reading = readings.get(key)
         if reading is not None:
             readings = readings.set(key, replace(reading, queued=False))
-    return replace(record, readings=readings, to_fetch=queue), (SetTimer("poll", now_ns),) if queue else ()
+    record = replace(record, readings=readings, **{name: queue})
+    return record, (SetTimer("poll", now_ns),) if record.to_fetch or record.idle else ()
 
 
 def take_in(record: SessionRecord, event: Fetched, now_ns: int) -> tuple[SessionRecord, Effects]:
-    """Count what came, a batch for each slice that was asked for; look again at once if anything did."""
-    idle, came = not record.to_take, False
-    readings, to_fetch, to_take = record.readings, record.to_fetch, record.to_take
+    """Count what came, a batch for each slice that was asked for; look again at once if anything did, or if there are
+    readings that nobody has looked at."""
+    nothing_to_take = not record.to_take
+    readings, to_fetch, idle, to_take = record.readings, record.to_fetch, record.idle, record.to_take
     effects: Effects = ()
     for key, batch in zip(record.asked, event.batches, strict=True):
         reading = readings.get(key)
         if reading is None:
             continue
+        came = False
         if continues(record, reading, batch):
-            came = came or batch.last >= batch.first
+            came = batch.last >= batch.first
             reading = replace(reading, fetched=batch.last + 1, ended=batch.ended)
             effects += report(reading) if has_ended(reading) else ()
         queued, waiting = wants_fetch(record, reading), reading.waiting or may_deliver(record, reading)
-        if queued:
+        if queued and came:
             to_fetch = to_fetch.push(key)
+        elif queued:
+            idle = idle.push(key)
         if waiting and not reading.waiting:
             to_take = to_take.push(key)
         readings = readings.set(key, replace(reading, queued=queued, waiting=waiting))
-    if to_fetch:
-        effects = (SetTimer("poll", now_ns if came else now_ns + record.poll_ns), *effects)
-    record = replace(record, readings=readings, to_fetch=to_fetch, to_take=to_take, asked=())
-    return record, (*effects, Tell(Ready())) if idle and to_take else effects
+    if to_fetch or idle:
+        effects = (SetTimer("poll", now_ns if to_fetch else now_ns + record.poll_ns), *effects)
+    record = replace(record, readings=readings, to_fetch=to_fetch, idle=idle, to_take=to_take, asked=())
+    return record, (*effects, Tell(Ready())) if nothing_to_take and to_take else effects
 
 
 def continues(record: SessionRecord, reading: Reading, batch: Batch) -> bool:

@@ -151,8 +151,9 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
 
 class SessionRecord(msgspec.Struct, frozen=True):
     """The scheduler.  `leases` by owner, `readings` by `reading_key`.  `to_fetch`, `to_take`: keys of readings whose
-    turn it is to be fetched, delivered; what has no right to it any more is passed by.  `buffer`: how far (messages
-    per reading) it may fetch ahead of what is acknowledged.  `asked`: the keys of the open fetch, a slice each."""
+    turn it is to be fetched, delivered; what has no right to it any more is passed by.  `idle`: keys of readings that
+    had nothing new when they were fetched last.  `buffer`: how far (messages per reading) it may fetch ahead of what is
+    acknowledged.  `asked`: the keys of the open fetch, a slice each."""
 
     id: str
     poll_ns: int = 20 * MS
@@ -163,6 +164,7 @@ class SessionRecord(msgspec.Struct, frozen=True):
     leases: Map[str, Lease] = Map()
     readings: Map[str, Reading] = Map()
     to_fetch: Fifo = Fifo()
+    idle: Fifo = Fifo()
     to_take: Fifo = Fifo()
 
 

@@ -169,7 +169,8 @@ class Liveness:
         held = {name: one for name, one in in_order(leader.assignments) if one.link.borrower == record.id}
         # Progress that the store has not covered yet is echoed, and does not count before it has (SS-157).
         waiting = any(one.status in (GRANTING, REVOKED) or name in leader.held for name, one in held.items())
-        if waiting or record.status is not CONNECTED or record.changed or record.carried:
+        unconfirmed = record.changed or record.carried or record.late
+        if waiting or record.status is not CONNECTED or unconfirmed:
             return False
         theirs: View = {name: (one.grant, one.status.value, one.progress) for name, one in held.items()}
         ours: View = {

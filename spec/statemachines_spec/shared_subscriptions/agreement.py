@@ -183,7 +183,9 @@ def _progress(consumer: str, host: str, stream: str, scale: Scale, name: str) ->
             return 0
         record = local.party.record
         child = record.streams.get(stream)
-        if child is None or child.status is ABSENT or stream in record.changed or stream in record.carried:
+        if child is None or child.status is ABSENT:
+            return 0
+        if any(stream in unconfirmed for unconfirmed in (record.changed, record.carried, record.late)):
             return 0
         link = scale.link(record.link.epoch, record.link.registration)
         return int(1 + (link * grants + child.grant) * offsets + scale.progress(child.progress))

@@ -156,11 +156,6 @@ ALLOWED: Final = (
         "it stays asking either way, and no timer belongs to that",
     ),
     Allowed(
-        ("borrower.next_reports/1/lte-is-lt",),
-        "SS-07",
-        "of as many reports as one ping carries none is left for the next, whichever way they are counted out",
-    ),
-    Allowed(
         ("borrower.invalidate_itself/2/0-is-1", "agent.Agent.told/3/0-is-1"),
         "SS-173",
         "the next borrower knows the epoch that the claim named, whatever the one before it had seen; and who has "

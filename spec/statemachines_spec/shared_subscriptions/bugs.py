@@ -155,7 +155,7 @@ def is_registered(record: Any, event: LeaderWanted) -> bool:
 
 
 def report_nothing(record: Any) -> Any:
-    return [], Map(), Map()
+    return replace(record, carried=Map(), changed=Map())
 
 
 def keep_told(told: Any) -> Any:
@@ -338,8 +338,8 @@ BUGS: Final = (
         "last-report-lost",
         "a progress report is sent once, and pings do not repeat it",
         "SS-07",
-        "borrower.next_reports",
-        called(borrower, "next_reports", report_nothing),
+        "borrower.choose_reports",
+        called(borrower, "choose_reports", report_nothing),
     ),
     Bug(
         "lease-end-not-passed-on",

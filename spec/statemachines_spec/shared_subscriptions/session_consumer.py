@@ -390,5 +390,6 @@ class Life(Subscription):
 
 def renumbered(record: SessionRecord) -> SessionRecord:
     """The same session with queues from 0 and, where no fetch is open, fetches from 0."""
-    record = replace(record, to_fetch=rebased(record.to_fetch), to_take=rebased(record.to_take))
+    queues = {name: rebased(getattr(record, name)) for name in ("to_fetch", "idle", "to_take")}
+    record = replace(record, **queues)
     return replace(record, fetch_n=0) if record.status is WAITING else record

@@ -488,4 +488,4 @@ def made(name: str, about: str, cast: Cast, *, timed: bool) -> System:
 
 def is_within(cast: Cast, record: SessionRecord) -> bool:
     """So many fetches, and turns that wait."""
-    return record.fetch_n <= cast.fetches and max(len(record.to_fetch), len(record.to_take)) <= QUEUED
+    return record.fetch_n <= cast.fetches and max(map(len, (record.to_fetch, record.idle, record.to_take))) <= QUEUED

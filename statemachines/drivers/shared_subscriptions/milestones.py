@@ -23,7 +23,7 @@ from statemachines.shared_subscriptions.assignment import (
 )
 from statemachines.shared_subscriptions.configuration import MS
 from statemachines.shared_subscriptions.leader import LEADER, Resigned
-from statemachines.shared_subscriptions.leader_record import HOLDING, LeaderRecord
+from statemachines.shared_subscriptions.leader_record import HOLDING, RESIGNED, LeaderRecord
 from statemachines.shared_subscriptions.member import GONE, LAPSED, MEMBER, REGISTERED, ExpiryTimer, HandOverTimer, Kick
 from statemachines.shared_subscriptions.message import Disconnect
 from statemachines.shared_subscriptions.stream_store import Measured
@@ -37,6 +37,9 @@ LATE: Final = 1.5
 LINES_MAX: Final = 200
 """Lines about members within `WINDOW_NS`: who comes and goes without end fills no disk, and hides nothing else."""
 WINDOW_NS: Final = 60_000_000_000
+
+MOVED_EVERY_NS: Final = 1_000_000_000
+"""Streams that change hands are counted for so long, and then said in one line: they do so a few at a time."""
 
 MOVES: Final[dict[type[Event], str]] = {Assign: "granted", TakeBack: "taken back", Vanish: "vanished"}
 """What the leader does with streams of its own accord."""
@@ -53,6 +56,14 @@ KICKED: Final[dict[type[Event], str]] = {
 """What a leader was doing when it kicked a member -> why."""
 
 
+class Moved:
+    """Streams of one group that changed hands since `said_ns`, when the last line about it was logged."""
+
+    def __init__(self) -> None:
+        self.said_ns = -MOVED_EVERY_NS
+        self.counts: Counter[str] = Counter()
+
+
 class Milestones:
     """`node`: who it is; `then`: who sees every step after it."""
 
@@ -61,6 +72,7 @@ class Milestones:
         self._then = then
         self._window_ns = 0
         self._lines = 0
+        self._moved: dict[str, Moved] = {}
 
     def observe(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
         """The observer of every leader of the host."""
@@ -90,18 +102,27 @@ class Milestones:
             self._say(record, late, since_ms / 1_000, times.claim_ttl_ms / 1_000)
 
     def _share(self, event: Event, step: Step[Any], now_ns: int) -> None:
-        moved: Counter[str] = Counter()
         if step.row in REGISTERING:
             self._say_bounded(now_ns, step.record, "%s is a member", shown(event.borrower))  # type: ignore[attr-defined]
         for child in step.children:
             if child.fsm is MEMBER:
                 self._member(event, child, step.record, now_ns)
             elif child.fsm is ASSIGNMENT and type(child.event) in MOVES and child.record.status is not child.source:
-                moved[MOVES[type(child.event)]] += 1
-        if moved:
-            told = ", ".join(f"{count} {what}" for what, count in sorted(moved.items()))
+                self._moved.setdefault(step.record.id, Moved()).counts[MOVES[type(child.event)]] += 1
+        if step.record.id in self._moved:
+            self._say_moved(self._moved[step.record.id], step.record, now_ns)
+
+    def _say_moved(self, moved: Moved, record: LeaderRecord, now_ns: int) -> None:
+        """What moved since the last line, unless that was just now; a leader that has ended says the rest."""
+        is_over = record.status is RESIGNED
+        if moved.counts and (is_over or now_ns - moved.said_ns >= MOVED_EVERY_NS):
+            told = ", ".join(f"{count} {what}" for what, count in sorted(moved.counts.items()))
             what = "streams moved: %s; it has %d members"
-            self._say_bounded(now_ns, step.record, what, told, len(step.record.members))
+            self._say_bounded(now_ns, record, what, told, len(record.members))
+            moved.said_ns = now_ns
+            moved.counts.clear()
+        if is_over:
+            del self._moved[record.id]
 
     def _member(self, event: Event, child: ChildStep, record: LeaderRecord, now_ns: int) -> None:
         """One that is a member no longer."""

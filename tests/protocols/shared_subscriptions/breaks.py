@@ -20,6 +20,7 @@ from statemachines.drivers.tcp import Connection
 from statemachines.kernel import Host, Node, in_order, keys_in_order
 from statemachines.shared_subscriptions import (
     agent,
+    borrower,
     configuration,
     group_store,
     handler,
@@ -30,16 +31,43 @@ from statemachines.shared_subscriptions import (
     stream_store,
 )
 from statemachines.shared_subscriptions.agent import Agent
+from statemachines.shared_subscriptions.assignment import GRANTING
 from statemachines.shared_subscriptions.borrower import Destroyed
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group_store import Commit, GroupStore, Scan
 from statemachines.shared_subscriptions.handler import Handler
 from statemachines.shared_subscriptions.message import END_OF_STREAM, LeaderWanted, Undeclared
+from statemachines.shared_subscriptions.plan import Draft
 from statemachines.shared_subscriptions.registry import Registry
 from statemachines.shared_subscriptions.session import Admit
 from statemachines.shared_subscriptions.stream_store import Batch, StreamSize, StreamStore
 
 # -- the leader -----------------------------------------------------------------------------------------------------
+
+
+def room_unseen(count):
+    """What a member answers makes no room."""
+
+    def wrong(self, name, before, after):
+        count(self, name, before, after)
+        if before is GRANTING:
+            member = self.record.members[name]
+            self.set_member(replace(member, granting=member.granting + 1))
+
+    return wrong
+
+
+def all_at_once(take_back):
+    """All that is above the share is taken back."""
+
+    def wrong(draft, name):
+        member = draft.record.members[name]
+        roomy = replace(member.configuration, grant_window=10**6)
+        draft.set_member(replace(member, configuration=roomy))
+        take_back(draft, name)
+        draft.set_member(replace(draft.record.members[name], configuration=member.configuration))
+
+    return wrong
 
 
 class Everybody:
@@ -271,6 +299,10 @@ BREAKS = {
     "SS-256": wrap(Registry, "receive", gone_started_anew),
     "SS-259": wrap(Host, "feed", timeouts_first),
     "SS-260": swap(Node, "_first_continuation", lambda self: None),
+    "SS-264": swap(plan, "wants", lambda member: member.count < member.share),
+    "SS-265": wrap(Draft, "_count", room_unseen),
+    "SS-266": wrap(plan, "take_back", all_at_once),
+    "SS-268": swap(borrower, "REPORTS_PER_PING", 10**9),
     "SS-257": swap(Milestones, "_say", lambda self, record, what, *words: None),
     "SS-258": swap(tcp, "encode_refusal", lambda why: b""),
     "SS-262": swap(lead, "check_speaker", lambda sender, message, is_leader_host: None),

@@ -96,6 +96,8 @@ def test_SS_257_members_come_and_go_and_streams_move(said):
     bench.feed(Disconnect("b~1/1", grant.epoch, 2, ()))
     assert said() == ["b~1/1 is no member any more: it left"]
     bench.finish(revokes[0])
+    assert said() == []  # counted for a second, and then said in one line
+    bench.at(bench.now + 1_000)
     assert said() == ["streams moved: 1 granted; it has 1 members"]
     bench.ping("a")
     assert said() == []

@@ -218,7 +218,45 @@ def test_SS_103_one_fetch_at_a_time_and_a_pause_after_nothing():
     assert len(bench.asks) == 1
     assert bench.tick() == []
     bench.serve()
+    assert bench.node.deadline() == bench.now  # nobody has looked at b
+    bench.tick()
+    assert [one.stream for one in bench.asks[0].slices] == ["b", "a"]
+    bench.serve()
     assert bench.node.deadline() == bench.now + 20 * MS
+
+
+def test_SS_103_a_new_stream_does_not_wait_for_a_round_over_all_that_are_idle():
+    """Seventy thousand idle streams take a minute to look at."""
+    names = [f"s{number:03}" for number in range(100)]
+    bench = Bench()
+    bench.feed(LeaseBegan(B))
+    for number, name in enumerate(names, 1):
+        bench.feed(Install(B, name, number, 0))
+    for _ in range(6):
+        bench.tick()
+        bench.serve()
+    bench.feed(Install(B, "new", 101, 0))
+    bench.tick()
+    asked = [one.stream for one in bench.asks[0].slices]
+    assert asked[0] == "new"
+    assert len(asked) == 32
+
+
+def test_SS_103_idle_streams_have_their_turn_beside_busy_ones():
+    busy = [f"busy{number:02}" for number in range(40)]
+    bench = Bench(buffer=1_000, idle=0, **dict.fromkeys(busy, 10**6))
+    bench.feed(LeaseBegan(B))
+    bench.feed(Install(B, "idle", 1, 0))
+    bench.tick()
+    bench.serve()
+    for number, name in enumerate(busy, 2):
+        bench.feed(Install(B, name, number, 0))
+    bench.tick()
+    bench.serve()
+    bench.tick()
+    asked = [one.stream for one in bench.asks[0].slices]
+    assert len(asked) == 32
+    assert "idle" in asked
 
 
 def test_SS_103_after_a_fetch_that_brought_one_message_the_next_follows_at_once():
