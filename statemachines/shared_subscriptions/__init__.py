@@ -18,6 +18,7 @@ PROTOCOL = Protocol(
         "assignment": f"{_HERE}.assignment:ASSIGNMENT",
         "group": f"{_HERE}.group:GROUP",
         "witness": f"{_HERE}.witness:WITNESS",
+        "standby": f"{_HERE}.standby:STANDBY",
     },
     page="statemachines.shared_subscriptions:clauses.md",
     areas={

@@ -175,9 +175,14 @@ class Agent(Host):
         return self._party_of.get(subscription, "")
 
     def borrower_of(self, subscription: str) -> str:
-        """Its borrower of the moment ("" = its group is not declared yet, or it has ended)."""
+        """Its borrower of the moment ("" = its group is not declared yet, it stands by, or it has ended)."""
         party = self.party_of(subscription)
         return party if self._is_borrower(party) else ""
+
+    def is_declared(self, subscription: str) -> bool:
+        """The group of a subscription that has not ended is declared."""
+        party = self.nodes.get(self.party_of(subscription))
+        return party is not None and party.fsm is not GROUP
 
     def answer(self, party: str, answer: Answer, now_ns: int) -> list[Outgoing]:
         """What a store answered to one of our parties."""
@@ -196,6 +201,7 @@ class Agent(Host):
             return None
         if event.recreate:
             self.recreated += 1
+            self._remember(party, event.reports)
             return self._borrow(self.parties.pop(party), self._fresh(), event.epoch, now_ns)
         self._forget(party)
         self._remember(party, event.reports)

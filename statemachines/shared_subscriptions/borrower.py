@@ -86,6 +86,10 @@ class OnDisconnect(Call, frozen=True, gc=False):
     """The session goes away."""
 
 
+class GiveBack(Call, frozen=True, gc=False):
+    """From the Handler: the session cannot read; let others have the streams."""
+
+
 class LeaseBegan(Event, frozen=True, gc=False):
     """To the session: a ping was answered, deliver."""
 
@@ -438,13 +442,31 @@ def go_again(record: BorrowerRecord, event: Invalidate, now_ns: int) -> tuple[Bo
     return record, (Tell(Destroyed(record.id, True, epoch)), Stop())
 
 
+def go_for_now(record: BorrowerRecord, event: GiveBack, now_ns: int) -> tuple[BorrowerRecord, Effects]:
+    """Nobody knows us yet: end, and let the Agent wait."""
+    return record, (Tell(Destroyed(record.id, True, record.epoch)), Stop())
+
+
 def leave(record: BorrowerRecord, event: Event, now_ns: int) -> tuple[BorrowerRecord, Effects, tuple[ChildStep, ...]]:
     """Report what is known of the streams held, and end."""
+    return say_farewell(record, False, now_ns)
+
+
+def leave_for_now(
+    record: BorrowerRecord, event: GiveBack, now_ns: int
+) -> tuple[BorrowerRecord, Effects, tuple[ChildStep, ...]]:
+    """The same; the subscription goes on under a new id."""
+    return say_farewell(record, True, now_ns)
+
+
+def say_farewell(
+    record: BorrowerRecord, recreate: bool, now_ns: int
+) -> tuple[BorrowerRecord, Effects, tuple[ChildStep, ...]]:
     link = linked(record)
     reports = last_reports(record)
     farewell = Send(link.leader, Disconnect(record.id, link.epoch, link.registration, reports))
     record, effects, children = step_held(record, Dropped(), now_ns)
-    return record, (farewell, *effects, Tell(Destroyed(record.id, False, record.epoch, reports)), Stop()), children
+    return record, (farewell, *effects, Tell(Destroyed(record.id, recreate, record.epoch, reports)), Stop()), children
 
 
 def last_reports(record: BorrowerRecord) -> tuple[Report, ...]:
@@ -511,6 +533,9 @@ ROWS = (
     Row(UnsubscribeTimer,      UNSUBSCRIBING, DESTROYED,     Delegate(leave),             None,               "SS-21"),
     Row(Invalidate,            UNSUBSCRIBING, DESTROYED,     Delegate(end_unsubscribed),  is_mine_or_above,   "SS-22"),
 
+    Row(GiveBack,              CONNECTING,    DESTROYED,     go_for_now,                  None,               "SS-292"),
+    Row(GiveBack,              CONNECTED,     DESTROYED,     Delegate(leave_for_now),     None,               "SS-292"),
+
     Ignore((LeaderConnectResponse, PingResponse, Grant, Revoke, Revoked, StreamProgress, Undeclared),
                                CONNECTING,    "SS-04"),
     Ignore((PingTimer, PingTimeout, LeaseEnd, UnsubscribeTimer),
@@ -524,6 +549,7 @@ ROWS = (
     Ignore((FindLeaderTimer, LeaseEnd),
                                UNSUBSCRIBING, "SS-23"),
     Ignore((Start,),           LINKED,        "SS-01"),
+    Ignore((GiveBack,),        UNSUBSCRIBING, "SS-292"),
 )
 
 TIMERS = (

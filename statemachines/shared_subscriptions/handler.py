@@ -4,7 +4,7 @@ Subscription Handler").
 One `Session` reads and delivers for all of them.  What a subscription's machine (a `Borrower`, or a `Private`) tells
 goes to the session; the progress that the session reports goes to the machine it was read for.  No input or output of
 its own: a driver feeds it and performs what comes out; `Tell(Deliver)`, `Tell(Acknowledged)`, `Tell(Ready)`,
-`Tell(ReadTo)` and `Tell(Ended)` are for the application.
+`Tell(ReadTo)`, `Tell(Suspended)`, `Tell(Resumed)` and `Tell(Ended)` are for the application.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from statemachines.kernel import ConfigurationError, Event, Inward, Map, Outgoing, fresh
 from statemachines.kernel.node import Observer
 from statemachines.shared_subscriptions.agent import Agent, Shared
-from statemachines.shared_subscriptions.borrower import Destroyed, LeaseBegan, LeaseEnded, Start
+from statemachines.shared_subscriptions.borrower import Destroyed, GiveBack, LeaseBegan, LeaseEnded, Start
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.private import NOW, PRIVATE, PrivateRecord
 from statemachines.shared_subscriptions.session import (
@@ -26,10 +26,14 @@ from statemachines.shared_subscriptions.session import (
     Dismiss,
     Kept,
     Progressed,
+    ReadsFailed,
+    ReadsSucceed,
     SessionRecord,
     Take,
+    check_ack,
     kept,
 )
+from statemachines.shared_subscriptions.standby import STANDBY, Resume, StandbyRecord
 from statemachines.shared_subscriptions.stream import Finish, Install, StreamProgress, Uninstall
 from statemachines.shared_subscriptions.stream_store import Fetched, check_filter
 
@@ -70,7 +74,9 @@ class Handler(Agent):
         if buffer < 1:
             raise ConfigurationError("buffer", buffer, "must be at least 1 message")
         self.session = fresh(host, 0)
-        self._add(SESSION, SessionRecord(self.session, buffer=buffer), 0)
+        patience_ns, retry_ns = configuration.validity_ms * MS, configuration.find_leader_ms * MS
+        record = SessionRecord(self.session, buffer=buffer, patience_ns=patience_ns, retry_ns=retry_ns)
+        self._add(SESSION, record, 0)
 
     # -- subscriptions ------------------------------------------------------------------------------------------
 
@@ -118,6 +124,10 @@ class Handler(Agent):
         record: SessionRecord = self.nodes[self.session].record
         return record
 
+    def check_ack(self, owner: str, stream: str, grant: int, first: int, last: int) -> None:
+        """Raises `LocalProtocolError` where the session would refuse to `acknowledge` them."""
+        check_ack(self.reads, Ack(owner, stream, grant, first, last))
+
     def acknowledge(self, owner: str, stream: str, grant: int, first: int, last: int, now_ns: int) -> list[Outgoing]:
         """Messages `first`..`last`, delivered for `owner` under `grant`, are dealt with."""
         return self.feed(self.session, Ack(owner, stream, grant, first, last), now_ns)
@@ -130,6 +140,10 @@ class Handler(Agent):
         if isinstance(event, Progressed):
             progress = StreamProgress(event.stream, event.grant, event.progress, event.finished)
             return ((event.owner, progress),)
+        if isinstance(event, ReadsFailed):
+            return [(party, GiveBack()) for party in self.parties if self._is_borrower(party)]
+        if isinstance(event, ReadsSucceed):
+            return [(party, Resume()) for party in self.parties if self.nodes[party].fsm is STANDBY]
         if isinstance(event, Destroyed):
             ended = "" if event.recreate else self.parties[party]
             followed = super().told(party, event, now_ns)
@@ -137,5 +151,11 @@ class Handler(Agent):
         return super().told(party, event, now_ns)
 
     def _borrow(self, subscription: str, borrower: str, seen: int, now_ns: int) -> Inward:
-        begun = super()._borrow(subscription, borrower, seen, now_ns)
-        return ((self.session, Admit(borrower, False, self.shared[subscription].at_delivery)), *begun)
+        """Where the session cannot read, somebody stands by in the place of the borrower."""
+        wanted, trial = self.shared[subscription], self.reads.trial
+        if trial:
+            self._enter(subscription, STANDBY, StandbyRecord(borrower, subscription, trial[0].stream, seen), now_ns)
+            begun: Inward = ((borrower, Start()),)
+        else:
+            begun = super()._borrow(subscription, borrower, seen, now_ns)
+        return ((self.session, Admit(borrower, False, wanted.at_delivery)), *begun)

@@ -28,6 +28,7 @@ from statemachines.kernel import (
     Fsm,
     Ignore,
     Invariant,
+    LocalProtocolError,
     Refuse,
     Row,
     SetTimer,
@@ -40,6 +41,7 @@ from statemachines.shared_subscriptions.borrower import LeaseBegan, LeaseEnded
 from statemachines.shared_subscriptions.message import END_OF_STREAM
 from statemachines.shared_subscriptions.session_record import (
     FETCHING,
+    SLICES_PER_FETCH,
     WAITING,
     Lease,
     Reading,
@@ -56,19 +58,28 @@ from statemachines.shared_subscriptions.session_record import Ended as Ended
 from statemachines.shared_subscriptions.session_record import Kept as Kept
 from statemachines.shared_subscriptions.session_record import PollTimer as PollTimer
 from statemachines.shared_subscriptions.session_record import Progressed as Progressed
+from statemachines.shared_subscriptions.session_record import ReadsFailed as ReadsFailed
+from statemachines.shared_subscriptions.session_record import ReadsSucceed as ReadsSucceed
 from statemachines.shared_subscriptions.session_record import Ready as Ready
 from statemachines.shared_subscriptions.session_record import SessionRecord as SessionRecord
 from statemachines.shared_subscriptions.session_record import SessionStatus as SessionStatus
 from statemachines.shared_subscriptions.session_record import Take as Take
+from statemachines.shared_subscriptions.session_record import UnreadableTimer as UnreadableTimer
 from statemachines.shared_subscriptions.stream import Finish, Install, Uninstall
 from statemachines.shared_subscriptions.stream_store import SERVICE, Batch, Fetch, Fetched, FetchFailed, Slice
-
-SLICES_PER_FETCH = 32
-"""A fetch asks for at most so many streams."""
+from statemachines.shared_subscriptions.unreadable import (
+    cannot_read,
+    forget_failure,
+    give_up_open_read,
+    give_up_reads,
+    is_unreadable,
+    note_failure,
+    note_success,
+    try_read,
+)
 
 IDLE_PER_FETCH = 8
 """So many of them are streams that had nothing new last time, where others have their turn too."""
-
 
 # -- guards ---------------------------------------------------------------------------------------------------------
 
@@ -120,6 +131,19 @@ def was_delivered(record: SessionRecord, event: Ack) -> bool:
 def is_stale(record: SessionRecord, event: Ack) -> bool:
     """Of a grant that is not installed (any more): the next owner delivers it again."""
     return not is_installed(record, event)
+
+
+def check_ack(record: SessionRecord, event: Ack) -> None:
+    """Raises `LocalProtocolError` where the table refuses the acknowledgement.  What it takes now it takes later: under
+    a grant never less is delivered."""
+    if was_delivered(record, event) or is_stale(record, event):
+        return
+    delivered = record.readings[reading_key(event.owner, event.stream)].delivered
+    why = (
+        f"messages {event.first} to {event.last} of {event.stream} were not all handed over, only those below"
+        f" {delivered} were; acknowledge what was handed over"
+    )
+    raise LocalProtocolError(SESSION.full_name, record.status.value, "ack", "SS-107", why)
 
 
 def can_fetch(record: SessionRecord, event: PollTimer) -> bool:
@@ -281,7 +305,7 @@ def ask_next(record: SessionRecord, name: str, most: int, slices: dict[str, Slic
 
 
 def pass_by(record: SessionRecord, event: PollTimer, now_ns: int) -> tuple[SessionRecord, Effects]:
-    """Up to the first that may be fetched; who has lost the right to it waits for the next lease."""
+    """Up to the first that may be fetched; a reading that has lost the right to it waits for the next lease."""
     name = "to_fetch" if record.to_fetch else "idle"
     readings, queue = record.readings, getattr(record, name)
     while queue and not may_fetch(record, readings.get(queue.items[queue.head])):
@@ -290,7 +314,8 @@ def pass_by(record: SessionRecord, event: PollTimer, now_ns: int) -> tuple[Sessi
         if reading is not None:
             readings = readings.set(key, replace(reading, queued=False))
     record = replace(record, readings=readings, **{name: queue})
-    return record, (SetTimer("poll", now_ns),) if record.to_fetch or record.idle else ()
+    again = record.to_fetch or record.idle or record.trial
+    return record, (SetTimer("poll", now_ns),) if again else ()
 
 
 def take_in(record: SessionRecord, event: Fetched, now_ns: int) -> tuple[SessionRecord, Effects]:
@@ -319,6 +344,9 @@ def take_in(record: SessionRecord, event: Fetched, now_ns: int) -> tuple[Session
     if to_fetch or idle:
         effects = (SetTimer("poll", now_ns if to_fetch else now_ns + record.poll_ns), *effects)
     record = replace(record, readings=readings, to_fetch=to_fetch, idle=idle, to_take=to_take, asked=())
+    if record.failing or record.trial:
+        record, more = note_success(record)
+        effects = (*effects, *more)
     return record, (*effects, Tell(Ready())) if nothing_to_take and to_take else effects
 
 
@@ -346,7 +374,8 @@ def kept(record: SessionRecord, event: Fetched) -> tuple[Kept, ...]:
 
 
 def give_up_fetch(record: SessionRecord, event: Event, now_ns: int) -> tuple[SessionRecord, Effects]:
-    """No answer: ask for the same streams again after the poll interval."""
+    """No answer: ask for the same streams again after the poll interval, or, where the session gave its streams back,
+    after a longer one."""
     asked = record.asked
     readings = record.readings
     for key in asked:
@@ -357,7 +386,7 @@ def give_up_fetch(record: SessionRecord, event: Event, now_ns: int) -> tuple[Ses
     for key in asked:
         if key in readings:
             record = queue_fetch(record, key)
-    return record, (SetTimer("poll", now_ns + record.poll_ns),)
+    return note_failure(record, now_ns)
 
 
 # -- delivering -----------------------------------------------------------------------------------------------------
@@ -469,6 +498,10 @@ ROWS = (
     Row(Finish,      EVERY,    STAY,     finish_idle,           is_idle,           "SS-109"),
     Row(Finish,      EVERY,    STAY,     finish,                is_installed,      "SS-109"),
     Row(Uninstall,   EVERY,    STAY,     drop,                  is_installed,      "SS-110"),
+    Row(PollTimer,   WAITING,  FETCHING, try_read,              is_unreadable,     "SS-291"),
+    Row(UnreadableTimer, WAITING,  STAY, give_up_reads,         cannot_read,       "SS-290"),
+    Row(UnreadableTimer, FETCHING, STAY, give_up_open_read,     cannot_read,       "SS-290"),
+    Row(UnreadableTimer, EVERY,    STAY, forget_failure,        None,              "SS-290"),
     Refuse((Ack,),                         EVERY,    "SS-107"),
     Ignore((Install, Finish, Uninstall),   EVERY,    "SS-110"),
     Ignore((LeaseBegan,),                  EVERY,    "SS-100"),
@@ -521,7 +554,7 @@ SESSION = Fsm(
     states=SessionStatus,
     initial=WAITING,
     rows=ROWS,
-    timers=(Timer("poll", PollTimer, (WAITING,)),),
+    timers=(Timer("poll", PollTimer, (WAITING,)), Timer("unreadable", UnreadableTimer, EVERY)),
     invariants=(
         Invariant("offsets-in-order", "SS-106", offsets_in_order, touched_in_order),
         Invariant("owners-match", "SS-112", owners_match, touched_matches),

@@ -10,6 +10,10 @@ from msgspec.structs import replace
 from statemachines.kernel import Call, Event, Fifo, Map, Status, TimerFired, TraceColumns
 from statemachines.shared_subscriptions.configuration import MS
 from statemachines.shared_subscriptions.stream import Finish, Install, Uninstall
+from statemachines.shared_subscriptions.stream_store import Slice
+
+SLICES_PER_FETCH = 32
+"""A fetch asks for at most so many streams."""
 
 # -- from and to the Handler, the application and the driver -----------------------------------------------------------
 
@@ -106,8 +110,24 @@ class Ended(Event, frozen=True, gc=False):
     subscription: str
 
 
+class ReadsFailed(Event, frozen=True, gc=False):
+    """To the Handler: no read has succeeded for the patience of the session; `stream`: one that could not be read."""
+
+    columns: ClassVar = TraceColumns(key="stream")
+
+    stream: str
+
+
+class ReadsSucceed(Event, frozen=True, gc=False):
+    """To the Handler, after `ReadsFailed`: what could not be read was read."""
+
+
 class PollTimer(TimerFired, frozen=True, gc=False):
     """Look again whether there is something new."""
+
+
+class UnreadableTimer(TimerFired, frozen=True, gc=False):
+    """A read has failed, and none has succeeded since."""
 
 
 # -- record ---------------------------------------------------------------------------------------------------------
@@ -153,14 +173,21 @@ class SessionRecord(msgspec.Struct, frozen=True):
     """The scheduler.  `leases` by owner, `readings` by `reading_key`.  `to_fetch`, `to_take`: keys of readings whose
     turn it is to be fetched, delivered; what has no right to it any more is passed by.  `idle`: keys of readings that
     had nothing new when they were fetched last.  `buffer`: how far (messages per reading) it may fetch ahead of what is
-    acknowledged.  `asked`: the keys of the open fetch, a slice each."""
+    acknowledged.  `asked`: the keys of the open fetch, a slice each.
+    `patience_ns`: from the first read that fails to when the streams are given back; `retry_ns`: between two reads
+    after that.  `failing`: a read has failed, and none has succeeded since; `trial`: what could not be read when the
+    streams were given back (empty: they were not)."""
 
     id: str
     poll_ns: int = 20 * MS
     buffer: int = 256
+    patience_ns: int = 5_000 * MS
+    retry_ns: int = 1_000 * MS
     status: SessionStatus = WAITING
     fetch_n: int = 0
     asked: tuple[str, ...] = ()
+    failing: bool = False
+    trial: tuple[Slice, ...] = ()
     leases: Map[str, Lease] = Map()
     readings: Map[str, Reading] = Map()
     to_fetch: Fifo = Fifo()

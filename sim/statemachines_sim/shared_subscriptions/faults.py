@@ -157,6 +157,26 @@ class Mute(FaultKind):
         world.note(f"end_{self.name}", fault.target)
 
 
+class Unreadable(FaultKind):
+    """A consumer has lost the stream store."""
+
+    name = "unreadable"
+    hits = "a consumer"
+    about = (
+        "what it asks of the stream store fails for twice the longest period; its leader and the others notice nothing"
+    )
+
+    def draw(self, pot: Pot) -> Fault:
+        return Fault(self.name, pot.at_ns, 2 * pot.longest_ns(), pot.target())
+
+    def begin(self, world: World, fault: Fault) -> bool:
+        world.cut(fault.target, stream_store.SERVICE, self.name)
+        return True
+
+    def end(self, world: World, fault: Fault) -> None:
+        world.mend(fault.target, stream_store.SERVICE, self.name)
+
+
 class Pretend(FaultKind):
     """A stranger speaks as a leader."""
 
@@ -182,4 +202,4 @@ def names(world: World) -> list[str]:
     return parties + sorted(world.devices[stream_store.SERVICE].state.by_id)  # type: ignore[attr-defined]
 
 
-FAULTS = (LeaderCrash(), SlowConsumer(), Halt(), Unsubscribe(), Lie(), Forge(), Mute(), Pretend())
+FAULTS = (LeaderCrash(), SlowConsumer(), Halt(), Unsubscribe(), Lie(), Forge(), Mute(), Pretend(), Unreadable())

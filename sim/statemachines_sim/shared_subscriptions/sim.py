@@ -32,7 +32,9 @@ APART_NS = S // 50
 """Consumers of the beginning start one after the other, so far apart."""
 
 CLOCKS = ("skew", "drift", "jump")
-OF_CONSUMERS = (*OF_PROCESSES, "lost_disk", "twin", "slow_consumer", "unsubscribe", "lie", "forge", "mute", "pretend")
+OF_CONSUMERS = (
+    *OF_PROCESSES, "lost_disk", "twin", "slow_consumer", "unsubscribe", "lie", "forge", "mute", "pretend", "unreadable",
+)  # fmt: skip
 OF_LEADERS = (*(kind for kind in OF_PROCESSES if kind != "crash"), "leader_crash", "twin", "halt", "far_jump")
 OF_GROUP_STORE = (*OF_STORES, "torn_write", "power_loss", "wall_step", *CLOCKS)
 

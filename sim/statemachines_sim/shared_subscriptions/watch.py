@@ -18,6 +18,7 @@ from statemachines.shared_subscriptions.member import REGISTERED
 from statemachines.shared_subscriptions.message import Disconnect, LeaderConnectResponse, Ping, UpdateProgress
 from statemachines.shared_subscriptions.session import Acknowledged, Deliver
 from statemachines.shared_subscriptions.stream import Link
+from statemachines.shared_subscriptions.stream_store import Fetched, FetchFailed
 from statemachines_sim import protocol
 from statemachines_sim.judge import Judge
 from statemachines_sim.protocol import Missing
@@ -28,6 +29,7 @@ from statemachines_sim.shared_subscriptions.monitors.commits import Commits
 from statemachines_sim.shared_subscriptions.monitors.deliveries import Deliveries
 from statemachines_sim.shared_subscriptions.monitors.lives import Lives
 from statemachines_sim.shared_subscriptions.monitors.progress import Progress
+from statemachines_sim.shared_subscriptions.monitors.reads import Reads
 from statemachines_sim.shared_subscriptions.monitors.statuses import Statuses
 from statemachines_sim.shared_subscriptions.section import Section, is_quick
 
@@ -43,6 +45,9 @@ CLAIM_LOST: Final = ("SS-130", "SS-132")
 
 ANSWERS: Final = (UpdateProgress, Ping)
 """What may answer a grant."""
+
+READ: Final = (Fetched, FetchFailed)
+"""How a read ends."""
 
 REPORTING: Final = (*ANSWERS, Disconnect)
 """What tells of progress."""
@@ -68,6 +73,7 @@ class Watch(protocol.Watch):
         self.statuses = Statuses(self.judge)
         self.lives = Lives(self.judge, configuration)
         self.answers = Answers(self.judge, configuration)
+        self.reads = Reads(self.judge, configuration)
         self.liveness = Liveness(self, configuration)
         self.liars = self.deliveries.liars
         self.steady = False
@@ -103,6 +109,8 @@ class Watch(protocol.Watch):
         if self.liars and type(event) in REPORTING and event.borrower in self.liars:  # type: ignore[attr-defined]
             reports = (event,) if isinstance(event, UpdateProgress) else event.reports  # type: ignore[attr-defined]
             self.assignments.lied(node.name, event.borrower, reports)  # type: ignore[attr-defined]
+        if type(event) in READ:
+            self.reads.step(node, event, before, now_ns)
         if node.fsm.name == "leader":
             self.commits.act(node, event, before, now_ns)
             self.answers.say(node.name, step.effects, now_ns)

@@ -1,4 +1,4 @@
-"""What a borrower owes its leader, its session and its Agent, whatever it is told: SS-01 to SS-42 as they see it."""
+"""What a borrower owes its leader, its session and its Agent, whatever it is told: SS-01 to SS-42, SS-292."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from statemachines.shared_subscriptions.borrower import (
     BorrowerRecord,
     Destroyed,
     FindLeaderTimer,
+    GiveBack,
     LeaseBegan,
     LeaseEnd,
     LeaseEnded,
@@ -143,7 +144,7 @@ class Everybody(Counterpart):
             yield Start()
             return
         yield from self._leaders(known)
-        yield from (OnUnsubscribe(), OnDisconnect())
+        yield from (OnUnsubscribe(), OnDisconnect(), GiveBack())
         if known.link is not None:
             yield from self._session(known)
 
@@ -262,13 +263,13 @@ def reset(known: Known, epoch: int) -> Said:
     return (*handed_back(known), Tell(Destroyed(ID, True, max(SEEN, known.pair[0], epoch))), Stop())
 
 
-def farewell(known: Known, said_first: Said = (), *, but: str = "") -> Said:
-    """It says how far it has read, and ends for good."""
+def farewell(known: Known, said_first: Said = (), *, but: str = "", again: bool = False) -> Said:
+    """It says how far it has read, and ends, for good or to begin `again`."""
     assert known.link is not None
     leader, epoch, registration = known.link
     reports = tuple(held.report(stream) for stream, held in in_order(known.held) if stream != but)
     rest = tuple(one for one in handed_back(known) if one.event.stream != but)
-    last = Destroyed(ID, False, epoch, reports)
+    last = Destroyed(ID, again, epoch, reports)
     return (*said_first, Send(leader, Disconnect(ID, epoch, registration, reports)), *rest, Tell(last), Stop())
 
 
@@ -354,6 +355,12 @@ def goes(known: Known, event: OnDisconnect, said: Said) -> bool:
     return said == ((Tell(Destroyed(ID, False, SEEN)), Stop()) if known.link is None else farewell(known))
 
 
+def gives_back(known: Known, event: GiveBack, said: Said) -> bool:
+    if known.leaving:
+        return said == ()
+    return said == ((Tell(Destroyed(ID, True, SEEN)), Stop()) if known.link is None else farewell(known, again=True))
+
+
 def gives_up(known: Known, event: PingTimeout, said: Said) -> bool:
     return known.open and said == (farewell(known) if known.leaving else reset(known, 0))
 
@@ -429,6 +436,8 @@ RULES: Final = (
          lambda known, event: isinstance(event, OnUnsubscribe) and known.leaving, silence),
     Rule("goes", "SS-05, SS-17", "who goes away says how far it has read, and ends",
          lambda known, event: isinstance(event, OnDisconnect), goes),
+    Rule("gives back", "SS-292", "who cannot read says how far it has read, and ends to begin again",
+         lambda known, event: isinstance(event, GiveBack), gives_back),
     Rule("in time", "SS-21", "who has not finished in time says how far it has read, and ends",
          lambda known, event: isinstance(event, UnsubscribeTimer), lambda known, event, said: said == farewell(known)),
 )  # fmt: skip

@@ -33,6 +33,7 @@ from statemachines.shared_subscriptions import (
     stream,
     stream_store,
     subscription,
+    unreadable,
 )
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.member import REGISTERED
@@ -455,6 +456,16 @@ BUGS: Final = (
         "SS-230",
         "identity.told_apart",
         called(identity, "told_apart", lambda number, bits: str(number)),
+    ),
+    Bug(
+        "unreadable-streams-kept",
+        "a member that cannot read keeps its streams",
+        "SS-290",
+        "the actions of unreadable_timer",
+        both(
+            row_changed(session.SESSION, "give_up_reads", do=unreadable.forget_failure),
+            row_changed(session.SESSION, "give_up_open_read", do=unreadable.forget_failure),
+        ),
     ),
 )
 """The first eighteen are those of the protocol's page, in its order; the others were made up for the simulator."""

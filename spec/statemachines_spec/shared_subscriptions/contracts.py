@@ -13,10 +13,18 @@ from statemachines_spec.shared_subscriptions import (
     borrower_times,
     private_contract,
     session_contract,
+    standby_contract,
     witness_contract,
 )
 
-_PARTS: Final = (borrower_contract, borrower_times, session_contract, witness_contract, private_contract)
+_PARTS: Final = (
+    borrower_contract,
+    borrower_times,
+    session_contract,
+    witness_contract,
+    private_contract,
+    standby_contract,
+)
 BUILDS: Final[dict[str, Callable[[str], System]]] = {name: part.build for part in _PARTS for name in part.ABOUT}
 ABOUT: Final = {name: about for part in _PARTS for name, about in part.ABOUT.items()}
 

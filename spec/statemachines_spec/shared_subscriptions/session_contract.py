@@ -1,4 +1,5 @@
-"""What a session owes its application, its owners and the stream store, whatever it is told: SS-100 to SS-112."""
+"""What a session owes its application, its owners and the stream store, whatever it is told: SS-100 to SS-112, SS-290,
+SS-291."""
 
 from __future__ import annotations
 
@@ -21,9 +22,12 @@ from statemachines.shared_subscriptions.session import (
     Ended,
     PollTimer,
     Progressed,
+    ReadsFailed,
+    ReadsSucceed,
     Ready,
     SessionRecord,
     Take,
+    UnreadableTimer,
 )
 from statemachines.shared_subscriptions.stream import Finish, Install, Uninstall
 from statemachines.shared_subscriptions.stream_store import SERVICE, Batch, Fetch, Fetched, FetchFailed, Slice
@@ -58,8 +62,9 @@ class Given(msgspec.Struct, frozen=True, gc=False):
 class Known(msgspec.Struct, frozen=True, gc=False):
     """`leases`: owner -> whether its lease holds; `given` by place; of the last fetch its number `n`, the `places` and
     slices that were `asked`, and whether it is `open`; `ready`: the driver was told that something can be taken, and
-    has found something ever since; `rested`: ticks since an answer that brought nothing (-1: none has, or time does not
-    count)."""
+    has found something ever since; `failing`: a read has failed, and none has succeeded since; `trial`: what could not
+    be read when the host was told so, until it is read; `rested`: ticks since an answer that brought nothing (-1: none
+    has, or time does not count)."""
 
     leases: Map[str, bool] = Map()
     given: Map[Place, Given] = Map()
@@ -68,6 +73,8 @@ class Known(msgspec.Struct, frozen=True, gc=False):
     places: tuple[Place, ...] = ()
     open: bool = False
     ready: bool = False
+    failing: bool = False
+    trial: tuple[Slice, ...] = ()
     rested: int = -1
 
 
@@ -164,10 +171,13 @@ class World(Counterpart):
         for effect in said:
             match effect:
                 case Ask(_, Fetch(n, slices)):
-                    places = tuple(place_of(known, one) for one in slices)
+                    is_trial = slices == known.trial and not wanted(known, self.cast.buffer)
+                    places = tuple("" if is_trial else place_of(known, one) for one in slices)
                     known = replace(known, n=n, asked=slices, places=places, open=True)
                 case Tell(Ready()):
                     known = replace(known, ready=True)
+                case Tell(ReadsFailed()):
+                    known = replace(known, trial=failing_slices(known, self.cast.buffer))
                 case Tell(Deliver(owner, stream, _, _, last)):
                     place = f"{owner} {stream}"
                     known = put(known, place, replace(known.given[place], delivered=last + 1))
@@ -215,6 +225,8 @@ def after(known: Known, event: Any) -> Known:
             return put(known, place_in(event), acknowledged(known.given[place_in(event)], first, last))
         case Fetched(n) | FetchFailed(n) if known.open and n == known.n:
             return arrived(replace(known, open=False), event)
+        case UnreadableTimer():
+            return replace(known, failing=False)
     return known
 
 
@@ -241,7 +253,8 @@ def acknowledged(given: Given, first: int, last: int) -> Given:
 def arrived(known: Known, event: Any) -> Known:
     """With what of an answer may be kept: in order, for who is still there, wants it, and has a lease."""
     if isinstance(event, FetchFailed) or len(event.batches) != len(known.asked):
-        return known
+        return replace(known, failing=not known.trial)
+    known = replace(known, failing=False, trial=())
     for place, one, batch in zip(known.places, known.asked, event.batches, strict=True):
         given = known.given.get(place)
         if (
@@ -265,6 +278,20 @@ def wanted(known: Known, buffer: int) -> list[Slice]:
         for place, given in in_order(known.given)
         if may_read(known, place, given) and not given.ended and 2 * (given.fetched - given.acknowledged) <= buffer
     ]
+
+
+def failing_slices(known: Known, buffer: int) -> tuple[Slice, ...]:
+    """What could not be read: what is asked for, or wanted, or anything that is read."""
+    all_given = [place for place, _ in in_order(known.given)]
+    asked = [place for place in known.places if known.open and place in known.given]
+    turns = [place for place in all_given if slice_of(known, place, buffer) in wanted(known, buffer)]
+    return tuple(slice_of(known, place, buffer) for place in asked or turns or all_given)
+
+
+def slice_of(known: Known, place: Place, buffer: int) -> Slice:
+    """What a fetch would ask for there."""
+    given = known.given[place]
+    return Slice(place.split()[1], given.grant, given.fetched, buffer - (given.fetched - given.acknowledged))
 
 
 def takeable(known: Known) -> list[Place]:
@@ -331,11 +358,22 @@ def finishes(known: Known, event: Finish, said: Said) -> bool:
 
 
 def takes_in(known: Known, event: Any, said: Said) -> bool:
-    """Only that a stream is read to its end is told."""
+    """Only that a stream is read to its end is told, and that reads succeed again."""
     then = after(known, event)
     ends = [place for place, given in in_order(then.given) if given.ended and given.acknowledged == given.fetched
             and not known.given[place].ended]  # fmt: skip
-    return sorted(map(repr, without_ready(said))) == sorted(repr(progressed(then, place)) for place in ends)
+    told = [progressed(then, place) for place in ends]
+    if known.trial and not then.trial:
+        told.append(Tell(ReadsSucceed()))
+    return sorted(map(repr, without_ready(said))) == sorted(map(repr, told))
+
+
+def gives_up(known: Known, event: UnreadableTimer, said: Said, buffer: int) -> bool:
+    """Where a read has failed, and something is to be read, one of the streams is named."""
+    if not known.failing or not known.given:
+        return said == ()
+    streams = [one.stream for one in failing_slices(known, buffer)]
+    return any(said == (Tell(ReadsFailed(stream)),) for stream in streams)
 
 
 def dismisses(known: Known, event: Dismiss, said: Said) -> bool:
@@ -344,11 +382,14 @@ def dismisses(known: Known, event: Dismiss, said: Said) -> bool:
 
 
 def fetches(known: Known, event: PollTimer, said: Said, buffer: int) -> bool:
-    """All that is wanted, each once; or nothing yet, where somebody has lost the right to a turn."""
+    """All that is wanted, each once, or what could not be read; or nothing yet, where somebody has lost the right to a
+    turn."""
     match said:
         case ():
             return True
         case (Ask(service, Fetch(n, slices)),) if service == SERVICE and n > known.n and slices and not known.open:
+            if known.trial and not wanted(known, buffer):
+                return slices == known.trial
             return sorted(map(repr, slices)) == sorted(map(repr, wanted(known, buffer)))
     return False
 
@@ -375,6 +416,9 @@ def rules_of(cast: Cast) -> tuple[Rule, ...]:
              lambda known, event: isinstance(event, Finish), finishes),
         Rule("takes in", "SS-104, SS-105", "of an answer nothing is told but the end of what is read to its end",
              lambda known, event: isinstance(event, Fetched | FetchFailed), takes_in),
+        Rule("gives up", "SS-290", "where reads have failed for so long, that is told",
+             lambda known, event: isinstance(event, UnreadableTimer),
+             lambda known, event, said: gives_up(known, event, said, cast.buffer)),
         Rule("dismisses", "SS-112", "the end of a subscription is told once",
              lambda known, event: isinstance(event, Dismiss), dismisses),
         Rule("quiet", "SS-100, SS-101, SS-110, SS-111", "what owners say of leases and streams is told to nobody",
@@ -398,6 +442,8 @@ class Polled(World):
 
     def learns(self, known: Known, event: Any, said: Said) -> Known:
         then = super().learns(known, event, said)
+        if then.trial and not known.trial:
+            return replace(then, rested=0)
         if is_open_answer(known, event):
             return replace(then, rested=-1 if after(known, event).given != known.given else 0)
         return replace(then, rested=-1) if then.open else then
@@ -422,7 +468,7 @@ def is_open_answer(known: Known, event: Any) -> bool:
 
 
 POLLS: Final = Rule("polls", "SS-103, SS-105", "after a fetch that brought nothing the next waits for the interval",
-                    lambda known, event: isinstance(event, PollTimer),
+                    lambda known, event: isinstance(event, PollTimer) and not known.trial,
                     lambda known, event, said: known.rested in (-1, POLL))  # fmt: skip
 
 
@@ -434,16 +480,17 @@ ASKS: Final = Rule("asks", "SS-100 to SS-105", "what may be read is asked for at
 
 CASTS: Final = {
     "session-told": Cast(grants=((1, 2),), messages=1, buffer=1, come=(), idle=("dismisses",)),
-    "session-leases": Cast(fail=False),
+    "session-leases": Cast(fail=False, idle=("gives up",)),
     "session-owners": Cast(
         owners=("x", "y"), grants=((1,), (2,)), messages=1, buffer=1, fetches=1, finish=False, fail=False,
-        idle=("finishes",),
+        idle=("finishes", "gives up"),
     ),
     "session-acks": Cast(
-        messages=3, buffer=3, ends=True, fetches=1, come=(), finish=False, fail=False, idle=("dismisses", "finishes"),
+        messages=3, buffer=3, ends=True, fetches=1, come=(), finish=False, fail=False,
+        idle=("dismisses", "finishes", "gives up"),
     ),
     "session-at-delivery": Cast(
-        ends=True, at_delivery=True, fetches=1, come=(), fail=False, idle=("dismisses", "counts"),
+        ends=True, at_delivery=True, fetches=1, come=(), fail=False, idle=("dismisses", "counts", "gives up"),
     ),
     "timed-session": Cast(
         messages=3, fetches=3, come=(), finish=False, idle=("dismisses", "finishes"),
@@ -478,7 +525,7 @@ def made(name: str, about: str, cast: Cast, *, timed: bool) -> System:
     """A session among such a cast; `timed`: the clock counts how soon it fetches."""
     machine = Machine(
         SESSION,
-        SessionRecord("session", POLL * TICK_NS, cast.buffer),
+        SessionRecord("session", POLL * TICK_NS, cast.buffer, retry_ns=POLL * TICK_NS),
         timing=Timing(TICK_NS, ("poll",)) if timed else None,
         kept=lambda record: replace(renumbered(record), fetch_n=record.fetch_n),
         bound=lambda record: is_within(cast, record),
