@@ -17,6 +17,7 @@ from statemachines.drivers.shared_subscriptions.sqlite import stream_store as sq
 from statemachines.drivers.shared_subscriptions.sqlite import tables as sqlite_tables
 from statemachines.drivers.shared_subscriptions.subscribe import SharedSession
 from statemachines.drivers.shared_subscriptions.taken_name import TakenName
+from statemachines.drivers.sql import postgres_address
 from statemachines.drivers.tcp import Connection
 from statemachines.kernel import Host, Node, in_order, keys_in_order
 from statemachines.shared_subscriptions import (
@@ -259,6 +260,7 @@ BREAKS = {
     "SS-236": swap(greeting, "check_store", lambda ours, theirs: None),
     "SS-225": wrap(RecordCodec, "read_all", unreadable_ends_it),
     "SS-163": swap(listing, "is_behind", lambda known: False),
+    "SS-305": swap(postgres_address, "is_pooled", lambda connection: False),
     "SS-304": swap(sqlite_streams, "SIZE", "SELECT count, ended FROM streams WHERE +id = ?"),
     "SS-226": swap(stream_store, "StreamSize", sizeless),
     "SS-215": wrap(GroupStore, "apply", expects_nothing),
