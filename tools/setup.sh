@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 
 # present COMMAND: the command is there, and new enough where that matters.
 present() {
-  command -v "$1" > /dev/null 2>&1 || return 1
+  PATH="$PATH:/usr/sbin" command -v "$1" > /dev/null 2>&1 || return 1
   case "$1" in
     java) [ "$(java_major)" -ge 17 ] ;;
   esac
@@ -23,11 +23,13 @@ java_major() {
 needed="java openjdk-17-jre-headless
 chromium chromium
 pg_ctlcluster postgresql
+pgbouncer pgbouncer
 redis-server redis-server
 spin spin
 gcc gcc"
-# Spark 4 runs on Java 17 or later; tests look at the HTML page in Chromium and keep groups in PostgreSQL; the benchmarks
-# compare with Redis; SPIN (its verifiers are compiled by gcc) is the second judge of the explorer.
+# Spark 4 runs on Java 17 or later; tests look at the HTML page in Chromium and keep groups in PostgreSQL, also behind
+# pgbouncer; the benchmarks compare with Redis; SPIN (its verifiers are compiled by gcc) is the second judge of the
+# explorer.
 
 # missing: the lines of `needed` whose command is not there.
 missing() {

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from statemachines.drivers.persistent_sessions.abandon import abandon
 from statemachines.drivers.persistent_sessions.session_row import SessionRow
-from statemachines.drivers.persistent_sessions.sql import Sql, one
+from statemachines.drivers.persistent_sessions.sql import Sql, has_row, one
 from statemachines.drivers.persistent_sessions.tables import ABANDONED, DELIVERED, MARKER, UNDELIVERED
 from statemachines.kernel import Answer, Request
 from statemachines.persistent_sessions.collector_request import (
@@ -51,23 +51,26 @@ CLIENTS: Final = (
     " LEFT JOIN @sessions AS sessions ON sessions.session = clients.session"
 )
 _TWIN: Final = f"CASE found.tag WHEN {UNDELIVERED} THEN {DELIVERED} WHEN {DELIVERED} THEN {UNDELIVERED} ELSE -1 END"
-_IS_ABANDONED: Final = (
-    "EXISTS (SELECT 1 FROM @session_rows AS gone WHERE gone.session = found.session AND gone.writer = :none"
-    f" AND gone.tag = {ABANDONED})"
+_HAS_TWIN: Final = has_row(
+    "SELECT 1 FROM @session_rows AS twin WHERE twin.session = found.session AND twin.writer = found.writer"
+    f" AND twin.epoch = found.epoch AND twin.number = found.number AND twin.tag = {_TWIN}"
 )
-_IS_TAKEN: Final = (
-    "EXISTS (SELECT 1 FROM @taken AS taken WHERE taken.session = found.session AND taken.writer = found.writer"
-    " AND (taken.epoch, taken.number) >= (found.epoch, found.number))"
+_IS_ABANDONED: Final = has_row(
+    "SELECT 1 FROM @session_rows AS gone WHERE gone.session = found.session AND gone.writer = :none"
+    f" AND gone.epoch = 0 AND gone.number = 0 AND gone.tag = {ABANDONED}"
+)
+_IS_TAKEN: Final = has_row(
+    "SELECT 1 FROM @taken AS taken WHERE taken.session = found.session AND taken.writer = found.writer"
+    " AND (taken.epoch, taken.number) >= (found.epoch, found.number)"
 )
 # What says that a session is abandoned has no writer, and all its other rows have one.
+_HAS_OTHERS: Final = has_row(
+    "SELECT 1 FROM @session_rows AS rest WHERE rest.session = found.session AND rest.writer > :none"
+)
 ROWS: Final = (
     "SELECT found.session, found.writer, found.epoch, found.number, found.tag, found.token, found.n, found.time_ns,"
-    f" {_IS_ABANDONED},"
-    " EXISTS (SELECT 1 FROM @session_rows AS twin WHERE twin.session = found.session AND twin.writer = found.writer"
-    f" AND twin.epoch = found.epoch AND twin.number = found.number AND twin.tag = {_TWIN}),"
-    f" found.tag IN ({UNDELIVERED}, {DELIVERED}) AND {_IS_TAKEN},"
-    f" found.tag = {ABANDONED}"
-    " AND NOT EXISTS (SELECT 1 FROM @session_rows AS rest WHERE rest.session = found.session AND rest.writer > :none)"
+    f" {_IS_ABANDONED}, {_HAS_TWIN}, found.tag IN ({UNDELIVERED}, {DELIVERED}) AND {_IS_TAKEN},"
+    f" found.tag = {ABANDONED} AND NOT {_HAS_OTHERS}"
     " FROM @session_rows AS found WHERE (found.session, found.writer, found.epoch, found.number, found.tag)"
     " > (:session, :writer, :epoch, :number, :tag)"
     " ORDER BY found.session, found.writer, found.epoch, found.number, found.tag LIMIT :limit"
@@ -76,24 +79,26 @@ DELETE_ROW: Final = (
     "DELETE FROM @session_rows WHERE session = :session AND writer = :writer AND epoch = :epoch AND number = :number"
     " AND tag = :tag AND token = :token AND n = :n"
 )
+_UNDELIVERED_TWIN: Final = has_row(
+    "SELECT 1 FROM @session_rows AS twin WHERE twin.session = :session AND twin.writer = :writer"
+    f" AND twin.epoch = :epoch AND twin.number = :number AND twin.tag = {UNDELIVERED}"
+)
+_REST: Final = has_row("SELECT 1 FROM @session_rows AS rest WHERE rest.session = :session AND rest.writer > :writer")
 ROW_ONLY: Final = {
     Only.ALWAYS: "",
-    Only.UNPAIRED: " AND NOT EXISTS (SELECT 1 FROM @session_rows AS twin WHERE twin.session = :session"
-    f" AND twin.writer = :writer AND twin.epoch = :epoch AND twin.number = :number AND twin.tag = {UNDELIVERED})",
-    Only.ALONE: " AND NOT EXISTS"
-    " (SELECT 1 FROM @session_rows AS rest WHERE rest.session = :session AND rest.writer > :writer)",
+    Only.UNPAIRED: f" AND NOT {_UNDELIVERED_TWIN}",
+    Only.ALONE: f" AND NOT {_REST}",
 }
-_REFERRED: Final = (
-    f"EXISTS (SELECT 1 FROM @session_rows AS found WHERE found.message = id AND found.tag = {UNDELIVERED})"
+_REFERRED: Final = has_row(
+    f"SELECT 1 FROM @session_rows AS found WHERE found.message = id AND found.tag = {UNDELIVERED}"
 )
-_HELD: Final = (
-    "(EXISTS (SELECT 1 FROM @packets AS packets WHERE packets.message = id)"
-    " OR EXISTS (SELECT 1 FROM @queued AS queued WHERE queued.message = id))"
-)
+_IN_FLIGHT: Final = has_row("SELECT 1 FROM @packets AS packets WHERE packets.message = id")
+_QUEUED: Final = has_row("SELECT 1 FROM @queued AS queued WHERE queued.message = id")
+_HELD: Final = f"({_IN_FLIGHT} OR {_QUEUED})"
 # All rows of a message are over at one moment; one that is not ends the look at once.
-_LASTS: Final = (
-    f"EXISTS (SELECT 1 FROM @session_rows AS found WHERE found.message = id AND found.tag = {UNDELIVERED}"
-    " AND NOT (found.until_ns > 0 AND found.until_ns <= :now_ns))"
+_LASTS: Final = has_row(
+    f"SELECT 1 FROM @session_rows AS found WHERE found.message = id AND found.tag = {UNDELIVERED}"
+    " AND NOT (found.until_ns > 0 AND found.until_ns <= :now_ns)"
 )
 _OVER: Final = f"{_REFERRED} AND NOT {_LASTS}"
 MESSAGES: Final = (

@@ -179,8 +179,8 @@ class HostRequests:
         )  # fmt: skip
 
     def _read_nodes(self, sql: Sql, asked: ReadNodes) -> tuple[str, ...]:
-        found = sql.all("SELECT name FROM @nodes WHERE until_ns > :now_ns ORDER BY name", now_ns=sql.now_ns)
-        return tuple(name.decode() for (name,) in found)
+        found = sql.all("SELECT name FROM @nodes WHERE until_ns > :now_ns", now_ns=sql.now_ns)
+        return tuple(sorted(name.decode() for (name,) in found))
 
     def _show_marker(self, sql: Sql, asked: ShowMarker) -> Shown | None:
         """All of it is one transaction, so it is a step of the writer's order as if the writer had taken it."""
@@ -192,7 +192,7 @@ class HostRequests:
         found = one(
             sql,
             "SELECT k FROM @session_rows WHERE session = :session AND writer = :writer AND epoch = :epoch"
-            f" AND tag = {MARKER} AND token = :token AND n = :n",
+            f" AND number = 0 AND tag = {MARKER} AND token = :token AND n = :n",
             session=session, writer=writer, epoch=epoch, token=asked.token, n=asked.n,
         )  # fmt: skip
         return None if found is None else Shown(epoch, found[0])

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from statemachines.drivers.persistent_sessions.host_request import Page, ReadPage
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.session_row import session_of
-from statemachines.drivers.persistent_sessions.sql import Sql, one
+from statemachines.drivers.persistent_sessions.sql import Sql, has_row, one
 from statemachines.drivers.persistent_sessions.state_rows import KnownState, read_state, write_state
 from statemachines.drivers.persistent_sessions.tables import DELIVERED, MARKER, UNDELIVERED
 from statemachines.drivers.sql.failure import StoreDamaged
@@ -73,11 +73,11 @@ ROWS: Final = (
     " WHERE found.session = :session AND found.writer = :writer AND found.tag = 0"
     " AND (found.epoch, found.number) > (:epoch, :number) AND found.epoch < :below"
 )
-PENDING: Final = (
-    f"{ROWS} AND NOT EXISTS (SELECT 1 FROM @session_rows AS done WHERE done.session = found.session"
-    " AND done.writer = found.writer AND done.epoch = found.epoch AND done.number = found.number"
-    f" AND done.tag = {DELIVERED}) ORDER BY found.epoch, found.number LIMIT :page"
+_IS_DONE: Final = has_row(
+    "SELECT 1 FROM @session_rows AS done WHERE done.session = found.session AND done.writer = found.writer"
+    f" AND done.epoch = found.epoch AND done.number = found.number AND done.tag = {DELIVERED}"
 )
+PENDING: Final = f"{ROWS} AND NOT {_IS_DONE} ORDER BY found.epoch, found.number LIMIT :page"
 FOLLOWING: Final = f"{ROWS} ORDER BY found.epoch, found.number LIMIT :page"
 MARKERS: Final = (
     "SELECT epoch, token, n FROM @session_rows WHERE session = :session AND writer = :writer"

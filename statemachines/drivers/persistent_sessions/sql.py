@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
@@ -65,6 +65,15 @@ def one(sql: Sql, statement: str, **values: Any) -> tuple[Any, ...] | None:
     return found[0] if found else None
 
 
+def has_row(query: str) -> str:
+    """A condition: `query`, a SELECT that names the row around it, finds something.
+
+    It is looked up by a key for each row around it.  An EXISTS is a join for PostgreSQL, which may read the whole table
+    for one page.
+    """
+    return f"(({query} LIMIT 1) IS NOT NULL)"
+
+
 class ManyRows(NamedTuple):
     """An `INSERT ... VALUES (:name, ...) ...`, taken apart: what stands before its values, their names, and what stands
     behind them."""
@@ -82,9 +91,11 @@ class ManyRows(NamedTuple):
         return cls(f"{head}VALUES ", tuple(one.strip().removeprefix(":") for one in values.split(",")), tail)
 
 
-def all_of(sql: Sql, statement: str, keys: Sequence[Any], **values: Any) -> Iterator[tuple[Any, ...]]:
+def all_of(sql: Sql, statement: str, keys: Sequence[Any], **values: Any) -> list[tuple[Any, ...]]:
     """The rows of a query in which `{keys}` stands for many, piece by piece."""
+    rows: list[tuple[Any, ...]] = []
     for begin in range(0, len(keys), PIECE):
         piece = keys[begin : begin + PIECE]
         names = {f"key{place}": key for place, key in enumerate(piece)}
-        yield from sql.all(statement.format(keys=", ".join(f":{name}" for name in names)), **names, **values)
+        rows += sql.all(statement.format(keys=", ".join(f":{name}" for name in names)), **names, **values)
+    return rows

@@ -13,13 +13,20 @@ from typing import Final
 
 from statemachines.drivers.sql import sqlite
 
-VERSION: Final = 3
+VERSION: Final = 4
 
 UNDELIVERED: Final = 0
 DELIVERED: Final = 1
 MARKER: Final = 2
 ABANDONED: Final = 3
 """What a row of a session says (`session_rows.tag`)."""
+
+_FOUND_ALONE: Final = (
+    # Few rows among many: without an index of their own a look for them reads all the others.
+    f"CREATE INDEX markers ON @session_rows (session, writer, epoch, token, n) WHERE tag = {MARKER}",
+    "CREATE INDEX gone_routes ON @routes (version) WHERE gone = 1",
+    "CREATE INDEX nodes_by_end ON @nodes (until_ns)",
+)
 
 _TABLES: Final = (
     # One row.  `time_ns`: of the last commit; `identity`: of this store and no other; `routes`: how often routes have
@@ -70,6 +77,7 @@ _TABLES: Final = (
     "CREATE INDEX queued_by_message ON @queued (message)",
     "CREATE TABLE @messages (id BYTES PRIMARY KEY, topic BYTES NOT NULL, payload BYTES NOT NULL, qos NUMBER NOT NULL,"
     " time_ns NUMBER NOT NULL)",
+    *_FOUND_ALONE,
 )
 
 UPGRADES: Final = {
@@ -85,9 +93,10 @@ UPGRADES: Final = {
         "ALTER TABLE @clients ADD COLUMN instance BYTES",
         "ALTER TABLE @clients ADD COLUMN attempt NUMBER NOT NULL DEFAULT 0",
     ),
+    3: _FOUND_ALONE,
 }
 """Version -> the statements that make the next one of it.  2: messages expire, and sessions are counted; 3: connections
-of a client are."""
+of a client are; 4: markers, routes that are gone and nodes that live have an index."""
 
 NAMES: Final = tuple(one.split("@")[1].split(" ")[0] for one in _TABLES if one.startswith("CREATE TABLE"))
 

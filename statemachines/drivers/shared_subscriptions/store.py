@@ -92,6 +92,12 @@ def literal_prefix(topic_filter: str) -> str:
     return head.removesuffix("/") if wildcard else topic_filter
 
 
+def ids_of(shards: int, generation: int) -> list[tuple[str, str]]:
+    """Where the ids of a generation's streams stand: of each shard the first that may be, and what is behind the last
+    ("0" follows "/")."""
+    return [(f"{shard}.{generation}/", f"{shard}.{generation}0") for shard in range(shards)]
+
+
 def check_payload(payload: bytes) -> None:
     """Raises `ConfigurationError` unless it is bytes, and not too many."""
     if not isinstance(payload, bytes):

@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
 from statemachines.drivers.clock import Clock
 from statemachines.drivers.sql.failure import BUSY_S, OutcomeOpen, StoreAway, StoreDamaged, StoreUnavailable
-from statemachines.drivers.sql.postgres_address import connect, parse_url, shown
+from statemachines.drivers.sql.postgres_address import connect, is_pooled, parse_url, shown
 from statemachines.kernel import ConfigurationError, GaplessError, LocalProtocolError
 
 logger = logging.getLogger("gapless")
@@ -37,8 +37,9 @@ serialization, resources, locks, intervention, system, privileges, tables out of
 LOST: Final = ("08", "57P01", "57P02", "57P03")
 """How the codes begin that say the connection is lost: it broke, or the server stops."""
 
-OPENS_LATER: Final = ("40", "53", "55", "57", "58")
-"""How the codes begin that say it cannot be opened now: many clients, a lock, a server that starts or stops."""
+OPENS_LATER: Final = ("25006", "40", "53", "55", "57", "58")
+"""How the codes begin that say it cannot be opened now: read-only, many clients, a full disk, a lock, a server that
+starts or stops."""
 
 BROKEN: Final = "XX"
 """How the codes of damage begin."""
@@ -119,7 +120,8 @@ class Database:
     server's; `agree`: in the transaction that opens it, what else it must hold or be refused for.
 
     Raises `ConfigurationError` where the database cannot be used, or its tables are of another version (`StoreAway`,
-    one of these, where nobody answers), `StoreUnavailable` where it is just starting or stopping, or too busy.
+    one of these, where nobody answers), `StoreUnavailable` where it starts, stops, is too busy or
+    read-only.
     """
 
     def __init__(
@@ -139,6 +141,7 @@ class Database:
         self._clock = clock
         self._agree = agree
         self._closed = False
+        self._pooled = False
         self._engine = connect(address, busy_s)
         self._single = self._engine.execution_options(isolation_level="AUTOCOMMIT")
         self._frozen = self._engine.execution_options(isolation_level="REPEATABLE READ")
@@ -185,8 +188,9 @@ class Database:
 
     @contextmanager
     def single(self) -> Iterator[Connection]:
-        """Statements that need no transaction: each sees one state, and is one round trip."""
-        with self._single.connect() as connection:
+        """Statements that need no transaction: each sees one state, and is one round trip.  (Behind a pooler only a
+        transaction has its limits.)"""
+        with self._engine.begin() if self._pooled else self._single.connect() as connection:
             yield connection
 
     @property
@@ -220,6 +224,7 @@ class Database:
     def _open(self) -> None:
         try:
             with self._engine.begin() as connection:
+                self._pooled = is_pooled(connection)
                 self._make_ours(connection)
         except DBAPIError as error:
             if opens_later(error):
@@ -250,7 +255,8 @@ class Database:
         if missing:
             raise self._refuse(f"does not allow {', '.join(missing)}", "GRANT it to the user of this URL")
         if any("UPDATE" in privileges for privileges in needed.values()) and is_read_only(connection):
-            raise self._refuse("is read-only (a standby?)", "give the URL of the primary server")
+            mend = "it is used when it can be written: make it the primary server, or give the URL of that"
+            raise StoreUnavailable(f"{self.url} is read-only (a standby?); {mend}")
         self._agree(connection)
 
     def _refuse(self, found: str, mend: str) -> ConfigurationError:
@@ -282,10 +288,19 @@ def opens_later(error: DBAPIError) -> bool:
 def is_away(error: DBAPIError) -> bool:
     """Whether nobody answers where the server should be: it may be there later."""
     why = reason(error)
-    return error.connection_invalidated or (not explains_itself(why) and any(words in why for words in AWAY))
+    if error.connection_invalidated:
+        return True
+    return SAID not in why and not explains_itself(why) and any(words in why for words in AWAY)
 
 
-LATER: Final = ("starting up", "shutting down", "not yet accepting connections", "too many clients", "recovery mode")
+LATER: Final = (
+    "starting up", "shutting down", "not yet accepting connections", "too many clients", "recovery mode",
+    "connection slots are reserved", "too many connections", "No space left", "could not ", "terminating connection",
+    # and of a pooler: it has no room, or has lost its server
+    "no more connections allowed", "server login", "query_wait_timeout", "connect failed", "server conn crashed",
+)  # fmt: skip
+SAID: Final = "FATAL:"
+"""Before the words of a server, or of a pooler, that answers and lets nobody in."""
 AWAY: Final = (
     "connection to server", "resolve host", "timeout expired",
     # and where it is cut while the tables are looked at
@@ -312,6 +327,8 @@ def explained(error: DBAPIError) -> tuple[str, str]:
             "let its user CREATE in the database for the first start, or open it once as its owner and GRANT the rest"
         )
         return f"does not allow what is needed ({why})", mend
+    if SAID in why:
+        return f"lets nobody in ({why})", "mend that at the server, or at the pooler before it"
     if not code_of(error) or error.connection_invalidated:
         return f"cannot be reached ({why})", "start PostgreSQL, or check host and port"
     return f"cannot be used ({why})", "give a database that gapless may have for itself"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import URL, Engine, create_engine, make_url
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import QueuePool
 
@@ -49,14 +49,26 @@ def shown(url: URL) -> str:
     return text.replace("%2A%2A%2A", "***")
 
 
+DIRECT: Final = "gapless.direct"
+"""A setting that a session of the server has if it took ours when it began."""
+
+REFUSED_OPTIONS: Final = "unsupported startup parameter"
+"""What a pooler says that takes no settings of a session."""
+
+
 def connect(url: URL, busy_s: float) -> Engine:
-    """One connection, made when it is needed and made anew when it was lost."""
-    milliseconds = {
-        "lock_timeout": busy_s * 1000,
-        "statement_timeout": max(STATEMENT_S, busy_s) * 1000,
+    """One connection, made when it is needed and made anew when it was lost.
+
+    It may lead to a pooler that gives each transaction another session of the server (pgbouncer in transaction mode).
+    Such a one takes no settings of a session, or drops them: then each transaction sets its own, and no statement is
+    prepared, since the session that has it serves others.
+    """
+    limits = {
+        "lock_timeout": round(busy_s * 1000),
+        "statement_timeout": round(max(STATEMENT_S, busy_s) * 1000),
         "idle_in_transaction_session_timeout": IDLE_S * 1000,
     }
-    options = " ".join(f"-c {name}={round(value)}" for name, value in milliseconds.items())
+    options = " ".join(f"-c {name}={value}" for name, value in {**limits, DIRECT: 1}.items())
     arguments: dict[str, Any] = {
         "application_name": "gapless",
         "connect_timeout": CONNECT_S,
@@ -68,7 +80,7 @@ def connect(url: URL, busy_s: float) -> Engine:
     }
     arguments = {name: value for name, value in arguments.items() if name not in url.query}
     arguments["options"] = f"{url.query.get('options', '')} {options}".strip()
-    return create_engine(
+    engine = create_engine(
         url,
         connect_args=arguments,
         poolclass=QueuePool,
@@ -77,3 +89,44 @@ def connect(url: URL, busy_s: float) -> Engine:
         pool_reset_on_return=None,
         isolation_level="READ COMMITTED",
     )
+    event.listen(engine, "do_connect", _connect)
+    set_limits = "SELECT " + ", ".join(f"set_config('{name}', '{value}', true)" for name, value in limits.items())
+
+    def begin(connection: Connection) -> None:
+        if is_pooled(connection):
+            try:
+                connection.exec_driver_sql(set_limits)
+            except BaseException:
+                connection.invalidate()  # nobody would end what has begun
+                raise
+
+    event.listen(engine, "begin", begin)
+    return engine
+
+
+def is_pooled(connection: Connection) -> bool:
+    """It leads to a pooler: another session of the server in each transaction."""
+    return bool(connection.connection.info["pooled"])
+
+
+def _connect(dialect: Any, record: Any, given: Any, arguments: dict[str, Any]) -> Any:
+    """A connection of psycopg; the `record` of it says whether it is pooled."""
+    driver = dialect.loaded_dbapi
+    try:
+        connection = driver.connect(*given, **arguments)
+    except driver.OperationalError as error:
+        if REFUSED_OPTIONS not in str(error):
+            raise
+        connection = driver.connect(*given, **{**arguments, "options": _without_ours(arguments["options"])})
+    connection.autocommit = True
+    ((found,),) = connection.execute(f"SELECT current_setting('{DIRECT}', true)").fetchall()
+    connection.autocommit = False
+    record.info["pooled"] = found != "1"
+    if record.info["pooled"]:
+        connection.prepare_threshold = None
+    return connection
+
+
+def _without_ours(options: str) -> str:
+    """What stands before our own: a user's, who is told by the pooler what it does not take."""
+    return options.partition("-c lock_timeout=")[0].strip()

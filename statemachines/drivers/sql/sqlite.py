@@ -46,7 +46,8 @@ class Database:
     the file, what else it must hold or be refused for.
 
     Raises `ConfigurationError` where the file cannot be opened, is not ours, or is of another version,
-    `StoreUnavailable` where another process keeps it locked, `StoreDamaged` where its content is broken.
+    `StoreUnavailable` where another process keeps it locked or its disk is full, `StoreDamaged` where its content is
+    broken.
     """
 
     def __init__(
@@ -234,6 +235,8 @@ class Database:
         if _is_busy(error):
             holder = self._holder() or ": another process holds it"
             return StoreUnavailable(f"{self.path}: {error}{holder}; try again when it is done")
+        if _primary(error) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+            return StoreUnavailable(f"{self.path}: {error}; make room on its disk, and see that it can be read")
         if _primary(error) == sqlite3.SQLITE_NOTADB:
             return self._refuse("is not a database; give a path where there is none yet, or one that gapless made")
         if _primary(error) == sqlite3.SQLITE_CORRUPT:

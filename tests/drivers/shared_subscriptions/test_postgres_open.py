@@ -127,10 +127,12 @@ def test_a_user_who_may_not_make_the_tables_or_use_them(postgres):
     run(test(), reader)
 
 
-def test_a_standby(postgres):
-    make(postgres.url)
+@pytest.mark.parametrize("made", [True, False])
+def test_SS_261_a_standby_may_be_the_primary_server_soon(postgres, made):
+    if made:
+        make(postgres.url)
     postgres.sql(f"ALTER DATABASE {postgres.url.rpartition('/')[2]} SET default_transaction_read_only = on")
-    with pytest.raises(ConfigurationError, match=r"is read-only \(a standby\?\); give the URL of the primary"):
+    with pytest.raises(StoreUnavailable, match=r"read-only"):
         PostgresGroupStore(postgres.url)
 
 

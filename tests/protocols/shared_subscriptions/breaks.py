@@ -13,9 +13,11 @@ from statemachines.drivers.shared_subscriptions import lead, old_keys, open_stor
 from statemachines.drivers.shared_subscriptions.milestones import Milestones
 from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
 from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore
+from statemachines.drivers.shared_subscriptions.sqlite import stream_store as sqlite_streams
 from statemachines.drivers.shared_subscriptions.sqlite import tables as sqlite_tables
 from statemachines.drivers.shared_subscriptions.subscribe import SharedSession
 from statemachines.drivers.shared_subscriptions.taken_name import TakenName
+from statemachines.drivers.sql import postgres_address
 from statemachines.drivers.tcp import Connection
 from statemachines.kernel import Host, Node, in_order, keys_in_order
 from statemachines.shared_subscriptions import (
@@ -286,6 +288,8 @@ BREAKS = {
     "SS-236": swap(greeting, "check_store", lambda ours, theirs: None),
     "SS-225": wrap(RecordCodec, "read_all", unreadable_ends_it),
     "SS-163": swap(listing, "is_behind", lambda known: False),
+    "SS-305": swap(postgres_address, "is_pooled", lambda connection: False),
+    "SS-304": swap(sqlite_streams, "SIZE", "SELECT count, ended FROM streams WHERE +id = ?"),
     "SS-226": swap(stream_store, "StreamSize", sizeless),
     "SS-215": wrap(GroupStore, "apply", expects_nothing),
     "SS-216": wrap(GroupStore, "apply", one_page),

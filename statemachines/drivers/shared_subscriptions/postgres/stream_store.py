@@ -23,6 +23,7 @@ from statemachines.drivers.shared_subscriptions.store import (
     check_shards,
     has_ended,
     has_no_stream,
+    ids_of,
     literal_prefix,
 )
 from statemachines.drivers.sql.failure import BUSY_S, StoreUnavailable, beyond
@@ -88,15 +89,16 @@ SHARE: Final = text("LOCK TABLE gapless.streams IN ROW EXCLUSIVE MODE")
 ALONE: Final = text("LOCK TABLE gapless.streams IN SHARE ROW EXCLUSIVE MODE")
 GENERATION: Final = text("SELECT generation, oldest FROM gapless.store")
 ROTATE: Final = text("UPDATE gapless.store SET generation = generation + 1 RETURNING generation")
-END_ALL: Final = text("UPDATE gapless.streams SET ended = true WHERE NOT ended")
+END_ALL: Final = text("UPDATE gapless.streams SET ended = true WHERE id >= :low AND id < :beyond AND NOT ended")
 DROP: Final = text("UPDATE gapless.store SET oldest = greatest(oldest, least(generation, :oldest)) RETURNING oldest")
+GONE: Final = text("SELECT number FROM gapless.streams WHERE id >= :low AND id < :beyond")
 DROPPED: Final = (
     text(
-        "DELETE FROM gapless.messages USING gapless.streams WHERE generation < :oldest"
-        f" AND place >= number << {OFFSET_BITS} AND place < (number + 1) << {OFFSET_BITS}"
+        "DELETE FROM gapless.messages USING unnest(CAST(:numbers AS bigint[])) AS gone (number)"
+        f" WHERE place >= gone.number << {OFFSET_BITS} AND place < (gone.number + 1) << {OFFSET_BITS}"
     ),
-    text("DELETE FROM gapless.appends USING gapless.streams WHERE generation < :oldest AND stream = number"),
-    text("DELETE FROM gapless.streams WHERE generation < :oldest"),
+    text("DELETE FROM gapless.appends WHERE stream = ANY(CAST(:numbers AS bigint[]))"),
+    text("DELETE FROM gapless.streams WHERE number = ANY(CAST(:numbers AS bigint[]))"),
 )
 END: Final = text("UPDATE gapless.streams SET ended = true WHERE id = :id")
 WAIT: Final = text("SELECT time_ns FROM gapless.store FOR UPDATE")
@@ -350,15 +352,25 @@ class PostgresStreamStore:
                 raise has_no_stream(stream)
 
     def _rotate(self) -> int:
+        """Those of earlier generations have ended before."""
         with self._database.transaction() as connection:
             connection.execute(ALONE)
-            connection.execute(END_ALL)
+            generation, _ = connection.execute(GENERATION).one()
+            for ids in self._ids_of(generation):
+                connection.execute(END_ALL, ids)
             return int(connection.execute(ROTATE).scalar_one())
 
     def _drop(self, oldest: int) -> int:
         with self._database.transaction() as connection:
             connection.execute(ALONE)
+            _, before = connection.execute(GENERATION).one()
             oldest = int(connection.execute(DROP, {"oldest": oldest}).scalar_one())
-            for statement in DROPPED:
-                connection.execute(statement, {"oldest": oldest})
+            for generation in range(before, oldest):
+                for ids in self._ids_of(generation):
+                    gone = {"numbers": list(connection.execute(GONE, ids).scalars())}
+                    for statement in DROPPED:
+                        connection.execute(statement, gone)
             return oldest
+
+    def _ids_of(self, generation: int) -> list[dict[str, bytes]]:
+        return [{"low": low.encode(), "beyond": end.encode()} for low, end in ids_of(self._shards, generation)]

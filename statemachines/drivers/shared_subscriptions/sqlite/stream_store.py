@@ -20,6 +20,7 @@ from statemachines.drivers.shared_subscriptions.store import (
     check_shards,
     has_ended,
     has_no_stream,
+    ids_of,
     literal_prefix,
 )
 from statemachines.drivers.sql.failure import BUSY_S, StoreUnavailable, beyond
@@ -230,20 +231,29 @@ class SqliteStreamStore:
                 raise has_no_stream(stream)
 
     def _rotate(self) -> int:
+        """Those of earlier generations have ended before."""
         with self._database.transaction() as connection:
-            connection.execute("UPDATE streams SET ended = 1")
-            connection.execute("UPDATE store SET generation = generation + 1")
             (generation,) = connection.execute("SELECT generation FROM store").fetchone()
-        return int(generation)
+            for ids in ids_of(self._shards, generation):
+                connection.execute("UPDATE streams SET ended = 1 WHERE id >= ? AND id < ?", ids)
+            connection.execute("UPDATE store SET generation = ?", (generation + 1,))
+        return int(generation) + 1
 
     def _drop(self, oldest: int) -> int:
         with self._database.transaction() as connection:
+            (before,) = connection.execute("SELECT oldest FROM store").fetchone()
             connection.execute("UPDATE store SET oldest = max(oldest, min(generation, ?))", (oldest,))
             (oldest,) = connection.execute("SELECT oldest FROM store").fetchone()
-            gone = connection.execute("SELECT number FROM streams WHERE generation < ?", (oldest,)).fetchall()
-            for (number,) in gone:
-                places = (number << OFFSET_BITS, ((number + 1) << OFFSET_BITS) - 1)
-                connection.execute("DELETE FROM messages WHERE place BETWEEN ? AND ?", places)
-                connection.execute("DELETE FROM appends WHERE stream = ?", (number,))
-                connection.execute("DELETE FROM streams WHERE number = ?", (number,))
+            for generation in range(before, oldest):
+                for ids in ids_of(self._shards, generation):
+                    self._drop_streams(ids)
         return oldest
+
+    def _drop_streams(self, ids: tuple[str, str]) -> None:
+        connection = self._database.connection
+        gone = connection.execute("SELECT number FROM streams WHERE id >= ? AND id < ?", ids).fetchall()
+        for (number,) in gone:
+            places = (number << OFFSET_BITS, ((number + 1) << OFFSET_BITS) - 1)
+            connection.execute("DELETE FROM messages WHERE place BETWEEN ? AND ?", places)
+            connection.execute("DELETE FROM appends WHERE stream = ?", (number,))
+            connection.execute("DELETE FROM streams WHERE number = ?", (number,))

@@ -1,0 +1,226 @@
+"""Every statement of the session store finds its rows by a key: nothing that it asks costs more for what is stored."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+from session_databases import SECOND, Clock, connect, new_url
+from session_moves import queued
+from session_version_1 import make_version_1
+from statement_plans import Access, watched
+
+from statemachines.drivers.persistent_sessions import (
+    abandon,
+    collector_requests,
+    group_rows,
+    host_requests,
+    life_requests,
+    machine_requests,
+    postgres,
+    route_rows,
+    session_row,
+    sql,
+    sqlite,
+    state_rows,
+    store,
+)
+from statemachines.drivers.persistent_sessions.host_request import (
+    Beat,
+    CountWaiting,
+    Look,
+    PutCarried,
+    PutMessage,
+    ReadGroups,
+    ReadMessages,
+    ReadNodes,
+    ReadPage,
+    ShowMarker,
+    StoreRow,
+    Subscribe,
+    Unsubscribe,
+    Watched,
+)
+from statemachines.drivers.persistent_sessions.store import open_session_store
+from statemachines.kernel import Map
+from statemachines.persistent_sessions import collector_request as collector
+from statemachines.persistent_sessions.in_flight_record import TAKEN, InFlightRecord
+from statemachines.persistent_sessions.life_request import KeepAlive, LeaveSession, LockClient, UnlockClient
+from statemachines.persistent_sessions.owner_request import FindOwner
+from statemachines.persistent_sessions.request import (
+    BeginEpoch,
+    CommitState,
+    ConfirmRows,
+    EpochRows,
+    Fence,
+    LoadSession,
+    MarkDelivered,
+    PutMarker,
+    PutRow,
+    ReadPending,
+    ReadRow,
+    SessionState,
+    SubscribeLive,
+    UnsubscribeLive,
+)
+
+ONE_ROW = ("store",)
+
+BOUNDED = {
+    Access("epochs", ("session",)): "of each writer its epoch, and those that are not read to their end yet",
+    Access("epochs", ("session", "writer")): "the same of one writer",
+    Access("epochs", ("session", "writer"), "epoch"): "the same of one writer",
+    Access("taken", ("session",)): "one of each writer, and a node has one writer",
+    Access("packets", ("session",)): "the receive maximum",
+    Access("packets", ("session",), "packet"): "the receive maximum",
+    Access("packets", ("message",), index="packets_by_message"): "a look whether there is one",
+    Access("queued", ("session",)): "Times.queue",
+    Access("queued", ("session",), "place"): "Times.queue",
+    Access("queued", ("message",), index="queued_by_message"): "a look whether there is one",
+    Access("routes", ("session",)): "filters of one session, and 20 000 that are gone (route_rows.FORGET)",
+    Access("routes", ("session",), "filter"): "filters of groups of one session",
+    Access("routes", (), "version", "routes_by_version"): "changes that a node does not know yet",
+    Access("routes", (), "version", "gone_routes"): "those that are deleted by it (route_rows.FORGET)",
+    Access("nodes", (), "until_ns", "nodes_by_end"): "nodes that live",
+    Access("session_rows", ("message",), index="rows_by_message"): "a look whether there is one; or, of a message that "
+    "is deleted, a count of the sessions that it was for",
+    Access("session_rows", ("session", "writer"), index="markers"): "a marker takes the place of those before",
+    Access("session_rows", ("session", "writer", "epoch", "token", "n"), index="markers"): "the marker that is shown",
+    Access("session_rows", ("session", "writer", "epoch"), "number"): "rows that one request marks (MARKS_MAX)",
+    Access("session_rows", ("session",), "writer"): "a look whether there is one",
+}
+"""What is read by less than a whole key -> why that is few."""
+
+PAGED = {
+    Access("session_rows", ("session", "writer"), "epoch"),
+    Access("session_rows", (), "session"),
+    Access("messages", (), "id"),
+    Access("clients", (), "client"),
+}
+"""What is read in pages, in the order of its key, from a place on."""
+
+MODULES = (
+    abandon, collector_requests, group_rows, host_requests, life_requests, machine_requests, route_rows, session_row,
+    sql, state_rows, store,
+)  # fmt: skip
+
+
+async def drive(opened, clock):
+    """Every request that there is, so that each statement is asked."""
+    ask, do = opened.ask, opened.do
+    life = await opened.begin_life("n1", 10_000)
+    await opened.begin_life("n2", 10_000)
+    session = await connect(opened, "s1", "c", expiry_ms=1)
+    token = session.token
+    for topic_filter in ("a/+", "b", "$share/g/x"):
+        await do(Subscribe("s1", token, topic_filter, 1))
+    await do(Unsubscribe("s1", token, "b"))
+    for number in range(1, 5):
+        await do(PutMessage(f"m{number}", "a/x", b"x", 1, None if number % 2 else 60_000))
+    await do(PutCarried("s1", token, "$share/g/x", (("g1", "x", b"x"),)))
+    for writer in ("n1", "n2"):
+        await ask(BeginEpoch("s1", writer))
+        for number in (1, 2, 3, 3):
+            await do(StoreRow(PutRow("s1", writer, 1, queued(number)), "a/x", b"x"))
+        await ask(ReadRow("s1", writer, 1, 3))
+        await ask(PutMarker("s1", writer, 1, 4, token, 1))
+        await do(ShowMarker("s1", writer, token, 2))
+    await ask(LoadSession("c", "owner", token))
+    await ask(SubscribeLive("s1", "owner", token))
+    await ask(FindOwner("s1"))
+    await ask(ReadPending("s1"))
+    await do(ReadPage(ReadPending("s1", "n2", 2, (1, 1)), 1_000))
+    await do(ReadPage(Fence("s1", "n2", (1, 0), 0, token, 1, 2), 1_000))
+    await ask(ConfirmRows("s1", token, (EpochRows("n2", 1, (queued(1), queued(2))),)))
+    packets = Map({1: InFlightRecord(1, "c", queued(1), 0, TAKEN), 2: InFlightRecord(2, "c", queued(2), 1, TAKEN)})
+    await ask(CommitState("s1", token, SessionState(Map({"n1": (1, 2)}), packets, (queued(3), queued(4)), 2)))
+    await ask(CommitState("s1", token, SessionState(Map(), Map({2: packets[2]}), (queued(4),), 2)))
+    marks = [MarkDelivered("s1", "n1", 1, number) for number in (1, 2, 3)]
+    await opened.carry_out(life, 1, [*marks, Beat("n1", 10_000)])
+    await opened.read(life, [ReadNodes(), ReadGroups("s1"), CountWaiting("s1", "a/+", 9)])
+    await do(Look("n1", (Watched("s1", token, (("n2", 1, 0),)),)))
+    await do(ReadMessages(("m1", "m2"), 1_000))
+    await ask(KeepAlive("c", "s1", token))
+    await ask(UnsubscribeLive("s1", token))
+    await ask(LockClient("c", "other", 1, instance="i", attempt=1))
+    await ask(LockClient("c", "third", 1, instance="i", attempt=1))
+    await ask(UnlockClient("c", "other"))
+    await opened.last_commit_ns()
+    await collect(opened)
+    left = await connect(opened, "s2", "c2")
+    await ask(LeaveSession("c2", "s2", left.token, 5))
+    await connect(opened, "s3", "c2", clean=True)
+    await connect_beyond(opened)
+    clock.now += 3_600 * SECOND
+    await collect(opened)
+    await ask(collector.ForgetClient("c", 1))
+
+
+async def connect_beyond(opened):
+    """The store keeps as many as it may."""
+    from statemachines.persistent_sessions.life_request import OpenSession
+
+    (locked,) = await opened.ask(LockClient("c9", "h", 500))
+    await opened.ask(OpenSession("c9", "h", locked.token, "s9", "", 5, 1))
+
+
+async def collect(opened):
+    """Pages, and each kind of deletion."""
+    await opened.ask(collector.ReadClients("", 10, 1_000))
+    (found,) = await opened.ask(collector.ReadRows(None, 10))
+    await opened.ask(collector.ReadRows(found.rows[0].key, 10))
+    for only in (collector.Only.ALWAYS, collector.Only.UNPAIRED, collector.Only.ALONE):
+        await opened.ask(collector.DeleteRow(found.rows[-1].key, only))
+    await opened.ask(collector.ReadMessages("", 10))
+    for only in (
+        collector.Only.UNREFERENCED, collector.Only.OVER, collector.Only.UNHELD, collector.Only.ALWAYS,
+    ):  # fmt: skip
+        await opened.ask(collector.DeleteMessage("m1", only))
+
+
+def test_PS_289_no_statement_of_the_session_store_reads_what_grows(url, monkeypatch):
+    """On both databases, as each says itself that it would find the rows."""
+    monkeypatch.setattr(route_rows, "FORGET", 0)  # routes that are gone are forgotten at once
+
+    async def body():
+        clock = Clock()
+        opened = open_session_store(url, clock=clock)
+        try:
+            await drive(opened, clock)
+        finally:
+            await opened.close()
+
+    with watched() as plans:
+        asyncio.run(body())
+    database = sqlite if url.startswith("sqlite") else postgres
+    assert plans.never_asked(*MODULES, database) == []
+    assert plans.unbounded(ONE_ROW, BOUNDED, PAGED) == {}
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_PS_289_a_database_of_before_gets_every_index_that_a_new_one_has(kind, request, tmp_path_factory):
+    """It is upgraded as it is opened."""
+    old, new = (new_url(kind, request, tmp_path_factory) for _ in range(2))
+    make_version_1(old)
+    indexes = [asyncio.run(indexes_of(url, kind)) for url in (old, new)]
+    assert indexes[0] == indexes[1]
+    assert {"markers", "gone_routes", "nodes_by_end", "routes_by_version"} <= {name for name, _ in indexes[0]}
+
+
+async def indexes_of(url, kind):
+    """Name and definition of each."""
+    opened = open_session_store(url)
+    said = {
+        "sqlite": "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL",
+        "postgres": "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'gapless_sessions'",
+    }
+
+    def look():
+        with opened._database.reading() as sql:
+            return {(name, re.sub(r"\s+", " ", made)) for name, made in sql.all(said[kind])}
+
+    try:
+        return await opened._database.run(look)
+    finally:
+        await opened.close()

@@ -1,0 +1,55 @@
+"""Sessions in a PostgreSQL behind pgbouncer in transaction mode, and in one that is read-only for a while."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from pgbouncer import pgbouncer
+
+from statemachines.drivers.persistent_sessions import PersistentSession, SessionNode, SessionPublisher
+from statemachines.drivers.persistent_sessions.store import open_session_store
+from statemachines.testing.postgres import run_sql
+
+OFTEN = 12
+"""A statement is prepared when it has been sent five times."""
+
+
+@pytest.mark.parametrize("more", ["", "ignore_startup_parameters = options"], ids=["refuses", "drops"])
+def test_PS_290_a_node_works_behind_a_pooler(more, postgres_url, tmp_path):
+    async def run(url):
+        async with SessionNode(url, name="n", look_ms=20) as node:
+            async with PersistentSession("c", node=node) as session:
+                await session.subscribe("t", qos=1)
+            async with SessionPublisher(node=node) as publisher:
+                for number in range(OFTEN):
+                    await publisher.publish("t", b"%d" % number, qos=1)
+            got = []
+            async with PersistentSession("c", node=node) as session:
+                async for message in session:
+                    message.acknowledge()
+                    got.append(int(message.payload))
+                    if len(got) == OFTEN:
+                        break
+            return got
+
+    with pgbouncer(postgres_url, tmp_path, more=more) as url:
+        assert asyncio.run(run(url)) == list(range(OFTEN))
+
+
+def test_PS_201_a_server_that_is_read_only_is_waited_for(postgres_url, caplog):
+    asyncio.run(open_session_store(postgres_url).close())
+    server, _, name = postgres_url.rpartition("/")
+
+    async def run():
+        opening = asyncio.ensure_future(SessionNode(postgres_url, name="n").__aenter__())
+        while "n waits for its store" not in caplog.text:
+            await asyncio.sleep(0.01)
+        assert not opening.done()
+        run_sql(f"{server}/postgres", f"ALTER DATABASE {name} RESET ALL")
+        node = await opening
+        await node.__aexit__(None, None, None)
+
+    run_sql(postgres_url, f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    asyncio.run(run())
+    assert "is read-only (a standby?); it is used when it can be written" in caplog.text

@@ -1,0 +1,65 @@
+"""A pgbouncer of our own in front of a PostgreSQL database, in transaction mode: each transaction has another
+connection of the server."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from sqlalchemy import make_url
+
+from statemachines.testing.postgres import bound_to_us, run_as
+from statemachines.testing.process_harness import free_port
+
+PROGRAM = shutil.which("pgbouncer") or "/usr/sbin/pgbouncer"
+"""Debian puts it where only root looks."""
+
+SETTINGS = """
+[databases]
+* = host={host} port={port} user=postgres
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = {listen}
+unix_socket_dir =
+auth_type = any
+pool_mode = transaction
+default_pool_size = 3
+server_reset_query_always = 0
+{more}
+"""
+
+
+@contextmanager
+def pgbouncer(url, directory, *, more=""):
+    """The URL of the database at `url` behind it; `more`: settings."""
+    address, listen = make_url(url), free_port()
+    directory.chmod(0o755)  # it runs as another user
+    settings = Path(directory) / f"pgbouncer-{listen}.ini"
+    settings.write_text(SETTINGS.format(host=address.host, port=address.port, listen=listen, more=more))
+    for parent in settings.parents[:4]:
+        with suppress(PermissionError):
+            parent.chmod(parent.stat().st_mode | 0o055)
+    command = [*bound_to_us(), PROGRAM, str(settings)]
+    with (Path(directory) / f"pgbouncer-{listen}.log").open("wb") as log:
+        child = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, **run_as())
+    try:
+        _until_it_listens(child, listen, log.name)
+        yield address.set(port=listen).render_as_string(hide_password=False)
+    finally:
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+
+
+def _until_it_listens(child, port, log):
+    end = time.monotonic() + 30
+    while True:
+        assert child.poll() is None, Path(log).read_text()
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        assert time.monotonic() < end, Path(log).read_text()
+        time.sleep(0.02)
