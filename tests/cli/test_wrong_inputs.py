@@ -132,7 +132,9 @@ def test_foreign_and_damaged_parquet_is_named(capsys, tmp_path, traces):
             data = bytearray(path.read_bytes())
             if path.name.startswith(kind):
                 column = pq.read_metadata(path).row_group(0).column(number)
-                data[column.data_page_offset + column.total_compressed_size // 2] ^= 1  # one bit of a page
+                middle = column.data_page_offset + column.total_compressed_size // 2
+                # One bit of a page; what a dictionary holds stands right before the page with its numbers.
+                data[column.data_page_offset - 5 if column.has_dictionary_page else middle] ^= 1
             (tmp_path / "t" / path.name.replace("quiet-0", "x")).write_bytes(data)
         assert f"{kind}-x.parquet" in analyze()
 
