@@ -1,5 +1,6 @@
 """`python -m statemachines` is `gapless`."""
 
-from statemachines.cli import main
+from statemachines.entry import main
 
-main()
+if __name__ == "__main__":  # and not where a worker of ours imports it
+    main()

@@ -10,6 +10,7 @@ import errno
 import sys
 import traceback
 from collections.abc import Sequence
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -20,7 +21,7 @@ from statemachines.commands import analysis, check, demo, mutate, node, simulati
 from statemachines.commands.exits import Exit
 from statemachines.commands.lazy import ProtocolCommands
 from statemachines.drivers.plain_text import plain_lines
-from statemachines.interrupts import end_on_sigterm, leave_threads
+from statemachines.interrupts import INTERRUPTED, begin_work, end_on_sigterm, leave_threads
 from statemachines.kernel import GaplessError, InvariantViolated, Superseded
 from statemachines.whole_file import write_whole
 
@@ -46,9 +47,6 @@ EXTRAS: Final = {
 }
 """Package that is imported -> the extra of this distribution that brings it."""
 
-INTERRUPTED = 130
-"""The exit code of a command that Ctrl-C or SIGTERM has ended."""
-
 app = typer.Typer(
     name="gapless",
     cls=ProtocolCommands,
@@ -64,13 +62,22 @@ JSON = Annotated[bool, typer.Option("--json", help="Print JSON for programs inst
 
 
 def main() -> None:
-    """The console script.  A node ends in a way of its own, and has nothing to clean up until it lives."""
+    """The command, in a process of its own.  A node ends in a way of its own, and has nothing to clean up until it
+    lives."""
+    print_anything()
     if sys.argv[1:2] != ["node"]:
         end_on_sigterm()
     code = run()
     if code == INTERRUPTED:
         leave_threads(code)
     sys.exit(code)
+
+
+def print_anything() -> None:
+    """What a locale has no letters for (`LC_ALL=C`) is printed escaped."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -97,6 +104,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 MENDS: Final = {
     **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "name a place that this user may write to"),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "allow more open files (ulimit -n), and run it again"),
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "make room, and run it again"),
 }
 """What to do where the operating system does not let us."""
@@ -104,10 +112,9 @@ MENDS: Final = {
 
 def _of_system(error: OSError) -> str:
     """What the operating system says, with the file that it is about first."""
-    if error.filename is None or error.strerror is None:
-        return str(error)
     mend = MENDS.get(error.errno or 0)
-    return f"{error.filename}: {error.strerror}{f'; {mend}' if mend else ''}"
+    where = str(error) if error.filename is None or error.strerror is None else f"{error.filename}: {error.strerror}"
+    return f"{where}{f'; {mend}' if mend else ''}"
 
 
 def _fail(text: str, code: Exit) -> int:
@@ -189,6 +196,7 @@ def bench(
     from statemachines import show as shown
 
     chosen = benchmarks.choose(names or [])
+    begin_work()
     if listed:
         _print_json(benchmarks.list_json(chosen)) if json else shown.write(benchmarks.listed(chosen))
         return

@@ -8,12 +8,40 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Final, NoReturn
 
 THREADS_S: Final = 1.0
 """So long a process that was told to end waits for its threads."""
+
+
+INTERRUPTED: Final = 130
+"""The exit code of a command that Ctrl-C or SIGTERM has ended."""
+
+
+def end_early() -> None:
+    """Until `begin_work`, Ctrl-C ends this process with one line and the exit code 130, wherever it is: it imports what
+    it needs, and has begun nothing.  Where Ctrl-C is ignored, it stays so."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _leave)
+
+
+def begin_work() -> None:
+    """From now on there is something to clean up: Ctrl-C raises `KeyboardInterrupt`, as everywhere in Python."""
+    if signal.getsignal(signal.SIGINT) is _leave:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextmanager
+def not_interrupted() -> Iterator[None]:
+    """Processes that are begun meanwhile never hear of Ctrl-C, which a terminal sends to all of them: whoever began
+    them ends them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def end_on_sigterm() -> None:
@@ -55,14 +83,22 @@ def leave_threads(code: int) -> None:
 
 def end_here(code: int) -> NoReturn:
     """End as by SIGKILL, but for what was printed."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(RuntimeError, OSError, ValueError):  # this may be a signal in the middle of a print
+            stream.flush()
     os._exit(code)
+
+
+def _leave(number: int, frame: FrameType | None) -> NoReturn:
+    os.write(2, b"interrupted: nothing had begun yet\n")
+    end_here(INTERRUPTED)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # who is asked twice does not wait
     print("ends on SIGTERM", file=sys.stderr)
+    if signal.getsignal(signal.SIGINT) is _leave:
+        end_here(INTERRUPTED)  # nothing has begun yet
     raise KeyboardInterrupt
 
 

@@ -1,5 +1,6 @@
 """Whole files: what is written is there whole, or not at all, and what goes wrong names the file.
 
+make_folder(path, "--out")
 write_whole(path, data)
 with whole_file(path) as partial: ...       # write `partial`; it takes the place of `path` at the end
 """
@@ -10,6 +11,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from statemachines.kernel import ConfigurationError
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -35,6 +38,44 @@ def whole_file(path: Path) -> Iterator[Path]:
 def partial_of(path: Path) -> Path:
     """Where it is while it is written."""
     return path.with_name(path.name + ".partial")
+
+
+def make_folder(path: Path, key: str) -> None:
+    """The folder is there; raises `ConfigurationError` as `check_folder` does."""
+    check_folder(path, key)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unusable(path, key, error.strerror) from error
+
+
+def check_folder(path: Path, key: str) -> None:
+    """The folder is there or can be made, and this user may write to it; nothing is made yet.
+
+    Raises `ConfigurationError` that names `key` and the path.
+    """
+    check_name(path, key)
+    try:
+        there = next(one for one in (path, *path.absolute().parents) if one.exists())
+    except (OSError, ValueError) as error:  # longer than a name may be, or with a null character
+        raise _unusable(path, key, getattr(error, "strerror", None) or str(error)) from error
+    if not there.is_dir():
+        raise _unusable(path, key, f"{there} is no folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise _unusable(path, key, f"this user may not write to {there}")
+
+
+def check_name(path: Path, key: str) -> None:
+    """Libraries that write files for us know names as UTF-8; raises `ConfigurationError` for one that is none here."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:
+        rule = "is no name in the letters of this locale; set PYTHONUTF8=1, or take another name"
+        raise ConfigurationError(key, str(path), rule) from error
+
+
+def _unusable(path: Path, key: str, why: str | None) -> ConfigurationError:
+    return ConfigurationError(key, str(path), f"cannot be a folder to write to: {why}; give another")
 
 
 @contextmanager

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -145,13 +147,32 @@ def _numbers(chunks: list[Any], kind: Any, null: int) -> np.ndarray:
     return numbers
 
 
+@contextmanager
+def reading(path: Path, key: str = "trace") -> Iterator[None]:
+    """What Parquet finds wrong meanwhile is wrong with this file: raises `ConfigurationError`, which names it."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
+        why = " ".join(str(error).split())[:200]
+        rule = f"is not a Parquet file, or damaged: {why}; restore it from a copy, or take it out"
+        raise ConfigurationError(key, str(path), rule) from error
+
+
+def read_run(path: Path, columns: Sequence[str], run: int | None = None, texts: Sequence[str] = ()) -> pa.Table:
+    """These columns of a trace file, of one run or of all; `texts`: those that are to be dictionaries."""
+    filters = None if run is None else [("run", "=", run)]
+    with reading(path):
+        return pq.read_table(
+            path, columns=list(columns), filters=filters, read_dictionary=list(texts), page_checksum_verification=True
+        )
+
+
 def open_trace(path: Path) -> Any:
     """The Parquet file, its columns and their types checked; raises `ConfigurationError` for any other."""
-    try:
-        file = pq.ParquetFile(path, read_dictionary=[name for name in NEEDED if name in TEXTS])
-    except (pa.ArrowInvalid, OSError) as error:
-        raise ConfigurationError("trace", str(path), f"is not a Parquet file: {error}") from error
-    schema = file.schema_arrow
+    with reading(path):
+        schema = pq.read_schema(path)
     missing = [column for column in COLUMNS if column not in schema.names]
     wrong = [
         f"{name} is {schema.field(name).type}"
@@ -159,12 +180,13 @@ def open_trace(path: Path) -> Any:
         if name in schema.names and not _fits(name, schema.field(name).type)
     ]
     if missing or wrong:
-        file.close()
         what = (
             f"lacks the columns {', '.join(missing)}" if missing else f"has columns of other types: {', '.join(wrong)}"
         )
-        raise ConfigurationError("trace", str(path), what)
-    return file
+        raise ConfigurationError("trace", str(path), f"is no trace: it {what}")
+    with reading(path):
+        texts = [name for name in NEEDED if name in TEXTS]
+        return pq.ParquetFile(path, read_dictionary=texts, page_checksum_verification=True)
 
 
 def _fits(name: str, kind: Any) -> bool:
@@ -185,8 +207,9 @@ def read_columns(path: Path, wanted: tuple[str, ...] = NEEDED) -> Iterator[Colum
     """
     with open_trace(path) as file:
         latest = -1
-        for table in _whole_runs(file, wanted):
-            columns = Columns(table)
+        for table in _whole_runs(path, file, wanted):
+            with reading(path):
+                columns = Columns(table)
             _check_order(path, columns, latest)
             latest = int(columns["run"][-1])
             yield columns
@@ -195,16 +218,16 @@ def read_columns(path: Path, wanted: tuple[str, ...] = NEEDED) -> Iterator[Colum
 def columns_of_run(path: Path, run: int) -> Columns:
     """One run of a trace file; `ConfigurationError` as above."""
     open_trace(path).close()
-    texts = [name for name in NEEDED if name in TEXTS]
-    table = pq.read_table(path, columns=list(NEEDED), filters=[("run", "=", run)], read_dictionary=texts)
+    table = read_run(path, NEEDED, run, [name for name in NEEDED if name in TEXTS])
     return Columns(_with_dictionaries(table))
 
 
-def _whole_runs(file: Any, wanted: tuple[str, ...]) -> Iterator[pa.Table]:
+def _whole_runs(path: Path, file: Any, wanted: tuple[str, ...]) -> Iterator[pa.Table]:
     """The row groups of a file, put together and cut again where a run ends."""
     parts: list[pa.Table] = []
     for group in range(file.num_row_groups):
-        parts.append(_with_dictionaries(file.read_row_group(group, columns=list(wanted))))
+        with reading(path):
+            parts.append(_with_dictionaries(file.read_row_group(group, columns=list(wanted))))
         if sum(part.num_rows for part in parts) >= SEGMENT:
             table = pa.concat_tables(parts)
             run = table.column("run").to_numpy()

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pyarrow.parquet as pq
 from markupsafe import Markup, escape
 
+from statemachines_reports.columns import read_run
 from statemachines_reports.draw_histogram import duration
 from statemachines_reports.protocol import Story
 
@@ -55,7 +55,7 @@ def draw(path: Path, run: int, story: Story, seq: int | None = None) -> Picture 
 
     `seq`: around that row instead, with what concerns its key: messages about it, and what applications were told.
     """
-    rows = pq.read_table(path, columns=list(READ), filters=[("run", "=", run)]).to_pylist()
+    rows = read_run(path, READ, run).to_pylist()
     key = next((row["key"] for row in rows if row["seq"] == seq), None)
     shown = [row for row in rows if (_is_shown(row, story) if key is None else _concerns(row, key, story))]
     if not shown:

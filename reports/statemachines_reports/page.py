@@ -7,13 +7,12 @@ from typing import Any
 
 import jinja2
 import msgspec
-import pyarrow.parquet as pq
 
 from statemachines.drivers.plain_text import plain_lines
 from statemachines.kernel import Fsm
 from statemachines.whole_file import write_whole
 from statemachines_reports import draw_bars, draw_histogram, draw_machine, draw_sequence
-from statemachines_reports.columns import columns_of_run
+from statemachines_reports.columns import columns_of_run, read_run
 from statemachines_reports.comparison import Comparison
 from statemachines_reports.coverage import Coverage, coverage_of, described, takeable
 from statemachines_reports.draw_histogram import duration
@@ -236,7 +235,7 @@ def _pictures(analysis: Analysis) -> tuple[Any, list[Drawing]]:
     seq = None if found is None else found["seq"]
     story = _story(analysis, "" if found is None else owners[found["check"]])
     for path in trace.files:
-        if pq.read_table(path, columns=["run"], filters=[("run", "=", number)]).num_rows:
+        if read_run(path, ["run"], number).num_rows:
             return draw_sequence.draw(path, number, story, seq), _drawings(analysis, path, number, seq)
     return None, []
 

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from statemachines.drivers.plain_text import plain_json
-from statemachines.whole_file import whole_file, write_whole
+from statemachines.kernel import ConfigurationError
+from statemachines.whole_file import check_folder, make_folder, whole_file, write_whole
 from statemachines_reports.coverage import Coverage, coverage_of, never_taken
 from statemachines_reports.judge import MONITORS, Judges
 from statemachines_reports.protocol import Tables
@@ -103,15 +104,25 @@ def analyze(directory: Path, out: Path, progress: Say | None = None, *, spark: b
 
 
 def analyze_all(
-    traces: Sequence[tuple[Path, Path]], progress: Say | None = None, *, spark: bool = True, partly: bool = False
+    traces: Sequence[tuple[Path, Path]],
+    progress: Say | None = None,
+    *,
+    spark: bool = True,
+    partly: bool = False,
+    named: Sequence[str] = (),
 ) -> list[Analysis]:
     """Judge several traces, each (directory, out) as `analyze` does it; Spark is started once.
+
+    Raises `ConfigurationError` where they are not of the same protocols, or of none of a protocol that is `named`.
 
     `partly`: Ctrl-C ends it with what is judged by then, and whoever called looks at how many there are, and at `left`
     of the last one: files of a trace that are not judged.
     """
     say = progress or (lambda text: None)
+    for _, out in traces:
+        check_folder(out, "--out")
     opened = [TraceSet(directory, out) for directory, out in traces]
+    check_protocols([str(directory) for directory, _ in traces], opened, named)
     found: list[Analysis] = []
 
     def judge_each(tables_of: Judge) -> None:
@@ -131,6 +142,22 @@ def analyze_all(
         if not partly:
             raise
     return found
+
+
+def check_protocols(directories: Sequence[str], traces: Sequence[TraceSet], named: Sequence[str]) -> None:
+    """Traces are put side by side that are of the same protocols; raises `ConfigurationError`."""
+    of = [sorted({*(one.name for one in trace.protocols), *trace.missing}) for trace in traces]
+    for directory, names in zip(directories, of, strict=True):
+        if names != of[0]:
+            rule = (
+                f"is of {' and '.join(names) or 'no protocol'}, and {directories[0]} of {' and '.join(of[0])}: "
+                "traces of the same protocols are compared; analyze each by itself"
+            )
+            raise ConfigurationError("trace", directory, rule)
+    for name in named:
+        if name not in (known := sorted({one for names in of for one in names})):
+            rule = f"has no machine in what is analyzed, which is of {', '.join(known) or 'no protocol'}"
+            raise ConfigurationError("--protocol", name, rule)
 
 
 def judge(trace: TraceSet, out: Path, tables_of: Judge, say: Say) -> Analysis:
@@ -191,7 +218,7 @@ def _absent_of(tables: Tables) -> str:
 
 def write_tables(out: Path, tables: Tables) -> None:
     """Each table as a Parquet file; one that an earlier analysis left and this one has not is removed."""
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out, "--out")
     for name, lines in tables.items():
         path = out / f"{name.replace('/', '.')}.parquet"
         if lines:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from statemachines import registry
@@ -21,7 +20,8 @@ from statemachines.trace.log import merge, read_logs
 from statemachines.trace.parquet import TraceWriter
 from statemachines.trace.row import Run
 from statemachines.trace.tables import check_tables, joined
-from statemachines_reports.columns import open_trace
+from statemachines.whole_file import check_name
+from statemachines_reports.columns import open_trace, read_run, reading
 
 
 class TraceSet:
@@ -34,6 +34,7 @@ class TraceSet:
     """
 
     def __init__(self, directory: Path, out: Path) -> None:
+        check_name(directory, "trace")
         if not directory.is_dir():
             raise ConfigurationError("trace", str(directory), "is no directory")
         self.torn = 0
@@ -54,7 +55,7 @@ class TraceSet:
         """The files of these names are judged, and no more will be: the others, and the runs in them, do not count."""
         self.left = [path for path in self.files if path.name not in judged]
         self.files = [path for path in self.files if path.name in judged]
-        there = {run for path in self.files for run in pq.read_table(path, columns=["run"])["run"].unique().to_pylist()}
+        there = {run for path in self.files for run in read_run(path, ["run"])["run"].unique().to_pylist()}
         self.runs = {number: run for number, run in self.runs.items() if number in there}
 
     @cached_property
@@ -116,15 +117,17 @@ def read_runs(directory: Path) -> dict[int, Run]:
     """The table of runs, from every `runs*.parquet`."""
     runs: dict[int, Run] = {}
     for path in sorted(directory.glob("runs*.parquet")):
-        try:
-            table = pq.read_table(path)
-        except (pa.ArrowInvalid, OSError) as error:
-            raise ConfigurationError("runs", str(path), f"is not a Parquet file: {error}") from error
-        missing = [column for column in RUN_COLUMNS if column not in table.column_names]
-        if missing:
-            raise ConfigurationError("runs", str(path), f"lacks the columns {', '.join(missing)}")
-        for line in table.select(list(RUN_COLUMNS)).to_pylist():
-            run = msgspec.convert(line, Run)
+        with reading(path, "runs"):
+            table = pq.read_table(path, page_checksum_verification=True)
+            missing = [column for column in RUN_COLUMNS if column not in table.column_names]
+            if missing:
+                raise ConfigurationError("runs", str(path), f"lacks the columns {', '.join(missing)}")
+            lines = table.select(list(RUN_COLUMNS)).to_pylist()
+        for line in lines:
+            try:
+                run = msgspec.convert(line, Run)
+            except msgspec.ValidationError as error:
+                raise ConfigurationError("runs", str(path), f"is no table of runs: {error}") from error
             if run.run in runs:
                 raise ConfigurationError("runs", str(path), f"names run {run.run} a second time")
             runs[run.run] = run

@@ -31,7 +31,7 @@ def value_of(text: str) -> Any:
     """What the text means in TOML; text that means nothing there stands for itself."""
     try:
         return msgspec.toml.decode(f"value = {text}")["value"]
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, ValueError):  # a number of more digits than Python reads, too
         return text
 
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from statemachines import registry
+from statemachines.input_file import decode_input, read_input
 from statemachines.kernel import ConfigurationError
 from statemachines.trace import fingerprints
-from statemachines.whole_file import write_whole
+from statemachines.whole_file import make_folder, write_whole
 from statemachines_sim.fault import Fault
-from statemachines_sim.scenario import Scenario, from_plain, to_plain
+from statemachines_sim.scenario import Scenario, check_bounds, check_seeds, from_plain, to_plain
+
+MOST_NS: Final = 2**62
+"""Nanoseconds, or another amount, of a fault."""
 
 
 class RunFile(msgspec.Struct, frozen=True):
@@ -39,24 +44,53 @@ class _Plain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def write(path: Path, run: RunFile) -> None:
     """As indented JSON."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent, "run file")
     fields = msgspec.structs.asdict(run) | {"scenario": to_plain(run.scenario)}
     write_whole(path, msgspec.json.format(msgspec.json.encode(_Plain(**fields)), indent=2) + b"\n")
 
 
-def read(path: Path) -> RunFile:
-    """The run in a file; raises `ConfigurationError` for anything else."""
+def read(path: Path, data: bytes | None = None) -> RunFile:
+    """The run in a file, or in its bytes where they are read already; raises `ConfigurationError` for anything else."""
+    if data is None:
+        data = read_input(path, "run file")
+    plain = decode_input(path, "run file", "a run file", data, partial(msgspec.json.decode, type=_Plain))
     try:
-        plain = msgspec.json.decode(path.read_bytes(), type=_Plain)
         scenario = from_plain(plain.scenario).check()
-    except OSError as error:
-        raise ConfigurationError("run file", str(path), f"cannot be read: {error.strerror}") from error
+        check_seeds(plain.seed)
+        known = _names_of(scenario, plain.seed)
+        for fault in plain.schedule:
+            _check_fault(scenario, fault, known)
     except msgspec.MsgspecError as error:
         raise ConfigurationError("run file", str(path), f"is not a run file: {error}") from error
-    for fault in plain.schedule:
-        if fault.kind not in scenario.kinds:
-            raise registry.unknown(f"{path.name}: fault", fault.kind, scenario.kinds)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path.name}: {error.key}", error.value, error.rule) from error
     return RunFile(**(msgspec.structs.asdict(plain) | {"scenario": scenario}))
+
+
+def _names_of(scenario: Scenario, seed: int) -> list[str]:
+    """The nodes and devices of a run."""
+    from statemachines_sim.swarm import settle
+
+    settled = settle(scenario, seed)
+    nodes = [node for role in settled.sim.cast(settled.own) for node in role.nodes]
+    return nodes + [fixture.name for fixture in settled.sim.devices(settled.own)]
+
+
+def _check_fault(scenario: Scenario, fault: Fault, known: list[str]) -> None:
+    """A fault that may have been written by hand; `known`: whom it may name, if it is of a neutral kind."""
+    if fault.kind not in scenario.kinds:
+        raise registry.unknown("fault", fault.kind, scenario.kinds)
+    own = scenario.kinds[fault.kind] in scenario.sim.faults
+    for name in () if own else ("target", "peer"):
+        node = getattr(fault, name)
+        if node and node not in known:
+            raise registry.unknown(f"{name} of a fault {fault.kind}", node, known)
+    check_bounds(
+        ("at_ns", fault.at_ns, 0, MOST_NS),
+        ("for_ns", fault.for_ns, 0, MOST_NS),
+        ("rate", fault.rate, 0, 1),
+        ("amount", fault.amount, -MOST_NS, MOST_NS),
+    )
 
 
 def tables(protocol: str) -> dict[str, str]:

@@ -18,6 +18,7 @@ names the file, the key and the rule.
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -27,6 +28,7 @@ from typing import Any, Final
 import msgspec
 
 from statemachines import registry
+from statemachines.input_file import decode_input, read_input
 from statemachines.kernel import ConfigurationError
 from statemachines_sim.faults import FaultKind, kinds_of
 from statemachines_sim.faults.pot import Pot
@@ -36,6 +38,16 @@ Range = tuple[int, int]
 Bounds = tuple[float, float]
 
 MOST: Final = 1_000_000
+
+FAULTS_A_SECOND: Final = 5
+FAULTS_AT_LEAST: Final = 20
+"""A safety phase has at most so many faults of a kind: so many a second, or so many in all where it is short."""
+
+NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+"""The name of a scenario is part of the names of files."""
+
+SEED_MAX: Final = 2**63 - 1
+"""Seeds stand in a trace as whole numbers of 64 bits."""
 
 
 class Net(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -99,6 +111,9 @@ class Scenario(msgspec.Struct, frozen=True):
 
     def check(self) -> Scenario:
         """Itself; raises `ConfigurationError` where a value breaks a rule."""
+        if not NAME.fullmatch(self.name):
+            rule = "must be 1 to 100 letters, digits, '_', '-' or '.', and begin with none of the last two"
+            raise ConfigurationError("name", self.name, rule)
         swarm = self.swarm or Swarm()
         check_bounds(
             ("network.tail", self.network.tail, 0, 1),
@@ -112,6 +127,10 @@ class Scenario(msgspec.Struct, frozen=True):
             if kind not in self.kinds:
                 raise registry.unknown("faults", kind, self.kinds)
             check_ranges((f"faults.{kind}", bounds))
+            most = max(FAULTS_AT_LEAST, int(FAULTS_A_SECOND * self.phases.safety_s))
+            if bounds[1] > most:
+                rule = f"must be at most {most}: {FAULTS_A_SECOND} for each second of phases.safety_s"
+                raise ConfigurationError(f"faults.{kind}", list(bounds), rule)
         if not self.rates or any(not 0 < rate <= 1 for rate in self.rates):
             raise ConfigurationError("rates", list(self.rates), "must be shares above 0 and at most 1")
         for name in self.out_of_scope:
@@ -192,12 +211,10 @@ def sim_of(protocol: str) -> SimProtocol[Any]:
 
 def read(path: Path) -> Scenario:
     """The scenario in a file."""
+    data = read_input(path, "scenario")
+    plain = decode_input(path, "scenario", "a scenario", data, msgspec.toml.decode)
     try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise ConfigurationError("scenario", str(path), f"cannot be read: {error.strerror}") from error
-    try:
-        return from_plain(msgspec.toml.decode(text)).check()
+        return from_plain(plain).check()
     except msgspec.MsgspecError as error:
         raise ConfigurationError("scenario", str(path), f"is not a scenario: {error}") from error
     except ConfigurationError as error:
@@ -231,7 +248,7 @@ def named(name: str) -> Scenario:
 
     Raises `ConfigurationError` for an unknown name, and for a short one that several protocols have.
     """
-    if name.endswith(".toml") or Path(name).is_file():
+    if name == "-" or name.endswith(".toml") or _is_input(name):
         return read(Path(name))
     known = shipped()
     if name in known:
@@ -244,6 +261,21 @@ def named(name: str) -> Scenario:
     names = known if "/" in name else tuple(one.partition("/")[2] for one in known)
     lost = "".join(f"; protocol {one} does not load" for one in registry.broken())
     raise registry.unknown("scenario", name, names, f"or give a .toml file{lost}")
+
+
+def _is_input(name: str) -> bool:
+    """Whether there is a file, a pipe or a device of this name."""
+    try:
+        return Path(name).exists() and not Path(name).is_dir()
+    except (OSError, ValueError):  # longer than a name may be, or with a null character
+        return False
+
+
+def check_seeds(first: int, count: int = 1) -> range:
+    """So many seeds from `first` on; raises `ConfigurationError` for one that no trace can hold."""
+    if not 0 <= first <= SEED_MAX - count + 1:
+        raise ConfigurationError("seed", first, f"must lie between 0 and {SEED_MAX - count + 1}")
+    return range(first, first + count)
 
 
 def check_bounds(*bounded: tuple[str, float, float, float]) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from statemachines.kernel import ConfigurationError
-from statemachines.whole_file import write_whole
+from statemachines.input_file import decode_input, read_input
+from statemachines.whole_file import make_folder, write_whole
 from statemachines_spec.explorer.explore import Result
 from statemachines_spec.explorer.system import SYMMETRY, System
 from statemachines_spec.protocol import chosen, is_alone
@@ -49,7 +49,7 @@ def write(folder: Path, protocol: str, size: str, variant: str, result: Result, 
     """Keep `result` in `folder`; its file.  `in_full`: the symmetry of the system was not used."""
     fields = {field: getattr(result, field) for field in COMPARED}
     kept = Certificate(protocol=protocol, system=result.system, size=size, variant=variant, **fields)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder, "--certify")
     name = "-".join(filter(None, (result.system.replace(" ", "-"), size, "in-full" if in_full else "")))
     path = folder / f"{name}.json"
     write_whole(path, msgspec.json.format(msgspec.json.encode(kept), indent=1) + b"\n")
@@ -58,10 +58,9 @@ def write(folder: Path, protocol: str, size: str, variant: str, result: Result, 
 
 def read(path: Path) -> Certificate:
     """The certificate in a file; raises `ConfigurationError` for a file that is none."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Certificate)
-    except msgspec.DecodeError as error:
-        raise ConfigurationError("certificate", str(path), f"is not one: {error}") from error
+    data = read_input(path, "certificate")
+    decode = msgspec.json.Decoder(Certificate).decode
+    return decode_input(path, "certificate", "a certificate", data, decode)
 
 
 def system_of(kept: Certificate) -> System:

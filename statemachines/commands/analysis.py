@@ -10,6 +10,7 @@ import typer
 
 from statemachines.commands.exits import Exit
 from statemachines.drivers.plain_text import plain_json, plain_line
+from statemachines.interrupts import begin_work
 
 if TYPE_CHECKING:
     from statemachines_reports.comparison import Comparison
@@ -62,12 +63,14 @@ def analyze(
     from statemachines_reports.page import beside_of, part_of, write_page
     from statemachines_reports.pipeline import analyze_all
 
-    for name in protocol or ():
-        registry.protocol(name)
+    begin_work()
+    named = [registry.protocol(name).name for name in protocol or ()]
     names = side_names(traces)
     single = len(traces) == 1
     places = [out] if single else [out / name.replace("/", "_") for name in names]
-    analyses = analyze_all(list(zip(traces, places, strict=True)), progress=_progress, spark=spark, partly=True)
+    analyses = analyze_all(
+        list(zip(traces, places, strict=True)), progress=_progress, spark=spark, partly=True, named=named
+    )
     if not analyses:
         print("interrupted: nothing is judged yet, and nothing is written", file=sys.stderr)
         raise typer.Exit(Exit.INTERRUPTED)

@@ -13,6 +13,7 @@ from statemachines import catalogue, registry
 from statemachines.commands import scripts
 from statemachines.commands.exits import Exit
 from statemachines.drivers.plain_text import plain_json
+from statemachines.interrupts import begin_work
 from statemachines.kernel import ConfigurationError
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ def check(
     """
     from statemachines_spec import certificates
 
+    begin_work()
     if certificate is not None:
         _again(certificate, engine, threads, json)
         return

@@ -11,6 +11,7 @@ import typer
 from statemachines.commands.exits import Exit
 from statemachines.commands.progress import bar
 from statemachines.drivers.plain_text import plain_json
+from statemachines.interrupts import begin_work
 from statemachines.kernel import ConfigurationError
 
 LIST = "list"
@@ -30,6 +31,7 @@ def demo(
     from statemachines.demo import show
     from statemachines.demo.protocol import Given
 
+    begin_work()
     protocol, words = read_words(context.args)
     if protocol == LIST:
         write_list()

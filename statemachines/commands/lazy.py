@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Final, NoReturn
 
 import typer
@@ -15,6 +16,14 @@ COMPLETION: Final = ("install_completion", "show_completion")
 
 class ProtocolCommands(TyperGroup):
     """Our own commands, and those of protocols; where both have a name, it is ours."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """A command that is interrupted ends with a word."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+            raise
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Ours first."""

@@ -13,7 +13,9 @@ from statemachines import catalogue
 from statemachines.commands.exits import Exit
 from statemachines.commands.progress import bar
 from statemachines.drivers.plain_text import plain_json
+from statemachines.interrupts import begin_work
 from statemachines.kernel import ConfigurationError
+from statemachines.whole_file import check_folder
 
 if TYPE_CHECKING:
     from statemachines.testing.asking import Asked
@@ -73,6 +75,8 @@ def mutate(
     from statemachines_spec.mutants import account, campaign
     from statemachines_spec.mutants.mutant import GROUPS
 
+    begin_work()
+    check_folder(out, "--out")
     unknown = [one for one in group or () if one not in GROUPS]
     if unknown:
         raise ConfigurationError("group", unknown[0], f"unknown; there are: {', '.join(GROUPS)}")

@@ -23,17 +23,6 @@ LISTED = 10
 """Deviations of each sort that are printed; `--json` has more."""
 
 
-def is_script(path: Path) -> bool:
-    """Whether the file says that it is a script; a file that cannot be read is none."""
-    from statemachines_spec.script.script import looks_like_one
-
-    try:
-        with path.open("rb") as file:
-            return looks_like_one(file.read(200))
-    except OSError:
-        return False
-
-
 def judges_ends(protocol: str) -> bool:
     """Whether runs of its scripts judge what must be met in the end, too."""
     from statemachines_spec.script.protocol import part_of
@@ -62,11 +51,11 @@ def keep(
         print(f"trace: {trace_to}; {replayed.breaks}: {broke}", file=sys.stderr)
 
 
-def replay(path: Path, variant: str, runtime: bool, trace: Path | None, data: bool, json: bool) -> None:
-    """Follow a script, and print what came of it."""
+def replay(path: Path, content: bytes, variant: str, runtime: bool, trace: Path | None, data: bool, json: bool) -> None:
+    """Follow the script that is the content of the file, and print what came of it."""
     from statemachines_spec.script import script as scripts
 
-    made = scripts.read(path)
+    made = scripts.read(path, content)
     _check_variant(made, variant)
     if not json:
         bug = f", with the bug {made.bug}" if made.bug and not variant else ""

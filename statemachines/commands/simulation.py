@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -13,6 +13,10 @@ from statemachines.commands import scripts
 from statemachines.commands.exits import Exit
 from statemachines.commands.progress import bar
 from statemachines.drivers.plain_text import plain_json
+from statemachines.input_file import read_input
+from statemachines.interrupts import begin_work
+from statemachines.kernel import ConfigurationError
+from statemachines.whole_file import check_folder
 
 if TYPE_CHECKING:
     from statemachines_sim.fault import Fault
@@ -34,13 +38,22 @@ Set = Annotated[
         "--set", metavar="KEY=VALUE", help="Set a key of the scenario, e.g. configuration.exclusive=false; repeatable."
     ),
 ]
+SEED_MAX: Final = 2**63 - 1
+"""Seeds stand in a trace as whole numbers of 64 bits."""
+
+SEEDS_MAX: Final = 1_000_000
+"""Of one campaign."""
+
+LIST = "list"
+"""In place of a scenario: say which there are."""
+
 KEPT = Path("out/failures")
 """Where run files of failures are kept."""
 
 
 def simulate(
     scenario: ScenarioName,
-    seed: Annotated[int, typer.Option(help="Everything random follows from it.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=SEED_MAX, help="Everything random follows from it.")] = 0,
     trace: TraceTo = None,
     data: Annotated[bool, typer.Option("--data", help="Fill the trace's data column with the events' fields.")] = False,
     settings: Set = None,
@@ -55,11 +68,14 @@ def simulate(
     from statemachines_sim.override import override
     from statemachines_sim.scenario import named
 
-    if scenario == "list":
+    if scenario == LIST:
         show_scenarios()
         return
+    begin_work()
     given = tuple(settings or ())
     chosen = override(named(scenario), given)
+    if trace is not None:
+        check_folder(trace, "--trace")
     if not json:
         print(f"scenario {chosen.name}, seed {seed}{''.join(f', {one}' for one in given)}")
         show_swarm(chosen, seed)
@@ -92,14 +108,19 @@ def replay(
     On the asyncio runtime the trace is the nodes' logs.  Exit code 3: nothing broke, and the script cannot be
     followed to its end.
     """
-    if scripts.is_script(path):
-        scripts.replay(path, variant, runtime, trace, data, json)
+    from statemachines_spec.script.script import looks_like_one
+
+    content = read_input(path, "run file")
+    if looks_like_one(content[:200]):
+        begin_work()
+        scripts.replay(path, content, variant, runtime, trace, data, json)
         return
     if variant or runtime:
         raise typer.BadParameter("--variant and --runtime are for scripts; a run file says itself how it runs")
     from statemachines_sim import runfile
 
-    run = runfile.read(path)
+    begin_work()
+    run = runfile.read(path, content)
     if not json:
         print(f"scenario {run.scenario.name}, seed {run.seed}, {len(run.schedule)} faults")
         show_swarm(run.scenario, run.seed)
@@ -118,8 +139,8 @@ def replay(
 
 def campaign(
     scenario: ScenarioName,
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 200,
-    first: Annotated[int, typer.Option("--from", min=0, help="The first seed.")] = 0,
+    seeds: Annotated[int, typer.Option(min=1, max=SEEDS_MAX, help="How many seeds.")] = 200,
+    first: Annotated[int, typer.Option("--from", min=0, max=SEED_MAX - SEEDS_MAX, help="The first seed.")] = 0,
     processes: Annotated[int, typer.Option(min=1, max=256, help="Local processes.")] = 2,
     trace: TraceTo = None,
     settings: Set = None,
@@ -136,8 +157,14 @@ def campaign(
     from statemachines_sim.override import override
     from statemachines_sim.scenario import named
 
+    if scenario == LIST:
+        show_scenarios()
+        return
+    begin_work()
     given = tuple(settings or ())
     chosen = override(named(scenario), given)
+    if trace is not None:
+        check_folder(trace, "--trace")
     if not json:
         print(f"scenario {chosen.name}, seeds {first} to {first + seeds - 1}{''.join(f', {one}' for one in given)}")
     outcomes: list[Outcome] = []
@@ -175,8 +202,13 @@ def run_one(
     if trace is not None:
         from statemachines.trace.parquet import TraceWriter
 
-        with TraceWriter(trace, f"{scenario.name}-{seed}") as writer:
-            writer.add(run_row(scenario, outcome, 0, settings), world.rows)
+        try:
+            with TraceWriter(trace, f"{scenario.name}-{seed}") as writer:
+                writer.add(run_row(scenario, outcome, 0, settings), world.rows)
+        except (OSError, ConfigurationError) as error:
+            if outcome.held:
+                raise
+            print(f"there is no trace of it: {error}", file=sys.stderr)  # the verdict is what counts
     return outcome
 
 
@@ -242,11 +274,15 @@ def keep_failure(scenario: Scenario, failed: Outcome, schedule: tuple[Fault, ...
     path = KEPT / f"{scenario.name}-{failed.seed}.json"
     tables = runfile.tables(scenario.sim.name)
     kept = runfile.RunFile(scenario, failed.seed, schedule, outcome.monitor, outcome.detail, tables)
-    runfile.write(path, kept)
+    unkept = ""
+    try:
+        runfile.write(path, kept)
+    except (OSError, ConfigurationError) as error:  # the verdict is what counts
+        unkept = f"its run file cannot be kept ({error}); run it again where a file can be written"
     print(f"shrunk to {len(schedule)} faults: {outcome.monitor}: {outcome.detail}", file=sys.stderr)
     for fault in schedule:
         print(f"  {describe(scenario, fault)}", file=sys.stderr)
-    print(f"repeat it with: gapless replay {path}", file=sys.stderr)
+    print(unkept or f"repeat it with: gapless replay {path}", file=sys.stderr)
 
 
 def describe(scenario: Scenario, fault: Fault) -> str:

@@ -87,7 +87,7 @@ class FileService(Generic[S]):
                     f"{self._path}: is of the service {kept['service']!r}; give {self._service.name} another file"
                 )
             state: S = msgspec.convert(kept["state"], type(empty), dec_hook=dec_hook)
-        except (msgspec.MsgspecError, KeyError, TypeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError, TypeError) as error:
             why = "restore it from a copy, or begin without it"
             raise FileDamaged(f"{self._path}: is no state of {self._service.name} ({error}); {why}") from error
         return state

@@ -23,7 +23,16 @@ State = Annotated[
     Path, typer.Option(metavar="DIR", help="Where the number of each start is kept, and what the node keeps in files.")
 ]
 Trace = Annotated[Path | None, typer.Option(metavar="DIR", help="Append a log of every step there.")]
-Number = Annotated[int | None, typer.Option(help="Numbers the messages in traces; default: from the name.", min=1)]
+NUMBER_MAX: Final = 2**23 - 1
+"""Messages are numbered from it times 2^40, in 64 bits."""
+
+MS_MAX: Final = 2**40 - 1
+"""The longest time that an option takes, in milliseconds: as nanoseconds it fits 64 bits of a database."""
+
+Number = Annotated[
+    int | None,
+    typer.Option(help="Numbers the messages in traces; default: from the name.", min=1, max=NUMBER_MAX),
+]
 SecretFile = Annotated[
     Path | None,
     typer.Option(

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any, Final, TypeVar
 
 from statemachines.drivers.plain_text import PlainFormatter
-from statemachines.interrupts import end_here, leave_threads
+from statemachines.interrupts import INTERRUPTED, end_here, leave_threads
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -28,9 +28,14 @@ T = TypeVar("T")
 logger = logging.getLogger("gapless")
 
 
-def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
-    """Run it to its end, or until SIGTERM or SIGINT asks it to stop in good order."""
+def run_until_signal(work: Coroutine[Any, Any, None], unfinished: Callable[[], str] = lambda: "") -> None:
+    """Run it to its end, or until SIGTERM or SIGINT asks it to stop in good order.
+
+    `unfinished`: of work that has an end of its own, how far it came where a signal ended it before ("": to its end).
+    That is said on stderr, and the exit code is `INTERRUPTED`, not 0.
+    """
     log_plainly()
+    _unfinished[:] = [unfinished]
 
     async def supervised() -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -45,8 +50,14 @@ def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
         if not _kept:  # else one more signal does nothing: the process ends already
             for number, handler in before.items():
                 signal.signal(number, handler)
+    code = 0
+    if _kept and (text := unfinished()):
+        print(text, file=sys.stderr)
+        code = INTERRUPTED
     if _kept:
-        leave_threads(0)
+        leave_threads(code)
+    if code:
+        raise SystemExit(code)
 
 
 def _handle(act: Callable[[], object]) -> None:
@@ -89,6 +100,9 @@ def _soon(act: Callable[[], object]) -> None:
     _kept.append(act())
 
 
+_unfinished: list[Callable[[], str]] = []
+"""What the work that runs says of how far it came."""
+
 _kept: list[object] = []
 """Who was told to end, has: the loop alone would not keep a task from being collected."""
 
@@ -99,6 +113,8 @@ async def _give_up() -> None:
         await asyncio.sleep(TURN_S)
     waited = f"{TURNS * TURN_S:g} s"
     logger.warning("does not end in good order within %s, since what it waits for does not answer; ends now", waited)
+    for text in filter(None, (unfinished() for unfinished in _unfinished)):
+        print(text, file=sys.stderr)
     end_here(GAVE_UP)
 
 

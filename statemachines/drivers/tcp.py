@@ -75,7 +75,7 @@ def parse_address(text: str) -> Address:
 def _is_host(host: str) -> bool:
     """Whether the system can look it up at all; such a name fails there with an error that is none of its own."""
     try:
-        return bool(host.encode("idna"))
+        return "\0" not in host and bool(host.encode("idna"))
     except UnicodeError:
         return False
 
@@ -145,6 +145,9 @@ class TcpTransport:
             except (OSError, UnicodeError) as error:
                 rule = f"cannot be listened on: {_reason(error)}; choose another with --listen, or port 0"
                 raise ConfigurationError("address", f"{host}:{port}", rule) from error
+            if not self._server.sockets:  # asyncio leaves out a socket that the system does not give
+                rule = "cannot be listened on: no socket can be made; allow more open files (ulimit -n)"
+                raise ConfigurationError("address", f"{host}:{port}", rule)
         self._dialling = [loop.create_task(self._keep(name, address)) for name, address in self._dial.items()]
         return self
 

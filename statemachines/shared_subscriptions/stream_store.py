@@ -187,11 +187,13 @@ def parse_filter(subscription: str) -> tuple[str, str]:
     if head in ("$shared", "$share"):
         group, _, topic_filter = rest.partition("/")
         rule = "must be $shared/GROUP/FILTER or $queue/FILTER; GROUP is not empty and has no '+', '#' or '$'"
-        if not group or set(group) & set("+#$"):
+        if not group or not topic_filter or set(group) & set("+#$"):
             raise ConfigurationError("subscription", subscription, rule)
         check_group(group, "subscription")
     elif head == "$queue":
         group, topic_filter = "$queue", rest
+        if not rest:
+            raise ConfigurationError("subscription", subscription, "must be $queue/FILTER; FILTER is not empty")
     else:
         rule = "must begin with $shared/GROUP/, $share/GROUP/ or $queue/"
         raise ConfigurationError("subscription", subscription, rule)

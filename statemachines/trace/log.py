@@ -21,6 +21,7 @@ from statemachines.kernel import ConfigurationError
 from statemachines.trace.append_whole import append_whole
 from statemachines.trace.row import COLUMNS, ROW, Column, TraceRow
 from statemachines.trace.tables import joined
+from statemachines.whole_file import make_folder, naming
 
 FORMAT: Final = 2
 LINE_MAX: Final = 16 * 2**20
@@ -65,7 +66,7 @@ class TraceLog:
     that of the node."""
 
     def __init__(self, directory: Path, head: Head) -> None:
-        _make_directory(directory)
+        make_folder(directory, "trace")
         self.path = directory / f"{head.life}.ndjson"
         self._encoder = msgspec.json.Encoder()
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
@@ -86,14 +87,6 @@ class TraceLog:
         os.close(self._file)
 
 
-def _make_directory(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        rule = f"cannot be made a directory ({error.strerror}); give one for the logs that this user may write to"
-        raise ConfigurationError("trace", str(path), rule) from error
-
-
 class Log(msgspec.Struct, frozen=True):
     """A log read back: `torn` counts a last line that was cut."""
 
@@ -105,7 +98,7 @@ class Log(msgspec.Struct, frozen=True):
 
 def read_log(path: Path) -> Log:
     """The whole of a log; raises `ConfigurationError` where a line that is not the last is not a row."""
-    with path.open("rb") as file:
+    with naming(path), path.open("rb") as file:
         head = _head(path, file.readline(LINE_MAX))
         decoder = msgspec.json.Decoder(LogRow)
         rows: list[TraceRow] = []
@@ -116,7 +109,7 @@ def read_log(path: Path) -> Log:
                 break
             try:
                 row = msgspec.structs.astuple(decoder.decode(line))
-            except msgspec.MsgspecError as error:
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 rule = f"line {number} is not a row of a trace: {error}; cut the file before it"
                 raise ConfigurationError("trace log", str(path), rule) from error
             rows.append(tuple(row[field] for field in _FIELDS))
@@ -128,7 +121,7 @@ def _head(path: Path, line: bytes) -> Head:
         number = msgspec.json.decode(line, type=_Format).gapless_log
         if number == FORMAT:
             return msgspec.json.decode(line, type=Head)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         rule = "does not begin with the head line of a log: is it one?"
         raise ConfigurationError("trace log", str(path), rule) from error
     raise ConfigurationError("trace log", str(path), f"is of format {number}; this version reads {FORMAT}")

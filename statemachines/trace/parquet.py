@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from statemachines.trace.row import ROW, TRACE, TraceRow
 from statemachines.trace.row import Run as Run
-from statemachines.whole_file import naming, partial_of, whole_file
+from statemachines.whole_file import make_folder, naming, partial_of, whole_file
 
 _KINDS: Final = {
     "int64": pa.int64(),
@@ -49,7 +49,7 @@ class TraceWriter:
     writer.add(run, rows)` for each run, in the order of their numbers."""
 
     def __init__(self, directory: Path, name: str) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_folder(directory, "trace")
         self._path = directory / f"trace-{name}.parquet"
         self._runs_path = directory / f"runs-{name}.parquet"
         self._runs: list[Run] = []
@@ -65,6 +65,7 @@ class TraceWriter:
                 use_dictionary=TEXTS,
                 column_encoding=DELTA,
                 write_statistics=SOUGHT,
+                write_page_checksum=True,
             )
         return self
 
@@ -100,7 +101,7 @@ def write_runs(path: Path, runs: list[Run]) -> None:
     """The table of runs."""
     table = pa.Table.from_pylist([msgspec.structs.asdict(run) for run in runs], schema=RUN_SCHEMA)
     with whole_file(path) as partial:
-        pq.write_table(table, partial, compression="zstd")
+        pq.write_table(table, partial, compression="zstd", write_page_checksum=True)
 
 
 def _array(cells: list[Any], kind: str) -> Any:

@@ -25,6 +25,7 @@ from typing import Any
 import msgspec
 
 from statemachines.kernel import ConfigurationError, GaplessError
+from statemachines.workers import SPAWNED
 from statemachines_spec.mutants.judging import UNJUDGED, Judge, Verdict
 from statemachines_spec.mutants.mutant import Mutant
 
@@ -33,7 +34,7 @@ MEMORY_MAX = 2 << 30
 SECONDS_MORE = 10
 """Of processor time beside what the systems allow: then its process is ended, whatever it is at."""
 
-SPAWN, FORK = multiprocessing.get_context("spawn"), multiprocessing.get_context("fork")
+FORK = multiprocessing.get_context("fork")
 
 Say = Callable[[str], None]
 
@@ -66,8 +67,8 @@ def judged_apart(prepare: Prepare, jobs: int, say: Say) -> Iterator[Iterator[Ver
 
     Raises `ConfigurationError` where the systems themselves break, `GaplessError` where the process that forks is lost.
     """
-    ours, theirs = SPAWN.Pipe(duplex=False)
-    process = SPAWN.Process(target=_judge_all, args=(prepare, jobs, theirs))
+    ours, theirs = SPAWNED.Pipe(duplex=False)
+    process = SPAWNED.Process(target=_judge_all, args=(prepare, jobs, theirs))
     process.start()
     theirs.close()
     try:

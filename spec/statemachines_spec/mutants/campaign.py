@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from statemachines import catalogue, registry
 from statemachines.kernel import ConfigurationError
-from statemachines.whole_file import write_whole
+from statemachines.whole_file import make_folder, write_whole
 from statemachines_spec.hunt import Hunt
 from statemachines_spec.mutants.apart import Explored, judged_apart
 from statemachines_spec.mutants.code_mutants import code_mutants
@@ -179,7 +179,7 @@ class Results:
         self.head = head
         self.verdicts: dict[str, Verdict] = {}
         self.read(head, again)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent, "--out")
         self._write()
 
     def read(self, head: Head, again: Collection[str] | None) -> None:
@@ -196,7 +196,7 @@ class Results:
                 one = msgspec.json.decode(line, type=Verdict)
                 if one.killed or one.name not in (again or ()):
                     self.verdicts[one.name] = one
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError):
             return
 
     def judged_in(self, systems: tuple[str, ...]) -> None:

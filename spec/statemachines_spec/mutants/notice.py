@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from statemachines.whole_file import write_whole
+from statemachines.whole_file import make_folder, write_whole
 
 
 class Notice(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ class Notices:
 
     def begin(self) -> None:
         """What counts is in the file, and nothing else, before anybody is asked."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path.parent, "--out")
         lines = [self.rests, *self.found.values()]
         write_whole(self.path, b"".join(msgspec.json.encode(one) + b"\n" for one in lines))
 
@@ -58,7 +58,7 @@ class Notices:
                 one = msgspec.json.decode(line, type=Notice)
                 if same or one.what:
                     self.found[one.name, one.judge] = one
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError):
             return
 
     def add(self, notice: Notice) -> None:

@@ -12,12 +12,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec.structs import replace
 
+from statemachines.input_file import decode_input, read_input
 from statemachines.kernel import ConfigurationError
 from statemachines.kernel.pmap import dec_hook, enc_hook
 from statemachines.whole_file import write_whole
@@ -217,18 +219,17 @@ def looks_like_one(head: bytes) -> bool:
     return re.match(rb'\s*\{\s*"format"\s*:\s*"gapless (script|schedule)', head) is not None
 
 
-def read(path: Path) -> Script:
-    """The script in a file; raises `ConfigurationError` for anything else."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(SIZE_MAX + 1)
-    except OSError as error:
-        raise ConfigurationError("script", str(path), f"cannot be read: {error.strerror}") from error
+def read(path: Path, data: bytes | None = None) -> Script:
+    """The script in a file, or in its bytes where they are read already; raises `ConfigurationError` for anything
+    else."""
+    if data is None:
+        data = read_input(path, "script", SIZE_MAX)
     if len(data) > SIZE_MAX:
         raise ConfigurationError("script", str(path), f"has more than {SIZE_MAX} bytes; a script is smaller")
+    raw = decode_input(path, "script", "a script", data, partial(msgspec.json.decode, type=dict[str, Any]))
     try:
-        return decoded(msgspec.json.decode(data, type=dict[str, Any])).check()
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        return decoded(raw).check()
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise ConfigurationError("script", str(path), f"is not a script: {error}") from error
     except ConfigurationError as error:
         raise ConfigurationError(f"{path.name}: {error.key}", error.value, error.rule) from error

@@ -17,7 +17,7 @@ from statemachines.demo.input_lines import input_lines
 from statemachines.demo.missed_samples.account import Account, account_for, wrong_in
 from statemachines.demo.protocol import Advance, Say
 from statemachines.drivers.lives import node_number
-from statemachines.interrupts import held_back
+from statemachines.interrupts import held_back, not_interrupted
 from statemachines.kernel import GaplessError
 from statemachines.testing.missed_samples.lossy_link import LossyLink
 from statemachines.testing.process_harness import NODE, ProcessHarness, free_port
@@ -141,7 +141,7 @@ class Stage:
     async def _run(self, name: str, command: list[str], path: Path, says: bytes) -> None:
         """One that is no node with a name and a log."""
         before = path.stat().st_size if path.exists() else 0
-        with path.open("ab") as said, held_back():
+        with path.open("ab") as said, held_back(), not_interrupted():
             self._others[name] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said)
         await self._until(lambda: says in path.read_bytes()[before:], f"{name} to begin")
 

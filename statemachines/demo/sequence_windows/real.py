@@ -17,7 +17,7 @@ from statemachines.demo.sequence_windows.forwarder import Forwarder
 from statemachines.demo.sequence_windows.lines import read_lines
 from statemachines.drivers.sequence_windows.loss_source import ask_node
 from statemachines.drivers.sequence_windows.multicast import Group, by_chance
-from statemachines.interrupts import held_back
+from statemachines.interrupts import held_back, not_interrupted
 from statemachines.kernel import GaplessError
 
 PUBLISHERS, RECEIVERS = 3, 2
@@ -140,7 +140,7 @@ class Stage:
         files = ["--state", str(self._out / "state"), "--trace", str(self._out / "trace")]
         where = ["--group", f"{group.address}:{group.port}", "--name", name, *files]
         command = [sys.executable, "-m", "statemachines", "node", role, *where, *words]
-        with (self._out / f"{name}.err").open("ab") as errors, held_back():
+        with (self._out / f"{name}.err").open("ab") as errors, held_back(), not_interrupted():
             self._processes[name] = subprocess.Popen(command, stderr=errors, **streams)  # type: ignore[call-overload]
 
     def _publish(self, number: int, line: bytes) -> None:

@@ -57,7 +57,7 @@ class Codec(Generic[T]):
             return payload  # type: ignore[return-value]  # where there is no codec, T is bytes
         try:
             return self._decode(payload)
-        except msgspec.DecodeError as fault:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
             name = getattr(self.of, "__name__", repr(self.of))
             raise QueueError(
                 f"the message at {position} is no {name}: {fault}; is it a writer's other codec?"

@@ -160,10 +160,13 @@ def publisher(
 ) -> None:
     """Publish lines, keep them in a cache beside the publisher, and answer subscribers that missed some.
 
-    Each start is another publisher, unless --source and --next say which it goes on as.
+    Each start is another publisher, unless --source and --next say which it goes on as.  A signal before the input has
+    ended ends it with the exit code 130; how many lines were published is printed.
     """
+    published, ended = 0, False
 
     async def work() -> None:
+        nonlocal published, ended
         life = begin_life(name, state, trace, number, PROTOCOL)
         async with _session(mode, listen, connect) as session:
             made = declare_reliable_publisher(
@@ -174,13 +177,15 @@ def publisher(
                 _print({"publisher": one.source, "next": one.next_number})
                 async for line in _lines(input):
                     one.put(line)
+                    published += 1
                     await asyncio.sleep(every)
+                ended = True
                 _print({"published": one.statistics.published, "next": one.next_number})
                 if linger is None:
                     await _until_stopped(lambda: one.cache_statistics)
                 await asyncio.sleep(linger or 0)
 
-    _run(work())
+    _run(work(), lambda: "" if ended else f"ended by a signal: {published} lines of the input are published")
 
 
 def subscriber(
@@ -220,14 +225,14 @@ def subscriber(
     _run(work())
 
 
-def _run(work: Coroutine[Any, Any, None]) -> None:
+def _run(work: Coroutine[Any, Any, None], unfinished: Callable[[], str] = lambda: "") -> None:
     async def refused() -> None:
         try:
             await work
         except BadKey as error:  # an id that cannot be part of a key
             raise typer.BadParameter(str(error)) from None
 
-    run_until_signal(refused())
+    run_until_signal(refused(), unfinished)
 
 
 def _session(mode: Mode | None, listen: list[str] | None, connect: list[str] | None) -> Any:

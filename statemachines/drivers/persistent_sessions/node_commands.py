@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from statemachines.drivers.options import (
+    MS_MAX,
     Listen,
     ListeningCa,
     Name,
@@ -58,8 +59,11 @@ GroupConfig = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="TOML with times of the groups, in milliseconds, as their leader hosts have it."),
 ]
+SESSIONS_MAX: Final = 2**40
+"""The greatest bound that may be given on the sessions of a store."""
+
 Retention = Annotated[
-    int, typer.Option("--retention-ms", min=2, help="A message that is older is deleted, delivered or not.")
+    int, typer.Option("--retention-ms", min=2, max=MS_MAX, help="A message that is older is deleted, delivered or not.")
 ]
 
 
@@ -71,13 +75,15 @@ def sessions(
         str, typer.Option(metavar="HOST:PORT,...", help="Where the other nodes over the same store listen.")
     ] = "",
     lease: Annotated[
-        int, typer.Option("--lease-ms", min=1, help="A node that is silent for so long is dead for the others.")
+        int,
+        typer.Option("--lease-ms", min=1, max=MS_MAX, help="A node that is silent for so long is dead for the others."),
     ] = 5_000,
     look: Annotated[
-        int, typer.Option("--look-ms", min=1, help="How often the store is asked for what no node has told.")
+        int,
+        typer.Option("--look-ms", min=1, max=MS_MAX, help="How often the store is asked for what no node has told."),
     ] = 1_000,
     marker: Annotated[
-        int, typer.Option("--marker-ms", min=1, help="A writer that does not answer for so long is fenced.")
+        int, typer.Option("--marker-ms", min=1, max=MS_MAX, help="A writer that does not answer for so long is fenced.")
     ] = 3_000,
     retention: Retention = 3_600_000,
     max_sessions: Annotated[
@@ -85,6 +91,7 @@ def sessions(
         typer.Option(
             "--max-sessions",
             min=1,
+            max=SESSIONS_MAX,
             help="A client without a session is refused where the store keeps so many, or more.",
         ),
     ] = 1_000_000,
@@ -157,7 +164,9 @@ def sessions(
 def session_collector(
     store: Store,
     retention: Retention = 3_600_000,
-    every: Annotated[int, typer.Option("--round-ms", min=1, help="From the end of a round to the next.")] = 10_000,
+    every: Annotated[
+        int, typer.Option("--round-ms", min=1, max=MS_MAX, help="From the end of a round to the next.")
+    ] = 10_000,
 ) -> None:
     """Delete what no session needs any more, and forget clients whose sessions have expired.
 

@@ -117,6 +117,7 @@ def _upgrade_sqlite(statements: tuple[str, ...]) -> Callable[[sqlite3.Connection
 
 
 SQLITE: Final = sqlite.Layout(
+    title="persistent sessions",
     application=0x67707331,
     version=VERSION,
     statements=tuple(_on_sqlite(one) for one in _TABLES),

@@ -54,7 +54,7 @@ def ask_node(path: Path) -> LossReport:
     except OSError as error:
         rule = f"does not answer ({error}): does the node run?"
         raise ConfigurationError("source", str(path), rule) from error
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigurationError("source", str(path), f"is no socket of such a node: {error}") from error
 
 

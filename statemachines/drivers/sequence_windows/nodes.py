@@ -21,6 +21,7 @@ from statemachines.drivers.sequence_windows.publisher import SequencedPublisher
 from statemachines.drivers.sequence_windows.subscriber import Delivery, SequencedSubscriber
 from statemachines.drivers.sequence_windows.yaml_file import read_windows
 from statemachines.drivers.signals import run_until_signal
+from statemachines.interrupts import INTERRUPTED, begin_work, end_on_sigterm
 from statemachines.kernel import GaplessError
 from statemachines.sequence_windows.message import Judged
 from statemachines.sequence_windows.publisher_window import Stamped
@@ -54,7 +55,10 @@ def publisher(
     config: Config = None,
     converged: Converged = False,
 ) -> None:
-    """Publish lines on a multicast group, with sequence numbers; each start is another publisher."""
+    """Publish lines on a multicast group, with sequence numbers; each start is another publisher.
+
+    A signal before the input has ended ends it with the exit code 130; how many lines were published is printed.
+    """
     windows = _windows(config)
     life = begin_life(name, state, trace, number, PROTOCOL)
 
@@ -67,15 +71,20 @@ def publisher(
         one = SequencedPublisher(sender.send, publisher=life.name, window=windows.publisher, observe=observe)
         if converged:
             one.converged()
+        published = 0
+        end_on_sigterm()
+        begin_work()
         try:
             with open(0 if str(input) == "-" else input, "rb") as lines:
                 for line in lines:
                     try:
                         one.publish(subject, line.rstrip(b"\r\n"))
+                        published += 1
                     except GaplessError as error:
                         log.error("%s", error)
         except KeyboardInterrupt:
-            pass
+            print(f"ended by a signal: {published} lines of the input are published", file=sys.stderr)
+            raise typer.Exit(INTERRUPTED) from None
 
 
 def subscriber(

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from statemachines.drivers.clock import LOOK_AGAIN_S, steady_ns
-from statemachines.drivers.shared_subscriptions.open_stores import open_stores, opened
+from statemachines.drivers.shared_subscriptions.open_stores import open_stores, opened, path_of
 from statemachines.drivers.shared_subscriptions.store import GroupStore
-from statemachines.kernel import Ask, Call, Effect, Event, Node, Tell
+from statemachines.kernel import Ask, Call, ConfigurationError, Effect, Event, Node, Tell
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group import (
     GROUP,
@@ -46,7 +46,12 @@ async def destroy(
     subscription: str, *, store: str | Path, configuration: Configuration | None = None
 ) -> GroupDestroyed:
     """Destroy the group of `subscription`: its members are invalidated, its progress is removed.  When this returns
-    nothing is delivered any more; that takes until its leader has noticed and every lease has ended."""
+    nothing is delivered any more; that takes until its leader has noticed and every lease has ended.
+
+    Raises `ConfigurationError` where the store is a file that is not there: none is made to destroy a group in it."""
+    path = path_of(store)
+    if path is not None and not path.exists():
+        raise ConfigurationError("store", str(path), "there is no such file, so there is no group in it")
     return await _operate(subscription, store, configuration, Destroy(), GroupDestroyed)
 
 

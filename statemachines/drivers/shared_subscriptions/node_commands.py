@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +12,7 @@ import msgspec
 import typer
 
 from statemachines.drivers.options import (
+    MS_MAX,
     DiallingCa,
     Listen,
     ListeningCa,
@@ -23,7 +26,8 @@ from statemachines.drivers.options import (
 )
 from statemachines.drivers.plain_text import plain_line
 from statemachines.drivers.signals import on_first_signal, run_until_signal
-from statemachines.kernel import ConfigurationError, GaplessError
+from statemachines.input_file import decode_input, read_input
+from statemachines.kernel import GaplessError
 
 if TYPE_CHECKING:
     from statemachines.drivers.shared_subscriptions.consumer_file import ConsumerFile
@@ -130,7 +134,7 @@ def consumer(
     ] = None,
     start: Start = "now",
     batch: Annotated[int, typer.Option(min=1, max=10_000, help="Messages taken at a time.")] = 20,
-    work_ms: Annotated[float, typer.Option(min=0, help="Time spent on each batch.")] = 0.0,
+    work_ms: Annotated[float, typer.Option(min=0, max=MS_MAX, help="Time spent on each batch.")] = 0.0,
     drain: Annotated[
         bool, typer.Option("--drain", help="On SIGTERM first finish what is in hand; a second one ends it at once.")
     ] = False,
@@ -182,33 +186,46 @@ def publisher(
         Path | None, typer.Option("--input", metavar="PATH", help="Text file or folder; default: our own source.")
     ] = None,
     name: NameOrChance = None,
-    rate: Annotated[int, typer.Option(min=1, help="Messages a second.")] = 2_000,
+    rate: Annotated[int, typer.Option(min=1, max=10_000_000, help="Messages a second.")] = 2_000,
     batch: Annotated[int, typer.Option(min=1, max=10_000, help="Messages in one append.")] = 50,
     state: State = None,
     trace: Trace = None,
     number: Number = None,
 ) -> None:
-    """Publish a text file or folder: each file a topic, each line a message; ends when all are stored."""
+    """Publish a text file or folder: each file a topic, each line a message; ends when all are stored.
+
+    SIGTERM or SIGINT ends it before, after the append that it is at; it says how many messages are stored, and the exit
+    code is 130.
+    """
     from statemachines.drivers.shared_subscriptions import text_lines as lines
     from statemachines.drivers.shared_subscriptions.publish import Publisher
 
     topics = lines.read(path)
+    done, total = 0, sum(map(len, topics.values()))
 
     async def work() -> None:
-        loop = asyncio.get_running_loop()
-        begin, done = loop.time(), 0
+        nonlocal done
+        loop, told = asyncio.get_running_loop(), asyncio.Event()
+        begin = loop.time()
         given: dict[str, Any] = {"node": name, "state": state, "trace": trace, "number": number}
         async with Publisher(store, **given, patience_s=PATIENCE_S) as publishing:
+            on_first_signal(told.set)
             try:
                 for topic, part in lines.in_turn(topics, batch):
                     await publishing.publish(topic, part)
                     done += len(part)
-                    await asyncio.sleep(max(0.0, begin + done / rate - loop.time()))
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(told.wait(), max(0.0, begin + done / rate - loop.time()))
+                    if told.is_set():
+                        return
             except GaplessError as error:
                 raise GaplessError(f"{error}; {done} messages were published before that, and are stored") from error
         print(f"published {done} messages to {len(topics)} topics", flush=True)
 
-    run_until_signal(work())
+    def unfinished() -> str:
+        return "" if done == total else f"ended by a signal: {done} of {total} messages are known to be stored"
+
+    run_until_signal(work(), unfinished)
 
 
 async def deal_with(messages: list[Delivered], file: ConsumerFile | None, work_ms: float) -> None:
@@ -235,9 +252,5 @@ def read_configuration(path: Path | None, option: str = "--config") -> Any:
 
     if path is None:
         return Configuration().check()
-    try:
-        return msgspec.toml.decode(path.read_bytes(), type=Configuration).check()
-    except OSError as error:
-        raise ConfigurationError(option, str(path), f"cannot be read: {error.strerror}") from error
-    except msgspec.MsgspecError as error:
-        raise ConfigurationError(option, str(path), f"is not a configuration: {error}") from error
+    decode = partial(msgspec.toml.decode, type=Configuration)
+    return decode_input(path, option, "a configuration", read_input(path, option), decode).check()

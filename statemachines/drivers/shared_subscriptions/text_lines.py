@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from statemachines.drivers.shared_subscriptions.store import PAYLOAD_MAX
+from statemachines.input_file import read_input
 from statemachines.kernel import ConfigurationError
 
 LINES_WANTED = 20_000
@@ -12,8 +14,6 @@ LINES_WANTED = 20_000
 
 BYTES_MAX = 200 * 2**20
 TOPICS_MAX = 2_000
-LINE_MAX = 65_536
-"""Longer lines are split."""
 
 OWN_SOURCE = Path(__file__).resolve().parents[2]
 
@@ -27,12 +27,7 @@ def read(path: Path | None) -> Topics:
     """
     if path is None:
         return repeated(read_folder(OWN_SOURCE, "*.py"), LINES_WANTED)
-    if path.is_dir():
-        topics = read_folder(path, "*")
-    elif path.is_file():
-        topics = {topic_of(path.name): read_lines(path)}
-    else:
-        raise ConfigurationError("input", str(path), "is no file and no folder")
+    topics = read_folder(path, "*") if path.is_dir() else {topic_of(path.name): read_lines(path)}
     topics = {topic: lines for topic, lines in topics.items() if lines}
     if not topics:
         raise ConfigurationError("input", str(path), "holds no line of text")
@@ -56,14 +51,19 @@ def read_folder(folder: Path, pattern: str) -> Topics:
 
 
 def read_lines(path: Path) -> list[bytes]:
-    """The lines of a text file; none of one that is not text."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ConfigurationError("input", str(path), f"cannot be read: {error.strerror}") from error
+    """The lines of a text file; none of one that is not text.
+
+    Raises `ConfigurationError` for a line that is longer than a message may be: it would be another message than it is.
+    """
+    data = read_input(path, "input", BYTES_MAX)
     if b"\0" in data[:65_536]:
         return []
-    return [line[at : at + LINE_MAX] for line in data.splitlines() for at in range(0, max(len(line), 1), LINE_MAX)]
+    lines = data.splitlines()
+    for number, line in enumerate(lines, 1):
+        if len(line) > PAYLOAD_MAX:
+            rule = f"line {number} has {len(line)} bytes, and a message has at most {PAYLOAD_MAX}; split it"
+            raise ConfigurationError("input", str(path), rule)
+    return lines
 
 
 def topic_of(name: str) -> str:

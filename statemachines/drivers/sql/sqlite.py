@@ -20,6 +20,9 @@ from statemachines.drivers.sql.failure import BUSY_S, StoreDamaged, StoreUnavail
 from statemachines.drivers.sql.lock_holder import lock_holder
 from statemachines.kernel import ConfigurationError, GaplessError, LocalProtocolError
 
+OURS: Final = 0x67
+"""The first byte of the application_id of every database of this package."""
+
 OPEN_S: Final = 10.0
 """How long opening waits at least: several processes may make the file at once, and one of them is first."""
 
@@ -29,10 +32,12 @@ T = TypeVar("T")
 
 
 class Layout(NamedTuple):
-    """What a file holds: `application`, SQLite's application_id of such files; `version` of the tables; `statements`
+    """What a file holds: `title`, in words; `application`, SQLite's application_id of such files, whose first byte is
+    `OURS`; `version` of the tables; `statements`
     that make them; `upgrades`: version -> what makes the next one of it, and says what a log should.  One of the tables
     is `store`, of one row, whose column `time_ns` is the time of the last commit."""
 
+    title: str
     application: int
     version: int
     statements: tuple[str, ...]
@@ -138,6 +143,8 @@ class Database:
     # -- opening ------------------------------------------------------------------------------------------------
 
     def _open(self) -> sqlite3.Connection:
+        if "\0" in str(self.path):
+            raise self._refuse("has a null character in its name; give another path")
         if self.path.is_dir():
             raise self._refuse("is a directory; give the path of a file in it, which is made if it is not there")
         if not self.path.parent.is_dir():
@@ -211,6 +218,9 @@ class Database:
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if (application, version, tables) == (0, 0, 0):
             return 0
+        if application >> 24 == OURS and application != self._layout.application:
+            what = "is a store of another protocol"
+            raise self._refuse(f"{what}, and this needs one of {self._layout.title}; give it a database of its own")
         if application != self._layout.application:
             raise self._refuse("is a database of another program; give a path of its own, which is made anew")
         if version != self._layout.version and version not in self._layout.upgrades:

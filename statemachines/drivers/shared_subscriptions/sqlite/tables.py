@@ -53,6 +53,10 @@ def identify(connection: sqlite3.Connection) -> tuple[str, ...]:
 
 
 LAYOUT: Final = Layout(
-    application=0x67617031, version=4, statements=STATEMENTS, upgrades={2: lengthen_keys, 3: identify}
+    title="groups and streams",
+    application=0x67617031,
+    version=4,
+    statements=STATEMENTS,
+    upgrades={2: lengthen_keys, 3: identify},
 )
 """The application_id is "gap1"."""
