@@ -7,9 +7,9 @@ A round runs some more seeds of a scenario; lets a real group (processes, TCP, S
 its members and its leader host are killed, stopped and lied to; explores a system against its certificate and looks for
 a planted bug; kills and stops the nodes of sessions while publishers go on, on SQLite and on PostgreSQL by turns, the
 more often the longer the soak is; lets sessions share streams of groups, in storms and in the calm behind them; lets
-processes at a queue in shared memory be killed and stopped before chosen accesses, and a crowd of them come and go; and
-fuzzes what reads frames.  It appends a line of JSON with what it did to out/soak.jsonl; the number of lines is the seed
-of the next round, so no two are the same.
+processes at a queue in shared memory be killed and stopped before chosen accesses, breaks calls at it off, and lets a
+crowd of them come and go; and fuzzes what reads frames.  It appends a line of JSON with what it did to out/soak.jsonl;
+the number of lines is the seed of the next round, so no two are the same.
 At the first violation it ends with exit code 1, and says what repeats it or where the files are.
 """
 
@@ -45,7 +45,7 @@ from statemachines.kernel import GaplessError
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.testing.closed import CLOSED, SystemTest
 from statemachines.testing.closed import PropertyBroken as SystemBroken
-from statemachines.testing.cursor_recovery import crash_run, crowd_run
+from statemachines.testing.cursor_recovery import crash_run, crowd_run, interrupted_run
 from statemachines.testing.fault_proxy import FaultProxy, in_thread
 from statemachines.testing.finding import find
 from statemachines.testing.fixed_draws import fixed_draws
@@ -94,6 +94,8 @@ CONSUMERS = ("consumer-1", "consumer-2", "consumer-3")
 ATTACK = 50
 """Fuzzed connections at a time to a leader host that lives."""
 
+BREAKS = 2_000
+"""Calls at a queue in a round that are broken off amid an instruction."""
 PATIENCE_S = 120.0
 SUBSCRIPTION = "$shared/g/#"
 
@@ -122,6 +124,7 @@ class Totals(msgspec.Struct):
     explored: int = 0
     bugs_found: int = 0
     crash_runs: int = 0
+    calls_broken_off: int = 0
     lives: int = 0
     lives_killed: int = 0
     through_queue: int = 0
@@ -212,6 +215,21 @@ def crash_queues(totals: Totals, runs: int) -> None:
             totals.violated(f"crash run {seed}: {name}: {text}")
             module = "statemachines.testing.cursor_recovery.crash_run"
             print(f"repeat it with: python -m {module} --runs 1 --first {seed}", file=sys.stderr)
+
+
+def break_off(totals: Totals, places: int) -> None:
+    """Calls at a queue, broken off before instructions of the interpreter: one, or two that are near each other."""
+    chance = random.Random(totals.seed)
+    counts = {kind: interrupted_run.play(kind) for kind in interrupted_run.KINDS}
+    for _ in range(places):
+        kind = chance.choice(interrupted_run.KINDS)
+        first = chance.randint(1, counts[kind])
+        second = [first + chance.randint(1, 60)] if chance.random() < 0.5 else []
+        try:
+            interrupted_run.play(kind, first, *second)
+        except interrupted_run.NotKept as error:
+            totals.violated(f"a call that was broken off: {error}")
+    totals.calls_broken_off += places
 
 
 def kill_nodes(totals: Totals, faults: int) -> None:
@@ -433,6 +451,7 @@ def one_round(seed: int, given: argparse.Namespace) -> Totals:
         simulate(done, f"{QUEUE}/{queues[seed % len(queues)]}", given.seeds)
         explore_again(done, given.states)
         crash_queues(done, given.crashes)
+        break_off(done, BREAKS)
         crowd_queue(done, given.lives)
         kill_nodes(done, given.hurts)
         share_streams(done, given.storm)
@@ -453,7 +472,8 @@ def summary(totals: Totals) -> str:
             f"{t.hostile_connections:,} hostile connections; {t.steps_judged:,} steps judged",
             f"{t.frames:,} fuzzed inputs, {t.frames_refused:,} refused; {t.moves:,} moves under Hypothesis",
             f"{t.explored:,} states explored again, {t.bugs_found} planted bugs found",
-            f"{t.crash_runs:,} crash runs of the queue; {t.lives:,} processes came to one, {t.lives_killed:,} were "
+            f"{t.crash_runs:,} crash runs of the queue; {t.calls_broken_off:,} calls broken off; "
+            f"{t.lives:,} processes came to one, {t.lives_killed:,} were "
             f"killed, {t.through_queue:,} messages came through",
             f"{t.nodes_hurt:,} faults of nodes of sessions and their store ({t.hurt_on_postgres:,} on PostgreSQL; "
             f"{t.hurt_in_a_run:,} in one run), {t.through_sessions:,} messages came through",

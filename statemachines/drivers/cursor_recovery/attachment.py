@@ -51,15 +51,17 @@ class Instruments:
 class Attachment:
     """One process at one queue, as long as it holds one slot.  Not for two threads at once."""
 
-    def __init__(self, segment: Segment, instruments: Instruments) -> None:
+    def __init__(self, segment: Segment, instruments: Instruments, skipped_bytes: int = 0) -> None:
         self.segment = segment
         self.instruments = instruments
         self.words = Words(segment, instruments.hook)
         self.access = Access(self.words, self.is_locked, instruments.clock)
         self.owner = take_slot(self.words)
+        self.lock = self.owner.lock
+        """As long as it is not closed, all others take this owner for alive."""
         self._count = 0
         self._removed = False
-        self.skipped_bytes = 0
+        self.skipped_bytes = skipped_bytes
         """What this process found to be no message."""
         self._load_readers_wait = self.words.readers_wait.load
         self._load_writers_wait = self.words.writers_wait.load
@@ -95,10 +97,13 @@ class Attachment:
 
     # -- operations -------------------------------------------------------------------------------------------------
 
-    def write(self, payload: bytes, messages: int) -> WriteDone:
-        """One write, whatever comes of it; rings for the readers where there may be something for them."""
+    def write(self, payload: bytes, messages: int) -> Outcome | None:
+        """One write, whatever comes of it; rings for the readers where there may be something for them.
+
+        None: the queue has been removed, and nobody will ever read what was written.
+        """
         if self._removed:
-            raise removed(self.segment.path)
+            return None
         self.access.in_the_way = FREE
         try:
             done = self._write(payload, messages)
@@ -108,9 +113,10 @@ class Attachment:
         outcome = done.outcome
         if (outcome is WRITTEN or outcome is Outcome.FENCED) and self._load_readers_wait():
             self._removed = not self.readers_bell.ring()
-        elif outcome is Outcome.NO_CURSOR:
+            return None if self._removed else outcome
+        if outcome is Outcome.NO_CURSOR:
             self.access.in_the_way = ALL_TAKEN
-        return done
+        return outcome
 
     def read(self) -> ReadDone:
         """One read, whatever comes of it; rings for the writers where there may be room for them."""
@@ -174,7 +180,7 @@ class Attachment:
     # -- the end ----------------------------------------------------------------------------------------------------
 
     def end(self) -> None:
-        """Give up the slot, and let go of the bells."""
+        """Give up the slot, and let go of the bells; once more, where that was broken off."""
         self.owner.give_up()
         self.readers_bell.close()
         self.writers_bell.close()

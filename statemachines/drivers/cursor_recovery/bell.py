@@ -20,6 +20,7 @@ import re
 import select
 import stat
 from collections.abc import Callable
+from io import FileIO
 from pathlib import Path
 
 from statemachines.drivers.cursor_recovery.word import Word64
@@ -58,17 +59,19 @@ class Bell:
         with contextlib.suppress(FileExistsError):
             os.mkfifo(path, 0o600)
         # For reading and writing: so there is always a reader, and neither end sees the other go.
-        self.fd = os.open(path, os.O_RDWR | os.O_NONBLOCK)
-        self._sleepers = 0
+        self._file = FileIO(path, "r+", opener=lambda path, _: os.open(path, os.O_RDWR | os.O_NONBLOCK))
+        self.fd = self._file.fileno()
+        self._sleepers: set[object] = set()
         self._closing = False
 
     def close(self) -> None:
-        """Let go of the FIFO; threads that sleep on it are woken, and the last of them closes it."""
+        """Let go of the FIFO; threads that sleep on it are woken, and the last of them closes it.  Once more does no
+        harm."""
         self._closing = True
-        if self._sleepers:
+        if not self._sleepers:
+            self._file.close()
+        elif not self._file.closed:
             self.write()
-        else:
-            os.close(self.fd)
 
     def enter(self) -> None:
         """Before `arm`: be counted among those who wait."""
@@ -118,14 +121,14 @@ class Bell:
         """Until the bell rings, or so long."""
         poll = select.poll()
         poll.register(self.fd, select.POLLIN)
-        self._sleepers += 1
         try:
+            self._sleepers.add(poll)
             if poll.poll(math.ceil(seconds * 1000)) and not self._closing:
                 self.drain()
         finally:
-            self._sleepers -= 1
+            self._sleepers.discard(poll)
             if self._closing and not self._sleepers:
-                os.close(self.fd)
+                self._file.close()
 
 
 class Patience:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import threading
 import time
 import weakref
 from collections import deque
@@ -38,13 +37,13 @@ from statemachines.drivers.cursor_recovery.errors import (
     MessageTooLarge,
     MissingQueue,
     PutTimeout,
-    QueueError,
     SegmentError,
 )
 from statemachines.drivers.cursor_recovery.framing import Codec, split_messages
 from statemachines.drivers.cursor_recovery.owner import check_platform, removed
 from statemachines.drivers.cursor_recovery.segment import attach_segment, create_segment, identity_of, path_of
 from statemachines.drivers.cursor_recovery.stats import Stats, stats_of
+from statemachines.drivers.cursor_recovery.turns import HELD, Turns
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -82,7 +81,7 @@ class CircularQueue(Generic[T]):
         self._is_plain = self._codec.is_plain
         self._instruments = instruments
         self._creator = 0
-        self._lock = threading.Lock()
+        self._turns = Turns()
         self._rest: deque[Taken] = deque()
         self._looked_s = 0.0
         self._sleepers: dict[asyncio.AbstractEventLoop, set[asyncio.Future[None]]] = {}
@@ -171,12 +170,14 @@ class CircularQueue(Generic[T]):
 
     def close(self) -> None:
         """Let go of it in this process; the queue stays.  Messages of a block that were not asked for yet are lost."""
-        if self._closed:
-            return
-        self._closed = True
-        with self._lock:
-            self._let_go()
-            self._segment.close()
+        if hasattr(self, "_segment") and not self._segment.is_closed:
+            self._closed = True
+            self._in_turn(self._close)
+
+    def _close(self) -> None:
+        """Whatever of it was broken off is done the next time."""
+        self._let_go()
+        self._segment.close()
 
     def __enter__(self) -> CircularQueue[T]:
         return self
@@ -348,51 +349,78 @@ class CircularQueue(Generic[T]):
     # -- one operation ----------------------------------------------------------------------------------------------
 
     def _write(self, payload: bytes, messages: int) -> Outcome:
-        """One write; the threads of this process take turns."""
-        lock = self._lock
-        if not lock.acquire(False):
-            self._await_turn(lock)
+        """One write; the threads of this process take turns (see `turns`)."""
+        frame = sys._getframe()
+        turn = self._turns.cell
+        if turn.setdefault(HELD, frame) is not frame:
+            turn = self._turns.wait(frame, self._let_go)
+        del frame  # or it would have itself among its variables
         here = None
         try:
-            here = self._here or self._attach_again()
-            outcome = here.write(payload, messages).outcome
+            try:
+                here = self._here or self._attach_again()
+                outcome = here.write(payload, messages)
+            except BaseException:
+                if here is not None:
+                    here.lock.close()  # one indivisible call: whatever else is cut short, nobody waits for us any more
+                raise
         except BaseException as error:
             self._cut(here, error)
+            del turn[HELD]
             raise
-        finally:
-            lock.release()
-        if outcome is not WRITTEN and (outcome is Outcome.FULL or outcome is Outcome.NO_CURSOR):
-            self._look_for_removal()
+        del turn[HELD]
+        if self._turns.is_awaited:
+            self._turns.let_others()
+        if outcome is not WRITTEN:
+            if outcome is None:
+                raise removed(self.path)
+            if outcome is Outcome.FULL or outcome is Outcome.NO_CURSOR:
+                self._look_for_removal()
         return outcome
 
     def _read(self) -> ReadDone:
         """One read; the threads of this process take turns."""
-        lock = self._lock
-        if not lock.acquire(False):
-            self._await_turn(lock)
+        frame = sys._getframe()
+        turn = self._turns.cell
+        if turn.setdefault(HELD, frame) is not frame:
+            turn = self._turns.wait(frame, self._let_go)
+        del frame  # or it would have itself among its variables
         here = None
         try:
-            here = self._here or self._attach_again()
-            told = here.read()
+            try:
+                here = self._here or self._attach_again()
+                told = here.read()
+            except BaseException:
+                if here is not None:
+                    here.lock.close()
+                raise
         except BaseException as error:
             self._cut(here, error)
+            del turn[HELD]
             raise
-        finally:
-            lock.release()
+        del turn[HELD]
+        if self._turns.is_awaited:
+            self._turns.let_others()
         if told.outcome is not DELIVERED:
             if told.outcome is ReadOutcome.DISCARDED:
                 self.discarded_messages += told.messages
             self._look_for_removal()
         return told
 
-    def _await_turn(self, lock: threading.Lock) -> None:
-        """Another thread is in an operation; or this very one is, and a signal has come."""
-        frame = sys._getframe(2)
-        while (caller := frame.f_back) is not None:
-            if caller.f_code in _OPERATIONS and caller.f_locals.get("lock") is lock:
-                raise QueueError("an operation within an operation: a signal handler must not use the queue")
-            frame = caller
-        lock.acquire()
+    def _in_turn(self, act: Callable[[], R]) -> R:
+        """Something that is no operation, while there is none."""
+        frame = sys._getframe()
+        turn = self._turns.cell
+        if turn.setdefault(HELD, frame) is not frame:
+            turn = self._turns.wait(frame, self._let_go)
+        del frame  # or it would have itself among its variables
+        try:
+            return act()
+        finally:
+            del turn[HELD]
+
+    def _attached(self) -> Attachment:
+        return self._here or self._attach_again()
 
     def _attach_again(self) -> Attachment:
         """After a fork, and after an operation was cut."""
@@ -400,7 +428,7 @@ class CircularQueue(Generic[T]):
             raise ClosedQueue(f"{self.path}: the queue was closed in this process; attach again")
         if self._segment.mapped.closed:
             self._segment.map()
-        self._here = here = Attachment(self._segment, self._instruments)
+        self._here = here = Attachment(self._segment, self._instruments, self._skipped_before)
         return here
 
     def _cut(self, here: Attachment | None, error: BaseException) -> None:
@@ -414,19 +442,22 @@ class CircularQueue(Generic[T]):
         self._let_go()
 
     def _let_go(self) -> None:
-        here, self._here = self._here, None
+        """Once more, where it was broken off."""
+        here = self._here
         if here is not None:
-            self._skipped_before += here.skipped_bytes
             here.end()
+            self._skipped_before = here.skipped_bytes
+            self._here = None
 
     @property
     def skipped_bytes(self) -> int:
         """Bytes that this process found to be no message: what writers left that died."""
-        return self._skipped_before + (0 if self._here is None else self._here.skipped_bytes)
+        here = self._here
+        return self._skipped_before if here is None else here.skipped_bytes
 
     def _forked(self) -> None:
         """In the child, at once: slot, mapping and messages are the parent's."""
-        self._lock = threading.Lock()
+        self._turns = Turns()
         self._rest.clear()
         self._sleepers = {}
         self._skipped_before = 0
@@ -453,8 +484,7 @@ class CircularQueue(Generic[T]):
     def _bell(self, side: str) -> Bell:
         here = self._here
         if here is None:
-            with self._lock:
-                here = self._here or self._attach_again()
+            here = self._in_turn(self._attached)
         return here.readers_bell if side == "readers" else here.writers_bell
 
     def _wait(self, side: str, attempt: Callable[[], R | None], timeout: float | None) -> R | None:
@@ -534,13 +564,13 @@ class CircularQueue(Generic[T]):
 
     def stats(self) -> Stats:
         """The queue as it is now, word by word, while others go on.  Raises `DamagedQueue` where a guard is broken."""
-        with self._lock:
-            here = self._here or self._attach_again()
+
+        def look() -> Stats:
+            here = self._attached()
             here.segment.check_guards()
             return stats_of(here)
 
-
-_OPERATIONS = (CircularQueue._write.__code__, CircularQueue._read.__code__)
+        return self._in_turn(look)
 
 
 def _wake(bell: Bell, sleepers: set[asyncio.Future[None]]) -> None:

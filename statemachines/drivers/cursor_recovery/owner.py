@@ -19,21 +19,22 @@ import errno
 import fcntl
 import os
 import struct
-import threading
+from io import FileIO
 from pathlib import Path
+from typing import Protocol
 
 from statemachines.cursor_recovery.layout import holder_of
 from statemachines.cursor_recovery.memory import FREE, INCARNATIONS, NONE, SLOTS, Queue, incarnation_in, slot_in
 from statemachines.drivers.cursor_recovery.errors import MissingQueue, TooManyProcesses
 from statemachines.drivers.cursor_recovery.memory_access import Words
+from statemachines.drivers.cursor_recovery.word import Word64
 from statemachines.kernel import ConfigurationError
 
 LOCKS_AT = 1 << 40
 """Byte of the file that is the lock of slot 0: behind the end of any segment."""
-_OPEN: set[int] = set()
-"""The open files of this process that hold a lock, or are about to."""
-_FORKS = threading.RLock()
-"""Nobody forks between the opening of such a file and its entry there."""
+_OPEN: set[FileIO] = set()
+"""The open files of this process that hold a lock, or are about to: each is entered here before it is opened, so that
+no fork comes in between."""
 _FLOCK = struct.Struct("@hhqqi")
 
 
@@ -66,29 +67,47 @@ def _lock(fd: int, slot: int) -> bool:
     return True
 
 
-def _close(fd: int) -> None:
-    """Free the lock, if this process (and not its parent) has it."""
-    if fd in _OPEN:
-        _OPEN.remove(fd)
-        os.close(fd)
+def _close(file: FileIO) -> None:
+    """Free the lock, if this process (and not its parent) has it; once more does no harm."""
+    file.close()
+    _OPEN.discard(file)
 
 
 def _close_inherited() -> None:
-    _FORKS.release()
-    for fd in list(_OPEN):
-        _close(fd)
+    for file in list(_OPEN):
+        _close(file)
 
 
-os.register_at_fork(before=_FORKS.acquire, after_in_parent=_FORKS.release, after_in_child=_close_inherited)
+os.register_at_fork(after_in_child=_close_inherited)
+
+
+class Lock(Protocol):
+    """What others see of a slot's owner; once it is closed, they take it for dead."""
+
+    def close(self) -> None:
+        """Die, for all others."""
+        ...
+
+
+class Number:
+    """The process number in the segment, where the system has no locks."""
+
+    def __init__(self, holder: Word64) -> None:
+        self._holder = holder
+
+    def close(self) -> None:
+        """It is nobody's."""
+        if self._holder.load() == os.getpid():
+            self._holder.store(0)
 
 
 class Owner:
-    """One life of a slot: `slot`, `incarnation`; `fd` holds the lock (-1: by process number alone)."""
+    """One life of a slot: `slot`, `incarnation`; `lock`: what keeps it alive for others."""
 
-    def __init__(self, words: Words, slot: int, fd: int) -> None:
+    def __init__(self, words: Words, slot: int, lock: Lock) -> None:
         self.words = words
         self.slot = slot
-        self.fd = fd
+        self.lock = lock
         self.incarnation = words.incarnations[slot].load() + 1
         words.incarnations[slot].store(self.incarnation)
         words.plain(holder_of(slot)).store(os.getpid())
@@ -96,10 +115,8 @@ class Owner:
 
     def give_up(self) -> None:
         """Die as an owner: what this life has left in cursors is now a dead owner's."""
-        if self.fd < 0:
-            self.words.plain(holder_of(self.slot)).store(0)
-        else:
-            _close(self.fd)
+        self.lock.close()
+        _OPEN.discard(self.lock)
 
 
 def take_slot(words: Words) -> Owner:
@@ -109,30 +126,28 @@ def take_slot(words: Words) -> Owner:
     """
     if not has_locks():
         return _take_by_number(words)
-    fd = _open_again(words)
+    file = FileIO.__new__(FileIO)
     try:
+        _OPEN.add(file)
+        _open_again(file, words)
         for slot in range(SLOTS):
-            if _lock(fd, slot):
-                return Owner(words, slot, fd)
+            if _lock(file.fileno(), slot):
+                return Owner(words, slot, file)
         raise _too_many(words.segment.path)
     except BaseException:
-        _close(fd)
+        _close(file)
         raise
 
 
-def _open_again(words: Words) -> int:
+def _open_again(file: FileIO, words: Words) -> None:
     """A new open file of the very segment that is mapped."""
     segment = words.segment
     try:
-        with _FORKS:
-            fd = os.open(segment.path, os.O_RDWR)
-            _OPEN.add(fd)
+        FileIO.__init__(file, segment.path, "r+")
     except FileNotFoundError:
         raise removed(segment.path) from None
-    if not os.path.sameopenfile(segment.fd, fd):
-        _close(fd)
+    if not os.path.sameopenfile(segment.fd, file.fileno()):
         raise removed(segment.path)
-    return fd
 
 
 def removed(path: Path) -> MissingQueue:
@@ -150,7 +165,7 @@ def _take_by_number(words: Words) -> Owner:
         holder = words.plain(holder_of(slot))
         number = holder.load()
         if not (number and _lives(number)) and holder.cas(number, os.getpid()) == number:
-            return Owner(words, slot, -1)
+            return Owner(words, slot, Number(holder))
     raise _too_many(words.segment.path)
 
 

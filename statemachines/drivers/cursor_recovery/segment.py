@@ -14,6 +14,7 @@ import os
 import re
 import stat
 import struct
+from io import FileIO
 from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
@@ -66,11 +67,12 @@ def path_of(name: str, directory: Path | None = None) -> Path:
 
 
 class Segment:
-    """A segment that this process has mapped: `path`, `queue`, `layout`, `identity`, and `fd` of the open file."""
+    """A segment that this process has mapped: `path`, `queue`, `layout`, `identity`, and `fd` of the open `file`."""
 
-    def __init__(self, path: Path, fd: int, header: Header, queue: Queue) -> None:
+    def __init__(self, path: Path, file: FileIO, header: Header, queue: Queue) -> None:
         self.path = path
-        self.fd = fd
+        self.file = file
+        self.fd = file.fileno()
         self.queue = queue
         self.layout = Layout(queue)
         self.identity = header.identity
@@ -87,9 +89,14 @@ class Segment:
         self.mapped.close()
 
     def close(self) -> None:
-        """Let go of the file; it stays for the others."""
+        """Let go of the file; it stays for the others.  Once more does no harm."""
         self.unmap()
-        os.close(self.fd)
+        self.file.close()
+
+    @property
+    def is_closed(self) -> bool:
+        """This process has let go of it."""
+        return self.file.closed
 
     @property
     def is_removed(self) -> bool:
@@ -213,12 +220,12 @@ def attach_segment(path: Path) -> Segment:
 
     Raises `MissingQueue`, or `DamagedQueue` for what is half made, truncated, damaged, or of another version.
     """
-    fd = _open(path)
+    file = _open(path)
     try:
-        header = _read_header(path, fd)
-        segment = Segment(path, fd, header, _queue_of(path, header))
+        header = _read_header(path, file.fileno())
+        segment = Segment(path, file, header, _queue_of(path, header))
     except BaseException:
-        os.close(fd)
+        file.close()
         raise
     try:
         segment.check_guards()
@@ -228,19 +235,19 @@ def attach_segment(path: Path) -> Segment:
     return segment
 
 
-def _open(path: Path) -> int:
+def _open(path: Path) -> FileIO:
     try:
-        fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW)
+        file = FileIO(path, "r+", opener=lambda path, _: os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW))
     except FileNotFoundError:
         raise MissingQueue(path, "no such file", "a queue", "create it first (CircularQueue.create)") from None
     except OSError as error:
         raise SegmentError(
             path, f"{error.strerror}", "a queue to read and write", "run as the user that created it"
         ) from error
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
         raise DamagedQueue(path, "something that is no regular file", "a queue", REMAKE)
-    return fd
+    return file
 
 
 def _read_header(path: Path, fd: int) -> Header:

@@ -146,7 +146,7 @@ def test_two_messages_wake_two_readers(name, queue):
     threads = [threading.Thread(target=lambda end=end: got.append(end.get(timeout=20))) for end in ends]
     for thread in threads:
         thread.start()
-    while sum(end._here.readers_bell._sleepers for end in ends) < 2:
+    while sum(len(end._here.readers_bell._sleepers) for end in ends) < 2:
         time.sleep(0.001)
     begun = time.monotonic()
     queue.put(b"A")
@@ -167,7 +167,7 @@ def test_who_still_sleeps_is_woken_by_a_later_message(name, queue):
     threads = [threading.Thread(target=lambda end=end: got.append(end.get(timeout=20))) for end in ends]
     for thread in threads:
         thread.start()
-    while sum(end._here.readers_bell._sleepers for end in ends) < 2:
+    while sum(len(end._here.readers_bell._sleepers) for end in ends) < 2:
         time.sleep(0.001)
     begun = time.monotonic()
     queue.put(b"A")

@@ -9,6 +9,8 @@ from statemachines.cursor_recovery import writer
 from statemachines.cursor_recovery.memory import CELL, CompareAndSwap, Memory
 from statemachines.cursor_recovery.reader import READER
 from statemachines.cursor_recovery.writer import WRITER, WriterRecord
+from statemachines.drivers.cursor_recovery import turns
+from statemachines.drivers.cursor_recovery.bell import Bell
 
 
 def swaps_anything(apply):
@@ -31,4 +33,6 @@ BREAKS = {
     "CR-54": wrap(Memory, "apply", swaps_anything),
     "CR-55": without(READER, "CR-46"),  # nobody looks for the next block
     "CR-38": without(WRITER, "CR-07"),  # what is stale is never freed
+    "CR-57": swap(turns, "_is_over", lambda holder: False),  # a turn that was broken off lasts
+    "CR-58": swap(Bell, "ring", lambda bell: True),  # nobody is told that the queue was removed
 }
