@@ -134,7 +134,7 @@ def conclude(record: SourceRecord, silent: bool = False) -> Done:
         return record, effects
     top = failed_top(record, silent)
     if top > record.expected:
-        record = count_failure(record, top)
+        record = count_failure(record if silent else replace(record, vain=top), top)
         if len(record.asked) > record.recovery.retries:
             record, more = settle(record, record.asked[0])
             effects = (*effects, *more)
@@ -258,7 +258,7 @@ def was_met_by_token(record: SourceRecord, event: HistoryEnded) -> bool:
 
 def live(record: SourceRecord, effects: Effects, now_ns: int) -> Done:
     """Into live, whatever query is still open: where the Subscriber asks unprompted, the period begins."""
-    record = replace(record, windows=()) if record.windows else record
+    record = replace(record, windows=(), asked=(), vain=0, silent=0)
     period_ms = record.recovery.period_ms
     if period_ms:
         effects = (*effects, SetTimer("period", now_ns + period_ms * MS, record.source))

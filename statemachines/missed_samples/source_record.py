@@ -73,8 +73,8 @@ class WindowStatus(Status):
 
 class Window(msgspec.Struct, frozen=True, gc=False):
     """A query `n` for the numbers `first`..`last` (`last` below `first`: it looks for the newest there is); of those it
-    wants the `newest` so many (0: all).  `top`: that of its source when it was sent; `filled`: so many numbers that were missing have come since; `below`: it ended
-    well, and what is missing below this number is in no cache."""
+    wants the `newest` so many (0: all).  `top`: that of its source when it was sent; `filled`: so many numbers that
+    were missing have come since; `below`: it ended well, and what is missing below this number is in no cache."""
 
     n: int
     first: int
@@ -92,7 +92,8 @@ class SourceRecord(msgspec.Struct, frozen=True, gc=False):
     the order of their numbers; `asked_top`: `top` when the round began.  `asked`: for what is missing below each of
     these a query failed, the highest of them, sorted.  A missing number has been asked for by those above it:
     the lower of two at least as often as the higher, so none needs a count of its own.
-    `spoke_ns`: when a reply came last, or the round began; `silence_ns`: the longest silence of late that ended with a
+    `vain`: below this number a query has ended that brought nothing.  `silent`: so many rounds on end nobody said a
+    word; `spoke_ns`: when a reply came last, or the round began; `silence_ns`: the longest silence of late that ended with a
     reply.  `doubt`: a number that is too far ahead to be believed (-1: none).
     `history`: the Subscriber's first query is open; `heard`: since the last retention; `new`, `alive`: see Appeared;
     `origin`: its first number."""
@@ -108,6 +109,8 @@ class SourceRecord(msgspec.Struct, frozen=True, gc=False):
     asked_top: int = 0
     asked: tuple[int, ...] = ()
     windows: tuple[Window, ...] = ()
+    vain: int = 0
+    silent: int = 0
     spoke_ns: int = 0
     silence_ns: int = 0
     doubt: int = -1

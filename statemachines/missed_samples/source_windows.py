@@ -43,7 +43,8 @@ def has_open(record: SourceRecord) -> bool:
 
 
 def open_windows(record: SourceRecord) -> tuple[SourceRecord, Effects]:
-    """Ask for what is missing and in no window yet, from the lowest number on, in as many windows as may be open."""
+    """Ask for what is missing and in no window yet, from the lowest number on, in as many windows as may be open: in
+    one where nobody has said a word of late, since their answers may all be on their way."""
     if any(one.status is FAILED for one in record.windows):
         return record, ()
     begins = not record.windows
@@ -57,7 +58,8 @@ def open_windows(record: SourceRecord) -> tuple[SourceRecord, Effects]:
 
 def _windows_to_open(record: SourceRecord) -> Iterator[Window]:
     windows, place, n = list(record.windows), record.expected, record.query_n
-    while len(windows) < record.recovery.windows:
+    count = 1 if record.silent else record.recovery.windows
+    while len(windows) < count:
         first = missing_from(record, place)
         if first >= record.top:
             return
@@ -80,7 +82,7 @@ def _reach(record: SourceRecord, first: int) -> tuple[int, int]:
     so that the answer shows that a cache was there."""
     window, end = record.recovery.window, hole_end(record, first)
     fits = record.held_count + window <= record.recovery.pending
-    if window > 1 and first == record.expected and record.attempts and end - first >= window and fits:
+    if window > 1 and first == record.expected and first < record.vain and end - first >= window and fits:
         return end + 1, window
     return first + window - 1, 0
 
@@ -120,13 +122,14 @@ def _missing_in(record: SourceRecord, first: int, last: int) -> int:
 def hear_reply(record: SourceRecord, now_ns: int) -> SourceRecord:
     """A reply has ended a silence; how long such last follows the longest at once, and forgets it slowly."""
     silence_ns = max(now_ns - record.spoke_ns, record.silence_ns - record.silence_ns // 8)
-    return replace(record, spoke_ns=now_ns, silence_ns=silence_ns)
+    return replace(record, spoke_ns=now_ns, silence_ns=silence_ns, silent=0)
 
 
 def timeout_ns(record: SourceRecord) -> int:
-    """So long a silence is waited for."""
+    """So long a silence is waited for: it doubles from round to round, and is twice the longest that a reply ended."""
     recovery = record.recovery
-    longest = min(2 * record.silence_ns, recovery.timeout_max_ms * MS)
+    doubled = recovery.timeout_ms << min(record.silent, 20)
+    longest = min(max(doubled * MS, 2 * record.silence_ns), recovery.timeout_max_ms * MS)
     return max(recovery.timeout_ms * MS, longest)
 
 
@@ -149,6 +152,7 @@ def _ended(record: SourceRecord, one: Window, brought: int) -> Window | None:
 
 def silence_windows(record: SourceRecord) -> SourceRecord:
     """None of the queries that are open is waited for any more."""
+    record = replace(record, silent=record.silent + 1)
     windows = tuple(_ended(record, one, 0) if one.status is OPEN else one for one in record.windows)
     return replace(record, windows=tuple(one for one in windows if one is not None))
 

@@ -56,8 +56,8 @@ OPEN = (*BEFORE, SUBSCRIBED)
 
 
 class SubscriberRecord(msgspec.Struct, frozen=True, gc=False):
-    """One subscriber.  `history`: what to ask for first (None: nothing), and how many `tries` there were; `width` of the
-    numbers on the wire, in bits; `queries`: no query that was sent about a source that is forgotten had a higher
+    """One subscriber.  `history`: what to ask for first (None: nothing), and how many `tries` there were; `width` of
+    the numbers on the wire, in bits; `queries`: no query that was sent about a source that is forgotten had a higher
     number; `turned_away`: so many samples, heartbeats and tokens were of sources for which there was no place.  Raises
     `ConfigurationError` for a width that no wire has."""
 

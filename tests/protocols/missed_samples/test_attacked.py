@@ -126,7 +126,13 @@ WORDS = st.one_of(
 
 
 @settings(deadline=None, max_examples=200)
-@given(st.lists(WORDS, max_size=40), st.booleans(), st.booleans(), st.sampled_from((0, 2, 10_000)), st.sampled_from((1, 256)))
+@given(
+    st.lists(WORDS, max_size=40),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from((0, 2, 10_000)),
+    st.sampled_from((1, 256)),
+)
 def test_ORDER_ONCE_REPORT_BOUND_whatever_a_stranger_says(words, past, reliable, pending, window):
     world = World(past=past, reliable=reliable, pending=pending, retries=1, window=window, jump=4)
     for word in words:
