@@ -47,11 +47,18 @@ HEARD_TURNS = 3
 by then.  Packets are read in the turn itself; an answer of a store that has a thread of its own takes two more."""
 
 
+UNREAD_S = 0.02
+"""So often it is looked whether what came before a timer was due has been read."""
+
+
 class Runtime:
     """`life` is the incarnation, `number` what its messages are numbered from, `services` what carries requests out, by
     the name in `Ask`; `log` where rows go (None: nowhere), `clock` the steady one, `offset_ns` what to add to it for
     the times of rows, `observe` sees every step, `refused` every message that is dropped because the protocol does not
     take it, `standing` watches whether the loop turns (for hosts with a lease).
+
+    Where things wait before they are fed, `came()` of them are there so far, and `taken()` were looked at: timers that
+    have patience wait for what came before they were due.
 
     `receive(packet)` is what a transport calls; `handle(sender, to, message, now_ns)` and `answered(party, answer,
     now_ns)` feed the host; `told(party, event)` is the application's side.
@@ -75,6 +82,9 @@ class Runtime:
     ) -> None:
         self._standing = standing
         self._look_again_s = LOOK_AGAIN_S if standing is None else min(LOOK_AGAIN_S, standing.look_again_s)
+        self.came: Callable[[], int] = lambda: 0
+        self.taken: Callable[[], int] = lambda: 0
+        self._came = 0
         self.life = life
         self.node = node_of(life)
         self.failed: BaseException | None = None
@@ -226,6 +236,7 @@ class Runtime:
             self._rearm()
             return
         self._hears = True
+        self._came = self.came()
         self.act(self._host.fire_first)
         self._hear_first(now_ns, HEARD_TURNS)
 
@@ -235,6 +246,9 @@ class Runtime:
         is_due = deadline is not None and deadline <= now_ns
         if turns and is_due:
             self._wake = asyncio.get_running_loop().call_soon(self._hear_first, now_ns, turns - 1)
+            return
+        if is_due and self.taken() < self._came:
+            self._wake = asyncio.get_running_loop().call_later(UNREAD_S, self._hear_first, now_ns, 0)
             return
         self._wake = None
         self._hears = False

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from statemachines.kernel import Answer, Event, Message, Request, TraceColumns
+from statemachines.missed_samples.serial_number import wrapped
 
 OF_SOURCE = TraceColumns(key="source")
 
@@ -64,9 +65,10 @@ class Heartbeat(Message, frozen=True, gc=False):
 
 
 class Query(Request, frozen=True, gc=False):
-    """To all caches that can be reached: samples of `source` from `first` on; number `n` of the subscriber's queries.
-    The subscriber's first query is about `EVERY_SOURCE`, with what it says of history: the `newest` of each source (0:
-    all), no older than `age_ms` (0: of any age)."""
+    """To all caches that can be reached: samples `first`..`last` of `source` (`last` below `first`: without end); of
+    those the `newest` so many of each source (0: all); number `n` of the subscriber's queries.
+    The subscriber's first query is about `EVERY_SOURCE`, with what it says of history: the `newest` of each source, no
+    older than `age_ms` (0: of any age)."""
 
     columns: ClassVar = OF_SOURCE
 
@@ -75,17 +77,38 @@ class Query(Request, frozen=True, gc=False):
     first: int
     newest: int = 0
     age_ms: int = 0
+    last: int = -1
+
+    @property
+    def has_end(self) -> bool:
+        """Whether it asks for a range of numbers, and not for all from the first on."""
+        return self.last >= self.first
+
+    def reach_of(self, sn: int, width: int) -> int:
+        """How many numbers there are from its first on to `sn` of the wire; 0: it did not ask for that."""
+        reach = wrapped(sn - self.first, width) + 1
+        return reach if not self.has_end or reach <= self.last - self.first + 1 else 0
 
 
-class QueryEnded(Answer, frozen=True, gc=False):
-    """Query `n` about `source` is over; `replied`: it ended well, and some cache answered for the source.  What it
-    brought has come before, as samples, where the transport brings every reply."""
+class QueryGoesOn(Answer, frozen=True, gc=False):
+    """A reply to query `n` about `source` has come, and more may come."""
 
     columns: ClassVar = OF_SOURCE
 
     source: str
     n: int
-    replied: bool
+
+
+class QueryEnded(Answer, frozen=True, gc=False):
+    """Query `n` about `source` is over.  `brought`: the highest number that it brought is so many from its first on,
+    that one included (`Query.reach_of`; 0: it brought nothing, or did not end well); of the first query, how many
+    caches answered.  What it brought has come before, as samples, where the transport brings every reply."""
+
+    columns: ClassVar = OF_SOURCE
+
+    source: str
+    n: int
+    brought: int = 0
 
 
 class Deliver(Event, frozen=True, gc=False):

@@ -14,7 +14,8 @@ import re
 
 import msgspec
 
-from statemachines.missed_samples.serial_number import is_range
+from statemachines.missed_samples.message import EVERY_SOURCE, Query
+from statemachines.missed_samples.serial_number import is_range, wrapped
 
 TEXT_MAX = 4_096
 """Characters of all parameters of a query."""
@@ -70,6 +71,16 @@ def parse(text: str, width: int, now_ns: int) -> Selector:
 def range_text(first: int, last: int | None = None) -> str:
     """The parameter for numbers of the wire from `first` to `last` (None: without end)."""
     return f"_sn={first}..{'' if last is None else last}"
+
+
+def query_text(query: Query, width: int) -> str:
+    """The parameters of a subscriber's query; on the wire a range of half of all numbers, or more, has no end."""
+    if query.source == EVERY_SOURCE:
+        return history_text(query.newest, query.age_ms)
+    has_end = query.has_end and not (query.last - query.first) >> (width - 1)
+    last = wrapped(query.last, width) if has_end else None
+    text = range_text(wrapped(query.first, width), last)
+    return f"{text};_max={query.newest}" if query.newest else text
 
 
 def history_text(newest: int, age_ms: int) -> str:

@@ -8,20 +8,27 @@ is delivered, what is ahead is held until the numbers before it have come, or ar
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from statemachines.kernel import STAY, Fsm, Ignore, Invariant, Row, Timer
-from statemachines.missed_samples.message import Heartbeat, QueryEnded, Sample
+from statemachines.missed_samples.message import Heartbeat, QueryEnded, QueryGoesOn, Sample
 from statemachines.missed_samples.ranges import size
 from statemachines.missed_samples.recovery import MS
 from statemachines.missed_samples.source_actions import (
     appear,
+    appear_and_ask,
     ask_again,
     ask_unprompted,
     backoff_ns,
+    beat_jumps,
     close_history,
     close_history_and_ask,
+    close_history_and_look,
     close_history_live,
     deliver,
     disappear,
+    doubt,
+    doubt_beat,
     end_last_query,
     end_query,
     end_query_and_ask,
@@ -33,12 +40,15 @@ from statemachines.missed_samples.source_actions import (
     give_up_query,
     has_history_open,
     hear,
+    hear_late,
     hold,
     is_new_in_history,
     is_next,
     is_open,
+    is_ours_from_start,
+    jumps,
     leaves_nothing,
-    leaves_only_new,
+    leaves_something_to_ask,
     miss_and_ask,
     misses_nothing,
     note_top,
@@ -51,9 +61,12 @@ from statemachines.missed_samples.source_actions import (
     stay_alive,
     take,
     take_and_ask,
+    take_reply,
     take_the_rest,
     timeout_settles_all,
+    wait_on,
     was_heard,
+    was_met_by_token,
 )
 from statemachines.missed_samples.source_record import (
     GONE,
@@ -73,10 +86,12 @@ from statemachines.missed_samples.source_record import (
     SourceRecord,
     SourceStatus,
 )
+from statemachines.missed_samples.source_windows import has_open, timeout_ns
 
 # fmt: off
 ROWS = (
     #   on             from        to          do                     when                        clause
+    Row(Sample, (HISTORY, *KNOWN), STAY,       doubt,                 jumps,                      "MS-76"),
     Row(Sample, (UNKNOWN, HISTORY), LIVE,      fill_history_live,     fills_history_without_hole, "MS-16"),
     Row(Sample, (UNKNOWN, HISTORY), RECOVERING, fill_history_and_ask, fills_history,              "MS-16"),
     Row(Sample,        UNKNOWN,    HISTORY,    hold,                  has_history_open,           "MS-14"),
@@ -87,9 +102,10 @@ ROWS = (
     Row(Sample,        LIVE,       RECOVERING, take_and_ask,          opens_hole,                 "MS-04"),
     Row(Sample,        LIVE,       STAY,       take,                  None,                       "MS-03"),
     Row(Sample,        RECOVERING, LIVE,       take_the_rest,         leaves_nothing,             "MS-06"),
-    Row(Sample,        RECOVERING, STAY,       take,                  None,                       "MS-05"),
+    Row(Sample,        RECOVERING, STAY,       take_reply,            None,                       "MS-05"),
     Row(Sample,        RESTING,    LIVE,       take_the_rest,         leaves_nothing,             "MS-06"),
     Row(Sample,        RESTING,    STAY,       take,                  None,                       "MS-05"),
+    Row(Heartbeat, (HISTORY, *KNOWN), STAY,    doubt_beat,            beat_jumps,                 "MS-76"),
     Row(Heartbeat,     UNKNOWN,    HISTORY,    hear,                  is_new_in_history,          "MS-18"),
     Row(Heartbeat,     UNKNOWN,    HISTORY,    note_top,              has_history_open,           "MS-14"),
     Row(Heartbeat,     UNKNOWN,    RECOVERING, miss_and_ask,          shows_loss,                 "MS-02"),
@@ -98,15 +114,19 @@ ROWS = (
     Row(Heartbeat,     LIVE,       STAY,       hear,                  None,                       "MS-12"),
     Row(Heartbeat, (HISTORY, RECOVERING, RESTING), STAY, hear,        None,                       "MS-07"),
     Row(QueryEnded,    RECOVERING, LIVE,       end_last_query,        settles_all,                "MS-08"),
-    Row(QueryEnded,    RECOVERING, RECOVERING, end_query_and_ask,     leaves_only_new,            "MS-09"),
+    Row(QueryEnded,    RECOVERING, RECOVERING, end_query_and_ask,     leaves_something_to_ask,    "MS-09"),
     Row(QueryEnded,    RECOVERING, RESTING,    end_query,             is_open,                    "MS-10"),
+    Row(QueryGoesOn,   RECOVERING, STAY,       wait_on,               is_open,                    "MS-72"),
+    Row(QueryGoesOn,   RESTING,    STAY,       hear_late,             None,                       "MS-72"),
     Row(QueryTimeout,  RECOVERING, LIVE,       give_up_last_query,    timeout_settles_all,        "MS-11"),
     Row(QueryTimeout,  RECOVERING, RESTING,    give_up_query,         None,                       "MS-11"),
     Row(Rested,        RESTING,    RECOVERING, ask_again,             None,                       "MS-10"),
     Row(PeriodOver,    LIVE,       RECOVERING, ask_unprompted,        None,                       "MS-17"),
+    Row(HistoryEnded,  UNKNOWN,    STAY,       close_history_and_look, was_met_by_token,          "MS-77"),
     Row(HistoryEnded,  UNKNOWN,    STAY,       close_history,         None,                       "MS-15"),
     Row(HistoryEnded,  HISTORY,    LIVE,       close_history_live,    misses_nothing,             "MS-15"),
     Row(HistoryEnded,  HISTORY,    RECOVERING, close_history_and_ask, None,                       "MS-15"),
+    Row(Appeared,      UNKNOWN,    STAY,       appear_and_ask,        is_ours_from_start,         "MS-77"),
     Row(Appeared,      UNKNOWN,    STAY,       appear,                None,                       "MS-18"),
     Row(Appeared,      (HISTORY, *KNOWN), STAY, stay_alive,           None,                       "MS-18"),
     Row(Disappeared,   UNKNOWN,    GONE,       None,                  None,                       "MS-19"),
@@ -115,6 +135,7 @@ ROWS = (
     Row(RetentionOver, LIVE,       GONE,       None,                  None,                       "MS-19"),
     Row(RetentionOver, (RECOVERING, RESTING), STAY, retain,           None,                       "MS-19"),
     Ignore((QueryEnded,),                (UNKNOWN, HISTORY, *KNOWN),          "MS-12"),
+    Ignore((QueryGoesOn,),               (UNKNOWN, HISTORY, LIVE, RECOVERING), "MS-12"),
     Ignore((HistoryEnded,),              KNOWN,                               "MS-15"),
     Ignore((QueryTimeout,),              (UNKNOWN, HISTORY, LIVE, RESTING),   "MS-13"),
     Ignore((Rested,),                    (UNKNOWN, HISTORY, LIVE, RECOVERING), "MS-13"),
@@ -142,6 +163,13 @@ def holds_no_more_than_it_may(record: SourceRecord) -> bool:
     return record.held_count == size(record.held) <= limit
 
 
+def waits_for_what_it_asked(record: SourceRecord) -> bool:
+    """While a query is waited for one is open, and otherwise none; windows are in order, and no more than may be."""
+    windows = record.windows
+    apart = all(one.last < other.first for one, other in pairwise(windows))
+    return has_open(record) is (record.status is RECOVERING) and apart and len(windows) <= record.recovery.windows
+
+
 def misses_nothing_while_live(record: SourceRecord) -> bool:
     if record.status in (UNKNOWN, LIVE, GONE):
         return record.expected == record.top
@@ -157,7 +185,7 @@ SOURCE = Fsm(
     final=(GONE,),
     rows=ROWS,
     timers=(
-        Timer("query", QueryTimeout, (RECOVERING,), lambda record: record.recovery.timeout_ms * MS),
+        Timer("query", QueryTimeout, (RECOVERING,), timeout_ns),
         Timer("rest", Rested, (RESTING,), backoff_ns),
         Timer("period", PeriodOver, (LIVE,), lambda record: record.recovery.period_ms * MS, on_entry=False),
         Timer("retention", RetentionOver, KNOWN, retention_ns),
@@ -167,5 +195,6 @@ SOURCE = Fsm(
         Invariant("accounts-for-every-number", "MS-20", accounts_for_every_number),
         Invariant("holds-no-more-than-it-may", "MS-21", holds_no_more_than_it_may),
         Invariant("misses-nothing-while-live", "MS-22", misses_nothing_while_live),
+        Invariant("waits-for-what-it-asked", "MS-70", waits_for_what_it_asked),
     ),
 )

@@ -5,9 +5,18 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from statemachines.kernel import Ask, Effects, Event, SetTimer, Tell
-from statemachines.missed_samples.message import QUERY, Deliver, Heartbeat, Missed, Query, QueryEnded, Sample
+from statemachines.missed_samples.message import (
+    QUERY,
+    Deliver,
+    Heartbeat,
+    Missed,
+    Query,
+    QueryEnded,
+    QueryGoesOn,
+    Sample,
+)
 from statemachines.missed_samples.ranges import add, overlap
-from statemachines.missed_samples.recovery import MS
+from statemachines.missed_samples.recovery import MS, doubled_ms
 from statemachines.missed_samples.source_record import (
     UNKNOWN,
     Appeared,
@@ -19,6 +28,23 @@ from statemachines.missed_samples.source_record import (
     Rested,
     RetentionOver,
     SourceRecord,
+    WindowStatus,
+)
+from statemachines.missed_samples.source_windows import (
+    FAILED,
+    NEWEST,
+    WELL,
+    count_failure,
+    end_window,
+    failed_top,
+    fill,
+    has_open,
+    hear_reply,
+    look_for_newest,
+    missing_from,
+    open_windows,
+    silence_windows,
+    timeout_ns,
 )
 
 # -- what an event makes of the record ------------------------------------------------------------------------------
@@ -35,6 +61,8 @@ def heard_of(record: SourceRecord, first: int, last: int) -> SourceRecord:
 def arrived(record: SourceRecord, event: Sample) -> SourceRecord:
     """Keep what is new of the range, count the rest."""
     first, last = event.first, event.last
+    if record.windows:
+        record = fill(record, first, last)
     record = heard_of(record, first, last)
     if record.history and first < record.expected:
         record = replace(record, expected=first)  # a source begins with the lowest that came, the order apart
@@ -43,7 +71,8 @@ def arrived(record: SourceRecord, event: Sample) -> SourceRecord:
     again = last - event.first + 1 - new
     if new:
         held = add(record.held, first, last)
-        return replace(record, held=held, held_count=record.held_count + new, dropped=record.dropped + again)
+        count = record.held_count + new
+        return replace(record, held=held, held_count=count, dropped=record.dropped + again, doubt=-1)
     return replace(record, dropped=record.dropped + again)
 
 
@@ -90,19 +119,38 @@ def first_to_keep(record: SourceRecord) -> int:
     return below
 
 
-def query_over(record: SourceRecord, replied: bool) -> Done:
-    """What was missing when the query was sent has been asked for once more, or is convicted."""
-    if replied and record.recovery.reliable:
-        return settle(record, record.asked_top)
-    enough = record.recovery.retries + 1
-    asked = (*record.asked, record.asked_top)[-enough:]
-    return settle(replace(record, asked=asked), asked[0] if len(asked) == enough else 0)
+def conclude(record: SourceRecord, silent: bool = False) -> Done:
+    """What the queries that are over say: what no cache has is convicted, in order.  When none is open the round is
+    over, and what was asked for in vain is counted, and convicted after so many rounds; windows are left where the next
+    round has to wait."""
+    effects: Effects = ()
+    while record.windows and record.windows[0].status is WELL:
+        one, *rest = record.windows
+        if missing_from(record, record.expected) < one.first:
+            break  # something older may still come
+        record, more = settle(replace(record, windows=tuple(rest)), one.below)
+        effects = (*effects, *more)
+    if has_open(record):
+        return record, effects
+    top = failed_top(record, silent)
+    if top > record.expected:
+        record = count_failure(record if silent else replace(record, vain=top), top)
+        if len(record.asked) > record.recovery.retries:
+            record, more = settle(record, record.asked[0])
+            effects = (*effects, *more)
+    waits = record.attempts > 0 and any(one.status is FAILED for one in record.windows)
+    return record if waits else replace(record, windows=()), effects
 
 
-def ask(record: SourceRecord, effects: Effects) -> Done:
-    """One open-ended query from the first missing number on."""
-    record = replace(record, query_n=record.query_n + 1, asked_top=record.top)
-    return record, (*effects, Ask(QUERY, Query(record.source, record.query_n, record.expected)))
+def query_over(record: SourceRecord, event: QueryEnded) -> Done:
+    """What the end of a query settles."""
+    return conclude(end_window(record, event.n, event.brought))
+
+
+def ask(record: SourceRecord, effects: Effects, now_ns: int) -> Done:
+    """Begin to ask."""
+    record, asked = open_windows(replace(record, windows=(), spoke_ns=now_ns))
+    return record, (*effects, *asked)
 
 
 # -- guards ---------------------------------------------------------------------------------------------------------
@@ -164,28 +212,53 @@ def was_heard(record: SourceRecord, event: RetentionOver) -> bool:
     return record.heard or record.alive
 
 
-def is_open(record: SourceRecord, event: QueryEnded) -> bool:
-    return event.n == record.query_n
+def is_open(record: SourceRecord, event: QueryEnded | QueryGoesOn) -> bool:
+    return any(one.n == event.n and one.status is WindowStatus.OPEN for one in record.windows)
 
 
 def settles_all(record: SourceRecord, event: QueryEnded) -> bool:
-    return is_open(record, event) and not query_over(record, event.replied)[0].missing
+    return is_open(record, event) and not query_over(record, event)[0].missing
 
 
-def leaves_only_new(record: SourceRecord, event: QueryEnded) -> bool:
-    """Numbers are missing, and none that the query that ended was sent for."""
-    return is_open(record, event) and not query_over(record, event.replied)[0].attempts
+def leaves_something_to_ask(record: SourceRecord, event: QueryEnded) -> bool:
+    """Other queries are open, or something is missing that no query has failed for."""
+    return is_open(record, event) and has_open(open_windows(query_over(record, event)[0])[0])
 
 
 def timeout_settles_all(record: SourceRecord, event: QueryTimeout) -> bool:
-    return not query_over(record, False)[0].missing
+    return not conclude(silence_windows(record), silent=True)[0].missing
+
+
+def jumps(record: SourceRecord, event: Sample) -> bool:
+    """It is one number, far ahead of all that is known, and no other before it was."""
+    if event.first != event.last or event.first - record.top <= record.recovery.jump:
+        return False
+    return record.doubt < 0 or not 0 < event.first - record.doubt <= record.recovery.jump
+
+
+def beat_jumps(record: SourceRecord, event: Heartbeat) -> bool:
+    """It covers far more than all that is known, and nothing before it did."""
+    if event.last - record.top <= record.recovery.jump:
+        return False
+    return record.doubt < 0 or not 0 <= event.last - record.doubt <= record.recovery.jump
+
+
+def is_ours_from_start(record: SourceRecord, event: Appeared) -> bool:
+    """It is met by its token, and what it has sent so far is ours."""
+    return not record.history and not record.alive and (event.new or record.recovery.past)
+
+
+def was_met_by_token(record: SourceRecord, event: HistoryEnded) -> bool:
+    """It is known by its token alone, and what it has sent so far is ours."""
+    return record.alive and (record.new or record.recovery.past)
 
 
 # -- actions --------------------------------------------------------------------------------------------------------
 
 
 def live(record: SourceRecord, effects: Effects, now_ns: int) -> Done:
-    """Into live: where the Subscriber asks unprompted, the period begins."""
+    """Into live, whatever query is still open: where the Subscriber asks unprompted, the period begins."""
+    record = replace(record, windows=(), asked=(), vain=0, silent=0)
     period_ms = record.recovery.period_ms
     if period_ms:
         effects = (*effects, SetTimer("period", now_ns + period_ms * MS, record.source))
@@ -210,7 +283,7 @@ def take_the_rest(record: SourceRecord, event: Sample, now_ns: int) -> Done:
 
 
 def take_and_ask(record: SourceRecord, event: Sample, now_ns: int) -> Done:
-    return ask(*settle(arrived(record, event)))
+    return ask(*settle(arrived(record, event)), now_ns)
 
 
 def note_top(record: SourceRecord, event: Heartbeat, now_ns: int) -> Done:
@@ -227,11 +300,31 @@ def hear(record: SourceRecord, event: Heartbeat, now_ns: int) -> Done:
 
 
 def miss_and_ask(record: SourceRecord, event: Heartbeat, now_ns: int) -> Done:
-    return ask(heard_of(record, event.last + 1, event.last), ())
+    return ask(heard_of(record, event.last + 1, event.last), (), now_ns)
+
+
+def take_reply(record: SourceRecord, event: Sample, now_ns: int) -> Done:
+    """What an open query asks for restarts the wait for its next word."""
+    after, effects = settle(arrived(record, event))
+    if after.windows == record.windows:
+        return after, effects
+    after, more = wait_on(after, event, now_ns)
+    return after, (*effects, *more)
+
+
+def wait_on(record: SourceRecord, event: Event, now_ns: int) -> Done:
+    """A reply has come: silence begins anew."""
+    record = hear_reply(record, now_ns)
+    return record, (SetTimer("query", now_ns + timeout_ns(record), record.source),)
+
+
+def hear_late(record: SourceRecord, event: QueryGoesOn, now_ns: int) -> Done:
+    return hear_reply(record, now_ns), ()
 
 
 def end_query(record: SourceRecord, event: QueryEnded, now_ns: int) -> Done:
-    return query_over(record, event.replied)
+    record, effects = query_over(hear_reply(record, now_ns), event)
+    return replace(record, windows=()), effects
 
 
 def end_last_query(record: SourceRecord, event: QueryEnded, now_ns: int) -> Done:
@@ -239,11 +332,14 @@ def end_last_query(record: SourceRecord, event: QueryEnded, now_ns: int) -> Done
 
 
 def end_query_and_ask(record: SourceRecord, event: QueryEnded, now_ns: int) -> Done:
-    return ask(*end_query(record, event, now_ns))
+    record, effects = query_over(hear_reply(record, now_ns), event)
+    record, asked = open_windows(record)
+    return record, (*effects, *asked)
 
 
 def give_up_query(record: SourceRecord, event: QueryTimeout, now_ns: int) -> Done:
-    return query_over(record, False)
+    record, effects = conclude(silence_windows(record), silent=True)
+    return replace(record, windows=()), effects
 
 
 def give_up_last_query(record: SourceRecord, event: QueryTimeout, now_ns: int) -> Done:
@@ -251,11 +347,28 @@ def give_up_last_query(record: SourceRecord, event: QueryTimeout, now_ns: int) -
 
 
 def ask_again(record: SourceRecord, event: Rested, now_ns: int) -> Done:
-    return ask(record, ())
+    """The silence goes on: nothing has come since."""
+    return open_windows(record)
 
 
 def ask_unprompted(record: SourceRecord, event: PeriodOver, now_ns: int) -> Done:
-    return ask(record, ())
+    return look_for_newest(replace(record, spoke_ns=now_ns))
+
+
+def doubt(record: SourceRecord, event: Sample, now_ns: int) -> Done:
+    """Nobody takes it yet: if it is not forged, it is missing as soon as the next one comes."""
+    return replace(record, doubt=event.first, dropped=record.dropped + 1), ()
+
+
+def doubt_beat(record: SourceRecord, event: Heartbeat, now_ns: int) -> Done:
+    return replace(record, doubt=event.last, heard=True), ()
+
+
+def ask_for_newest(record: SourceRecord) -> Done:
+    """Of a source that nothing has come of: what it has sent is not waited for, and shows what is missing."""
+    n = record.query_n + 1
+    query = Query(record.source, n, record.origin, NEWEST, 0, record.origin - 1)
+    return replace(record, query_n=n), (Ask(QUERY, query),)
 
 
 def hold(record: SourceRecord, event: Sample, now_ns: int) -> Done:
@@ -266,12 +379,16 @@ def close_history(record: SourceRecord, event: Event, now_ns: int) -> Done:
     return replace(record, history=False), ()
 
 
+def close_history_and_look(record: SourceRecord, event: HistoryEnded, now_ns: int) -> Done:
+    return ask_for_newest(replace(record, history=False))
+
+
 def close_history_live(record: SourceRecord, event: HistoryEnded, now_ns: int) -> Done:
     return live(*settle(replace(record, history=False)), now_ns)
 
 
 def close_history_and_ask(record: SourceRecord, event: HistoryEnded, now_ns: int) -> Done:
-    return ask(*settle(replace(record, history=False)))
+    return ask(*settle(replace(record, history=False)), now_ns)
 
 
 def fill_history_live(record: SourceRecord, event: Sample, now_ns: int) -> Done:
@@ -279,11 +396,15 @@ def fill_history_live(record: SourceRecord, event: Sample, now_ns: int) -> Done:
 
 
 def fill_history_and_ask(record: SourceRecord, event: Sample, now_ns: int) -> Done:
-    return ask(*settle(replace(arrived(record, event), history=False)))
+    return ask(*settle(replace(arrived(record, event), history=False)), now_ns)
 
 
 def appear(record: SourceRecord, event: Appeared, now_ns: int) -> Done:
     return replace(record, alive=True, new=event.new), ()
+
+
+def appear_and_ask(record: SourceRecord, event: Appeared, now_ns: int) -> Done:
+    return ask_for_newest(replace(record, alive=True, new=event.new))
 
 
 def stay_alive(record: SourceRecord, event: Appeared, now_ns: int) -> Done:
@@ -305,5 +426,4 @@ def retention_ns(record: SourceRecord) -> int:
 
 def backoff_ns(record: SourceRecord) -> int:
     """Doubling with the attempts, up to the greatest."""
-    recovery = record.recovery
-    return min(recovery.backoff_ms << min(max(record.attempts - 1, 0), 20), recovery.backoff_max_ms) * MS
+    return doubled_ms(record.recovery, record.attempts) * MS

@@ -63,11 +63,38 @@ UNKNOWN, HISTORY, LIVE, RECOVERING, RESTING, GONE = SourceStatus
 KNOWN = (LIVE, RECOVERING, RESTING)
 
 
+class WindowStatus(Status):
+    """What has become of a query for a window of numbers."""
+
+    OPEN = "open"
+    WELL = "well"
+    FAILED = "failed"
+
+
+class Window(msgspec.Struct, frozen=True, gc=False):
+    """A query `n` for the numbers `first`..`last` (`last` below `first`: it looks for the newest there is); of those it
+    wants the `newest` so many (0: all).  `top`: that of its source when it was sent; `filled`: so many numbers that
+    were missing have come since; `below`: it ended well, and what is missing below this number is in no cache."""
+
+    n: int
+    first: int
+    last: int
+    newest: int = 0
+    top: int = 0
+    filled: int = 0
+    below: int = 0
+    status: WindowStatus = WindowStatus.OPEN
+
+
 class SourceRecord(msgspec.Struct, frozen=True, gc=False):
     """One source.  All below `expected` is delivered or reported; `top` is the lowest number never heard of.  Between
-    the two a number is in `held` (arrived; `held_count` of them) or missing.  `asked_top`: `top` when the open query
-    was sent; `asked`: the same of the last queries that ended.  A missing number has been asked for by those above it:
+    the two a number is in `held` (arrived; `held_count` of them) or missing.  `windows`: the queries of this round, in
+    the order of their numbers; `asked_top`: `top` when the round began.  `asked`: for what is missing below each of
+    these a query failed, the highest of them, sorted.  A missing number has been asked for by those above it:
     the lower of two at least as often as the higher, so none needs a count of its own.
+    `vain`: below this number a query has ended that brought nothing.  `silent`: so many rounds on end nobody said a
+    word; `spoke_ns`: when a reply came last, or the round began; `silence_ns`: the longest silence of late that ended with a
+    reply.  `doubt`: a number that is too far ahead to be believed (-1: none).
     `history`: the Subscriber's first query is open; `heard`: since the last retention; `new`, `alive`: see Appeared;
     `origin`: its first number."""
 
@@ -81,6 +108,12 @@ class SourceRecord(msgspec.Struct, frozen=True, gc=False):
     query_n: int = 0
     asked_top: int = 0
     asked: tuple[int, ...] = ()
+    windows: tuple[Window, ...] = ()
+    vain: int = 0
+    silent: int = 0
+    spoke_ns: int = 0
+    silence_ns: int = 0
+    doubt: int = -1
     dropped: int = 0
     history: bool = False
     new: bool = False
@@ -95,7 +128,7 @@ class SourceRecord(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def attempts(self) -> int:
-        """How many queries for the first missing number have ended."""
+        """How many queries for the first missing number have failed."""
         return sum(top > self.expected for top in self.asked)
 
     @property

@@ -1,6 +1,7 @@
 """Subscriber: all that is subscribed under one key expression (source: "The `ReliableSubscriber`", "Historical data").
 
-`new -> history -> subscribed -> closed`: in history its first query, about every source, is open.  It holds a Source
+`new -> history <-> paused -> subscribed -> closed`: in history its first query, about every source, is open; in paused
+it waits to be sent again.  It holds a Source
 for each publisher and does little itself: numbers of the wire become numbers that never come round, and each event
 goes to the source it is about, so that one which is stuck delays no other.
 """
@@ -8,7 +9,7 @@ goes to the source it is about, so that one which is stuck delays no other.
 from __future__ import annotations
 
 from statemachines.kernel import STAY, Delegate, Event, Fsm, Ignore, Invariant, Refuse, Row, Timer
-from statemachines.missed_samples.message import Heartbeat, QueryEnded, Sample, Unnumbered
+from statemachines.missed_samples.message import Heartbeat, QueryEnded, QueryGoesOn, Sample, Unnumbered
 from statemachines.missed_samples.recovery import MS
 from statemachines.missed_samples.source import SOURCE
 from statemachines.missed_samples.source_record import (
@@ -23,15 +24,20 @@ from statemachines.missed_samples.source_record import (
 )
 from statemachines.missed_samples.subscriber_actions import (
     ask_history,
+    ask_history_again,
     beats_beyond_the_wire,
     close_history,
     count_only,
     deliver_unnumbered,
     ends_history,
+    ends_last_try,
+    ends_this_try,
+    history_backoff_ns,
     is_about_a_source,
     is_beyond_the_wire,
     is_known,
     is_of_a_source,
+    is_of_history,
     is_one_too_many,
     says_nothing,
     take_end,
@@ -40,14 +46,19 @@ from statemachines.missed_samples.subscriber_actions import (
     take_timer,
     take_token,
     turn_away,
+    wait_for_history,
     wants_history,
+    was_last_try,
 )
 from statemachines.missed_samples.subscriber_record import (
+    BEFORE,
     CLOSED,
     HISTORY,
     NEW,
     OPEN,
+    PAUSED,
     SUBSCRIBED,
+    HistoryRested,
     HistoryTimeout,
     Subscribe,
     SubscriberRecord,
@@ -56,7 +67,7 @@ from statemachines.missed_samples.subscriber_record import (
 )
 
 OF_SOURCES = (QueryTimeout, Rested, PeriodOver, RetentionOver)
-FROM_OUTSIDE = (Sample, Unnumbered, Heartbeat, Appeared, Disappeared, QueryEnded)
+FROM_OUTSIDE = (Sample, Unnumbered, Heartbeat, Appeared, Disappeared, QueryEnded, QueryGoesOn)
 
 # fmt: off
 ROWS = (
@@ -74,16 +85,23 @@ ROWS = (
     Row(Appeared,       OPEN,    STAY,       count_only,               is_one_too_many,       "MS-64"),
     Row(Appeared,       OPEN,    STAY,       Delegate(take_token),     None,                  "MS-53"),
     Row(Disappeared,    OPEN,    STAY,       Delegate(take_token),     is_known,              "MS-53"),
-    Row(QueryEnded,     HISTORY, SUBSCRIBED, Delegate(close_history),  ends_history,          "MS-56"),
-    Row(HistoryTimeout, HISTORY, SUBSCRIBED, Delegate(close_history),  None,                  "MS-56"),
+    Row(QueryEnded,     BEFORE,  SUBSCRIBED, Delegate(close_history),  ends_history,          "MS-56"),
+    Row(QueryEnded,     HISTORY, SUBSCRIBED, Delegate(close_history),  ends_last_try,         "MS-56"),
+    Row(QueryEnded,     HISTORY, PAUSED,     None,                     ends_this_try,         "MS-78"),
+    Row(HistoryTimeout, HISTORY, SUBSCRIBED, Delegate(close_history),  was_last_try,          "MS-56"),
+    Row(HistoryTimeout, HISTORY, PAUSED,     None,                     None,                  "MS-78"),
+    Row(HistoryRested,  PAUSED,  HISTORY,    ask_history_again,        None,                  "MS-78"),
+    Row(QueryGoesOn,    HISTORY, STAY,       wait_for_history,         is_of_history,         "MS-72"),
+    Row(QueryGoesOn,    OPEN,    STAY,       Delegate(take_end),       is_about_a_source,     "MS-57"),
     Row(QueryEnded,     OPEN,    STAY,       Delegate(take_end),       is_about_a_source,     "MS-57"),
     Row(QueryTimeout,   OPEN,    STAY,       Delegate(take_timer),     is_of_a_source,        "MS-57"),
     Row(Rested,         OPEN,    STAY,       Delegate(take_timer),     is_of_a_source,        "MS-57"),
     Row(PeriodOver,     OPEN,    STAY,       Delegate(take_timer),     is_of_a_source,        "MS-57"),
     Row(RetentionOver,  OPEN,    STAY,       Delegate(take_timer),     is_of_a_source,        "MS-57"),
     Row(Unsubscribe,    (NEW, *OPEN), CLOSED, None,                    None,                  "MS-58"),
-    Ignore((Disappeared, QueryEnded, *OF_SOURCES), OPEN,                                      "MS-59"),
-    Ignore((HistoryTimeout,), (NEW, SUBSCRIBED),                                              "MS-59"),
+    Ignore((Disappeared, QueryEnded, QueryGoesOn, *OF_SOURCES), OPEN,                         "MS-59"),
+    Ignore((HistoryTimeout,), (NEW, PAUSED, SUBSCRIBED),                                      "MS-59"),
+    Ignore((HistoryRested,), (NEW, HISTORY, SUBSCRIBED),                                      "MS-59"),
     Ignore((*FROM_OUTSIDE, *OF_SOURCES), NEW,                                                 "MS-51"),
     Refuse((Subscribe,), OPEN,                                                                "MS-51"),
 )
@@ -100,7 +118,7 @@ def is_sound(source: SourceRecord) -> bool:
 def keeps_sound_sources(record: SubscriberRecord) -> bool:
     """Each source is kept under its name, is not gone, and keeps its own promises; none waits for a first query that is
     over."""
-    waits = record.status is HISTORY
+    waits = record.status in BEFORE
     return all(
         name == source.source and is_sound(source) and (waits or not source.history)
         for name, source in record.sources.items()
@@ -124,7 +142,10 @@ SUBSCRIBER = Fsm(
     initial=NEW,
     final=(CLOSED,),
     rows=ROWS,
-    timers=(Timer("history", HistoryTimeout, (HISTORY,), lambda record: record.recovery.timeout_ms * MS),),
+    timers=(
+        Timer("history", HistoryTimeout, (HISTORY,), lambda record: record.recovery.timeout_ms * MS),
+        Timer("pause", HistoryRested, (PAUSED,), history_backoff_ns),
+    ),
     children=(SOURCE,),
     invariants=(
         Invariant("keeps-sound-sources", "MS-60", keeps_sound_sources, keeps_the_touched),

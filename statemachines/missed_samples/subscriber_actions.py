@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from statemachines.kernel import Ask, ChildStep, Effects, Event, Tell, TimerFired, in_order
+from statemachines.kernel import Ask, ChildStep, Effects, Event, SetTimer, Tell, TimerFired, in_order
 from statemachines.missed_samples.message import (
     EVERY_SOURCE,
     QUERY,
@@ -12,14 +12,16 @@ from statemachines.missed_samples.message import (
     Heartbeat,
     Query,
     QueryEnded,
+    QueryGoesOn,
     Sample,
     TurnedAway,
     Unnumbered,
 )
+from statemachines.missed_samples.recovery import MS, doubled_ms
 from statemachines.missed_samples.serial_number import origin, unwrapped
 from statemachines.missed_samples.source import SOURCE
 from statemachines.missed_samples.source_record import GONE, UNKNOWN, Appeared, Disappeared, HistoryEnded, SourceRecord
-from statemachines.missed_samples.subscriber_record import HISTORY, Subscribe, SubscriberRecord
+from statemachines.missed_samples.subscriber_record import BEFORE, HistoryTimeout, Subscribe, SubscriberRecord
 
 Done = tuple[SubscriberRecord, Effects]
 Delegated = tuple[SubscriberRecord, Effects, tuple[ChildStep, ...]]
@@ -36,7 +38,7 @@ def source_of(record: SubscriberRecord, source: str) -> SourceRecord:
     return SourceRecord(
         source,
         record.recovery,
-        history=record.status is HISTORY,
+        history=record.status in BEFORE,
         query_n=record.queries,
         origin=origin(record.width),
     )
@@ -89,12 +91,29 @@ def is_known(record: SubscriberRecord, event: Disappeared) -> bool:
     return event.source in record.sources
 
 
-def is_about_a_source(record: SubscriberRecord, event: QueryEnded) -> bool:
+def is_about_a_source(record: SubscriberRecord, event: QueryEnded | QueryGoesOn) -> bool:
     return event.source in record.sources
 
 
-def ends_history(record: SubscriberRecord, event: QueryEnded) -> bool:
+def is_of_history(record: SubscriberRecord, event: QueryGoesOn) -> bool:
     return event.source == EVERY_SOURCE
+
+
+def ends_history(record: SubscriberRecord, event: QueryEnded) -> bool:
+    """It was answered, be it an earlier try."""
+    return event.source == EVERY_SOURCE and event.brought > 0
+
+
+def ends_this_try(record: SubscriberRecord, event: QueryEnded) -> bool:
+    return event.source == EVERY_SOURCE and event.n == record.tries
+
+
+def ends_last_try(record: SubscriberRecord, event: QueryEnded) -> bool:
+    return ends_this_try(record, event) and record.tries > record.recovery.retries
+
+
+def was_last_try(record: SubscriberRecord, event: HistoryTimeout) -> bool:
+    return record.tries > record.recovery.retries
 
 
 def is_of_a_source(record: SubscriberRecord, event: TimerFired) -> bool:
@@ -105,10 +124,23 @@ def is_of_a_source(record: SubscriberRecord, event: TimerFired) -> bool:
 
 
 def ask_history(record: SubscriberRecord, event: Subscribe, now_ns: int) -> Done:
-    history = record.history
+    return ask_history_again(record, event, now_ns)
+
+
+def ask_history_again(record: SubscriberRecord, event: Event, now_ns: int) -> Done:
+    history, n = record.history, record.tries + 1
     assert history is not None
-    query = Query(EVERY_SOURCE, 0, origin(record.width), history.newest, history.age_ms)
-    return record, (Ask(QUERY, query),)
+    query = Query(EVERY_SOURCE, n, origin(record.width), history.newest, history.age_ms)
+    return replace(record, tries=n), (Ask(QUERY, query),)
+
+
+def wait_for_history(record: SubscriberRecord, event: QueryGoesOn, now_ns: int) -> Done:
+    """A reply has come: silence begins anew."""
+    return record, (SetTimer("history", now_ns + record.recovery.timeout_ms * MS),)
+
+
+def history_backoff_ns(record: SubscriberRecord) -> int:
+    return doubled_ms(record.recovery, record.tries) * MS
 
 
 def deliver_unnumbered(record: SubscriberRecord, event: Unnumbered, now_ns: int) -> Done:
@@ -146,7 +178,7 @@ def take_token(record: SubscriberRecord, event: Appeared | Disappeared, now_ns: 
     return step_source(record, source_of(record, event.source), event, now_ns)
 
 
-def take_end(record: SubscriberRecord, event: QueryEnded, now_ns: int) -> Delegated:
+def take_end(record: SubscriberRecord, event: QueryEnded | QueryGoesOn, now_ns: int) -> Delegated:
     return step_source(record, record.sources[event.source], event, now_ns)
 
 

@@ -22,6 +22,10 @@ class HistoryTimeout(TimerFired, frozen=True, gc=False):
     """The first query has not ended in time."""
 
 
+class HistoryRested(TimerFired, frozen=True, gc=False):
+    """Time to ask for history again."""
+
+
 class History(msgspec.Struct, frozen=True):
     """What to ask for at the beginning: the `newest` samples of each source (0: all that caches have), no older than
     `age_ms` milliseconds (0: of any age).  `ConfigurationError` names the value that cannot be."""
@@ -36,23 +40,26 @@ class History(msgspec.Struct, frozen=True):
 
 
 class SubscriberStatus(Status):
-    """Whether the first query is open."""
+    """Whether the first query is open, or waits to be sent again."""
 
     NEW = "new"
     HISTORY = "history"
+    PAUSED = "paused"
     SUBSCRIBED = "subscribed"
     CLOSED = "closed"
 
 
-NEW, HISTORY, SUBSCRIBED, CLOSED = SubscriberStatus
-OPEN = (HISTORY, SUBSCRIBED)
+NEW, HISTORY, PAUSED, SUBSCRIBED, CLOSED = SubscriberStatus
+BEFORE = (HISTORY, PAUSED)
+"""What was sent before is asked for, and nothing is delivered meanwhile."""
+OPEN = (*BEFORE, SUBSCRIBED)
 
 
 class SubscriberRecord(msgspec.Struct, frozen=True, gc=False):
-    """One subscriber.  `history`: what to ask for first (None: nothing); `width` of the numbers on the wire, in bits;
-    `queries`: no query that was sent about a source that is forgotten had a higher number; `turned_away`: so many
-    samples, heartbeats and tokens were of sources for which there was no place.  Raises `ConfigurationError` for a
-    width that no wire has."""
+    """One subscriber.  `history`: what to ask for first (None: nothing), and how many `tries` there were; `width` of
+    the numbers on the wire, in bits; `queries`: no query that was sent about a source that is forgotten had a higher
+    number; `turned_away`: so many samples, heartbeats and tokens were of sources for which there was no place.  Raises
+    `ConfigurationError` for a width that no wire has."""
 
     recovery: Recovery = Recovery()
     history: History | None = None
@@ -60,6 +67,7 @@ class SubscriberRecord(msgspec.Struct, frozen=True, gc=False):
     status: SubscriberStatus = NEW
     sources: Map[str, SourceRecord] = Map()
     queries: int = 0
+    tries: int = 0
     turned_away: int = 0
 
     def __post_init__(self) -> None:

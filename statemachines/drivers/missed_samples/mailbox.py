@@ -47,6 +47,7 @@ class Mailbox:
         self._bytes_max = bytes_max
         self._items: deque[Item] = deque()
         self._bytes = 0
+        self._taken = 0
         self._lock = threading.Lock()
         self._said = 0.0
         self._woken = False
@@ -58,6 +59,14 @@ class Mailbox:
     def waiting(self) -> int:
         """How many things wait."""
         return len(self._items)
+
+    def came(self) -> int:
+        """How many things have come so far."""
+        return self._taken + len(self._items)
+
+    def taken(self) -> int:
+        """How many of them were taken out."""
+        return self._taken
 
     def put(self, act: Callable[[Any], object], given: Any, size: int = 0, *, always: bool = False) -> bool:
         """From any thread; False: there is no room, or nobody takes anything any more.  `always`: of which there are
@@ -125,5 +134,6 @@ class Mailbox:
             next_item = self._items.popleft
             found = [next_item() for _ in range(count)]
             self._woken = bool(found)
+            self._taken += count
             self._bytes -= sum([size for _, _, size in found])
         return found

@@ -8,9 +8,11 @@ ours said at its end how many replies it sent and all of them came, and no link 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final
+from typing import Any, Final
 
 import msgspec
+
+from statemachines.missed_samples.message import Query
 
 REPLIERS_MAX: Final = 1_000
 """So many caches may answer one query; with more it does not end well."""
@@ -18,19 +20,26 @@ REPLIERS_MAX: Final = 1_000
 
 class OpenQuery(msgspec.Struct):
     """`links`: the sessions that were connected when it was sent, `breaks`: how many links had broken by then; `lost`:
-    a reply found no room or an error came; `overflowed`: no room in the mailbox; `reached`: how far its source was when
-    it was sent; `replied`: of its source; `counts` of replies by cache, `ends`: what it said."""
+    a reply found no room or an error came; `brought`: as in `QueryEnded`; `counts` of replies by cache, `ends`: what it
+    said; `token`: cancels it (None: nothing does)."""
 
-    source: str
-    n: int
+    query: Query
     links: frozenset[str] = frozenset()
     breaks: int = 0
-    reached: int = 0
     lost: bool = False
-    overflowed: bool = False
-    replied: bool = False
+    brought: int = 0
     counts: Counter[str] = msgspec.field(default_factory=Counter)
     ends: dict[str, int] = msgspec.field(default_factory=dict)
+    token: Any = None
+
+    def bring(self, sn: int, width: int) -> None:
+        """A reply with the number `sn` of the wire has come."""
+        self.brought = max(self.brought, self.query.reach_of(sn, width))
+
+    def cancel(self) -> None:
+        """Nobody waits for it any more."""
+        if self.token is not None:
+            self.token.cancel()
 
     def count(self, cache: str) -> None:
         """A reply of a cache of ours."""

@@ -17,7 +17,8 @@ from statemachines.wire import Packet
 class Party:
     """`transport` gets what leaves, `services` what is asked, `told(event)` what the application is told;
     `before(message)` is called when nothing comes before the message any more; `failed()` when it cannot go on,
-    and `error` says why."""
+    and `error` says why.  `came()` things are there, of which `taken()` were looked at: no timeout is believed before
+    what came until it was due has been."""
 
     def __init__(
         self,
@@ -30,6 +31,8 @@ class Party:
         told: Callable[[Event], None] = lambda event: None,
         before: Callable[[Message], None] = lambda message: None,
         failed: Callable[[], None] = lambda: None,
+        came: Callable[[], int] = lambda: 0,
+        taken: Callable[[], int] = lambda: 0,
     ) -> None:
         self.name = life.name
         self._runtime = Runtime(
@@ -43,6 +46,7 @@ class Party:
         )
         self._before = before
         self._runtime.on_failure = failed
+        self._runtime.came, self._runtime.taken = came, taken
         self._host = NodeHost(life.name)
         self._node = Node(fsm, record, name=life.name, now_ns=steady_ns(), observe=self._runtime.observe)
         self._host.add(self._node)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -22,37 +21,34 @@ from msgspec.structs import replace
 
 from statemachines.drivers.lives import Life, begin_life
 from statemachines.drivers.missed_samples.arrivals import Arrivals
-from statemachines.drivers.missed_samples.attachment import End, MalformedAttachment, Stamp, decode
+from statemachines.drivers.missed_samples.attachment import MalformedAttachment
 from statemachines.drivers.missed_samples.declared import Declared
-from statemachines.drivers.missed_samples.layout import attachment_of, layout_of, read_source
+from statemachines.drivers.missed_samples.layout import layout_of
 from statemachines.drivers.missed_samples.mailbox import Item, Mailbox
-from statemachines.drivers.missed_samples.open_query import OpenQuery
 from statemachines.drivers.missed_samples.outlet import Outlet
 from statemachines.drivers.missed_samples.party import Party
 from statemachines.drivers.missed_samples.publisher import PROTOCOL, checked
 from statemachines.drivers.missed_samples.query_desk import stop
+from statemachines.drivers.missed_samples.query_sender import QuerySender
 from statemachines.drivers.missed_samples.received import OVERHEAD, ReceivedSample
-from statemachines.drivers.missed_samples.sample_store import OURS, PRIORITIES
 from statemachines.drivers.missed_samples.tokens import Tokens
+from statemachines.drivers.missed_samples.unnumbered_history import UnnumberedHistory
 from statemachines.drivers.missed_samples.zenoh_thread import direct
 from statemachines.drivers.port import Feed
-from statemachines.kernel import ConfigurationError, Event
-from statemachines.missed_samples.keys import BadKey, check_expression, matches
+from statemachines.kernel import Answer, ConfigurationError, Event
+from statemachines.missed_samples.keys import BadKey, check_expression
 from statemachines.missed_samples.message import (
-    EVERY_SOURCE,
     QUERY,
     Deliver,
     DeliverUnnumbered,
     Heartbeat,
     Missed,
     Query,
-    QueryEnded,
     TurnedAway,
     Unnumbered,
 )
 from statemachines.missed_samples.recovery import Recovery
-from statemachines.missed_samples.selector import history_text, range_text
-from statemachines.missed_samples.serial_number import origin, wrapped
+from statemachines.missed_samples.serial_number import origin
 from statemachines.missed_samples.source_record import Appeared, Disappeared
 from statemachines.missed_samples.subscriber import SUBSCRIBER
 from statemachines.missed_samples.subscriber_record import History, Subscribe, SubscriberRecord, Unsubscribe
@@ -62,10 +58,6 @@ logger = logging.getLogger("gapless")
 
 MISSES_MAX: Final = 1_000
 """So many reports of missed samples wait for who asks for them; what comes then is counted, and stands in the log."""
-
-BACKSTOP_MS: Final = 24 * 3_600_000
-"""zenoh ends every query after `timeout_ms`, and its end waits behind its replies.  The timers of the machine, which do
-not wait for a reader that is slow, are there for an end that never comes."""
 
 TOKENS_S: Final = 1.0
 """So long, at most, we wait to learn who was there before us."""
@@ -122,7 +114,7 @@ class SubscriberOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def record(self, width: int) -> SubscriberRecord:
         """The machine as it begins."""
-        recovery = replace(self.recovery, timeout_ms=BACKSTOP_MS)
+        recovery = self.recovery
         if self.period_s:
             recovery = replace(recovery, period_ms=round(self.period_s * 1_000))
         return SubscriberRecord(recovery, self.history, width)
@@ -146,13 +138,14 @@ class ReliableSubscriber:
         self._layout = layout_of(options.layout)
         self._record = options.record(self._layout.width)
         self._declared = Declared()
-        self._queries: dict[tuple[str, int], OpenQuery] = {}
-        self._breaks = 0
         self._task: asyncio.Task[None] | None = None
         self._tokens = Tokens()
         self._failure = asyncio.Event()
         self._error: BaseException | None = None
         self._unnumbered: ReceivedSample | None = None
+        self._unnumbered_history = UnnumberedHistory()
+        self._leaves = False
+        self._reports = 0
 
     # -- its life -----------------------------------------------------------------------------------------------
 
@@ -164,9 +157,10 @@ class ReliableSubscriber:
         self._mailbox = Mailbox(
             life.name, self._take, count_max=options.queue_max, bytes_max=options.queue_bytes_max
         )  # fmt: skip
-        self._asker = ThreadPoolExecutor(1, "gapless-queries")
+        self._sender = QuerySender(self._session, self._layout, self.key_expr, self)
         self._party = Party(SUBSCRIBER, self._record, life, transport=self, services={QUERY: self._ask},
-                            told=self._told, before=self._before, failed=self._fail)  # fmt: skip
+                            told=self._told, before=self._before, failed=self._fail,
+                            came=self._mailbox.came, taken=self._mailbox.taken)  # fmt: skip
         self._arrivals = Arrivals(self._party, self.statistics, self._layout.width, options.held_bytes_max)
         self._declared.on_close(self._stop)
         try:
@@ -182,9 +176,16 @@ class ReliableSubscriber:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
+        self._leaves = True
         if self._party.error is None:
             self._party.feed(Unsubscribe())
         await self._declared.close()
+
+    def _note_closed(self, given: None) -> None:
+        """Of its session: nothing comes any more."""
+        if not self._leaves:
+            logger.warning("%s: its session was closed, and nothing more comes", self.key_expr)
+            self._end_with(None)
 
     def _declare(self) -> None:
         """In a thread: declarations may wait for the network."""
@@ -199,13 +200,17 @@ class ReliableSubscriber:
             put(hear_beat, sample, OVERHEAD + len(sample.payload))
 
         def broken(event: zenoh.TransportEvent) -> None:
-            self._breaks += event.kind == zenoh.SampleKind.DELETE
+            self._sender.breaks += event.kind == zenoh.SampleKind.DELETE
+
+        def closed() -> None:
+            put(self._note_closed, None, always=True)
 
         declared = self._declared
         declared.add(session.info.declare_transport_events_listener(direct(broken)))
         if options.heartbeats:
             declared.add(session.declare_subscriber(watch, direct(beat)))
-        declared.add(session.declare_subscriber(self.key_expr, direct(heard), allowed_origin=options.allowed_origin))
+        hears = direct(heard, closed)
+        declared.add(session.declare_subscriber(self.key_expr, hears, allowed_origin=options.allowed_origin))
         if options.detect_publishers:
             self._watch_tokens(watch)
 
@@ -232,7 +237,7 @@ class ReliableSubscriber:
         if self._task is not None:
             await stop(self._task)
         await self._party.close()
-        await asyncio.to_thread(self._asker.shutdown, True, cancel_futures=True)
+        await asyncio.to_thread(self._sender.close)
         self._samples.end()
         self._misses.end()
 
@@ -319,12 +324,16 @@ class ReliableSubscriber:
     def _report(self, missed: Missed) -> None:
         if self._options.on_missed is not None:
             self._call(self._options.on_missed, missed)
-        elif len(self._misses) < MISSES_MAX:
+            return
+        if len(self._misses) < MISSES_MAX:
             self._misses.put(missed)
         else:
             self.statistics.unread += 1
-            if self.statistics.unread.bit_count() == 1:
-                logger.warning("missed and not asked for, %d reports so far: %s", self.statistics.unread, missed)
+        self._reports += 1
+        if self._reports.bit_count() == 1:  # the 1st, 2nd, 4th ...
+            text = "%s: %d samples were missed so far, the last of them %d..%d of %s"
+            count = self.statistics.missed
+            logger.warning(text, self.key_expr, count, missed.first, missed.last, shown(missed.source))
 
     def _call(self, function: Callable[[Any], object], given: object) -> None:
         try:
@@ -349,6 +358,7 @@ class ReliableSubscriber:
             except (BadKey, MalformedAttachment, ValueError) as error:
                 self._malformed(error)
         self._arrivals.settle()
+        self._sender.settle()
         if self.statistics.repeated.bit_length() > repeated.bit_length() and not self._layout.has_zenohs_ids:
             logger.warning(
                 "%s: %d samples so far came under numbers that were settled: has somebody the id of somebody else, or "
@@ -368,8 +378,13 @@ class ReliableSubscriber:
         if source:
             self._arrivals.add(source, sn, ReceivedSample(sample, source, -1, attachment))
             return
+        one = ReceivedSample(sample, attachment=attachment)
+        if self._unnumbered_history.note(one):
+            self._pass_on(one)
+
+    def _pass_on(self, sample: ReceivedSample) -> None:
         self._arrivals.settle()
-        self._unnumbered = ReceivedSample(sample, attachment=attachment)
+        self._unnumbered = sample
         self._party.receive("-", Unnumbered())
 
     def _hear_beat(self, sample: zenoh.Sample) -> None:
@@ -396,131 +411,36 @@ class ReliableSubscriber:
         """Timers have fired, the message comes next."""
         self._arrivals.place(message)
 
-    # -- queries ------------------------------------------------------------------------------------------------
+    # -- for its queries ----------------------------------------------------------------------------------------
 
     def _ask(self, party: str, query: Query, feed: Feed) -> None:
         """The service: ask all caches that can be reached.  Whatever comes of it comes by the mailbox: a future would
         wake the loop once more."""
-        self._asker.submit(self._get, query, self._open(query))
+        self._sender.ask(query)
 
-    def _open(self, query: Query) -> OpenQuery:
-        """Note that it is under way, and how far its source is."""
-        self.statistics.queries += 1
-        open_ = OpenQuery(query.source, query.n, reached=self._reached(query.source))
-        self._queries[query.source, query.n] = open_
-        return open_
+    def put(self, act: Callable[[Any], object], given: Any, size: int = 0, *, always: bool = False) -> bool:
+        """Into its mailbox, from any thread; see `Mailbox.put`."""
+        return self._mailbox.put(act, given, size, always=always)
 
-    def _reached(self, source: str) -> int:
-        """Grows with every sample that was missing."""
-        known = self._party.record.sources.get(source)
-        return 0 if known is None else known.expected + known.held_count
+    def add_reply(self, source: str, sn: int, sample: ReceivedSample) -> bool:
+        """A sample that was asked for; False: there is no room to hold it."""
+        return self._arrivals.add(source, sn, sample)
 
-    def _get(self, query: Query, open_: OpenQuery) -> None:
-        """In a thread of our own: zenoh waits while the link is full."""
-        try:
-            self._send_query(query, open_)
-        except BaseException as error:
-            self._mailbox.put(self._end_with, error, always=True)
-
-    def _send_query(self, query: Query, open_: OpenQuery) -> None:
-        first = wrapped(query.first, self._layout.width)
-        said = history_text(query.newest, query.age_ms) if query.source == EVERY_SOURCE else range_text(first)
-        key = self._layout.query_key(query.source, self.key_expr)
-        open_.breaks, open_.links = self._breaks, self._links()
-        put = self._mailbox.put
-
-        def replied(reply: zenoh.Reply) -> None:
-            size = OVERHEAD + (len(reply.ok.payload) if reply.ok is not None else 0)
-            if not put(self._hear_reply, (open_, reply), size):
-                open_.lost = open_.overflowed = True
-
-        def over() -> None:
-            put(self._end, open_, always=True)
-
-        try:
-            self._session.get(
-                f"{key}?{said};{OURS}=1" if said else f"{key}?{OURS}=1",
-                direct(replied, over),
-                target=zenoh.QueryTarget.ALL,
-                consolidation=zenoh.ConsolidationMode.NONE,
-                accept_replies=zenoh.ReplyKeyExpr.ANY,
-                congestion_control=zenoh.CongestionControl.BLOCK,
-                timeout=self._options.recovery.timeout_ms / 1_000,
-            )
-        except zenoh.ZError as error:
-            logger.warning("a query could not be sent: %s", shown(str(error)))
-            open_.lost = True
-            over()
-
-    def _links(self) -> frozenset[str]:
-        return frozenset(str(link.zid) for link in self._session.info.transports())
-
-    def _hear_reply(self, given: tuple[OpenQuery, zenoh.Reply]) -> None:
-        open_, reply = given
-        sample = reply.ok
-        if sample is None:
-            open_.lost = True
-            return
-        cache = "" if reply.replier_id is None else f"{reply.replier_id.zid}/{reply.replier_id.eid}"
-        numbered: tuple[str, int] | None
-        if sample.source_info is not None:
-            numbered, attachment, priority = read_source(sample.source_info), attachment_of(sample), None
-        else:
-            data = attachment_of(sample)
-            said = None if data is None else decode(data)
-            if isinstance(said, End):
-                open_.end(cache, said.count)
-                return
-            if not isinstance(said, Stamp):
-                self.statistics.strange += 1
-                return
-            open_.count(cache)
-            self._layout.query_key(said.source, self.key_expr)
-            numbered, attachment = (said.source, said.sn), said.attachment
-            priority = PRIORITIES[said.priority - 1] if said.priority else None
-        self._take_reply(open_, sample, numbered, attachment, priority)
-
-    def _take_reply(
-        self,
-        open_: OpenQuery,
-        sample: zenoh.Sample,
-        numbered: tuple[str, int] | None,
-        attachment: bytes | None,
-        priority: zenoh.Priority | None,
-    ) -> None:
-        """One that was asked for; what else a cache says is counted, and nothing more."""
-        asked = numbered is not None and open_.source in (numbered[0], EVERY_SOURCE)
-        if numbered is None or not asked or not matches(self.key_expr, str(sample.key_expr)):
-            self.statistics.strange += 1
-            return
-        open_.replied = True
-        one = ReceivedSample(sample, numbered[0], -1, attachment, True, priority)
-        if not self._arrivals.add(*numbered, one):
-            open_.lost = True
-
-    def _end(self, open_: OpenQuery) -> None:
-        """Everything that it brought has been taken."""
-        self._arrivals.settle()
-        if self._queries.get((open_.source, open_.n)) is not open_:
-            return
-        del self._queries[open_.source, open_.n]
-        well = open_.ended_well(self._links(), self._breaks)
-        self.statistics.bad_ends += not well
-        if open_.overflowed and self._goes_on(open_):
-            return
-        self._party.answer(QueryEnded(open_.source, open_.n, well and open_.replied))
-
-    def _goes_on(self, open_: OpenQuery) -> bool:
-        """What our own mailbox had no room for convicts nobody: it is asked for at once, within the same query, as long
-        as each answer brings something new."""
-        known = self._party.record.sources.get(open_.source)
-        if known is None or known.query_n != open_.n or not known.missing:
+    def add_unnumbered(self, sample: ReceivedSample) -> bool:
+        """One of history; False: it is not from before what has come by itself."""
+        if not self._unnumbered_history.is_older(sample):
             return False
-        if self._reached(open_.source) <= open_.reached:
-            return False
-        query = Query(open_.source, open_.n, known.expected)
-        self._asker.submit(self._get, query, self._open(query))
+        self._pass_on(sample)
         return True
+
+    def answer(self, answer: Answer) -> None:
+        """To the machine, behind the samples that have come."""
+        self._arrivals.settle()
+        self._party.answer(answer)
+
+    def fail(self, error: BaseException) -> None:
+        """It cannot go on, for this reason."""
+        self._end_with(error)
 
     def send(self, packet: Packet[Any]) -> None:
         """A subscriber sends nothing: it asks."""

@@ -31,6 +31,10 @@ FOREVER_MS = 1 << 50
 """A run ends when it is settled, and not because it was silent."""
 
 
+ENDLESS = 1 << 50
+"""A publisher answers for all numbers that it is asked for, so a query is about the whole of what is missing."""
+
+
 class RecoveryCounts(msgspec.Struct):
     """Counts since the beginning.  `asked`: queries; `recovered`: messages that were missing and were delivered after
     all, `lost`: such that were given up; `no_place`: times that a stream was not held, for want of places for sources;
@@ -69,7 +73,8 @@ class HeldStreams:
         _check(recovery, bytes_max)
         self.counts = RecoveryCounts()
         self.bytes = 0
-        self._recovery = replace(recovery, retention_ms=FOREVER_MS)
+        self._recovery = replace(recovery, retention_ms=FOREVER_MS, timeout_max_ms=recovery.timeout_ms, jump=ENDLESS,
+                                 window=ENDLESS, windows=1)  # fmt: skip
         self._ask = ask
         self._tell = tell
         self._now = now
@@ -221,7 +226,8 @@ class HeldStreams:
     def _end_query(self, query: RecoveryQuery, replied: bool) -> None:
         run = self._runs.get(query.run)
         if run is not None:
-            self._feed_run(run, QueryEnded(query.run, query.n, replied))
+            brought = query.last - query.first + 1 if replied else 0
+            self._feed_run(run, QueryEnded(query.run, query.n, brought))
 
     def _give_up(self, stream: HeldStream) -> None:
         """Of every run what is missing will not come: the rest is handed over."""
@@ -286,10 +292,12 @@ class HeldStreams:
     def _issue(self, run: HeldRun, query: Query) -> None:
         """Up to the highest number that is missing; unless it has been answered by what came meanwhile."""
         record = run.node.record
-        if self._runs.get(query.source) is not run or record.query_n != query.n or not record.missing:
+        waits = any(one.n == query.n for one in record.windows)
+        if self._runs.get(query.source) is not run or not waits or not record.missing:
             return
         self.counts.asked += 1
-        self._ask(RecoveryQuery(*run.place, query.first, run.missing_until, query.source, query.n))
+        last = min(query.last, run.missing_until)
+        self._ask(RecoveryQuery(*run.place, query.first, last, query.source, query.n))
 
     def _end_run(self, stream: HeldStream) -> None:
         """The oldest is settled, or not wanted."""

@@ -36,6 +36,7 @@ from statemachines.drivers.sequence_windows.recovery_query import RecoveryQuery
 from statemachines.drivers.sequence_windows.subscriber import Delivery, Loss, SequencedSubscriber
 from statemachines.kernel import ConfigurationError
 from statemachines.missed_samples.keys import BadKey, check_expression
+from statemachines.missed_samples.message import Query
 from statemachines.missed_samples.recovery import Recovery
 from statemachines.missed_samples.selector import range_text
 from statemachines.sequence_windows.rotation import Window
@@ -44,8 +45,8 @@ from statemachines.wire import shown
 logger = logging.getLogger("gapless")
 
 BACKSTOP_MS: Final = 24 * 3_600_000
-"""zenoh ends every query after `timeout_ms`, and its end waits behind its replies; the machine's own timer is there for
-an end that never comes."""
+"""zenoh ends every query after the greatest timeout of the recovery, and its end waits behind its replies; the machine's
+own timer is there for an end that never comes."""
 
 
 class SequencedSubscriberOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -229,7 +230,7 @@ class SequencedZenohSubscriber:
     def _ask(self, query: RecoveryQuery) -> None:
         """zenoh waits while the link is full, so a thread of our own asks."""
         self.queries += 1
-        self._asker.submit(self._get, query, OpenQuery(query.publisher, query.n))
+        self._asker.submit(self._get, query, OpenQuery(Query(query.publisher, query.n, query.first, last=query.last)))
 
     def _get(self, query: RecoveryQuery, open_: OpenQuery) -> None:
         recovery, put = self._options.recovery, self._mailbox.put
@@ -253,7 +254,7 @@ class SequencedZenohSubscriber:
                 consolidation=zenoh.ConsolidationMode.NONE,
                 accept_replies=zenoh.ReplyKeyExpr.ANY,
                 congestion_control=zenoh.CongestionControl.BLOCK,
-                timeout=recovery.timeout_ms / 1_000,
+                timeout=max(recovery.timeout_ms, recovery.timeout_max_ms) / 1_000,
             )
         except (zenoh.ZError, BadKey) as error:
             logger.warning("a query could not be sent: %s", shown(str(error)))
@@ -281,7 +282,7 @@ class SequencedZenohSubscriber:
             said = None
         if not isinstance(said, End):
             open_.lost = True
-        elif sample.payload.to_bytes() == open_.source.encode():
+        elif sample.payload.to_bytes() == open_.query.source.encode():
             open_.end(publisher, said.count)
 
     def _end(self, given: tuple[RecoveryQuery, OpenQuery]) -> None:

@@ -25,11 +25,11 @@ from statemachines.drivers.missed_samples.publisher import PublisherOptions, che
 from statemachines.drivers.missed_samples.query_desk import QueryDesk, at_once
 from statemachines.drivers.missed_samples.received import OVERHEAD, OwnSample, ReceivedSample
 from statemachines.drivers.missed_samples.sample_store import BUSY, CacheStatistics, SampleStore
-from statemachines.drivers.missed_samples.subscriber import BACKSTOP_MS, SubscriberOptions, SubscriberStatistics
+from statemachines.drivers.missed_samples.subscriber import SubscriberOptions, SubscriberStatistics
 from statemachines.drivers.missed_samples.tokens import SEEN_MAX, Tokens
 from statemachines.kernel import ConfigurationError, Event
 from statemachines.missed_samples.cache import CacheRecord, CrowdedOver
-from statemachines.missed_samples.message import Deliver, Missed, QueryEnded, Sample
+from statemachines.missed_samples.message import Deliver, Missed, Query, QueryEnded, Sample
 from statemachines.missed_samples.recovery import Recovery
 from statemachines.missed_samples.subscriber import SUBSCRIBER
 from statemachines.missed_samples.subscriber_record import Subscribe, SubscriberRecord
@@ -211,7 +211,7 @@ LINKS = frozenset({"a", "b"})
 
 
 def test_a_query_ends_well_if_everything_came() -> None:
-    query = OpenQuery("p", 1, LINKS, 3)
+    query = OpenQuery(Query("p", 1, 0), LINKS, 3)
     assert query.ended_well(LINKS, 3)
     assert query.ended_well(LINKS | {"c"}, 3)
     query.count("cache")
@@ -225,13 +225,13 @@ def test_a_query_ends_well_if_everything_came() -> None:
 
 
 def test_a_query_does_not_end_well_if_a_link_broke_or_something_was_lost() -> None:
-    assert not OpenQuery("p", 1, LINKS, 3).ended_well(frozenset({"a"}), 3)
-    assert not OpenQuery("p", 1, LINKS, 3).ended_well(LINKS, 4)
-    assert not OpenQuery("p", 1, LINKS, 3, lost=True).ended_well(LINKS, 3)
+    assert not OpenQuery(Query("p", 1, 0), LINKS, 3).ended_well(frozenset({"a"}), 3)
+    assert not OpenQuery(Query("p", 1, 0), LINKS, 3).ended_well(LINKS, 4)
+    assert not OpenQuery(Query("p", 1, 0), LINKS, 3, lost=True).ended_well(LINKS, 3)
 
 
 def test_who_floods_a_query_with_caches_does_not_fill_the_memory() -> None:
-    query = OpenQuery("p", 1)
+    query = OpenQuery(Query("p", 1, 0))
     for n in range(REPLIERS_MAX + 5):
         query.count(str(n))
         query.end(str(n), 1)
@@ -239,15 +239,34 @@ def test_who_floods_a_query_with_caches_does_not_fill_the_memory() -> None:
     assert query.lost
 
 
-def test_the_end_of_a_query_is_zenohs_and_no_timer_goes_on_while_it_waits_for_a_reader() -> None:
-    """The timers of the machine only for an end that never comes; everything else as it was given."""
+def test_no_timeout_is_believed_before_what_came_is_read() -> None:
+    """A reader that is slow lets replies wait: the query that brought them is not silent."""
+
+    async def play() -> None:
+        taken = [0]
+        recovery = Recovery(retries=0, timeout_ms=1, timeout_max_ms=1)
+        told: list[Event] = []
+        party = Party(SUBSCRIBER, SubscriberRecord(recovery), Life("s~1", 1, None), transport=None,  # type: ignore[arg-type]
+                      services={"query": lambda name, query, feed: None}, told=told.append,
+                      came=lambda: 1, taken=lambda: taken[0])  # fmt: skip
+        party.feed(Subscribe())
+        party.receive("p", Sample("p", 0, 0))
+        party.receive("p", Sample("p", 2, 2))
+        await asyncio.sleep(0.1)
+        assert told == [Deliver("p", 0, 0)]
+        taken[0] = 1
+        while len(told) < 3:
+            await asyncio.sleep(0.005)
+        assert told[1:] == [Missed("p", 1, 1), Deliver("p", 2, 2)]
+        await party.close()
+
+    asyncio.run(play())
+
+
+def test_the_machine_gives_up_queries_by_the_settings_as_they_are_given() -> None:
     given = Recovery(retries=3, timeout_ms=7, backoff_ms=11)
-    for options in (SubscriberOptions(recovery=given), SubscriberOptions(recovery=given, period_s=0.5)):
-        recovery = options.record(32).recovery
-        assert recovery.timeout_ms == BACKSTOP_MS
-        assert (recovery.retries, recovery.backoff_ms) == (3, 11)
-        assert recovery.period_ms == (500 if options.period_s else 0)
-        assert options.recovery.timeout_ms == 7
+    assert SubscriberOptions(recovery=given).record(32).recovery == given
+    assert SubscriberOptions(recovery=given, period_s=0.5).record(32).recovery == replace(given, period_ms=500)
 
 
 def test_a_token_is_new_once_and_only_after_the_beginning() -> None:
@@ -323,7 +342,7 @@ def test_a_query_that_is_answered_before_it_returns_waits_until_the_step_is_over
     async def play() -> None:
         def answer(name: str, query: Any, feed: Any) -> None:
             party.receive("cache", Sample("p", 1, 1))
-            feed(name, QueryEnded("p", query.n, True))
+            feed(name, QueryEnded("p", query.n, 2))
             assert told == [Deliver("p", 0, 0)]
 
         party = Party(SUBSCRIBER, SubscriberRecord(Recovery(retries=0)), Life("s~1", 1, None),
@@ -371,7 +390,7 @@ def test_the_first_copy_counts_and_what_is_missed_is_not_waited_for() -> None:
             desk.add(sn, word)
         desk.arrivals.settle()
         assert desk.arrivals.held == 2
-        desk.party.answer(QueryEnded("a/1", 1, True))
+        desk.party.answer(QueryEnded("a/1", 1, 2))
         assert desk.delivered == [(0, 0), (2, 20), (3, 30)]
         assert desk.missed == [(2**32 + 1, 2**32 + 1)]
         assert desk.arrivals.held == 0

@@ -14,14 +14,17 @@ from statemachines.missed_samples.message import (
     DeliverUnnumbered,
     Heartbeat,
     Missed,
+    Query,
     QueryEnded,
+    QueryGoesOn,
     Sample,
 )
 from statemachines.missed_samples.publisher import PUBLISHER, Declare, Publish, PublisherRecord, Stamped
 from statemachines.missed_samples.recovery import MS, Recovery
-from statemachines.missed_samples.selector import history_text, range_text
+from statemachines.missed_samples.selector import query_text
 from statemachines.missed_samples.serial_number import wrapped
 from statemachines.missed_samples.source import SOURCE
+from statemachines.missed_samples.source_windows import NEWEST
 from statemachines.missed_samples.subscriber import SUBSCRIBER
 from statemachines.missed_samples.subscriber_record import Subscribe, SubscriberRecord
 
@@ -148,16 +151,23 @@ class World:
         """The open query at this place is answered by the caches that are `reached` (None: all); replies with a number
         that is `lost` do not come; then it `ends`."""
         query = self.open.pop(at)
-        replied = False
+        brought = 0
         for name, cache in list(self.caches.items()):
             if reached is not None and name not in reached:
                 continue
+            brought = max(brought, query.source == EVERY_SOURCE)
             for reply in self.replies(cache, query):
-                replied = True
                 for first, last in self.parts(reply, lost):
+                    brought = max(brought, query.reach_of(last, self.width))
                     self.tell(Sample(reply.source, first, last))
+                    self.tell(QueryGoesOn(query.source, query.n))
         if ends:
-            self.tell(QueryEnded(query.source, query.n, replied))
+            self.tell(QueryEnded(query.source, query.n, brought))
+
+    def answer_all(self):
+        """Every query that is open, and those that follow."""
+        while self.open:
+            self.answer()
 
     def parts(self, reply, lost):
         """A reply as it comes: whole, or number by number where some are lost."""
@@ -167,10 +177,7 @@ class World:
         return [(sn, sn) for sn in sns if sn not in lost]
 
     def replies(self, cache, query):
-        if query.source == EVERY_SOURCE:
-            parameters = history_text(query.newest, query.age_ms)
-        else:
-            parameters = range_text(wrapped(query.first, self.width))
+        parameters = query_text(query, self.width)
         asked = CacheQuery("s~1/1", query.n, query.source, "demo/**", parameters, self.now)
         *replies, end = [effect.message for effect in cache.feed(asked, self.now)]
         assert isinstance(end, ReplyEnded)
@@ -180,4 +187,14 @@ class World:
     def end_empty(self, at=0):
         """The open query ends, and brought nothing."""
         query = self.open.pop(at)
-        self.tell(QueryEnded(query.source, query.n, False))
+        self.tell(QueryEnded(query.source, query.n))
+
+
+def window(source, n, first, **given):
+    """The query for a window of numbers, as it is by default."""
+    return Query(source, n, first, **{"last": first + Recovery().window - 1, **given})
+
+
+def newest(source, n, first):
+    """The query that looks for the newest from a number on."""
+    return Query(source, n, first, NEWEST, 0, first - 1)

@@ -68,6 +68,7 @@ def test_MS_63_a_source_that_is_known_to_live_keeps_its_place():
 
 def test_MS_63_while_the_first_query_is_open_as_well():
     world = World(sources=1, history=History())
+    world.cache()
     world.tell(Sample("p", 0, 0))
     assert world.tell(Sample("q", 0, 1)) == [TurnedAway("q", 0, 1)]
     world.answer()

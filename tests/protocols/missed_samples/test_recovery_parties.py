@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from samples_world import KEY, World
+from samples_world import KEY, World, newest, window
 
 from statemachines.kernel import (
     Answer,
@@ -466,7 +466,7 @@ def test_MS_47_a_key_of_a_sample_has_no_wildcard():
 
 def test_MS_50_with_history_it_begins_with_one_query_about_every_source():
     world = World(history=History(3, 1_000), past=True)
-    assert world.asked == [Query("*", 0, 0, 3, 1_000)]
+    assert world.asked == [Query("*", 1, 0, 3, 1_000)]
     assert world.node.record.status is SubscriberStatus.HISTORY
     assert list(world.node.armed()) == [("history", "")]
     with pytest.raises(ConfigurationError, match="newest = -1"):
@@ -482,7 +482,7 @@ def test_MS_51_without_history_it_asks_nothing_and_begins_once():
         world.tell(Subscribe())
     node = Node(SUBSCRIBER, SubscriberRecord(), name="s", now_ns=0)
     events = (Sample("p", 0, 0), Unnumbered(), Heartbeat("p", 3), Appeared("p", True), Disappeared("p"))
-    for event in (*events, QueryEnded("p", 1, True), QueryTimeout("p"), HistoryTimeout()):
+    for event in (*events, QueryEnded("p", 1, 1), QueryTimeout("p"), HistoryTimeout()):
         assert node.feed(event, 0) == []
     assert node.record == SubscriberRecord()
 
@@ -502,7 +502,7 @@ def test_MS_53_what_comes_of_a_source_goes_to_it():
     world.tell(Sample("p", 4, 4))
     world.tell(Heartbeat("q", 1))
     assert world.told == [Deliver("p", 4, 4)]
-    assert world.asked == [Query("q", 1, 0)], "of a source that came up meanwhile nothing is past"
+    assert world.asked == [newest("q", 1, 0), window("q", 2, 0)], "of a source that came up meanwhile nothing is past"
     world.tell(Disappeared("q"))
     assert not world.source("q").alive
     world.tell(Disappeared("r"))
@@ -526,27 +526,27 @@ def test_MS_55_a_heartbeat_that_nothing_was_sent_yet():
     narrow = World(width=3, past=True)
     narrow.tell(Heartbeat("p", -1))
     narrow.tell(Sample("p", 3, 3))
-    assert narrow.asked == [Query("p", 1, 8)]
+    assert narrow.asked == [window("p", 1, 8)]
     narrow.tell(Heartbeat("p", -1))
     assert narrow.source().top == 12
 
 
-@pytest.mark.parametrize("end", [QueryEnded("*", 0, True), QueryEnded("*", 0, False), HistoryTimeout()])
+@pytest.mark.parametrize("end", [QueryEnded("*", 1, 1), QueryEnded("*", 1), HistoryTimeout()])
 def test_MS_56_at_the_end_of_the_first_query_every_source_goes_on_in_order(end):
-    world = World(history=History())
+    world = World(history=History(), retries=0)
     world.tell(Sample("q", 4, 4))
     world.tell(Sample("p", 3, 3))
     world.tell(Sample("p", 1, 1))
     assert world.told == []
     assert world.tell(end) == [Deliver("p", 1, 1), Deliver("q", 4, 4)]
     assert world.node.record.status is SubscriberStatus.SUBSCRIBED
-    assert world.asked[1:] == [Query("p", 1, 2)]
+    assert world.asked[1:] == [window("p", 1, 2)]
     assert ("history", "") not in world.node.armed()
     assert world.tell(Sample("r", 9, 9)) == [Deliver("r", 9, 9)], "met later, it begins as any other"
 
 
 def test_MS_56_the_first_query_is_waited_for_as_long_as_any():
-    world = World(history=History(), timeout_ms=700)
+    world = World(history=History(), timeout_ms=700, retries=0)
     world.tell(Sample("p", 3, 3))
     assert world.tick() == [Deliver("p", 3, 3)]
     assert world.now == 700 * MS
@@ -557,12 +557,12 @@ def test_MS_57_an_end_or_a_timer_goes_to_its_source():
     for source in ("p", "q"):
         world.tell(Sample(source, 0, 0))
         world.tell(Sample(source, 2, 2))
-    assert world.asked == [Query("p", 1, 1), Query("q", 1, 1)]
-    assert world.tell(QueryEnded("q", 1, False)) == [Missed("q", 1, 1), Deliver("q", 2, 2)]
+    assert world.asked == [window("p", 1, 1), window("q", 1, 1)]
+    assert world.tell(QueryEnded("q", 1)) == [Missed("q", 1, 1), Deliver("q", 2, 2)]
     assert world.source("p").status is SourceStatus.RECOVERING
     assert world.tick() == [Missed("p", 1, 1), Deliver("p", 2, 2)]
     world.wait(900)
-    assert world.asked[2:] == [Query("q", 2, 3), Query("p", 2, 3)], "each has its own period"
+    assert world.asked[2:] == [newest("q", 2, 3), newest("p", 2, 3)], "each has its own period"
     world.wait(10_000)
     assert dict(world.node.record.sources) == {}, "silent for a retention"
 
@@ -571,9 +571,9 @@ def test_MS_57_a_pause_of_one_source_is_its_own():
     world = World(retries=1, backoff_ms=10, backoff_max_ms=10)
     world.tell(Sample("p", 0, 0))
     world.tell(Sample("p", 2, 2))
-    world.tell(QueryEnded("p", 1, False))
+    world.tell(QueryEnded("p", 1))
     world.tick()
-    assert (world.now, world.asked) == (10 * MS, [Query("p", 1, 1), Query("p", 2, 1)])
+    assert (world.now, world.asked) == (10 * MS, [window("p", 1, 1), window("p", 2, 1)])
 
 
 def test_MS_58_closed_it_forgets_everything():
@@ -589,7 +589,7 @@ def test_MS_58_closed_it_forgets_everything():
 def test_MS_59_ends_and_timers_of_what_is_forgotten_change_nothing():
     world = World()
     before = world.node.record
-    for event in (QueryEnded("p", 1, True), QueryEnded("*", 0, True), Disappeared("p"), QueryTimeout("p")):
+    for event in (QueryEnded("p", 1, 1), QueryEnded("*", 1, 1), Disappeared("p"), QueryTimeout("p")):
         assert world.tell(event) == []
     assert world.tell(HistoryTimeout()) == []
     assert world.node.record == before
@@ -632,9 +632,9 @@ def test_MS_61_the_numbers_of_queries_rise_over_everything_that_is_forgotten():
     assert dict(world.node.record.sources) == {}, "the query has not ended yet"
     world.tell(Sample("p", 7, 7))
     world.tell(Sample("p", 9, 9))
-    assert world.asked == [Query("p", 1, 1), Query("p", 2, 8)]
-    assert world.tell(QueryEnded("p", 1, True)) == [], "the end of the earlier one convicts nothing"
-    assert world.tell(QueryEnded("p", 2, True)) == [Missed("p", 8, 8), Deliver("p", 9, 9)]
+    assert world.asked == [window("p", 1, 1), window("p", 2, 8)]
+    assert world.tell(QueryEnded("p", 1, 9)) == [], "the end of the earlier one convicts nothing"
+    assert world.tell(QueryEnded("p", 2, 2)) == [Missed("p", 8, 8), Deliver("p", 9, 9)]
 
 
 @pytest.mark.parametrize("width", [3, 32])
@@ -643,7 +643,7 @@ def test_MS_62_numbers_that_come_round(width):
     world = World(width=width)
     world.tell(Sample("p", top - 1, top - 1))
     world.tell(Sample("p", 0, 0))
-    assert world.asked == [Query("p", 1, 2 * 2**width - 1)]
+    assert world.asked == [window("p", 1, 2 * 2**width - 1)]
     world.tell(Sample("p", top, top))
     world.tell(Sample("p", top, top))
     assert world.numbers(Deliver) == [top - 1, top, 0]
@@ -651,14 +651,14 @@ def test_MS_62_numbers_that_come_round(width):
     beat = World(width=width)
     beat.tell(Sample("p", top, top))
     beat.tell(Heartbeat("p", 0))
-    assert beat.asked == [Query("p", 1, 2 * 2**width)]
+    assert beat.asked == [window("p", 1, 2 * 2**width)]
 
 
 def test_MS_62_what_was_before_the_turn_is_older():
     world = World(history=History(), width=3)
     world.tell(Sample("p", 0, 0))
     world.tell(Sample("p", 7, 7))
-    assert world.tell(QueryEnded("*", 0, True)) == [Deliver("p", 7, 8)]
+    assert world.tell(QueryEnded("*", 1, 1)) == [Deliver("p", 7, 8)]
 
 
 @given(st.integers(0, 10**6), st.integers(-100, 100), st.integers(3, 32))
@@ -703,6 +703,6 @@ def test_MS_14_a_query_that_is_answered_within_its_own_step_enters_nothing_twice
     effects = world.node.feed(Sample("p", 2, 2), 0)
     (ask,) = [one for one in effects if isinstance(one, Ask)]
     assert world.source().status is SourceStatus.RECOVERING
-    assert ask.request == Query("p", 1, 1)
+    assert ask.request == window("p", 1, 1)
     assert world.tell(Sample("p", 1, 1)) == [Deliver("p", 1, 2)]
-    assert world.tell(QueryEnded("p", 1, True)) == []
+    assert world.tell(QueryEnded("p", 1, 2)) == []

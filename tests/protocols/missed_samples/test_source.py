@@ -9,14 +9,15 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples_world import newest, window
 
 from statemachines.kernel import Ask, ConfigurationError, Node, Tell
 from statemachines.missed_samples.message import (
     Deliver,
     Heartbeat,
     Missed,
-    Query,
     QueryEnded,
+    QueryGoesOn,
     Sample,
 )
 from statemachines.missed_samples.ranges import add, overlap, size
@@ -91,17 +92,17 @@ def test_MS_01_the_first_contact_decides_where_a_source_begins():
     gap = Bench()
     gap.feed(Heartbeat("p", 4))
     gap.sample(7)
-    assert gap.asked == [Query("p", 1, 5)]
+    assert gap.asked == [window("p", 1, 5)]
 
 
 def test_MS_02_the_past_is_asked_for_where_it_counts():
     bench = Bench(past=True)
     bench.sample(3)
-    assert bench.asked == [Query("p", 1, 0)]
+    assert bench.asked == [window("p", 1, 0)]
     assert bench.sample(0, 2) == [Deliver("p", 0, 3)]
     beat = Bench(past=True)
     beat.feed(Heartbeat("p", 1))
-    assert beat.asked == [Query("p", 1, 0)]
+    assert beat.asked == [window("p", 1, 0)]
 
 
 def test_MS_03_in_order_at_once_and_older_ones_dropped_and_counted():
@@ -119,7 +120,7 @@ def test_MS_04_what_is_ahead_is_held_and_the_hole_is_asked_for():
     bench = Bench()
     bench.sample(0)
     assert bench.sample(5, 9) == []
-    assert bench.asked == [Query("p", 1, 1)]
+    assert bench.asked == [window("p", 1, 1)]
     assert bench.status is SourceStatus.RECOVERING
 
 
@@ -130,7 +131,7 @@ def test_MS_05_what_has_become_contiguous_is_delivered():
     bench.sample(9)
     assert bench.sample(1, 4) == [Deliver("p", 1, 5)]
     assert bench.status is SourceStatus.RECOVERING
-    bench.feed(QueryEnded("p", 1, False))
+    bench.feed(QueryEnded("p", 1))
     assert bench.sample(7) == []
 
 
@@ -138,7 +139,7 @@ def test_MS_05_also_while_it_rests():
     bench = Bench(reliable=False)
     bench.sample(0)
     bench.sample(4)
-    bench.feed(QueryEnded("p", 1, False))
+    bench.feed(QueryEnded("p", 1))
     assert bench.status is SourceStatus.RESTING
     assert bench.sample(1, 2) == [Deliver("p", 1, 2)]
     assert bench.status is SourceStatus.RESTING
@@ -151,10 +152,10 @@ def test_MS_06_with_nothing_missing_it_is_live_and_an_open_query_does_not_matter
     assert bench.sample(1) == [Deliver("p", 1, 2)]
     assert bench.status is SourceStatus.LIVE
     assert list(bench.node.armed()) == [("retention", "p")]
-    bench.feed(QueryEnded("p", 1, True))
+    bench.feed(QueryEnded("p", 1, 2))
     assert bench.clauses[-1] == "MS-12"
     bench.sample(5)
-    bench.feed(QueryEnded("p", 2, False))
+    bench.feed(QueryEnded("p", 2))
     assert bench.status is SourceStatus.RESTING
     bench.sample(3, 4)
     assert bench.status is SourceStatus.LIVE
@@ -167,7 +168,7 @@ def test_MS_07_a_heartbeat_shows_what_was_lost_at_the_end(state):
     if state != "live":
         bench.sample(3)
     if state == "resting":
-        bench.feed(QueryEnded("p", 1, False))
+        bench.feed(QueryEnded("p", 1))
     bench.feed(Heartbeat("p", 6))
     assert bench.clauses[-1] == "MS-07"
     assert bench.record.top == 7
@@ -179,7 +180,7 @@ def test_MS_08_a_reply_convicts_what_it_did_not_bring():
     bench.sample(0)
     bench.sample(5)
     bench.sample(2)
-    assert bench.feed(QueryEnded("p", 1, True)) == [
+    assert bench.feed(QueryEnded("p", 1, 5)) == [
         Missed("p", 1, 1),
         Deliver("p", 2, 2),
         Missed("p", 3, 4),
@@ -188,20 +189,20 @@ def test_MS_08_a_reply_convicts_what_it_did_not_bring():
     assert bench.status is SourceStatus.LIVE
 
 
-def test_MS_08_only_what_was_missing_when_it_was_sent():
+def test_MS_08_only_below_the_highest_number_that_it_brought():
     bench = Bench()
     bench.sample(0)
     bench.feed(Heartbeat("p", 3))
     bench.feed(Heartbeat("p", 6))
-    assert bench.feed(QueryEnded("p", 1, True)) == [Missed("p", 1, 3)]
-    assert bench.asked[-1] == Query("p", 2, 4)
+    assert bench.feed(QueryEnded("p", 1, 3)) == [Missed("p", 1, 3)]
+    assert bench.asked[-1] == window("p", 2, 4)
 
 
 def test_MS_08_not_where_replies_may_be_lost():
     bench = Bench(reliable=False)
     bench.sample(0)
     bench.sample(2)
-    assert bench.feed(QueryEnded("p", 1, True)) == []
+    assert bench.feed(QueryEnded("p", 1, 2)) == []
     assert bench.status is SourceStatus.RESTING
 
 
@@ -210,8 +211,8 @@ def test_MS_09_what_came_to_be_missing_later_is_asked_for_at_the_end_of_the_quer
     bench.sample(0)
     bench.sample(2)
     bench.sample(9)
-    assert bench.feed(QueryEnded("p", 1, True)) == [Missed("p", 1, 1), Deliver("p", 2, 2)]
-    assert bench.asked[-1] == Query("p", 2, 3)
+    assert bench.feed(QueryEnded("p", 1, 2)) == [Missed("p", 1, 1), Deliver("p", 2, 2)]
+    assert bench.asked[-1] == window("p", 2, 3)
     assert bench.status is SourceStatus.RECOVERING
 
 
@@ -221,12 +222,12 @@ def test_MS_10_without_a_reply_a_number_is_asked_for_again_after_growing_pauses(
     bench.sample(2)
     pauses = []
     for n in (1, 2):
-        assert bench.feed(QueryEnded("p", n, False)) == []
+        assert bench.feed(QueryEnded("p", n)) == []
         pauses.append(bench.node.deadline() - bench.now)
         bench.tick()
     assert pauses == [100 * MS, 200 * MS]
-    assert bench.feed(QueryEnded("p", 3, False)) == [Missed("p", 1, 1), Deliver("p", 2, 2)]
-    assert bench.asked == [Query("p", n, 1) for n in (1, 2, 3)]
+    assert bench.feed(QueryEnded("p", 3)) == [Missed("p", 1, 1), Deliver("p", 2, 2)]
+    assert bench.asked == [window("p", n, 1) for n in (1, 2, 3)]
 
 
 def test_MS_10_the_pauses_double_up_to_the_greatest():
@@ -235,7 +236,7 @@ def test_MS_10_the_pauses_double_up_to_the_greatest():
     bench.sample(2)
     pauses = []
     for n in range(1, 7):
-        bench.feed(QueryEnded("p", n, False))
+        bench.feed(QueryEnded("p", n))
         pauses.append((bench.node.armed()["rest", "p"] - bench.now) // MS)
         bench.tick()
     assert pauses == [100, 200, 400, 800, 1_000, 1_000]
@@ -245,13 +246,13 @@ def test_MS_10_attempts_count_per_number():
     bench = Bench(retries=1)
     bench.sample(0)
     bench.sample(2)
-    bench.feed(QueryEnded("p", 1, False))
+    bench.feed(QueryEnded("p", 1))
     bench.sample(4)
     bench.tick()
-    assert bench.asked[-1] == Query("p", 2, 1)
-    assert bench.feed(QueryEnded("p", 2, False)) == [Missed("p", 1, 1), Deliver("p", 2, 2)]
+    assert bench.asked[-1] == window("p", 2, 1)
+    assert bench.feed(QueryEnded("p", 2)) == [Missed("p", 1, 1), Deliver("p", 2, 2)]
     bench.tick()
-    assert bench.feed(QueryEnded("p", 3, False)) == [Missed("p", 3, 3), Deliver("p", 4, 4)]
+    assert bench.feed(QueryEnded("p", 3)) == [Missed("p", 3, 3), Deliver("p", 4, 4)]
 
 
 def test_MS_10_new_holes_do_not_shorten_the_pauses():
@@ -259,7 +260,7 @@ def test_MS_10_new_holes_do_not_shorten_the_pauses():
     bench.sample(0)
     for number in range(2, 100, 2):
         bench.sample(number)
-        bench.feed(QueryEnded("p", len(bench.asked), False))
+        bench.feed(QueryEnded("p", len(bench.asked)))
     assert numbers(bench, Missed) == []
     assert len(bench.asked) == 1
 
@@ -270,7 +271,7 @@ def test_MS_11_a_query_that_never_ends_counts_as_one_that_brought_nothing():
     bench.sample(2)
     assert bench.tick() == []
     assert bench.now == 2_000 * MS
-    bench.feed(QueryEnded("p", 1, True))
+    bench.feed(QueryEnded("p", 1, 2))
     assert bench.status is SourceStatus.RESTING, "too late"
     bench.tick()
     assert bench.tick() == [Missed("p", 1, 1), Deliver("p", 2, 2)]
@@ -291,7 +292,8 @@ def test_MS_12_a_heartbeat_that_says_nothing_new_changes_nothing():
     before = bench.record
     assert bench.feed(Heartbeat("p", 4)) == []
     assert bench.clauses[-1] == "MS-12"
-    assert bench.feed(QueryEnded("p", 3, True)) == []
+    assert bench.feed(QueryEnded("p", 3, 1)) == []
+    assert bench.feed(QueryGoesOn("p", 3)) == []
     assert bench.record == before
     assert bench.asked == [], "without loss no query is sent"
 
@@ -304,7 +306,7 @@ def test_MS_13_late_timers_change_nothing(state):
     if state in ("recovering", "resting"):
         bench.sample(2)
     if state == "resting":
-        bench.feed(QueryEnded("p", 1, False))
+        bench.feed(QueryEnded("p", 1))
     assert bench.status.value == state
     taken = {"live": {PeriodOver, RetentionOver}, "recovering": {QueryTimeout, RetentionOver}}
     taken["resting"] = {Rested, RetentionOver}
@@ -345,14 +347,14 @@ def test_MS_15_holes_are_asked_for_then():
     bench.sample(7, 9)
     bench.sample(3, 4)
     assert bench.feed(HistoryEnded()) == [Deliver("p", 3, 4)]
-    assert (bench.status, bench.asked) == (SourceStatus.RECOVERING, [Query("p", 1, 5)])
+    assert (bench.status, bench.asked) == (SourceStatus.RECOVERING, [window("p", 1, 5)])
 
 
 def test_MS_15_a_source_met_after_it_begins_as_any_other():
     bench = Bench(history=True, past=True)
     bench.feed(HistoryEnded())
     bench.sample(2)
-    assert bench.asked == [Query("p", 1, 0)]
+    assert bench.asked == [window("p", 1, 0)]
     bench.feed(HistoryEnded())
     assert bench.clauses[-1] == "MS-15"
 
@@ -363,7 +365,7 @@ def test_MS_16_more_than_may_be_held_ends_the_waiting(first, status):
     bench.sample(0, 4)
     assert bench.sample(first, first + 1)[0].first == 0
     assert bench.status is status
-    assert bench.asked == ([] if status is SourceStatus.LIVE else [Query("p", 1, 5)])
+    assert bench.asked == ([] if status is SourceStatus.LIVE else [window("p", 1, 5)])
     wide = Bench(history=True, history_limit=6)
     assert wide.sample(5, 11) == [Deliver("p", 5, 11)]
     assert wide.status is SourceStatus.LIVE
@@ -373,10 +375,10 @@ def test_MS_17_the_source_is_asked_periodically_while_nothing_is_missing():
     bench = Bench(period_ms=500)
     bench.sample(0)
     bench.tick()
-    assert (bench.now, bench.asked) == (500 * MS, [Query("p", 1, 1)])
+    assert (bench.now, bench.asked) == (500 * MS, [newest("p", 1, 1)])
     assert bench.sample(1, 2) == [Deliver("p", 1, 2)], "lost at the end"
     bench.tick()
-    bench.feed(QueryEnded("p", 2, False))
+    bench.feed(QueryEnded("p", 2))
     assert (bench.status, len(bench.asked)) == (SourceStatus.LIVE, 2)
     bench.tick()
     bench.tick()
@@ -388,10 +390,10 @@ def test_MS_17_from_the_first_contact_on_even_by_a_heartbeat():
     bench = Bench(period_ms=500)
     bench.feed(Heartbeat("p", 4))
     bench.tick()
-    assert (bench.now, bench.asked) == (500 * MS, [Query("p", 1, 5)])
+    assert (bench.now, bench.asked) == (500 * MS, [newest("p", 1, 5)])
 
 
-@pytest.mark.parametrize(("new", "asked"), [(True, [Query("p", 1, 0)]), (False, [])])
+@pytest.mark.parametrize(("new", "asked"), [(True, [newest("p", 1, 0), window("p", 2, 0)]), (False, [])])
 def test_MS_18_of_a_source_that_came_up_meanwhile_nothing_is_past(new, asked):
     bench = Bench()
     bench.feed(Appeared("p", new))
@@ -406,7 +408,7 @@ def test_MS_18_nor_while_the_first_query_is_open(first):
     assert bench.feed(first) == []
     assert bench.status is SourceStatus.HISTORY
     bench.feed(HistoryEnded())
-    assert bench.asked == [Query("p", 1, 0)]
+    assert bench.asked == [window("p", 1, 0)]
     bench.sample(0, 3)
     assert numbers(bench, Deliver) == [0, 1, 2, 3]
 
@@ -415,7 +417,7 @@ def test_MS_18_nor_where_the_first_sample_ends_the_waiting():
     bench = Bench(history=True, history_limit=2)
     bench.feed(Appeared("p", True))
     assert bench.sample(3, 9) == []
-    assert (bench.status, bench.asked) == (SourceStatus.RECOVERING, [Query("p", 1, 0)])
+    assert (bench.status, bench.asked) == (SourceStatus.RECOVERING, [window("p", 1, 0)])
 
 
 def test_MS_18_a_source_is_known_to_live_from_its_token_until_that_goes():
@@ -530,7 +532,7 @@ def test_MS_23_the_convicted_are_reported_at_once_and_dropped_when_they_come():
     bench.sample(0)
     bench.sample(4)
     bench.sample(8)
-    assert bench.feed(QueryEnded("p", 1, False)) == [Missed("p", 1, 3), Deliver("p", 4, 4)]
+    assert bench.feed(QueryEnded("p", 1)) == [Missed("p", 1, 3), Deliver("p", 4, 4)]
     assert bench.sample(1, 3) == []
     assert bench.record.dropped == 3
     assert bench.sample(5, 7) == [Deliver("p", 5, 8)]
@@ -575,13 +577,14 @@ def serve(bench, chance, served, last, cached, reply_loss):
     while served < len(bench.asked):
         query = bench.asked[served]
         served += 1
-        replied = False
-        for first, end in cut(chance, last - query.first, 5) if query.first <= last else []:
-            for number in range(query.first + first, query.first + end + 1):
+        brought = 0
+        end = min(last, query.last)
+        for low, high in cut(chance, end - query.first, 5) if query.first <= end else []:
+            for number in range(query.first + low, query.first + high + 1):
                 if cached(number) and chance.random() >= reply_loss:
                     bench.sample(number)
-                    replied = True
-        bench.feed(QueryEnded("p", query.n, replied))
+                    brought = query.reach_of(number, 64)
+        bench.feed(QueryEnded("p", query.n, brought))
     return served
 
 
