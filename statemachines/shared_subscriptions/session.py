@@ -41,7 +41,6 @@ from statemachines.shared_subscriptions.borrower import LeaseBegan, LeaseEnded
 from statemachines.shared_subscriptions.message import END_OF_STREAM
 from statemachines.shared_subscriptions.session_record import (
     FETCHING,
-    SLICES_PER_FETCH,
     WAITING,
     Lease,
     Reading,
@@ -68,18 +67,21 @@ from statemachines.shared_subscriptions.session_record import UnreadableTimer as
 from statemachines.shared_subscriptions.stream import Finish, Install, Uninstall
 from statemachines.shared_subscriptions.stream_store import SERVICE, Batch, Fetch, Fetched, FetchFailed, Slice
 from statemachines.shared_subscriptions.unreadable import (
-    cannot_read,
-    forget_failure,
     give_up_open_read,
     give_up_reads,
+    is_failing,
     is_unreadable,
     note_failure,
     note_success,
     try_read,
 )
 
+SLICES_PER_FETCH = 32
+"""A fetch asks for at most so many streams."""
+
 IDLE_PER_FETCH = 8
 """So many of them are streams that had nothing new last time, where others have their turn too."""
+
 
 # -- guards ---------------------------------------------------------------------------------------------------------
 
@@ -386,7 +388,7 @@ def give_up_fetch(record: SessionRecord, event: Event, now_ns: int) -> tuple[Ses
     for key in asked:
         if key in readings:
             record = queue_fetch(record, key)
-    return note_failure(record, now_ns)
+    return note_failure(record, asked, now_ns)
 
 
 # -- delivering -----------------------------------------------------------------------------------------------------
@@ -499,9 +501,8 @@ ROWS = (
     Row(Finish,      EVERY,    STAY,     finish,                is_installed,      "SS-109"),
     Row(Uninstall,   EVERY,    STAY,     drop,                  is_installed,      "SS-110"),
     Row(PollTimer,   WAITING,  FETCHING, try_read,              is_unreadable,     "SS-291"),
-    Row(UnreadableTimer, WAITING,  STAY, give_up_reads,         cannot_read,       "SS-290"),
-    Row(UnreadableTimer, FETCHING, STAY, give_up_open_read,     cannot_read,       "SS-290"),
-    Row(UnreadableTimer, EVERY,    STAY, forget_failure,        None,              "SS-290"),
+    Row(UnreadableTimer, WAITING,  STAY, give_up_reads,         is_failing,        "SS-290"),
+    Row(UnreadableTimer, FETCHING, STAY, give_up_open_read,     is_failing,        "SS-290"),
     Refuse((Ack,),                         EVERY,    "SS-107"),
     Ignore((Install, Finish, Uninstall),   EVERY,    "SS-110"),
     Ignore((LeaseBegan,),                  EVERY,    "SS-100"),
@@ -510,6 +511,7 @@ ROWS = (
     Ignore((Dismiss,),                     EVERY,    "SS-112"),
     Ignore((PollTimer,),                   EVERY,    "SS-103"),
     Ignore((Fetched, FetchFailed),         EVERY,    "SS-104"),
+    Ignore((UnreadableTimer,),             EVERY,    "SS-290"),
 )
 # fmt: on
 

@@ -12,9 +12,6 @@ from statemachines.shared_subscriptions.configuration import MS
 from statemachines.shared_subscriptions.stream import Finish, Install, Uninstall
 from statemachines.shared_subscriptions.stream_store import Slice
 
-SLICES_PER_FETCH = 32
-"""A fetch asks for at most so many streams."""
-
 # -- from and to the Handler, the application and the driver -----------------------------------------------------------
 
 
@@ -175,8 +172,8 @@ class SessionRecord(msgspec.Struct, frozen=True):
     had nothing new when they were fetched last.  `buffer`: how far (messages per reading) it may fetch ahead of what is
     acknowledged.  `asked`: the keys of the open fetch, a slice each.
     `patience_ns`: from the first read that fails to when the streams are given back; `retry_ns`: between two reads
-    after that.  `failing`: a read has failed, and none has succeeded since; `trial`: what could not be read when the
-    streams were given back (empty: they were not)."""
+    after that.  `failing`: what the first read asked for that failed since one succeeded; `trial`: the same, since the
+    streams were given back."""
 
     id: str
     poll_ns: int = 20 * MS
@@ -186,7 +183,7 @@ class SessionRecord(msgspec.Struct, frozen=True):
     status: SessionStatus = WAITING
     fetch_n: int = 0
     asked: tuple[str, ...] = ()
-    failing: bool = False
+    failing: tuple[Slice, ...] = ()
     trial: tuple[Slice, ...] = ()
     leases: Map[str, Lease] = Map()
     readings: Map[str, Reading] = Map()

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from statemachines.kernel import Ask, CancelTimer, Effects, Event, SetTimer, Tell, keys_in_order
+from statemachines.kernel import Ask, CancelTimer, Effects, SetTimer, Tell
 from statemachines.shared_subscriptions.session_record import (
-    SLICES_PER_FETCH,
     PollTimer,
     Reading,
     ReadsFailed,
@@ -30,60 +29,44 @@ def is_unreadable(record: SessionRecord, event: PollTimer) -> bool:
     return bool(record.trial)
 
 
-def cannot_read(record: SessionRecord, event: UnreadableTimer) -> bool:
-    """There is something to be read, and no read has succeeded since the first that failed."""
-    return record.failing and bool(record.readings)
+def is_failing(record: SessionRecord, event: UnreadableTimer) -> bool:
+    """A read has failed, and none has succeeded since."""
+    return bool(record.failing)
 
 
-def note_failure(record: SessionRecord, now_ns: int) -> tuple[SessionRecord, Effects]:
-    """Another read has failed: the first one sets the timer, and every one sets when the next read begins."""
+def note_failure(record: SessionRecord, asked: tuple[str, ...], now_ns: int) -> tuple[SessionRecord, Effects]:
+    """The read of `asked` has failed: the first one sets the timer, and every one sets when the next read begins."""
     if record.trial:
         return record, (SetTimer("poll", now_ns + record.retry_ns),)
     poll = SetTimer("poll", now_ns + record.poll_ns)
-    if record.failing:
+    failing = tuple([slice_of(record, record.readings[key]) for key in asked if key in record.readings])
+    if record.failing or not failing:
         return record, (poll,)
-    return replace(record, failing=True), (SetTimer("unreadable", now_ns + record.patience_ns), poll)
+    return replace(record, failing=failing), (SetTimer("unreadable", now_ns + record.patience_ns), poll)
 
 
 def note_success(record: SessionRecord) -> tuple[SessionRecord, Effects]:
     """A read has succeeded."""
     if record.trial:
         return replace(record, trial=()), (Tell(ReadsSucceed()),)
-    return replace(record, failing=False), (CancelTimer("unreadable"),)
+    return replace(record, failing=()), (CancelTimer("unreadable"),)
 
 
 def give_up_reads(record: SessionRecord, event: UnreadableTimer, now_ns: int) -> tuple[SessionRecord, Effects]:
-    """Remember what could not be read, and tell the host."""
-    trial = tuple([slice_of(record, reading) for reading in failing_readings(record)])
-    record = replace(record, failing=False, trial=trial)
-    return record, (SetTimer("poll", now_ns + record.retry_ns), Tell(ReadsFailed(trial[0].stream)))
+    """Tell the host, and try what failed from now on."""
+    record, effects = give_up_open_read(record, event, now_ns)
+    return record, (SetTimer("poll", now_ns + record.retry_ns), *effects)
 
 
 def give_up_open_read(record: SessionRecord, event: UnreadableTimer, now_ns: int) -> tuple[SessionRecord, Effects]:
-    """The same while a read is open: its answer, or its failure, goes on from here."""
-    record, (_, told) = give_up_reads(record, event, now_ns)
-    return record, (told,)
-
-
-def forget_failure(record: SessionRecord, event: Event, now_ns: int) -> tuple[SessionRecord, Effects]:
-    """Nothing is read any more: the next read that fails is a first one."""
-    return replace(record, failing=False), ()
+    """The same while a read is open: its answer, or its failure, sets when the next begins."""
+    return replace(record, failing=(), trial=record.failing), (Tell(ReadsFailed(record.failing[0].stream)),)
 
 
 def try_read(record: SessionRecord, event: PollTimer, now_ns: int) -> tuple[SessionRecord, Effects]:
     """Ask for the slices that failed, for no owner."""
     record = replace(record, fetch_n=record.fetch_n + 1, asked=(NO_KEY,) * len(record.trial))
     return record, (Ask(SERVICE, Fetch(record.fetch_n, record.trial)),)
-
-
-def failing_readings(record: SessionRecord) -> list[Reading]:
-    """Those of the open fetch, or whose turn it is, or any: no more than one fetch asks for."""
-    readings = record.readings
-    for keys in (record.asked, tuple(record.to_fetch), keys_in_order(readings)):
-        living = [readings[key] for key in dict.fromkeys(keys) if key in readings]
-        if living:
-            return living[:SLICES_PER_FETCH]
-    return []
 
 
 def slice_of(record: SessionRecord, reading: Reading) -> Slice:

@@ -33,7 +33,6 @@ from statemachines.shared_subscriptions import (
     stream,
     stream_store,
     subscription,
-    unreadable,
 )
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.member import REGISTERED
@@ -463,8 +462,8 @@ BUGS: Final = (
         "SS-290",
         "the actions of unreadable_timer",
         both(
-            row_changed(session.SESSION, "give_up_reads", do=unreadable.forget_failure),
-            row_changed(session.SESSION, "give_up_open_read", do=unreadable.forget_failure),
+            row_changed(session.SESSION, "give_up_reads", do=None),
+            row_changed(session.SESSION, "give_up_open_read", do=None),
         ),
     ),
 )

@@ -62,8 +62,8 @@ class Given(msgspec.Struct, frozen=True, gc=False):
 class Known(msgspec.Struct, frozen=True, gc=False):
     """`leases`: owner -> whether its lease holds; `given` by place; of the last fetch its number `n`, the `places` and
     slices that were `asked`, and whether it is `open`; `ready`: the driver was told that something can be taken, and
-    has found something ever since; `failing`: a read has failed, and none has succeeded since; `trial`: what could not
-    be read when the host was told so, until it is read; `rested`: ticks since an answer that brought nothing (-1: none
+    has found something ever since; `failing`: what the first read asked for that failed since one succeeded; `trial`:
+    the same, from when the host was told so; `rested`: ticks since an answer that brought nothing (-1: none
     has, or time does not count)."""
 
     leases: Map[str, bool] = Map()
@@ -73,7 +73,7 @@ class Known(msgspec.Struct, frozen=True, gc=False):
     places: tuple[Place, ...] = ()
     open: bool = False
     ready: bool = False
-    failing: bool = False
+    failing: tuple[Slice, ...] = ()
     trial: tuple[Slice, ...] = ()
     rested: int = -1
 
@@ -167,7 +167,7 @@ class World(Counterpart):
     # -- what comes of it ---------------------------------------------------------------------------------------
 
     def learns(self, known: Known, event: Any, said: Said) -> Known:
-        known = after(known, event)
+        known = after(known, event, self.cast.buffer)
         for effect in said:
             match effect:
                 case Ask(_, Fetch(n, slices)):
@@ -177,7 +177,7 @@ class World(Counterpart):
                 case Tell(Ready()):
                     known = replace(known, ready=True)
                 case Tell(ReadsFailed()):
-                    known = replace(known, trial=failing_slices(known, self.cast.buffer))
+                    known = replace(known, trial=known.failing, failing=())
                 case Tell(Deliver(owner, stream, _, _, last)):
                     place = f"{owner} {stream}"
                     known = put(known, place, replace(known.given[place], delivered=last + 1))
@@ -203,7 +203,7 @@ def place_of(known: Known, one: Slice) -> Place:
     return found[0] if found else ""
 
 
-def after(known: Known, event: Any) -> Known:
+def after(known: Known, event: Any, buffer: int = 0) -> Known:
     """What anybody knows who has seen the event."""
     match event:
         case Admit(owner) if owner not in known.leases:
@@ -224,9 +224,7 @@ def after(known: Known, event: Any) -> Known:
         case Ack(first=first, last=last) if is_given(known, event):
             return put(known, place_in(event), acknowledged(known.given[place_in(event)], first, last))
         case Fetched(n) | FetchFailed(n) if known.open and n == known.n:
-            return arrived(replace(known, open=False), event)
-        case UnreadableTimer():
-            return replace(known, failing=False)
+            return arrived(replace(known, open=False), event, buffer)
     return known
 
 
@@ -250,11 +248,12 @@ def acknowledged(given: Given, first: int, last: int) -> Given:
     return replace(given, acknowledged=upto, beyond=tuple(sorted(one for one in done if one > upto)))
 
 
-def arrived(known: Known, event: Any) -> Known:
+def arrived(known: Known, event: Any, buffer: int) -> Known:
     """With what of an answer may be kept: in order, for who is still there, wants it, and has a lease."""
     if isinstance(event, FetchFailed) or len(event.batches) != len(known.asked):
-        return replace(known, failing=not known.trial)
-    known = replace(known, failing=False, trial=())
+        failing = tuple(slice_of(known, place, buffer) for place in known.places if place in known.given)
+        return known if known.trial or known.failing else replace(known, failing=failing)
+    known = replace(known, failing=(), trial=())
     for place, one, batch in zip(known.places, known.asked, event.batches, strict=True):
         given = known.given.get(place)
         if (
@@ -278,14 +277,6 @@ def wanted(known: Known, buffer: int) -> list[Slice]:
         for place, given in in_order(known.given)
         if may_read(known, place, given) and not given.ended and 2 * (given.fetched - given.acknowledged) <= buffer
     ]
-
-
-def failing_slices(known: Known, buffer: int) -> tuple[Slice, ...]:
-    """What could not be read: what is asked for, or wanted, or anything that is read."""
-    all_given = [place for place, _ in in_order(known.given)]
-    asked = [place for place in known.places if known.open and place in known.given]
-    turns = [place for place in all_given if slice_of(known, place, buffer) in wanted(known, buffer)]
-    return tuple(slice_of(known, place, buffer) for place in asked or turns or all_given)
 
 
 def slice_of(known: Known, place: Place, buffer: int) -> Slice:
@@ -368,12 +359,9 @@ def takes_in(known: Known, event: Any, said: Said) -> bool:
     return sorted(map(repr, without_ready(said))) == sorted(map(repr, told))
 
 
-def gives_up(known: Known, event: UnreadableTimer, said: Said, buffer: int) -> bool:
-    """Where a read has failed, and something is to be read, one of the streams is named."""
-    if not known.failing or not known.given:
-        return said == ()
-    streams = [one.stream for one in failing_slices(known, buffer)]
-    return any(said == (Tell(ReadsFailed(stream)),) for stream in streams)
+def gives_up(known: Known, event: UnreadableTimer, said: Said) -> bool:
+    """Where a read has failed, and none has succeeded since, a stream that could not be read is named."""
+    return any(said == (Tell(ReadsFailed(one.stream)),) for one in known.failing) if known.failing else said == ()
 
 
 def dismisses(known: Known, event: Dismiss, said: Said) -> bool:
@@ -417,8 +405,7 @@ def rules_of(cast: Cast) -> tuple[Rule, ...]:
         Rule("takes in", "SS-104, SS-105", "of an answer nothing is told but the end of what is read to its end",
              lambda known, event: isinstance(event, Fetched | FetchFailed), takes_in),
         Rule("gives up", "SS-290", "where reads have failed for so long, that is told",
-             lambda known, event: isinstance(event, UnreadableTimer),
-             lambda known, event, said: gives_up(known, event, said, cast.buffer)),
+             lambda known, event: isinstance(event, UnreadableTimer), gives_up),
         Rule("dismisses", "SS-112", "the end of a subscription is told once",
              lambda known, event: isinstance(event, Dismiss), dismisses),
         Rule("quiet", "SS-100, SS-101, SS-110, SS-111", "what owners say of leases and streams is told to nobody",

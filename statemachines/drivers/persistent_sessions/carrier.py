@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from itertools import accumulate
 from typing import Any, Final, TypeVar
@@ -22,7 +22,7 @@ from statemachines.drivers.persistent_sessions.host_request import CountWaiting,
 from statemachines.drivers.persistent_sessions.reception import Reception, Unstored
 from statemachines.drivers.persistent_sessions.request_desk import RequestDesk
 from statemachines.drivers.persistent_sessions.session_publisher import PAYLOAD_MAX
-from statemachines.drivers.shared_subscriptions.subscribe import Delivered, Deliveries
+from statemachines.drivers.shared_subscriptions.deliveries import Delivered, Deliveries
 from statemachines.kernel import ConfigurationError, GaplessError
 from statemachines.persistent_sessions.backlog import Place, backlog_of, is_taken
 from statemachines.persistent_sessions.message import Publish
@@ -271,11 +271,11 @@ class Carrier:
         await self._comes(carrying, carrying.routed.wait())
         await self._count(carrying)
         while (batch := await self._comes(carrying, carrying.batches.get())) is not None:
-            rest: Sequence[Delivered] = batch
+            rest = batch
             while rest:
                 if not await self._has_room(carrying):
                     return not carrying.over.is_set()
-                piece = Deliveries(first_of(rest, CARRIED_MAX - carrying.waiting))
+                piece = first_of(rest, CARRIED_MAX - carrying.waiting)
                 if not await self._store(carrying, piece):
                     return False
                 await piece.ack()
@@ -349,7 +349,7 @@ class Carrier:
                 logger.warning(what, one.offset, one.stream, len(one.payload), PAYLOAD_MAX, self.too_large)
 
 
-def first_of(batch: Sequence[Delivered], most: int) -> Sequence[Delivered]:
+def first_of(batch: Deliveries, most: int) -> Deliveries:
     """At most so many of the first, and no more bytes than are stored in one go, but one in any case."""
     sizes = accumulate(len(one.payload) for one in batch)
     count = sum(size <= PIECE_BYTES for size in sizes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,13 +27,15 @@ class Groups(msgspec.Struct, frozen=True, eq=False):
     name: str | None = None
 
     def consumer(self, node: str, buffer: int) -> SharedSession:
-        """What takes part in them for all sessions of the node; raises `ConfigurationError` for what cannot be."""
+        """What takes part in them for all sessions of the node; raises `ConfigurationError` for what cannot be.  What a
+        slow session has not taken yet is no stall: its lag is logged by the session's node."""
         return SharedSession(
             leader=self.leader,
             store=self.store,
             node=self.name or node,
             configuration=self.configuration,
             buffer=buffer,
+            stall_warning_s=math.inf,
             credentials=self.credentials,
         )
 

@@ -11,11 +11,12 @@ from statemachines.drivers.later import imported_later
 from statemachines.drivers.protocol import DriverProtocol
 
 if TYPE_CHECKING:
+    from statemachines.drivers.shared_subscriptions.deliveries import Delivered as Delivered
+    from statemachines.drivers.shared_subscriptions.deliveries import Deliveries as Deliveries
     from statemachines.drivers.shared_subscriptions.groups import declare as declare
     from statemachines.drivers.shared_subscriptions.groups import destroy as destroy
     from statemachines.drivers.shared_subscriptions.lead import LeaderNode as LeaderNode
     from statemachines.drivers.shared_subscriptions.publish import Publisher as Publisher
-    from statemachines.drivers.shared_subscriptions.subscribe import Delivered as Delivered
     from statemachines.drivers.shared_subscriptions.subscribe import SharedSession as SharedSession
     from statemachines.drivers.shared_subscriptions.subscribe import SharedSubscription as SharedSubscription
 
@@ -32,9 +33,10 @@ DRIVERS: Final = DriverProtocol(
 __getattr__ = imported_later(
     __name__,
     {
+        f"{__name__}.deliveries": ("Deliveries", "Delivered"),
         f"{__name__}.groups": ("declare", "destroy"),
         f"{__name__}.lead": ("LeaderNode",),
         f"{__name__}.publish": ("Publisher",),
-        f"{__name__}.subscribe": ("Delivered", "SharedSession", "SharedSubscription"),
+        f"{__name__}.subscribe": ("SharedSession", "SharedSubscription"),
     },
 )

@@ -31,7 +31,7 @@ from statemachines.kernel import GaplessError
 
 if TYPE_CHECKING:
     from statemachines.drivers.shared_subscriptions.consumer_file import ConsumerFile
-    from statemachines.drivers.shared_subscriptions.subscribe import Delivered
+    from statemachines.drivers.shared_subscriptions.deliveries import Deliveries
 
 Store = Annotated[
     str,
@@ -228,7 +228,7 @@ def publisher(
     run_until_signal(work(), unfinished)
 
 
-async def deal_with(messages: list[Delivered], file: ConsumerFile | None, work_ms: float) -> None:
+async def deal_with(messages: Deliveries, file: ConsumerFile | None, work_ms: float) -> None:
     """Note or print what came, work on it, acknowledge it."""
     stream, grant = messages[0].stream, messages[0].grant
     contents = [(message.offset, message.payload) for message in messages]

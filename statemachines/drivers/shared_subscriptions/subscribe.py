@@ -18,6 +18,7 @@ nothing is handed over until the leader has answered again.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -29,9 +30,12 @@ from statemachines.drivers.environment import REAL, Environment
 from statemachines.drivers.locker import Locker
 from statemachines.drivers.port import Feed, replies
 from statemachines.drivers.runtime import Runtime
+from statemachines.drivers.shared_subscriptions.deliveries import Delivered as Delivered
+from statemachines.drivers.shared_subscriptions.deliveries import Deliveries as Deliveries
 from statemachines.drivers.shared_subscriptions.node_life import begin_node_life
 from statemachines.drivers.shared_subscriptions.open_stores import Stores, directory_of, open_stores, opened
 from statemachines.drivers.shared_subscriptions.roles import CONSUMER
+from statemachines.drivers.shared_subscriptions.stalled_streams import StalledStreams
 from statemachines.drivers.shared_subscriptions.store import Payloads
 from statemachines.drivers.standing import Standing
 from statemachines.drivers.tcp import Address, parse_address
@@ -43,7 +47,8 @@ from statemachines.shared_subscriptions.group import DeclarationRefused, differi
 from statemachines.shared_subscriptions.handler import Handler, Private
 from statemachines.shared_subscriptions.private import NOW, ReadTo
 from statemachines.shared_subscriptions.session import Deliver, Ended, Ready
-from statemachines.shared_subscriptions.session_record import reading_key
+from statemachines.shared_subscriptions.session_record import Reading, reading_key
+from statemachines.shared_subscriptions.standby import Resumed, Suspended
 from statemachines.shared_subscriptions.stream_store import (
     Fetch,
     Fetched,
@@ -51,6 +56,8 @@ from statemachines.shared_subscriptions.stream_store import (
     check_filter,
     parse_filter,
 )
+
+logger = logging.getLogger("gapless")
 
 TURN_NS = 5_000_000
 """An application that takes messages without ever waiting yields to the loop this often, so that pings go out."""
@@ -64,49 +71,20 @@ LET_IT_TURN: Final = (
 )
 """What an application does about a loop that stands still."""
 
+GIVEN_BACK: Final = (
+    "%s: no read of the store has succeeded for %.1f s (stream %s and others): the streams of %s are given back to the"
+    " group, and asked for again when a read succeeds; look at the database, and at the way there"
+)
+TAKES_PART: Final = "%s: the store can be read again (stream %s): %s takes part again"
+
 Acknowledge = Literal["application", "delivery"]
 """Who acknowledges messages: the application, or nobody (fire and forget: handing them over counts)."""
 
+STALL_WARNING_S: Final = 30.0
+"""A stream whose next message is in hand for so long is named in the log, where nobody says otherwise."""
+
 SHARED: Final = ("$shared/", "$share/", "$queue/")
 LEADERS_MAX: Final = 16
-
-
-class Delivered:
-    """A message in the application's hands: `topic`, `payload`, and where it is from; `subscription`: as it was given
-    to `subscribe`."""
-
-    __slots__ = ("_session", "grant", "offset", "owner", "payload", "stream", "subscription")
-
-    def __init__(self, session: SharedSession, taken: Deliver, subscription: str, offset: int, payload: bytes) -> None:
-        self._session = session
-        self.subscription = subscription
-        self.owner = taken.owner
-        self.stream = taken.stream
-        self.grant = taken.grant
-        self.offset = offset
-        self.payload = payload
-
-    @property
-    def topic(self) -> str:
-        """The topic it was published to."""
-        return self.stream.partition("/")[2]
-
-    async def ack(self) -> None:
-        """It is dealt with; told to the leader soon, together with others.  Under a grant that is gone by now it
-        changes nothing: the message is delivered again."""
-        self._session.acknowledge(self.owner, self.stream, self.grant, self.offset, self.offset)
-
-    def __repr__(self) -> str:
-        return f"<message {self.offset} of {self.stream}, {len(self.payload)} bytes>"
-
-
-class Deliveries(list[Delivered]):
-    """Some messages of one stream, in order, without a gap."""
-
-    async def ack(self) -> None:
-        """All of them are dealt with."""
-        first, last = self[0], self[-1]
-        first._session.acknowledge(first.owner, first.stream, first.grant, first.offset, last.offset)
 
 
 class SharedSession:
@@ -116,9 +94,10 @@ class SharedSession:
     `store`: path or URL of the database with both stores (`postgresql://USER@HOST/DATABASE`); `node`: name of this
     process, one at a time (default: made of its host, its number and chance); `state`: directory for the number of its
     life, if it has a name (default: beside the store's file, or the current one); `trace`: directory for its log;
-    `buffer`: messages of a stream that may be fetched ahead of what is acknowledged; `number`: for messages in traces,
-    if two nodes' should clash; `credentials`: what leader hosts must prove, and what we show them; `environment`: what
-    the node lives in, if not this machine.
+    `buffer`: messages of a stream that may be fetched ahead of what is acknowledged; `stall_warning_s`: a stream whose
+    next message is in hand, and not acknowledged, for so many seconds is named in the log; `number`: for messages in
+    traces, if two nodes' should clash; `credentials`: what leader hosts must prove, and what we show them;
+    `environment`: what the node lives in, if not this machine.
     """
 
     def __init__(
@@ -131,6 +110,7 @@ class SharedSession:
         trace: str | Path | None = None,
         configuration: Configuration | None = None,
         buffer: int = 256,
+        stall_warning_s: float = STALL_WARNING_S,
         number: int | None = None,
         credentials: Credentials = NONE,
         environment: Environment = REAL,
@@ -151,6 +131,7 @@ class SharedSession:
         self._names: dict[str, str] = {}
         self._progress: dict[str, dict[str, int]] = {}
         self._locker: Locker[bytes] = Locker()
+        self._stalled = StalledStreams(stall_warning_s, environment.steady_ns, self._reading_of)
         self._acks: dict[tuple[str, str, int], list[list[int]]] = {}
         self._ready = asyncio.Event()
         self._answer_came = asyncio.Event()
@@ -174,7 +155,7 @@ class SharedSession:
             number=self._number,
         )
         life = self._life.life
-        self.node = node_of(life.name)
+        self.node = self._stalled.node = node_of(life.name)
         self._log = life.log
         lease_ns = self.configuration.lease_ms * MS
         self._standing = Standing(self.node, lease_ns, environment.steady_ns, LET_IT_TURN)
@@ -220,6 +201,7 @@ class SharedSession:
 
     async def abort(self) -> None:
         """Stop as if the process had died: nothing is said to anybody.  In place of leaving the `async with`."""
+        self._stalled.close()
         await self._life.end()
         await self._runtime.close()
         await self._transport.__aexit__(None, None, None)
@@ -304,7 +286,7 @@ class SharedSession:
 
         self._runtime.run(act)
         name = self._ids[subscription]
-        while name in self._host.shared and not self._host.borrower_of(name):
+        while name in self._host.shared and not self._host.is_declared(name):
             self._answer_came.clear()
             await self._answer_came.wait()
             self._raise_failure()
@@ -343,7 +325,11 @@ class SharedSession:
 
     def acknowledge(self, owner: str, stream: str, grant: int, first: int, last: int) -> None:
         """Messages `first`..`last` are dealt with (the other words as `Delivered` has them); ranges that touch are told
-        together, at the end of this turn."""
+        together, at the end of this turn.
+
+        Raises `LocalProtocolError` where they were not all handed over under this grant.
+        """
+        self._host.check_ack(owner, stream, grant, first, last)
         if not self._acks:
             asyncio.get_running_loop().call_soon(self._flush_acks)
         ranges = self._acks.setdefault((owner, stream, grant), [])
@@ -361,10 +347,17 @@ class SharedSession:
         key = reading_key(taken.owner, taken.stream)
         payloads = self._locker.take(key, taken.grant, taken.first, taken.last)
         subscription = self._names[self._host.subscription_of(taken.owner)]
+        self._stalled.hand_over(key)
+        owner, stream, grant = taken.owner, taken.stream, taken.grant
         return Deliveries(
-            Delivered(self, taken, subscription, offset, payload)
-            for offset, payload in enumerate(payloads, taken.first)
+            [
+                Delivered(self, subscription, owner, stream, grant, offset, payload)
+                for offset, payload in enumerate(payloads, taken.first)
+            ]
         )
+
+    def _reading_of(self, key: str) -> Reading | None:
+        return self._host.reads.readings.get(key)
 
     async def _yield(self) -> None:
         clock = self._environment.steady_ns
@@ -395,8 +388,7 @@ class SharedSession:
         acks, self._acks = self._acks, {}
         for (owner, stream, grant), ranges in acks.items():
             for first, last in ranges:
-                ack = partial(self._host.acknowledge, owner, stream, grant, first, last)
-                self._runtime.run(ack)
+                self._runtime.act(partial(self._host.acknowledge, owner, stream, grant, first, last))
 
     def _fail(self) -> None:
         self._ready.set()
@@ -414,6 +406,11 @@ class SharedSession:
                 self._taken = event
             case ReadTo(name, stream, progress):
                 self._progress[name][stream] = progress
+            case Suspended(name, stream):
+                patience_s = self.configuration.validity_ms / 1_000
+                logger.warning(GIVEN_BACK, self.node, patience_s, stream, self._names.get(name, name))
+            case Resumed(name, stream):
+                logger.warning(TAKES_PART, self.node, stream, self._names.get(name, name))
             case DeclarationRefused():
                 self._names.pop(party, None)
                 self._ready.set()

@@ -15,6 +15,7 @@ from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
 from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore
 from statemachines.drivers.shared_subscriptions.sqlite import stream_store as sqlite_streams
 from statemachines.drivers.shared_subscriptions.sqlite import tables as sqlite_tables
+from statemachines.drivers.shared_subscriptions.stalled_streams import StalledStreams
 from statemachines.drivers.shared_subscriptions.subscribe import SharedSession
 from statemachines.drivers.shared_subscriptions.taken_name import TakenName
 from statemachines.drivers.sql import postgres_address
@@ -277,6 +278,8 @@ BREAKS = {
     "SS-181": wrap(Handler, "told", nobody_dismissed),
     "SS-182": swap(handler, "Admit", lambda owner, alone, at_delivery: Admit(owner, False, at_delivery)),
     "SS-183": wrap(SharedSession, "_catch_up", turns_once),
+    "SS-289": swap(Handler, "check_ack", lambda self, *what: None),
+    "SS-296": swap(StalledStreams, "hand_over", lambda self, key: None),
     "SS-184": swap(standing, "SAY_AGAIN_NS", 0),
     "SS-210": swap(Configuration, "_less", lambda self, *relation: None),
     "SS-211": swap(configuration, "_stretch", lambda duration_ns, drift: duration_ns),

@@ -100,14 +100,21 @@ def test_SS_290_a_read_that_is_open_when_the_time_is_over_changes_nothing():
     assert bench.node.record.status is FETCHING
 
 
-def test_SS_290_nothing_is_given_back_where_nothing_is_read_or_a_timer_fires_late():
+def test_SS_290_a_timer_that_fires_late_gives_nothing_back():
     bench = Reads()
     assert bench.feed(UnreadableTimer()) == []
     bench.fail()
+    bench.tick()
+    bench.serve()
+    assert bench.feed(UnreadableTimer()) == []
+
+
+def test_SS_290_a_failure_is_not_forgotten_with_the_stream():
+    bench = Reads()
+    bench.fail()
     bench.feed(Uninstall(B, "a", 1))
-    assert bench.feed(UnreadableTimer()) == []
-    bench.feed(Install(B, "a", 2, 0))
-    assert bench.feed(UnreadableTimer()) == []
+    bench.fail_until(VALIDITY)
+    assert bench.tick() == [ReadsFailed("a")]
 
 
 def test_SS_291_what_failed_is_read_again_once_in_a_while_until_it_succeeds():

@@ -1,0 +1,76 @@
+"""Delivered, Deliveries: messages in the hands of an application.  Neither changes after it was handed over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
+
+import msgspec
+
+if TYPE_CHECKING:
+    from statemachines.drivers.shared_subscriptions.subscribe import SharedSession
+
+
+class Delivered(msgspec.Struct, frozen=True, eq=False):
+    """One message: `payload`, and where it is from."""
+
+    session: SharedSession
+    subscription: str
+    """As it was given to `subscribe`."""
+    owner: str
+    stream: str
+    grant: int
+    offset: int
+    """Its number in the stream, from 0."""
+    payload: bytes
+
+    @property
+    def topic(self) -> str:
+        """The topic it was published to."""
+        return self.stream.partition("/")[2]
+
+    async def ack(self) -> None:
+        """Acknowledge the message.  The leader is told soon, together with others.
+
+        Under a grant that is gone by now it changes nothing: the message is delivered again.
+        """
+        self.session.acknowledge(self.owner, self.stream, self.grant, self.offset, self.offset)
+
+    def __repr__(self) -> str:
+        return f"<message {self.offset} of {self.stream}, {len(self.payload)} bytes>"
+
+
+class Deliveries(tuple[Delivered, ...]):
+    """Some messages of one stream, in order, without a gap: an immutable sequence.
+
+    A slice is a batch as well, so a part can be acknowledged before the rest: `await batch[:10].ack()`.
+    """
+
+    __slots__ = ()
+
+    async def ack(self) -> None:
+        """Acknowledge every message of this batch, and no other."""
+        for first, last in runs(self):
+            first.session.acknowledge(first.owner, first.stream, first.grant, first.offset, last.offset)
+
+    @overload
+    def __getitem__(self, at: SupportsIndex, /) -> Delivered: ...
+    @overload
+    def __getitem__(self, at: slice, /) -> Deliveries: ...
+    def __getitem__(self, at: Any, /) -> Any:
+        """A message; of a slice, a batch of these messages."""
+        found = super().__getitem__(at)
+        return Deliveries(found) if isinstance(at, slice) else found
+
+
+def runs(messages: Iterable[Delivered]) -> list[tuple[Delivered, Delivered]]:
+    """The first and the last message of each run in which offsets of one stream follow each other."""
+    found: list[tuple[Delivered, Delivered]] = []
+    for message in messages:
+        if found:
+            first, last = found[-1]
+            if message.offset == last.offset + 1 and message.stream == last.stream and message.grant == last.grant:
+                found[-1] = (first, message)
+                continue
+        found.append((message, message))
+    return found

@@ -1,0 +1,125 @@
+"""StalledStreams: names in the log streams that stand still since a message is not acknowledged.
+
+A stream is watched from when a message of it is handed over until nothing of it is in hand.  Now and then the watch
+looks at some of the streams, in turn: one whose progress is what it was for the declared time is named.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from statemachines.drivers.clock import Clock
+from statemachines.kernel import ConfigurationError
+from statemachines.shared_subscriptions.session_record import Reading
+
+logger = logging.getLogger("gapless")
+
+LOOKS: Final = 4
+"""Each stream is looked at so often within the declared time."""
+LOOK_MAX: Final = 1_000
+"""One look is at no more streams than this."""
+LINES_MAX: Final = 10
+"""Lines within the declared time; of further streams the number alone is said."""
+
+
+class Stand(msgspec.Struct, gc=False):
+    """Since when a stream stands at `progress` under `grant`; `say_ns`: after that much more it is named (again)."""
+
+    grant: int
+    progress: int
+    since_ns: int
+    say_ns: int
+
+
+class StalledStreams:
+    """`node`: who it is; `after_s`: the declared time (`math.inf`: nothing is watched); `clock`: the steady one;
+    `reading_of`: what the session knows of a key now.
+
+    Raises `ConfigurationError` for a time that is not above 0.
+    """
+
+    def __init__(self, after_s: float, clock: Clock, reading_of: Callable[[str], Reading | None]) -> None:
+        if not after_s > 0:
+            raise ConfigurationError("stall_warning_s", after_s, "must be seconds above 0, or math.inf for none")
+        self.node = ""
+        self._after_s = after_s
+        self._after_ns = 0 if math.isinf(after_s) else round(after_s * 1e9)
+        self._clock = clock
+        self._reading_of = reading_of
+        self._stands: OrderedDict[str, Stand] = OrderedDict()
+        self._wake: asyncio.TimerHandle | None = None
+        self._lines = self._left_out = 0
+        self._window_ns = -self._after_ns
+
+    def hand_over(self, key: str) -> None:
+        """A message of this reading was handed over."""
+        if key in self._stands or not self._after_ns:
+            return
+        reading = self._reading_of(key)
+        if reading is None or reading.progress == reading.delivered:
+            return
+        self._stands[key] = Stand(reading.grant, reading.progress, self._clock(), self._after_ns)
+        if self._wake is None:
+            self._look_soon()
+
+    def look(self) -> None:
+        """Look at the streams whose turn it is, and plan the next look."""
+        now_ns = self._clock()
+        if now_ns - self._window_ns >= self._after_ns:
+            self._begin_window(now_ns)
+        for _ in range(min(len(self._stands), LOOK_MAX)):
+            key, stand = self._stands.popitem(last=False)
+            reading = self._reading_of(key)
+            if reading is None or reading.progress == reading.delivered:
+                continue
+            self._stands[key] = stand
+            if (reading.grant, reading.progress) != (stand.grant, stand.progress):
+                stand.grant, stand.progress = reading.grant, reading.progress
+                stand.since_ns, stand.say_ns = now_ns, self._after_ns
+            elif now_ns - stand.since_ns >= stand.say_ns:
+                stand.say_ns *= 2
+                self._say(reading, now_ns - stand.since_ns)
+        self._wake = None
+        if self._stands:
+            self._look_soon()
+
+    def close(self) -> None:
+        """Look no more."""
+        if self._wake is not None:
+            self._wake.cancel()
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    def _look_soon(self) -> None:
+        """Sooner where there are more streams than one look is at."""
+        looks = LOOKS * -(-len(self._stands) // LOOK_MAX)
+        self._wake = asyncio.get_running_loop().call_later(self._after_s / looks, self.look)
+
+    def _begin_window(self, now_ns: int) -> None:
+        if self._left_out:
+            what = "%s: %d more streams stand, each since a message is not acknowledged"
+            logger.warning(what, self.node, self._left_out)
+        self._window_ns, self._lines, self._left_out = now_ns, 0, 0
+
+    def _say(self, reading: Reading, stood_ns: int) -> None:
+        if self._lines >= LINES_MAX:
+            self._left_out += 1
+            return
+        self._lines += 1
+        logger.warning(
+            "%s: stream %s stands at %d for %.1f s: message %d is not acknowledged; await ack() of every message (%d"
+            " are in hand, and no more than the buffer are handed over)",
+            self.node,
+            reading.stream,
+            reading.progress,
+            stood_ns / 1e9,
+            reading.progress,
+            reading.delivered - reading.progress,
+        )
