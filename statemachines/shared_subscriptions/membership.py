@@ -115,14 +115,22 @@ def is_of_borrower(record: LeaderRecord, event: ExpiryTimer | HandOverTimer) -> 
 def register(record: LeaderRecord, event: LeaderWanted, now_ns: int) -> Outcome:
     """A new borrower: a fresh registration, its answer, new shares."""
     number = record.registration + 1
+    first = () if record.heard or record.asked else (hear_by(record, now_ns),)
     link = Link(event.borrower, record.id, record.epoch, number)
     member = MemberRecord(link, record.configuration)
     members = record.members.set(event.borrower, member)
-    draft = Draft(replace(record, registration=number, members=members), now_ns)
-    draft.effects.extend(MEMBER.start(member, now_ns))
+    draft = Draft(replace(record, registration=number, members=members, asked=not record.heard), now_ns)
+    draft.effects.extend((*first, *MEMBER.start(member, now_ns)))
     draft.step_member(event.borrower, event)
     reassign(draft)
     return draft.done()
+
+
+def hear_by(record: LeaderRecord, now_ns: int) -> SetTimer:
+    """If no member has been heard until then, they do not reach us."""
+    configuration = record.configuration
+    wait_ms = min(configuration.validity_ms, configuration.idle_stop_ms)
+    return SetTimer("idle", now_ns + wait_ms * MS)
 
 
 def answer_again(record: LeaderRecord, event: LeaderWanted, now_ns: int) -> Outcome:
@@ -134,7 +142,10 @@ def answer_again(record: LeaderRecord, event: LeaderWanted, now_ns: int) -> Outc
 def take_ping(record: LeaderRecord, event: Ping, now_ns: int) -> Outcome:
     """Answer it; its reports are progress."""
     draft = Draft(record, now_ns)
+    was_heard = record.members[event.borrower].answered
     member = draft.step_member(event.borrower, event)
+    if member.answered and not was_heard:
+        draft.record = replace(draft.record, heard=record.heard + 1, asked=False)
     if member.status is REGISTERED:
         ended = [take_report(draft, event, report) for report in event.reports]
         if any(ended):
@@ -233,7 +244,7 @@ def take_farewell(record: LeaderRecord, event: Disconnect, now_ns: int) -> Outco
         else:
             hold(draft, report.stream, Held(event.borrower, report.grant, report.progress, report.finished))
     draft.step_member(event.borrower, event)
-    forget(draft, event.borrower)
+    forget(draft, event.borrower, heard=True)
     return draft.done()
 
 
@@ -263,21 +274,24 @@ def let_go(draft: Draft, borrower: str) -> None:
             draft.step_assignment(stream, Release())
 
 
-def forget(draft: Draft, borrower: str) -> None:
-    """A member that is gone: its streams are free, it is known no more, the others share anew."""
+def forget(draft: Draft, borrower: str, heard: bool = False) -> None:
+    """A member that is gone: its streams are free, it is known no more, the others share anew.  `heard`: just now."""
     let_go(draft, borrower)
     member = draft.record.members[borrower]
     for grant in sorted(member.grants):
         draft.release(member.grants[grant])
-    draft.record = replace(draft.record, members=draft.record.members.delete(borrower))
-    settle(draft)
-
-
-def settle(draft: Draft) -> None:
-    """The others share anew; when the last one went the idle time begins."""
-    if not draft.record.members:
-        draft.effects.append(SetTimer("idle", draft.now_ns + draft.record.configuration.idle_stop_ms * MS))
+    record = draft.record
+    draft.record = replace(record, members=record.members.delete(borrower), heard=record.heard - member.answered)
+    if (heard or member.answered) and not draft.record.heard:
+        fall_silent(draft)
     reassign(draft)
+
+
+def fall_silent(draft: Draft) -> None:
+    """The last member that was heard is gone: the idle time begins, or those who are left are to be heard soon."""
+    record = draft.record = replace(draft.record, asked=bool(draft.record.members))
+    idle = SetTimer("idle", draft.now_ns + record.configuration.idle_stop_ms * MS)
+    draft.effects.append(hear_by(record, draft.now_ns) if record.asked else idle)
 
 
 def step_out(draft: Draft, borrower: str, event: Event) -> None:
@@ -288,7 +302,7 @@ def step_out(draft: Draft, borrower: str, event: Event) -> None:
         forget(draft, borrower)
     elif after is LAPSED and before is not LAPSED:
         let_go(draft, borrower)
-        settle(draft)
+        reassign(draft)
 
 
 def expire(record: LeaderRecord, event: ExpiryTimer | HandOverTimer, now_ns: int) -> Outcome:

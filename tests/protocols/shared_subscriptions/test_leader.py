@@ -30,6 +30,7 @@ from statemachines.shared_subscriptions.message import (
     LeaderWanted,
     Ping,
     PingResponse,
+    RelayedToLeader,
     Report,
     Revoke,
     Revoked,
@@ -283,7 +284,8 @@ def test_SS_120_the_claim_of_any_other_life_is_watched(holder):
 def test_SS_135_a_follower_passes_leader_wanted_on_to_the_holder():
     second = follower(Bench().start())
     wanted = LeaderWanted("c1~1/1", "g", "#")
-    assert [(one.to, one.message) for one in second.node.feed(wanted, 0)] == [("leader-1~1/1", wanted)]
+    relayed = RelayedToLeader("leader-1~1/1", "leader-2~1/1", wanted)
+    assert [(one.to, one.message) for one in second.node.feed(wanted, 0)] == [("leader-1~1/1", relayed)]
     assert second.clauses[-1] == "SS-135"
 
 
