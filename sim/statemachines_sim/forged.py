@@ -64,6 +64,8 @@ class Forger:
             keep(self._names, value)
         elif type(value) is int:
             keep(self._numbers.setdefault(name, []), value)
+        elif isinstance(value, msgspec.Struct):
+            self.learn(value)
         elif isinstance(value, tuple):
             for item in value:
                 if isinstance(item, msgspec.Struct):
@@ -88,6 +90,9 @@ class Forger:
                 return [*self._names, "", at[:-1], f"{at}x", f"{at}\n", at * 200]
             case inspect.VarTupleType(item_type=inspect.StructType(cls=of)):
                 return self._lists(of, value or ())
+            case inspect.UnionType(types=kinds):
+                structs = [one.cls for one in kinds if isinstance(one, inspect.StructType)]
+                return [self.forge(value)] if value is not None else [self.make(self._chance.choice(structs))]
         raise TypeError(f"{name}: nobody knows how to forge a {type(kind).__name__}")
 
     def _lists(self, of: type[msgspec.Struct], items: tuple[Any, ...]) -> list[tuple[Any, ...]]:

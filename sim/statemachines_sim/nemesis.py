@@ -27,8 +27,8 @@ class Nemesis:
                 world.env.timeout(fault.at_ns, fault).callbacks.append(self._begin)
 
     def heal(self) -> None:
-        """No more faults; what is down comes back, what stands still goes on, every wire is whole, every clock runs at
-        its true rate."""
+        """No more faults but those that last; what is down comes back, what stands still goes on, every other wire is
+        whole, every clock runs at its true rate."""
         self._healed = True
         world = self._world
         world.network.heal()
@@ -46,7 +46,7 @@ class Nemesis:
 
     def _begin(self, event: Any) -> None:
         fault: Fault = event._value
-        if not self._healed and self._begin_now(fault):
+        if not self._healed and self._begin_now(fault) and not self._kinds[fault.kind].lasting:
             self._world.env.timeout(fault.for_ns, fault).callbacks.append(self._end)
 
     def _begin_now(self, fault: Fault) -> bool:

@@ -64,7 +64,8 @@ class Arrival(simpy.Timeout):
 
 class Network:
     """Between `processes`, by node; a packet for a node that is not there, or dead, is dropped.  `elders`: processes
-    beside which a newer one goes by the same name."""
+    beside which a newer one goes by the same name;
+    `lasting`: cuts that nothing heals."""
 
     def __init__(self, env: Clock, net: Net, seed: int, recorder: Recorder, processes: dict[str, Process]) -> None:
         self._env = env
@@ -84,6 +85,7 @@ class Network:
         if net.fifo:
             self.send = self._send_by_rules  # type: ignore[method-assign]
         self.cuts: dict[tuple[str, str], int] = {}
+        self.lasting: set[tuple[str, str]] = set()
         self.elders: dict[str, list[Process]] = {}
         self.sent = 0
         self.dropped = 0
@@ -123,9 +125,10 @@ class Network:
         self._set([one for one in self._faults if one[0] is not fault])
 
     def heal(self) -> None:
-        """No faults and no cuts."""
+        """No faults, and no cuts but those that last."""
         self._set([])
         self.cuts.clear()
+        self.cuts.update(dict.fromkeys(sorted(self.lasting), 1))
 
     def send(self, node: str, party: str, to: str, message: Message, now_ns: int) -> None:
         """From `party` on `node` to the party `to`, now."""

@@ -31,7 +31,7 @@ from statemachines import registry
 from statemachines.input_file import decode_input, read_input
 from statemachines.kernel import ConfigurationError
 from statemachines_sim.faults import FaultKind, kinds_of
-from statemachines_sim.faults.pot import Pot
+from statemachines_sim.faults.pot import Pot, split_pair
 from statemachines_sim.protocol import SimProtocol
 
 Range = tuple[int, int]
@@ -91,6 +91,8 @@ class Scenario(msgspec.Struct, frozen=True):
     """The shares of messages or requests that a fault hits: each fault has one of these."""
     phases: Phases = Phases()
     swarm: Swarm | None = None
+    unreachable: tuple[str, ...] = ()
+    """What faults of that kind are drawn from: `ROLE -> ROLE`, or a device at one end."""
     out_of_scope: tuple[str, ...] = ()
     """Properties that the faults of this scenario may break, being beyond what the protocol promises to bear: they are
     counted, and end no run."""
@@ -138,12 +140,25 @@ class Scenario(msgspec.Struct, frozen=True):
                 known = ", ".join(self.sim.properties)
                 raise ConfigurationError("out_of_scope", name, f"must be one of {known}")
         self.sim.check(self.own, self)
+        self._check_pairs()
         self._check_targets()
         if self.swarm is not None:
             from statemachines_sim.swarm import check_swarm
 
             check_swarm(self)
         return self
+
+    def _check_pairs(self) -> None:
+        """Both ends are there, and of a role that talks to itself there are two."""
+        count = {role.name: len(role.exposed) for role in self.sim.cast(self.own)}
+        known = (*count, *(fixture.name for fixture in self.sim.devices(self.own)))
+        for text in self.unreachable:
+            ends = split_pair(text)
+            for end in ends:
+                if end not in known:
+                    raise registry.unknown("unreachable", end, known, "write ROLE -> ROLE")
+            if not any(end in count for end in ends) or any(count.get(end, 1) < ends.count(end) for end in ends):
+                raise ConfigurationError("unreachable", text, "needs two ends, one of them a role that takes part")
 
     def _check_targets(self) -> None:
         """Faults need somebody to hit."""
@@ -164,6 +179,7 @@ class Common(msgspec.Struct, frozen=True):
     rates: tuple[float, ...] = (0.05, 0.2, 0.5, 0.9)
     phases: Phases = Phases()
     swarm: Swarm | None = None
+    unreachable: tuple[str, ...] = ()
     out_of_scope: tuple[str, ...] = ()
 
 

@@ -302,6 +302,20 @@ class World:
         cuts = self.network.cuts
         cuts[one, other] = cuts.get((one, other), 0) + 1
 
+    def cut_for_good(self, one: str, other: str, fault: str) -> None:
+        """The same from now on to the end, whatever heals; either may be a role, and then all its nodes are meant."""
+        self.note(fault, one, other)
+        for left in self._nodes_called(one):
+            for right in self._nodes_called(other):
+                if left != right and (left, right) not in self.network.lasting:
+                    self.network.lasting.add((left, right))
+                    self.network.cuts[left, right] = self.network.cuts.get((left, right), 0) + 1
+
+    def _nodes_called(self, name: str) -> tuple[str, ...]:
+        """All nodes of the role, those too that are to come; or the node or device itself."""
+        cast = {role.name: role for role in self.scenario.sim.cast(self.scenario.own)}
+        return cast[name].nodes if name in cast else (name,)
+
     def mend(self, one: str, other: str, fault: str = "partition") -> None:
         """One such cut less."""
         cuts = self.network.cuts

@@ -25,7 +25,6 @@ from statemachines.kernel import (
     ConfigurationError,
     Event,
     Fsm,
-    Host,
     Inward,
     LocalProtocolError,
     Node,
@@ -45,8 +44,19 @@ from statemachines.shared_subscriptions.borrower import (
 )
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group import GROUP, DeclarationRefused, Declare, GroupDeclared, GroupRecord
-from statemachines.shared_subscriptions.message import Disconnect, Invalidate, LeaderMessage, Report, Undeclared
+from statemachines.shared_subscriptions.message import (
+    Disconnect,
+    Invalidate,
+    LeaderConnectResponse,
+    PingResponse,
+    RelayedToBorrower,
+    RelayedToLeader,
+    Report,
+    ToConsumer,
+    Undeclared,
+)
 from statemachines.shared_subscriptions.names import check_filter, check_group
+from statemachines.shared_subscriptions.relay import RelayingHost
 from statemachines.shared_subscriptions.witness import (
     WITNESS,
     ClaimRead,
@@ -83,7 +93,12 @@ def is_ours(borrower: str, host: str) -> bool:
     return life_of(borrower) == host
 
 
-class Agent(Host):
+def speaker_of(sender: str, message: ToConsumer) -> str:
+    """Whose words these are."""
+    return message.leader if isinstance(message, RelayedToBorrower) else sender
+
+
+class Agent(RelayingHost):
     """`host` is the incarnation of the process (`consumer-1~3`); `registries`: the nodes where leaders are found, one
     or several, asked in turn.
 
@@ -114,7 +129,7 @@ class Agent(Host):
         self._party_of: dict[str, str] = {}
         self._last_words: dict[str, tuple[Report, ...]] = {}
         self._witnesses: dict[tuple[str, str], str] = {}
-        self._doubted: dict[str, deque[tuple[str, LeaderMessage]]] = {}
+        self._doubted: dict[str, deque[tuple[str, ToConsumer]]] = {}
         self._observe = observe
         self._check = check
         self._number = 0
@@ -153,8 +168,8 @@ class Agent(Host):
         self._give_up(subscription)
         return out + self.feed(self.party_of(subscription), OnDisconnect(), now_ns)
 
-    def receive(self, sender: str, message: LeaderMessage, now_ns: int) -> list[Outgoing]:
-        """A message of a leader, for one of our borrowers, living or gone.
+    def receive(self, sender: str, message: ToConsumer, now_ns: int) -> list[Outgoing]:
+        """A message of a leader, or one that a follower relays, for one of our borrowers, living or gone.
 
         Those of other lives of this node are none of ours: one of them may still deliver under its lease, so nobody
         says for it that it is gone, and its leader waits for that lease to end.  What somebody says whom the claim does
@@ -163,12 +178,19 @@ class Agent(Host):
         if self._is_borrower(message.borrower):
             return self._hear(sender, message, now_ns)
         out = self.fire_first(now_ns)
-        if is_ours(message.borrower, self.host) and not isinstance(message, Undeclared):
+        said = message.message if isinstance(message, RelayedToBorrower) else message
+        if is_ours(said.borrower, self.host) and not isinstance(said, Undeclared):
             # The last word again: alone, an empty one could overtake it, and the progress in it would be lost.
-            reports = self._last_words.get(message.borrower, ())
-            farewell = Disconnect(message.borrower, message.epoch, message.registration, reports)
-            out.append((message.borrower, Send(sender, farewell)))
+            reports = self._last_words.get(said.borrower, ())
+            farewell = Disconnect(said.borrower, said.epoch, said.registration, reports)
+            back = Send(speaker_of(sender, message), farewell)
+            if isinstance(message, RelayedToBorrower):
+                back = self.relayed(said.borrower, message.via, back)
+            out.append((said.borrower, back))
         return out
+
+    def relayed(self, speaker: str, via: str, effect: Send) -> Send:
+        return Send(via, RelayedToLeader(effect.to, via, effect.message))  # type: ignore[arg-type]
 
     def party_of(self, subscription: str) -> str:
         """What serves a subscription at the moment ("" = it has ended)."""
@@ -238,13 +260,25 @@ class Agent(Host):
 
     # -- whom to believe ----------------------------------------------------------------------------------------
 
-    def _hear(self, sender: str, message: LeaderMessage, now_ns: int) -> list[Outgoing]:
+    def _hear(self, sender: str, message: ToConsumer, now_ns: int) -> list[Outgoing]:
         """To the borrower, if the claim names who speaks; else it waits until the claim was read."""
         witness = self._witness_of(message.borrower)
-        if is_believed(witness, sender, message):
-            return self.feed(message.borrower, message, now_ns)
+        said = message.message if isinstance(message, RelayedToBorrower) else message
+        if is_believed(witness, speaker_of(sender, message), said):
+            self._note_way(message)
+            return self.feed(said.borrower, said, now_ns)
         self._doubted[witness.id].append((sender, message))
         return self.feed(witness.id, Doubt(), now_ns)
+
+    def _note_way(self, message: ToConsumer) -> None:
+        """Whom a leader answers through a follower, that one speaks through it, too, until the leader itself answers a
+        ping."""
+        if isinstance(message, RelayedToBorrower) and isinstance(message.message, LeaderConnectResponse):
+            for borrower in [borrower for borrower in self._detours if borrower not in self.nodes]:
+                self.drop_detour(borrower)
+            self.keep_detour(message.borrower, message.via)
+        elif isinstance(message, PingResponse):
+            self.drop_detour(message.borrower)
 
     def _highest_epoch(self, wanted: Shared, seen: int, now_ns: int) -> int:
         """What the store said last, and no borrower."""
@@ -289,7 +323,11 @@ class Agent(Host):
                 pair = (0, 0) if borrower.link is None else (borrower.link.epoch, borrower.link.registration)
                 yield party, Invalidate(party, *pair)
         waiting = self._doubted[witness]
-        yield from ((one.borrower, one) for sender, one in waiting if is_believed(record, sender, one))
+        for sender, one in waiting:
+            said = one.message if isinstance(one, RelayedToBorrower) else one
+            if is_believed(record, speaker_of(sender, one), said):
+                self._note_way(one)
+                yield said.borrower, said
         waiting.clear()
 
     # -- machines -----------------------------------------------------------------------------------------------

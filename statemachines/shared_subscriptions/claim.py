@@ -137,7 +137,7 @@ def is_ours_already(record: LeaderRecord, event: ReadDone) -> bool:
 
 def is_claimable(record: LeaderRecord, event: ReadDone) -> bool:
     """Nobody holds it: never claimed, released, left by an earlier leader of this process, or watched for a TTL."""
-    if event.n != record.load_n:
+    if event.n != record.load_n or not record.willing:
         return False
     found = event.records[0]
     if found is None or not isinstance(found.value, Claim):
@@ -191,7 +191,7 @@ def trial_of(record: LeaderRecord) -> Trial:
 def look(record: LeaderRecord, event: Event, now_ns: int) -> tuple[LeaderRecord, Effects]:
     n = record.number + 1
     ripe = record.found is not None and now_ns - record.found_at_ns >= record.configuration.claim_ttl_ms * MS
-    record = replace(record, number=n, load_n=n, ripe=ripe)
+    record = replace(record, number=n, load_n=n, ripe=ripe, willing=now_ns >= record.not_before_ns)
     return record, (Ask(SERVICE, Read(n, (record.key("claim"), record.key("properties")))),)
 
 

@@ -32,6 +32,7 @@ from statemachines.kernel import (
     TimerFired,
     in_order,
     keys_in_order,
+    node_of,
 )
 from statemachines.shared_subscriptions import claim
 from statemachines.shared_subscriptions.assignment import ASSIGNMENT, GrantTimeout, ResendTimer, RevokeTimeout
@@ -71,6 +72,7 @@ from statemachines.shared_subscriptions.leader_record import (
 )
 from statemachines.shared_subscriptions.listing import (
     RenewTimer,
+    is_blind,
     is_listing,
     is_partial,
     is_whole_with_grace,
@@ -79,6 +81,7 @@ from statemachines.shared_subscriptions.listing import (
     learn_page,
     list_streams,
     load_streams,
+    try_load_later,
     try_renew_later,
 )
 from statemachines.shared_subscriptions.measuring import (
@@ -119,6 +122,8 @@ from statemachines.shared_subscriptions.message import (
     Invalidate,
     LeaderWanted,
     Ping,
+    RelayedToBorrower,
+    RelayedToLeader,
     RevokeFinished,
     Undeclared,
     UpdateProgress,
@@ -135,16 +140,18 @@ class GraceEnd(TimerFired, frozen=True, gc=False):
 
 
 class IdleTimer(TimerFired, frozen=True, gc=False):
-    """Nobody has been a member for a while."""
+    """Nobody has been heard as a member for a while."""
 
 
 class Resigned(Event, frozen=True, gc=False):
-    """To the registry: this leader is gone, and why."""
+    """To the registry: this leader is gone, and why.  `unfit`: another had better lead: borrowers asked for
+    this one, and none of them hears it, or it does not reach the stream store."""
 
     leader: str
     group: str
     filter: str
     why: str
+    unfit: bool = False
 
 
 # -- guards ---------------------------------------------------------------------------------------------------------
@@ -154,12 +161,25 @@ def has_room_to_remember(record: LeaderRecord, event: LeaderWanted) -> bool:
     return len(record.askers) < ASKERS_MAX
 
 
-def nobody_is_here(record: LeaderRecord, event: IdleTimer) -> bool:
-    return not record.members
+def nobody_is_heard(record: LeaderRecord, event: IdleTimer) -> bool:
+    return not record.heard
 
 
 def is_idle(record: LeaderRecord, event: IdleTimer) -> bool:
-    return nobody_is_here(record, event) and claim.can_commit(record, event)
+    return nobody_is_heard(record, event) and claim.can_commit(record, event)
+
+
+def knows_holder(record: LeaderRecord, event: LeaderWanted) -> bool:
+    return record.holder != ""
+
+
+def is_for_holder(record: LeaderRecord, event: RelayedToLeader) -> bool:
+    return event.leader == record.holder
+
+
+def is_of_holder(record: LeaderRecord, event: RelayedToBorrower) -> bool:
+    """Of the leader that we follow, or of the node that it lived on."""
+    return node_of(event.leader) == node_of(record.holder)
 
 
 # -- until it leads -------------------------------------------------------------------------------------------------
@@ -171,8 +191,17 @@ def remember(record: LeaderRecord, event: LeaderWanted, now_ns: int) -> tuple[Le
 
 
 def pass_on(record: LeaderRecord, event: LeaderWanted, now_ns: int) -> tuple[LeaderRecord, Effects]:
-    """To the leader, which answers the borrower itself."""
+    """To the leader, which answers through us."""
+    relayed = RelayedToLeader(record.holder, record.id, event)
+    return record, (claim.idle_later(record, now_ns), Send(record.holder, relayed))
+
+
+def relay_to_leader(record: LeaderRecord, event: RelayedToLeader, now_ns: int) -> tuple[LeaderRecord, Effects]:
     return record, (claim.idle_later(record, now_ns), Send(record.holder, event))
+
+
+def relay_to_borrower(record: LeaderRecord, event: RelayedToBorrower, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    return record, (Send(event.borrower, event),)
 
 
 def refuse_undeclared(record: LeaderRecord, event: ReadDone, now_ns: int) -> tuple[LeaderRecord, Effects]:
@@ -184,8 +213,8 @@ def refuse_undeclared(record: LeaderRecord, event: ReadDone, now_ns: int) -> tup
 
 
 def stay_idle(record: LeaderRecord, event: IdleTimer, now_ns: int) -> tuple[LeaderRecord, Effects]:
-    """A commit is under way: stop after it."""
-    return record, (SetTimer("idle", now_ns + record.configuration.commit_interval_ms * MS),)
+    """A commit is under way: stop after it.  Not a whole interval later, when the next may be under way."""
+    return record, (SetTimer("idle", now_ns + record.configuration.commit_interval_ms * MS // 2),)
 
 
 # -- the grace ------------------------------------------------------------------------------------------------------
@@ -215,7 +244,7 @@ def farewell(record: LeaderRecord) -> Effects:
 
 
 def gone(record: LeaderRecord, why: str) -> tuple[Effect, ...]:
-    return (Tell(Resigned(record.id, record.group, record.filter, why)), Stop())
+    return (Tell(Resigned(record.id, record.group, record.filter, why, record.unfit)), Stop())
 
 
 def resign(record: LeaderRecord, event: Event, now_ns: int) -> tuple[LeaderRecord, Effects]:
@@ -232,7 +261,7 @@ def refuse_group(record: LeaderRecord, event: ReadDone, now_ns: int) -> tuple[Le
 
 
 def resign_released(record: LeaderRecord, event: Event, now_ns: int) -> tuple[LeaderRecord, Effects]:
-    return record, gone(record, "released")
+    return record, gone(record, "it cannot serve, and gave the claim up" if record.unfit else "released")
 
 
 def say_farewell(record: LeaderRecord, event: Halt, now_ns: int) -> tuple[LeaderRecord, Effects]:
@@ -241,11 +270,21 @@ def say_farewell(record: LeaderRecord, event: Halt, now_ns: int) -> tuple[Leader
 
 
 def say_farewell_and_release(
-    record: LeaderRecord, event: Halt | IdleTimer, now_ns: int
+    record: LeaderRecord, event: Halt | IdleTimer | FetchFailed, now_ns: int
 ) -> tuple[LeaderRecord, Effects]:
     told = farewell(record)
     record, asked = claim.release(record, now_ns)
     return record, (*told, *asked)
+
+
+def let_go_idle(record: LeaderRecord, event: IdleTimer, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    """Nobody is here, or nobody who is here was ever heard: they do not reach us."""
+    return say_farewell_and_release(replace(record, unfit=record.asked), event, now_ns)
+
+
+def let_go_blind(record: LeaderRecord, event: FetchFailed, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    """It does not reach the stream store; another host may."""
+    return say_farewell_and_release(replace(record, unfit=True), event, now_ns)
 
 
 def say_farewell_disowned(record: LeaderRecord, event: Refused, now_ns: int) -> tuple[LeaderRecord, Effects]:
@@ -269,7 +308,9 @@ ROWS = (
     #   on             from        to         do                           when                       clause
     Row(StartLeader,   CANDIDATE,  STAY,      claim.look,                  None,                      "SS-120"),
     Row(LeaderWanted,  CANDIDATE,  STAY,      remember,                    has_room_to_remember,      "SS-138"),
-    Row(LeaderWanted,  FOLLOWER,   STAY,      pass_on,                     None,                      "SS-135"),
+    Row(LeaderWanted,  FOLLOWER,   STAY,      pass_on,                     knows_holder,              "SS-135"),
+    Row(RelayedToLeader,   FOLLOWER, STAY,    relay_to_leader,             is_for_holder,             "SS-274"),
+    Row(RelayedToBorrower, FOLLOWER, STAY,    relay_to_borrower,           is_of_holder,              "SS-274"),
     Row(RetryTimer,    LOOKING,    STAY,      claim.look,                  None,                      "SS-121"),
     Row(ReadDone,      LOOKING,    RESIGNED,  refuse_undeclared,           claim.is_undeclared,       "SS-138"),
     Row(ReadDone,      LOOKING,    RESIGNED,  refuse_group,                claim.differs,             "SS-122"),
@@ -291,13 +332,15 @@ ROWS = (
     Row(StreamsListed, LOADING,    WAITING,   learn_last,                  is_whole_with_grace,       "SS-126"),
     Row(StreamsListed, LOADING,    LEADING,   learn_last,                  is_listing,                "SS-125"),
     Row(StoreFailed,   LOADING,    STAY,      claim.look_later,            claim.is_load,             "SS-121"),
-    Row(FetchFailed,   LOADING,    STAY,      claim.look_later,            is_listing,                "SS-121"),
+    Row(FetchFailed,   LOADING,    RELEASING, let_go_blind,                is_blind,                  "SS-280"),
+    Row(FetchFailed,   LOADING,    STAY,      try_load_later,              is_listing,                "SS-121"),
     Row(RetryTimer,    LOADING,    STAY,      claim.load,                  None,                      "SS-121"),
     Row(GraceEnd,      LOADING,    STAY,      end_grace,                   None,                      "SS-126"),
     Row(GraceEnd,      WAITING,    LEADING,   Delegate(end_grace_and_share), None,                    "SS-126"),
 
     Row(RenewTimer,    SERVING,    STAY,      list_streams,                None,                      "SS-125"),
     Row(StreamsListed, SERVING,    STAY,      Delegate(learn_and_share),   is_listing,                "SS-125"),
+    Row(FetchFailed,   SERVING,    RELEASING, let_go_blind,                is_blind,                  "SS-280"),
     Row(FetchFailed,   SERVING,    STAY,      try_renew_later,             is_listing,                "SS-125"),
 
     Row(LeaderWanted,  SERVING,    STAY,      Delegate(answer_again),      is_known,                  "SS-140"),
@@ -339,8 +382,8 @@ ROWS = (
     Row(Halt,          SERVING,    RELEASING, say_farewell_and_release,    claim.can_commit,          "SS-133"),
     Row(Halt,          SERVING,    RELEASING, say_farewell,                None,                      "SS-133"),
     Row(Halt,          (*LOOKING, LOADING), RESIGNED, resign_unclaimed,    None,                      "SS-133"),
-    Row(IdleTimer,     SERVING,    RELEASING, say_farewell_and_release,    is_idle,                   "SS-134"),
-    Row(IdleTimer,     SERVING,    STAY,      stay_idle,                   nobody_is_here,            "SS-134"),
+    Row(IdleTimer,     SERVING,    RELEASING, let_go_idle,                 is_idle,                   "SS-134"),
+    Row(IdleTimer,     SERVING,    STAY,      stay_idle,                   nobody_is_heard,           "SS-134"),
     Row(Committed,     RELEASING,  RESIGNED,  resign_released,             claim.is_release,          "SS-133"),
     Row(Committed,     RELEASING,  STAY,      release_now,                 claim.is_trial,            "SS-133"),
     Row(Refused,       RELEASING,  STAY,      claim.release_disowned,      claim.was_destroyed,       "SS-139"),
@@ -349,6 +392,7 @@ ROWS = (
 
     Ignore(BORROWERS,                             (*LOOKING, LOADING, RELEASING),       "SS-150"),
     Ignore((LeaderWanted, RevokeFinished, Disconnect), SERVING,                         "SS-151"),
+    Ignore((RelayedToLeader, RelayedToBorrower),  (*LOOKING, *HOLDING),                 "SS-274"),
     Ignore(CHILD_TIMERS,                          (*LOOKING, *HOLDING),                "SS-152"),
     Ignore((ReadDone, Committed, Refused, StoreFailed, Scanned, StreamsListed, Measured, FetchFailed),
                                                   (*LOOKING, *HOLDING),                "SS-153"),

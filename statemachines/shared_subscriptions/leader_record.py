@@ -87,8 +87,12 @@ class LeaderRecord(msgspec.Struct, frozen=True):
 
     `number`: of the last request to a store; `claim`, `root`: as last committed, `properties`: as read; `found`: the
     claim as a candidate or follower found it last, and first at `found_at_ns`; `ripe`: when the read under way was
-    sent, that was a TTL ago; `grace`: someone's lease from before may still hold; `holder`: the leader it follows;
+    sent, that was a TTL ago; `willing`: and `not_before_ns` had passed, before which no claim is taken (0: any time);
+    `grace`: someone's lease from before may still hold; `holder`: the leader it follows ("": it knows none);
     `askers`: borrowers that asked before it could answer.
+    `heard`: how many members had a ping answered; `asked`: none has, and somebody registered since that is so;
+    `failures`: listings that failed, one after the other, where it is not `alone` (no other host is known); `unfit`: it
+    gives the claim up since it cannot serve.
     `streams`: what is listed; `ranks`: by (shard, generation); `oldest`: generations before it are gone; `generation`:
     the one appended to when the listing under way began; `loaded`: durable progress of streams not listed so far.
     `staged`: progress not yet committed (None: to be removed); `live`: streams of open ranks that have not ended.
@@ -107,6 +111,8 @@ class LeaderRecord(msgspec.Struct, frozen=True):
     found: Stored | None = None
     found_at_ns: int = 0
     ripe: bool = False
+    not_before_ns: int = 0
+    willing: bool = True
     claim: Stored | None = None
     root: Stored | None = None
     root_known: bool = False
@@ -125,6 +131,11 @@ class LeaderRecord(msgspec.Struct, frozen=True):
     live: int = 0
     members: Map[str, MemberRecord] = Map()
     registration: int = 0
+    heard: int = 0
+    asked: bool = False
+    alone: bool = False
+    failures: int = 0
+    unfit: bool = False
     assignments: Map[str, AssignmentRecord] = Map()
     grant: int = 0
     free: Fifo = Fifo()

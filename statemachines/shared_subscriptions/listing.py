@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from statemachines.kernel import Ask, Effects, Event, Map, SetTimer, Tell, TimerFired, in_order, keys_in_order
 from statemachines.shared_subscriptions.assignment import Vanish
-from statemachines.shared_subscriptions.claim import PAGE, idle_later, keep_page, stage
+from statemachines.shared_subscriptions.claim import PAGE, can_commit, idle_later, keep_page, look_later, stage
 from statemachines.shared_subscriptions.configuration import MS
 from statemachines.shared_subscriptions.group_store import Properties, Scanned
 from statemachines.shared_subscriptions.holding import StreamBehind, covers
@@ -29,6 +29,9 @@ from statemachines.shared_subscriptions.stream_store import (
     rank_of,
 )
 
+FAILURES_MAX = 3
+"""After so many listings that failed in a row a leader gives its claim up to another host."""
+
 
 class RenewTimer(TimerFired, frozen=True, gc=False):
     """Look for new streams."""
@@ -39,6 +42,12 @@ class RenewTimer(TimerFired, frozen=True, gc=False):
 
 def is_listing(record: LeaderRecord, event: StreamsListed | FetchFailed) -> bool:
     return event.n == record.list_n
+
+
+def is_blind(record: LeaderRecord, event: FetchFailed) -> bool:
+    """So many listings have failed in a row that another host should lead."""
+    is_last = record.failures + 1 >= FAILURES_MAX and not record.alone
+    return is_listing(record, event) and is_last and can_commit(record, event)
 
 
 def is_partial(record: LeaderRecord, event: StreamsListed) -> bool:
@@ -73,7 +82,18 @@ def renew_later(record: LeaderRecord, now_ns: int) -> SetTimer:
 
 
 def try_renew_later(record: LeaderRecord, event: FetchFailed, now_ns: int) -> tuple[LeaderRecord, Effects]:
-    return record, (renew_later(record, now_ns),)
+    return count_failure(record), (renew_later(record, now_ns),)
+
+
+def try_load_later(record: LeaderRecord, event: FetchFailed, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    return look_later(count_failure(record), event, now_ns)
+
+
+def count_failure(record: LeaderRecord) -> LeaderRecord:
+    """Up to the last but one; nobody counts where nobody else could lead."""
+    if record.alone or record.failures + 1 >= FAILURES_MAX:
+        return record
+    return replace(record, failures=record.failures + 1)
 
 
 # -- learning -------------------------------------------------------------------------------------------------------
@@ -147,6 +167,7 @@ def learn(record: LeaderRecord, event: StreamsListed) -> LeaderRecord:
         held=held,
         oldest=oldest,
         generation=event.generation if record.generation < 0 else record.generation,
+        failures=0,
     )
 
 

@@ -116,14 +116,22 @@ def is_of_borrower(record: LeaderRecord, event: ExpiryTimer | HandOverTimer) -> 
 def register(record: LeaderRecord, event: LeaderWanted, now_ns: int) -> Outcome:
     """A new borrower: a fresh registration, its answer, new shares."""
     number = record.registration + 1
+    first = () if record.heard or record.asked else (hear_by(record, now_ns),)
     link = Link(event.borrower, record.id, record.epoch, number)
     member = MemberRecord(link, record.configuration)
     members = record.members.set(event.borrower, member)
-    draft = Draft(replace(record, registration=number, members=members), now_ns)
-    draft.effects.extend(MEMBER.start(member, now_ns))
+    draft = Draft(replace(record, registration=number, members=members, asked=not record.heard), now_ns)
+    draft.effects.extend((*first, *MEMBER.start(member, now_ns)))
     draft.step_member(event.borrower, event)
     reassign(draft)
     return draft.done()
+
+
+def hear_by(record: LeaderRecord, now_ns: int) -> SetTimer:
+    """If no member has been heard until then, they do not reach us."""
+    configuration = record.configuration
+    wait_ms = min(configuration.validity_ms, configuration.idle_stop_ms)
+    return SetTimer("idle", now_ns + wait_ms * MS)
 
 
 def answer_again(record: LeaderRecord, event: LeaderWanted, now_ns: int) -> Outcome:
@@ -135,7 +143,10 @@ def answer_again(record: LeaderRecord, event: LeaderWanted, now_ns: int) -> Outc
 def take_ping(record: LeaderRecord, event: Ping, now_ns: int) -> Outcome:
     """Answer it; its reports are progress."""
     draft = Draft(record, now_ns)
+    was_heard = record.members[event.borrower].answered
     member = draft.step_member(event.borrower, event)
+    if member.answered and not was_heard:
+        draft.record = replace(draft.record, heard=record.heard + 1, asked=False)
     if member.status is REGISTERED:
         ended = [take_report(draft, event, report) for report in event.reports]
         if any(ended):
@@ -279,18 +290,22 @@ def free_some(draft: Draft, borrower: str) -> None:
     draft.set_member(replace(draft.record.members[borrower], grants=grants))
 
 
-def forget(draft: Draft, borrower: str) -> None:
-    """A member that is gone: its streams are free, it is known no more, the others share anew."""
+def forget(draft: Draft, borrower: str, heard: bool = False) -> None:
+    """A member that is gone: its streams are free, it is known no more, the others share anew.  `heard`: just now."""
     free_some(draft, borrower)
-    draft.record = replace(draft.record, members=draft.record.members.delete(borrower))
-    settle(draft)
-
-
-def settle(draft: Draft) -> None:
-    """The others share anew; when the last one went the idle time begins."""
-    if not draft.record.members:
-        draft.effects.append(SetTimer("idle", draft.now_ns + draft.record.configuration.idle_stop_ms * MS))
+    record = draft.record
+    member = record.members[borrower]
+    draft.record = replace(record, members=record.members.delete(borrower), heard=record.heard - member.answered)
+    if (heard or member.answered) and not draft.record.heard:
+        fall_silent(draft)
     reassign(draft)
+
+
+def fall_silent(draft: Draft) -> None:
+    """The last member that was heard is gone: the idle time begins, or those who are left are to be heard soon."""
+    record = draft.record = replace(draft.record, asked=bool(draft.record.members))
+    idle = SetTimer("idle", draft.now_ns + record.configuration.idle_stop_ms * MS)
+    draft.effects.append(hear_by(record, draft.now_ns) if record.asked else idle)
 
 
 def step_out(draft: Draft, borrower: str, event: Event) -> None:
@@ -298,10 +313,10 @@ def step_out(draft: Draft, borrower: str, event: Event) -> None:
     before = draft.record.members[borrower].status
     after = draft.step_member(borrower, event).status
     if after is GONE:
-        forget(draft, borrower)
+        forget(draft, borrower, heard=type(event) is Disconnect)
     elif after is LAPSED and before is not LAPSED:
         let_go(draft, borrower)
-        settle(draft)
+        reassign(draft)
     elif after is LAPSED and type(event) is HandOverTimer:
         free_some(draft, borrower)
         if draft.record.status is LEADING:

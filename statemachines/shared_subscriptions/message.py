@@ -176,7 +176,46 @@ class Invalidate(Message, frozen=True, gc=False):
 
 
 BorrowerMessage = LeaderWanted | Ping | UpdateProgress | RevokeFinished | Disconnect
-"""What a borrower says: all that a leader host accepts."""
+"""What a borrower says."""
 
 LeaderMessage = LeaderConnectResponse | Undeclared | PingResponse | Grant | Revoke | Revoked | Invalidate
-"""What a leader says: all that a consumer host accepts."""
+"""What a leader says."""
+
+
+# -- past a path that does not work --------------------------------------------------------------------------------
+
+
+class RelayedToLeader(Message, frozen=True, gc=False):
+    """A borrower's `message` for `leader`, on its way through the follower `via`."""
+
+    leader: str
+    via: str
+    message: BorrowerMessage
+
+    @property
+    def borrower(self) -> str:
+        """Who says it."""
+        return self.message.borrower
+
+
+class RelayedToBorrower(Message, frozen=True, gc=False):
+    """A `message` of `leader` (of its host, where that leader is gone) for a borrower, through the follower `via`."""
+
+    leader: str
+    via: str
+    message: LeaderMessage
+
+    @property
+    def borrower(self) -> str:
+        """Whom it is for."""
+        return self.message.borrower
+
+
+Relayed = RelayedToLeader | RelayedToBorrower
+"""What a follower passes on."""
+
+ToLeaderHost = BorrowerMessage | Relayed
+"""What a leader host takes."""
+
+ToConsumer = LeaderMessage | RelayedToBorrower
+"""What a consumer host takes."""

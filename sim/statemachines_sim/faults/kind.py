@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 class FaultKind(ABC):
     """Base of the kinds.  `name` as in scenarios, schedules and traces; `hits`: whom, in words; `about`: what happens;
-    `unit` of `Fault.amount` ("" = it has none); `from_start`: it lasts from the beginning on.
+    `unit` of `Fault.amount` ("" = it has none); `from_start`: it lasts from the beginning on; `lasting`: it goes on to
+    the end of the run, and what must come true at last must come true all the same.
     """
 
     name: str = ""
@@ -22,6 +23,7 @@ class FaultKind(ABC):
     about: str = ""
     unit: str = ""
     from_start: bool = False
+    lasting: bool = False
 
     def possible(self, pot: Pot) -> bool:
         """Whether there is somebody to hit."""

@@ -84,6 +84,25 @@ class HoldBack(OfNetwork):
         return (delay + int(hit**3 * HELD_BACK_NS),)
 
 
+class Unreachable(FaultKind):
+    """A way that does not work any more, for longer than every period; `target` or `peer` may be a whole role."""
+
+    name = "unreachable"
+    hits = "one direction between two roles"
+    about = "what nodes of one role say to a node of another (or ask a store) never arrives, and nothing heals that"
+    lasting = True
+
+    def possible(self, pot: Pot) -> bool:
+        return bool(pot.scenario.unreachable)
+
+    def draw(self, pot: Pot) -> Fault:
+        return Fault(self.name, pot.at_ns, pot.end_ns, *pot.one_way())
+
+    def begin(self, world: World, fault: Fault) -> bool:
+        world.cut_for_good(fault.target, fault.peer, self.name)
+        return True
+
+
 class Partition(FaultKind):
     """Cuts of the same direction add up."""
 

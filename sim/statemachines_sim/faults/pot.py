@@ -17,6 +17,12 @@ BEGIN_NS = S
 """Faults begin after the first second."""
 
 
+def split_pair(text: str) -> tuple[str, str]:
+    """`consumer -> leader`: who does not reach whom."""
+    one, _, other = text.partition("->")
+    return one.strip(), other.strip()
+
+
 class Pot:
     """For the kind `kind`, of which a seed draws `count`.  `at_ns`, `for_ns`: of the fault that is drawn now."""
 
@@ -75,6 +81,19 @@ class Pot:
         first = self.chance.choice(one)
         ends = [first, self.chance.choice([node for node in other if node != first] or [one[0]])]
         self.chance.shuffle(ends)
+        return ends[0], ends[1]
+
+    def one_way(self) -> tuple[str, str]:
+        """Who does not reach whom: of a pair that the scenario names one end is a single node, or a device; of the
+        other role all nodes, or one."""
+        ends = list(split_pair(self.chance.choice(self.scenario.unreachable)))
+        cast = {role.name: role.exposed for role in self._cast}
+        roles = [at for at in (0, 1) if ends[at] in cast]
+        single = self.chance.choice(roles)
+        for at in roles:
+            others = [node for node in cast[ends[at]] if node != ends[1 - at]]
+            if at == single or len(roles) == 1 or len(set(ends)) == 1 or self.chance.randrange(2):
+                ends[at] = self.chance.choice(others)
         return ends[0], ends[1]
 
     def tolerance(self, target: str) -> Tolerance:

@@ -6,7 +6,7 @@ import random
 from functools import partial
 from typing import TYPE_CHECKING, get_args
 
-from statemachines.kernel import Event, Message, Outgoing, Send, in_order
+from statemachines.kernel import Event, Message, Outgoing, RemoteProtocolError, Send, in_order
 from statemachines.shared_subscriptions.group import start_of
 from statemachines.shared_subscriptions.message import (
     END_OF_STREAM,
@@ -14,13 +14,16 @@ from statemachines.shared_subscriptions.message import (
     Invalidate,
     LeaderConnectResponse,
     LeaderMessage,
+    RelayedToBorrower,
     UpdateProgress,
 )
+from statemachines.shared_subscriptions.relay import check_relay
 from statemachines.shared_subscriptions.session import SESSION, Acknowledged, Deliver, Ready
 from statemachines.shared_subscriptions.stream import ABSENT
 from statemachines.shared_subscriptions.subscription import Subscription
 from statemachines_sim.forged import Forger
 from statemachines_sim.process import Process
+from statemachines_sim.shared_subscriptions.leader_host import is_leader_host
 from statemachines_sim.shared_subscriptions.section import Section
 from statemachines_sim.units import MS
 
@@ -66,8 +69,15 @@ class Consumer(Process):
         self.perform(self.host.start(self.local_now()), self._env.now)
 
     def handle(self, sender: str, to: str, message: Message, now_ns: int) -> list[Outgoing]:
-        if self.mute and isinstance(message, Grant):
+        said = message.message if isinstance(message, RelayedToBorrower) else message
+        if self.mute and isinstance(said, Grant):
             return self.host.fire_first(now_ns)
+        try:
+            check_relay(sender, message, is_leader_host(self.world, sender))
+        except RemoteProtocolError:
+            if sender != PRETENDER:
+                raise
+            return self.host.fire_first(now_ns)  # as a node does with what its protocol does not take
         return self.host.receive(sender, message, now_ns)  # type: ignore[arg-type]
 
     def answered(self, party: str, answer: object, now_ns: int) -> list[Outgoing]:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from statemachines.kernel import Event, Message, Outgoing, RemoteProtocolError, node_of
 from statemachines.shared_subscriptions.configuration import Configuration
-from statemachines.shared_subscriptions.registry import Registry, check_speaker
+from statemachines.shared_subscriptions.registry import Registry
+from statemachines.shared_subscriptions.relay import check_sender
 from statemachines_sim.process import Process
 
 if TYPE_CHECKING:
@@ -18,16 +19,16 @@ class LeaderHost(Process):
 
     host: Registry
 
-    def __init__(self, world: World, node: str, number: int, configuration: Configuration) -> None:
+    def __init__(self, world: World, node: str, number: int, configuration: Configuration, alone: bool) -> None:
         super().__init__(world, node, number)
-        self.host = Registry(self.life, configuration, observe=world.recorder.step, check=world.watching)
+        self.host = Registry(self.life, configuration, alone=alone, observe=world.recorder.step, check=world.watching)
 
     def start(self) -> None:
         """It waits for borrowers."""
 
     def handle(self, sender: str, to: str, message: Message, now_ns: int) -> list[Outgoing]:
         try:
-            check_speaker(sender, message, self._is_leader_host(sender))  # type: ignore[arg-type]
+            check_sender(sender, to, message, is_leader_host(self.world, sender))
             return self.host.receive(to, message, now_ns)  # type: ignore[arg-type]
         except RemoteProtocolError:
             if sender not in self.world.watch.liars:  # type: ignore[attr-defined]
@@ -41,8 +42,10 @@ class LeaderHost(Process):
         """Every leader stops in good order, as if an operator had asked for it."""
         self._run(lambda: self.perform(self.host.halt(self.local_now()), self._env.now))
 
-    def _is_leader_host(self, sender: str) -> bool:
-        return isinstance(self.world.processes.get(node_of(sender)), LeaderHost)
-
     def told(self, party: str, event: Event) -> None:
         """A leader resigned; the next `leader_wanted` starts another."""
+
+
+def is_leader_host(world: World, party: str) -> bool:
+    """Whether it lives on one."""
+    return isinstance(world.processes.get(node_of(party)), LeaderHost)

@@ -1,4 +1,7 @@
-"""Liveness: what must come true once everything has healed: L1 to L10, and S10 when it is quiet."""
+"""Liveness: what must come true once everything has healed: L1 to L10, and S10 when it is quiet.
+
+Ways that nothing heals are left (`Unreachable`).  A member that does not reach a store can be nobody's; all else holds.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from statemachines.shared_subscriptions.borrower import CONNECTED, CONNECTING
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.leader_record import LEADING, LeaderRecord
 from statemachines.shared_subscriptions.member import REGISTERED
+from statemachines.shared_subscriptions.message import RelayedToBorrower, RelayedToLeader
 from statemachines.shared_subscriptions.registry import Registry
 from statemachines.shared_subscriptions.stream import ABSENT
 from statemachines.shared_subscriptions.subscription import Subscription
@@ -35,6 +39,21 @@ def subscribed(processes: Mapping[str, Any]) -> list[Any]:
         process
         for _, process in sorted(processes.items())
         if process.alive and isinstance(process.host, Subscription) and not process.host.ended
+    ]
+
+
+def able(world: Any) -> list[Any]:
+    """Those of them that reach both stores and some leader host, and are reached by them."""
+    lasting, stores = world.network.lasting, tuple(world.devices)
+    hosts = tuple(node for node, process in world.processes.items() if isinstance(process.host, Registry))
+
+    def meets(node: str, other: str) -> bool:
+        return not lasting & {(node, other), (other, node)}
+
+    return [
+        process
+        for process in subscribed(world.processes)
+        if all(meets(process.node, store) for store in stores) and any(meets(process.node, host) for host in hosts)
     ]
 
 
@@ -65,6 +84,12 @@ def is_served(leader: LeaderRecord, stream: str) -> bool:
     return member is not None and member.status is REGISTERED
 
 
+def relayed_in_flight(world: Any) -> set[tuple[str, str]]:
+    """(leader, borrower) of what is on its way through a follower."""
+    messages = world.network.messages_in_flight()
+    return {(one.leader, one.borrower) for one in messages if isinstance(one, RelayedToLeader | RelayedToBorrower)}
+
+
 class Liveness:
     """Looks at a world from outside, between two events."""
 
@@ -90,7 +115,7 @@ class Liveness:
     def _unread(self, world: Any, leader: LeaderRecord | None, left: list[str]) -> Missing | None:
         if leader is None:
             return ("L6", "nobody leads the group")
-        if not subscribed(world.processes):
+        if not able(world):
             return None
         lost = [stream for stream in left if not is_served(leader, stream)]
         if lost:
@@ -101,7 +126,7 @@ class Liveness:
         """Everything is read."""
         self._watch.lives.check_leaving(world.now)
         self._check_timers(world)
-        if leader is None and subscribed(world.processes):
+        if leader is None and able(world):
             return ("L6", "nobody leads the group")
         if self._watch.waiting:
             return ("L5", "a publisher still tries to reach the stream store")
@@ -114,7 +139,7 @@ class Liveness:
         )
 
     def _unconnected(self, world: Any) -> Missing | None:
-        for consumer in subscribed(world.processes):
+        for consumer in able(world):
             borrower = consumer.host.nodes.get(consumer.host.borrower)
             if borrower is None or borrower.record.status is CONNECTING:
                 return ("L1", f"{consumer.life} has no leader")
@@ -148,8 +173,8 @@ class Liveness:
 
     def _disagreement(self, world: Any, leader: LeaderRecord) -> Missing | None:
         """Every pair of leader and borrower agrees, at some moment at which nothing is on its way between them."""
-        flying = world.network.in_flight()
-        for consumer in subscribed(world.processes):
+        flying = world.network.in_flight() | relayed_in_flight(world)
+        for consumer in able(world):
             borrower = consumer.host.borrower
             pair = (leader.id, borrower)
             if pair in self._agreed or borrower in self._watch.liars:

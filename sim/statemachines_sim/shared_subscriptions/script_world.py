@@ -158,7 +158,9 @@ class ScriptHost(ScriptProcess):
     world: GroupWorld
 
     def make_host(self) -> Registry:
-        return Registry(self.life, self.world.own.configuration_of(self.node), observe=self.world.observe, check=True)
+        return Registry(
+            self.life, self.world.own.configuration_of(self.node), alone=True, observe=self.world.observe, check=True
+        )
 
     def handle(self, sender: str, to: str, message: Message, now_ns: int) -> list[Outgoing]:
         out: list[Outgoing] = self.host.receive(to, message, now_ns)

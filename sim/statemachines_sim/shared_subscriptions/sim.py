@@ -73,7 +73,7 @@ class SubscriptionsSim(SimProtocol[Section]):
         (the shortest that it reckons for others), within half of `clock_drift`."""
 
         def leader(world: World, node: str, number: int) -> Process:
-            return LeaderHost(world, node, number, own.configuration)
+            return LeaderHost(world, node, number, own.configuration, own.members.leaders == 1)
 
         def consumer(world: World, node: str, number: int) -> Process:
             return Consumer(world, node, number, own)

@@ -40,6 +40,7 @@ from statemachines.shared_subscriptions.message import (
     LeaderWanted,
     Ping,
     PingResponse,
+    RelayedToLeader,
     UpdateProgress,
 )
 from statemachines_spec.explorer.actor import Actor, Crash, Envelope, Passed, PassLease, Pause, Reaction, Wake, Watch
@@ -111,7 +112,7 @@ class LeaderHost(Actor):
     """`leaders`: how many it starts in one life; `lives`, `registrations`, `grants`, `epochs` bound what only grows;
     `late`: timers that were taken back may still fire; `ages`: a claim that it watches may grow old; `by_name`: of a
     leader that is gone it speaks under its own name, for those who look at who speaks; `timing`: of a system with a
-    tick."""
+    tick; `alone`: it counts on no other host where the stream store fails."""
 
     def __init__(
         self,
@@ -131,9 +132,11 @@ class LeaderHost(Actor):
         ages: bool = False,
         by_name: bool = False,
         timing: Timing | None = None,
+        alone: bool = True,
     ) -> None:
         super().__init__(name, silent=silent, timing=timing, fsm=fsm, late=late)
         self.ages = ages
+        self.alone = alone
         self.by_name = by_name
         self.configuration = configuration.check()
         self.fsm = fsm
@@ -186,6 +189,10 @@ class LeaderHost(Actor):
             return None
         if local.party is not None and waits(self.timing, self.fsm, local.party, event):
             return None
+        if isinstance(event, RelayedToLeader) and event.leader == envelope.to:
+            # Answered directly: whether a message finds its way is the network's choice here (SS-274, SS-275).
+            event = event.message
+            envelope = replace(envelope, event=event)
         if isinstance(event, LeaderWanted) and (not is_fresh(envelope.to) or self._is_here(local, envelope.to)):
             return self._want(local, event, watch)
         if isinstance(event, Answer):
@@ -260,7 +267,11 @@ class LeaderHost(Actor):
             return self._step(local, [event], watch)
         number = local.number + 1
         record = LeaderRecord(
-            fresh(incarnation(self.name, local.life), number), event.group, event.filter, self.configuration
+            fresh(incarnation(self.name, local.life), number),
+            event.group,
+            event.filter,
+            self.configuration,
+            alone=self.alone,
         )
         local = replace(local, number=number, party=begin(self.fsm, record, self.late, timing=self.timing))
         return self._step(local, [StartLeader(), event], watch)

@@ -45,7 +45,7 @@ from statemachines.shared_subscriptions.borrower import (
 )
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group_store import GroupStore
-from statemachines.shared_subscriptions.message import LeaderMessage, Report
+from statemachines.shared_subscriptions.message import Report, ToConsumer
 from statemachines.shared_subscriptions.session import SESSION, Ack, PollTimer, Take
 from statemachines.shared_subscriptions.session_record import WAITING, Acknowledged, Deliver, SessionRecord
 from statemachines.shared_subscriptions.stream_store import SERVICE as STREAM_STORE
@@ -316,7 +316,7 @@ class Life(Subscription):
             self._party_of[self.id] = name
             self._put(BORROWER, local.party)
 
-    def _hear(self, sender: str, message: LeaderMessage, now_ns: int) -> list[Outgoing]:
+    def _hear(self, sender: str, message: ToConsumer, now_ns: int) -> list[Outgoing]:
         """Nobody lies here: whom the claim names is asked where somebody does (`doubting_consumer`)."""
         return self.feed(message.borrower, message, now_ns)
 

@@ -29,8 +29,9 @@ from statemachines.kernel import Event, Outgoing, Superseded, node_of
 from statemachines.shared_subscriptions import group_store, stream_store
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.holding import ProgressRefused, StreamBehind
-from statemachines.shared_subscriptions.message import END_OF_STREAM, BorrowerMessage
-from statemachines.shared_subscriptions.registry import Registry, check_speaker
+from statemachines.shared_subscriptions.message import END_OF_STREAM, ToLeaderHost
+from statemachines.shared_subscriptions.registry import Registry
+from statemachines.shared_subscriptions.relay import check_sender
 from statemachines.wire import shown
 
 logger = logging.getLogger("gapless")
@@ -126,7 +127,7 @@ class LeaderNode:
         )
         self._runtime.on_failure = self._failure.set
         milestones = Milestones(self.node, self._runtime.observe)
-        self._host = Registry(life.name, self.configuration, observe=milestones.observe)
+        self._host = Registry(life.name, self.configuration, alone=not self._peers, observe=milestones.observe)
         self._transport = environment.transport(
             life=life.name,
             role=LEADER,
@@ -177,8 +178,8 @@ class LeaderNode:
         while self._host.nodes and loop.time() < end:
             await asyncio.sleep(0.01)
 
-    def _handle(self, sender: str, to: str, message: BorrowerMessage, now_ns: int) -> list[Outgoing]:
-        check_speaker(sender, message, self._transport.is_peer_of(LEADER.name, sender))
+    def _handle(self, sender: str, to: str, message: ToLeaderHost, now_ns: int) -> list[Outgoing]:
+        check_sender(sender, to, message, self._transport.is_peer_of(LEADER.name, sender))
         return self._host.receive(to, message, now_ns)
 
     def _told(self, party: str, event: Event) -> None:

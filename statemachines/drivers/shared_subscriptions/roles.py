@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import Final
 
 from statemachines.drivers.role import Role
-from statemachines.shared_subscriptions.message import BorrowerMessage, LeaderMessage
+from statemachines.shared_subscriptions.message import ToConsumer, ToLeaderHost
 
 PROTOCOL: Final = "shared_subscriptions"
 
 LEADER: Final = Role(
     PROTOCOL,
     "leader",
-    takes=BorrowerMessage,
+    takes=ToLeaderHost,
     dials=("leader",),
     dialled_by=("consumer", "leader"),
     proved=("leader",),
 )
-"""Leader hosts dial each other, to pass borrowers on; who says so speaks for borrowers of others."""
+"""Leader hosts dial each other, to relay for borrowers; who proves to be one speaks for borrowers of others."""
 
-CONSUMER: Final = Role(PROTOCOL, "consumer", takes=LeaderMessage, dials=("leader",), proved=("leader",))
+CONSUMER: Final = Role(PROTOCOL, "consumer", takes=ToConsumer, dials=("leader",), proved=("leader",))
 """What leads is proved to it by a certificate; a secret that all share proves no role (SS-252)."""

@@ -34,7 +34,7 @@ from statemachines.drivers.shared_subscriptions.deliveries import Delivered as D
 from statemachines.drivers.shared_subscriptions.deliveries import Deliveries as Deliveries
 from statemachines.drivers.shared_subscriptions.node_life import begin_node_life
 from statemachines.drivers.shared_subscriptions.open_stores import Stores, directory_of, open_stores, opened
-from statemachines.drivers.shared_subscriptions.roles import CONSUMER
+from statemachines.drivers.shared_subscriptions.roles import CONSUMER, LEADER
 from statemachines.drivers.shared_subscriptions.stalled_streams import StalledStreams
 from statemachines.drivers.shared_subscriptions.store import Payloads
 from statemachines.drivers.standing import Standing
@@ -45,7 +45,9 @@ from statemachines.shared_subscriptions.agent import Shared
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.group import DeclarationRefused, differing, start_of
 from statemachines.shared_subscriptions.handler import Handler, Private
+from statemachines.shared_subscriptions.message import ToConsumer
 from statemachines.shared_subscriptions.private import NOW, ReadTo
+from statemachines.shared_subscriptions.relay import check_relay
 from statemachines.shared_subscriptions.session import Deliver, Ended, Ready
 from statemachines.shared_subscriptions.session_record import Reading, reading_key
 from statemachines.shared_subscriptions.standby import Resumed, Suspended
@@ -163,7 +165,7 @@ class SharedSession:
             life.name,
             life.number,
             {stream_store.SERVICE: self._read, group_store.SERVICE: replies(self._groups.ask)},
-            handle=lambda sender, to, message, now: self._host.receive(sender, message, now),
+            handle=self._handle,
             answered=self._answered,
             told=self._told,
             log=self._log,
@@ -399,6 +401,10 @@ class SharedSession:
             raise self._runtime.failed
 
     # -- from the machines --------------------------------------------------------------------------------------
+
+    def _handle(self, sender: str, to: str, message: ToConsumer, now_ns: int) -> list[Outgoing]:
+        check_relay(sender, message, self._transport.is_peer_of(LEADER.name, sender))
+        return self._host.receive(sender, message, now_ns)
 
     def _told(self, party: str, event: Event) -> None:
         match event:

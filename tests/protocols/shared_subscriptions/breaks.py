@@ -20,7 +20,7 @@ from statemachines.drivers.shared_subscriptions.subscribe import SharedSession
 from statemachines.drivers.shared_subscriptions.taken_name import TakenName
 from statemachines.drivers.sql import postgres_address
 from statemachines.drivers.tcp import Connection
-from statemachines.kernel import Host, Node, in_order, keys_in_order
+from statemachines.kernel import Host, Node, SetTimer, in_order, keys_in_order
 from statemachines.shared_subscriptions import (
     agent,
     borrower,
@@ -28,9 +28,11 @@ from statemachines.shared_subscriptions import (
     group_store,
     handler,
     listing,
+    membership,
     names,
     plan,
     registry,
+    relay,
     stream_store,
 )
 from statemachines.shared_subscriptions.agent import Agent
@@ -312,7 +314,15 @@ BREAKS = {
     "SS-268": swap(borrower, "REPORTS_PER_PING", 10**9),
     "SS-257": swap(Milestones, "_say", lambda self, record, what, *words: None),
     "SS-258": swap(tcp, "encode_refusal", lambda why: b""),
-    "SS-262": swap(lead, "check_speaker", lambda sender, message, is_leader_host: None),
+    "SS-262": swap(lead, "check_sender", lambda sender, to, message, is_leader_host: None),
+    "SS-275": swap(
+        Registry, "_hear_around", lambda self, event, now_ns: self.feed(event.leader, event.message, now_ns)
+    ),
+    "SS-276": swap(Agent, "_note_way", lambda self, message: None),
+    "SS-277": swap(relay, "check_relay", lambda sender, message, is_leader_host: None),
+    "SS-278": swap(relay, "DETOURS_MAX", 2**31),
+    "SS-279": swap(membership, "hear_by", lambda record, now_ns: SetTimer("idle", 2**60)),
+    "SS-281": swap(Registry, "_hold_back", lambda self, event, now_ns: None),
     "SS-224": wrap(Registry, "close", halted_only),
     "SS-223": swap(registry, "check_filter", lambda topic_filter, subscription: None),
 }

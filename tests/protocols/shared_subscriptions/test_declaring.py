@@ -30,7 +30,7 @@ from statemachines.shared_subscriptions.group_store import (
     StoreFailed,
 )
 
-C = Configuration().check()
+C = Configuration(claim_ttl_ms=15_000, claim_heartbeat_ms=5_000).check()
 LEASE_MS = C.lease_by_other_clock_ns() // MS + 1
 PROPERTIES = Properties(0, 1000, 2000, 15000)
 STORE = GroupStore()

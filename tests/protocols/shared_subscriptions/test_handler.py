@@ -127,7 +127,7 @@ def test_SS_170_a_subscribe_declares_the_group_and_then_makes_a_borrower_that_be
     name = bench.subscribe()
     assert bench.host.parties == {"c1~1/1": name}
     assert bench.sent == [("leader-1", LeaderWanted("c1~1/1", "g", "jobs/#"))]
-    assert bench.groups[record_key("g", "jobs/#", "properties")].value == Properties(1, 1000, 2000, 15000)
+    assert bench.groups[record_key("g", "jobs/#", "properties")].value == Properties(1, 1000, 2000, 3000)
     with pytest.raises(ConfigurationError, match="whole last level"):
         bench.subscribe(Shared("g", "x#"))
     assert len(bench.host.parties) == 1

@@ -30,6 +30,7 @@ from statemachines.shared_subscriptions.message import (
     LeaderWanted,
     Ping,
     PingResponse,
+    RelayedToLeader,
     Report,
     Revoke,
     Revoked,
@@ -40,7 +41,8 @@ from statemachines.shared_subscriptions.message import (
 from statemachines.shared_subscriptions.plan import shares
 from statemachines.shared_subscriptions.stream_store import Append, FetchFailed, StreamStore
 
-CONFIGURATION = Configuration().check()
+CONFIGURATION = Configuration(claim_ttl_ms=15_000, claim_heartbeat_ms=5_000).check()
+"""With a claim that outlasts what else these tests wait for."""
 GRACE_MS = CONFIGURATION.lease_by_other_clock_ns() // MS + 1
 
 
@@ -282,7 +284,8 @@ def test_SS_120_the_claim_of_any_other_life_is_watched(holder):
 def test_SS_135_a_follower_passes_leader_wanted_on_to_the_holder():
     second = follower(Bench().start())
     wanted = LeaderWanted("c1~1/1", "g", "#")
-    assert [(one.to, one.message) for one in second.node.feed(wanted, 0)] == [("leader-1~1/1", wanted)]
+    relayed = RelayedToLeader("leader-1~1/1", "leader-2~1/1", wanted)
+    assert [(one.to, one.message) for one in second.node.feed(wanted, 0)] == [("leader-1~1/1", relayed)]
     assert second.clauses[-1] == "SS-135"
 
 
@@ -852,7 +855,7 @@ def test_SS_148_an_expired_member_s_streams_wait_for_the_end_of_its_lease():
 
 
 def test_SS_148_the_last_word_of_a_lapsed_member_counts_and_ends_the_wait():
-    configuration = Configuration(validity_ms=5_000, revoke_timeout_ms=10_000).check()
+    configuration = replace(CONFIGURATION, validity_ms=5_000, revoke_timeout_ms=10_000).check()
     bench = Bench(configuration=configuration).start()
     (grant, other) = only(Grant, bench.join("c1"))
     bench.join("c2")
