@@ -16,8 +16,6 @@ from statemachines_spec.script.stage import Stage
 
 Refusals = Sequence[Exception]
 
-RAISED, INVARIANT = "no-error", "invariants"
-
 
 class Replayed(msgspec.Struct, frozen=True):
     """`followed` so far; `breaks`: the property that the script says, `name`: what it is called here; `broken`:
@@ -62,18 +60,10 @@ def verdict(script: Script, followed: Followed, noted: Mapping[str, str], error:
     """What judges noted, and what a step raised."""
     broken = dict(noted)
     if isinstance(error, InvariantViolated):
-        broken[INVARIANT] = str(error)
+        broken[f"{error.machine}:{error.invariant}"] = str(error)
     elif error is not None:
-        broken[RAISED] = f"{type(error).__name__}: {error}"
-    name = named(script.breaks)
-    return Replayed(followed, script.breaks, name, broken, name in broken)
-
-
-def named(breaks: str) -> str:
-    """The explorer's property by the name that it has here."""
-    if breaks.startswith(f"{INVARIANT} of "):
-        return INVARIANT
-    return RAISED if breaks == NO_ERROR else breaks
+        broken[NO_ERROR] = f"{type(error).__name__}: {error}"
+    return Replayed(followed, script.breaks, script.breaks, broken, script.breaks in broken)
 
 
 def parameters_of(script: Script, replayed: Replayed, variant: str) -> dict[str, Any]:

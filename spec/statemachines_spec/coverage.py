@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 
 from statemachines.kernel import Fsm, name_of
-from statemachines_spec.explorer.actor import Actor
 from statemachines_spec.explorer.system import System
 
 Cell = tuple[str, int, str]
@@ -52,13 +51,8 @@ def reached(machines: Iterable[Fsm[Any]], cells: Iterable[Cell]) -> tuple[Reache
 def machines_in(systems: Iterable[System]) -> tuple[Fsm[Any], ...]:
     """The machines of all components that say which they run, with their child machines; one that
     a function makes anew for each component is one all the same."""
-    found = [machine for system in systems for actor in system.actors for machine in _machines_of(actor)]
+    found = [member for system in systems for machine in system.machines for member in machine.family()]
     return tuple({machine.full_name: machine for machine in found}.values())
-
-
-def _machines_of(actor: Actor) -> tuple[Fsm[Any], ...]:
-    machine = getattr(actor, "fsm", None)
-    return machine.family() if isinstance(machine, Fsm) else ()
 
 
 def _reached(fsm: Fsm[Any], known: set[Cell]) -> Reached:

@@ -104,7 +104,7 @@ class Closed:
         """What breaks by this way out of `state`: the step first, then the state it leads to."""
         if way.broken == 1:
             return (NO_ERROR,)
-        broken = (self.system.over_steps[way.broken - 2].name,) if way.broken else ()
+        broken = (self.entries.step_names[way.broken - 1],) if way.broken else ()
         return broken if way.target is None else (*broken, *self.broken_in(way.target))
 
     def broken_in(self, state: State) -> tuple[str, ...]:

@@ -80,6 +80,19 @@ def test_explored_it_holds_as_its_certificate_says(gapless):
     assert (code, "the same; checked within these bounds: no-error, S1, S2" in said) == (0, True), said
 
 
+def test_explored_what_its_server_declares_of_itself_is_judged(gapless):
+    """A promise that is not kept is found, though no system asks for it."""
+    lines = (
+        "from lock_service.server import HELD, SERVER",
+        "from lock_service.spec import SPEC",
+        "from statemachines.kernel import Invariant",
+        "SERVER.invariants = (Invariant('lets-nobody-in', 'LK-99', lambda record: record.status is not HELD),)",
+    )
+    (gapless.folder / "promising.py").write_text("\n".join(lines))
+    code, said = gapless("check", "promising:SPEC", "--system", "quiet")
+    assert (code, "VIOLATED server:lets-nobody-in: lock_service/server declares it" in said) == (1, True), said
+
+
 def test_explored_without_tokens_the_one_that_stood_still_writes_after_its_lease(gapless):
     code, said = gapless("check", "lock_service", "--system", "pause", "--variant", "no_tokens", "--json")
     assert code == 1

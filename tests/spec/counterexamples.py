@@ -21,8 +21,7 @@ NETWORKS = ("late-copies", "without-copies", "reordering")
 
 PLANTED = {
     "late-grant-installs": ("late-copies", "S1", "S1"),
-    "revoke-to-new-owner": ("late-copies", "invariants of leader-1", "invariants"),
-    "unlisted-assignments-kept": ("false-timeouts", "invariants of leader-1", "invariants"),
+    "revoke-to-new-owner": ("late-copies", "leader:assignments-have-owners", "leader:assignments-have-owners"),
     "duplicate-connect-response": ("late-copies", "no-error", "no-error"),
 }
 """Bug -> the small system that finds it, the property that breaks there, and what that is called outside."""

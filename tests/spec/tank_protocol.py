@@ -144,11 +144,10 @@ def system(name="filling", size="small", variant="settled", without=()):
     holds = Always(
         "CUPS", "no more than there is room for", (tank.view(lambda record: min(record.cups, 3), 4),), at_most
     )
-    agrees = Always("invariants of tank", "as declared", (tank.view(has_its_cups),), bool)
     full = Sometimes("full", "it is full", (tank.is_in(FULL),), bool)
     never = (Sometimes("overflow", "nobody sees it", (tank.is_in(FULL),), not_at_all),) if never_seen else ()
     left = Eventually("DRY", "it runs out", (tank.view(lambda record: int(record.cups > 0)),), bool)
-    return System(name, "a tank", (tank,), Network(1), (holds, agrees, full, *never), obligations=(left,))
+    return System(name, "a tank", (tank,), Network(1), (holds, full, *never), obligations=(left,))
 
 
 never_seen = False

@@ -126,7 +126,7 @@ EXPECTED = {
     "tank/5/deleted": ("never executed", ""),
     "tank_protocol.label/1/without-label": ("never executed", ""),
     "tank_protocol.drain/2/without-turns": ("not judged", "too many states"),
-    "tank_protocol.has_its_cups/3/0-is-1": ("property", "invariants of tank"),
+    "tank_protocol.has_its_cups/3/0-is-1": ("property", "tank:has-its-cups"),
 }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -30,7 +29,6 @@ from statemachines.cursor_recovery.memory import (
 from statemachines.cursor_recovery.operation import READ, WRITE
 from statemachines.cursor_recovery.reader import READER, ReadOutcome, new_reader
 from statemachines.cursor_recovery.writer import WRITER, Outcome, new_writer
-from statemachines.kernel import Fsm
 from statemachines_spec import Always, Clock, Crash, Eventually, Network, Sometimes, System, View, at_most
 from statemachines_spec.cursor_recovery.as_written import OLD_READER, OLD_WRITER, old_reader, old_writer
 from statemachines_spec.cursor_recovery.ledger import Broken, Ledger
@@ -266,7 +264,7 @@ def properties(
         Always(how.name, how.value, (ledger.is_broken(how),), lambda broken: not broken) for how in asked
     ]
     bound = Always("BOUND", "the heads keep their distance", heads, lambda read, written: read <= written <= read + lap)
-    found += [] if old else [bound, told(readers, ledger, room), *declared(writers, readers)]
+    found += [] if old else [bound, told(readers, ledger, room)]
     pools = ((WRITE, queue.write_cursors, writers), (READ, queue.read_cursors, readers))
     for pool, count, processes in pools:
         alone = len(processes) == 1 or setting.by_age
@@ -307,13 +305,6 @@ def told(readers: list[Process], ledger: Ledger, room: int) -> Always:
     return Always("TOLD", text, (ledger.passed_to(room + 1), View(READ_HEAD, room, _cells), *taking), holds)
 
 
-def declared(writers: list[Process], readers: list[Process]) -> Iterator[Always]:
-    """What the machines declare of their records."""
-    for one in (*writers, *readers):
-        view = one.view(partial(_declared, one.fsm), gone=1)
-        yield Always(f"invariants of {one.name}", "all that the machine declares", (view,), bool)
-
-
 def exclusive(pool: str, cursor: int, processes: list[Process]) -> Always:
     """EXCL: one process at a time uses the cursor."""
     uses = tuple(one.view(_uses(cursor)) for one in processes)
@@ -342,10 +333,6 @@ def counted(queue: Queue, readers: list[Process], ledger: Ledger, owners: int) -
         return bool(dead & {*rest[: len(cursors)]}) or count >= taken
 
     return Always("LOST", "what the dead had taken is counted", (ledger.taken_along(), word, *cursors, *lives), holds)
-
-
-def _declared(fsm: Fsm[Any], record: Any) -> int:
-    return int(all(one.holds(record) for one in fsm.invariants))
 
 
 def _cells(local: Any) -> int:

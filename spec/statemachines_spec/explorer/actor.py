@@ -149,6 +149,13 @@ class Actor(ABC):
         self.timing = timing
         self.keeps_time = True
 
+    @property
+    def machines(self) -> tuple[Fsm[Any], ...]:
+        """The machines whose records its local states hold, without their child machines: unless overridden, its
+        `fsm`.  Their invariants are properties of the system; a step of a machine that is not named is an error."""
+        fsm = getattr(self, "fsm", None)
+        return (fsm,) if isinstance(fsm, Fsm) else ()
+
     @abstractmethod
     def initial(self) -> Any:
         """The local state at the beginning."""

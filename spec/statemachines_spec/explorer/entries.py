@@ -17,8 +17,9 @@ import msgspec
 from statemachines.kernel import ConfigurationError, GaplessError, Message, identity
 from statemachines.kernel.pmap import enc_hook
 from statemachines_spec.explorer.actor import Actor, Envelope, Observer, Reaction, Watch
+from statemachines_spec.explorer.invariants import RecordCheck
 from statemachines_spec.explorer.orbits import Orbits
-from statemachines_spec.explorer.property import View
+from statemachines_spec.explorer.property import NO_ERROR, View
 from statemachines_spec.explorer.shift import TellsTime, check_shift
 from statemachines_spec.explorer.system import System
 
@@ -45,7 +46,8 @@ class Spontaneous(msgspec.Struct, frozen=True, gc=False):
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
     """The outcome: next local state (or `WAITS`, `CUT`, `FAILED`), messages sent, events that other components take in
-    the same transition, and the step property that breaks (0: none; 1: it raised; 2 and up: the declared ones)."""
+    the same transition, and the step property that breaks (0: none; 1: it raised; 2 and up: those of
+    `System.step_properties`)."""
 
     local: int
     sends: tuple[int, ...] = ()
@@ -69,11 +71,14 @@ def named(envelope: Envelope) -> bytes:
 
 
 class Component:
-    """What is known of one component: its local states by number, and what was reckoned for each."""
+    """What is known of one component: its local states by number, and what was reckoned for each.  `unsound`: the step
+    property that a record in it breaks, whatever led there (0: none)."""
 
-    def __init__(self, actor: Actor, views: tuple[View | None, ...]) -> None:
+    def __init__(self, actor: Actor, views: tuple[View | None, ...], check: RecordCheck) -> None:
         self.actor = actor
         self.views = views
+        self.check = check
+        self.unsound: list[int] = [0]
         self.observer = isinstance(actor, Observer)
         self.locals: list[Any] = [None]
         self.digests: list[int] = [0]
@@ -83,6 +88,11 @@ class Component:
         self.numbers: dict[bytes, int] = {}
         self.entries = 0
         self.cuts = 0
+
+    def broken_in(self, value: Any) -> int:
+        """The number of the step property that a record in `value` breaks: an invariant of its machine (0: none)."""
+        place = self.check.broken_in(value)
+        return 0 if place is None else place + 1
 
 
 class Entries:
@@ -94,8 +104,14 @@ class Entries:
         self.system = system.check()
         self.twice = twice
         self.rechecked = twice and system.origin is not None
+        self.step_properties = system.step_properties
+        self.step_names = (NO_ERROR, *(one.name for one in self.step_properties))
         self.components = tuple(
-            Component(actor, tuple(_view_of(one.views, actor.name) for one in system.over_states))
+            Component(
+                actor,
+                tuple(_view_of(one.views, actor.name) for one in system.over_states),
+                RecordCheck(actor.machines, self.step_names),
+            )
             for actor in system.actors
         )
         self.place = {actor.name: number for number, actor in enumerate(system.actors)}
@@ -124,6 +140,13 @@ class Entries:
         if self.orbits is not None:
             self.orbits.check_start(self.start)
 
+    @property
+    def unsound_start(self) -> int:
+        """The step property that a record breaks at the beginning (0: none)."""
+        return min(
+            filter(None, (one.unsound[at] for one, at in zip(self.components, self.start, strict=True))), default=0
+        )
+
     # -- interning ----------------------------------------------------------------------------------------------
 
     def local(self, component: int, local: Any) -> int:
@@ -151,6 +174,7 @@ class Entries:
         one.locals.append(local)
         one.digests.append(digest(one.actor.name.encode() + b"=" + data))
         one.pending.append(self._pending_of(one.actor.name, local))
+        one.unsound.append(one.broken_in(local))
         one.seen.append(tuple(0 if view is None else _value(view, local) for view in one.views))
         one.inputs.append(tuple(self._spontaneous(one.actor, local)))
         return number
@@ -245,14 +269,14 @@ class Entries:
         before, envelope = one.locals[local], self.envelopes[event]
         number, made = len(self.entries), b""
         try:
-            reaction, made = self._react(one.actor, before, envelope)
+            reaction, made, watch = self._react(one.actor, before, envelope)
         except (Nondeterministic, TellsTime):
             raise
         except Exception as error:  # whatever a step raises is a verdict: nothing in a table may raise
             self.errors[number] = f"{type(error).__name__}: {error}"
             entry = Entry(FAILED, broken=1)
         else:
-            entry = self._interned(component, before, envelope, reaction)
+            entry = self._interned(component, before, envelope, reaction, watch)
         one.cuts += entry.local == CUT
         self.entry_of[event, local] = number
         self.entries.append(entry)
@@ -262,8 +286,8 @@ class Entries:
         one.entries += 1
         return number
 
-    def _react(self, actor: Actor, before: Any, envelope: Envelope) -> tuple[Reaction | None, bytes]:
-        """Twice, and both times the same; and its outcome (once: not asked for)."""
+    def _react(self, actor: Actor, before: Any, envelope: Envelope) -> tuple[Reaction | None, bytes, Watch]:
+        """Twice, and both times the same; its outcome (once: not asked for), and the steps that it is made of."""
         watch: Watch = []
         made = b""
         reaction = actor.react(before, envelope, watch)
@@ -277,12 +301,15 @@ class Entries:
         check_shift(actor, before, envelope, reaction)
         if reaction is not None and actor.within(reaction.local):
             self.cells.update((seen.full_machine, seen.row, seen.source) for seen in watch if seen.row >= 0)
-        return reaction, made
+        return reaction, made, watch
 
-    def _interned(self, component: int, before: Any, envelope: Envelope, reaction: Reaction | None) -> Entry:
+    def _interned(
+        self, component: int, before: Any, envelope: Envelope, reaction: Reaction | None, watch: Watch
+    ) -> Entry:
         if reaction is None:
             return Entry(WAITS)
-        actor = self.components[component].actor
+        one = self.components[component]
+        actor = one.actor
         after = actor.canonical(reaction.local)
         if not actor.within(after):
             return Entry(CUT)
@@ -290,18 +317,42 @@ class Entries:
         broken = next(
             (
                 number
-                for number, one in enumerate(system.over_steps, 2)
-                if not one.holds(actor.name, before, envelope.event, after)
+                for number, step in enumerate(system.over_steps, 2)
+                if not step.holds(actor.name, before, envelope.event, after)
             ),
             0,
         )
+        number = self.local(component, after)
+        broken = broken or _broken_on_the_way(one, watch, reaction.local) or one.unsound[number]
         calls = system.calls_after(actor, before, envelope.event, reaction, after)
         return Entry(
-            self.local(component, after),
+            number,
             tuple(self.envelope(one) for one in system.sent(reaction)),
             tuple(self.envelope(one) for one in calls),
             broken,
         )
+
+
+def _broken_on_the_way(one: Component, watch: Watch, local: Any) -> int:
+    """What a record breaks that a step of the reaction led to, and that is not part of the next local state.
+
+    Raises `ConfigurationError` for a step of a machine that the component does not name.
+    """
+    steps = [seen for seen in watch if seen.fsm is not None]
+    for seen in steps:
+        if seen.full_machine not in one.check.machines:
+            rule = (
+                f"steps {seen.full_machine}, and does not name it in `machines`: nobody would see its invariants break"
+            )
+            raise ConfigurationError("actor", one.actor.name, rule)
+    gone = (seen.after for seen in steps if not _keeps(local, seen.after))
+    return next((broken for record in gone if (broken := one.broken_in(record))), 0)
+
+
+def _keeps(local: Any, record: Any) -> bool:
+    """Whether a local state plainly has this very record, so that it was looked at with it."""
+    fields = (getattr(local, name) for name in getattr(local, "__struct_fields__", ()))
+    return any(field is record or getattr(field, "record", None) is record for field in fields)
 
 
 def outcome(reaction: Reaction | None) -> bytes:

@@ -12,7 +12,7 @@ import msgspec
 
 from statemachines.kernel import ConfigurationError
 from statemachines_spec.explorer.entries import Entries
-from statemachines_spec.explorer.moves import State
+from statemachines_spec.explorer.moves import Moves, State
 from statemachines_spec.explorer.path import Path, along
 from statemachines_spec.explorer.property import NO_ERROR, Always, Sometimes
 from statemachines_spec.explorer.purity import recheck
@@ -185,16 +185,19 @@ class _Search:
             self.ended = FULL
 
     def _broken(self) -> bool:
-        """A property that breaks, the first of the list; in states before in steps."""
+        """A property that breaks, the first of the list; in states before in steps, where all begins before both."""
         system = self.entries.system
+        if number := self.entries.unsound_start:
+            self.broken = (self.entries.step_names[number - 1], 0, Moves(self.entries).first())
+            self.ended = VIOLATED
+            return True
         for number, one in enumerate(system.over_states):
             state = self.walker.broken_state(number) if isinstance(one, Always) else None
             if state is not None:
                 self.broken = (one.name, 0, state)
                 break
         else:
-            names = (NO_ERROR, *(one.name for one in system.over_steps))
-            for number, name in enumerate(names, 1):
+            for number, name in enumerate(self.entries.step_names, 1):
                 state = self.walker.broken_step(number)
                 if state is not None:
                     self.broken = (name, number, state)
@@ -220,7 +223,8 @@ class _Search:
         walker, entries, system = self.walker, self.entries, self.entries.system
         path = self._path()
         broken = None if self.broken is None else self.broken[0]
-        names = [NO_ERROR, *(one.name for one in system.properties if not isinstance(one, Sometimes))]
+        declared = (one.name for one in system.properties if not isinstance(one, Sometimes))
+        names = dict.fromkeys((NO_ERROR, *declared, *entries.step_names))
         hits = {
             one.name: hit
             for one, hit in zip(system.over_states, walker.hits, strict=True)

@@ -137,13 +137,16 @@ def _carried_out(moves: Moves, first: State, actions: list[Action]) -> Path:
         if move.broken == 1:
             broken, why = NO_ERROR, legs[-1].turns[-1].after
         elif move.broken:
-            one = system.over_steps[move.broken - 2]
+            one = entries.step_properties[move.broken - 2]
             broken, why = one.name, one.text
         if move.target is None:
             break
         state = move.target
-    if not broken and (number := broken_in(entries, state)) is not None:
+    declared = broken == NO_ERROR or broken in (one.name for one in system.over_steps)
+    if not declared and (number := broken_in(entries, state)) is not None:
         broken, why = system.over_states[number].name, system.over_states[number].text
+    if not broken and not legs and (ending := entries.unsound_start):
+        broken, why = entries.step_properties[ending - 2].name, entries.step_properties[ending - 2].text
     last = {one.actor.name: one.locals[local] for one, local in zip(entries.components, state, strict=False)}
     return Path(tuple(legs), broken, why, last, not state[moves.net])
 

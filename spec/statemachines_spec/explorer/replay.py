@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from statemachines.kernel import GaplessError, Node
 from statemachines_spec.explorer.actor import Seen
+from statemachines_spec.explorer.invariants import RecordCheck, machine_invariants
 from statemachines_spec.explorer.path import Path
 from statemachines_spec.explorer.property import NO_ERROR, Always
 from statemachines_spec.explorer.system import System
@@ -31,6 +32,7 @@ def replay(system: System, path: Path) -> Replayed:
     """Feed the events of `path` to fresh nodes.  Raises `GaplessError` where a node comes to another record."""
     nodes: dict[str, Node[Any]] = {}
     known: dict[str, Any] = {}
+    declared: list[str] = []
     events = 0
     for number, leg in enumerate(path.legs, 1):
         for turn in leg.turns:
@@ -50,7 +52,8 @@ def replay(system: System, path: Path) -> Replayed:
                 if node.record != step.after:
                     raise GaplessError(f"step {number}: {step.party} came to {node.record!r}, not {step.after!r}")
                 known[step.party] = step.after
-    return Replayed(nodes, events, _broken(system, path, nodes))
+                declared += _broken_by_record(node)
+    return Replayed(nodes, events, _broken(system, path, nodes, declared))
 
 
 def _raised(node: Node[Any], step: Seen) -> str:
@@ -61,9 +64,9 @@ def _raised(node: Node[Any], step: Seen) -> str:
     return ""
 
 
-def _broken(system: System, path: Path, nodes: dict[str, Node[Any]]) -> str:
+def _broken(system: System, path: Path, nodes: dict[str, Node[Any]], declared: list[str]) -> str:
     """What breaks with the nodes' own records in the local states: what the path says, where that is among it."""
-    found = [*_broken_by_state(system, path, nodes), *_broken_by_step(system, path, nodes)]
+    found = [*_broken_by_state(system, path, nodes), *_broken_by_step(system, path, nodes), *declared]
     return path.broken if path.broken in found else "".join(found[:1])
 
 
@@ -82,6 +85,13 @@ def _broken_by_step(system: System, path: Path, nodes: dict[str, Node[Any]]) -> 
         for step in system.over_steps:
             if not step.holds(turn.actor, turn.local_before, turn.envelope.event, after):
                 yield step.name
+
+
+def _broken_by_record(node: Node[Any]) -> list[str]:
+    """The invariant that a node's own record breaks, or one of its child machines' records."""
+    names = [one.name for one in machine_invariants((node.fsm,))]
+    place = RecordCheck((node.fsm,), names).broken_in(node.record)
+    return [] if place is None else [names[place]]
 
 
 def _with_record(local: Any, nodes: dict[str, Node[Any]]) -> Any:

@@ -9,10 +9,11 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import ConfigurationError
+from statemachines.kernel import ConfigurationError, Fsm
 from statemachines_spec.explorer import symmetry
 from statemachines_spec.explorer.actor import EVERYBODY, Actor, Envelope, Observer, Reaction
 from statemachines_spec.explorer.clock import Clock
+from statemachines_spec.explorer.invariants import MachineInvariant, machine_invariants
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.order import Order
 from statemachines_spec.explorer.post import Post
@@ -154,6 +155,17 @@ class System(msgspec.Struct, frozen=True, dict=True):
     def over_steps(self) -> tuple[Stepwise, ...]:
         """The properties that are read in steps."""
         return tuple(one for one in self.properties if isinstance(one, Stepwise))
+
+    @property
+    def machines(self) -> tuple[Fsm[Any], ...]:
+        """The machines that run in its components; one that each component makes anew is one all the same."""
+        found = (fsm for actor in self.actors for fsm in actor.machines)
+        return tuple({fsm.full_name: fsm for fsm in found}.values())
+
+    @property
+    def step_properties(self) -> tuple[Stepwise | MachineInvariant, ...]:
+        """What a step may break, besides raising: those over steps, then the invariants of all machines."""
+        return (*self.over_steps, *machine_invariants(self.machines))
 
     @cached_property
     def observers(self) -> tuple[Observer, ...]:

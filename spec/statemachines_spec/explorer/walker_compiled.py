@@ -52,7 +52,7 @@ class CompiledWalker:
         first = Moves(entries).first()
         self.layout = Layout([max(1, value.bit_length()) for value in first])
         self.arrays = EntryArrays(entries, hashing)
-        properties = max(len(entries.system.over_states), len(entries.system.over_steps) + 2)
+        properties = max(len(entries.system.over_states), len(entries.step_properties) + 2)
         self.shards = [
             Shard(number, threads, states_max, self.layout, len(first), properties) for number in range(threads)
         ]

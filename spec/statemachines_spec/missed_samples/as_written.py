@@ -39,6 +39,7 @@ class AsWritten(Rules):
     """The source, word for word."""
 
     counts = False
+    machines = ()
 
     def begin(self, record: Any) -> Party:
         return Party(AsWrittenRecord())

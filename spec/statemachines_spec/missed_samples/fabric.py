@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import Event, Send, Tell
+from statemachines.kernel import Event, Fsm, Send, Tell
 from statemachines.missed_samples.cache import (
     CACHE,
     CacheQuery,
@@ -153,6 +153,10 @@ class Fabric(Actor):
         self.begin = begin
 
     # -- the component ------------------------------------------------------------------------------------------
+
+    @property
+    def machines(self) -> tuple[Fsm[Any], ...]:
+        return (CACHE,)
 
     def initial(self) -> FabricLocal:
         cache = Party(CacheRecord(history=self.history, width=self.width, local=self.local, places=self.queues))

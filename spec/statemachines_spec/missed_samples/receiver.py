@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import Ask, Effects, Event, SetTimer, Tell
+from statemachines.kernel import Ask, Effects, Event, Fsm, SetTimer, Tell
 from statemachines.missed_samples.message import (
     EVERY_SOURCE,
     QUERY,
@@ -109,6 +109,10 @@ class Receiver(Actor):
         return self.history is not None
 
     # -- the component ------------------------------------------------------------------------------------------
+
+    @property
+    def machines(self) -> tuple[Fsm[Any], ...]:
+        return self.rules.machines
 
     def initial(self) -> ReceiverLocal:
         truth = Truth(tries=(0,) * self.count)

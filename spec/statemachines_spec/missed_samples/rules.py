@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from statemachines.kernel import Effects, Event
+from statemachines.kernel import Effects, Event, Fsm
 from statemachines.missed_samples.subscriber import SUBSCRIBER
 from statemachines_spec.explorer.actor import Watch
 from statemachines_spec.explorer.party import Party, begin, firings, stepped
@@ -21,6 +21,8 @@ class Rules:
 
     counts = True
     """What is dropped is counted."""
+    machines: tuple[Fsm[Any], ...] = (SUBSCRIBER,)
+    """The machines that take the steps."""
 
     def begin(self, record: Any) -> Party:
         """A subscriber that has just been made."""

@@ -7,7 +7,7 @@ from typing import Any
 from statemachines_spec.explorer.entries import Component, Entries, Nondeterministic, encoded
 from statemachines_spec.mutants.original import Original, TracedEntries
 
-_LISTS = ("locals", "digests", "inputs", "pending", "seen")
+_LISTS = ("locals", "digests", "inputs", "pending", "seen", "unsound")
 
 
 class KeptEntries(Entries):
@@ -26,17 +26,17 @@ class KeptEntries(Entries):
             setattr(self, name, dict(getattr(before, name)))
         self.errors = dict(before.errors)
         self.cells = set()
-        gone = {before.pairs[number] for number in affected}
-        self.entry_of = {pair: number for pair, number in before.entry_of.items() if pair not in gone}
-        self.changed = self._remade(before, sorted(affected), sorted(locals_affected))
+        self.changed = self._remade(before, affected, sorted(locals_affected))
 
-    def _remade(self, before: TracedEntries, affected: list[int], locals_affected: list[tuple[int, int]]) -> bool:
+    def _remade(self, before: TracedEntries, affected: set[int], locals_affected: list[tuple[int, int]]) -> bool:
         """Whether any of those that are made again comes out otherwise."""
         changed = False
         for component, number in locals_affected:
-            one = self.components[component]
-            changed |= self._reckon(one, number)
-        for number in affected:
+            changed |= self._reckon(self.components[component], number)
+        affected = affected | self._led_astray(before)
+        gone = {before.pairs[number] for number in affected}
+        self.entry_of = {pair: number for pair, number in before.entry_of.items() if pair not in gone}
+        for number in sorted(affected):
             changed |= self.entries[self.make(*before.pairs[number])] != before.entries[number]
         return changed
 
@@ -45,11 +45,24 @@ class KeptEntries(Entries):
         local = one.locals[number]
         if encoded(one.actor.canonical(local)) != encoded(local):
             raise Nondeterministic(f"{one.actor.name}: canonical names are others ({one.actor.describe(local)})")
-        known = one.inputs[number], one.pending[number], one.seen[number]
+        known = one.inputs[number], one.pending[number], one.seen[number], one.unsound[number]
         one.inputs[number] = tuple(self._spontaneous(one.actor, local))
         one.pending[number] = self._pending_of(one.actor.name, local)
         one.seen[number] = tuple(0 if view is None else int(view.of(local)) for view in one.views)
-        return known != (one.inputs[number], one.pending[number], one.seen[number])
+        one.unsound[number] = one.broken_in(local)
+        return known != (one.inputs[number], one.pending[number], one.seen[number], one.unsound[number])
+
+    def _led_astray(self, before: TracedEntries) -> set[int]:
+        """The entries that lead to a local state whose records keep their invariants otherwise than before."""
+        pairs = zip(before.components, self.components, strict=True)
+        differing = [
+            {at for at, (was, now) in enumerate(zip(old.unsound, new.unsound, strict=True)) if was != now}
+            for old, new in pairs
+        ]
+        if not any(differing):
+            return set()
+        entries = zip(before.pairs, before.entries, strict=True)
+        return {at for at, ((event, _), entry) in enumerate(entries) if entry.local in differing[before.dest[event]]}
 
 
 def _copy(one: Component) -> Component:

@@ -180,14 +180,14 @@ def walk(entries: Entries, states_max: int) -> Walk:
 def _walked(walker: Walker) -> Walk:
     entries = walker.entries  # type: ignore[attr-defined]
     complete = True
-    broke, kind = _broken(entries.system, walker)
+    broke, kind = _broken(entries, walker)
     try:
         while not broke and walker.levels[-1] != walker.levels[-2]:
             walker.advance()
-            broke, kind = _broken(entries.system, walker)
+            broke, kind = _broken(entries, walker)
     except MemoryError:
         complete = False
-        broke, kind = _broken(entries.system, walker)
+        broke, kind = _broken(entries, walker)
     never = tuple(
         one.name
         for one, hits in zip(entries.system.over_states, walker.hits, strict=True)
@@ -196,11 +196,13 @@ def _walked(walker: Walker) -> Walk:
     return Walk(broke, kind, complete and not broke, never, walker.count, len(walker.levels) - 2)
 
 
-def _broken(system: System, walker: Walker) -> tuple[str, str]:
-    for number, one in enumerate(system.over_states):
+def _broken(entries: Entries, walker: Walker) -> tuple[str, str]:
+    if number := entries.unsound_start:
+        return entries.step_names[number - 1], "step"
+    for number, one in enumerate(entries.system.over_states):
         if isinstance(one, Always) and walker.broken_state(number) is not None:
             return one.name, "always"
-    for number, step in enumerate(system.over_steps, 2):
+    for number, step in enumerate(entries.step_properties, 2):
         if walker.broken_step(number) is not None:
             return step.name, "step"
     return (NO_ERROR, "error") if walker.broken_step(1) is not None else ("", "")

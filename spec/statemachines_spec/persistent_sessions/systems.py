@@ -6,9 +6,7 @@ from typing import Any
 
 import msgspec
 
-from statemachines.kernel import Fsm, Request, incarnation
-from statemachines.persistent_sessions.collector import COLLECTOR
-from statemachines.persistent_sessions.collector_record import CollectorRecord
+from statemachines.kernel import Request, incarnation
 from statemachines.persistent_sessions.delivery_record import READY
 from statemachines.persistent_sessions.message import Live, LiveMarker, MessageExpired, Publish, Pubrel, Written
 from statemachines.persistent_sessions.request import (
@@ -475,18 +473,6 @@ def is_complete(*seen: int) -> bool:
     return bool(has_all) or not (database and cluster and all(others))
 
 
-MACHINES: dict[type[Any], Fsm[Any]] = {WriterRecord: WRITER, ResumeRecord: RESUME, CollectorRecord: COLLECTOR}
-
-
-def keeps_its_promises(actor: str, before: Any, event: Any, after: Any) -> bool:
-    """The invariants of the shipped machines, and of their children."""
-    if not isinstance(after, FsmLocal) or after.party is None:
-        return True
-    record = after.party.record
-    fsm = MACHINES.get(type(record))
-    return fsm is None or all(one.holds(record) for one in fsm.invariants)
-
-
 def takes_what_there_is_room_for(actor: str, before: Any, event: Any, after: Any) -> bool:
     """While as many wait as may, nothing more is taken, but what was handed over and confirmed."""
     was, now = (getattr(one, "party", None) for one in (before, after))
@@ -558,7 +544,6 @@ def properties(
         for how in Broken
         if how not in left_out
     ]
-    found.append(Stepwise("CUT", "the machines keep what they promise of themselves", keeps_its_promises))
     text = "normal operation begins when every writer is synchronised, or waits for the client, and all that was taken "
     text += "is committed"
     found.append(Stepwise("NORMAL", text, begins_normally))

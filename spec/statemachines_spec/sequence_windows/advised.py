@@ -58,7 +58,6 @@ def _system(
             Always("NOTIFY", "what waits is told when the second is over", (client.waits_without_end(),), _not),
             Always("CONTENT", "an advisory says what was lost", (client.says_something_else(),), _not),
             *more,
-            Always("invariants of client", "all that its machine declares", (client.keeps_its_invariants(),), bool),
             Sometimes("all is told", "", (client.has_told(),), bool),
         ),
     )

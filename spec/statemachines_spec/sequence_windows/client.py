@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import Tell
+from statemachines.kernel import Fsm, Tell
 from statemachines.sequence_windows.loss_notifier import (
     LISTED,
     LOSS_NOTIFIER,
@@ -24,7 +24,6 @@ from statemachines_spec.explorer.actor import Actor, Envelope, Passed, Reaction,
 from statemachines_spec.explorer.party import Party, begin, firings, pass_time, stepped, timer_words, waits
 from statemachines_spec.explorer.property import View
 from statemachines_spec.explorer.timing import Timing
-from statemachines_spec.sequence_windows.rules import holds
 
 LOSSES = (Lost((("a", 1),)), Lost((("b", 2),)))
 SECOND = 2
@@ -60,6 +59,10 @@ class Client(Actor):
         super().__init__("client", timing=timing, fsm=LOSS_NOTIFIER)
         self.most = most
         self.losses = losses
+
+    @property
+    def machines(self) -> tuple[Fsm[Any], ...]:
+        return (LOSS_NOTIFIER,)
 
     def initial(self) -> ClientLocal:
         return ClientLocal(begin(LOSS_NOTIFIER, LossNotifierRecord("c"), timing=self.timing))
@@ -139,10 +142,6 @@ class Client(Actor):
     def says_something_else(self) -> View:
         """An advisory did not say what was lost."""
         return View(self.name, 2, lambda local: int(local.wrong))
-
-    def keeps_its_invariants(self) -> View:
-        """Whether its record is as its machine declares."""
-        return View(self.name, 2, lambda local: int(holds(LOSS_NOTIFIER, local.party.record)))
 
     def has_told(self) -> View:
         """All that may be lost was lost, and told."""

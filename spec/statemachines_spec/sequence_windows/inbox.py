@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from statemachines.kernel import Event, Message
+from statemachines.kernel import Event, Fsm, Message
 from statemachines.sequence_windows.inbox_window import INBOX_WINDOW, Inboxed, InboxWindowRecord
 from statemachines.sequence_windows.message import LOSS_MAX
 from statemachines_spec.explorer.actor import Actor, Envelope, Reaction, Watch
@@ -82,6 +82,10 @@ class Owner(Actor):
 
     def __init__(self) -> None:
         super().__init__(OWNER)
+
+    @property
+    def machines(self) -> tuple[Fsm[Any], ...]:
+        return (INBOX_WINDOW,)
 
     def initial(self) -> OwnerLocal:
         return OwnerLocal(InboxWindowRecord(PEER))

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import Event, Message
+from statemachines.kernel import Event, Fsm, Message
 from statemachines.sequence_windows.late_join import Converged
 from statemachines.sequence_windows.message import Numbered
 from statemachines.sequence_windows.publisher_window import (
@@ -31,7 +31,7 @@ from statemachines_spec.explorer.actor import Actor, At, Envelope, Reaction, Res
 from statemachines_spec.explorer.property import View
 from statemachines_spec.sequence_windows.forged import FORGERIES, forged
 from statemachines_spec.sequence_windows.numbering import FORGOTTEN, Fault, Known
-from statemachines_spec.sequence_windows.rules import SHIPPED, Rules, holds, step
+from statemachines_spec.sequence_windows.rules import SHIPPED, Rules, step
 
 RECEIVER = "receiver"
 WINDOW = Window(1)
@@ -130,6 +130,10 @@ class Publisher(Actor):
         self.rules = rules
 
     # -- the component ------------------------------------------------------------------------------------------
+
+    @property
+    def machines(self) -> tuple[Fsm[Any], ...]:
+        return (PUBLISHER_WINDOW, ROTATION)
 
     def initial(self) -> PublisherLocal:
         return PublisherLocal(RotationRecord(WINDOW, 0), tuple(self._line(subject) for subject in self.subjects))
@@ -238,10 +242,6 @@ class Publisher(Actor):
     def is_broken(self, how: Fault) -> View:
         """Whether this was broken."""
         return View(self.name, 2, lambda local: int(how in local.broken))
-
-    def keeps_its_invariants(self) -> View:
-        """Whether every record is as its machine declares."""
-        return View(self.name, 2, lambda local: int(all(holds(PUBLISHER_WINDOW, line.record) for line in local.lines)))
 
     def has_refused(self) -> View:
         """Whether nothing was numbered, since no frame was left."""

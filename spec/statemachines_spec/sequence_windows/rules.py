@@ -22,11 +22,6 @@ def step(fsm: Fsm[Any], record: Any, event: Event, name: str, watch: Watch | Non
     return party.record, tuple(effect.event for effect in effects if isinstance(effect, Tell))
 
 
-def holds(fsm: Fsm[Any], record: Any) -> bool:
-    """The record is as its machine declares."""
-    return all(one.holds(record) for one in fsm.invariants)
-
-
 class Rules:
     """As they are shipped: a machine for each subject, and for each subject and publisher."""
 

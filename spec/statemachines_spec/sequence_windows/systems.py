@@ -232,11 +232,6 @@ def properties(publishers: list[Publisher], receiver: Receiver, setting: Setting
         for how in Fault
         for one in publishers
     ]
-    kept: tuple[Publisher | Receiver, ...] = (*publishers, receiver)
-    found += [
-        Always(f"invariants of {one.name}", "all that its machines declare", (one.keeps_its_invariants(),), bool)
-        for one in kept
-    ]
     found += [never(receiver, how) for how in promised(setting)]
     found += [Sometimes(f"{verdict} is told", "", (receiver.is_told(verdict),), bool) for verdict in setting.shows]
     found += [Sometimes("nothing is numbered", "", (publishers[0].has_refused(),), bool)] if setting.refused else []

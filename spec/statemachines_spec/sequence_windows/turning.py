@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import Event
+from statemachines.kernel import Event, Fsm
 from statemachines.sequence_windows.rotation import ROTATION, RotationRecord, Tick, Window
 from statemachines_spec.explorer.actor import Actor, At, Envelope, Reaction, Watch
 from statemachines_spec.explorer.clock import Clock
@@ -46,6 +46,10 @@ class WindowHost(Actor):
 
     def __init__(self) -> None:
         super().__init__("host")
+
+    @property
+    def machines(self) -> tuple[Fsm[Any], ...]:
+        return (ROTATION,)
 
     def initial(self) -> HostLocal:
         return HostLocal(RotationRecord(WINDOW, 0))

@@ -10,7 +10,6 @@ from statemachines.shared_subscriptions.assignment import GRANTED, GRANTING
 from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
 from statemachines.shared_subscriptions.leader_record import SERVING
 from statemachines.shared_subscriptions.message import END_OF_STREAM
-from statemachines.shared_subscriptions.session import SESSION
 from statemachines.shared_subscriptions.session_record import Deliver
 from statemachines.shared_subscriptions.stream import ABSENT
 from statemachines_spec.explorer.property import Always, Eventually, Sometimes, Stepwise, View
@@ -113,11 +112,6 @@ def finishing(local: SessionLocal) -> int:
     return int(any(one.finishing and one.progress < one.delivered for _, one in readings))
 
 
-def invariants(local: SessionLocal) -> int:
-    """1 if all that the session declares about its record holds."""
-    return int(local.session is None or all(one.holds(local.session.record) for one in SESSION.invariants))
-
-
 # -- over states ----------------------------------------------------------------------------------------------------
 
 
@@ -185,14 +179,6 @@ def _union(masks: Iterable[int]) -> int:
     for mask in masks:
         union |= mask
     return union
-
-
-def declared(consumers: Streams) -> tuple[Always, ...]:
-    """The session's own invariants (SS-106, SS-112)."""
-    return tuple(
-        Always(f"session of {name}", "all that the session declares", (View(name, 2, invariants),), bool)
-        for name in consumers
-    )
 
 
 def happening(

@@ -107,7 +107,6 @@ def properties(
     """What is judged besides."""
     offsets = setting.offsets
     yield deliveries.sessions_exclusive(consumers, held)
-    yield from deliveries.declared(consumers)
     yield from deliveries.no_loss(consumers, hosts, held, offsets, setting.ended)
     yield from deliveries.ended_not_granted(hosts, held)
     yield from deliveries.happening(

@@ -81,7 +81,6 @@ def build(setting: Election, variant: str = "settled", without: tuple[str, ...] 
         setting.network,
         (
             properties.one_leader(names),
-            properties.all_invariants(names),
             *properties.sometimes_elected(names),
             *(one for one in properties.STEPWISE if one.name != "S4"),
         ),

@@ -337,7 +337,6 @@ def looked_at_again(name: str, hosts: int, fires: tuple[str, ...], **more: Any) 
         (*(HauntedCandidate(one, ours, at_once=False, silent=silent, ages=False, **more) for one in names), *stores),
         QUIET,
         (
-            properties.all_invariants(names),
             *claims.knows_store(names),
             *(one for one in properties.STEPWISE if one.name != "S4"),
             *leader_waits.promises(names),
@@ -377,7 +376,6 @@ def _begins_behind_nothing(stream: str) -> tuple[Property, ...]:
 def _of_hosts() -> tuple[Property, ...]:
     names = ("leader-1",)
     return (
-        properties.all_invariants(names),
         *(one for one in properties.STEPWISE if one.name != "S4"),
         *leader_waits.promises(names),
         _led(names),

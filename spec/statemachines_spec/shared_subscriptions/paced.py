@@ -409,7 +409,7 @@ def _alone(
         about,
         (host, group, messages, pace, TickClock(TICK_NS)),
         Network(2),
-        (*properties.declared((), (HOST,)), *claims.knows_store((HOST,)), *_promises(pace)),
+        (*claims.knows_store((HOST,)), *_promises(pace)),
         (at_most("request that a store fails", failures, Fail),) if failures else (),
         bounds={"stores": "answer within the step that asks"},
     )
@@ -500,7 +500,7 @@ def refused() -> System:
         ABOUT["paced refusal"],
         (host, store, messages, Post(TICK_NS, places=2), pace, TickClock(TICK_NS)),
         Network(2),
-        (*properties.declared((), (HOST,)), *_promises(pace)),
+        _promises(pace),
         bounds={"stores": "answers arrive within the tick"},
     )
 
@@ -666,7 +666,7 @@ def following() -> System:
         ABOUT["paced follower"],
         (*hosts, store, Store(StreamStore(1), state=streams(("a",), 1)), pace, TickClock(TICK_NS)),
         Network(2),
-        (*properties.declared((), (HOST, second)), properties.one_leader((HOST, second)), *_promises(pace)),
+        (properties.one_leader((HOST, second)), *_promises(pace)),
         (at_most("request that a store fails", 1, Fail),),
         bounds={"stores": "answer within the step that asks"},
     )

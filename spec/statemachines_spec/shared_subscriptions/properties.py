@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from statemachines.kernel import Fsm, Status, in_order, life_of
+from statemachines.kernel import Status, in_order, life_of
 from statemachines.shared_subscriptions.assignment import AssignmentStatus
-from statemachines.shared_subscriptions.borrower import BORROWER, CONNECTED, CONNECTING, UNSUBSCRIBING, BorrowerStatus
+from statemachines.shared_subscriptions.borrower import CONNECTED, CONNECTING, UNSUBSCRIBING, BorrowerStatus
 from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
 from statemachines.shared_subscriptions.group_store import Claim, Commit
-from statemachines.shared_subscriptions.leader import LEADER
 from statemachines.shared_subscriptions.leader_record import CANDIDATE, FOLLOWER, SERVING, LeaderStatus
 from statemachines.shared_subscriptions.message import UpdateProgress
 from statemachines.shared_subscriptions.names import CLAIM, record_name
@@ -43,16 +42,6 @@ def may_deliver(streams: tuple[str, ...]) -> Callable[[ConsumerLocal], int]:
     return view
 
 
-def invariants_of(fsm: Fsm[Any]) -> Callable[[Any], int]:
-    """1 if all that the machine declares about one record holds."""
-
-    def view(local: Any) -> int:
-        party = local.party
-        return int(party is None or all(one.holds(party.record) for one in fsm.invariants))
-
-    return view
-
-
 def leads(local: HostLocal) -> int:
     """1 if the host has a leader that serves borrowers, by its own clock."""
     if local.party is None or local.mode is leader_host.LATE or is_due(local.party, "claim_end"):
@@ -78,25 +67,10 @@ def exclusive(consumers: Iterable[str], streams: tuple[str, ...]) -> Always:
     return Always("S5", "no two consumers hold one stream under leases that have not ended", views, holds)
 
 
-def declared(consumers: Iterable[str], hosts: Iterable[str]) -> tuple[Always, ...]:
-    """The machines' own invariants (S2 among them: SS-160, one assignment a stream, to its owner)."""
-    return tuple(
-        Always(f"invariants of {name}", "all that the machine declares", (View(name, 2, invariants_of(fsm)),), bool)
-        for names, fsm in ((consumers, BORROWER), (hosts, LEADER))
-        for name in names
-    )
-
-
 def one_leader(hosts: tuple[str, ...]) -> Always:
     """L6's safe half: of two leaders at most one serves."""
     views = tuple(View(name, 2, leads) for name in hosts)
     return Always("one leader", "no two leaders serve the group at the same time", views, lambda *on: sum(on) <= 1)
-
-
-def all_invariants(hosts: tuple[str, ...]) -> Always:
-    """`declared` for hosts that may change places: one property of all of them."""
-    views = tuple(View(name, 2, invariants_of(LEADER)) for name in hosts)
-    return Always("invariants of the hosts", "all that the machines declare", views, lambda *held: all(held))
 
 
 def sometimes_elected(hosts: tuple[str, ...]) -> tuple[Sometimes, ...]:
@@ -276,7 +250,6 @@ def _party(local: Any) -> Any:
 
 __all__ = [
     "STEPWISE",
-    "declared",
     "exclusive",
     "obligations",
     "one_leader",

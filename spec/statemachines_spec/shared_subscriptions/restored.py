@@ -17,7 +17,7 @@ from statemachines_spec.shared_subscriptions.stores import Store, StoreLocal
 FIRST = 1
 """The epoch of the claim at the beginning, which nobody holds."""
 
-KEPT = ("S1", "S17", "invariants")
+KEPT = ("S1", "S17")
 """The first words of the names of what is promised all the same; the rest rests on a store that keeps what it has
 committed (D-33)."""
 

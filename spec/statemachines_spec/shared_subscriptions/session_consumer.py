@@ -147,6 +147,10 @@ class SessionConsumer(Consumer):
                     life.answer(party, answer, 0)
         return life.local(RUNNING)
 
+    @property
+    def machines(self) -> tuple[Fsm[Any], ...]:
+        return (*super().machines, SESSION)
+
     def inputs(self, local: ConsumerLocal) -> tuple[Any, ...]:
         assert isinstance(local, SessionLocal)
         if local.party is None or local.session is None:

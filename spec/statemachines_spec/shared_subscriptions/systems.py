@@ -207,7 +207,6 @@ def build(name: str, about: str, setting: Setting, variant: str = "settled", wit
         setting.network,
         (
             properties.exclusive(names, held),
-            *properties.declared(names, leaders),
             *((properties.one_leader(leaders),) if setting.hosts > 1 else ()),
             *properties.sometimes_served(names[setting.mutes :], held),
             *(generations.in_generations(leaders, held) if setting.script else ()),

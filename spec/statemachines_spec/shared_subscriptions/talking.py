@@ -418,7 +418,6 @@ def _all_given(local: Any, members: int) -> bool:
 
 def _promises() -> tuple[Property, ...]:
     return (
-        properties.all_invariants((HOST,)),
         *(one for one in properties.STEPWISE if one.name != "S4"),
         *STEPWISE,
         *leader_waits.promises((HOST,)),

@@ -119,6 +119,10 @@ class WitnessedConsumer(Consumer):
         record = WitnessRecord(f"{self.host}/witness-1", GROUP, FILTER, self.configuration)
         return WitnessedLocal(RUNNING, 1, 0, self._borrower(1, 0), witness=begin(WITNESS, record))
 
+    @property
+    def machines(self) -> tuple[Fsm[Any], ...]:
+        return (*super().machines, WITNESS)
+
     def inputs(self, local: ConsumerLocal) -> tuple[Any, ...]:
         assert isinstance(local, WitnessedLocal)
         if local.party is None or local.witness is None:

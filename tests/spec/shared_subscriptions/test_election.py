@@ -13,14 +13,15 @@ from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.explore import COMPLETE, explore
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.path import follow
+from statemachines_spec.explorer.property import Always, View
 from statemachines_spec.explorer.replay import replay
 from statemachines_spec.explorer.symmetry import Asymmetric, Symmetry
 from statemachines_spec.explorer.system import Budget
 from statemachines_spec.explorer.variant import substituted
 from statemachines_spec.liveness.judge import live
+from statemachines_spec.shared_subscriptions import properties
 from statemachines_spec.shared_subscriptions.consumer import Consumer
 from statemachines_spec.shared_subscriptions.election import Election, build
-from statemachines_spec.shared_subscriptions.properties import declared
 from statemachines_spec.shared_subscriptions.systems import obligations_of, system
 
 PLAIN = {"engine": "plain"}
@@ -172,8 +173,9 @@ def test_hosts_that_begin_otherwise_are_not_interchangeable():
 
 
 def test_a_property_of_one_host_alone_is_refused():
-    one = replace(build(TINY), properties=declared((), ("leader-1",)))
-    with pytest.raises(Asymmetric, match=r"invariants of leader-1.*state it for all"):
+    leads = Always("leads", "the first leads", (View("leader-1", 2, properties.leads),), bool)
+    one = replace(build(TINY), properties=(leads,))
+    with pytest.raises(Asymmetric, match=r"'leads' reads leader-1.*state it for all"):
         explore(one, **PLAIN)
 
 

@@ -60,7 +60,7 @@ def test_what_the_source_hands_over_too_early_is_found_and_told():
 
 BUGS = {
     "duplicate-connect-response": ("late-copies", NO_ERROR),
-    "revoke-to-new-owner": ("unsubscribe", "invariants of leader-1"),
+    "revoke-to-new-owner": ("unsubscribe", "leader:assignments-have-owners"),
 }
 
 
