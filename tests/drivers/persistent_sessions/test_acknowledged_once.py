@@ -6,7 +6,7 @@ import pytest
 from session_nodes import node_of, run, until
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
-from statemachines.kernel import LocalProtocolError
+from statemachines.kernel import ConfigurationError, LocalProtocolError
 from statemachines.persistent_sessions import delivery_actions
 
 
@@ -54,5 +54,15 @@ def test_PS_313_a_message_of_another_session_cannot_be_acknowledged(tmp_path):
                 assert (await anext(other)).payload == b"1"
             async with PersistentSession("phone", node=node) as other:
                 assert (await anext(other)).dup
+
+    run(main())
+
+
+@pytest.mark.parametrize("payload", [bytearray(b"1"), "1", 1])
+def test_a_payload_that_may_change_before_it_is_stored_is_refused(tmp_path, payload):
+    async def main():
+        async with node_of(tmp_path / "sessions.db", "a") as node, SessionPublisher(node=node) as publisher:
+            with pytest.raises(ConfigurationError, match="must be bytes, not "):
+                await publisher.publish("t", payload)
 
     run(main())
