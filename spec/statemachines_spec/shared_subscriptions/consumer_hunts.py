@@ -26,11 +26,11 @@ CASTS: Final = {
         buffer=1,
         finish=False,
         fail=False,
-        idle=("dismisses", "finishes", "counts", "hands over"),
+        idle=("dismisses", "finishes", "counts", "hands over", "gives up"),
         sooner=True,
     ),
     "timed leaving": Cast(
-        streams=("a", "b"), messages=1, buffer=1, fetches=2, come=(), fail=False, idle=("dismisses",),
+        streams=("a", "b"), messages=1, buffer=1, fetches=2, come=(), fail=False, idle=("dismisses", "gives up"),
         sooner=True, kept=("b",),
     ),
     "timed replacing": Cast(
@@ -39,7 +39,7 @@ CASTS: Final = {
     ),
     "timed hand-over": Cast(
         messages=2, buffer=1, at_delivery=True, fetches=3, come=(), finish=False, fail=False,
-        idle=("dismisses", "finishes", "counts"),
+        idle=("dismisses", "finishes", "counts", "gives up"),
     ),
 }  # fmt: skip
 ABOUT: Final = {

@@ -27,7 +27,7 @@ from statemachines.drivers.persistent_sessions.node_link import NodeUnreachable
 from statemachines.drivers.persistent_sessions.received import Received
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
 from statemachines.drivers.persistent_sessions.topic import check_filter, check_name
-from statemachines.kernel import ConfigurationError, GaplessError, Message
+from statemachines.kernel import ConfigurationError, GaplessError, LocalProtocolError, Message
 from statemachines.persistent_sessions.client_message import (
     ConnectWanted,
     Delivered,
@@ -125,7 +125,8 @@ class PersistentSession:
         self._left = asyncio.Event()
         self._came = asyncio.Event()
         self._waiting: deque[Received] = deque()
-        self._connection = 0
+        self._in_hand: dict[int, Received] = {}
+        """Packet -> the message that the application has not acknowledged."""
         self._exact: dict[int, bool] = {}
         """Packets of QoS 2 that are not released yet: whether the application has acknowledged them."""
         self._count = 0
@@ -223,7 +224,7 @@ class PersistentSession:
         """What was not acknowledged comes again, of QoS 1 whether the application has had it or not."""
         self._connected = False
         self.refused_groups.clear()
-        self._connection += 1
+        self._in_hand = {packet: one for packet, one in self._in_hand.items() if one.qos == 2}
         self._waiting = deque(one for one in self._waiting if one.qos != 1)
 
     def _hear(self, message: Message) -> None:
@@ -266,14 +267,28 @@ class PersistentSession:
             return
         if message.qos == 2:
             self._exact[packet] = False
-        self._waiting.append(Received.of(message, self, self._connection))
+        received = Received.of(message, self)
+        if packet:
+            self._in_hand[packet] = received
+        self._waiting.append(received)
         self._came.set()
 
     def acknowledge(self, message: Received) -> None:
-        """The application is done with it; one of QoS 1 that came over a connection that is gone comes again anyway."""
-        if message.qos == 1 and message.connection == self._connection:
+        """The application is done with it, once; one of QoS 1 that came over a connection that is gone comes again
+        anyway.
+
+        Raises `LocalProtocolError` for a message of another session.
+        """
+        if message.session is not self:
+            why = f"packet {message.packet} was handed over by the session of {message.session.client_id!r}"
+            rule = f"{why}; call acknowledge() of the message itself"
+            raise LocalProtocolError("persistent_session", self.client_id, "acknowledge", "PS-313", rule)
+        if self._in_hand.get(message.packet) is not message:
+            return
+        del self._in_hand[message.packet]
+        if message.qos == 1:
             self._guide.say(Puback(message.packet))
-        elif message.qos == 2 and self._exact.get(message.packet) is False:
+        else:
             self._exact[message.packet] = True
             self._guide.say(Pubrec(message.packet))
 

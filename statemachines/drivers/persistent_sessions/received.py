@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 class Received(msgspec.Struct, frozen=True, eq=False):
     """`topic`, `payload`, the `filter` that it matches, `qos`; `dup`: it may have come before, under the same `packet`
     (0: QoS 0).  `expiry`: seconds that were left of its time when the node handed it out, 0 for one that comes again
-    when they were over (None: it does not expire).  `session`, and its `connection` that it came over:
-    for `acknowledge`."""
+    when they were over (None: it does not expire).  `session`: that was handed it."""
 
     topic: str
     payload: bytes
@@ -26,11 +25,10 @@ class Received(msgspec.Struct, frozen=True, eq=False):
     packet: int
     expiry: float | None
     session: PersistentSession
-    connection: int
 
     @classmethod
-    def of(cls, message: Delivered, session: PersistentSession, connection: int) -> Received:
-        """What came over this connection of the session."""
+    def of(cls, message: Delivered, session: PersistentSession) -> Received:
+        """What came for the session."""
         return cls(
             message.topic,
             message.payload,
@@ -40,9 +38,8 @@ class Received(msgspec.Struct, frozen=True, eq=False):
             message.packet,
             None if message.expiry_ms is None else message.expiry_ms / 1_000,
             session,
-            connection,
         )
 
     def acknowledge(self) -> None:
-        """The application is done with it: it need not come again."""
+        """The application is done with it: it need not come again.  A second time changes nothing."""
         self.session.acknowledge(self)

@@ -105,6 +105,9 @@ class SessionPublisher:
         check_topic(topic)
         if qos not in (0, 1, 2):
             raise ConfigurationError("qos", qos, "must be 0, 1 or 2")
+        if not isinstance(payload, bytes):
+            rule = f"must be bytes, not {type(payload).__name__}; encode it first, or copy it with bytes()"
+            raise ConfigurationError("payload", type(payload).__name__, rule)
         if len(payload) > PAYLOAD_MAX:
             raise ConfigurationError("payload", f"{len(payload)} bytes", f"must have at most {PAYLOAD_MAX} bytes")
         expiry_ms = None if expiry is None else milliseconds_of(expiry)

@@ -69,11 +69,12 @@ class Publisher:
             self._log.close()
 
     async def publish(self, topic: str, payloads: Sequence[bytes]) -> Appended:
-        """Append messages to the topic's stream, all or none; they are in the store when this returns.
+        """Append messages to the topic's stream, all or none; they are in the store when this returns.  What is done to
+        `payloads` meanwhile changes nothing.
 
         Raises `StoreUnavailable` where they are not there, `OutcomeOpen` where that is not known.
         """
-        appended = await self._append(topic, payloads)
+        appended = await self._append(topic, tuple(payloads))
         if self._log is not None and appended.last >= appended.first:
             event = Published(appended.stream, appended.first, appended.last)
             self._log.write([event_row(steady_ns() + self._offset, self.node, self._life, "tell", event)])

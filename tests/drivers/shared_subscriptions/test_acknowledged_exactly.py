@@ -10,6 +10,7 @@ import pytest
 from test_nodes import Place, read, run
 
 from statemachines.drivers.shared_subscriptions.deliveries import Deliveries
+from statemachines.drivers.shared_subscriptions.publish import Publisher
 from statemachines.drivers.shared_subscriptions.stalled_streams import LINES_MAX, LOOK_MAX, StalledStreams
 from statemachines.drivers.shared_subscriptions.subscribe import SharedSubscription
 from statemachines.kernel import ConfigurationError, LocalProtocolError
@@ -187,3 +188,16 @@ def test_SS_296_nothing_is_watched_where_nobody_wants_to_know(tmp_path):
     streams = StalledStreams(math.inf, lambda: 0, {"a": Reading("o", "a", 1, 0, 5, 5)}.get)
     streams.hand_over("a")
     streams.close()
+
+
+def test_what_is_done_to_a_list_that_is_being_published_changes_nothing(tmp_path):
+    async def test():
+        async with Publisher(tmp_path / "messages.db") as publisher:
+            payloads = list(TEN)
+            publishing = asyncio.ensure_future(publisher.publish("orders", payloads))
+            await asyncio.sleep(0)
+            payloads.clear()
+            appended = await publishing
+            assert (appended.first, appended.last) == (0, 9)
+
+    run(test())

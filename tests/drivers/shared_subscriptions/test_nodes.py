@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from statemachines.drivers.shared_subscriptions.lead import LeaderNode
 from statemachines.drivers.shared_subscriptions.publish import Publisher
 from statemachines.drivers.shared_subscriptions.subscribe import SharedSession, SharedSubscription
-from statemachines.kernel import ConfigurationError, LocalProtocolError
+from statemachines.kernel import ConfigurationError
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.trace.log import merge, read_logs
 
@@ -231,19 +231,6 @@ def test_a_stream_that_comes_back_under_the_same_grant_number_begins_anew(tmp_pa
             again = [message, *await read(messages, 49, ack=False)]
             assert [(message.offset, message.payload) for message in again] == [(at, b"%d" % at) for at in range(50)]
             await messages.__aexit__(None, None, None)
-
-    run(test())
-
-
-def test_acknowledging_what_was_never_delivered_is_the_application_s_error(tmp_path):
-    async def test():
-        place = Place(tmp_path)
-        await place.publish("a", b"1")
-        async with place.leading(), place.consumer("consumer-1") as messages:
-            (message,) = await read(messages, 1)
-            messages.acknowledge(message.owner, message.stream, message.grant, 5, 9)
-            with pytest.raises(LocalProtocolError, match="SS-107"):
-                messages._flush_acks()
 
     run(test())
 

@@ -50,6 +50,7 @@ from statemachines.persistent_sessions import (
 )
 from statemachines.persistent_sessions.client_message import Subscribed
 from statemachines.persistent_sessions.life_request import LockClient, UnlockClient
+from statemachines.persistent_sessions.message import Puback
 from statemachines.persistent_sessions.owner_request import FindOwner
 from statemachines.persistent_sessions.request import DATABASE, CommitState, MarkDelivered
 from statemachines.persistent_sessions.session_host import Handed, SessionHost
@@ -219,6 +220,7 @@ BREAKS = {
     "PS-154": swap(SessionStore, "_check", lambda self, sql, life: self._tried[0]),
     "PS-155": wrap(NodeGuide, "__init__", one_place),
     "PS-156": swap(PersistentSession, "_disconnected", lambda self: None),
+    "PS-313": swap(PersistentSession, "acknowledge", lambda self, one: self._guide.say(Puback(one.packet))),
     "PS-157": swap(SessionPublisher, "_say_all", lambda self: None),
     "PS-158": swap(SessionNode, "_is_node", lambda self, party: True),
     "PS-159": swap(Reception, "_forget", lambda self, life: None),
