@@ -33,7 +33,6 @@ from statemachines.missed_samples.source_record import (
 from statemachines.missed_samples.source_windows import (
     FAILED,
     NEWEST,
-    WELL,
     count_failure,
     end_window,
     failed_top,
@@ -41,8 +40,8 @@ from statemachines.missed_samples.source_windows import (
     has_open,
     hear_reply,
     look_for_newest,
-    missing_from,
     open_windows,
+    ready_window,
     silence_windows,
     timeout_ns,
 )
@@ -124,11 +123,9 @@ def conclude(record: SourceRecord, silent: bool = False) -> Done:
     over, and what was asked for in vain is counted, and convicted after so many rounds; windows are left where the next
     round has to wait."""
     effects: Effects = ()
-    while record.windows and record.windows[0].status is WELL:
-        one, *rest = record.windows
-        if missing_from(record, record.expected) < one.first:
-            break  # something older may still come
-        record, more = settle(replace(record, windows=tuple(rest)), one.below)
+    while (one := ready_window(record)) is not None:
+        left = tuple(other for other in record.windows if other is not one)
+        record, more = settle(replace(record, windows=left), one.below)
         effects = (*effects, *more)
     if has_open(record):
         return record, effects

@@ -150,6 +150,12 @@ def _ended(record: SourceRecord, one: Window, brought: int) -> Window | None:
     return None if one.filled or one.last < one.first else replace(one, status=FAILED)
 
 
+def ready_window(record: SourceRecord) -> Window | None:
+    """One that ended well, when nothing before it is missing any more."""
+    first = missing_from(record, record.expected)
+    return next((one for one in record.windows if one.status is WELL and one.first <= first), None)
+
+
 def silence_windows(record: SourceRecord) -> SourceRecord:
     """None of the queries that are open is waited for any more."""
     record = replace(record, silent=record.silent + 1)

@@ -55,7 +55,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     come at once; `vanished` queries never end; `slow` ones end after their timeout; `periods` pass, `silences` as
     well.  `crashes` of a publisher that goes on counting.  `tokens` appear, `goings` disappear.  `stuck`: sources whose
     queries reach nobody.  `in_flight` samples and heartbeats, which are `lossy`.  `whole`: nothing may be missed.
-    `kept_sources` at the subscriber, `queues` in the cache, at most; `crowdings` that the cache sits out.  `shows`:
+    A query is for `window` numbers, and `windows` are open at a time;
+    a number more than `jump` ahead is doubted.  `kept_sources` at the subscriber, `queues` in the cache, at most; `crowdings` that the cache sits out.  `shows`:
     what must happen."""
 
     sources: tuple[str, ...] = ("p",)
@@ -72,6 +73,9 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     history_limit: int = 9
     pending: int = 9
     retries: int = 1
+    window: int = 9
+    windows: int = 1
+    jump: int = 9
     period: bool = False
     lost_replies: int = 0
     early: int = 0
@@ -99,7 +103,11 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
             past=self.past,
             reliable=self.reliable,
             retries=self.retries,
+            window=self.window,
+            windows=self.windows,
+            jump=self.jump,
             timeout_ms=1_000,
+            timeout_max_ms=1_000,
             backoff_ms=10,
             backoff_max_ms=15,
             pending=self.pending,
@@ -250,6 +258,7 @@ def build(name: str, about: str, setting: Setting, variant: str = "settled") -> 
         single=setting.single,
         begin=setting.begin,
         queues=setting.queues,
+        places=setting.windows + 1,
     )
     senders = tuple(sender(source, setting) for source in setting.sources)
     actors: tuple[Actor, ...] = (*senders, fabric, receiver)
