@@ -39,6 +39,7 @@ from statemachines.missed_samples.source_windows import (
     fill,
     has_open,
     hear_reply,
+    is_silent,
     look_for_newest,
     open_windows,
     ready_window,
@@ -223,7 +224,7 @@ def leaves_something_to_ask(record: SourceRecord, event: QueryEnded) -> bool:
 
 
 def timeout_settles_all(record: SourceRecord, event: QueryTimeout) -> bool:
-    return not conclude(silence_windows(record), silent=True)[0].missing
+    return not conclude(silence_windows(record), silent=is_silent(record))[0].missing
 
 
 def jumps(record: SourceRecord, event: Sample) -> bool:
@@ -335,7 +336,7 @@ def end_query_and_ask(record: SourceRecord, event: QueryEnded, now_ns: int) -> D
 
 
 def give_up_query(record: SourceRecord, event: QueryTimeout, now_ns: int) -> Done:
-    record, effects = conclude(silence_windows(record), silent=True)
+    record, effects = conclude(silence_windows(record), silent=is_silent(record))
     return replace(record, windows=()), effects
 
 

@@ -1,4 +1,4 @@
-"""The windows of a source: which numbers it asks for, and what the end of a query says of them (MS-70 to MS-75).
+"""The windows of a source: which numbers it asks for, and what the end of a query says of them (MS-65 to MS-69).
 
 A round has some windows of numbers open at a time.  One that ends after it brought something makes room for the next;
 when one has brought nothing, no other is opened until all of them are over, and a pause has passed.
@@ -156,6 +156,11 @@ def ready_window(record: SourceRecord) -> Window | None:
     return next((one for one in record.windows if one.status is WELL and one.first <= first), None)
 
 
+def is_silent(record: SourceRecord) -> bool:
+    """Nothing has come of what is asked for."""
+    return not any(one.filled for one in record.windows if one.status is OPEN)
+
+
 def silence_windows(record: SourceRecord) -> SourceRecord:
     """None of the queries that are open is waited for any more."""
     record = replace(record, silent=record.silent + 1)
@@ -171,9 +176,7 @@ def failed_top(record: SourceRecord, silent: bool) -> int:
         if one.status is not FAILED or not one.first <= missing_from(record, top) <= one.last:
             break
         top = min(one.last + 1, one.top)
-    if silent and top > record.expected and all(one.status is FAILED for one in record.windows):
-        return max(top, record.asked_top)
-    return top
+    return max(top, record.asked_top) if silent and top > record.expected else top
 
 
 def count_failure(record: SourceRecord, top: int) -> SourceRecord:

@@ -139,9 +139,9 @@ class Book:
             return
         self.ended, self.timed_out, self._over_ns = True, True, now_ns
         self._failed += [one for one in self.open.values() if not one.filled and one.first <= one.last]
-        all_failed = len(self._failed) == len(self.open)
+        silent = not any(one.filled for one in self.open.values())
         self.open.clear()
-        self._end_round(silent=all_failed)
+        self._end_round(silent=silent)
 
     def _end_round(self, silent: bool) -> None:
         """What the first queries of it have not brought was asked for in vain."""

@@ -238,6 +238,7 @@ class Receiver(Actor):
                 case Ask(_, Query() as query):
                     local, wrong = self._asked(local, query, event, calls)
                     found |= wrong
+        found |= self._unasked(before, event, effects)
         found |= self._mistimed(local, event, effects) | self._miscounted(before, local, event)
         found |= self._misplaced(before, local, event, effects)
         local, forgotten = self._kept(local, before, event)
@@ -306,6 +307,14 @@ class Receiver(Actor):
             truth = query_sent(truth, at, first, first - 1 if looks else min(last, self.count - 1), query.newest)
         return self._with(replace(local, places=places), query.source, truth), found
 
+    def _unasked(self, before: ReceiverLocal, event: Event, effects: Effects) -> set[Broken]:
+        """Who is met by a token, and all of whose samples are ours, is asked."""
+        if not isinstance(event, Appeared) or before.history or self._finds_no_place(before, event):
+            return set()
+        truth = dict(before.truths)[event.source]
+        met = truth.began < 0 and not truth.alive and (event.new or self.recovery.past)
+        return {Broken.ASKED} if met and not any(isinstance(one, Ask) for one in effects) else set()
+
     # -- what else the judge looks at -------------------------------------------------------------------------------
 
     def _mistimed(self, local: ReceiverLocal, event: Event, effects: Effects) -> set[Broken]:
@@ -315,6 +324,9 @@ class Receiver(Actor):
         wanted = {"query": recovery.timeout_ms, "history": recovery.timeout_ms, "period": recovery.period_ms,
                   "retention": recovery.retention_ms,
                   "pause": min(recovery.backoff_ms << max(local.tries - 1, 0), recovery.backoff_max_ms)}  # fmt: skip
+        waits = isinstance(event, QueryGoesOn) and self._waits_for(local, event)
+        if waits and not any(isinstance(effect, SetTimer) for effect in effects):
+            return {Broken.TIMING}
         for effect in effects:
             if isinstance(effect, SetTimer):
                 due = wanted.get(effect.timer)
@@ -326,6 +338,13 @@ class Receiver(Actor):
                 if effect.deadline_ns != (due or 0) * MS:
                     return {Broken.TIMING}
         return set()
+
+    def _waits_for(self, local: ReceiverLocal, event: QueryGoesOn) -> bool:
+        """The query is not over for the subscriber either."""
+        if event.source == EVERY_SOURCE:
+            return local.history and not local.paused
+        numbers = local.places[self.sources.index(event.source)]
+        return any(numbers[one.place] == event.n for one in dict(local.truths)[event.source].open)
 
     def _timers(self, local: ReceiverLocal) -> set[tuple[str, str]]:
         """Those that should run."""
@@ -451,6 +470,14 @@ class Receiver(Actor):
         full = bits(0, self.count - 1)
         return View(SUBSCRIBER, 2, lambda local: int(any(t.next == self.count and not t.missed & full and t.began == 0
                                                          for _, t in local.truths)))  # fmt: skip
+
+    def has_doubted(self) -> View:
+        """Whether a number was too far ahead."""
+        return View(SUBSCRIBER, 2, lambda local: int(any(truth.doubt >= 0 for _, truth in local.truths)))
+
+    def has_asked_twice(self) -> View:
+        """Whether the first query was sent again."""
+        return View(SUBSCRIBER, 2, lambda local: int(local.tries > 1))
 
     def is_asking(self) -> View:
         """Whether a query is waited for."""

@@ -54,9 +54,9 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     reply comes, before the end; else `lost_replies` are lost, and `early` ends come before their replies.  `empty` ends
     come at once; `vanished` queries never end; `slow` ones end after their timeout; `periods` pass, `silences` as
     well.  `crashes` of a publisher that goes on counting.  `tokens` appear, `goings` disappear.  `stuck`: sources whose
-    queries reach nobody.  `in_flight` samples and heartbeats, which are `lossy`.  `whole`: nothing may be missed.
-    A query is for `window` numbers, and `windows` are open at a time;
-    a number more than `jump` ahead is doubted.  `kept_sources` at the subscriber, `queues` in the cache, at most; `crowdings` that the cache sits out.  `shows`:
+    queries reach nobody.  `in_flight` samples and heartbeats, which are `lossy`.  `whole`: nothing may be missed.  A
+    query is for `window` numbers, and `windows` are open at a time; a number more than `jump` ahead is doubted.
+    `kept_sources` at the subscriber, `queues` in the cache, at most; `crowdings` that the cache sits out.  `shows`:
     what must happen."""
 
     sources: tuple[str, ...] = ("p",)
@@ -219,6 +219,24 @@ SYSTEMS: dict[str, tuple[str, Setting]] = {
         "numbers of three bits come round, and somebody comes late",
         Setting(samples=4, begin=6, width=3, depth=4, history=History(), single=True),
     ),
+    "windows": (
+        "two queries for one number each are open at a time; one of them ends at once, or never",
+        Setting(samples=4, past=True, window=1, windows=2, retries=2, empty=1, slow=1, in_flight=1, whole=True,
+                shows=("recovered", "asked for")),
+    ),
+    "long-hole": (
+        "a hole is longer than a window, and the cache has the end of it alone",
+        Setting(samples=5, depth=2, past=True, window=2, in_flight=1, ordered=True, shows=("missed", "recovered")),
+    ),
+    "jumps": (
+        "a number that is two ahead is believed when the next comes, too",
+        Setting(samples=4, depth=4, jump=1, beats=Beats.SPORADIC, in_flight=2, shows=("doubted", "asked for")),
+    ),
+    "repeated-history": (
+        "the first query for history reaches nobody, or is slow, and is sent again",
+        Setting(samples=2, depth=2, history=History(), empty=1, slow=1, in_flight=1, whole=True,
+                shows=("asked twice",)),
+    ),
     "three-deep": (
         "a cache of three, which has let the first of four samples go; a query may end at once",
         Setting(samples=4, depth=3, past=True, empty=1, slow=1, shows=("missed", "recovered")),
@@ -343,6 +361,8 @@ def properties(receiver: Receiver, fabric: Fabric, setting: Setting) -> list[Pro
         "asked for": receiver.is_asking(),
         "turned away": receiver.has_turned_away(),
         "taken after all": receiver.has_taken_after_all(),
+        "doubted": receiver.has_doubted(),
+        "asked twice": receiver.has_asked_twice(),
         "not kept": fabric.has_turned_away(),
         "let go": fabric.has_let_go(),
     }

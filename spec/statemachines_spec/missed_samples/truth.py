@@ -37,8 +37,9 @@ class Broken(Enum):
 
 
 class Open(msgspec.Struct, frozen=True, gc=False):
-    """A query that is waited for, in the place `place` of its source: for `range` (bits), of which `tried` were known to
-    be missing; of those it wants the `newest` so many (0: all); `filled`: so many of `tried` have come since."""
+    """A query that is waited for, in the place `place` of its source: for `range` (bits), from `first` on, of which
+    `tried` were known to be missing; of those it wants the `newest` so many (0: all); `filled`: so many of `tried` have
+    come since."""
 
     place: int
     first: int
@@ -50,12 +51,11 @@ class Open(msgspec.Struct, frozen=True, gc=False):
 
 class Truth(msgspec.Struct, frozen=True, gc=False):
     """One source.  `began`: the first number that is ours (-1: no contact yet); `next`: the first that is not settled;
-    `top`: the first never heard of.  `arrived`: what came (bits); `missed`: whether anything
-    was reported.  `tries`: of each
-    number the rounds of queries that brought nothing; `answered`: a query that was sent for it ended well, and brought
-    something above it (bits).  `open`: the queries that are waited for; `failed`: what those of the same round were for
-    that brought nothing (bits), `round`: what was missing when it began (bits).  `doubt`: a number that is too far ahead
-    (-1: none)."""
+    `top`: the first never heard of.  `arrived`: what came (bits); `missed`: whether anything was reported.  `tries`: of
+    each number the rounds of queries that brought nothing; `answered`: a query that was sent for it ended well, and
+    brought something above it (bits).  `open`: the queries that are waited for; `failed`: what those of the same round
+    were for that brought nothing (bits), `round`: what was missing when it began (bits).  `doubt`: a number that is too
+    far ahead (-1: none)."""
 
     began: int = -1
     next: int = 0
@@ -103,7 +103,7 @@ def from_start(truth: Truth, recovery: Recovery) -> bool:
 
 
 def heard(truth: Truth, first: int, last: int, recovery: Recovery) -> Truth:
-    """Numbers up to `last` exist (or are said to, by a heartbeat: `first` is above it); where that is the first contact, it decides where the source begins."""
+    """Numbers up to `last` exist; where that is the first contact, it decides where the source begins."""
     if truth.began < 0:
         begin = 0 if from_start(truth, recovery) else first
         truth = replace(truth, began=begin, next=begin)
