@@ -38,6 +38,7 @@ from statemachines.missed_samples.source_windows import (
     failed_top,
     fill,
     has_open,
+    hear_end,
     hear_reply,
     is_silent,
     look_for_newest,
@@ -321,7 +322,7 @@ def hear_late(record: SourceRecord, event: QueryGoesOn, now_ns: int) -> Done:
 
 
 def end_query(record: SourceRecord, event: QueryEnded, now_ns: int) -> Done:
-    record, effects = query_over(hear_reply(record, now_ns), event)
+    record, effects = query_over(hear_end(record, now_ns), event)
     return replace(record, windows=()), effects
 
 
@@ -330,7 +331,7 @@ def end_last_query(record: SourceRecord, event: QueryEnded, now_ns: int) -> Done
 
 
 def end_query_and_ask(record: SourceRecord, event: QueryEnded, now_ns: int) -> Done:
-    record, effects = query_over(hear_reply(record, now_ns), event)
+    record, effects = query_over(hear_end(record, now_ns), event)
     record, asked = open_windows(record)
     return record, (*effects, *asked)
 

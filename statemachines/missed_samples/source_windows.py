@@ -120,9 +120,14 @@ def _missing_in(record: SourceRecord, first: int, last: int) -> int:
 
 
 def hear_reply(record: SourceRecord, now_ns: int) -> SourceRecord:
-    """A reply has ended a silence; how long such last follows the longest at once, and forgets it slowly."""
-    silence_ns = max(now_ns - record.spoke_ns, record.silence_ns - record.silence_ns // 8)
+    """A reply has ended a silence."""
+    silence_ns = max(now_ns - record.spoke_ns, record.silence_ns)
     return replace(record, spoke_ns=now_ns, silence_ns=silence_ns, silent=0)
+
+
+def hear_end(record: SourceRecord, now_ns: int) -> SourceRecord:
+    """So has the end of a query; how long silences last is forgotten slowly, from query to query."""
+    return hear_reply(replace(record, silence_ns=record.silence_ns - record.silence_ns // 8), now_ns)
 
 
 def timeout_ns(record: SourceRecord) -> int:

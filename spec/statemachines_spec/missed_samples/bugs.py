@@ -310,7 +310,7 @@ def beat_one_more(record: Any, event: Any, now_ns: int) -> Any:
 
 def without_history_timeout(one: AnyRow) -> list[AnyRow]:
     if isinstance(one, Row) and one.on is HistoryTimeout:
-        return [Row(one.on, one.source, STAY, keep_still, None, one.clause)]
+        return [Row(one.on, one.source, STAY, keep_still, one.when, one.clause)]
     return [one]
 
 
