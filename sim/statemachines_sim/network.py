@@ -22,6 +22,7 @@ from statemachines_sim.faults.network import OfNetwork
 from statemachines_sim.recorder import Recorder
 from statemachines_sim.rules import Rule
 from statemachines_sim.scenario import Net
+from statemachines_sim.slow_link import SlowLink
 from statemachines_sim.units import MS
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ class Network:
             self.send = self._send_by_rules  # type: ignore[method-assign]
         self.cuts: dict[tuple[str, str], int] = {}
         self.lasting: set[tuple[str, str]] = set()
+        self.slow: dict[str, SlowLink] = {}
         self.elders: dict[str, list[Process]] = {}
         self.sent = 0
         self.dropped = 0
@@ -125,10 +127,16 @@ class Network:
         self._set([one for one in self._faults if one[0] is not fault])
 
     def heal(self) -> None:
-        """No faults, and no cuts but those that last."""
+        """No faults, no slow links, and no cuts but those that last."""
         self._set([])
         self.cuts.clear()
         self.cuts.update(dict.fromkeys(sorted(self.lasting), 1))
+        self.slow.clear()
+
+    def slow_down(self, node: str, link: SlowLink) -> None:
+        """From now on what is sent to the node passes over this link."""
+        self.slow[node] = link
+        self.send = self._send_by_rules  # type: ignore[method-assign]
 
     def send(self, node: str, party: str, to: str, message: Message, now_ns: int) -> None:
         """From `party` on `node` to the party `to`, now."""
@@ -191,10 +199,20 @@ class Network:
             delays = self._note_hit(packet, rule.delays(delay))
         elif share < self._reach:
             delays = self._hit(packet, delay, share / UNIT)
+        if packet[0] in self.slow:
+            delays = self._queue(packet, delays)
         for delay in sorted(delays) if self._last is not None else delays:
             arrival = Arrival(self._env, self._in_turn(node, packet[0], delay))
             arrival.packet = packet
             arrival.callbacks = self._callbacks
+
+    def _queue(self, packet: Packet, delays: tuple[int, ...]) -> tuple[int, ...]:
+        """After what delays a packet arrives over a slow link."""
+        link, now_ns = self.slow[packet[0]], self._env.now
+        passed = [link.pass_through(now_ns, delay, packet[3]) for delay in delays]
+        if None in passed:
+            self.drop(packet)
+        return tuple(delay for delay in passed if delay is not None)
 
     def _in_turn(self, node: str, dest: str, delay: int) -> int:
         """After what was sent before on the same path, where paths are first in first out."""

@@ -33,16 +33,17 @@ from statemachines.missed_samples.source_record import (
 from statemachines.missed_samples.source_windows import (
     FAILED,
     NEWEST,
-    WELL,
     count_failure,
     end_window,
     failed_top,
     fill,
     has_open,
+    hear_end,
     hear_reply,
+    is_silent,
     look_for_newest,
-    missing_from,
     open_windows,
+    ready_window,
     silence_windows,
     timeout_ns,
 )
@@ -124,11 +125,9 @@ def conclude(record: SourceRecord, silent: bool = False) -> Done:
     over, and what was asked for in vain is counted, and convicted after so many rounds; windows are left where the next
     round has to wait."""
     effects: Effects = ()
-    while record.windows and record.windows[0].status is WELL:
-        one, *rest = record.windows
-        if missing_from(record, record.expected) < one.first:
-            break  # something older may still come
-        record, more = settle(replace(record, windows=tuple(rest)), one.below)
+    while (one := ready_window(record)) is not None:
+        left = tuple(other for other in record.windows if other is not one)
+        record, more = settle(replace(record, windows=left), one.below)
         effects = (*effects, *more)
     if has_open(record):
         return record, effects
@@ -226,7 +225,7 @@ def leaves_something_to_ask(record: SourceRecord, event: QueryEnded) -> bool:
 
 
 def timeout_settles_all(record: SourceRecord, event: QueryTimeout) -> bool:
-    return not conclude(silence_windows(record), silent=True)[0].missing
+    return not conclude(silence_windows(record), silent=is_silent(record))[0].missing
 
 
 def jumps(record: SourceRecord, event: Sample) -> bool:
@@ -323,7 +322,7 @@ def hear_late(record: SourceRecord, event: QueryGoesOn, now_ns: int) -> Done:
 
 
 def end_query(record: SourceRecord, event: QueryEnded, now_ns: int) -> Done:
-    record, effects = query_over(hear_reply(record, now_ns), event)
+    record, effects = query_over(hear_end(record, now_ns), event)
     return replace(record, windows=()), effects
 
 
@@ -332,13 +331,13 @@ def end_last_query(record: SourceRecord, event: QueryEnded, now_ns: int) -> Done
 
 
 def end_query_and_ask(record: SourceRecord, event: QueryEnded, now_ns: int) -> Done:
-    record, effects = query_over(hear_reply(record, now_ns), event)
+    record, effects = query_over(hear_end(record, now_ns), event)
     record, asked = open_windows(record)
     return record, (*effects, *asked)
 
 
 def give_up_query(record: SourceRecord, event: QueryTimeout, now_ns: int) -> Done:
-    record, effects = conclude(silence_windows(record), silent=True)
+    record, effects = conclude(silence_windows(record), silent=is_silent(record))
     return replace(record, windows=()), effects
 
 

@@ -93,8 +93,8 @@ class SourceRecord(msgspec.Struct, frozen=True, gc=False):
     these a query failed, the highest of them, sorted.  A missing number has been asked for by those above it:
     the lower of two at least as often as the higher, so none needs a count of its own.
     `vain`: below this number a query has ended that brought nothing.  `silent`: so many rounds on end nobody said a
-    word; `spoke_ns`: when a reply came last, or the round began; `silence_ns`: the longest silence of late that ended with a
-    reply.  `doubt`: a number that is too far ahead to be believed (-1: none).
+    word; `spoke_ns`: when a reply came last, or the round began; `silence_ns`: the longest silence of late that a
+    reply ended.  `doubt`: a number that is too far ahead to be believed (-1: none).
     `history`: the Subscriber's first query is open; `heard`: since the last retention; `new`, `alive`: see Appeared;
     `origin`: its first number."""
 

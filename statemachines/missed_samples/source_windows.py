@@ -1,4 +1,4 @@
-"""The windows of a source: which numbers it asks for, and what the end of a query says of them (MS-70 to MS-75).
+"""The windows of a source: which numbers it asks for, and what the end of a query says of them (MS-65 to MS-69).
 
 A round has some windows of numbers open at a time.  One that ends after it brought something makes room for the next;
 when one has brought nothing, no other is opened until all of them are over, and a pause has passed.
@@ -120,9 +120,14 @@ def _missing_in(record: SourceRecord, first: int, last: int) -> int:
 
 
 def hear_reply(record: SourceRecord, now_ns: int) -> SourceRecord:
-    """A reply has ended a silence; how long such last follows the longest at once, and forgets it slowly."""
-    silence_ns = max(now_ns - record.spoke_ns, record.silence_ns - record.silence_ns // 8)
+    """A reply has ended a silence."""
+    silence_ns = max(now_ns - record.spoke_ns, record.silence_ns)
     return replace(record, spoke_ns=now_ns, silence_ns=silence_ns, silent=0)
+
+
+def hear_end(record: SourceRecord, now_ns: int) -> SourceRecord:
+    """So has the end of a query; how long silences last is forgotten slowly, from query to query."""
+    return hear_reply(replace(record, silence_ns=record.silence_ns - record.silence_ns // 8), now_ns)
 
 
 def timeout_ns(record: SourceRecord) -> int:
@@ -150,6 +155,17 @@ def _ended(record: SourceRecord, one: Window, brought: int) -> Window | None:
     return None if one.filled or one.last < one.first else replace(one, status=FAILED)
 
 
+def ready_window(record: SourceRecord) -> Window | None:
+    """One that ended well, when nothing before it is missing any more."""
+    first = missing_from(record, record.expected)
+    return next((one for one in record.windows if one.status is WELL and one.first <= first), None)
+
+
+def is_silent(record: SourceRecord) -> bool:
+    """Nothing has come of what is asked for."""
+    return not any(one.filled for one in record.windows if one.status is OPEN)
+
+
 def silence_windows(record: SourceRecord) -> SourceRecord:
     """None of the queries that are open is waited for any more."""
     record = replace(record, silent=record.silent + 1)
@@ -165,9 +181,7 @@ def failed_top(record: SourceRecord, silent: bool) -> int:
         if one.status is not FAILED or not one.first <= missing_from(record, top) <= one.last:
             break
         top = min(one.last + 1, one.top)
-    if silent and top > record.expected and all(one.status is FAILED for one in record.windows):
-        return max(top, record.asked_top)
-    return top
+    return max(top, record.asked_top) if silent and top > record.expected else top
 
 
 def count_failure(record: SourceRecord, top: int) -> SourceRecord:

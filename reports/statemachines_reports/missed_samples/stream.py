@@ -17,6 +17,8 @@ DELIVER, QUERY, GONE = "deliver", "query", "gone"
 ENDS = ("query_ended", "query_timeout")
 UNPROMPTED = "period_over"
 """After it a query is sent that nobody waits for."""
+MET = ("appeared", "history_ended")
+"""A source that is known by its token alone is asked for its newest samples."""
 
 
 class Wrong(NamedTuple):
@@ -63,7 +65,7 @@ class Stream:
         self._held = HeldNumbers()
         self._known: list[Known] = []
         self._ended = -1
-        self._asked: tuple[int, int] | None = None
+        self._asked: list[tuple[int, int, int]] = []
         self._step = ""
 
     @property
@@ -88,23 +90,28 @@ class Stream:
         if top > self.top:
             self._known.append(Known(top, row, cause))
 
-    def ask(self, row: int, first: int) -> None:
-        """A query from `first` on, as an effect of the last step; what it told besides stands beside it."""
+    def ask(self, row: int, first: int, last: int) -> None:
+        """A query for `first`..`last` (`last` below `first`: for the newest there are), as an effect of the last step;
+        what it told besides stands beside it."""
         self.queries += 1
-        self._asked = row, first
+        self._asked.append((row, first, last))
 
     def settle(self) -> None:
         """The last step has had all its effects."""
-        if self._asked is None:
-            return
-        (row, first), self._asked = self._asked, None
-        if self.next < 0:
-            self.next = first
-        self.looked["asked"] += 1
-        if first != self.next:
-            self._say("asked", row, f"asks from {first} on, and {self.next} is the first that was not told")
-        elif self._step != UNPROMPTED and (first >= self.top or first in self._held):
-            self._say("asked", row, f"asks from {first} on, and nothing is missing")
+        asked, self._asked = self._asked, []
+        for row, first, last in asked:
+            looks = last < first
+            if looks and self._step in MET:
+                continue  # of a source that nothing has come of
+            if self.next < 0:
+                self.next = first
+            self.looked["asked"] += 1
+            if first < self.next or (looks and first > self.next):
+                self._say("asked", row, f"asks from {first} on, and {self.next} is the first that was not told")
+            elif not looks and (first >= self.top or first in self._held):
+                self._say("asked", row, f"asks from {first} on, and nothing is missing")
+            elif looks and self._step != UNPROMPTED:
+                self._say("asked", row, f"asks for the newest from {first} on, and nobody waits for that")
 
     def told(self, row: int, event: str, first: int, last: int) -> None:
         """The application was told of a range."""

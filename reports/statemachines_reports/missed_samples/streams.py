@@ -7,11 +7,14 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from statemachines.missed_samples import source
 from statemachines_reports.columns import STEPS, Columns
 from statemachines_reports.missed_samples.stream import DELIVER, GONE, MISSED, QUERY, Stream
 from statemachines_reports.protocol import Parameters, Segment
 
 SUBSCRIBER, SOURCE = "missed_samples/subscriber", "missed_samples/source"
+DOUBTS = frozenset(number for number, line in enumerate(source.SOURCE.lines) if line.clause == "MS-70")
+"""The rows of the table of a Source by which a number counts for nothing, being too far ahead."""
 
 
 def pending_of(parameters: Parameters) -> int | None:
@@ -39,6 +42,7 @@ class Streams:
 
     def _read(self) -> None:
         columns = self.columns
+        self._rows_taken = columns["row"]
         steps, tells, asks = columns.rows_of(*STEPS), columns.rows_of("tell"), columns.rows_of("ask", event=(QUERY,))
         steps = steps[columns.is_one_of("machine", (SOURCE,), steps)]
         tells = tells[columns.is_one_of("machine", (SUBSCRIBER,), tells)]
@@ -57,7 +61,8 @@ class Streams:
         kind, event = self.columns.text("kind", row), self.columns.text("event", row)
         if kind in STEPS:
             stream = self._stream(instance)
-            stream.step(row, event, first, last)
+            if self._rows_taken[row] not in DOUBTS:
+                stream.step(row, event, first, last)
             if self.columns.text("dest", row) == GONE:
                 self._close(instance)
             return
@@ -65,7 +70,7 @@ class Streams:
         if code < 0:
             return  # a query about every source: what there is to know of it
         if kind == "ask":
-            self._stream(code).ask(row, first)
+            self._stream(code).ask(row, first, last)
         else:
             self._stream(code).told(row, event, first, last)
 

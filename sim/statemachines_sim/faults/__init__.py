@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from statemachines_sim.faults.clocks import Drift, FarJump, Jump, Skew
 from statemachines_sim.faults.kind import FaultKind as FaultKind
-from statemachines_sim.faults.network import Duplicate, HoldBack, Loss, Partition, Reorder, Unreachable
+from statemachines_sim.faults.network import Duplicate, HoldBack, Loss, Partition, Reorder, Slow, Unreachable
 from statemachines_sim.faults.processes import Crash as Crash
 from statemachines_sim.faults.processes import LateTimer, LongPause, LostDisk, Sleep, Twin
 from statemachines_sim.faults.processes import Pause as Pause
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 NEUTRAL: Final[tuple[FaultKind, ...]] = (
     Crash(), LostDisk(), Twin(), Pause(), LongPause(), Sleep(), LateTimer(),
-    Loss(), Duplicate(), Reorder(), HoldBack(), Partition(), Unreachable(),
+    Loss(), Duplicate(), Reorder(), HoldBack(), Partition(), Unreachable(), Slow(),
     Skew(), Drift(), Jump(), FarJump(), WallStep(),
     StoreFails(), SlowStore(), StoreCut(), StoreCrash(), TornWrite(), PowerLoss(),
 )  # fmt: skip

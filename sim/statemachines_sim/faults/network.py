@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from statemachines_sim.fault import Fault
 from statemachines_sim.faults.kind import FaultKind
+from statemachines_sim.slow_link import SlowLink
 from statemachines_sim.units import MS, S
 
 if TYPE_CHECKING:
@@ -101,6 +102,31 @@ class Unreachable(FaultKind):
     def begin(self, world: World, fault: Fault) -> bool:
         world.cut_for_good(fault.target, fault.peer, self.name)
         return True
+
+
+class Slow(FaultKind):
+    """Of two on one node the later counts, and its end ends both."""
+
+    name = "slow_link"
+    hits = "a link to a node"
+    about = "carries so many bytes a second: what is sent to the node waits for what is before it, or finds no room"
+    unit = "bytes/s"
+
+    def possible(self, pot: Pot) -> bool:
+        return bool(pot.everybody())
+
+    def draw(self, pot: Pot) -> Fault:
+        target = pot.chance.choice(pot.everybody())
+        return Fault(self.name, pot.at_ns, pot.for_ns, target, amount=int(10 ** pot.chance.uniform(4, 6)))
+
+    def begin(self, world: World, fault: Fault) -> bool:
+        world.note(self.name, fault.target, bytes_per_s=fault.amount)
+        world.network.slow_down(fault.target, SlowLink(fault.amount))
+        return True
+
+    def end(self, world: World, fault: Fault) -> None:
+        world.network.slow.pop(fault.target, None)
+        world.note(f"end_{self.name}", fault.target)
 
 
 class Partition(FaultKind):

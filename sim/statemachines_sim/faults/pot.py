@@ -47,6 +47,10 @@ class Pot:
         """Every node that says that this kind hits it."""
         return [node for role in self._cast if self.kind in role.faults for node in role.exposed]
 
+    def everybody(self) -> list[str]:
+        """Every node that takes part from the beginning."""
+        return [node for role in self._cast for node in role.exposed]
+
     def devices(self) -> list[str]:
         """Every device that says so."""
         return [fixture.name for fixture in self._fixtures if self.kind in fixture.faults]

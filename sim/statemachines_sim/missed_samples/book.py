@@ -7,16 +7,34 @@ from __future__ import annotations
 
 from collections import deque
 
+import msgspec
+
 from statemachines.missed_samples.recovery import MS, Recovery
+
+
+class AskedWindow(msgspec.Struct):
+    """A query for `first`..`last` (`last` below `first`: for the newest there are), of those for the `newest` so many
+    (0: all), sent when nothing from `top` on was known; `filled`: so many that were missing have come since."""
+
+    first: int
+    last: int
+    newest: int
+    top: int
+    filled: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """All that a cache has of it fits into what it asks for."""
+        return not self.newest or self.filled < self.newest - 1
 
 
 class Book:
     """`begin`: the first number that is ours (-1: no contact yet); `next`: the first that is not settled; `top`: the
-    first never heard of; `arrived`: what has come and is not settled.  `open`: the number of the query that is waited
-    for (0: none), which asks for what is missing below `asked_top`.  `tries`: the same of those that ended and brought
-    nothing; everything below `answered` was asked for by one that came back.  `alive`: its token; `heard_ns`: when
-    something came of it; `dropped`: so many samples had come before, or were older; `rests_until_ns`: how long a pause
-    lasts."""
+    first never heard of; `arrived`: what has come and is not settled.  `open`: the queries that are waited for, by
+    number.  `answered`: ranges of what an answer would have brought; `tops`: a round of queries brought nothing of what
+    is below.  `alive`: its token; `heard_ns`: when something came of it; `moved_ns`: when something came that was
+    missing; `dropped`: so many samples had come before, were older, or not to be believed; `rests_until_ns`: how long a
+    pause lasts."""
 
     def __init__(self, source: str, waits: bool, recovery: Recovery) -> None:
         self.source = source
@@ -26,18 +44,22 @@ class Book:
         self.next = 0
         self.top = 0
         self.arrived: set[int] = set()
-        self.open = 0
-        self.asked_top = 0
-        self.tries: list[int] = []
-        self.answered = 0
+        self.open: dict[int, AskedWindow] = {}
+        self.answered: list[tuple[int, int]] = []
+        self.tops: list[int] = []
+        self.doubt = -1
         self.alive = False
         self.new = False
         self.heard_ns = 0
+        self.moved_ns = 0
         self.ended = self.timed_out = False
         self.rests = False
         self.rests_until_ns = 0
         self.dropped = 0
         self._over_ns = 0
+        self._failed: list[AskedWindow] = []
+        self._has_failed = False
+        self._round_top: int | None = None
         self._known_since: deque[tuple[int, int]] = deque()
 
     # -- what comes ---------------------------------------------------------------------------------------------------
@@ -52,31 +74,106 @@ class Book:
             self.top = last + 1
             self._known_since.append((self.top, now_ns))
 
+    def beat(self, last: int, now_ns: int) -> None:
+        """A heartbeat came."""
+        if self._is_doubted(last, 0):
+            self.heard_ns = now_ns
+        else:
+            self.hear(last + 1, last, now_ns)
+
     def take(self, first: int, last: int, now_ns: int) -> None:
         """Samples came."""
+        if first == last and self._is_doubted(first, 1):
+            self.dropped += 1
+            return
+        self._fill(first, min(last, self.top - 1), now_ns)
         self.hear(first, last, now_ns)
         if self.waits and first < self.next:
             self.begin = self.next = first
         before = len(self.arrived)
         self.arrived.update(range(max(first, self.next), last + 1))
         self.dropped += last - first + 1 - (len(self.arrived) - before)
+        self.doubt = self.doubt if len(self.arrived) == before else -1
+        self._forget_queries()
+
+    def _is_doubted(self, number: int, least: int) -> bool:
+        """It is far ahead, and nothing so far ahead was said shortly before."""
+        jump = self.recovery.jump
+        if self.begin < 0 or number - self.top <= jump:
+            return False
+        if self.doubt >= 0 and least <= number - self.doubt <= jump:
+            return False
+        self.doubt = number
+        return True
+
+    def _fill(self, first: int, last: int, now_ns: int) -> None:
+        new = [number for number in range(max(first, self.next), last + 1) if number not in self.arrived]
+        if new and self.begin >= 0:
+            self.moved_ns = now_ns
+        for one in self.open.values():
+            one.filled += sum(one.first <= number <= one.last for number in new)
+
+    def _forget_queries(self) -> None:
+        """With nothing missing no query is waited for."""
         if not self.missing:
-            self.open = 0
+            self.open.clear()
+            self._failed.clear()
+            self._round_top = None
 
-    def query_over(self, n: int, replied: bool, now_ns: int, timed_out: bool = False) -> None:
-        """A query has ended, or its time has run out."""
-        if not self.open or n != self.open:
+    def query_over(self, n: int, brought: int, now_ns: int) -> None:
+        """A query has ended; `brought` as in `QueryEnded`."""
+        one = self.open.pop(n, None)
+        if one is None:
             return
-        self.open = 0
-        self.ended, self.timed_out, self._over_ns = True, timed_out, now_ns
-        if replied and self.recovery.reliable:
-            self.answered = max(self.answered, self.asked_top)
-        else:
-            self.tries = [top for top in (*self.tries, self.asked_top) if top > self.next]
+        self.ended, self.timed_out, self._over_ns = True, False, now_ns
+        if brought and self.recovery.reliable and one.is_whole:
+            self.answered.append((one.first, one.first + brought))
+        elif not one.filled and one.first <= one.last:
+            self._failed.append(one)
+        if not self.open:
+            self._end_round(silent=False)
 
-    def ask(self, n: int) -> None:
+    def silence(self, now_ns: int) -> None:
+        """Nobody has said a word for so long that no query is waited for any more."""
+        if not self.open:
+            return
+        self.ended, self.timed_out, self._over_ns = True, True, now_ns
+        self._failed += [one for one in self.open.values() if not one.filled and one.first <= one.last]
+        silent = not any(one.filled for one in self.open.values())
+        self.open.clear()
+        self._end_round(silent=silent)
+
+    def _end_round(self, silent: bool) -> None:
+        """What the first queries of it have not brought was asked for in vain."""
+        number = top = self._missing_from(self.next)
+        for one in sorted(self._failed, key=lambda one: one.first):
+            if not one.first <= number <= one.last:
+                break
+            top = min(one.last + 1, one.top)
+            number = self._missing_from(top)
+        if silent and self._failed and self._round_top is not None:
+            top = max(top, self._round_top)
+        self.tops = sorted(one for one in (*self.tops, top) if one > self.next)[-self.recovery.retries - 1 :]
+        self._has_failed = bool(self._failed)
+        self._failed.clear()
+        self._round_top = None
+
+    def _missing_from(self, number: int) -> int:
+        while number in self.arrived or self._is_answered(number):
+            number += 1
+        return number
+
+    def is_askable(self, first: int) -> bool:
+        """It is missing, and nobody is asked for it; the first that is missing comes first."""
+        asked = any(one.first <= first <= one.last for one in self.open.values())
+        missing = self.next <= first < self.top and first not in self.arrived
+        return missing and not asked and (bool(self.open) or first == self.next)
+
+    def ask(self, n: int, first: int, last: int, newest: int = 0) -> None:
         """A query was sent."""
-        self.open, self.asked_top = n, self.top
+        if self._round_top is None:
+            self._round_top = self.top
+        self.open[n] = AskedWindow(first, last, newest, self.top)
 
     # -- what is told -------------------------------------------------------------------------------------------------
 
@@ -86,19 +183,21 @@ class Book:
         self.next = last + 1
         while self._known_since and self._known_since[0][0] <= self.next:
             self._known_since.popleft()
-        if not self.missing:
-            self.open = 0  # holes that are given up are not waited for
+        self.answered = [one for one in self.answered if one[1] > self.next]
+        self._forget_queries()  # holes that are given up are not waited for
 
     def is_convicted(self, number: int) -> bool:
-        """It was asked for often enough, or a query for it came back."""
-        return number < self.answered or sum(top > number for top in self.tries) > self.recovery.retries
+        """It was asked for often enough, or an answer would have brought it."""
+        return self._is_answered(number) or sum(top > number for top in self.tops) > self.recovery.retries
+
+    def _is_answered(self, number: int) -> bool:
+        return any(first <= number < below for first, below in self.answered)
 
     # -- reading it ---------------------------------------------------------------------------------------------------
 
     def is_idle(self) -> bool:
         """Something is missing, and neither is a query waited for nor a pause; asked once after each step.  There is a
-        pause after a query whose time ran out, or if the first number that is missing was asked for in vain, until the
-        next query."""
+        pause after silence, or if the first number that is missing was asked for in vain, until the next query."""
         if self.ended:
             self._begin_pause()
         self.rests = self.rests and self.missing and not self.open
@@ -113,8 +212,8 @@ class Book:
     def _begin_pause(self) -> None:
         """It doubles with the queries for the first missing number that brought nothing."""
         one = self.recovery
-        attempts = sum(top > self.next for top in self.tries)
-        self.rests = self.timed_out or attempts > 0
+        attempts = sum(top > self.next for top in self.tops)
+        self.rests = self.timed_out or (attempts > 0 and self._has_failed)
         doubled = one.backoff_ms * 2 ** min(max(attempts - 1, 0), 20)
         self.rests_until_ns = self._over_ns + min(doubled, one.backoff_max_ms) * MS
         self.ended = False
@@ -137,4 +236,4 @@ class Book:
     def longest_ns(self) -> int:
         """So long a hole may last."""
         one = self.recovery
-        return (one.retries + 2) * (one.timeout_ms + one.backoff_max_ms) * MS
+        return (one.retries + 2) * (max(one.timeout_ms, one.timeout_max_ms) + one.backoff_max_ms) * MS

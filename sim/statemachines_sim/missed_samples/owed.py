@@ -1,7 +1,7 @@
 """Owed: what caches had when queries reached them, and what therefore has to come before these end.
 
-Whoever carries a query looks into the cache, and not at its answer: everything that the subscriber is interested in is
-owed, whatever it asked for and was answered.  What the network loses of that is owed no longer.
+Whoever carries a query looks into the cache, and not at its answer: everything that the subscriber is interested in and
+has asked for is owed, whatever it was answered.  What the network loses of that is owed no longer.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ class Owed:
                 found = self.numbers(source, queue)
                 if query.source == EVERY_SOURCE:
                     found = self._of_history(found, queue, now_ns)
+                else:
+                    found = [sn for sn in found if query.reach_of(sn, self._own.width)][-query.newest :]
                 owed.setdefault(source, set()).update(self.number(source, sn) for sn in found)
 
     def lose(self, party: str, query: Query, source: str, first: int, last: int) -> None:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from statemachines.kernel import Request, Send
 from statemachines.missed_samples.cache import CacheQuery, Reply
-from statemachines.missed_samples.message import EVERY_SOURCE, QUERY, Query, QueryEnded, Sample
-from statemachines.missed_samples.selector import history_text, range_text
+from statemachines.missed_samples.message import EVERY_SOURCE, QUERY, Query, QueryEnded, QueryGoesOn, Sample
+from statemachines.missed_samples.selector import query_text
 from statemachines.missed_samples.serial_number import wrapped
 from statemachines_sim import protocol
 from statemachines_sim.fault import Fault
@@ -35,7 +35,7 @@ LATE_NS = 600 * MS
 
 
 class Asked:
-    """A query under way; `left`: so many caches have not answered; `replied`: one of them had something."""
+    """A query under way; `left`: so many caches have not answered; `brought`: as in `QueryEnded`, so far."""
 
     def __init__(self, query: Query, asker: str, party: str, reply: protocol.Reply, left: int) -> None:
         self.query = query
@@ -43,7 +43,7 @@ class Asked:
         self.party = party
         self.reply = reply
         self.left = left
-        self.replied = False
+        self.brought = 0
         self.ended = False
 
 
@@ -106,8 +106,7 @@ class SampleFabric:
         if self._is_cut(process.node, asked.asker):
             return
         own, query = self._own, asked.query
-        every = query.source == EVERY_SOURCE
-        text = history_text(query.newest, query.age_ms) if every else range_text(wrapped(query.first, own.width))
+        text = query_text(query, own.width)
         expression = own.expression_of(asked.asker)
         watch = self._judging
         if watch is not None and not asked.ended:
@@ -117,7 +116,6 @@ class SampleFabric:
         out = process.host.feed(process.cache, event, process.local_now())
         replies = [one.message for _, one in out if isinstance(one, Send) and isinstance(one.message, Reply)]
         process.perform([one for one in out if not isinstance(one[1], Send)], self._world.now)
-        asked.replied = asked.replied or bool(replies)
         self._bring(asked, [part for one in replies for part in self._parts(one)])
 
     def _parts(self, reply: Reply) -> list[Sample]:
@@ -130,27 +128,42 @@ class SampleFabric:
     def _bring(self, asked: Asked, samples: list[Sample]) -> None:
         last = self._delay()
         early = self._hits("early_end")
+        slow = self._world.network.slow
         for sample in samples:
             delay = self._delay() + (self._chance.randrange(LATE_NS) if self._hits("late_reply") else 0)
             last = last if early else max(last, delay)
+            if asked.asker in slow:  # a cache waits with its answer while the link is full
+                delay = slow[asked.asker].pass_through(self._world.now, delay, sample, waits=True) or 0
+                last = last if early else max(last, delay)
             lost = self._hits("lost_reply")
             if self._judging is not None and (lost or delay > last):
                 self._judging.owed.lose(asked.party, asked.query, sample.source, sample.first, sample.last)
             if not lost:
-                self._later(delay, partial(asked.reply, sample))  # type: ignore[arg-type]
+                self._later(delay, partial(self._reply, asked, sample))
         self._later(last, partial(self._done, asked))
 
-    def _done(self, asked: Asked) -> None:
-        asked.left -= 1
-        if not asked.left:
-            self._end(asked, asked.replied)
+    def _reply(self, asked: Asked, sample: Sample) -> None:
+        """A reply has come."""
+        query = asked.query
+        asked.brought = max(asked.brought, query.reach_of(sample.last, self._own.width))
+        asked.reply(sample)  # type: ignore[arg-type]
+        if not asked.ended:
+            asked.reply(QueryGoesOn(query.source, query.n))
 
-    def _end(self, asked: Asked, replied: bool) -> None:
+    def _done(self, asked: Asked) -> None:
+        """One of the caches has said all that it has."""
+        asked.left -= 1
+        if asked.query.source == EVERY_SOURCE:
+            asked.brought = max(asked.brought, 1)
+        if not asked.left:
+            self._end(asked, True)
+
+    def _end(self, asked: Asked, well: bool) -> None:
         if not asked.ended:
             asked.ended = True
             if asked.left and self._judging is not None:
                 self._judging.owed.forgive(asked.party, asked.query)
-            asked.reply(QueryEnded(asked.query.source, asked.query.n, replied))
+            asked.reply(QueryEnded(asked.query.source, asked.query.n, asked.brought if well else 0))
 
     @property
     def _judging(self) -> Any:

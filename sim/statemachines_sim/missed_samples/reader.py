@@ -14,7 +14,8 @@ from statemachines_sim.missed_samples.section import Section
 
 class Reader:
     """`number(source, sn)`: what the wire's number stands for.  `books` by source; `touched`: those of them that the
-    last step was about; `history`: the first query is open; `turning`: a sample for which there is no place is being
+    last step was about; `history`: the first query is open, or sent again soon, after so
+    many `tries`; `turning`: a sample for which there is no place is being
     handled; `turned_away`: how many there were; `strangers`: who was turned away, or forgotten; `periodic`: who is
     asked unprompted; `unnumbered`: samples without source that are not passed on yet; `met`: how many first contacts
     there were; `free_since_ns`: holes last from then on at most."""
@@ -30,6 +31,7 @@ class Reader:
         self.unnumbered = 0
         self.met = 0
         self.free_since_ns = 0
+        self.tries = 0
         self._own = own
         self._number = number
 
@@ -42,7 +44,7 @@ class Reader:
                 book = self._meet(source)
                 if book is not None and last >= 0:
                     number = self._number(source, last)
-                    book.hear(number + 1, number, now_ns)
+                    book.beat(number, now_ns)
                     self.touched.add(source)
             case Appeared(source, new):
                 book = self._meet(source)
@@ -52,22 +54,28 @@ class Reader:
             case Disappeared(source):
                 if source in self.books:
                     self.books[source].alive = False
-            case QueryEnded(source, n, replied):
+            case QueryEnded(source, n, brought):
                 if source == EVERY_SOURCE:
-                    self._end_history(now_ns)
+                    if brought or (n == self.tries and self._was_last_try):
+                        self._end_history(now_ns)
                 elif source in self.books:
-                    self.books[source].query_over(n, replied, now_ns)
+                    self.books[source].query_over(n, brought, now_ns)
                     self.touched.add(source)
             case QueryTimeout(key):
                 if key in self.books:
-                    self.books[key].query_over(self.books[key].open, False, now_ns, timed_out=True)
+                    self.books[key].silence(now_ns)
                     self.touched.add(key)
             case HistoryTimeout():
-                self._end_history(now_ns)
+                if self._was_last_try:
+                    self._end_history(now_ns)
             case PeriodOver(key):
                 self.periodic = key
             case Unnumbered():
                 self.unnumbered += 1
+
+    @property
+    def _was_last_try(self) -> bool:
+        return self.tries > self._own.recovery.retries
 
     def forget(self, source: str) -> None:
         """It is not known any more."""

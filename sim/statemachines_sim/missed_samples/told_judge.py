@@ -47,11 +47,13 @@ class ToldJudge:
         book.settle(first, last)
 
     def judge_wait(self, reader: Reader, process: Process, book: Book, now_ns: int) -> None:
-        """LIVE; who stands still, or holds what is ahead of the first query's end, is given that time."""
+        """LIVE, from when something that was missing has come; who stands still, or holds what is ahead of the first
+        query's end, is given that time."""
         waited = book.waited_ns(now_ns, reader.free_since_ns)
         self._counts["longest_ms"] = max(self._counts["longest_ms"], waited // MS)
-        detail = f"{process.life}: {book.next} of {book.source} is waited for since {waited} ns"
-        self._check("LIVE", process.paused or waited <= book.longest_ns, detail)
+        still = min(waited, now_ns - book.moved_ns)
+        detail = f"{process.life}: {book.next} of {book.source} is waited for since {waited} ns, {still} in vain"
+        self._check("LIVE", process.paused or still <= book.longest_ns, detail)
 
     def _judge_missed(self, book: Book, first: int, last: int, where: str) -> None:
         numbers = range(first, last + 1)

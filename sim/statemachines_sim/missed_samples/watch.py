@@ -161,19 +161,27 @@ class SampleWatch(protocol.Watch):
         reader = self.readers[party]
         if query.source == EVERY_SOURCE:
             self._check("QUIET", reader.history, f"{party} asks for history that nobody wants")
+            reader.tries = query.n
             return
         book = reader.books.get(query.source)
         where = f"{party} asks for {query.source} from {query.first} on"
         if book is None:
             self._check("QUIET", False, f"{where}, which it does not know")
             return
-        self._check("QUIET", book.missing or reader.periodic == query.source, f"{where}, and nothing is missing")
-        self._check("ASKED", not book.open and not book.waits, f"{where}, and waits for another query")
+        looks = not query.has_end
+        met = looks and book.begin < 0  # by its token alone
+        periodic = looks and reader.periodic == query.source
+        self._check("QUIET", book.missing or periodic or met, f"{where}, and nothing is missing")
+        room = len(book.open) < self.own.recovery.windows
+        self._check("ASKED", room and not book.waits, f"{where}, and waits for other queries")
+        if met:
+            return
         first = self._number(query.source, query.first)
-        self._check("ASKED", first == book.next, f"{where}, and {book.next} is the first that is missing")
+        right = first == book.next if looks else book.is_askable(first)
+        self._check("ASKED", right, f"{where}, and {book.next} is the first that is missing")
         until = book.rests_until_ns
         self._check("TIMING", not book.is_hasty(now_ns), f"{where} at {now_ns}, and should rest until {until}")
-        book.ask(query.n)
+        book.ask(query.n, first, first + query.last - query.first, query.newest)
 
     # -- what is told -------------------------------------------------------------------------------------------------
 

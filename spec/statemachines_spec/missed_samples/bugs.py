@@ -8,7 +8,14 @@ from msgspec.structs import replace
 
 from statemachines.kernel import STAY, Ask, Event, Fsm, Map, Row, Send, Tell
 from statemachines.kernel.row import AnyRow, Delegate
-from statemachines.missed_samples import cache, publisher, sample_queue, source_actions, subscriber_actions
+from statemachines.missed_samples import (
+    cache,
+    publisher,
+    sample_queue,
+    source_actions,
+    source_windows,
+    subscriber_actions,
+)
 from statemachines.missed_samples.message import QUERY, Deliver, Heartbeat, Missed, Query, Sample
 from statemachines.missed_samples.publisher import PUBLISHER, HeartbeatDue
 from statemachines.missed_samples.sample_queue import SampleQueue
@@ -18,9 +25,10 @@ from statemachines.missed_samples.source_record import (
     LIVE,
     PeriodOver,
     SourceRecord,
+    Window,
 )
 from statemachines.missed_samples.subscriber import SUBSCRIBER
-from statemachines.missed_samples.subscriber_record import HistoryTimeout
+from statemachines.missed_samples.subscriber_record import PAUSED, SUBSCRIBED, HistoryTimeout
 from statemachines_spec.bug import Apply, Bug, both, called, redeclare, row_changed
 from statemachines_spec.bug import wrapped as around
 
@@ -56,53 +64,94 @@ def keep_still(record: Any, event: Any, now_ns: int) -> Any:
     return record, ()
 
 
-def ask_from_the_top(record: SourceRecord, effects: Any) -> Any:
-    record = replace(record, query_n=record.query_n + 1, asked_top=record.top)
-    return record, (*effects, Ask(QUERY, Query(record.source, record.query_n, record.top)))
+def ask_from_the_top(record: SourceRecord, window: Window) -> Any:
+    return Ask(QUERY, Query(record.source, window.n, record.top, window.newest, 0, record.top + window.last))
 
 
-def ask_by_the_same_number(record: SourceRecord, effects: Any) -> Any:
-    return replace(record, asked_top=record.top), (*effects, Ask(QUERY, Query(record.source, 1, record.expected)))
+def ask_by_the_same_number(open_windows: Any) -> Any:
+    def changed(record: SourceRecord) -> Any:
+        after, effects = open_windows(record)
+        windows = tuple(replace(one, n=1) for one in after.windows)
+        asked = tuple(Ask(QUERY, replace(one.request, n=1)) for one in effects)
+        return replace(after, windows=windows), asked
+
+    return changed
 
 
-def ask_for_what_was(record: SourceRecord, effects: Any) -> Any:
-    """What is missing now is not noted."""
-    record = replace(record, query_n=record.query_n + 1)
-    return record, (*effects, Ask(QUERY, Query(record.source, record.query_n, record.expected)))
+def answer_convicts_all(ended: Any) -> Any:
+    """What was asked for is convicted, whatever the answer reached."""
+
+    def changed(record: SourceRecord, n: int, brought: int) -> Any:
+        return ended(record, n, 1 << 20 if brought else 0)
+
+    return changed
 
 
-def convict_newer(record: SourceRecord, replied: bool) -> Any:
-    return source_actions_query_over(replace(record, asked_top=record.top), replied)
+def every_end_is_good(ended: Any) -> Any:
+    return lambda record, n, brought: ended(record, n, brought or 1 << 20)
 
 
-source_actions_query_over = source_actions.query_over
+def no_end_is_good(ended: Any) -> Any:
+    return lambda record, n, brought: ended(record, n, 0)
 
 
-def every_end_is_good(record: SourceRecord, replied: bool) -> Any:
-    return source_actions_query_over(record, True)
+def with_recovery(**given: Any) -> Any:
+    """As if the settings were these."""
+
+    def around_it(function: Any) -> Any:
+        def changed(record: SourceRecord, *rest: Any, **named: Any) -> Any:
+            recovery = record.recovery
+            values = {key: value(recovery) if callable(value) else value for key, value in given.items()}
+            done = function(replace(record, recovery=replace(recovery, **values)), *rest, **named)
+            if isinstance(done, tuple):
+                return replace(done[0], recovery=recovery), *done[1:]
+            return replace(done, recovery=recovery)
+
+        return changed
+
+    return around_it
 
 
-def no_end_is_good(record: SourceRecord, replied: bool) -> Any:
-    return source_actions_query_over(record, False)
+def progress_is_nothing(record: SourceRecord, first: int, last: int) -> Any:
+    """What a query has brought is not noted."""
+    return record
 
 
-def any_transport_is_reliable(record: SourceRecord, replied: bool) -> Any:
-    recovery = record.recovery
-    after, effects = source_actions_query_over(replace(record, recovery=replace(recovery, reliable=True)), replied)
-    return replace(after, recovery=recovery), effects
+def end_history_at_once(one: AnyRow) -> list[AnyRow]:
+    """The first query is sent once."""
+    if isinstance(one, Row) and one.clause == "MS-72" and one.to is PAUSED:
+        return [Row(one.on, one.source, SUBSCRIBED, Delegate(subscriber_actions.close_history), one.when, one.clause)]
+    return [one]
 
 
-def never_enough(record: SourceRecord, replied: bool) -> Any:
-    recovery = record.recovery
-    after, effects = source_actions_query_over(replace(record, recovery=replace(recovery, retries=99)), replied)
-    return replace(after, recovery=recovery), effects
+def one_window_more(windows_to_open: Any) -> Any:
+    def changed(record: SourceRecord) -> Any:
+        more = replace(record.recovery, windows=record.recovery.windows + 1)
+        return windows_to_open(replace(record, recovery=more))
+
+    return changed
 
 
-def one_try_less(record: SourceRecord, replied: bool) -> Any:
-    recovery = record.recovery
-    fewer = replace(record, recovery=replace(recovery, retries=max(recovery.retries - 1, 0)))
-    after, effects = source_actions_query_over(fewer, replied)
-    return replace(after, recovery=recovery), effects
+def windows_that_meet(windows_to_open: Any) -> Any:
+    def changed(record: SourceRecord) -> Any:
+        return [replace(one, first=max(one.first - 1, record.expected)) for one in windows_to_open(record)]
+
+    return changed
+
+
+def as_if_whole(ended: Any) -> Any:
+    return lambda record, one, brought: ended(record, replace(one, newest=0), brought)
+
+
+def believe_at_once(record: Any, event: Any, now_ns: int) -> Any:
+    """It is delivered, and what was before it is given up."""
+    after = event.last + 1
+    told = (Tell(Missed(record.source, record.expected, after - 2)), Tell(Deliver(record.source, after - 1, after - 1)))
+    return replace(record, expected=after, top=after, held=(), held_count=0, windows=()), told
+
+
+def goes_on_in_silence(record: Any, event: Event, now_ns: int) -> Any:
+    return record, ()
 
 
 def only_the_next(arrived: Any) -> Any:
@@ -261,7 +310,7 @@ def beat_one_more(record: Any, event: Any, now_ns: int) -> Any:
 
 def without_history_timeout(one: AnyRow) -> list[AnyRow]:
     if isinstance(one, Row) and one.on is HistoryTimeout:
-        return [Row(one.on, one.source, STAY, keep_still, None, one.clause)]
+        return [Row(one.on, one.source, STAY, keep_still, one.when, one.clause)]
     return [one]
 
 
@@ -332,7 +381,7 @@ def let_go_by_what_was_heard_ever(record: Any, event: Any, now_ns: int) -> Any:
     return replace(after, heard=record.heard), effects
 
 
-S, A = SOURCE, source_actions
+S, A, W = SOURCE, source_actions, source_windows
 _END, _OLD = "the end of a query", "older numbers"
 
 BUGS = (
@@ -341,23 +390,37 @@ BUGS = (
     Bug("past-not-asked", "what was before the first contact is waited for, and nobody is asked", "MS-02", "the query",
         row_changed(S, "miss_and_ask", do=A.hear)),
     Bug("asks-from-the-top", "a query asks for what follows, and not for what is missing", "MS-04", "the range",
-        called(A, "ask", ask_from_the_top)),
-    Bug("asks-by-the-same-number", "all queries have one number", "MS-12", "the number", called(A, "ask",
-        ask_by_the_same_number)),
-    Bug("asks-for-what-was", "a query does not note what it was sent for", "MS-08", "the note", called(A, "ask",
-        ask_for_what_was)),
-    Bug("convicts-newer", "the end of a query convicts what was missed after it was sent", "MS-08", _END,
-        called(A, "query_over", convict_newer)),
+        called(W, "ask_for", ask_from_the_top)),
+    Bug("asks-by-the-same-number", "all queries have one number", "MS-12", "the number",
+        around(A, "open_windows", ask_by_the_same_number)),
+    Bug("one-window-more", "one query more is open than may be", "MS-65", "the windows",
+        around(W, "_windows_to_open", one_window_more)),
+    Bug("windows-meet", "a window reaches into the next", "MS-65", "the windows",
+        around(W, "_windows_to_open", windows_that_meet)),
+    Bug("answer-convicts-all", "an answer convicts what is above the highest number that it brought", "MS-08", _END,
+        around(A, "end_window", answer_convicts_all)),
     Bug("empty-end-convicts", "a query that nobody answered convicts", "MS-10", _END,
-        called(A, "query_over", every_end_is_good)),
+        around(A, "end_window", every_end_is_good)),
     Bug("reply-convicts-nothing", "a query that was answered is asked again all the same", "MS-08", _END,
-        called(A, "query_over", no_end_is_good)),
+        around(A, "end_window", no_end_is_good)),
     Bug("transport-is-believed", "where replies may be lost an answered query convicts", "MS-08", "reliable replies",
-        called(A, "query_over", any_transport_is_reliable)),
-    Bug("one-try-less", "a number is convicted one query too early", "MS-10", "the tries", called(A, "query_over",
-        one_try_less)),
+        around(A, "end_window", with_recovery(reliable=True))),
+    Bug("one-try-less", "a number is convicted one query too early", "MS-10", "the tries",
+        around(A, "conclude", with_recovery(retries=lambda recovery: max(recovery.retries - 1, 0)))),
     Bug("never-convicts", "a number that no cache has is asked for without end", "MS-10", "the tries",
-        called(A, "query_over", never_enough)),
+        around(A, "conclude", with_recovery(retries=99))),
+    Bug("progress-is-a-failed-try", "a query that brought something and ended badly counts as failed", "MS-67",
+        "the tries", called(A, "fill", progress_is_nothing)),
+    Bug("newest-convict", "of a hole that was asked for from its end the rest is convicted, too", "MS-69", _END,
+        around(W, "_ended", as_if_whole)),
+    Bug("silence-from-the-beginning", "a query is waited for from when it was sent, and not from its last reply",
+        "MS-66", "the timeout", row_changed(S, "wait_on", do=goes_on_in_silence)),
+    Bug("far-is-believed", "one number that is far ahead is believed", "MS-70", "the second",
+        row_changed(S, "doubt", do=believe_at_once)),
+    Bug("token-is-not-asked", "a source that is known by its token alone is not asked", "MS-71", "the query",
+        row_changed(S, "appear_and_ask", do=A.appear)),
+    Bug("history-asked-once", "a first query that reached nobody is not sent again", "MS-72", "the tries",
+        lambda stack: redeclare(stack, SUBSCRIBER, end_history_at_once)),
     Bug("late-end-counts", "the end of an earlier query counts as that of the open one", "MS-12", "the number",
         both(called(A, "is_open", always), row_changed(S, "end_query", when=always))),
     Bug("attempts-not-counted", "a number that was asked for is asked for again at once", "MS-09", "the pause",

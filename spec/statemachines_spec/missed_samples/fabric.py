@@ -1,6 +1,6 @@
 """Fabric: the caches, and all that lies between them and a subscriber's queries, as one component.
 
-A query waits in one of two places of its source until it reaches the caches; then they have answered, and the replies
+A query waits in one of a few places of its source until it reaches the caches; then they have answered, and the replies
 are on their way, in any order.  When the last has come the query ends; where the transport does not bring every reply
 it may end before, and replies may be lost.  A network that is coming back ends a query at once, without a reply;
 another never ends.  A query that takes the place of one that is still under way lets that one never end.
@@ -26,7 +26,7 @@ from statemachines.missed_samples.cache import (
 )
 from statemachines.missed_samples.message import EVERY_SOURCE, QUERY, Heartbeat, Query, Sample
 from statemachines.missed_samples.publisher import Stamped
-from statemachines.missed_samples.selector import history_text, range_text
+from statemachines.missed_samples.selector import query_text
 from statemachines.missed_samples.serial_number import wrapped
 from statemachines_spec.explorer.actor import Actor, Envelope, Reaction, Watch
 from statemachines_spec.explorer.party import Party, firings, stepped
@@ -93,16 +93,23 @@ class Ended(Event, frozen=True, gc=False):
 
     place: int
     source: str
-    replied: bool
+    brought: int
+
+
+class GoesOn(Event, frozen=True, gc=False):
+    """To the subscriber: a reply to the query in this place has come."""
+
+    place: int
+    source: str
 
 
 class Under(msgspec.Struct, frozen=True, gc=False):
-    """A query under way; `reached`: the caches have answered it, `replied`: with something, `ended`: before its replies
-    came; `replies` that are still to come."""
+    """A query under way; `reached`: the caches have answered it, `brought`: as in `QueryEnded`, so far; `ended`: before
+    its replies came; `replies` that are still to come."""
 
     query: Query
     reached: bool = False
-    replied: bool = False
+    brought: int = 0
     ended: bool = False
     replies: tuple[Sample, ...] = ()
 
@@ -126,7 +133,7 @@ class Fabric(Actor):
     the network brings; `sources` that there are;
     `stuck`: sources whose queries reach nobody, and never end; `reliable`: replies are not lost, nor overtaken by the
     end; `single`: a reply brings one sample; `begin`: the first number; `queues`: so many the cache may
-    have."""
+    have; `places`: so many queries of a source are under way at most."""
 
     def __init__(
         self,
@@ -140,8 +147,10 @@ class Fabric(Actor):
         single: bool = False,
         begin: int = 0,
         queues: int = 9,
+        places: int = 2,
     ) -> None:
         super().__init__(QUERY)
+        self.places = places
         self.queues = queues
         self.history = history
         self.width = width
@@ -160,7 +169,7 @@ class Fabric(Actor):
 
     def initial(self) -> FabricLocal:
         cache = Party(CacheRecord(history=self.history, width=self.width, local=self.local, places=self.queues))
-        return FabricLocal(cache, places=(None,) * (2 * self.sources + 1))
+        return FabricLocal(cache, places=(None,) * (self.places * self.sources + 1))
 
     def inputs(self, local: FabricLocal) -> tuple[Any, ...]:
         found: list[Event] = list(firings(CACHE, local.cache, frozenset()))
@@ -247,21 +256,22 @@ class Fabric(Actor):
         under = local.places[place]
         assert under is not None
         query = under.query
-        everything = query.source == EVERY_SOURCE
-        first = wrapped(query.first, self.width)
-        text = history_text(query.newest, query.age_ms) if everything else range_text(first)
+        text = query_text(query, self.width)
         asked = CacheQuery(SUBSCRIBER, 1, query.source, "**", text)
         cache, effects = stepped(CACHE, local.cache, asked, "cache", watch)
         replies = [one.message for one in effects if isinstance(one, Send) and isinstance(one.message, Reply)]
         found = tuple(Sample(one.source, first, last) for one in replies for first, last in self._parts(one))
-        local = self._with(replace(local, cache=cache), place, Under(query, True, bool(found), False, found))
+        local = self._with(
+            replace(local, cache=cache), place, Under(query, True, int(query.source == EVERY_SOURCE), False, found)
+        )
         said = [(one.source, self._count(sn)) for one in found for sn in range(one.first, one.last + 1)]
         return local if said == self._expected(local, query) else replace(local, broken=(Broken.REPLIES,))
 
     def _expected(self, local: FabricLocal, query: Query) -> list[tuple[str, int]]:
         """What a cache should answer: of the highest that it ever had, those that are asked for."""
         lowest = 0 if query.source == EVERY_SOURCE else self._count(query.first)
-        found = [(source, [one for one in numbers if one >= lowest]) for source, numbers in local.kept
+        highest = lowest + query.last - query.first if query.has_end else 99
+        found = [(source, [one for one in numbers if lowest <= one <= highest]) for source, numbers in local.kept
                  if query.source in (source, EVERY_SOURCE)]  # fmt: skip
         return [(source, one) for source, numbers in found for one in numbers[-query.newest :]]
 
@@ -274,8 +284,13 @@ class Fabric(Actor):
     def _brought(self, local: FabricLocal, place: int, reply: int) -> Reaction:
         under = local.places[place]
         assert under is not None
-        call = Envelope(QUERY, SUBSCRIBER, under.replies[reply])
-        return Reaction(self._without(local, place, reply), (), (call,))
+        sample, query = under.replies[reply], under.query
+        brought = max(under.brought, query.reach_of(wrapped(sample.last, self.width), self.width))
+        local = self._with(local, place, replace(under, brought=brought))
+        calls: tuple[Envelope, ...] = (Envelope(QUERY, SUBSCRIBER, sample),)
+        if not under.ended:
+            calls = (*calls, Envelope(QUERY, SUBSCRIBER, GoesOn(place, query.source)))
+        return Reaction(self._without(local, place, reply), (), calls)
 
     def _without(self, local: FabricLocal, place: int, reply: int) -> FabricLocal:
         under = local.places[place]
@@ -288,7 +303,7 @@ class Fabric(Actor):
         """Its end comes; replies that have not come yet may follow, until another query takes the place."""
         under = local.places[place]
         assert under is not None
-        call = Envelope(QUERY, SUBSCRIBER, Ended(place, under.query.source, under.replied))
+        call = Envelope(QUERY, SUBSCRIBER, Ended(place, under.query.source, under.brought))
         left = replace(under, ended=True) if under.replies else None
         return Reaction(self._with(local, place, left), (), (call,))
 
@@ -306,7 +321,7 @@ class Fabric(Actor):
 
     def bounds(self) -> dict[str, str]:
         lines = {"history of the cache": str(self.history), "queues of the cache": str(self.queues)}
-        lines["queries under way"] = "2 of each source"
+        lines["queries under way"] = f"{self.places} of each source"
         return {**lines, "reaches nobody": ", ".join(self.stuck)} if self.stuck else lines
 
     def is_broken(self, how: Broken) -> View:

@@ -1,7 +1,7 @@
 """Receiver: a subscriber as a component, and the judge of all that it does.
 
 Queries go to the fabric with a place in place of their number: the fabric needs no numbers, and states that differ in
-them alone are one.  Of two queries to a source the later takes the other place.
+them alone are one.  A query takes a place whose query is not waited for any more.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from statemachines.missed_samples.message import (
     Missed,
     Query,
     QueryEnded,
+    QueryGoesOn,
     Sample,
     TurnedAway,
 )
@@ -32,11 +33,17 @@ from statemachines.missed_samples.source_record import (
     QueryTimeout,
     RetentionOver,
 )
-from statemachines.missed_samples.subscriber_record import History, HistoryTimeout, Subscribe, SubscriberRecord
+from statemachines.missed_samples.subscriber_record import (
+    History,
+    HistoryRested,
+    HistoryTimeout,
+    Subscribe,
+    SubscriberRecord,
+)
 from statemachines_spec.explorer.actor import Actor, Envelope, Reaction, Watch
 from statemachines_spec.explorer.party import Party, timer_words
 from statemachines_spec.explorer.property import View
-from statemachines_spec.missed_samples.fabric import SUBSCRIBER, Asked, Ended
+from statemachines_spec.missed_samples.fabric import SUBSCRIBER, Asked, Ended, GoesOn
 from statemachines_spec.missed_samples.rules import SHIPPED, Rules
 from statemachines_spec.missed_samples.truth import (
     Broken,
@@ -47,29 +54,28 @@ from statemachines_spec.missed_samples.truth import (
     delivered,
     faults_after,
     heard,
+    is_doubted,
     no_query,
     query_over,
     query_sent,
     reported,
     settled,
+    silence,
 )
 
 
-class Place(msgspec.Struct, frozen=True, gc=False):
-    """A query under way, as far as the subscriber knows: `n`, its number."""
-
-    n: int = 0
-
-
 class ReceiverLocal(msgspec.Struct, frozen=True, gc=False):
-    """`truths` by source; `places`: the numbers of the queries in the places of each source, and which was taken last;
-    `begun`; `history`: the first query is open; `turned`: the sources that were turned away, once at least."""
+    """`truths` by source; `places`: the numbers of the queries in the places of each source; `begun`; `history`: the
+    first query is open, or (`paused`) sent again soon, after `tries`; `turned`: the sources that were turned away, once
+    at least."""
 
     party: Party
     truths: tuple[tuple[str, Truth], ...]
-    places: tuple[tuple[int, int, int], ...]
+    places: tuple[tuple[int, ...], ...]
     begun: bool = False
     history: bool = False
+    paused: bool = False
+    tries: int = 0
     turned: tuple[str, ...] = ()
     broken: tuple[Broken, ...] = ()
 
@@ -120,7 +126,7 @@ class Receiver(Actor):
         return ReceiverLocal(
             self.rules.begin(record),
             tuple((source, truth) for source in self.sources),
-            ((0, 0, 0),) * len(self.sources),
+            ((0,) * (self.recovery.windows + 1),) * len(self.sources),
         )
 
     def inputs(self, local: ReceiverLocal) -> tuple[Any, ...]:
@@ -140,6 +146,8 @@ class Receiver(Actor):
             return Reaction(local)  # nobody has subscribed yet
         if isinstance(event, Ended):
             return self._ended(local, event, watch)
+        if isinstance(event, GoesOn):
+            return self._gone_on(local, event, watch)
         return self._step(self._informed(local, event), local, event, watch)
 
     def canonical(self, local: ReceiverLocal) -> ReceiverLocal:
@@ -153,7 +161,9 @@ class Receiver(Actor):
     def _informed(self, local: ReceiverLocal, event: Event) -> ReceiverLocal:
         source = getattr(event, "source", "") or getattr(event, "key", "")
         if isinstance(event, HistoryTimeout):
-            return self._history_over(local)
+            return self._history_over(local) if self._was_last(local) else replace(local, paused=True)
+        if isinstance(event, HistoryRested):
+            return replace(local, paused=False)
         if source not in self.sources:
             begins = isinstance(event, Subscribe)
             return replace(local, begun=True, history=local.history or (begins and self._asks))
@@ -163,10 +173,12 @@ class Receiver(Actor):
         match event:
             case Sample(_, first, last):
                 truth, _ = came(truth, self._count(first), self._count(first) + last - first, self.recovery)
+            case Heartbeat(_, last) if is_doubted(truth, self._count(last), 0, self.recovery):
+                truth = replace(truth, doubt=self._count(last), heard=True)
             case Heartbeat(_, last):
                 truth = heard(truth, self._count(last) + 1, self._count(last), self.recovery)
             case QueryTimeout():
-                truth = query_over(truth, False, self.recovery)
+                truth = silence(truth, self.recovery)
             case Appeared(_, new):
                 truth = replace(truth, alive=True, new=new)
             case Disappeared():
@@ -181,19 +193,39 @@ class Receiver(Actor):
 
     def _history_over(self, local: ReceiverLocal) -> ReceiverLocal:
         truths = tuple((source, replace(truth, waits=False)) for source, truth in local.truths)
-        return replace(local, history=False, truths=truths)
+        return replace(local, history=False, paused=False, truths=truths)
+
+    def _was_last(self, local: ReceiverLocal) -> bool:
+        return local.tries > self.recovery.retries
 
     def _ended(self, local: ReceiverLocal, event: Ended, watch: Watch | None) -> Reaction:
         if event.source == EVERY_SOURCE:
-            return self._step(self._history_over(local), local, QueryEnded(EVERY_SOURCE, 0, event.replied), watch)
-        place = self.sources.index(event.source)
-        numbers = local.places[place]
-        at = event.place - 2 * place
+            informed = local
+            if event.brought or (local.history and not local.paused and self._was_last(local)):
+                informed = self._history_over(local)
+            elif local.history and not local.paused:
+                informed = replace(local, paused=True)
+            return self._step(informed, local, QueryEnded(EVERY_SOURCE, local.tries, event.brought), watch)
+        n, at = self._query(local, event)
         truth = dict(local.truths)[event.source]
         informed = local
-        if at == numbers[2] and truth.open:
-            informed = self._with(local, event.source, query_over(truth, event.replied, self.recovery))
-        return self._step(informed, local, QueryEnded(event.source, numbers[at], event.replied), watch)
+        if any(one.place == at for one in truth.open):
+            informed = self._with(local, event.source, query_over(truth, at, event.brought, self.recovery))
+        return self._step(informed, local, QueryEnded(event.source, n, event.brought), watch)
+
+    def _gone_on(self, local: ReceiverLocal, event: GoesOn, watch: Watch | None) -> Reaction:
+        n = local.tries if event.source == EVERY_SOURCE else self._query(local, event)[0]
+        return self._step(local, local, QueryGoesOn(event.source, n), watch)
+
+    def _query(self, local: ReceiverLocal, event: Ended | GoesOn) -> tuple[int, int]:
+        """The number of the query, and which of the places of its source it has."""
+        place = self.sources.index(event.source)
+        at = event.place - self._places * place
+        return local.places[place][at], at
+
+    @property
+    def _places(self) -> int:
+        return self.recovery.windows + 1
 
     # -- the step ---------------------------------------------------------------------------------------------------
 
@@ -210,6 +242,7 @@ class Receiver(Actor):
                 case Ask(_, Query() as query):
                     local, wrong = self._asked(local, query, event, calls)
                     found |= wrong
+        found |= self._unasked(before, event, effects)
         found |= self._mistimed(local, event, effects) | self._miscounted(before, local, event)
         found |= self._misplaced(before, local, event, effects)
         local, forgotten = self._kept(local, before, event)
@@ -247,27 +280,44 @@ class Receiver(Actor):
         self, local: ReceiverLocal, query: Query, event: Event, calls: list[Envelope]
     ) -> tuple[ReceiverLocal, set[Broken]]:
         if query.source == EVERY_SOURCE:
-            calls.append(Envelope(self.name, QUERY, Asked(2 * len(self.sources), query)))
+            calls.append(Envelope(self.name, QUERY, Asked(self._places * len(self.sources), query)))
             wanted = self.history or History()
             right = self._asks and (query.newest, query.age_ms) == (wanted.newest, wanted.age_ms)
-            return local, set() if right and isinstance(event, Subscribe) else {Broken.ASKED}
+            right = right and isinstance(event, Subscribe | HistoryRested) and query.n == local.tries + 1
+            return replace(local, tries=query.n), set() if right else {Broken.ASKED}
         place = self.sources.index(query.source)
         truth = dict(local.truths)[query.source]
+        looks, found = bool(query.newest) and not query.has_end, set()
         missing = truth.missing()
-        found = set()
-        if truth.open or truth.waits:
-            found.add(Broken.ASKED)
-        if not missing and not isinstance(event, PeriodOver):
-            found.add(Broken.QUIET)
+        asked = sum(one.range for one in truth.open)
         lowest = (missing & -missing).bit_length() - 1 if missing else truth.next
-        if self._count(wrapped(query.first, self.width)) != lowest:
-            found.add(Broken.ASKED)
-        *numbers, last = local.places[place]
-        at = 1 - last
+        first = self._count(wrapped(query.first, self.width))
+        last = first + query.last - query.first if query.has_end else self.count - 1
+        met = looks and truth.began < 0 and truth.alive and (truth.new or self.recovery.past) and not truth.waits
+        if not met:
+            if len(truth.open) >= self.recovery.windows or truth.waits:
+                found.add(Broken.ASKED)
+            if not missing and not isinstance(event, PeriodOver):
+                found.add(Broken.QUIET)
+            if first != lowest if looks or not truth.open else not (missing & ~asked) >> first & 1:
+                found.add(Broken.ASKED)
+        numbers = list(local.places[place])
+        taken = {one.place for one in truth.open}
+        at = min((one for one in range(self._places) if one not in taken), key=lambda one: (numbers[one] != 0, one))
         numbers[at] = query.n
-        calls.append(Envelope(self.name, QUERY, Asked(2 * place + at, query)))
-        places = (*local.places[:place], (numbers[0], numbers[1], at), *local.places[place + 1 :])
-        return self._with(replace(local, places=places), query.source, query_sent(truth)), found
+        calls.append(Envelope(self.name, QUERY, Asked(self._places * place + at, query)))
+        places = (*local.places[:place], tuple(numbers), *local.places[place + 1 :])
+        if not met:
+            truth = query_sent(truth, at, first, first - 1 if looks else min(last, self.count - 1), query.newest)
+        return self._with(replace(local, places=places), query.source, truth), found
+
+    def _unasked(self, before: ReceiverLocal, event: Event, effects: Effects) -> set[Broken]:
+        """Who is met by a token, and all of whose samples are ours, is asked."""
+        if not isinstance(event, Appeared) or before.history or self._finds_no_place(before, event):
+            return set()
+        truth = dict(before.truths)[event.source]
+        met = truth.began < 0 and not truth.alive and (event.new or self.recovery.past)
+        return {Broken.ASKED} if met and not any(isinstance(one, Ask) for one in effects) else set()
 
     # -- what else the judge looks at -------------------------------------------------------------------------------
 
@@ -276,7 +326,11 @@ class Receiver(Actor):
         missing was not asked for yet."""
         recovery = self.recovery
         wanted = {"query": recovery.timeout_ms, "history": recovery.timeout_ms, "period": recovery.period_ms,
-                  "retention": recovery.retention_ms}  # fmt: skip
+                  "retention": recovery.retention_ms,
+                  "pause": min(recovery.backoff_ms << max(local.tries - 1, 0), recovery.backoff_max_ms)}  # fmt: skip
+        waits = isinstance(event, QueryGoesOn) and self._waits_for(local, event)
+        if waits and not any(isinstance(effect, SetTimer) for effect in effects):
+            return {Broken.TIMING}
         for effect in effects:
             if isinstance(effect, SetTimer):
                 due = wanted.get(effect.timer)
@@ -289,9 +343,16 @@ class Receiver(Actor):
                     return {Broken.TIMING}
         return set()
 
+    def _waits_for(self, local: ReceiverLocal, event: QueryGoesOn) -> bool:
+        """The query is not over for the subscriber either."""
+        if event.source == EVERY_SOURCE:
+            return local.history and not local.paused
+        numbers = local.places[self.sources.index(event.source)]
+        return any(numbers[one.place] == event.n for one in dict(local.truths)[event.source].open)
+
     def _timers(self, local: ReceiverLocal) -> set[tuple[str, str]]:
         """Those that should run."""
-        wanted = {("history", "")} if local.history else set()
+        wanted = {("pause" if local.paused else "history", "")} if local.history else set()
         for source, truth in local.truths:
             if truth.began < 0 or truth.waits:
                 continue
@@ -368,6 +429,8 @@ class Receiver(Actor):
         return {
             "numbers": str(self.count),
             "retries": str(one.retries),
+            "numbers in a window": str(one.window),
+            "windows at a time": str(one.windows),
             "pending": str(one.pending),
             "sources that are kept": str(one.sources),
             "replies": "every one comes" if one.reliable else "may be lost",
@@ -412,9 +475,17 @@ class Receiver(Actor):
         return View(SUBSCRIBER, 2, lambda local: int(any(t.next == self.count and not t.missed & full and t.began == 0
                                                          for _, t in local.truths)))  # fmt: skip
 
+    def has_doubted(self) -> View:
+        """Whether a number was too far ahead."""
+        return View(SUBSCRIBER, 2, lambda local: int(any(truth.doubt >= 0 for _, truth in local.truths)))
+
+    def has_asked_twice(self) -> View:
+        """Whether the first query was sent again."""
+        return View(SUBSCRIBER, 2, lambda local: int(local.tries > 1))
+
     def is_asking(self) -> View:
         """Whether a query is waited for."""
-        return View(SUBSCRIBER, 2, lambda local: int(any(truth.open for _, truth in local.truths)))
+        return View(SUBSCRIBER, 2, lambda local: int(any(truth.open != () for _, truth in local.truths)))
 
     def _count(self, sn: int) -> int:
         """Which number of the system it is."""

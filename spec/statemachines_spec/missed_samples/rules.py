@@ -12,8 +12,8 @@ from statemachines.missed_samples.subscriber import SUBSCRIBER
 from statemachines_spec.explorer.actor import Watch
 from statemachines_spec.explorer.party import Party, begin, firings, stepped
 
-Places = tuple[tuple[int, int, int], ...]
-"""Of each source the numbers of the queries in its two places, and which of them was taken last."""
+Places = tuple[tuple[int, ...], ...]
+"""Of each source the numbers of the queries in its places (0: none was there)."""
 
 
 class Rules:
@@ -50,24 +50,28 @@ class Rules:
         return int(record.turned_away)
 
     def renumbered(self, record: Any, sources: tuple[str, ...], places: Places) -> tuple[Any, Places]:
-        """The record and the places with queries numbered anew: of each source the last is 2, and all before it 1; with
-        nothing dropped, and nobody turned away."""
+        """The record and the places with queries numbered anew: of each source those that are open are 2, 3, ..., and
+        all before them 1; with nothing dropped, and nobody turned away."""
         kept, found = record.sources, []
-        for source, (first, second, last) in zip(sources, places, strict=True):
+        for source, numbers in zip(sources, places, strict=True):
             one = kept.get(source)
+            windows = () if one is None else one.windows
+            names = {n: 2 + at for at, n in enumerate(sorted(window.n for window in windows))}
             newest = record.queries if one is None else one.query_n
-            found.append((_number(first, newest), _number(second, newest), last))
+            found.append(tuple(names.get(n, _number(n, newest)) for n in numbers))
             if one is not None:
-                kept = kept.set(source, replace(one, query_n=2, dropped=0))
-        queries = 2 if record.queries else 0
+                windows = tuple(replace(window, n=names[window.n]) for window in windows)
+                query_n = 1 + len(windows) if one.query_n else 0
+                kept = kept.set(source, replace(one, windows=windows, query_n=query_n, dropped=0))
+        queries = 1 if record.queries else 0
         return replace(record, sources=kept, queries=queries, turned_away=0), tuple(found)
 
 
 def _number(n: int, newest: int) -> int:
-    """What the number of a query becomes, where the newest becomes 2: a later one, which cannot be, 3."""
+    """What the number of a query becomes that is over: one that cannot be, 9."""
     if n == 0 or n > newest:
-        return 3 if n else 0
-    return 2 if n == newest else 1
+        return 9 if n else 0
+    return 1
 
 
 SHIPPED = Rules()

@@ -54,7 +54,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     reply comes, before the end; else `lost_replies` are lost, and `early` ends come before their replies.  `empty` ends
     come at once; `vanished` queries never end; `slow` ones end after their timeout; `periods` pass, `silences` as
     well.  `crashes` of a publisher that goes on counting.  `tokens` appear, `goings` disappear.  `stuck`: sources whose
-    queries reach nobody.  `in_flight` samples and heartbeats, which are `lossy`.  `whole`: nothing may be missed.
+    queries reach nobody.  `in_flight` samples and heartbeats, which are `lossy`.  `whole`: nothing may be missed.  A
+    query is for `window` numbers, and `windows` are open at a time; a number more than `jump` ahead is doubted.
     `kept_sources` at the subscriber, `queues` in the cache, at most; `crowdings` that the cache sits out.  `shows`:
     what must happen."""
 
@@ -72,6 +73,9 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     history_limit: int = 9
     pending: int = 9
     retries: int = 1
+    window: int = 9
+    windows: int = 1
+    jump: int = 9
     period: bool = False
     lost_replies: int = 0
     early: int = 0
@@ -99,7 +103,11 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
             past=self.past,
             reliable=self.reliable,
             retries=self.retries,
+            window=self.window,
+            windows=self.windows,
+            jump=self.jump,
             timeout_ms=1_000,
+            timeout_max_ms=1_000,
             backoff_ms=10,
             backoff_max_ms=15,
             pending=self.pending,
@@ -211,6 +219,24 @@ SYSTEMS: dict[str, tuple[str, Setting]] = {
         "numbers of three bits come round, and somebody comes late",
         Setting(samples=4, begin=6, width=3, depth=4, history=History(), single=True),
     ),
+    "windows": (
+        "two queries for one number each are open at a time; one of them ends at once, or never",
+        Setting(samples=4, past=True, window=1, windows=2, retries=2, empty=1, slow=1, in_flight=1, whole=True,
+                shows=("recovered", "asked for")),
+    ),
+    "long-hole": (
+        "a hole is longer than a window, and the cache has the end of it alone",
+        Setting(samples=5, depth=2, past=True, window=2, in_flight=1, ordered=True, shows=("missed", "recovered")),
+    ),
+    "jumps": (
+        "a number that is two ahead is believed when the next comes, too",
+        Setting(samples=4, depth=4, jump=1, beats=Beats.SPORADIC, in_flight=2, shows=("doubted", "asked for")),
+    ),
+    "repeated-history": (
+        "the first query for history reaches nobody, or is slow, and is sent again",
+        Setting(samples=2, depth=2, history=History(), empty=1, slow=1, in_flight=1, whole=True,
+                shows=("asked twice",)),
+    ),
     "three-deep": (
         "a cache of three, which has let the first of four samples go; a query may end at once",
         Setting(samples=4, depth=3, past=True, empty=1, slow=1, shows=("missed", "recovered")),
@@ -250,6 +276,7 @@ def build(name: str, about: str, setting: Setting, variant: str = "settled") -> 
         single=setting.single,
         begin=setting.begin,
         queues=setting.queues,
+        places=setting.windows + 1,
     )
     senders = tuple(sender(source, setting) for source in setting.sources)
     actors: tuple[Actor, ...] = (*senders, fabric, receiver)
@@ -334,6 +361,8 @@ def properties(receiver: Receiver, fabric: Fabric, setting: Setting) -> list[Pro
         "asked for": receiver.is_asking(),
         "turned away": receiver.has_turned_away(),
         "taken after all": receiver.has_taken_after_all(),
+        "doubted": receiver.has_doubted(),
+        "asked twice": receiver.has_asked_twice(),
         "not kept": fabric.has_turned_away(),
         "let go": fabric.has_let_go(),
     }

@@ -36,12 +36,26 @@ class Broken(Enum):
     QUEUES = "a cache has more queues than it may, or lets one go that was not silent, or in silence"
 
 
+class Open(msgspec.Struct, frozen=True, gc=False):
+    """A query that is waited for, in the place `place` of its source: for `range` (bits), from `first` on, of which
+    `tried` were known to be missing; of those it wants the `newest` so many (0: all); `filled`: so many of `tried` have
+    come since."""
+
+    place: int
+    first: int
+    range: int
+    tried: int
+    newest: int = 0
+    filled: int = 0
+
+
 class Truth(msgspec.Struct, frozen=True, gc=False):
     """One source.  `began`: the first number that is ours (-1: no contact yet); `next`: the first that is not settled;
-    `top`: the first never heard of.  `arrived`: what came (bits); `missed`: whether anything
-    was reported.  `tries`: of each
-    number the queries that ended; `answered`: a query that was sent for it came back (bits).  `open`: a query is waited
-    for, sent for the numbers in `asked` (bits)."""
+    `top`: the first never heard of.  `arrived`: what came (bits); `missed`: whether anything was reported.  `tries`: of
+    each number the rounds of queries that brought nothing; `answered`: a query that was sent for it ended well, and
+    brought something above it (bits).  `open`: the queries that are waited for; `failed`: what those of the same round
+    were for that brought nothing (bits), `round`: what was missing when it began (bits).  `doubt`: a number that is too
+    far ahead (-1: none)."""
 
     began: int = -1
     next: int = 0
@@ -50,8 +64,10 @@ class Truth(msgspec.Struct, frozen=True, gc=False):
     missed: int = 0
     tries: tuple[int, ...] = ()
     answered: int = 0
-    open: bool = False
-    asked: int = 0
+    open: tuple[Open, ...] = ()
+    failed: int = 0
+    round: int = 0
+    doubt: int = -1
     waits: bool = False
     new: bool = False
     alive: bool = False
@@ -96,30 +112,77 @@ def heard(truth: Truth, first: int, last: int, recovery: Recovery) -> Truth:
 
 def came(truth: Truth, first: int, last: int, recovery: Recovery) -> tuple[Truth, int]:
     """A sample came; how many of its numbers are new."""
-    truth = heard(truth, first, last, recovery)
+    if first == last and is_doubted(truth, first, 1, recovery):
+        return replace(truth, doubt=first), 0
+    truth = heard(fill(truth, first, last), first, last, recovery)
     if truth.waits and first < truth.next:
         truth = replace(truth, began=first, next=first)
     new = bits(max(first, truth.next), last) & ~truth.arrived
-    return replace(truth, arrived=truth.arrived | new), new.bit_count()
+    doubt = -1 if new else truth.doubt
+    return replace(truth, arrived=truth.arrived | new, doubt=doubt), new.bit_count()
 
 
-def query_sent(truth: Truth) -> Truth:
-    """It is for all that is missing."""
-    return replace(truth, open=True, asked=truth.missing())
+def fill(truth: Truth, first: int, last: int) -> Truth:
+    """These come: what was missing of them fills the queries that were sent for it."""
+    new = bits(first, last) & ~truth.arrived & ~bits(0, truth.next - 1)
+    opened = tuple(replace(one, filled=one.filled + (one.range & new & bits(0, truth.top - 1)).bit_count())
+                   for one in truth.open)  # fmt: skip
+    return truth if opened == truth.open else replace(truth, open=opened)
+
+
+def is_doubted(truth: Truth, number: int, least: int, recovery: Recovery) -> bool:
+    """It is far ahead, and nothing so far ahead was said shortly before."""
+    if truth.began < 0 or number - truth.top <= recovery.jump:
+        return False
+    return truth.doubt < 0 or not least <= number - truth.doubt <= recovery.jump
+
+
+def query_sent(truth: Truth, place: int, first: int, last: int, newest: int) -> Truth:
+    """It is for `first`..`last`."""
+    asked = bits(first, last)
+    missing = truth.missing()
+    round_ = truth.round if truth.open or truth.failed else missing
+    opened = (*truth.open, Open(place, first, asked, asked & missing, newest))
+    return replace(truth, open=tuple(sorted(opened, key=lambda one: one.place)), round=round_)
 
 
 def no_query(truth: Truth) -> Truth:
     """A sample came: with nothing missing after it, an open query is not waited for any more."""
-    return truth if truth.missing() else replace(truth, open=False, asked=0)
+    return truth if truth.missing() else replace(truth, open=(), failed=0, round=0)
 
 
-def query_over(truth: Truth, replied: bool, recovery: Recovery) -> Truth:
-    """What it was sent for was asked for once more, or is answered."""
-    if replied and recovery.reliable:
-        return replace(truth, open=False, asked=0, answered=truth.answered | truth.asked)
-    tries = tuple(min(count + (truth.asked >> number & 1), recovery.retries + 1)
+def query_over(truth: Truth, place: int, brought: int, recovery: Recovery) -> Truth:
+    """What it was sent for was asked for once more, or is answered; `brought` as in `QueryEnded`."""
+    one = next(one for one in truth.open if one.place == place)
+    truth = replace(truth, open=tuple(other for other in truth.open if other is not one))
+    whole = not one.newest or one.filled < one.newest - 1
+    if brought and recovery.reliable and whole:
+        truth = replace(truth, answered=truth.answered | one.range & bits(one.first, one.first + brought - 1))
+    elif not one.filled:
+        truth = replace(truth, failed=truth.failed | one.tried)
+    return truth if truth.open else round_over(truth, False, recovery)
+
+
+def silence(truth: Truth, recovery: Recovery) -> Truth:
+    """No query is waited for any more."""
+    failed, silent = truth.failed, True
+    for one in truth.open:
+        failed |= 0 if one.filled else one.tried
+        silent = silent and not one.filled
+    return round_over(replace(truth, open=(), failed=failed), silent, recovery)
+
+
+def round_over(truth: Truth, silent: bool, recovery: Recovery) -> Truth:
+    """The lowest numbers for which all was in vain were tried once more: of a silent round, all that was missing."""
+    missing = truth.missing() & ~truth.answered
+    left = missing & ~truth.failed
+    lowest = left & -left
+    tried = missing & (lowest - 1 if lowest else -1)
+    if silent and tried:
+        tried = missing & (tried | truth.round)
+    tries = tuple(min(count + (tried >> number & 1), recovery.retries + 1)
                   for number, count in enumerate(truth.tries))  # fmt: skip
-    return replace(truth, open=False, asked=0, tries=tries)
+    return replace(truth, failed=0, round=0, tries=tries)
 
 
 def delivered(truth: Truth, first: int, last: int) -> tuple[Truth, set[Broken]]:
@@ -172,7 +235,8 @@ def settled(truth: Truth) -> Truth:
         arrived=truth.arrived & ~past,
         missed=min(truth.missed, 1),
         answered=truth.answered & ~past,
-        asked=truth.asked & ~past,
+        failed=truth.failed & ~past,
+        round=truth.round & ~past,
         tries=tries,
     )
 

@@ -45,8 +45,8 @@ from statemachines.wire import shown
 logger = logging.getLogger("gapless")
 
 BACKSTOP_MS: Final = 24 * 3_600_000
-"""zenoh ends every query after the greatest timeout of the recovery, and its end waits behind its replies; the machine's
-own timer is there for an end that never comes."""
+"""zenoh ends every query after the greatest timeout of the recovery, and its end waits behind its replies.  The
+machine's own timer is there for an end that never comes."""
 
 
 class SequencedSubscriberOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from mutants import swap, wrap
 
 from statemachines.kernel import Message
-from statemachines.missed_samples import sample_queue, source_actions, subscriber_actions
+from statemachines.missed_samples import sample_queue, source_actions, source_windows, subscriber_actions
 from statemachines.missed_samples.message import Missed
 
 
@@ -50,11 +50,19 @@ def from_0(node):
     return declared
 
 
+def all_windows(windows_to_open):
+    """Nobody's silence changes how many are asked for."""
+    return lambda record: windows_to_open(replace(record, silent=0))
+
+
 BREAKS = {
     "MS-23": wrap(source_actions, "settle_below", silent),
     "MS-36": lambda stack: wrap(sys.modules["test_recovery_parties"], "publisher", from_0)(stack),
     "MS-47": lambda stack: swap(sys.modules["test_recovery_parties"], "matches", lambda expression, key: True)(stack),
     "MS-61": wrap(subscriber_actions, "source_of", anew),
     "MS-62": lambda stack: not_the_nearest(stack),
+    "MS-67": swap(source_actions, "fill", lambda record, first, last: record),
+    "MS-68": wrap(source_windows, "_windows_to_open", all_windows),
+    "MS-69": swap(source_windows, "_reach", lambda record, first: (first + record.recovery.window - 1, 0)),
     "MS-24": lambda stack: swap(sys.modules["test_source"], "Sample", Sample)(stack),
 }

@@ -29,7 +29,7 @@ def follows(ranges):
 
 
 @pytest.mark.parametrize("forged", [Sample("p", FAR, FAR), Heartbeat("p", FAR)])
-def test_MS_76_one_number_from_the_far_future_silences_nobody(forged):
+def test_MS_70_one_number_from_the_far_future_silences_nobody(forged):
     world = World()
     world.tell(Sample("p", 0, 0))
     world.tell(forged)
@@ -49,7 +49,7 @@ def test_MS_76_one_number_from_the_far_future_silences_nobody(forged):
 
 @pytest.mark.parametrize("first", [Sample("p", FAR, FAR), Heartbeat("p", FAR)])
 @pytest.mark.parametrize("second", [Sample("p", FAR + 1, FAR + 1), Heartbeat("p", FAR + 1), Sample("p", FAR, FAR + 1)])
-def test_MS_76_two_in_sequence_are_believed_and_are_one_hole_that_fills_no_memory(first, second):
+def test_MS_70_two_in_sequence_are_believed_and_are_one_hole_that_fills_no_memory(first, second):
     world = World(retries=2)
     world.tell(Sample("p", 0, 0))
     world.tell(first)

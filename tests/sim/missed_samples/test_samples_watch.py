@@ -84,10 +84,15 @@ class Bench:
         self.watch.tell(Process, LIFE, event, self.now)
 
     def ask(self, first, n=1, source="p"):
-        self.watch.asked(LIFE, Query(source, n, first), self.now)
+        last = first + self.own.recovery.window - 1
+        self.watch.asked(LIFE, Query(source, n, first, last=last), self.now)
 
-    def end(self, n=1, replied=True, source="p"):
-        self.step(QueryEnded(source, n, replied))
+    def look(self, first, n=1, source="p"):
+        """It asks for the newest from a number on."""
+        self.watch.asked(LIFE, Query(source, n, first, 2, 0, first - 1), self.now)
+
+    def end(self, n=1, brought=2, source="p"):
+        self.step(QueryEnded(source, n, brought))
 
     def gap(self, **given):
         """0 is delivered, 2 has come, and 1 was asked for."""
@@ -186,14 +191,14 @@ def test_NOGAP_what_has_come_is_reported_missed():
 def test_HASTY_a_number_is_given_up_without_a_reply_or_enough_queries():
     bench = Bench(retries=1)
     bench.gap()
-    bench.end(replied=False)
+    bench.end(brought=0)
     bench.now = S
     bench.ask(1, n=2)
     with breaks("HASTY"):
         bench.miss(1)
     bench = Bench(reliable=False, retries=1)
     bench.gap()
-    bench.end(replied=True)
+    bench.end()
     with breaks("HASTY"):
         bench.miss(1)
 
@@ -216,7 +221,7 @@ def test_HASTY_not_where_too_much_is_held_or_it_was_asked_for_often_enough():
     bench.miss(1)
     bench = Bench(retries=1)
     bench.gap()
-    bench.end(replied=False)
+    bench.end(brought=0)
     bench.now = S
     bench.ask(1, n=2)
     bench.step(QueryTimeout("p"))
@@ -236,7 +241,7 @@ def test_QUIET_a_query_and_nothing_is_missing():
     bench.come(0)
     bench.deliver(0)
     bench.step(PeriodOver("p"))
-    bench.ask(1)
+    bench.look(1)
     bench = Bench()
     bench.come(0)
     bench.deliver(0)
@@ -279,7 +284,7 @@ def test_ASKED_nobody_is_asked():
 
 
 def test_ASKED_a_pause_is_none_of_it():
-    for over in (QueryEnded("p", 1, False), QueryTimeout("p")):
+    for over in (QueryEnded("p", 1), QueryTimeout("p")):
         bench = Bench()
         bench.gap()
         bench.step(over)
@@ -288,12 +293,12 @@ def test_ASKED_a_pause_is_none_of_it():
 
 
 def test_LIVE_a_hole_lasts_too_long():
-    bench = Bench(retries=0, timeout_ms=1_000, backoff_ms=100, backoff_max_ms=500)
+    bench = Bench(retries=0, timeout_ms=1_000, timeout_max_ms=1_000, backoff_ms=100, backoff_max_ms=500)
     bench.gap()
     bench.end()
     bench.now = 3 * S
     bench.miss(1)
-    bench = Bench(retries=0, timeout_ms=1_000, backoff_ms=100, backoff_max_ms=500)
+    bench = Bench(retries=0, timeout_ms=1_000, timeout_max_ms=1_000, backoff_ms=100, backoff_max_ms=500)
     bench.gap()
     bench.end()
     bench.now = 3 * S + 1
@@ -301,9 +306,26 @@ def test_LIVE_a_hole_lasts_too_long():
         bench.miss(1)
 
 
+def test_LIVE_a_hole_may_last_longer_where_what_is_missing_comes():
+    bench = Bench(retries=0, timeout_ms=1_000, timeout_max_ms=1_000, backoff_ms=100, backoff_max_ms=500)
+    bench.come(0)
+    bench.deliver(0)
+    bench.come(9)
+    bench.ask(1)
+    for second, number in enumerate((8, 5, 3), 1):
+        bench.now = 2 * second * S
+        bench.come(number)
+    bench.end(brought=8)
+    bench.miss(1, 2)
+    bench.deliver(3)
+
+
 def test_LIVE_not_from_before_a_first_query_was_over():
-    bench = Bench(history=History(), retries=0, timeout_ms=1_000, backoff_ms=100, backoff_max_ms=500)
+    bench = Bench(
+        history=History(), retries=0, timeout_ms=1_000, timeout_max_ms=1_000, backoff_ms=100, backoff_max_ms=500
+    )
     bench.come(0, 2)
+    bench.watch.asked(LIFE, Query("*", 1, 0), 0)
     bench.now = 2 * S
     bench.step(HistoryTimeout())
     bench.deliver(0)
@@ -459,7 +481,7 @@ def test_COUNT_what_is_dropped_or_turned_away_is_not_counted():
 
 
 def test_TIMING_a_pause_is_cut_short():
-    for over, pause in ((QueryEnded("p", 1, False), 100), (QueryTimeout("p"), 100)):
+    for over, pause in ((QueryEnded("p", 1), 100), (QueryTimeout("p"), 100)):
         for early in (0, 1):
             bench = Bench()
             bench.gap()
@@ -477,10 +499,10 @@ def test_TIMING_a_pause_doubles_up_to_the_greatest():
     bench = Bench(backoff_max_ms=150)
     bench.gap()
     for n, pause in ((1, 100), (2, 150), (3, 150)):
-        bench.end(n, replied=False)
+        bench.end(n, brought=0)
         bench.now += pause * 1_000_000
         bench.ask(1, n=n + 1)
-    bench.end(4, replied=False)
+    bench.end(4, brought=0)
     bench.now += 149_999_999
     with breaks("TIMING"):
         bench.ask(1, n=5)
@@ -529,9 +551,9 @@ def test_NOGAP_the_history_that_is_wanted_has_not_come(history, owed):
         bench = Bench(history=history)
         times = Map({number: number * S for number in range(2, 7)})
         record = CacheRecord(queues=Map({("p", "demo/0"): SampleQueue(((2, 6),), 5, times)}))
-        bench.watch.owed.reach(LIFE, "subscriber-1", Query("*", 0, 0), record, 7 * S)
+        bench.watch.owed.reach(LIFE, "subscriber-1", Query("*", 1, 0), record, 7 * S)
         bench.come(*range(lowest, 7))
-        bench.step(QueryEnded("*", 0, True))
+        bench.step(QueryEnded("*", 1, 1))
 
     ended(owed)
     with breaks("NOGAP"):
@@ -541,9 +563,9 @@ def test_NOGAP_the_history_that_is_wanted_has_not_come(history, owed):
 def test_NOGAP_of_a_source_nothing_has_come_at_all():
     bench = Bench(history=History())
     record = CacheRecord(queues=Map({("p", "demo/0"): SampleQueue(((2, 6),), 5)}))
-    bench.watch.owed.reach(LIFE, "subscriber-1", Query("*", 0, 0), record, 0)
+    bench.watch.owed.reach(LIFE, "subscriber-1", Query("*", 1, 0), record, 0)
     with breaks("NOGAP"):
-        bench.step(QueryEnded("*", 0, False))
+        bench.step(QueryEnded("*", 1))
 
 
 def test_PLACES_a_source_too_many_is_kept_or_one_is_pushed_out():
@@ -606,12 +628,12 @@ def test_NOGAP_nothing_is_owed_of_a_stranger_that_was_turned_away():
     def ended(*strangers):
         bench = Bench(sources=1, history=History())
         record = CacheRecord(queues=Map({("q", "demo/1"): SampleQueue(((0, 0),), 1)}))
-        bench.watch.owed.reach(LIFE, "subscriber-1", Query("*", 0, 0), record, 0)
+        bench.watch.owed.reach(LIFE, "subscriber-1", Query("*", 1, 0), record, 0)
         bench.come(0)
         for bench.turned_away, source in enumerate(strangers, 1):
             bench.step(Sample(source, 0, 0))
             bench.tell(TurnedAway(source, 0, 0))
-        bench.step(QueryEnded("*", 0, True))
+        bench.step(QueryEnded("*", 1, 1))
 
     ended("q")
     with breaks("NOGAP"):
@@ -692,5 +714,5 @@ def test_numbers_of_the_wire_are_those_that_the_publisher_counted():
 def test_while_the_first_query_is_open_a_source_begins_with_the_lowest_that_came():
     bench = Bench(history=History())
     bench.come(5, 4)
-    bench.step(QueryEnded("*", 0, True))
+    bench.step(QueryEnded("*", 1, 1))
     bench.deliver(4, 5)
