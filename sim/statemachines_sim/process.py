@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from statemachines.kernel import Ask, ConfigurationError, Event, Host, Message, Outgoing, Send, incarnation
 from statemachines_sim.forged import Forger, Forging, Sends
-from statemachines_sim.units import S
+from statemachines_sim.units import MS, S
 
 if TYPE_CHECKING:
     from statemachines_sim.local_clock import LocalClock
@@ -50,6 +50,8 @@ class Process(ABC):
         self._wake_at: int | None = None
         self._fires_late = False
         self._sleeps = False
+        self._event_ns = round(world.scenario.event_ms * MS)
+        self._free_at = 0
         self._late_rate = 0.0
         self._late = random.Random(f"{world.seed}/{self.life}/late")
         self._armed: dict[Armed, int] = {}
@@ -76,9 +78,12 @@ class Process(ABC):
 
     def receive(self, packet: Packet) -> None:
         """A message arrives."""
-        if self._waiting is not None:
-            self._waiting.append(lambda: self.receive(packet))
-            return
+        if self._waiting is not None or self._event_ns:
+            self._run(partial(self._hear, packet))
+        else:
+            self._hear(packet)
+
+    def _hear(self, packet: Packet) -> None:
         _, sender, to, message, msg = packet
         recorder = self._recorder
         now_ns = self._env.now
@@ -239,11 +244,24 @@ class Process(ABC):
     def _due(self, event: Any) -> None:
         self._run(event._value)
 
+    def _done(self, event: Any) -> None:
+        """The loop has come to it."""
+        self._run_now(event._value)
+
     def run(self, run: Callable[[], None]) -> None:
         """Now, or when it goes on, if it stands still; never, if it is dead."""
         self._run(run)
 
     def _run(self, run: Callable[[], None]) -> None:
+        """Where loops take time for an event, `run` is done when those before it are."""
+        if self._event_ns and self.alive:
+            now_ns = self._env.now
+            self._free_at = max(self._free_at, now_ns) + self._event_ns
+            self._env.timeout(self._free_at - now_ns, run).callbacks.append(self._done)
+        else:
+            self._run_now(run)
+
+    def _run_now(self, run: Callable[[], None]) -> None:
         if not self.alive:
             return
         if self._waiting is not None:
@@ -266,7 +284,7 @@ class Process(ABC):
         if self.alive and self._wake_at == event._value:
             self._wake_at = None
             if self._waiting is None:
-                self._fire()
+                self._run(self._fire)
             else:
                 self._fires_late = True
 

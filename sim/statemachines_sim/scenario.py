@@ -96,6 +96,9 @@ class Scenario(msgspec.Struct, frozen=True):
     out_of_scope: tuple[str, ...] = ()
     """Properties that the faults of this scenario may break, being beyond what the protocol promises to bear: they are
     counted, and end no run."""
+    event_ms: float = 0.0
+    """How long the loop of a process takes for each event: a message, an answer, timers that are due.  Events that
+    arrive meanwhile wait, and timers with patience fire after them."""
 
     def __post_init__(self) -> None:
         if self.own is None:
@@ -123,6 +126,7 @@ class Scenario(msgspec.Struct, frozen=True):
             ("phases.safety_s", self.phases.safety_s, 1, 86_400),
             ("phases.liveness_s", self.phases.liveness_s, 1, 86_400),
             ("swarm.share", swarm.share, 0, 1),
+            ("event_ms", self.event_ms, 0, 1_000),
         )
         check_ranges(("network.delay_ms", self.network.delay_ms))
         for kind, bounds in self.faults.items():
@@ -181,6 +185,7 @@ class Common(msgspec.Struct, frozen=True):
     swarm: Swarm | None = None
     unreachable: tuple[str, ...] = ()
     out_of_scope: tuple[str, ...] = ()
+    event_ms: float = 0.0
 
 
 KEYS: Final = Common.__struct_fields__

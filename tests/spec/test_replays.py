@@ -105,7 +105,7 @@ NO_MESSAGE = "for its application to take"
 
 FOLLOWED = (
     "late-copies", "borrower-crash", "false-timeouts", "pause", "unsubscribe", "revoke-timeout", "leader-crash",
-    "two-leaders", "reordering", "old-answers",
+    "two-leaders", "reordering", "old-answers", "grant-window",
 )  # fmt: skip
 REFUSED = {
     "generations": "rotate", "vanished": "rotate", "store-failures": "fail", "late-timers": "late_firing",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable
 from functools import partial
 from typing import Any
 
 from statemachines.kernel import in_order
-from statemachines.shared_subscriptions.assignment import GRANTING, GrantTimeout
+from statemachines.shared_subscriptions.assignment import GRANTING, REVOKING, GrantTimeout
 from statemachines.shared_subscriptions.leader_record import SERVING
 from statemachines.shared_subscriptions.message import Grant
 from statemachines_spec.explorer.actor import Envelope
@@ -32,6 +33,18 @@ def gives_up(hosts: Iterable[str]) -> Sometimes:
     return Sometimes("L11 given up", "a leader that has granted a stream waits for nobody's answer", views, any_of)
 
 
+def within_window(hosts: tuple[str, ...], window: int) -> tuple[Always, Sometimes]:
+    """L11: what a member has to answer within a validity is bounded; and streams do wait for that."""
+    full = tuple(View(host, 2, partial(_has_room, window)) for host in hosts)
+    waits = tuple(View(host, 2, partial(_waits_for_room, window)) for host in hosts)
+    text = f"a member has at most {window} unanswered grants, and at most so many streams are taken back from it"
+    waiting = "a stream waits, since its member has grants to answer"
+    return (
+        Always("L11 window", text, full, lambda *each: all(each)),
+        Sometimes("L11 waiting", waiting, waits, any_of),
+    )
+
+
 def any_of(*each: int) -> bool:
     """One of them."""
     return any(each)
@@ -48,6 +61,24 @@ def _has_deadlines(local: HostLocal) -> int:
             or (stream in record.held and record.held[stream].grant == assignment.grant)
             for stream, assignment in waited_for.items()
         )
+    )
+
+
+def _has_room(window: int, local: HostLocal) -> int:
+    """Counted from the assignments, not as the leader counts."""
+    record = None if local.party is None else local.party.record
+    if record is None:
+        return 1
+    given = Counter((one.link.borrower, one.status) for _, one in in_order(record.assignments))
+    return int(all(given[name, status] <= window for name, status in given if status in (GRANTING, REVOKING)))
+
+
+def _waits_for_room(window: int, local: HostLocal) -> int:
+    record = None if local.party is None else local.party.record
+    return int(
+        record is not None
+        and bool(record.free)
+        and any(one.granting == window and one.count < one.share for _, one in in_order(record.members))
     )
 
 

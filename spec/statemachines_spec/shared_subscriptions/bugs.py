@@ -154,6 +154,30 @@ def is_registered(record: Any, event: LeaderWanted) -> bool:
     return known is not None and known.status is REGISTERED
 
 
+def is_below_share(member: Any) -> bool:
+    """Whatever it has not answered yet."""
+    return bool(member.count < member.share and member.status is REGISTERED)
+
+
+def wait_from_first(assign: Any) -> Any:
+    """Every grant of a member has the deadline of the first one."""
+    first: dict[tuple[str, str], int] = {}
+
+    def wrong(draft: Any, stream: str, member: Any) -> Any:
+        if not draft.record.grant:
+            first.clear()  # another run
+        told = len(draft.effects)
+        after = assign(draft, stream, member)
+        for place, effect in enumerate(draft.effects[told:], told):
+            if isinstance(effect, SetTimer) and effect.timer == "grant_timeout":
+                key = (draft.record.id, member.link.borrower)
+                first[key] = min(first.get(key, effect.deadline_ns), effect.deadline_ns)
+                draft.effects[place] = SetTimer("grant_timeout", first[key], effect.key)
+        return after
+
+    return wrong
+
+
 def report_nothing(record: Any) -> Any:
     return replace(record, carried=Map(), changed=Map())
 
@@ -375,6 +399,20 @@ BUGS: Final = (
         "SS-91",
         "the row of grant_timeout in granting",
         lambda stack: redeclare(stack, assignment.ASSIGNMENT, _grant_kept),
+    ),
+    Bug(
+        "window-ignored",
+        "all grants leave at once, however many are unanswered",
+        "SS-264",
+        "plan.wants",
+        called(plan, "wants", is_below_share),
+    ),
+    Bug(
+        "grants-wait-together",
+        "the validity in which a grant is to be answered counts from the first grant of its member",
+        "SS-91",
+        "plan.Draft.assign",
+        wrapped(plan.Draft, "assign", wait_from_first),
     ),
     Bug(
         "progress-believed",

@@ -124,6 +124,11 @@ SETTINGS = (
         Setting(mutes=1, grant_timeouts=1, lives=2, registrations=3),
     ),
     Small(
+        "window",
+        "one consumer, two streams; one grant at a time may be unanswered",
+        Setting(consumers=1, topics=2, grant_window=1),
+    ),
+    Small(
         "ends ahead",
         "one consumer with a session, which fetches one message at a time, reads a stream to its end",
         Setting(consumers=1, sessions=True, offsets=2, buffer=1, ended=True, grants=2),

@@ -14,6 +14,7 @@ from statemachines.kernel import ConfigurationError, Event
 from statemachines.shared_subscriptions.assignment import GrantTimeout, RevokeTimeout
 from statemachines.shared_subscriptions.borrower import OnUnsubscribe, PingTimeout
 from statemachines.shared_subscriptions.claim import Halt
+from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group_store import GroupStore
 from statemachines.shared_subscriptions.member import ExpiryTimer
 from statemachines.shared_subscriptions.stream_store import StreamStore
@@ -62,6 +63,9 @@ from statemachines_spec.shared_subscriptions.witnessed import Failing, Lie, Pret
 
 SIZES = ("small", "ci", "large")
 
+WINDOW = Configuration().grant_window
+"""No system has so many streams that it would ever be full."""
+
 
 class Setting(msgspec.Struct, frozen=True):
     """How many of what.
@@ -71,6 +75,7 @@ class Setting(msgspec.Struct, frozen=True):
     `roots` batches are committed after a claim was taken (0: none is, and no progress becomes durable);
     `script`: what the environment does with the stream store (`stores.script`), which lists `page` streams at a time;
     `lies`: consumers report what was never stored; so many `mutes` among them answer no grant;
+    `grant_window`: so many grants of a member may be unanswered;
     `pretends`: so many lies are told to consumer-1, which hears by its witness, by somebody who says it leads;
     `read_failures`: so many reads of the witness fail; `restores`: so often the group store is put back;
     `lost`: so many messages to or from a leader host are lost, in a network that loses none;
@@ -99,6 +104,7 @@ class Setting(msgspec.Struct, frozen=True):
     pings: int = 1
     registrations: int = 2
     grants: int = 3
+    grant_window: int = WINDOW
     epochs: int = 1
     host_lives: int = 1
     leaders: int = 1
@@ -217,6 +223,7 @@ def build(name: str, about: str, setting: Setting, variant: str = "settled", wit
             *(believed.believes(leaders, held) if setting.script or setting.lies else ()),
             *((believed.refused(leaders),) if setting.lies else ()),
             *((answers.gives_up(leaders),) if setting.mutes else ()),
+            *(answers.within_window(leaders, setting.grant_window) if setting.grant_window < WINDOW else ()),
             *(named.believes(names[:1]) if _is_witnessed(setting) else ()),
             quiescent_properties.balanced_at_rest(leaders),
             quiescent_properties.at_rest(leaders),
@@ -355,7 +362,7 @@ def _host(number: int, setting: Setting, variant: str) -> LeaderHost:
     silent = [timer for timer in QUIET_TIMERS if not fires.get(timer, False)]
     return LeaderHost(
         f"leader-{number + 1}",
-        configuration(variant),
+        msgspec.structs.replace(configuration(variant), grant_window=setting.grant_window),
         at_once=not setting.asks_travel,
         lives=setting.host_lives,
         leaders=setting.leaders,
@@ -403,6 +410,8 @@ def _bounds_of_stores(setting: Setting) -> dict[str, str]:
         lines["lies"] = "a consumer reports more than a stream has, or its end, whenever it likes"
     if setting.mutes:
         lines["silence"] = f"{setting.mutes} of the consumers answer no grant"
+    if setting.grant_window < WINDOW:
+        lines["window"] = f"{setting.grant_window} unanswered grants of a member"
     if _is_witnessed(setting):
         lines["witness"] = "of consumer-1 alone; reads of the claim are done, and arrive, at any time, or never"
     if setting.pretends:
@@ -533,6 +542,14 @@ SYSTEMS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
             {"mutes": 1, "grant_timeouts": 1, "lives": 2, "registrations": 3},
             {"network": Network(2), "grant_timeouts": 2, "grants": 4},
             {"topics": 2},
+        ),
+    ),
+    "grant-window": (
+        "a member has one unanswered grant at a time; the other streams wait for their turn",
+        _sizes(
+            {"topics": 2, "grant_window": 1},
+            {"topics": 3, "grants": 4},
+            {"network": Network(2)},
         ),
     ),
     "pretender": (

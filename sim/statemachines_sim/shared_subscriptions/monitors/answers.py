@@ -1,6 +1,9 @@
-"""Answers: how long a leader waits for the answer to a grant (L11), and that it repeats the grant until then (L2)."""
+"""Answers: how long a leader waits for the answer to a grant, and for how many of one member (L11), and that it repeats
+the grant until then (L2)."""
 
 from __future__ import annotations
+
+from collections import Counter
 
 from statemachines.kernel import ChildStep, Effects, Message, Send, node_of
 from statemachines.shared_subscriptions.assignment import GRANTING, GrantTimeout
@@ -18,10 +21,13 @@ class Answers:
         self._judge = judge
         millionths = round(configuration.clock_drift * PPM)
         self._wait_ns = stretch(configuration.grant_wait_ms * MS, millionths)
+        self._least_ns = configuration.grant_wait_ms * (PPM - millionths) // PPM * MS
+        self._window = configuration.grant_window
         self._resend_ns = stretch(configuration.resend_interval_ms * MS, millionths)
         self._since: dict[tuple[str, str, int], int] = {}
         self._said: dict[tuple[str, str, int], int] = {}
         self._resumed: dict[str, int] = {}
+        self._open: Counter[tuple[str, str]] = Counter()
 
     def resumed(self, node: str, now_ns: int) -> None:
         """A process goes on after a pause, in which it could keep no time."""
@@ -46,6 +52,8 @@ class Answers:
         granted = (leader, child.record.stream, child.number)
         if type(child.event) is GrantTimeout and child.record.status is not child.source:
             self._check_repeated(granted, now_ns)
+            self._check_waited(granted, now_ns)
+        self._count(leader, child)
         if child.record.status is not GRANTING:
             self._since.pop(granted, None)
             self._said.pop(granted, None)
@@ -53,8 +61,22 @@ class Answers:
             self._since[granted] = now_ns
         self._check(leader, now_ns)
 
+    def _count(self, leader: str, child: ChildStep) -> None:
+        """So many grants of each member have no answer yet."""
+        more = (child.record.status is GRANTING) - (child.source is GRANTING)
+        if not more:
+            return
+        member = (leader, child.record.link.borrower)
+        self._open[member] += more
+        if self._open[member] > self._window:
+            self._judge.broken("L11", f"{leader} waits for {self._open[member]} answers of {member[1]} at a time")
+        elif not self._open[member]:
+            del self._open[member]
+
     def forget(self, leader: str) -> None:
         """It is gone, and with it what it waits for."""
+        for member in [one for one in self._open if one[0] == leader]:
+            del self._open[member]
         for book in (self._since, self._said):
             for granted in [one for one in book if one[0] == leader]:
                 del book[granted]
@@ -67,6 +89,13 @@ class Answers:
         waited_ns = now_ns - max(self._since[oldest], self._resumed.get(node_of(leader), 0))
         if waited_ns > self._wait_ns + TICK_NS:
             self._judge.broken("L11", f"{leader} has waited {waited_ns // MS} ms for the answer to grant {oldest[2]}")
+
+    def _check_waited(self, granted: tuple[str, str, int], now_ns: int) -> None:
+        """A member has a whole validity for each grant, from when that was sent."""
+        since_ns = self._since.get(granted)
+        if since_ns is not None and now_ns - since_ns < self._least_ns - TICK_NS:
+            waited_ms = (now_ns - since_ns) // MS
+            self._judge.broken("L11", f"{granted[0]} gives up grant {granted[2]} of {granted[1]} after {waited_ms} ms")
 
     def _check_repeated(self, granted: tuple[str, str, int], now_ns: int) -> None:
         """L2: nobody is kicked over a grant that was said once and lost."""

@@ -1,0 +1,50 @@
+"""Loops that take 5 ms for an event, and a thousand streams that are there when members join (L11, SS-264 to SS-266)."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from statemachines_sim.scenario import named
+from statemachines_sim.world import World
+from statemachines_spec.bug import planted
+
+BUSY = named("shared_subscriptions/busy_loops")
+
+
+def with_window(window):
+    """The same, and so many grants of a member may be unanswered."""
+    own = BUSY.own
+    return replace(BUSY, own=replace(own, configuration=replace(own.configuration, grant_window=window)))
+
+
+def run(scenario=BUSY, **options):
+    return World(scenario, 0, **options).run()
+
+
+def test_L11_a_thousand_streams_start_and_are_shared_though_every_event_takes_5_ms():
+    world = World(BUSY, 0)
+    outcome = world.run()
+    assert outcome.held, outcome
+    assert (outcome.tally["acknowledged"], outcome.tally["duplicates"]) == (2_000, 0)
+    (leader,) = world.processes["leader-1"].host.nodes.values()
+    assert min(member.count for member in leader.record.members.values()) > 400
+
+
+def test_L11_breaks_where_a_thousand_grants_leave_at_once():
+    """None is answered in time, since each waits for all before it: nothing is ever delivered."""
+    outcome = run(with_window(1_000))
+    assert (outcome.monitor, outcome.tally["delivered"]) == ("L11", 0), outcome
+
+
+def test_L11_breaks_where_the_window_is_ignored():
+    with planted("shared_subscriptions/window-ignored"):
+        outcome = run(trace=False)
+    assert outcome.monitor == "L11", outcome
+    assert "65 answers" in outcome.detail
+
+
+def test_L11_breaks_where_a_validity_counts_from_the_first_grant():
+    with planted("shared_subscriptions/grants-wait-together"):
+        outcome = run(trace=False)
+    assert outcome.monitor == "L11", outcome
+    assert "gives up grant" in outcome.detail
