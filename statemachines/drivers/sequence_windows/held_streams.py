@@ -289,7 +289,8 @@ class HeldStreams:
         if self._runs.get(query.source) is not run or record.query_n != query.n or not record.missing:
             return
         self.counts.asked += 1
-        self._ask(RecoveryQuery(*run.place, query.first, run.missing_until, query.source, query.n))
+        publisher, subject, life = run.place
+        self._ask(RecoveryQuery(publisher, subject, query.first, run.missing_until, query.source, query.n, life))
 
     def _end_run(self, stream: HeldStream) -> None:
         """The oldest is settled, or not wanted."""
