@@ -12,6 +12,7 @@ PROTOCOL = Protocol(
     machines={
         "publisher_window": "statemachines.sequence_windows.publisher_window:PUBLISHER_WINDOW",
         "subscriber_window": "statemachines.sequence_windows.subscriber_window:SUBSCRIBER_WINDOW",
+        "subject_publishers": "statemachines.sequence_windows.subject_publishers:SUBJECT_PUBLISHERS",
         "rotation": "statemachines.sequence_windows.rotation:ROTATION",
         "late_join": "statemachines.sequence_windows.late_join:LATE_JOIN",
         "loss_notifier": "statemachines.sequence_windows.loss_notifier:LOSS_NOTIFIER",

@@ -6,14 +6,16 @@ that has nothing to decide (the next of its stream) takes a short way; a test ho
 
 from __future__ import annotations
 
-from statemachines.kernel import Tell
+from statemachines.kernel import ConfigurationError, Tell
 from statemachines.sequence_windows.generations import Generations
 from statemachines.sequence_windows.message import Judged, Numbered, Verdict
 from statemachines.sequence_windows.publisher_table import SUBJECT_MAX
 from statemachines.sequence_windows.rotation import ROTATION, SUBSCRIBER_OVERHEAD, RotationRecord, Tick, Window
 from statemachines.sequence_windows.sequence import BASE_BITS, BASE_MAX, frame_at
+from statemachines.sequence_windows.subject_publishers import PLACES, PLACES_MAX, line_of
 from statemachines.sequence_windows.subscriber_window import (
     CURRENT,
+    FLIPS,
     FRESH,
     OLD,
     SUBSCRIBER_WINDOW,
@@ -21,8 +23,6 @@ from statemachines.sequence_windows.subscriber_window import (
     SubscriberWindowRecord,
 )
 
-PUBLISHERS_MAX = 256
-"""Of one subject; one more, and the record of the publisher that was met first is forgotten."""
 HORIZON_NS = 2 * 24 * 3600 * 1_000_000_000
 """A frame that begins so much later than our clock says, or more, is not believed: two days."""
 
@@ -33,27 +33,73 @@ class Refused(ValueError):
     """A message that cannot be: it is dropped, and counted."""
 
 
+Line = tuple[str, int]
+"""A publisher's id, and which of its lives (0: it does not say)."""
+
+
 class Entry:
-    """One publisher of a subject: the last number, and when its stream began."""
+    """One life of a publisher of a subject: the last number, and when its stream began."""
 
-    __slots__ = ("last", "time_ns")
+    __slots__ = ("last", "life", "publisher", "time_ns")
 
-    def __init__(self, last: int, time_ns: int) -> None:
+    def __init__(self, publisher: str, life: int, last: int, time_ns: int) -> None:
+        self.publisher = publisher
+        self.life = life
         self.last = last
         self.time_ns = time_ns
+
+
+class Subject:
+    """The publishers of a subject, who was silent longest first; the `newest` spoke last.  `crowded`: some were
+    forgotten for others (the machine of this is `SUBJECT_PUBLISHERS`)."""
+
+    __slots__ = ("crowded", "lines", "newest")
+
+    def __init__(self, newest: Entry) -> None:
+        self.newest = newest
+        self.lines: dict[Line, Entry] = {(newest.publisher, newest.life): newest}
+        self.crowded = False
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def move_to_the_end(self, entry: Entry) -> None:
+        """It has spoken."""
+        line = (entry.publisher, entry.life)
+        self.lines[line] = self.lines.pop(line)
+        self.newest = entry
+
+    def add(self, entry: Entry, places: int) -> bool:
+        """One more; whether another had to go for it."""
+        self.newest = self.lines[entry.publisher, entry.life] = entry
+        if len(self.lines) <= places:
+            return False
+        del self.lines[next(iter(self.lines))]
+        self.crowded = True
+        return True
 
 
 class SubscriberTable:
     """`window`: when to forget; `now_ns` of a clock that does not step, from which the window's time runs;
     `everything`: all subjects are subscribed but those that were taken back; `horizon_ns`: see `HORIZON_NS` (0: any
-    frame is believed).  `evicted`: publishers that were forgotten because a subject had too many."""
+    frame is believed); `publishers_max`: so many of a subject are remembered.  `evicted`: publishers that were
+    forgotten because a subject had too many.  `ConfigurationError` for a bound that is none."""
 
     def __init__(
-        self, window: Window | None = None, now_ns: int = 0, *, everything: bool = False, horizon_ns: int = HORIZON_NS
+        self,
+        window: Window | None = None,
+        now_ns: int = 0,
+        *,
+        everything: bool = False,
+        horizon_ns: int = HORIZON_NS,
+        publishers_max: int = PLACES,
     ) -> None:
+        if not 0 < publishers_max <= PLACES_MAX:
+            raise ConfigurationError("publishers_max", publishers_max, f"must be 1 to {PLACES_MAX}")
         self.rotation = RotationRecord(window or Window(), now_ns)
-        self.subjects: Generations[dict[str, Entry]] = Generations(SUBSCRIBER_OVERHEAD)
+        self.subjects: Generations[Subject] = Generations(SUBSCRIBER_OVERHEAD)
         self.evicted = 0
+        self._places = publishers_max
         self._everything = everything
         self._listed: set[str] = set()
         self._horizon_ns = horizon_ns
@@ -75,31 +121,40 @@ class SubscriberTable:
 
     # -- what comes ---------------------------------------------------------------------------------------------
 
-    def receive(self, subject: str, publisher: str, event: Numbered, t_ns: int) -> tuple[Judged, ...]:
+    def receive(self, subject: str, publisher: str, event: Numbered, t_ns: int, life: int = 0) -> tuple[Judged, ...]:
         """What the messages are; `t_ns` of the wall's clock.  Several: some of them are repeated, and others are not.
 
         Raises `Refused` for a frame that is too far ahead of our clock, and for a subject that is too long.
         """
-        publishers = self.subjects.current.get(subject)
-        if publishers is not None:
-            entry = publishers.get(publisher)
+        kept = self.subjects.current.get(subject)
+        if kept is not None:
+            entry = kept.lines.get((publisher, life))
             if entry is not None:
                 number = event.frame << BASE_BITS | event.first
                 if number == entry.last + 1 and not event.time_ns:
                     entry.last = number + event.last - event.first
+                    if entry is not kept.newest:
+                        kept.move_to_the_end(entry)
                     return (Judged(NEXT, event.frame, event.first, event.last),)
-        return self._receive(subject, publisher, event, t_ns)
+        return self._receive(subject, (publisher, life), event, t_ns)
 
-    def receive_one(self, subject: str, publisher: str, number: int, time_ns: int, chain: int, t_ns: int) -> Judged:
+    def receive_one(
+        self, subject: str, publisher: str, number: int, time_ns: int, chain: int, t_ns: int, life: int = 0
+    ) -> Judged:
         """The same for one message with the number `number`; ValueError (`Refused` is one) where it is none."""
         base = number & BASE_MAX
-        publishers = self.subjects.current.get(subject)
-        if publishers is not None:
-            entry = publishers.get(publisher)
+        kept = self.subjects.current.get(subject)
+        if kept is not None:
+            entry: Entry | None = kept.newest
+            if entry.publisher != publisher or entry.life != life:  # type: ignore[union-attr]
+                entry = kept.lines.get((publisher, life))
             if entry is not None and number == entry.last + 1 and base and not time_ns and not chain:
                 entry.last = number
+                if entry is not kept.newest:
+                    kept.move_to_the_end(entry)
                 return Judged(NEXT, number >> BASE_BITS, base, base)
-        return self._receive(subject, publisher, Numbered(number >> BASE_BITS, base, base, time_ns, chain), t_ns)[0]
+        event = Numbered(number >> BASE_BITS, base, base, time_ns, chain)
+        return self._receive(subject, (publisher, life), event, t_ns)[0]
 
     def tick(self, now_ns: int) -> bool:
         """Flip if it is time; whether it did."""
@@ -109,33 +164,40 @@ class SubscriberTable:
             self.subjects.flip()
         return bool(step.effects)
 
-    def last_of(self, subject: str, publisher: str) -> int:
+    def last_of(self, subject: str, publisher: str, life: int = 0) -> int:
         """The last number that came of the publisher, as far as it is known (0: it is not)."""
         for generation in (self.subjects.current, self.subjects.old):
-            entry = generation.get(subject, _NOBODY).get(publisher)
+            kept = generation.get(subject)
+            entry = None if kept is None else kept.lines.get((publisher, life))
             if entry is not None:
                 return entry.last
         return 0
 
-    def record(self, subject: str, publisher: str) -> SubscriberWindowRecord:
-        """What the machine of the subject and publisher has."""
+    def record(self, subject: str, publisher: str, life: int = 0) -> SubscriberWindowRecord:
+        """What the machine of the subject and of this life of the publisher has."""
+        name = line_of(publisher, life)
         if not self.is_subscribed(subject):
-            return SubscriberWindowRecord(subject, publisher)
+            return SubscriberWindowRecord(subject, name)
+        flips = FLIPS
         for status, generation in ((CURRENT, self.subjects.current), (OLD, self.subjects.old)):
-            entry = generation.get(subject, _NOBODY).get(publisher)
-            if entry is not None:
-                return SubscriberWindowRecord(subject, publisher, status, entry.last, entry.time_ns)
-        return SubscriberWindowRecord(subject, publisher, FRESH)
+            kept = generation.get(subject)
+            if kept is not None:
+                entry = kept.lines.get((publisher, life))
+                if entry is not None:
+                    return SubscriberWindowRecord(subject, name, status, entry.last, entry.time_ns)
+                return SubscriberWindowRecord(subject, name, FRESH, crowded=flips if kept.crowded else 0)
+            flips -= 1
+        return SubscriberWindowRecord(subject, name, FRESH)
 
-    def _receive(self, subject: str, publisher: str, event: Numbered, t_ns: int) -> tuple[Judged, ...]:
+    def _receive(self, subject: str, line: Line, event: Numbered, t_ns: int) -> tuple[Judged, ...]:
         """All that the short way does not do: the machine."""
         if self.subjects.is_freeing:
             self.subjects.free()
         self._check(subject, event, t_ns)
-        before = self.record(subject, publisher)
+        before = self.record(subject, *line)
         step = SUBSCRIBER_WINDOW.step(before, event, 0)
         if before.status is not UNSUBSCRIBED:
-            self._keep(step.record)
+            self._keep(line, step.record)
         return tuple(effect.event for effect in step.effects if isinstance(effect, Tell))  # type: ignore[misc]
 
     def _check(self, subject: str, event: Numbered, t_ns: int) -> None:
@@ -145,20 +207,16 @@ class SubscriberTable:
         if self.subjects.cost(subject) - SUBSCRIBER_OVERHEAD > SUBJECT_MAX:
             raise Refused(f"{subject[:32]!r}...: a subject has at most {SUBJECT_MAX} bytes")
 
-    def _keep(self, after: SubscriberWindowRecord) -> None:
+    def _keep(self, line: Line, after: SubscriberWindowRecord) -> None:
         """The record of a publisher of whom something has just come; the subject is in the current generation then."""
-        publishers = self.subjects.current.get(after.subject) or self.subjects.move(after.subject)
-        if publishers is None:
-            publishers = {}
-            self.subjects.add(after.subject, publishers)
-        entry = publishers.get(after.publisher)
-        if entry is not None:
-            entry.last, entry.time_ns = after.last, after.time_ns
+        kept = self.subjects.current.get(after.subject) or self.subjects.move(after.subject)
+        if kept is None:
+            self.subjects.add(after.subject, Subject(Entry(*line, after.last, after.time_ns)))
             return
-        if len(publishers) >= PUBLISHERS_MAX:
-            del publishers[next(iter(publishers))]
-            self.evicted += 1
-        publishers[after.publisher] = Entry(after.last, after.time_ns)
-
-
-_NOBODY: dict[str, Entry] = {}
+        entry = kept.lines.get(line)
+        if entry is None:
+            self.evicted += kept.add(Entry(*line, after.last, after.time_ns), self._places)
+            return
+        entry.last, entry.time_ns = after.last, after.time_ns
+        if entry is not kept.newest:
+            kept.move_to_the_end(entry)

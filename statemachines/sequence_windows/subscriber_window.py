@@ -27,6 +27,14 @@ class Touched(Call, frozen=True, gc=False):
     """Something came of another publisher of the subject."""
 
 
+class Displace(Call, frozen=True, gc=False):
+    """From the host: another publisher of the subject needs the place of this one, which was silent longest."""
+
+
+FLIPS = 2
+"""So many flips after something came of a subject it is forgotten as a whole."""
+
+
 class SubscriberWindowStatus(Status):
     """Whether the subject is subscribed, and where it stands."""
 
@@ -42,14 +50,16 @@ SUBSCRIBED = (FRESH, CURRENT, OLD)
 
 
 class SubscriberWindowRecord(msgspec.Struct, frozen=True, gc=False):
-    """One publisher of one subject.  `last`: the last number that came (0: none); `time_ns`: when its stream began, if
-    that came with it (0: it did not)."""
+    """One life of a publisher of one subject.  `last`: the last number that came (0: none); `time_ns`: when its stream
+    began, if that came with it (0: it did not).  `crowded`: of one that nothing is known of: publishers of the subject
+    were forgotten for others, perhaps this one too, and after so many flips that is forgotten (0: none were)."""
 
     subject: str
     publisher: str
     status: SubscriberWindowStatus = UNSUBSCRIBED
     last: int = 0
     time_ns: int = 0
+    crowded: int = 0
 
 
 Done = tuple[SubscriberWindowRecord, Effects]
@@ -90,6 +100,15 @@ def is_lost_between(record: SubscriberWindowRecord, event: Numbered) -> bool:
     return event.first != 1 or event.before != 0
 
 
+def may_have_been_known(record: SubscriberWindowRecord, event: Numbered) -> bool:
+    """Its record may be one that was forgotten for others: it goes on with a stream, or with one after another."""
+    return record.crowded > 0 and (event.first != 1 or event.before != 0)
+
+
+def is_crowded(record: SubscriberWindowRecord, event: Event) -> bool:
+    return record.crowded > 0
+
+
 # -- actions --------------------------------------------------------------------------------------------------------
 
 
@@ -104,7 +123,7 @@ def judged(
 def moved(record: SubscriberWindowRecord, event: Numbered) -> SubscriberWindowRecord:
     """Up to the end of the event."""
     time_ns = event.told_ns or (record.time_ns if event.frame == frame_of(record.last) else 0)
-    return replace(record, last=event.end, time_ns=time_ns)
+    return replace(record, last=event.end, time_ns=time_ns, crowded=0)
 
 
 def drop_unsubscribed(record: SubscriberWindowRecord, event: Numbered, now_ns: int) -> Done:
@@ -123,6 +142,10 @@ def take_rest(record: SubscriberWindowRecord, event: Numbered, now_ns: int) -> D
 
 def take_first(record: SubscriberWindowRecord, event: Numbered, now_ns: int) -> Done:
     return moved(record, event), (judged(Verdict.FIRST, event),)
+
+
+def take_first_after_unknown(record: SubscriberWindowRecord, event: Numbered, now_ns: int) -> Done:
+    return moved(record, event), (judged(Verdict.FIRST, event, lost=1, unknown=True),)
 
 
 def take_next(record: SubscriberWindowRecord, event: Numbered, now_ns: int) -> Done:
@@ -146,13 +169,26 @@ def take_cycle(record: SubscriberWindowRecord, event: Numbered, now_ns: int) -> 
 
 
 def forget(record: SubscriberWindowRecord, event: Event, now_ns: int) -> Done:
-    return replace(record, last=0, time_ns=0), ()
+    return replace(record, last=0, time_ns=0, crowded=0), ()
+
+
+def displace(record: SubscriberWindowRecord, event: Displace, now_ns: int) -> Done:
+    return replace(record, last=0, time_ns=0, crowded=FLIPS if record.status is CURRENT else FLIPS - 1), ()
+
+
+def age(record: SubscriberWindowRecord, event: Flip, now_ns: int) -> Done:
+    return replace(record, crowded=record.crowded - 1), ()
+
+
+def stay_crowded(record: SubscriberWindowRecord, event: Touched, now_ns: int) -> Done:
+    return replace(record, crowded=FLIPS), ()
 
 
 # fmt: off
 ROWS = (
     #   on           from          to            do                 when              clause
     Row(Numbered,    UNSUBSCRIBED, STAY,         drop_unsubscribed, None,             "SW-20"),
+    Row(Numbered,    FRESH,        CURRENT,      take_first_after_unknown, may_have_been_known, "SW-78"),
     Row(Numbered,    FRESH,        CURRENT,      take_first,        None,             "SW-21"),
     Row(Numbered,    KEPT,         CURRENT,      drop_repeat,       is_repeat,        "SW-22"),
     Row(Numbered,    KEPT,         CURRENT,      take_rest,         overlaps,         "SW-22"),
@@ -163,12 +199,16 @@ ROWS = (
     Row(Numbered,    KEPT,         CURRENT,      take_unknown,      is_lost_between,  "SW-27"),
     Row(Numbered,    KEPT,         CURRENT,      take_cycle,        None,             "SW-28"),
     Row(Touched,     OLD,          CURRENT,      None,              None,             "SW-14"),
+    Row(Touched,     FRESH,        STAY,         stay_crowded,      is_crowded,       "SW-14"),
+    Row(Displace,    KEPT,         FRESH,        displace,          None,             "SW-18"),
     Row(Flip,        CURRENT,      OLD,          None,              None,             "SW-11"),
     Row(Flip,        OLD,          FRESH,        forget,            None,             "SW-12"),
+    Row(Flip,        FRESH,        STAY,         age,               is_crowded,       "SW-12"),
     Row(Subscribe,   UNSUBSCRIBED, FRESH,        None,              None,             "SW-19"),
     Row(Unsubscribe, SUBSCRIBED,   UNSUBSCRIBED, forget,            None,             "SW-19"),
     Ignore((Touched,), (UNSUBSCRIBED, FRESH, CURRENT),                                "SW-14"),
     Ignore((Flip,), (UNSUBSCRIBED, FRESH),                                            "SW-12"),
+    Ignore((Displace,), (UNSUBSCRIBED, FRESH),                                        "SW-18"),
     Ignore((Subscribe,), SUBSCRIBED,                                                  "SW-19"),
     Ignore((Unsubscribe,), UNSUBSCRIBED,                                              "SW-19"),
 )
@@ -183,6 +223,11 @@ def keeps_a_number_where_it_is_kept(record: SubscriberWindowRecord) -> bool:
     return is_number(record.last) if record.status in KEPT else record.last == record.time_ns == 0
 
 
+def is_crowded_where_nothing_is_known(record: SubscriberWindowRecord) -> bool:
+    """Only a publisher that nothing is known of may have been forgotten, and no longer than its subject is kept."""
+    return 0 <= record.crowded <= (FLIPS if record.status in (FRESH, UNSUBSCRIBED) else 0)
+
+
 SUBSCRIBER_WINDOW = Fsm(
     "subscriber_window",
     protocol="sequence_windows",
@@ -191,5 +236,8 @@ SUBSCRIBER_WINDOW = Fsm(
     initial=UNSUBSCRIBED,
     rows=ROWS,
     key=lambda record: f"{record.subject} {record.publisher}",
-    invariants=(Invariant("keeps-a-number-where-it-is-kept", "SW-02", keeps_a_number_where_it_is_kept),),
+    invariants=(
+        Invariant("keeps-a-number-where-it-is-kept", "SW-02", keeps_a_number_where_it_is_kept),
+        Invariant("is-crowded-where-nothing-is-known", "SW-78", is_crowded_where_nothing_is_known),
+    ),
 )

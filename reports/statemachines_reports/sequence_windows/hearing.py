@@ -20,6 +20,9 @@ CAP = 32_767
 """More than so many missing messages are told as so many."""
 KNOWN = ("next", "skip", "skip unknown", "cycle")
 """Verdicts on messages of a stream that is known, and delivered."""
+CROWDED_OUT = "first unknown"
+"""The verdict on a message of a publisher that may have been forgotten for others."""
+FIRSTS = ("first", CROWDED_OUT)
 CLOCKS = ("skew", "drift", "jump", "far_jump", "set_wall", "wrong_wall")
 """Faults after which a clock may say anything."""
 
@@ -30,29 +33,36 @@ WINDOW_NS = 10_000_000_000
 
 class Line:
     """`seen`: up to which number something is known of what was lost, `delivered`: the last that was (-1: nothing);
-    `at_ns`: when something last came; `left`: its subject was unsubscribed since."""
+    `at_ns`: when something last came; `left`: its subject was unsubscribed since; `turn`: that of its subject when
+    something last came."""
 
-    __slots__ = ("at_ns", "delivered", "left", "seen")
+    __slots__ = ("at_ns", "delivered", "left", "seen", "turn")
 
     def __init__(self) -> None:
         self.seen = -1
         self.delivered = -1
         self.at_ns = -1
         self.left = False
+        self.turn = 0
 
 
 class Subject:
     """Of a receiver: `at_ns`: when something of it last came; `anew_ns`: when it last did after it had been left alone
-    for so long that a window may have forgotten it (-1: never)."""
+    for so long that a window may have forgotten it (-1: never); `turn`: how often another publisher spoke than before;
+    `speaker`: who spoke last."""
 
-    __slots__ = ("anew_ns", "at_ns")
+    __slots__ = ("anew_ns", "at_ns", "speaker", "turn")
 
     def __init__(self) -> None:
         self.at_ns = -1
         self.anew_ns = -1
+        self.speaker = ""
+        self.turn = 0
 
-    def come(self, t_ns: int) -> None:
+    def come(self, t_ns: int, publisher: str) -> None:
         """Something of it comes."""
+        self.turn += publisher != self.speaker
+        self.speaker = publisher
         if self.at_ns >= 0 and t_ns - self.at_ns >= WINDOW_NS:
             self.anew_ns = t_ns
         self.at_ns = t_ns
@@ -62,7 +72,8 @@ class Said(NamedTuple):
     """A message that came, and what was said of it.  `lost` before it by the network, since the last that was said
     anything of; `told`: how many are missing, as the receiver has it; `heard`: something of the line had been
     delivered; `last`: what was delivered last; `forgettable`: the subject was left alone for as long as a window takes
-    to forget it since something of the line came, or it was unsubscribed."""
+    to forget it since something of the line came, or it was unsubscribed; `others`: other publishers of the subject
+    spoke since then."""
 
     row: int
     place: Place
@@ -75,6 +86,7 @@ class Said(NamedTuple):
     heard: bool
     last: int
     forgettable: bool
+    others: bool = False
 
     @property
     def exact(self) -> bool:
@@ -120,15 +132,16 @@ class Hearing:
         t_ns, told = int(columns["t_ns"][row]), max(0, int(columns["grant"][row]))
         came = self._subjects.setdefault((run, life, subject), Subject())
         if verdict != "not_subscribed":
-            came.come(t_ns)
+            came.come(t_ns, publisher)
+        others = came.turn > line.turn + (line.turn == 0)
         forgettable = line.left or came.anew_ns > line.at_ns
         heard, last = line.delivered >= 0, line.delivered
-        self.said.append(Said(row, place, life, node, number, verdict, told, mine, heard, last, forgettable))
+        self.said.append(Said(row, place, life, node, number, verdict, told, mine, heard, last, forgettable, others))
         line.seen = max(line.seen, number)
-        if verdict in KNOWN or verdict == "first":
+        if verdict in KNOWN or verdict in FIRSTS:
             line.delivered, line.left = number, False
         if verdict != "not_subscribed":
-            line.at_ns = t_ns
+            line.at_ns, line.turn = t_ns, came.turn
 
     def _leave(self, run: int, node: str, subject: str) -> None:
         for (in_run, life), lines in self._lines.items():

@@ -20,7 +20,7 @@ OUTCOMES = (TOLD, UNKNOWN, WRONG, MISSED, FORGOTTEN, LAST, CYCLED, BEFORE_FIRST,
 """Of a lost message: told with the exact number; as unknown; with a wrong number; not told at all; hidden by a limit;
 before anything of the line was heard; on a subject that was not subscribed."""
 CLAIMS = {"next": "nothing missing", "skip": "missing", "skip unknown": "missing, unknown", "first": "no claim",
-          "cycle": "no claim"}  # fmt: skip
+          "first unknown": "no claim", "cycle": "no claim"}  # fmt: skip
 
 
 class Loss(msgspec.Struct, frozen=True):
@@ -50,7 +50,7 @@ def outcome_of(said: Said) -> str:
     match said.verdict:
         case "skip":
             return TOLD if said.exact else WRONG
-        case "skip unknown":
+        case "skip unknown" | "first unknown":
             return UNKNOWN
         case "cycle":
             return CYCLED

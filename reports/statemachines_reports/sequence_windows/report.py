@@ -14,6 +14,7 @@ from statemachines_reports.sequence_windows.outcomes import TOLD, UNKNOWN, Case,
 from statemachines_reports.sequence_windows.page import draw_run, show_losses
 from statemachines_reports.sequence_windows.verdicts import (
     judge_alarms,
+    judge_crowds,
     judge_detected,
     judge_exact,
     judge_joins,
@@ -61,6 +62,7 @@ REPORTS: Final = ReportProtocol(
         Check("alarms", "where a loss is told something was lost (NOFALSE)", judge_alarms, promised=keeps_order),
         Check("detected", "where nothing is told nothing was lost (DETECT)", judge_detected, promised=keeps_order),
         Check("limits", "a loss is hidden only where somebody can have forgotten (DETECT)", judge_limits),
+        Check("crowds", "nobody is taken for forgotten for others without others (CROWD)", judge_crowds),
         Check("joins", "nothing of a verified stream was lost (JOIN)", judge_joins, promised=keeps_order),
         Check(
             "advisories", "advisories are a second apart, and their sum is what was told (THROTTLE)", judge_advisories

@@ -7,7 +7,16 @@ from collections.abc import Callable
 import numpy as np
 
 from statemachines_reports.protocol import Segment, Verdict, verdict
-from statemachines_reports.sequence_windows.hearing import KNOWN, WINDOW_NS, Said, hearing_of, odd_clocks, stamps_of
+from statemachines_reports.sequence_windows.hearing import (
+    CROWDED_OUT,
+    FIRSTS,
+    KNOWN,
+    WINDOW_NS,
+    Said,
+    hearing_of,
+    odd_clocks,
+    stamps_of,
+)
 from statemachines_reports.sequence_windows.network import BASE_BITS, Place
 
 
@@ -74,6 +83,13 @@ def judge_detected(segment: Segment) -> Verdict:
     return _judge(segment, lambda said: said.verdict == "next", lambda said: bool(said.lost), "it is not told")
 
 
+def judge_crowds(segment: Segment) -> Verdict:
+    """CROWD: a publisher counts as forgotten for others only where others have spoken since it last did."""
+    return _judge(
+        segment, lambda said: said.verdict == CROWDED_OUT, lambda said: not said.others, "no other has spoken since"
+    )
+
+
 def judge_limits(segment: Segment) -> Verdict:
     """DETECT: what claims nothing may do so: the receiver had been left alone for as long as its window takes to
     forget, or had unsubscribed; or the publisher had been silent for as long."""
@@ -109,7 +125,7 @@ def judge_joins(segment: Segment) -> Verdict:
     """JOIN: of a verified stream nothing was lost, where the network that converged has lost nothing since, and the
     publisher's clock was right."""
     columns, hearing = segment.columns, hearing_of(segment)
-    odd, first = odd_clocks(columns), {said.row: said for said in hearing.said if said.verdict == "first"}
+    odd, first = odd_clocks(columns), {said.row: said for said in hearing.said if said.verdict in FIRSTS}
     rows = columns.rows_of("tell", event=("joining",))
     verified = rows[columns.is_one_of("key", ("verified",), rows)].tolist()
     converged = columns.rows_of("fault", event=("converged",))

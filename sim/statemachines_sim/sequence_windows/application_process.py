@@ -7,6 +7,7 @@ from statemachines.kernel import Message, Outgoing
 from statemachines.sequence_windows.late_join import Joining
 from statemachines.sequence_windows.loss_notifier import Advisory
 from statemachines.sequence_windows.message import Judged
+from statemachines.sequence_windows.subject_publishers import PLACES
 from statemachines_sim.sequence_windows.carried import Carried
 from statemachines_sim.sequence_windows.receiver_process import Receiver
 
@@ -21,6 +22,7 @@ class ApplicationProcess(Receiver):
             self._deliver,
             on_advisory=self._advise,
             window=self.own.receiver_window,
+            publishers_max=self.own.places or PLACES,
             wall=self.wall,
             now=self.local_now,
             observe=self._observe,

@@ -14,17 +14,18 @@ Place = tuple[str, str]
 class Line:
     """What a receiver has heard of a place.  `arrived`: the last ordinal that reached its host, `delivered`: that its
     application got (-1: none); `handed`: all that it got since it was `known`: since then it must be remembered;
-    `lost`: ordinals that the network lost on the way here, and nothing was said of yet, and whether its subject was
-    subscribed then; `stream`: the ordinal with which the last stream began, `of_stream`: how many of its messages
-    arrived."""
+    `displaced`: it was, and was forgotten for others; `lost`: ordinals that the network lost on the way here, and
+    nothing was said of yet, and whether its subject was subscribed then; `stream`: the ordinal with which the last
+    stream began, `of_stream`: how many of its messages arrived."""
 
-    __slots__ = ("arrived", "delivered", "handed", "known", "lost", "of_stream", "stream")
+    __slots__ = ("arrived", "delivered", "displaced", "handed", "known", "lost", "of_stream", "stream")
 
     def __init__(self) -> None:
         self.arrived = -1
         self.delivered = -1
         self.handed: set[int] = set()
         self.known = False
+        self.displaced = False
         self.lost: dict[int, bool] = {}
         self.stream = -1
         self.of_stream = 0
@@ -41,7 +42,7 @@ class Line:
 
     def forget(self) -> None:
         """The receiver may know nothing of it any more."""
-        self.known, self.delivered = False, -1
+        self.known, self.displaced, self.delivered = False, False, -1
         self.handed.clear()
 
     def missed(self, ordinal: int) -> int:
@@ -55,9 +56,13 @@ class Line:
 
 class Hearing:
     """One life of a receiver.  `born`: when it began; `converged_at`: the latest convergence that it was told of, in
-    true time (-1: none); `lost_at`: when the network last lost something on the way here (-1: never)."""
+    true time (-1: none); `lost_at`: when the network last lost something on the way here (-1: never); `places` for
+    publishers of a subject (0: for all)."""
 
-    def __init__(self, memory: Memory, subjects: tuple[str, ...], born: int) -> None:
+    def __init__(self, memory: Memory, subjects: tuple[str, ...], born: int, places: int = 0) -> None:
+        self.places = places
+        self.spoke: dict[str, list[Place]] = {}
+        self.crowded: set[str] = set()
         self.memory = memory
         self.subscribed = set(subjects)
         self.born = born
@@ -69,8 +74,24 @@ class Hearing:
         """What it has heard of a place."""
         return self.lines.setdefault(place, Line())
 
+    def speak(self, place: Place) -> None:
+        """Something of it is remembered: who spoke longest ago may have to go for it."""
+        if not self.places:
+            return
+        spoke = self.spoke.setdefault(place[1], [])
+        if place in spoke:
+            spoke.remove(place)
+        spoke.append(place)
+        if len(spoke) > self.places:
+            line = self.line(spoke.pop(0))
+            line.forget()
+            line.displaced = True
+            self.crowded.add(place[1])
+
     def forget(self, subject: str) -> None:
         """All that it knew of a subject."""
+        self.spoke.pop(subject, None)
+        self.crowded.discard(subject)
         for place, line in self.lines.items():
             if place[1] == subject:
                 line.forget()

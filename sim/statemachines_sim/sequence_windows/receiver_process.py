@@ -12,9 +12,19 @@ from statemachines.sequence_windows.loss_notifier import LOSS_NOTIFIER, LossNoti
 from statemachines.sequence_windows.message import Judged, Verdict
 from statemachines.sequence_windows.publisher_window import Flip
 from statemachines.sequence_windows.rotation import ROTATION, SUBSCRIBER_OVERHEAD, RotationRecord, Tick
+from statemachines.sequence_windows.subject_publishers import (
+    CROWDED,
+    SUBJECT_PUBLISHERS,
+    Arrival,
+    Displaced,
+    SubjectForgotten,
+    SubjectPublishersRecord,
+)
 from statemachines.sequence_windows.subscriber_window import (
+    FLIPS,
     KEPT,
     SUBSCRIBER_WINDOW,
+    Displace,
     Subscribe,
     SubscriberWindowRecord,
     Touched,
@@ -24,7 +34,7 @@ from statemachines_sim.sequence_windows.carried import Carried
 from statemachines_sim.sequence_windows.peer import Peer
 from statemachines_sim.units import MS, S
 
-WINDOW, JOIN, CLIENT = "window", "join", "client"
+WINDOW, JOIN, CLIENT, CROWD = "window", "join", "client", "crowd"
 
 
 class Receiver(Peer):
@@ -77,6 +87,8 @@ class ReceiverProcess(Receiver):
         self.add(ROTATION, RotationRecord(self.own.receiver_window, self.local_now()), WINDOW)
         self.add(LATE_JOIN, LateJoinRecord(), JOIN)
         self.add(LOSS_NOTIFIER, LossNotifierRecord(self.life), CLIENT)
+        for subject in self.own.names if self.own.places else ():
+            self.add(SUBJECT_PUBLISHERS, SubjectPublishersRecord(subject, self.own.places), f"{CROWD}/{subject}")
 
     def converge(self, t_ns: int, at_ns: int) -> None:
         self.watch.converge(self, at_ns)
@@ -86,6 +98,8 @@ class ReceiverProcess(Receiver):
         (self.subscribed.add if wanted else self.subscribed.discard)(subject)
         for name in self.lines.get(subject, ()):
             self.feed(name, Subscribe() if wanted else Unsubscribe())
+        if not wanted:
+            self._forget_crowd(subject)
 
     def look(self) -> None:
         """As `SubscriberTable.tick` does it."""
@@ -95,6 +109,9 @@ class ReceiverProcess(Receiver):
             for names in self.lines.values():
                 for name in names:
                     self.feed(name, Flip())
+            for subject, names in self.lines.items():
+                if not self._keeps(names):
+                    self._forget_crowd(subject)
 
     def handle(self, sender: str, to: str, message: Message, now_ns: int) -> list[Outgoing]:
         assert isinstance(message, Carried)
@@ -105,6 +122,10 @@ class ReceiverProcess(Receiver):
         for other in self.lines[message.subject]:
             if other != name and message.subject in self.subscribed:
                 self.feed(other, Touched())
+        if self.own.places and message.subject in self.subscribed:
+            for one in self.feed(f"{CROWD}/{message.subject}", Arrival(message.publisher)):
+                assert isinstance(one, Displaced)
+                self.feed(f"{message.subject}/{one.publisher}", Displace())
         self.watch.judge_message(self, message, told)
         self.tell(f"{self.life}/{name}", told, message.publisher)
         if told.verdict is Verdict.FIRST:
@@ -122,10 +143,18 @@ class ReceiverProcess(Receiver):
         names = self.lines.setdefault(subject, [])
         if name not in names:
             names.append(name)
-            self.add(SUBSCRIBER_WINDOW, SubscriberWindowRecord(subject, publisher), name)
+            crowded = FLIPS if self._is_crowded(subject) else 0
+            self.add(SUBSCRIBER_WINDOW, SubscriberWindowRecord(subject, publisher, crowded=crowded), name)
             if subject in self.subscribed:
                 self.feed(name, Subscribe())
         return name
+
+    def _is_crowded(self, subject: str) -> bool:
+        return bool(self.own.places) and self.record(f"{CROWD}/{subject}").status is CROWDED
+
+    def _forget_crowd(self, subject: str) -> None:
+        if self.own.places:
+            self.feed(f"{CROWD}/{subject}", SubjectForgotten())
 
     def _keeps(self, names: list[str]) -> bool:
         return any(self.record(name).status in KEPT for name in names)

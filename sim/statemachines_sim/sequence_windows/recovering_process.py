@@ -6,6 +6,7 @@ from statemachines.drivers.sequence_windows.recovery_query import RecoveryQuery
 from statemachines.drivers.sequence_windows.subscriber import Delivery, Loss, SequencedSubscriber
 from statemachines.kernel import Message, Outgoing
 from statemachines.sequence_windows.sequence import base_of
+from statemachines.sequence_windows.subject_publishers import PLACES
 from statemachines_sim.sequence_windows.application_process import ApplicationProcess
 from statemachines_sim.sequence_windows.carried import Carried
 from statemachines_sim.sequence_windows.returned import AnswerEnded, Asked, GivenUp, Returned
@@ -25,6 +26,7 @@ class RecoveringProcess(ApplicationProcess):
             on_loss=self._lose,
             on_advisory=self._advise,
             window=self.own.receiver_window,
+            publishers_max=self.own.places or PLACES,
             wall=self.wall,
             now=self.local_now,
             observe=self._observe,

@@ -8,6 +8,7 @@ from statemachines.kernel import ConfigurationError
 from statemachines.missed_samples.recovery import Recovery
 from statemachines.sequence_windows.rotation import Window
 from statemachines.sequence_windows.sequence import BASE_MAX
+from statemachines.sequence_windows.subject_publishers import PLACES
 from statemachines_sim.scenario import Range, Scenario, check_bounds, check_ranges, check_times
 from statemachines_sim.units import S
 
@@ -48,6 +49,8 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """... and how long until it subscribes that again."""
     join_receivers_s: tuple[float, ...] = ()
     join_publishers_s: tuple[float, ...] = ()
+    places: int = 0
+    """So many publishers of a subject a receiver remembers (0: more than there are)."""
     bases_left: int = 0
     """Every publisher begins with streams of which only so many bases are left (0: it begins new ones)."""
     epoch_s: int = 1_659_131_646
@@ -97,6 +100,7 @@ def check(own: Section, scenario: Scenario) -> None:
         ("subjects", own.subjects, 1, 99),
         ("interest", own.interest, 0, own.subjects),
         ("rest", own.rest, 0, 1),
+        ("places", own.places, 0, PLACES),
         ("bases_left", own.bases_left, 0, BASE_MAX - 1),
         ("history", own.history, 0, 1_000_000),
         ("ask_retries", own.ask_retries, 0, 1_000),

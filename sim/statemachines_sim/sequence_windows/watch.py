@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from statemachines_sim.process import Process
     from statemachines_sim.world import World
 
-PROPERTIES = ("MONO", "ONCE", "EXACT", "NOFALSE", "DETECT", "JOIN", "THROTTLE", "NOTIFY", *OF_RECOVERY)
+PROPERTIES = ("MONO", "ONCE", "EXACT", "NOFALSE", "DETECT", "CROWD", "JOIN", "THROTTLE", "NOTIFY", *OF_RECOVERY)
 DRIFT_PPM = 200
 """Of the clocks of receivers, at most: a second of theirs may be so much longer."""
 WAIT_NS = SECOND_NS * PPM // (PPM - DRIFT_PPM) + 1
@@ -44,7 +44,7 @@ QUIET_NS = 3 * S
 """And so much later nothing is on its way any more that could be."""
 COUNTED = (
     "published", "delivered", "lost", "told", "unknown", *LIMITS, "before_first", "unwanted",
-    "repeated", "not_subscribed", "verified", "unverified", "advisories", "exhausted",
+    "repeated", "not_subscribed", "verified", "unverified", "advisories", "exhausted", "displaced",
 )  # fmt: skip
 """What a run counts.  Each of the messages that were `lost` (to one receiver) is one of those in the rest of its line,
 in the end: told exactly, within an unknown loss, hidden by a limit, before the first that was heard at all, or not
@@ -116,7 +116,7 @@ class LossWatch(protocol.Watch):
         """A receiver begins, with these subjects subscribed."""
         own, now_ns = self.own, process.local_now()
         memory = Memory(own.sub_window_bytes, own.sub_window_s * S, OF_RECEIVER, now_ns)
-        self.hearing[process.life] = Hearing(memory, subjects, self._world.now)
+        self.hearing[process.life] = Hearing(memory, subjects, self._world.now, own.places)
         self.owed[process.life] = Owed()
 
     def look_at_window(self, process: Process) -> None:
@@ -179,10 +179,13 @@ class LossWatch(protocol.Watch):
         missing = line.arrive(carried.ordinal, sent.streams[carried.frame].begin)
         self._missing_of_stream[process.life] = (missing, carried)
         self._judge_verdict(line, carried, told, wanted, sent.cut_before(carried.ordinal), where)
+        if wanted and not line.known:
+            self._judge_crowd(line, carried, told, carried.subject in one.crowded, where)
         self._count(line, heard, carried, told)
         if not wanted:
             return
         one.memory.touch(carried.subject)
+        one.speak(place)
         line.known = True
         if told.verdict in DELIVERED:
             line.delivered = carried.ordinal
@@ -221,6 +224,13 @@ class LossWatch(protocol.Watch):
             self._check("DETECT", verdict is Verdict.NEXT and not missed, f"{where}, {missed} missed")
         self._check("ONCE", verdict not in DELIVERED or carried.ordinal not in line.handed, f"{where}, again")
 
+    def _judge_crowd(self, line: Line, carried: Carried, told: Judged, crowded: bool, where: str) -> None:
+        """Who was forgotten for others is told of; where nobody was, nobody is."""
+        begins = carried.first == 1 and not carried.numbered.before
+        self._check("CROWD", told.unknown or begins or not line.displaced, f"{where}, forgotten for others")
+        self._check("NOFALSE", not told.unknown or crowded, f"{where}, and nobody was forgotten")
+        self._counts["displaced"] += line.displaced
+
     def _count(self, line: Line, heard: bool, carried: Carried, told: Judged) -> None:
         """What is said of losses that happened."""
         counts, verdict = self._counts, told.verdict
@@ -234,7 +244,8 @@ class LossWatch(protocol.Watch):
             case Verdict.CYCLE:
                 self._settle(CYCLED, line.settle(carried.ordinal))
             case Verdict.FIRST:
-                self._settle(FORGOTTEN if heard else "before_first", line.settle(carried.ordinal))
+                hidden = FORGOTTEN if heard else "before_first"
+                self._settle("unknown" if told.unknown else hidden, line.settle(carried.ordinal))
 
     def _settle(self, name: str, losses: list[bool]) -> None:
         """These losses are told, or hidden; what nobody wanted when it was lost is no loss that a limit hides."""

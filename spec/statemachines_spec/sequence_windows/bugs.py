@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from statemachines.kernel import STAY, Event, Fsm, Row, Tell
 from statemachines.kernel.row import AnyRow
-from statemachines.sequence_windows import loss_notifier, publisher_window, subscriber_window
+from statemachines.sequence_windows import loss_notifier, publisher_window, subject_publishers, subscriber_window
 from statemachines.sequence_windows.inbox_window import INBOX_WINDOW
 from statemachines.sequence_windows.late_join import LATE_JOIN, tell_verified
 from statemachines.sequence_windows.loss_notifier import LOSS_NOTIFIER, NotifierStatus, SecondOver, with_losses
@@ -23,6 +23,11 @@ from statemachines.sequence_windows.publisher_window import (
 )
 from statemachines.sequence_windows.rotation import ROTATION
 from statemachines.sequence_windows.sequence import BASE_MAX, base_of, frame_at, frame_of, number_of
+from statemachines.sequence_windows.subject_publishers import (
+    SUBJECT_PUBLISHERS,
+    Displaced,
+    SubjectPublishersStatus,
+)
 from statemachines.sequence_windows.subscriber_window import (
     FRESH,
     OLD,
@@ -171,6 +176,19 @@ def is_below_the_last(record: Any, event: Any) -> bool:
     return bool(event.number < record.last)
 
 
+def displace_the_newest(record: Any, event: Any, now_ns: int) -> Any:
+    *others, newest = record.publishers
+    return replace(record, publishers=(*others, event.publisher)), (Tell(Displaced(newest)),)
+
+
+def displace_in_silence(record: Any, event: Any, now_ns: int) -> Any:
+    return subject_publishers.displace(record, event, now_ns)[0], ()
+
+
+def whoever_it_is(publisher: str, life: int) -> str:
+    return publisher
+
+
 def begin_another_second(row: AnyRow) -> list[AnyRow]:
     """A second without a loss is followed by one more."""
     if isinstance(row, Row) and row.on is SecondOver and row.when is None:
@@ -266,6 +284,19 @@ BUGS = (
         called(loss_notifier, "with_losses", list_nobody)),
     Bug("seconds-without-end", "a second without a loss is followed by another", "SW-43", "the end",
         lambda stack: redeclare(stack, N, begin_another_second)),
+    Bug("newest-is-forgotten", "for one more publisher the one goes that spoke last", "SW-18", "who was silent longest",
+        row_changed(SUBJECT_PUBLISHERS, "displace", do=displace_the_newest)),
+    Bug("first-met-is-forgotten", "for one more publisher the one goes that was met first", "SW-18", "the order",
+        row_changed(SUBJECT_PUBLISHERS, "move_to_the_end", do=None)),
+    Bug("displaced-in-silence", "who goes for another one is remembered all the same", "SW-18", "the record",
+        row_changed(SUBJECT_PUBLISHERS, "displace", do=displace_in_silence)),
+    Bug("displaced-uncounted", "that publishers were forgotten for others is not remembered", "SW-78", "the mark",
+        both(row_changed(SUBJECT_PUBLISHERS, "displace", to=SubjectPublishersStatus.ROOMY),
+             row_changed(R, "displace", do=subscriber_window.forget))),
+    Bug("every-first-is-unknown", "a stream that begins anew may have been forgotten for others", "SW-78", "base 1",
+        row_changed(R, "take_first_after_unknown", when=subscriber_window.is_crowded)),
+    Bug("life-not-read", "a publisher that begins anew has the record of before", "SW-79", "the life",
+        called(subject_publishers, "line_of", whoever_it_is)),
     Bug("inbox-repeats", "the last number of an inbox is accepted again", "SW-52", "equal or lower",
         row_changed(INBOX_WINDOW, "drop", when=is_below_the_last)),
 )  # fmt: skip

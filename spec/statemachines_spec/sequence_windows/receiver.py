@@ -13,12 +13,23 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import Event, Fsm
+from statemachines.sequence_windows import subject_publishers
 from statemachines.sequence_windows.late_join import LATE_JOIN, Converged, Join, Joined, LateJoinRecord
 from statemachines.sequence_windows.message import LOSS_MAX, Judged, Numbered, Verdict
 from statemachines.sequence_windows.publisher_window import Flip
 from statemachines.sequence_windows.sequence import FRAME_NS, start_of
+from statemachines.sequence_windows.subject_publishers import (
+    CROWDED,
+    SUBJECT_PUBLISHERS,
+    Arrival,
+    SubjectForgotten,
+    SubjectPublishersRecord,
+)
 from statemachines.sequence_windows.subscriber_window import (
+    FLIPS,
+    KEPT,
     SUBSCRIBER_WINDOW,
+    Displace,
     Subscribe,
     SubscriberWindowRecord,
     Touched,
@@ -42,6 +53,7 @@ class Broken(Enum):
     JOINED = "what could be known of a first message is not said"
     BEGAN = "when a stream began is not what its first message said"
     SAME = "a TIME or CHAIN that cannot be changes something"
+    CROWD = "a loss is hidden by a record that was forgotten for others, and not told as unknown"
     FORGOTTEN = "a loss is hidden by a record that was forgotten"
     CYCLED = "a loss is hidden by a stream that its publisher has forgotten"
 
@@ -54,18 +66,20 @@ UNORDERED = (Broken.ONCE, Broken.JOINED)
 class Heard(msgspec.Struct, frozen=True, gc=False):
     """What the judge knows of one publisher and subject: the ordinals of the last that `arrived` and the last that was
     `delivered` (-1: none); `opened`: the last that was delivered and began a stream; `known`: the receiver must
-    remember it."""
+    remember it; `displaced`: it did, and had no more place."""
 
     arrived: int = -1
     delivered: int = -1
     opened: int = -1
     known: bool = False
+    displaced: bool = False
 
 
 class ReceiverLocal(msgspec.Struct, frozen=True, gc=False):
     """`records` and `heard` by subject and publisher, sorted; `subscribed`: which subjects; `ages`: how often the
     window has turned since something came of each; `converged_ns`: the latest time that it was told; `told`: the last
-    verdict, or verdicts."""
+    verdict, or verdicts.  Where there are places for few: `crowd`: who is remembered of the first subject; `spoke`: for
+    the judge alone, who spoke, the last one last."""
 
     records: tuple[tuple[tuple[str, str], SubscriberWindowRecord], ...] = ()
     heard: tuple[tuple[tuple[str, str], Heard], ...] = ()
@@ -76,11 +90,14 @@ class ReceiverLocal(msgspec.Struct, frozen=True, gc=False):
     converged_ns: int = 0
     told: str = ""
     broken: tuple[Broken, ...] = ()
+    crowd: SubjectPublishersRecord | None = None
+    spoke: tuple[str, ...] = ()
 
 
 class Receiver(Actor):
     """`walls`: what its clock says at each instant; `late`: it subscribes at some time (otherwise from the beginning);
-    `leaves`: it may unsubscribe; `rotates`: its window may turn."""
+    `leaves`: it may unsubscribe; `rotates`: its window may turn; `places` for publishers of the first subject (0: for
+    all)."""
 
     keeps_time = True
 
@@ -92,9 +109,11 @@ class Receiver(Actor):
         rotates: bool = False,
         late: bool = False,
         leaves: bool = False,
+        places: int = 0,
         rules: Rules = SHIPPED,
     ) -> None:
         super().__init__(RECEIVER)
+        self.places = places
         self.walls = walls
         self.subjects = subjects
         self.rotates = rotates
@@ -106,11 +125,12 @@ class Receiver(Actor):
 
     @property
     def machines(self) -> tuple[Fsm[Any], ...]:
-        return (SUBSCRIBER_WINDOW, LATE_JOIN)
+        return (SUBSCRIBER_WINDOW, LATE_JOIN, SUBJECT_PUBLISHERS)
 
     def initial(self) -> ReceiverLocal:
         count = len(self.subjects)
-        return ReceiverLocal(subscribed=(not self.late,) * count, ages=(2,) * count)
+        crowd = SubjectPublishersRecord(self.subjects[0], self.places) if self.places else None
+        return ReceiverLocal(subscribed=(not self.late,) * count, ages=(2,) * count, crowd=crowd)
 
     def inputs(self, local: ReceiverLocal) -> tuple[Any, ...]:
         found: list[Event] = []
@@ -142,6 +162,11 @@ class Receiver(Actor):
         local = self._fed(local, Flip(), watch)
         gone = {subject for subject, age in zip(self.subjects, ages, strict=True) if age == 2}
         heard = tuple((place, _forgotten(one) if place[0] in gone else one) for place, one in local.heard)
+        if self.subjects[0] in gone:
+            local = replace(local, spoke=())
+        if local.crowd is not None and not any(one.status in KEPT for _, one in local.records):
+            crowd, _ = step(SUBJECT_PUBLISHERS, local.crowd, SubjectForgotten(), self.name, watch)
+            local = replace(local, crowd=crowd)
         return replace(local, ages=ages, heard=heard)
 
     def _subscribed(self, local: ReceiverLocal, event: Event, watch: Watch | None) -> ReceiverLocal:
@@ -166,11 +191,13 @@ class Receiver(Actor):
     def _heard(self, local: ReceiverLocal, carried: Carried, watch: Watch | None) -> ReceiverLocal:
         """The receiver's part, then the judge's."""
         at = self.subjects.index(carried.subject)
-        who = carried.publisher if self.rules.by_publisher else "anybody"
+        publisher, _, life = carried.publisher.rpartition("~")
+        who = subject_publishers.line_of(publisher, int(life)) if self.rules.by_publisher else "anybody"
         place, truth_place = (carried.subject, who), (carried.subject, carried.publisher)
         record = dict(local.records).get(place)
         if record is None:
-            record = SubscriberWindowRecord(*place)
+            crowded = local.crowd is not None and local.crowd.status is CROWDED
+            record = SubscriberWindowRecord(*place, crowded=FLIPS if crowded else 0)
             if local.subscribed[at]:
                 record = step(SUBSCRIBER_WINDOW, record, Subscribe(), self.name, None)[0]
         before = record
@@ -178,6 +205,7 @@ class Receiver(Actor):
         local = replace(local, records=_with(local.records, place, record))
         if self.rules.by_publisher:
             local = self._fed(local, Touched(), watch, carried.subject, who)
+        local = self._crowded(local, carried.subject, who, watch)
         heard = dict(local.heard).get(truth_place, Heard())
         found = set() if _covers(told, carried.event) else {Broken.ONCE}
         for one in told:
@@ -201,7 +229,28 @@ class Receiver(Actor):
             local = replace(local, ages=ages)
         broken = tuple(one for one in Broken if one in local.broken or one in found)
         told_as = ", ".join(one.said for one in told)
-        return replace(local, heard=_with(local.heard, truth_place, heard), told=told_as, broken=broken)
+        local = replace(local, heard=_with(local.heard, truth_place, heard), told=told_as, broken=broken)
+        return self._spoken(local, truth_place) if self.places and local.subscribed[at] else local
+
+    def _crowded(self, local: ReceiverLocal, subject: str, who: str, watch: Watch | None) -> ReceiverLocal:
+        """Who speaks has a place, and perhaps another one has none any more."""
+        if local.crowd is None:
+            return local
+        crowd, told = step(SUBJECT_PUBLISHERS, local.crowd, Arrival(who), self.name, watch)
+        records = dict(local.records)
+        for one in told:
+            place = (subject, one.publisher)
+            records[place] = step(SUBSCRIBER_WINDOW, records[place], Displace(), self.name, watch)[0]
+        return replace(local, crowd=crowd, records=tuple(sorted(records.items(), key=lambda pair: pair[0])))
+
+    def _spoken(self, local: ReceiverLocal, place: tuple[str, str]) -> ReceiverLocal:
+        """The judge's part of that."""
+        spoke = (*(one for one in local.spoke if one != place[1]), place[1])
+        if len(spoke) <= self.places:
+            return replace(local, spoke=spoke)
+        gone, heard = (place[0], spoke[0]), dict(local.heard)
+        heard[gone] = replace(_forgotten(heard[gone]), displaced=True)
+        return replace(local, spoke=spoke[1:], heard=tuple(sorted(heard.items(), key=lambda pair: pair[0])))
 
     # -- the judge ----------------------------------------------------------------------------------------------
 
@@ -216,6 +265,11 @@ class Receiver(Actor):
         if not heard.known:
             unseen = first - heard.arrived - 1 > 0 and heard.arrived >= 0
             found = {Broken.FORGOTTEN} if unseen else set()
+            begins = carried.event.first == 1 and not carried.event.before
+            if told.unknown and not heard.displaced and first - heard.arrived - 1 <= 0:
+                found.add(Broken.NOFALSE)
+            if heard.displaced and not begins and not told.unknown:
+                found.add(Broken.CROWD)
             return found if verdict is Verdict.FIRST else found | {Broken.ONCE}
         if verdict is Verdict.REPEAT:
             return set() if last <= heard.delivered else {Broken.ONCE}
@@ -274,7 +328,7 @@ class Receiver(Actor):
 
 
 def _forgotten(heard: Heard) -> Heard:
-    return replace(heard, delivered=-1, opened=-1, known=False)
+    return replace(heard, delivered=-1, opened=-1, known=False, displaced=False)
 
 
 def _covers(told: tuple[Judged, ...], event: Numbered) -> bool:

@@ -30,6 +30,8 @@ from statemachines_spec.sequence_windows.turning import turning
 
 STEADY = tuple(start_of(frame) + 5 for frame in (2, 3, 4))
 """A clock that goes on, a frame an instant."""
+STILL = (start_of(2) + 5, start_of(2) + 6)
+"""One that is looked at within one frame: nothing but lives tells those of a publisher apart."""
 BACK = tuple(start_of(frame) + 5 for frame in (4, 2, 4))
 """One that steps back by two frames."""
 AHEAD = tuple(start_of(frame) + 5 for frame in (4, 5, 6))
@@ -54,7 +56,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     `begin`: the last number that every subject has at first; `converges`: how often the operator says so; `careful`:
     then nothing is lost any more; `comes`: how often the receiver subscribes (0: it does from the beginning); `shows`:
     verdicts that must happen; `ranges`: messages may come together with the one before; so many are `forged`;
-    `refused`: that nothing is numbered must happen, too."""
+    `refused`: that nothing is numbered must happen, too; `places` that the receiver has for publishers (0: for all)."""
 
     walls: tuple[tuple[int, ...], ...] = (STEADY,)
     ours: tuple[int, ...] = ()
@@ -75,6 +77,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     ranges: bool = False
     forged: int = 0
     refused: bool = False
+    places: int = 0
 
 
 VARIANTS = {"settled": "as it is shipped", "as_written": "the source, word for word"}
@@ -145,6 +148,18 @@ SYSTEMS: dict[str, tuple[str, Setting]] = {
         "two publishers that are ahead of a receiver, by a frame and by two, and a network that converges",
         Setting(walls=(FURTHER, NEARER), ours=NEAR, messages=1, lost=0, converges=2, shows=("first",)),
     ),
+    "crowd": (
+        "two publishers of a subject, which may begin anew, and a receiver with places for two",
+        Setting(
+            walls=(STILL, STILL),
+            messages=3,
+            lost=1,
+            flips=0,
+            lives=3,
+            places=2,
+            shows=("first", "first unknown", "skip", "next"),
+        ),
+    ),
     "forged": (
         "a publisher that forgets, and messages whose TIME or CHAIN cannot be",
         Setting(walls=(STEADY,), lost=0, own_flips=2, forged=2, shows=("cycle",)),
@@ -200,6 +215,7 @@ def build(name: str, about: str, setting: Setting, variant: str = "settled") -> 
         rotates=bool(setting.flips),
         late=bool(setting.comes),
         leaves=setting.comes > 1,
+        places=setting.places,
         rules=rules,
     )
     actors: list[Actor] = [*publishers, receiver, Clock(*range(len(ours)))]
@@ -244,6 +260,8 @@ def promised(setting: Setting) -> tuple[Broken, ...]:
         return (Broken.ONCE, Broken.SAME)
     if not setting.ordered:
         return UNORDERED
+    if setting.places:
+        return (*(how for how in PROMISES if how is not Broken.JOIN), Broken.CROWD)
     return PROMISES if setting.careful else tuple(how for how in PROMISES if how is not Broken.JOIN)
 
 

@@ -25,7 +25,7 @@ from statemachines.drivers.cursor_recovery.memory_access import (
 )
 from statemachines.drivers.cursor_recovery.owner import has_locks, is_locked, removed, take_slot
 from statemachines.drivers.cursor_recovery.segment import Segment
-from statemachines.drivers.cursor_recovery.short_way import TakeOver, short_read, short_write
+from statemachines.drivers.cursor_recovery.short_way import TakeOver, is_scan, short_read, short_scan, short_write
 from statemachines.kernel import Event, Fsm, Node
 from statemachines.kernel.node import Observer
 
@@ -68,6 +68,7 @@ class Attachment:
         self._new_writer = new_writer(segment.queue, self.owner.slot, self.owner.incarnation)
         self._new_reader = new_reader(segment.queue, self.owner.slot, self.owner.incarnation)
         is_declared = instruments.declared or instruments.observe is not None
+        self._is_declared = is_declared or instruments.hook is not None
         self._write = self._declared_write if is_declared else short_write(self._new_writer, self.access)
         self._read = self._declared_read if is_declared else short_read(self._new_reader, self.access)
         try:
@@ -142,7 +143,17 @@ class Attachment:
         node = self._node(fsm, over.record)
         for address, value, time_ns in over.seen:
             self.access.check(address, value, time_ns)
-        return resume_operation(node, node.feed(over.answer, 0), self.access), node.record
+        told: list[Event] = []
+        while True:
+            told += resume_operation(node, node.feed(over.answer, 0), self.access, self._ends_short_way)
+            if not self._ends_short_way(node.record):
+                return told, node.record
+            record, over.answer = short_scan(node.record, self.access)
+            node = self._node(fsm, record)
+
+    def _ends_short_way(self, record: Operation) -> bool:
+        """The short way goes on there: a scan, unless somebody looks at every access."""
+        return not self._is_declared and is_scan(record)
 
     def _node(self, fsm: Fsm[R], record: R) -> Node[R]:
         self._count += 1

@@ -246,8 +246,11 @@ def run_operation(node: Node[Any], call: Call, access: Access) -> list[Event]:
     return resume_operation(node, node.feed(call, 0), access)
 
 
-def resume_operation(node: Node[Any], effects: list[Effect], access: Access) -> list[Event]:
-    """As `run_operation`, of a machine that has asked already."""
+def resume_operation(
+    node: Node[Any], effects: list[Effect], access: Access, ends: Callable[[Any], bool] = lambda record: False
+) -> list[Event]:
+    """As `run_operation`, of a machine that has asked already; no further than where `ends(record)`: there it has asked
+    for an access that is not made."""
     told: list[Event] = []
     while True:
         request: Request | None = None
@@ -256,6 +259,6 @@ def resume_operation(node: Node[Any], effects: list[Effect], access: Access) -> 
                 request = effect.request
             elif isinstance(effect, Tell):
                 told.append(effect.event)
-        if request is None:
+        if request is None or ends(node.record):
             return told
         effects = node.feed(access.perform(request), 0)

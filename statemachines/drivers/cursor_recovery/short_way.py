@@ -268,3 +268,34 @@ def short_read(empty: ReaderRecord, access: Access) -> Callable[[], ReadDone]:
         return ReadDone(DELIVERED, head, messages, data[CELL:] if size & SEVERAL else data)
 
     return read
+
+
+def is_scan(record: Any) -> bool:
+    """The machine looks for the next block behind the read head, cell by cell (CR-46)."""
+    return record.status is R.LOAD_COMMIT_LOW and record.limit != record.read_head
+
+
+def short_scan(record: ReaderRecord, access: Access) -> tuple[ReaderRecord, Loaded]:
+    """A scan, as far as nothing is found: the record of the machine at the first cell where a block may begin, or at
+    the last one, and what is there.
+
+    The cells are loaded in the order in which the machine would, each once; that there is no other access in between
+    changes nothing, since no living writer is behind the write head.
+    """
+    words = access.words
+    cells, at = words.capacity // CELL, record.at
+    last = record.write_head - HEADER
+    mark, step, mask = at * MARKS & HALF, CELL * MARKS & HALF, MAGIC & HALF
+    found = 0
+    area = slice(words.layout.data, words.layout.guard_after)
+    with memoryview(words.memory) as whole, whole[area] as data, data.cast("I") as view:
+        while at <= last:
+            begin = (at + 2 * CELL) % words.capacity // CELL
+            count = min(cells - begin, (last - at) // CELL + 1)
+            with view[begin : begin + count] as part:
+                for number, found in enumerate(part):
+                    if found == mark ^ mask:
+                        return replace(record, at=at + number * CELL), Loaded(found, 0)
+                    mark = mark + step & HALF
+            at += count * CELL
+    return replace(record, at=at - CELL), Loaded(found, 0)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from statemachines.drivers.sequence_windows.datagram import DATAGRAM_MAX as DATAGRAM_MAX
     from statemachines.drivers.sequence_windows.datagram import MalformedDatagram as MalformedDatagram
     from statemachines.drivers.sequence_windows.datagram import MessageTooLarge as MessageTooLarge
+    from statemachines.drivers.sequence_windows.datagram import OtherLayout as OtherLayout
     from statemachines.drivers.sequence_windows.held_streams import RecoveryCounts as RecoveryCounts
     from statemachines.drivers.sequence_windows.loss_report import LossReport as LossReport
     from statemachines.drivers.sequence_windows.multicast import Group as Group
@@ -46,7 +47,7 @@ _MACHINES: Final = "statemachines.sequence_windows"
 __getattr__ = imported_later(
     __name__,
     {
-        f"{__name__}.datagram": ("DATAGRAM_MAX", "MalformedDatagram", "MessageTooLarge"),
+        f"{__name__}.datagram": ("DATAGRAM_MAX", "MalformedDatagram", "MessageTooLarge", "OtherLayout"),
         f"{__name__}.held_streams": ("RecoveryCounts",),
         f"{__name__}.loss_report": ("LossReport",),
         f"{__name__}.multicast": ("Group", "MulticastForwarder", "MulticastReceiver", "MulticastSender"),

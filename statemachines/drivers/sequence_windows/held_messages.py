@@ -16,8 +16,8 @@ from statemachines.sequence_windows.message import LOSS_MAX, Judged, Verdict
 OVERHEAD = 512
 """Bytes that a held message takes beside its payload, roughly."""
 
-Place = tuple[str, str]
-"""(publisher, subject)"""
+Place = tuple[str, str, int]
+"""(publisher, subject, life of the publisher)"""
 
 
 class HeldMessage(msgspec.Struct):
@@ -35,10 +35,11 @@ class HeldMessage(msgspec.Struct):
     before: int = 0
     recovered: bool = False
     given: Any = None
+    life: int = 0
 
     @property
     def place(self) -> Place:
-        return self.publisher, self.subject
+        return self.publisher, self.subject, self.life
 
     @property
     def size(self) -> int:

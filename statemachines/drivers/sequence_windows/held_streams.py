@@ -296,8 +296,9 @@ class HeldStreams:
         if self._runs.get(query.source) is not run or not waits or not record.missing:
             return
         self.counts.asked += 1
+        publisher, subject, life = run.place
         last = min(query.last, run.missing_until)
-        self._ask(RecoveryQuery(*run.place, query.first, last, query.source, query.n))
+        self._ask(RecoveryQuery(publisher, subject, query.first, last, query.source, query.n, life))
 
     def _end_run(self, stream: HeldStream) -> None:
         """The oldest is settled, or not wanted."""

@@ -15,7 +15,8 @@ NOTE = (
 class LossReport(msgspec.Struct, frozen=True):
     """`rows`: one a peer, in the order of their ids.  `subjects` that are kept, and their `bytes` as the source reckons
     them; `malformed`: datagrams that were no messages; `evicted`: publishers that were forgotten because a subject, or
-    our inbox, had too many; `failed`: calls of the application that raised (-1 each: nobody counted)."""
+    our inbox, had too many; `failed`: calls of the application that raised; `other_layout`: datagrams of another
+    version (-1 each: nobody counted)."""
 
     rows: tuple[Peer, ...]
     subjects: int = -1
@@ -23,6 +24,7 @@ class LossReport(msgspec.Struct, frozen=True):
     malformed: int = -1
     evicted: int = -1
     failed: int = -1
+    other_layout: int = -1
 
     @property
     def lost(self) -> int:
@@ -39,6 +41,7 @@ class LossReport(msgspec.Struct, frozen=True):
             "refused": sum(row.refused for row in self.rows),
             "strange times or chains": sum(row.strange for row in self.rows),
             "malformed": max(0, self.malformed),
+            "of another version's layout": max(0, self.other_layout),
             "publishers forgotten for others": max(0, self.evicted),
             "callbacks that raised": max(0, self.failed),
         }

@@ -25,6 +25,7 @@ from statemachines.interrupts import INTERRUPTED, begin_work, end_on_sigterm
 from statemachines.kernel import GaplessError
 from statemachines.sequence_windows.message import Judged
 from statemachines.sequence_windows.publisher_window import Stamped
+from statemachines.sequence_windows.subject_publishers import PLACES
 from statemachines.sequence_windows.windows import Windows
 from statemachines.trace.row import event_row
 
@@ -97,6 +98,12 @@ def subscriber(
     number: options.Number = None,
     config: Config = None,
     converged: Converged = False,
+    publishers_max: Annotated[
+        int,
+        typer.Option(
+            metavar="N", help="So many publishers of a subject are remembered; then who was silent longest goes."
+        ),
+    ] = PLACES,
     losses: Annotated[
         Path | None, typer.Option(metavar="PATH", help="A socket to make there, for `gapless show-loss PATH`.")
     ] = None,
@@ -105,7 +112,7 @@ def subscriber(
     windows = _windows(config)
     life = begin_life(name, state, trace, number, PROTOCOL)
     with MulticastReceiver(parse_group(group, interface)) as receiver:
-        node = SubscriberNode(receiver, life, name, windows, tuple(subjects or ()))
+        node = SubscriberNode(receiver, life, name, windows, tuple(subjects or ()), publishers_max)
         if converged:
             node.subscriber.converged()
         run_until_signal(node.run(losses))
@@ -120,7 +127,13 @@ class SubscriberNode:
     """A subscriber on the event loop: it reads what has arrived, prints it, and answers `show-loss`."""
 
     def __init__(
-        self, receiver: MulticastReceiver, life: Life, name: str, windows: Windows, subjects: tuple[str, ...]
+        self,
+        receiver: MulticastReceiver,
+        life: Life,
+        name: str,
+        windows: Windows,
+        subjects: tuple[str, ...],
+        publishers_max: int = PLACES,
     ) -> None:
         self.receiver = receiver
         self.subscriber = SequencedSubscriber(
@@ -129,6 +142,7 @@ class SubscriberNode:
             client=life.number,
             everything=not subjects,
             window=windows.subscriber,
+            publishers_max=publishers_max,
             observe=self._note,
         )
         for subject in subjects:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -13,17 +14,20 @@ from statemachines.kernel import ConfigurationError
 from statemachines.sequence_windows.publisher_table import PublisherTable
 from statemachines.sequence_windows.publisher_window import Stamped
 from statemachines.sequence_windows.rotation import Window
+from statemachines.sequence_windows.subject_publishers import LIFE_MAX
 
 if TYPE_CHECKING:  # missed samples are imported where somebody keeps a history
     from statemachines.drivers.sequence_windows.sent_messages import SentMessages
 
 
 class SequencedPublisher:
-    """`send(data)` is the transport's; `publisher`: an id that nobody has, or had, beside us: a program that starts
-    again takes a new one.  `window`: when to forget subjects; `size`: the most bytes that `send` takes; `wall`: the
-    clock that numbers come from, `now`: one that does not step, for windows; `observe(subject, stamped, t_ns)` sees
-    every number.  `history`: so many messages of each subject are kept, the newest, of `history_subjects` subjects and
-    of `history_bytes` bytes at most, for receivers that missed some (0: none); `answer` has them.
+    """`send(data)` is the transport's; `publisher`: an id that nobody has beside us.  `life`: a number of 64 bits that
+    no earlier publisher of this id had, for its numbers begin anew; none: one is drawn.  0: there is none, and a
+    program that starts again must take another id.  `window`: when to forget subjects; `size`: the most bytes that
+    `send` takes; `wall`: the clock that numbers come from, `now`: one that does not step, for windows;
+    `observe(subject, stamped, t_ns)` sees every number.  `history`: so many messages of each subject are kept, the
+    newest, of `history_subjects` subjects and of `history_bytes` bytes at most, for receivers that missed some (0:
+    none); `answer` has them.
 
     Not for several threads at a time.  A number whose message `send` raises for is used up: receivers count a loss.
     """
@@ -33,6 +37,7 @@ class SequencedPublisher:
         send: Callable[[bytes], object],
         *,
         publisher: str,
+        life: int | None = None,
         window: Window | None = None,
         size: int = DATAGRAM_MAX,
         wall: Clock = time.time_ns,
@@ -44,7 +49,11 @@ class SequencedPublisher:
     ) -> None:
         if not 0 < len(publisher) <= PUBLISHER_MAX:
             raise ConfigurationError("publisher", publisher[:64], f"must be 1 to {PUBLISHER_MAX} letters")
+        life = secrets.randbits(64) or 1 if life is None else life
+        if not 0 <= life <= LIFE_MAX:
+            raise ConfigurationError("life", life, "must be 0 to 2**64 - 1")
         self.publisher = publisher
+        self.life = life
         self.table = PublisherTable(window, now())
         self._send = send
         self._size = size
@@ -65,22 +74,25 @@ class SequencedPublisher:
         """
         if not subject:
             raise ConfigurationError("subject", subject, "must not be empty")
-        check_size(self.publisher, subject, payload, self._size)
+        check_size(self.publisher, subject, payload, self._size, self.life)
         self.table.tick(self._now())
         t_ns = self._wall()
         told = self.table.stamp(subject, t_ns)
         if self._observe is not None:
             self._observe(subject, told, t_ns)
         number = told.number
-        data = encode(self.publisher, subject, number, told.time_ns, told.chain, payload)
+        data = encode(self.publisher, subject, number, told.time_ns, told.chain, payload, self.life)
         if self.sent is not None:
             self.sent.keep(subject, number, data)
         self._send(data)
         return number
 
     def answer(self, query: RecoveryQuery) -> list[bytes]:
-        """What a receiver asks for, as far as it is kept, in the order of the numbers: each goes to its `recovered`."""
-        if self.sent is None or query.publisher != self.publisher:
+        """What a receiver asks for, as far as it is kept, in the order of the numbers: each goes to its `recovered`.
+
+        Of an earlier life of ours nothing is kept.
+        """
+        if self.sent is None or query.publisher != self.publisher or query.life not in (0, self.life):
             return []
         return self.sent.answer(query)
 

@@ -8,8 +8,9 @@ from statemachines.sequence_windows.sequence import base_of, frame_of
 
 
 class RecoveryQuery(msgspec.Struct, frozen=True, gc=False):
-    """Messages `first`..`last` of `publisher` on `subject`, both included and of one frame; some of those between may
-    have come.  `run` and `n` say which query it is: they go back with its end."""
+    """Messages `first`..`last` of `publisher` in its `life` on `subject`, both included and of one frame; some of those
+    between may have come.  `run` and `n` say which query it is: they go back with its end.  Life 0: of whichever has
+    them."""
 
     publisher: str
     subject: str
@@ -17,6 +18,7 @@ class RecoveryQuery(msgspec.Struct, frozen=True, gc=False):
     last: int
     run: str = ""
     n: int = 0
+    life: int = 0
 
     @property
     def frame(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from statemachines.drivers.clock import Clock, steady_ns
-from statemachines.drivers.sequence_windows.datagram import MalformedDatagram, decode
+from statemachines.drivers.sequence_windows.datagram import Datagram, MalformedDatagram, OtherLayout, decode
 from statemachines.drivers.sequence_windows.loss_report import LossReport
 from statemachines.drivers.sequence_windows.recovery_query import RecoveryQuery
 from statemachines.kernel import ConfigurationError, Effect, Node, Tell
@@ -26,6 +27,7 @@ from statemachines.sequence_windows.losses import PEERS_MAX, Losses
 from statemachines.sequence_windows.message import Judged, Numbered, Verdict
 from statemachines.sequence_windows.rotation import Window
 from statemachines.sequence_windows.sequence import base_of, frame_of
+from statemachines.sequence_windows.subject_publishers import PLACES
 from statemachines.sequence_windows.subscriber_table import HORIZON_NS, SubscriberTable
 
 if TYPE_CHECKING:  # missed samples are imported where somebody recovers
@@ -34,10 +36,13 @@ if TYPE_CHECKING:  # missed samples are imported where somebody recovers
     from statemachines.missed_samples.recovery import Recovery
 
 
+logger = logging.getLogger("gapless")
+
+
 class Delivery(msgspec.Struct, frozen=True, gc=False):
     """A message for the application.  `lost`: how many of its publisher and subject are missing before it, 1 where it
     is `unknown` how many; `join`: of a FIRST message, whether its stream is complete; None for others; `recovered`: it
-    was missing, and has come after all."""
+    was missing, and has come after all; `life`: which of its publisher's (0: it does not say)."""
 
     publisher: str
     subject: str
@@ -48,6 +53,7 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     unknown: bool = False
     join: Join | None = None
     recovered: bool = False
+    life: int = 0
 
 
 class Loss(msgspec.Struct, frozen=True, gc=False):
@@ -66,6 +72,8 @@ class SequencedSubscriber:
     `deliver(delivery)` gets each message once; `on_loss(loss)` each loss, before the message that showed it;
     `on_advisory(fields)` the advisories, the first loss at once and then one a second, with `client` as their `scid`.
     `everything`: all subjects are subscribed; otherwise `subscribe` says which.  `window`: when to forget;
+    `publishers_max`: so many publishers of a subject are remembered, each life of one apart; for one more the one is
+    forgotten that was silent longest, and if that speaks again it is FIRST, with a loss that is unknown.
     `horizon_ns`: frames that begin so much later than our clock says are refused (0: none); `wall` and `now` as for
     publishers; `observe(publisher, subject, judged, t_ns)` sees every verdict, as the window has it.
 
@@ -87,6 +95,7 @@ class SequencedSubscriber:
         client: int = 1,
         everything: bool = False,
         window: Window | None = None,
+        publishers_max: int = PLACES,
         horizon_ns: int = HORIZON_NS,
         wall: Clock = time.time_ns,
         now: Clock = steady_ns,
@@ -95,8 +104,10 @@ class SequencedSubscriber:
         ask: Callable[[RecoveryQuery], object] | None = None,
         held_bytes_max: int = 64 << 20,
     ) -> None:
-        self.table = SubscriberTable(window, now(), everything=everything, horizon_ns=horizon_ns)
+        bounds = {"horizon_ns": horizon_ns, "publishers_max": publishers_max}
+        self.table = SubscriberTable(window, now(), everything=everything, **bounds)
         self.malformed = 0
+        self.other_layout = 0
         self.failed = 0
         self._deliver = deliver
         self._on_loss = on_loss
@@ -144,22 +155,34 @@ class SequencedSubscriber:
 
         What is malformed or cannot be is counted, and raises nothing.
         """
+        one = self.decoded(data)
+        if one is None:
+            return None
+        parts = (one.payload, one.time_ns, one.chain, one.life)
+        return self.receive_message(one.publisher, one.subject, one.number, *parts)
+
+    def decoded(self, data: bytes) -> Datagram | None:
+        """The message in these bytes; None: there is none, and that is counted.  Who sends another version's layout is
+        named in the log, the 1st, 2nd, 4th time and so on."""
         try:
-            one = decode(data)
+            return decode(data)
+        except OtherLayout as error:
+            self.other_layout += 1
+            if self.other_layout.bit_count() == 1:
+                logger.warning("refused, %d times so far: %s", self.other_layout, error)
         except MalformedDatagram:
             self.malformed += 1
-            return None
-        return self.receive_message(one.publisher, one.subject, one.number, one.payload, one.time_ns, one.chain)
+        return None
 
     def receive_message(
-        self, publisher: str, subject: str, number: int, payload: bytes, time_ns: int = 0, chain: int = 0
+        self, publisher: str, subject: str, number: int, payload: bytes, time_ns: int = 0, chain: int = 0, life: int = 0
     ) -> Delivery | None:
         """The same, for a transport that has a format of its own."""
         self.table.tick(self._now())
         t_ns = self._wall()
-        last = 0 if self._held is None else self.table.last_of(subject, publisher)
+        last = 0 if self._held is None else self.table.last_of(subject, publisher, life)
         try:
-            told = self.table.receive_one(subject, publisher, number, time_ns, chain, t_ns)
+            told = self.table.receive_one(subject, publisher, number, time_ns, chain, t_ns, life)
         except ValueError:  # `Refused` is one
             self._losses.of(publisher).refused += 1
             return None
@@ -169,11 +192,11 @@ class SequencedSubscriber:
             before = said.before
             if said.strange:
                 self._losses.of(publisher).strange += 1
-        if self._held is None or not self._held.concerns((publisher, subject), told):
-            return self._take_plain(publisher, subject, number, payload, told, t_ns)
+        if self._held is None or not self._held.concerns((publisher, subject, life), told):
+            return self._take_plain(publisher, subject, number, payload, told, t_ns, life)
         if self._observe is not None:
             self._observe(publisher, subject, told, t_ns)
-        message = self._held.message(publisher, subject, number, payload, told, t_ns, last, before)
+        message = self._held.message(publisher, subject, number, payload, told, t_ns, last, before, life=life)
         self._held.take(message)
         given: Delivery | None = message.given
         return given
@@ -186,14 +209,12 @@ class SequencedSubscriber:
         It is believed where it is missing; what is malformed, or what nobody waits for, is counted, and raises nothing.
         """
         held = self._recovering()
-        try:
-            one = decode(data)
-        except MalformedDatagram:
-            self.malformed += 1
+        one = self.decoded(data)
+        if one is None:
             return None
         base = base_of(one.number)
         told = Judged(Verdict.NEXT, frame_of(one.number), base, base)
-        message = held.message(one.publisher, one.subject, one.number, one.payload, told, self._wall())
+        message = held.message(one.publisher, one.subject, one.number, one.payload, told, self._wall(), life=one.life)
         held.take_reply(message)
         given: Delivery | None = message.given
         return given
@@ -257,12 +278,13 @@ class SequencedSubscriber:
         """What was counted so far."""
         kept = self.table.subjects
         evicted = self.table.evicted + self._forgotten
-        return LossReport(self._losses.rows(), len(kept), kept.kept, self.malformed, evicted, self.failed)
+        counts = (self.malformed, evicted, self.failed, self.other_layout)
+        return LossReport(self._losses.rows(), len(kept), kept.kept, *counts)
 
     # -- inside -------------------------------------------------------------------------------------------------
 
     def _take_plain(
-        self, publisher: str, subject: str, number: int, payload: bytes, told: Judged, t_ns: int
+        self, publisher: str, subject: str, number: int, payload: bytes, told: Judged, t_ns: int, life: int
     ) -> Delivery | None:
         """As the window has it."""
         if told.verdict is not Verdict.NEXT:
@@ -272,7 +294,8 @@ class SequencedSubscriber:
         if not told.delivered:
             return None
         join = self._joined(told, t_ns) if told.verdict is Verdict.FIRST else None
-        delivery = Delivery(publisher, subject, payload, number, told.verdict, told.lost, told.unknown, join)
+        parts = (told.verdict, told.lost, told.unknown, join, False, life)
+        delivery = Delivery(publisher, subject, payload, number, *parts)
         self._tell(delivery)
         return delivery
 
@@ -284,7 +307,7 @@ class SequencedSubscriber:
             return
         join = self._joined(told, message.t_ns) if told.verdict is Verdict.FIRST else None
         publisher, subject, number, payload = message.publisher, message.subject, message.number, message.payload
-        parts = (told.verdict, told.lost, told.unknown, join, message.recovered)
+        parts = (told.verdict, told.lost, told.unknown, join, message.recovered, message.life)
         message.given = delivery = Delivery(publisher, subject, payload, number, *parts)
         self._tell(delivery)
 

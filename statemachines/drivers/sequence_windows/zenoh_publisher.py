@@ -138,7 +138,8 @@ class SequencedZenohPublisher:
             self.statistics.busy += 1
             refuse(query, BUSY)
             return
-        wanted = RecoveryQuery(self.source, self.key_expr, asked.first or 0, asked.last or 0)
+        life = self.sequenced.life  # of others the numbers are others, or the receiver drops the answer
+        wanted = RecoveryQuery(self.source, self.key_expr, asked.first or 0, asked.last or 0, life=life)
         found = self.sequenced.answer(wanted)
         work = self._loop.run_in_executor(self._sender, _carry_out, query, self.source, found)
         self._answers[work] = query

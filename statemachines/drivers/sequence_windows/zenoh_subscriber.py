@@ -30,8 +30,6 @@ from statemachines.drivers.missed_samples.query_desk import stop
 from statemachines.drivers.missed_samples.received import OVERHEAD
 from statemachines.drivers.missed_samples.sample_store import OURS
 from statemachines.drivers.missed_samples.zenoh_thread import direct
-from statemachines.drivers.sequence_windows.datagram import MalformedDatagram
-from statemachines.drivers.sequence_windows.datagram import decode as read_datagram
 from statemachines.drivers.sequence_windows.recovery_query import RecoveryQuery
 from statemachines.drivers.sequence_windows.subscriber import Delivery, Loss, SequencedSubscriber
 from statemachines.kernel import ConfigurationError
@@ -40,6 +38,7 @@ from statemachines.missed_samples.message import Query
 from statemachines.missed_samples.recovery import Recovery
 from statemachines.missed_samples.selector import range_text
 from statemachines.sequence_windows.rotation import Window
+from statemachines.sequence_windows.subject_publishers import PLACES
 from statemachines.wire import shown
 
 logger = logging.getLogger("gapless")
@@ -60,10 +59,11 @@ class SequencedSubscriberOptions(msgspec.Struct, frozen=True, kw_only=True):
     queue_max: int = 50_000
     queue_bytes_max: int = 64 << 20
     held_bytes_max: int = 64 << 20
+    publishers_max: int = PLACES
     waiting_max: int = 10_000
 
     def __post_init__(self) -> None:
-        for name in ("queue_max", "queue_bytes_max", "held_bytes_max", "waiting_max"):
+        for name in ("queue_max", "queue_bytes_max", "held_bytes_max", "publishers_max", "waiting_max"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(name, getattr(self, name), "at least 1")
 
@@ -102,6 +102,7 @@ class SequencedZenohSubscriber:
             recovery=None if recovery is None else replace(recovery, timeout_ms=BACKSTOP_MS),
             ask=None if recovery is None else self._ask,
             held_bytes_max=options.held_bytes_max,
+            publishers_max=options.publishers_max,
         )
 
     # -- its life -------------------------------------------------------------------------------------------------
@@ -201,15 +202,13 @@ class SequencedZenohSubscriber:
         self._set_timer()
 
     def _hear(self, sample: zenoh.Sample) -> None:
-        try:
-            one = read_datagram(sample.payload.to_bytes())
-        except MalformedDatagram:
-            self.sequenced.malformed += 1
+        one = self.sequenced.decoded(sample.payload.to_bytes())
+        if one is None:
             return
         if one.subject != str(sample.key_expr):
             self.misplaced += 1
             return
-        parts = (one.payload, one.time_ns, one.chain)
+        parts = (one.payload, one.time_ns, one.chain, one.life)
         self.sequenced.receive_message(one.publisher, one.subject, one.number, *parts)
 
     def _set_timer(self) -> None:
@@ -305,7 +304,8 @@ def declare_sequenced_subscriber(
     `recovery`: what is known to be missing is asked for, with these retries, timeout (a zenoh query's) and limits
     (none: it counts as lost at once); `on_loss(loss)` and `on_advisory(fields)` get what is lost; `window`: when to
     forget; `allowed_origin` as zenoh's; `queue_max`, `queue_bytes_max`: what may wait for the loop; `held_bytes_max`:
-    what may wait for something that is missing; `waiting_max`: what may wait for `async for`.
+    what may wait for something that is missing; `publishers_max`: so many of one key are remembered; `waiting_max`:
+    what may wait for `async for`.
 
     Raises `BadKey` for what is no key expression, `ConfigurationError` for an option that cannot be, `zenoh.ZError`.
     """

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from statemachines.sequence_windows.publisher_window import PublisherWindowRecord
 from statemachines.sequence_windows.rotation import RotationRecord, Window
 from statemachines.sequence_windows.sequence import BASE_MAX, FRAME_MAX, FRAME_NS, number_of
+from statemachines.sequence_windows.subject_publishers import SubjectPublishersRecord
 from statemachines.sequence_windows.subscriber_window import SubscriberWindowRecord
 from statemachines.testing.protocol import Environment, TestProtocol, Values
 
@@ -37,6 +38,7 @@ TESTING = TestProtocol(
     environments={
         "publisher_window": Environment(start=st.just(PublisherWindowRecord("s"))),
         "subscriber_window": Environment(start=st.just(SubscriberWindowRecord("s", "p"))),
+        "subject_publishers": Environment(start=st.just(SubjectPublishersRecord("s", 2))),
         "rotation": Environment(start=st.builds(RotationRecord, st.just(Window(140)), st.just(0))),
     },
 )

@@ -18,7 +18,7 @@ from statemachines.drivers.sequence_windows import (
     Verdict,
     Window,
 )
-from statemachines.drivers.sequence_windows.datagram import Datagram, check_size, decode, encode
+from statemachines.drivers.sequence_windows.datagram import Datagram, OtherLayout, check_size, decode, encode
 from statemachines.kernel import ConfigurationError
 
 S = 1_000_000_000
@@ -182,10 +182,11 @@ def test_bytes_that_are_no_message_are_counted():
     world = World()
     good = encode("p", "s", 0x5C19ADC000000001, 0, 0, b"x")
     encoded = [
-        Datagram(2, "p", "s", 1, 0, 0, b""), Datagram(1, "", "s", 1, 0, 0, b""), Datagram(1, "p", "", 1, 0, 0, b""),
-        Datagram(1, "p", "s", 1, -1, 0, b""), Datagram(1, "p" * 129, "s", 1, 0, 0, b""),
-        Datagram(1, "p", "s" * 4097, 1, 0, 0, b""), Datagram(1, "p", "s", "1", 0, 0, b""),
-        Datagram(1, "p", "s", 2.5, 0, 0, b""), [1, "p", "s", 1, 0, 0, b"", 0], [1, "p"], {}, 7,
+        Datagram(2, "", 7, "s", 1, 0, 0, b""), Datagram(2, "p", 7, "", 1, 0, 0, b""),
+        Datagram(2, "p", -1, "s", 1, 0, 0, b""), Datagram(2, "p", "7", "s", 1, 0, 0, b""),
+        Datagram(2, "p", 7, "s", 1, -1, 0, b""), Datagram(2, "p" * 129, 7, "s", 1, 0, 0, b""),
+        Datagram(2, "p", 7, "s" * 4097, 1, 0, 0, b""), Datagram(2, "p", 7, "s", "1", 0, 0, b""),
+        Datagram(2, "p", 7, "s", 2.5, 0, 0, b""), [2, "p", 7, "s", 1, 0, 0, b"", 0], [2, "p"], {}, 7,
     ]  # fmt: skip
     bad = [b"", good[:-1], good + b"\0", b"\xff" * 40, b"\x91" * 60_000, *map(msgspec.msgpack.encode, encoded)]
     for data in bad:
@@ -211,9 +212,23 @@ def test_numbers_that_cannot_be_are_refused_and_counted(number):
     assert "refused: 1" in report.text()
 
 
-def test_two_publishers_with_one_id_cannot_be_told_apart_and_nothing_comes_twice():
+def test_two_publishers_with_one_id_are_told_apart_by_their_lives():
     world = World()
     one, other = world.publisher("twin"), world.publisher("twin")
+    for _ in range(4):
+        one.publish("s", b"one")
+        other.publish("s", b"other")
+    world.arrive(0, 1, 3, 6, 7)  # of one the 1st and the 4th, of the other the 1st, 2nd and 4th
+    assert [(told.payload, told.life, told.lost) for told in world.got] == [
+        (b"one", one.life, 0), (b"other", other.life, 0), (b"other", other.life, 0), (b"one", one.life, 2),
+        (b"other", other.life, 1),
+    ]  # fmt: skip
+    assert [row.user for row in world.subscriber.losses().rows] == ["twin"]
+
+
+def test_without_a_life_two_publishers_with_one_id_cannot_be_told_apart_and_nothing_comes_twice():
+    world = World()
+    one, other = world.publisher("twin", life=0), world.publisher("twin", life=0)
     for _ in range(3):
         one.publish("s", b"one")
         other.publish("s", b"other")
@@ -221,6 +236,55 @@ def test_two_publishers_with_one_id_cannot_be_told_apart_and_nothing_comes_twice
     numbers = [told.number for told in world.got]
     assert len(numbers) == len(set(numbers)) == 3
     assert world.subscriber.losses().rows[0].repeat == 3
+
+
+def test_a_life_is_a_number_of_64_bits():
+    for life in (-1, 1 << 64):
+        with pytest.raises(ConfigurationError, match="life"):
+            World().publisher(life=life)
+    assert World().publisher().life not in (0, World().publisher().life)
+
+
+def test_a_datagram_of_another_layout_is_counted_apart_and_named_now_and_then(caplog):
+    """Version 1 had no life; what a later one has nobody knows."""
+    world = World()
+    older = msgspec.msgpack.encode([1, "p", "s", 0x5C19ADC000000001, 0, 0, b"x"])
+    later = msgspec.msgpack.encode([3, {"publisher": "p"}])
+    for data in (older, older, older, later):
+        assert world.subscriber.receive(data) is None
+    report = world.subscriber.losses()
+    assert (report.other_layout, report.malformed) == (4, 0)
+    assert "of another version's layout: 4" in report.text()
+    assert ["layout 1" in one.message for one in caplog.records] == [True, True, False]
+    with pytest.raises(OtherLayout, match="layout 1, and we speak 2"):
+        decode(older)
+
+
+def test_losses_of_more_publishers_than_are_remembered_are_not_silent():
+    """Those that come back are FIRST with an unknown loss, and advised; the others are counted exactly."""
+    world = World(publishers_max=3)
+    publishers = [world.publisher(f"p{n}") for n in range(4)]
+    for one in publishers:
+        one.publish("s", b"")
+    world.arrive()
+    assert world.verdicts() == [(FIRST, 0)] * 4
+    assert world.subscriber.losses().evicted == 1
+    for one in publishers[1:]:
+        for _ in range(3):
+            one.publish("s", b"")
+    world.arrive(2, 5, 8)  # two of each are lost: all three are still remembered
+    assert world.verdicts() == [(SKIP, 2)] * 3
+    publishers[0].publish("s", b"")
+    world.arrive()
+    (told,) = world.got
+    assert (told.verdict, told.lost, told.unknown) == (FIRST, 1, True)
+    report = world.subscriber.losses()
+    assert [(row.user, row.lost, row.unknown) for row in report.rows] == [
+        ("p0", 1, 1), ("p1", 2, 0), ("p2", 2, 0), ("p3", 2, 0),
+    ]  # fmt: skip
+    assert world.lost[-1].unknown
+    world.at(2)
+    assert sum(fields["lost"] for _, fields in world.advised) == 7
 
 
 def test_a_publisher_whose_clock_is_a_day_off_is_heard_and_never_verified():

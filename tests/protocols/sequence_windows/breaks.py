@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 from mutants import Break, swap
 
-from statemachines.drivers.sequence_windows import held_streams, sent_messages
+from statemachines.drivers.sequence_windows import datagram, held_streams, sent_messages
 from statemachines.drivers.sequence_windows.held_messages import HeldMessage, HeldRun
 from statemachines.drivers.sequence_windows.held_streams import HeldStreams
 from statemachines.kernel import Message
@@ -26,6 +26,7 @@ from statemachines.sequence_windows import (
     windows,
 )
 from statemachines.sequence_windows.generations import Generations
+from statemachines.sequence_windows.subscriber_table import Entry
 
 CLAUSES = "test_windows_clauses"
 
@@ -77,7 +78,6 @@ BREAKS = {
     "SW-15": swap(Generations, "free", lambda self, at_most=0: bool(self._dropped.clear())),
     "SW-16": in_test("Numbered", Numbered),
     "SW-17": swap(subscriber_table.SubscriberTable, "_check", no_more(None)),
-    "SW-18": swap(subscriber_table, "PUBLISHERS_MAX", 10**9),
     "SW-29": all_of(swap(subscriber_window, "LOSS_MAX", 10**9), swap(message, "LOSS_MAX", 10**9)),
     "SW-30": swap(losses.Peer, "count", no_more(None)),
     "SW-45": swap(loss_notifier, "LISTED", 12),
@@ -92,6 +92,8 @@ BREAKS = {
     "SW-75": swap(HeldStreams, "drop", no_more(None)),
     "SW-76": swap(sent_messages, "range_text", lambda first, last: ".."),
     "SW-77": swap(HeldRun, "misses", lambda self, number: True),
+    "SW-79": swap(subscriber_table, "Entry", lambda publisher, life, *rest: Entry(publisher, 0, *rest)),
+    "SW-80": swap(datagram, "_ARRAYS", ()),
 }
 
 

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from statemachines.drivers.sequence_windows.datagram import OtherLayout, decode
 from statemachines.kernel import ConfigurationError, InvariantViolated, Node
 from statemachines.sequence_windows import losses as counting
 from statemachines.sequence_windows.inbox_window import INBOX_WINDOW, Inboxed
@@ -33,10 +34,20 @@ from statemachines.sequence_windows.publisher_window import (
 )
 from statemachines.sequence_windows.rotation import ROTATION, RotationRecord, Tick, Window
 from statemachines.sequence_windows.sequence import BASE_MAX, FRAME_MAX, FRAME_NS, number_of, start_of
-from statemachines.sequence_windows.subscriber_table import HORIZON_NS, PUBLISHERS_MAX, Refused, SubscriberTable
+from statemachines.sequence_windows.subject_publishers import (
+    CROWDED,
+    SUBJECT_PUBLISHERS,
+    Arrival,
+    SubjectPublishersRecord,
+    line_of,
+)
+from statemachines.sequence_windows.subject_publishers import PLACES as PUBLISHERS_MAX
+from statemachines.sequence_windows.subscriber_table import HORIZON_NS, Refused, SubscriberTable
 from statemachines.sequence_windows.subscriber_window import (
+    FRESH,
     SUBSCRIBER_WINDOW,
     UNSUBSCRIBED,
+    Displace,
     Subscribe,
     SubscriberWindowRecord,
     SubscriberWindowStatus,
@@ -283,13 +294,83 @@ def test_SW_08_a_time_of_the_frame_is_kept():
 
 
 def test_SW_18_publishers_of_a_subject_are_bounded():
+    """Who was silent longest goes first, whoever was met first."""
     made = table("s")
-    for n in range(PUBLISHERS_MAX + 1):
+    for n in range(PUBLISHERS_MAX):
         made.receive("s", f"p{n}", message(1), T)
+    assert made.receive_one("s", "p0", number_of(F, 2), 0, 0, T).verdict is NEXT
+    made.receive("s", "one more", message(1), T)
     assert made.evicted == 1
-    assert made.receive("s", "p1", message(2), T)[0].verdict is NEXT
-    assert made.receive("s", "p0", message(2), T)[0].verdict is FIRST
+    assert made.receive("s", "p0", message(3), T)[0].verdict is NEXT
+    assert made.receive("s", "p2", message(2), T)[0].verdict is NEXT
+    assert made.receive("s", "p1", message(2), T)[0].verdict is FIRST
     assert sum(len(entry) for _, entry in made.subjects.items()) == PUBLISHERS_MAX
+
+
+@pytest.mark.parametrize("places", [0, -1, (1 << 20) + 1])
+def test_SW_18_a_bound_that_is_none_is_refused(places):
+    with pytest.raises(ConfigurationError, match="publishers_max"):
+        table("s", publishers_max=places)
+    with pytest.raises(ConfigurationError, match="publishers_max"):
+        SubjectPublishersRecord("s", places)
+
+
+def test_SW_18_the_machine_forgets_who_was_silent_longest():
+    record, gone = SubjectPublishersRecord("s", 2), []
+    for who in ("p", "q", "p", "r", "q"):
+        step = SUBJECT_PUBLISHERS.step(record, Arrival(who), 0)
+        assert step == SUBJECT_PUBLISHERS.reference_step(record, Arrival(who), 0)
+        record = step.record
+        gone += [effect.event.publisher for effect in step.effects]
+    assert gone == ["q", "p"]
+    assert record.publishers == ("r", "q")
+    one = Receiver(message(3), Displace())
+    assert (one.status, one.record.last) == (FRESH, 0)
+    with pytest.raises(InvariantViolated, match="keeps-within-its-places"):
+        Node(SUBJECT_PUBLISHERS, SubjectPublishersRecord("s", 1, CROWDED, ("p", "q")), name="n", now_ns=0).check()
+
+
+def test_SW_78_who_may_have_been_forgotten_for_others_is_first_with_an_unknown_loss():
+    one = Receiver(message(3), Displace())
+    assert one.feed(message(4)) == [(FIRST, None)]
+    assert one.feed(message(6)) == [(SKIP, 1)]
+    one.feed(Displace())
+    assert one.feed(message(1, F + 1)) == [(FIRST, 0)]  # a stream that begins after none was never known
+    one.feed(Displace())
+    assert one.feed(message(1, F + 2, chain=number_of(F + 1, 9))) == [(FIRST, None)]
+
+
+def test_SW_78_is_so_until_the_subject_is_forgotten_as_a_whole():
+    one = Receiver(message(3), Displace(), Flip(), Touched(), Flip())
+    assert one.feed(message(4)) == [(FIRST, None)]
+    one = Receiver(message(3), Flip(), Displace(), Flip())
+    assert one.feed(message(4)) == [(FIRST, 0)]
+    made = table("s", publishers_max=1)
+    for who in ("p", "q", "p"):
+        told = made.receive("s", who, message(2), T)
+    assert (told[0].verdict, told[0].lost, told[0].unknown) == (FIRST, 1, True)
+    made.unsubscribe("s")
+    made.subscribe("s")
+    assert made.receive("s", "q", message(9), T)[0].lost == 0
+    wrong = SubscriberWindowRecord("s", "p", SubscriberWindowStatus.CURRENT, number_of(F, 1), crowded=1)
+    with pytest.raises(InvariantViolated, match="is-crowded-where-nothing-is-known"):
+        Node(SUBSCRIBER_WINDOW, wrong, name="n", now_ns=0).check()
+
+
+def test_SW_79_each_life_of_a_publisher_has_a_record_of_its_own():
+    made = table("s")
+    told = [made.receive_one("s", "p", number_of(F, base), 0, 0, T, life) for life in (1, 2) for base in (1, 2, 4)]
+    assert [(one.verdict, one.lost) for one in told] == 2 * [(FIRST, 0), (NEXT, 0), (SKIP, 1)]
+    assert made.receive("s", "p", message(4), T, 1)[0].verdict is REPEAT
+    assert made.receive("s", "p", message(5), T, 2)[0].verdict is NEXT
+    assert made.record("s", "p", 2).publisher == line_of("p", 2) == "p#0000000000000002"
+    assert line_of("p", 0) == "p"
+
+
+def test_SW_80_the_layout_of_another_version_is_refused_by_its_name():
+    for data in (b"\x97\x01", b"\x98\x03rest"):
+        with pytest.raises(OtherLayout, match=f"layout {data[1]}, and we speak 2"):
+            decode(data)
 
 
 def test_SW_19_who_subscribes_begins_without_a_record():

@@ -19,9 +19,18 @@ from statemachines.sequence_windows.publisher_window import (
 )
 from statemachines.sequence_windows.rotation import ROTATION, Window
 from statemachines.sequence_windows.sequence import BASE_MAX, FRAME_MAX, FRAME_NS, frame_of, number_of
+from statemachines.sequence_windows.subject_publishers import (
+    CROWDED,
+    SUBJECT_PUBLISHERS,
+    Arrival,
+    SubjectForgotten,
+    SubjectPublishersRecord,
+)
 from statemachines.sequence_windows.subscriber_table import SubscriberTable
 from statemachines.sequence_windows.subscriber_window import (
+    FLIPS,
     SUBSCRIBER_WINDOW,
+    Displace,
     Subscribe,
     SubscriberWindowRecord,
     Touched,
@@ -40,6 +49,7 @@ def machine_test(fsm):
 
 TestPublisherWindow = machine_test(PUBLISHER_WINDOW)
 TestSubscriberWindow = machine_test(SUBSCRIBER_WINDOW)
+TestSubjectPublishers = machine_test(SUBJECT_PUBLISHERS)
 TestRotation = machine_test(ROTATION)
 TestLateJoin = machine_test(LATE_JOIN)
 TestLossNotifier = machine_test(LOSS_NOTIFIER)
@@ -128,7 +138,7 @@ def test_SW_16_a_fold_refuses_what_is_no_number(bad):
         fold(bad)
 
 
-WHO = st.sampled_from("pq")
+WHO = st.sampled_from("pqr")
 BASES = st.sampled_from((1, 2, 3, 4, 5, BASE_MAX))
 NUMBERED = st.builds(
     lambda frame, bases, time_ns, chain: Numbered(frame, min(bases), max(bases), time_ns, chain),
@@ -151,26 +161,43 @@ NUMBERED = st.builds(
 )
 @settings(max_examples=150, deadline=None)
 def test_SW_11_to_SW_28_a_table_of_receivers_is_its_machines(moves):
-    """Each publisher's record is fed by itself, what comes of others of its subject included; the short way as well."""
-    table = SubscriberTable(Window(1), 0)
-    alone = {(subject, who): SubscriberWindowRecord(subject, who) for subject in "ab" for who in "pq"}
-    now = 0
+    """Each publisher's record is fed by itself, what comes of others of its subject included; the short way as well.
+    There are places for two of the three."""
+    table = SubscriberTable(Window(1), 0, publishers_max=2)
+    alone, subscribed = {}, {"a"}
+    crowds = {subject: SubjectPublishersRecord(subject, 2) for subject in "ab"}
+    now = evicted = 0
 
     def feed(event, *places):
         for place in places:
-            alone[place] = SUBSCRIBER_WINDOW.step(alone[place], event, 0).record
+            if place in alone:
+                alone[place] = SUBSCRIBER_WINDOW.step(alone[place], event, 0).record
+
+    def crowd(subject, event):
+        step = SUBJECT_PUBLISHERS.step(crowds[subject], event, 0)
+        crowds[subject] = step.record
+        return [effect.event.publisher for effect in step.effects]
+
+    def kept(subject):
+        return any(record.last for (of, _), record in alone.items() if of == subject)
 
     table.subscribe("a")
-    feed(Subscribe(), ("a", "p"), ("a", "q"))
     for kind, *given_ in moves:
         if kind == "flip":
             now += 10 * S + 1
-            kept = any(record.last for record in alone.values())
-            assert table.tick(now) == kept
-            if kept:
+            is_due = kept("a") or kept("b")
+            assert table.tick(now) == is_due
+            if is_due:
                 feed(Flip(), *alone)
+                for subject in "ab":
+                    if not kept(subject):
+                        crowd(subject, SubjectForgotten())
         elif kind == "receive":
             subject, who, event = given_
+            if (subject, who) not in alone:
+                crowded = FLIPS if crowds[subject].status is CROWDED else 0
+                alone[subject, who] = SubscriberWindowRecord(subject, who, crowded=crowded)
+                feed(Subscribe() if subject in subscribed else Unsubscribe(), (subject, who))
             step = SUBSCRIBER_WINDOW.step(alone[subject, who], event, 0)
             told = [effect.event for effect in step.effects]
             if event.first == event.last:
@@ -179,13 +206,20 @@ def test_SW_11_to_SW_28_a_table_of_receivers_is_its_machines(moves):
             else:
                 assert list(table.receive(subject, who, event, 10 * FRAME_NS)) == told
             alone[subject, who] = step.record
-            other = "q" if who == "p" else "p"
-            feed(Touched(), (subject, other))
+            if subject in subscribed:
+                for gone in crowd(subject, Arrival(who)):
+                    evicted += 1
+                    feed(Displace(), (subject, gone))
+                feed(Touched(), *((subject, other) for other in "pqr" if other != who))
         else:
-            getattr(table, kind)(given_[0])
+            subject = given_[0]
+            getattr(table, kind)(subject)
             event = Subscribe() if kind == "subscribe" else Unsubscribe()
-            feed(event, (given_[0], "p"), (given_[0], "q"))
+            (subscribed.add if kind == "subscribe" else subscribed.discard)(subject)
+            feed(event, *((subject, who) for who in "pqr"))
+            if kind == "unsubscribe":
+                crowd(subject, SubjectForgotten())
         for (subject, who), record in alone.items():
             assert table.record(subject, who) == record
-    subjects = {subject for (subject, _), record in alone.items() if record.last}
-    assert table.subjects.kept == 129 * len(subjects)
+        assert table.evicted == evicted
+    assert table.subjects.kept == 129 * sum(map(kept, "ab"))

@@ -29,7 +29,7 @@ from statemachines_sim.world import World
 
 SW = "sequence_windows"
 JUDGES = Judges([registry.protocol(SW)])
-OWN = ("numbers", "once", "exact", "alarms", "detected", "limits", "joins", "advisories")
+OWN = ("numbers", "once", "exact", "alarms", "detected", "limits", "crowds", "joins", "advisories")
 SHORT = Scenario(
     "short", SW, Section(subjects=2, publishers=2, publish_ms=(50, 600), converge_s=(6.0,), resubscribe_s=(2, 5)),
     network=Net(fifo=True), phases=Phases(safety_s=20.0, liveness_s=60.0),

@@ -137,6 +137,8 @@ def _same_fate_for_all(network):
         ("old-is-kept", "fair", "ONCE"),
         ("one-less-lost", "crowded", "EXACT"),
         ("cycle-is-a-loss", "crowded", "NOFALSE"),
+        ("newest-is-forgotten", "many_publishers", "DETECT"),
+        ("displaced-uncounted", "many_publishers", "CROWD"),
         ("another-stream-is-next", "rarely", "DETECT"),
         ("joins-at-the-frame", "newcomers", "JOIN"),
         ("every-loss-at-once", "brimful", "THROTTLE"),
