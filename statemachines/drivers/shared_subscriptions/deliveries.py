@@ -34,7 +34,7 @@ class Delivered(msgspec.Struct, frozen=True, eq=False):
 
         Under a grant that is gone by now it changes nothing: the message is delivered again.
         """
-        self.session.acknowledge(self.owner, self.stream, self.grant, self.offset, self.offset)
+        self.session.note_ack(self.owner, self.stream, self.grant, self.offset, self.offset)
 
     def __repr__(self) -> str:
         return f"<message {self.offset} of {self.stream}, {len(self.payload)} bytes>"
@@ -51,7 +51,7 @@ class Deliveries(tuple[Delivered, ...]):
     async def ack(self) -> None:
         """Acknowledge every message of this batch, and no other."""
         for first, last in runs(self):
-            first.session.acknowledge(first.owner, first.stream, first.grant, first.offset, last.offset)
+            first.session.note_ack(first.owner, first.stream, first.grant, first.offset, last.offset)
 
     @overload
     def __getitem__(self, at: SupportsIndex, /) -> Delivered: ...

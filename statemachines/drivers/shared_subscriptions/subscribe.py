@@ -308,8 +308,8 @@ class SharedSession:
         return self._each()
 
     async def _each(self) -> AsyncIterator[Delivered]:
-        async for batch in self.batches(1):
-            yield batch[0]
+        async for (message,) in self.batches(1):
+            yield message
 
     async def batches(self, limit: int) -> AsyncIterator[Deliveries]:
         """At most `limit` messages of one stream at a time, handed over in one step; until no subscription is left."""
@@ -332,6 +332,10 @@ class SharedSession:
         Raises `LocalProtocolError` where they were not all handed over under this grant.
         """
         self._host.check_ack(owner, stream, grant, first, last)
+        self.note_ack(owner, stream, grant, first, last)
+
+    def note_ack(self, owner: str, stream: str, grant: int, first: int, last: int) -> None:
+        """The same for messages that were handed over, as `Delivered` knows of itself."""
         if not self._acks:
             asyncio.get_running_loop().call_soon(self._flush_acks)
         ranges = self._acks.setdefault((owner, stream, grant), [])
