@@ -21,6 +21,7 @@ PROTOCOL = Protocol(
         "session_life": "statemachines.persistent_sessions.session_life:SESSION_LIFE",
     },
     page="statemachines.persistent_sessions:clauses.md",
+    commands={"sessions": "statemachines.drivers.persistent_sessions.session_command:app"},
     areas={
         "spec": "statemachines_spec.persistent_sessions:SPEC",
         "sim": "statemachines_sim.persistent_sessions:SIM",

@@ -6,6 +6,7 @@ is given again under its number.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from statemachines.drivers.persistent_sessions.store import NodeLife, SessionSto
 from statemachines.kernel import Answer, GaplessError, Request
 from statemachines.persistent_sessions.request import DATABASE, ReadPending
 from statemachines_sim.devices.remote_store import RemoteStore
-from statemachines_sim.persistent_sessions.memory_database import MemoryDatabase, Replica, done
+from statemachines_sim.persistent_sessions.memory_database import MemoryDatabase, Replica, done, quiet_watch
 from statemachines_sim.persistent_sessions.section import Section
 from statemachines_sim.protocol import OF_STORES, Fixture, Tolerance
 from statemachines_sim.units import S
@@ -66,17 +67,21 @@ class BatchRefused(Answer, frozen=True):
 
 
 class Statements:
-    """`Service` whose state is the database itself: it cannot be put back to what it was."""
+    """`Service` whose state is the database itself: it cannot be put back to what it was.  `steady_of`: what the steady
+    clock of a node shows ("": the true one)."""
 
     name = DATABASE
 
-    def __init__(self, own: Section, seed: int) -> None:
+    def __init__(self, own: Section, seed: int, steady_of: Callable[[str], int]) -> None:
+        self._steady_of = steady_of
         self.database = MemoryDatabase()
         self.database.make()
         self._stores: dict[tuple[str, int], SessionStore] = {}
         self._chance = Random(f"{seed}/replicas")
         self._lags = own.lag_ms[1] > 0
-        self._replicas = [Replica(self.database, self._chance, own.lag_ms) for _ in range(own.replicas)]
+        self._replicas = [
+            Replica(self.database, self._chance, own.lag_ms, lambda: steady_of("")) for _ in range(own.replicas)
+        ]
 
     def initial(self) -> None:
         return None
@@ -90,7 +95,7 @@ class Statements:
 
     def _answer(self, request: Request, now_ns: int) -> Answer:
         if isinstance(request, BeginLife):
-            return LifeBegun(done(SessionStore(self.database).begin_life(request.node, request.lease_ms)))
+            return LifeBegun(done(self._open(request.node).begin_life(request.node, request.lease_ms)))
         assert isinstance(request, Batch)
         store = self._store_of(request.life)
         if request.number:
@@ -103,13 +108,20 @@ class Statements:
 
     def _store_of(self, life: NodeLife) -> SessionStore:
         """Every process has the store open for itself, and what it remembers of it."""
-        return self._stores.setdefault((life.node, life.number), SessionStore(self.database))
+        return self._stores.setdefault((life.node, life.number), self._open(life.node))
+
+    def _open(self, node: str) -> SessionStore:
+        return SessionStore(self.database, watch=quiet_watch(lambda: self._steady_of(node)))
 
     def _seen(self, request: Asked, answer: Any, now_ns: int) -> Any:
         """Only reads of what is pending may be late; any replica serves them."""
         if isinstance(request, ReadPage) and isinstance(request.rows, ReadPending):
             return self._chance.choice(self._replicas).read(request, now_ns)
         return answer
+
+    def accept_clock(self) -> None:
+        """Ages count again."""
+        done(self._open("").accept_clock())
 
     def rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
         """What stands in the tables, for who judges."""
@@ -128,14 +140,22 @@ class Database(RemoteStore):
     """`service`: what stands behind the network."""
 
     def __init__(self, world: World, own: Section) -> None:
-        self.service = Statements(own, world.seed)
+        def steady_of(node: str) -> int:
+            return world.processes[node].local_now() if node else world.env.now
+
+        self.service = Statements(own, world.seed, steady_of)
         watched = world.watch.carried_out if world.watching else None
         super().__init__(
             world.env, self.service, world.seed, lambda request: BatchFailed(), watched, cuts=world.network.cuts
         )
 
+    def heal(self) -> None:
+        """An operator has looked at the clock, too."""
+        super().heal()
+        self.service.accept_clock()
+
 
 def database(own: Section) -> Fixture:
     """The database of a run."""
-    faults = (*OF_STORES, "partition", "drift", "jump", "set_back")
+    faults = (*OF_STORES, "partition", "drift", "jump", "set_back", "leap_ahead")
     return Fixture(DATABASE, lambda world: Database(world, own), faults, CLOCK)

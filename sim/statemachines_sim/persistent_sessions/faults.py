@@ -1,5 +1,5 @@
 """Kinds of faults that only persistent sessions have: nodes that lie, that blink, that lose their connections; and a
-database whose clock is set back."""
+database whose clock is set back, or leaps ahead."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from statemachines_sim.world import World
 
 HUGE = 1 << 40
+HOUR_NS = 3_600 * S
 
 
 class Liar(FaultKind):
@@ -139,6 +140,23 @@ class SetBack(FaultKind):
         return True
 
 
+class LeapAhead(FaultKind):
+    """Nothing that lived by the clock of before may be gone by that of after."""
+
+    name = "leap_ahead"
+    hits = "the database"
+    about = "its clock leaps ahead by hours or days, while nodes run"
+    unit = "ns"
+
+    def draw(self, pot: Pot) -> Fault:
+        return Fault(self.name, pot.at_ns, 0, pot.target(), amount=pot.chance.randrange(HOUR_NS, 48 * HOUR_NS))
+
+    def begin(self, world: World, fault: Fault) -> bool:
+        world.note(self.name, fault.target, ahead_ns=fault.amount)
+        world.clocks.jump(fault.target, fault.amount)
+        return True
+
+
 OF_NODES = (Liar(), Stopped(), Reset())
-FAULTS = (*OF_NODES, SetBack())
+FAULTS = (*OF_NODES, SetBack(), LeapAhead())
 """In the order of the documents."""

@@ -17,6 +17,7 @@ from statemachines.drivers.persistent_sessions.sql import Sql
 from statemachines.drivers.persistent_sessions.sqlite import SqliteSql
 from statemachines.drivers.persistent_sessions.store import SessionStore
 from statemachines.drivers.persistent_sessions.tables import SQLITE
+from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
 from statemachines_sim.units import MS
 
 T = TypeVar("T")
@@ -39,22 +40,20 @@ class MemoryDatabase:
         self.connection.execute("UPDATE store SET identity = ?", (IDENTITY,))
 
     @contextmanager
-    def writing(self) -> Iterator[Sql]:
+    def writing(self, watch: TimeWatch | None = None) -> Iterator[Sql]:
         """All or nothing."""
         self.connection.execute("BEGIN")
         try:
-            now_ns = max(self.now_ns, self.last_commit_ns() + 1)
-            self.connection.execute("UPDATE store SET time_ns = ?", (now_ns,))
-            yield SqliteSql(self.connection, now_ns)
+            yield SqliteSql.writing(self.connection, self.now_ns, watch)
             self.connection.execute("COMMIT")
         except BaseException:
             self.connection.execute("ROLLBACK")
             raise
 
     @contextmanager
-    def reading(self) -> Iterator[Sql]:
+    def reading(self, watch: TimeWatch | None = None) -> Iterator[Sql]:
         """One state: nobody else is here."""
-        yield SqliteSql(self.connection, max(self.now_ns, self.last_commit_ns()))
+        yield SqliteSql.reading(self.connection, self.now_ns, watch)
 
     def last_commit_ns(self) -> int:
         """When something was committed last."""
@@ -69,15 +68,22 @@ class MemoryDatabase:
         self.connection.close()
 
 
+def quiet_watch(steady: Callable[[], int]) -> TimeWatch:
+    """It logs nothing: the judges of a run see what becomes of it."""
+    return TimeWatch("", steady, lambda *_: None)
+
+
 class Replica:
     """A copy of `primary` for reads of what is pending; each is at most `lag_ms` (drawn anew every time) old."""
 
-    def __init__(self, primary: MemoryDatabase, chance: Random, lag_ms: tuple[int, int]) -> None:
+    def __init__(
+        self, primary: MemoryDatabase, chance: Random, lag_ms: tuple[int, int], steady: Callable[[], int]
+    ) -> None:
         self._primary = primary
         self._chance = chance
         self._lag_ms = lag_ms
         self._copy = MemoryDatabase()
-        self._store = SessionStore(self._copy)
+        self._store = SessionStore(self._copy, watch=quiet_watch(steady))
         self._until_ns = -1
 
     def read(self, request: ReadPage, now_ns: int) -> Any:

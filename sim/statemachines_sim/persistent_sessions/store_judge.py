@@ -30,6 +30,7 @@ from statemachines.persistent_sessions.request import (
     SubscribedLive,
     SubscribeLive,
 )
+from statemachines.persistent_sessions.store_time import StoreTime
 from statemachines_sim.persistent_sessions.books import ClientBook, Key, Message, Row, SessionBook
 from statemachines_sim.persistent_sessions.database import Batch, BatchDone, statements_of
 from statemachines_sim.persistent_sessions.section import Section
@@ -271,6 +272,6 @@ class StoreJudge:
                     row.needed = False
 
     def _time_ns(self) -> int:
-        """By the clock of the database, when it has committed last."""
-        ((time_ns,),) = self._statements.rows("SELECT time_ns FROM @store")
-        return int(time_ns)
+        """Up to when ages count, when the database has committed last."""
+        ((time_ns, stopped_ns),) = self._statements.rows("SELECT time_ns, stopped_ns FROM @store")
+        return StoreTime(time_ns, 0, stopped_ns).aged_ns(time_ns)

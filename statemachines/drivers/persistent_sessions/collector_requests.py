@@ -129,7 +129,7 @@ def _is_over(sql: Sql, row: tuple[Any, ...], dead_ms: int) -> bool:
     _, holder, until_ns, *session = row
     if holder and until_ns > sql.now_ns:
         return False
-    return session[0] is None or SessionRow(*session).is_over(sql.now_ns, dead_ms)
+    return session[0] is None or SessionRow(*session).is_over(sql, dead_ms)
 
 
 def forget_client(sql: Sql, asked: ForgetClient) -> Answer:
@@ -146,7 +146,7 @@ def forget_client(sql: Sql, asked: ForgetClient) -> Answer:
 def read_rows(sql: Sql, asked: ReadRows) -> Answer:
     """A page; whatever was deleted since the last one, it goes on behind."""
     found = sql.all(ROWS, limit=asked.limit, none=b"", **_place(asked.after))
-    return RowsRead(tuple(_stored_row(row, sql.now_ns) for row in found))
+    return RowsRead(tuple(_stored_row(row, sql.aged_ns) for row in found))
 
 
 def _place(key: RowKey | None) -> dict[str, Any]:
@@ -157,11 +157,11 @@ def _place(key: RowKey | None) -> dict[str, Any]:
     return {"session": key.session.encode(), "writer": key.writer.encode(), **values}
 
 
-def _stored_row(row: tuple[Any, ...], now_ns: int) -> StoredRow:
+def _stored_row(row: tuple[Any, ...], aged_ns: int) -> StoredRow:
     session, writer, epoch, number, tag, token, n, time_ns, *facts = row
     key = RowKey(session.decode(), writer.decode(), epoch, number, TAG_OF[tag], token, n)
     abandoned, paired, taken, alone = map(bool, facts)
-    return StoredRow(key, (now_ns - time_ns) // MS, abandoned, paired, taken, alone)
+    return StoredRow(key, (aged_ns - time_ns) // MS, abandoned, paired, taken, alone)
 
 
 def delete_row(sql: Sql, asked: DeleteRow) -> Answer:
@@ -171,10 +171,10 @@ def delete_row(sql: Sql, asked: DeleteRow) -> Answer:
 
 
 def read_messages(sql: Sql, asked: ReadMessages) -> Answer:
-    found = sql.all(MESSAGES, after=asked.after.encode(), limit=asked.limit, now_ns=sql.now_ns)
+    found = sql.all(MESSAGES, after=asked.after.encode(), limit=asked.limit, now_ns=sql.aged_ns)
     return MessagesRead(
         tuple(
-            StoredMessage(message.decode(), (sql.now_ns - time_ns) // MS, *map(bool, facts))
+            StoredMessage(message.decode(), (sql.aged_ns - time_ns) // MS, *map(bool, facts))
             for message, time_ns, *facts in found
         )
     )
@@ -183,9 +183,9 @@ def read_messages(sql: Sql, asked: ReadMessages) -> Answer:
 def delete_message(sql: Sql, asked: DeleteMessage) -> Answer:
     """`lost`: what sessions that are there have not taken, and is not over."""
     message = asked.message.encode()
-    lost = one(sql, LOST, id=message, none=b"", now_ns=sql.now_ns)
+    lost = one(sql, LOST, id=message, none=b"", now_ns=sql.aged_ns)
     assert lost is not None
-    now = {"now_ns": sql.now_ns} if asked.only is Only.OVER else {}
+    now = {"now_ns": sql.aged_ns} if asked.only is Only.OVER else {}
     done = sql.run(f"DELETE FROM @messages WHERE id = :id{MESSAGE_ONLY[asked.only]}", id=message, **now)
     return Deleted(bool(done), int(lost[0]) if done else 0)
 

@@ -76,7 +76,7 @@ def look_up(sql: Sql, asked: LookUp) -> Answer:
     if found is None:
         return ClientFound("", False, "")
     live = found.connection.decode() if found.is_live(sql.now_ns, asked.dead_ms) else ""
-    return ClientFound(found.session.decode(), found.is_over(sql.now_ns, asked.dead_ms), live)
+    return ClientFound(found.session.decode(), found.is_over(sql, asked.dead_ms), live)
 
 
 def open_session(sql: Sql, asked: OpenSession) -> Answer:

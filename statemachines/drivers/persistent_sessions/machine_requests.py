@@ -243,12 +243,12 @@ class MachineRequests:
         session = b"" if found is None else found.session
         if asked.token < highest[0] or (found is not None and not is_owned(sql, session, asked.token)):
             return NotOwner()
-        if found is None or (not found.connection and found.is_over(sql.now_ns, 0)):
+        if found is None or (not found.connection and found.is_over(sql, 0)):
             return SessionAbsent()
         sql.run("UPDATE @clients SET token = :token WHERE client = :client", client=client, token=asked.token)
         sql.run("UPDATE @sessions SET token = :token WHERE session = :session", session=session, token=asked.token)
         known = self._new[session] = read_state(sql, session, asked.client)
-        return SessionLoaded(session.decode(), known.state, sql.now_ns)
+        return SessionLoaded(session.decode(), known.state, sql.aged_ns)
 
     def _read_pending(self, sql: Sql, asked: ReadPending, small: Small | None = None) -> Answer:
         session = asked.session.encode()
@@ -272,7 +272,7 @@ class MachineRequests:
         )  # fmt: skip
         if small is not None:
             small.keep(rows)
-        return _by_epoch(writer, rows, sql.all(MARKERS, session=session, writer=writer), sql.now_ns)
+        return _by_epoch(writer, rows, sql.all(MARKERS, session=session, writer=writer), sql.aged_ns)
 
     def _subscribe(self, sql: Sql, asked: SubscribeLive) -> Answer:
         """Every node reads routes in the transaction that stores a message: what is committed is known everywhere."""
@@ -315,7 +315,7 @@ class MachineRequests:
         )  # fmt: skip
         if small is not None:
             small.keep(rows[:count])
-        found = _by_epoch(writer, rows[:count], (), sql.now_ns)
+        found = _by_epoch(writer, rows[:count], (), sql.aged_ns)
         return FencedRows(asked.writer, below, asked.n, found, len(rows) > count)
 
     def _confirm(self, sql: Sql, asked: ConfirmRows) -> Answer:
@@ -331,7 +331,7 @@ class MachineRequests:
             FOLLOWING, session=session, writer=found.writer.encode(), epoch=found.epoch, number=first - 1,
             below=found.epoch + 1, page=len(found.rows), small=-1,
         )  # fmt: skip
-        stored = {_as_read(row, sql.now_ns) for row in rows}
+        stored = {_as_read(row, sql.aged_ns) for row in rows}
         return EpochRows(found.writer, found.epoch, tuple(row for row in found.rows if row in stored))
 
     def _commit(self, sql: Sql, asked: CommitState) -> Answer:
@@ -339,7 +339,7 @@ class MachineRequests:
         if not is_owned(sql, session, asked.token):
             return NotOwner()
         self._new[session] = write_state(sql, session, self._state(sql, session), asked.state)
-        return StateCommitted(sql.now_ns)
+        return StateCommitted(sql.aged_ns)
 
     def _state(self, sql: Sql, session: bytes) -> KnownState:
         """What is committed: as we know it, unless somebody else has been here."""

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any, Final, TypeVar
 
+from msgspec.structs import asdict, replace
 from sqlalchemy import Connection, TextClause, text
 
 from statemachines.drivers.clock import Clock
@@ -23,8 +24,10 @@ from statemachines.drivers.persistent_sessions.tables import (
     VERSION,
     on_postgres,
 )
+from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
 from statemachines.drivers.sql.failure import BUSY_S
 from statemachines.drivers.sql.postgres import CLOCK, Database, Layout
+from statemachines.persistent_sessions.store_time import StoreTime, time_of_read
 
 T = TypeVar("T")
 
@@ -53,12 +56,21 @@ def _ours(statement: str) -> TextClause:
     return text(on_postgres(statement))
 
 
+STAMP: Final = _ours(
+    f"UPDATE @store SET before_ns = time_ns, time_ns = greatest(time_ns + 1, {CLOCK} - ahead_ns)"
+    f" RETURNING time_ns, before_ns, ahead_ns, stopped_ns, {CLOCK}"
+)
+CORRECT: Final = _ours("UPDATE @store SET time_ns = :time_ns, ahead_ns = :ahead_ns, stopped_ns = :stopped_ns")
+TIME: Final = _ours(f"SELECT time_ns, ahead_ns, stopped_ns, {CLOCK} FROM @store")
+
+
 class PostgresSql:
     """A transaction on a server."""
 
-    def __init__(self, connection: Connection, now_ns: int) -> None:
+    def __init__(self, connection: Connection, now_ns: int, aged_ns: int) -> None:
         self._connection = connection
         self.now_ns = now_ns
+        self.aged_ns = aged_ns
 
     def all(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in self._connection.execute(_ours(statement), values)]
@@ -85,19 +97,30 @@ class PostgresSessions:
         self.where = self._database.url
 
     @contextmanager
-    def writing(self) -> Iterator[Sql]:
+    def writing(self, watch: TimeWatch | None = None) -> Iterator[Sql]:
         """All or nothing, and alone."""
         with self._database.transaction() as connection:
-            yield PostgresSql(connection, self._database.stamp(connection))
+            found = self._stamp(connection, watch)
+            yield PostgresSql(connection, found.time_ns, found.aged_ns(found.time_ns))
+
+    def _stamp(self, connection: Connection, watch: TimeWatch | None) -> StoreTime:
+        """One round trip, unless the clock has leapt, or has come back."""
+        time_ns, before_ns, ahead_ns, stopped_ns, clock_ns = connection.execute(STAMP, self._database.clock).one()
+        stamped = StoreTime(time_ns, ahead_ns, stopped_ns)
+        found = stamped if watch is None else watch.commit(replace(stamped, time_ns=before_ns), clock_ns)
+        if (found.ahead_ns, found.stopped_ns) == (ahead_ns, stopped_ns):
+            return stamped
+        connection.execute(CORRECT, asdict(found))
+        return found
 
     @contextmanager
-    def reading(self) -> Iterator[Sql]:
+    def reading(self, watch: TimeWatch | None = None) -> Iterator[Sql]:
         """One state."""
         with self._database.snapshot() as connection:
-            found = connection.execute(
-                _ours(f"SELECT greatest(time_ns, {CLOCK}) FROM @store"), self._database.clock
-            ).scalar_one()
-            yield PostgresSql(connection, int(found))
+            *known, clock_ns = connection.execute(TIME, self._database.clock).one()
+            found = StoreTime(*known)
+            now_ns = time_of_read(found, clock_ns, None) if watch is None else watch.read(found, clock_ns)
+            yield PostgresSql(connection, now_ns, found.aged_ns(now_ns))
 
     def last_commit_ns(self) -> int:
         """When something was committed last."""

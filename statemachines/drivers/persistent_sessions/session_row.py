@@ -28,11 +28,11 @@ class SessionRow(NamedTuple):
         """It is in the hands of somebody who has said so within `dead_ms`."""
         return bool(self.connection) and now_ns - self.seen_ns < dead_ms * MS
 
-    def is_over(self, now_ns: int, dead_ms: int) -> bool:
+    def is_over(self, sql: Sql, dead_ms: int) -> bool:
         """Its expiry has passed, since its client left or its owner was heard of last."""
-        if self.is_live(now_ns, dead_ms) or self.expiry_ms == NEVER:
+        if self.is_live(sql.now_ns, dead_ms) or self.expiry_ms == NEVER:
             return False
-        return now_ns - self.seen_ns >= self.expiry_ms * MS
+        return sql.aged_ns - self.seen_ns >= self.expiry_ms * MS
 
 
 def session_of(sql: Sql, client: bytes) -> SessionRow | None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
 
 T = TypeVar("T")
 
@@ -15,9 +18,10 @@ PIECE: Final = 200
 
 class Sql(Protocol):
     """One transaction.  Statements name their values `:name` and their tables `@table`; `now_ns`: its time, greater
-    than that of every commit before it where it writes."""
+    than that of every commit before it where it writes; `aged_ns`: up to when ages count."""
 
     now_ns: int
+    aged_ns: int
 
     def all(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
         """The rows of a query."""
@@ -38,11 +42,12 @@ class SessionDatabase(Protocol):
 
     where: str
 
-    def writing(self) -> AbstractContextManager[Sql]:
-        """All or nothing, and alone: nobody else's transaction is committed in between."""
+    def writing(self, watch: TimeWatch | None = None) -> AbstractContextManager[Sql]:
+        """All or nothing, and alone: nobody else's transaction is committed in between.  `watch`: who compares its
+        time with a steady clock (None: nobody)."""
         ...
 
-    def reading(self) -> AbstractContextManager[Sql]:
+    def reading(self, watch: TimeWatch | None = None) -> AbstractContextManager[Sql]:
         """Several reads of one state that is committed."""
         ...
 

@@ -14,8 +14,10 @@ from typing import Any, Final, TypeVar
 from statemachines.drivers.clock import Clock
 from statemachines.drivers.persistent_sessions.sql import ManyRows, Sql
 from statemachines.drivers.persistent_sessions.tables import SQLITE
+from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
 from statemachines.drivers.sql.failure import BUSY_S
 from statemachines.drivers.sql.sqlite import Database
+from statemachines.persistent_sessions.store_time import StoreTime, next_time, time_of_read
 
 T = TypeVar("T")
 
@@ -35,12 +37,32 @@ def _of_rows(many: ManyRows, count: int) -> str:
     return f"{many.head}{', '.join([row] * count)}{many.tail}"
 
 
+TIME: Final = "SELECT time_ns, ahead_ns, stopped_ns FROM store"
+STAMP: Final = "UPDATE store SET time_ns = ?, ahead_ns = ?, stopped_ns = ?"
+
+
 class SqliteSql:
     """A transaction on a file."""
 
-    def __init__(self, connection: sqlite3.Connection, now_ns: int) -> None:
+    def __init__(self, connection: sqlite3.Connection, now_ns: int, aged_ns: int) -> None:
         self._connection = connection
         self.now_ns = now_ns
+        self.aged_ns = aged_ns
+
+    @classmethod
+    def writing(cls, connection: sqlite3.Connection, clock_ns: int, watch: TimeWatch | None) -> SqliteSql:
+        """One that has begun, and writes: it has a time of its own."""
+        known = StoreTime(*connection.execute(TIME).fetchone())
+        found = next_time(known, clock_ns, None) if watch is None else watch.commit(known, clock_ns)
+        connection.execute(STAMP, (found.time_ns, found.ahead_ns, found.stopped_ns))
+        return cls(connection, found.time_ns, found.aged_ns(found.time_ns))
+
+    @classmethod
+    def reading(cls, connection: sqlite3.Connection, clock_ns: int, watch: TimeWatch | None) -> SqliteSql:
+        """One that has begun, and reads."""
+        known = StoreTime(*connection.execute(TIME).fetchone())
+        now_ns = time_of_read(known, clock_ns, None) if watch is None else watch.read(known, clock_ns)
+        return cls(connection, now_ns, known.aged_ns(now_ns))
 
     def all(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
         return self._connection.execute(_plain(statement), values).fetchall()
@@ -73,16 +95,16 @@ class SqliteSessions:
         self.where = str(path)
 
     @contextmanager
-    def writing(self) -> Iterator[Sql]:
+    def writing(self, watch: TimeWatch | None = None) -> Iterator[Sql]:
         """All or nothing, and alone."""
         with self._database.transaction() as connection:
-            yield SqliteSql(connection, self._database.stamp())
+            yield SqliteSql.writing(connection, self._database.clock_ns(), watch)
 
     @contextmanager
-    def reading(self) -> Iterator[Sql]:
+    def reading(self, watch: TimeWatch | None = None) -> Iterator[Sql]:
         """One state."""
-        with self._database.snapshot():
-            yield SqliteSql(self._database.connection, self._database.now_ns())
+        with self._database.snapshot() as connection:
+            yield SqliteSql.reading(connection, self._database.clock_ns(), watch)
 
     def last_commit_ns(self) -> int:
         """When something was committed last."""

@@ -67,7 +67,7 @@ def read_state(sql: Sql, session: bytes, client: str) -> KnownState:
 
 def write_state(sql: Sql, session: bytes, known: KnownState, state: SessionState) -> KnownState:
     """What has changed since `known`, but for what is over and was in no state before; what is known now."""
-    state = without_over(known.state, state, sql.now_ns)
+    state = without_over(known.state, state, sql.aged_ns)
     _write_taken(sql, session, known.state, state)
     _write_packets(sql, session, known.state, state)
     first = _write_queued(sql, session, known, state)

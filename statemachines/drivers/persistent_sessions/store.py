@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from statemachines.drivers.clock import Clock
+from statemachines.drivers.clock import Clock, steady_ns
 from statemachines.drivers.persistent_sessions.collector_requests import ANSWERS as COLLECTOR
 from statemachines.drivers.persistent_sessions.collector_requests import READS as COLLECTOR_READS
 from statemachines.drivers.persistent_sessions.host_request import HostRequest, ReadPage, StoreRow
@@ -30,6 +30,7 @@ from statemachines.drivers.persistent_sessions.machine_requests import READS as 
 from statemachines.drivers.persistent_sessions.mark_runs import runs_of
 from statemachines.drivers.persistent_sessions.sql import SessionDatabase, Sql, one
 from statemachines.drivers.persistent_sessions.sqlite import SqliteSessions
+from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
 from statemachines.drivers.sql.failure import BUSY_S, StoreDamaged
 from statemachines.kernel import Answer, ConfigurationError, Request, Superseded
 from statemachines.persistent_sessions.request import MarkDelivered, RowStored
@@ -57,11 +58,13 @@ class NodeLife(msgspec.Struct, frozen=True):
 
 
 class SessionStore:
-    """Requests to a database; `page`: rows of a writer that are read at once."""
+    """Requests to a database; `page`: rows of a writer that are read at once; `watch`: who watches its clock (None: by
+    the steady one of this machine)."""
 
-    def __init__(self, database: SessionDatabase, page: int = PAGE) -> None:
+    def __init__(self, database: SessionDatabase, page: int = PAGE, watch: TimeWatch | None = None) -> None:
         self.where = database.where
         self._database = database
+        self._watch = watch or TimeWatch(database.where)
         self._machine = MachineRequests(database.where, page)
         self._host = HostRequests()
         self._tried: tuple[int, list[Any]] = (0, [])
@@ -79,7 +82,7 @@ class SessionStore:
 
         def work() -> Any:
             opened = self._database.reading if is_read(request) else self._database.writing
-            with opened() as sql:
+            with opened(self._watch) as sql:
                 answer = self._answer(sql, request)
             self._settle()
             return answer
@@ -90,7 +93,7 @@ class SessionStore:
         """`node` begins anew: whatever still runs under this name is fenced."""
 
         def work() -> NodeLife:
-            with self._database.writing() as sql:
+            with self._database.writing(self._watch) as sql:
                 number = begin_life(sql, node, lease_ms)
                 identity = self._identity(sql)
             return NodeLife(node, number, identity)
@@ -110,9 +113,18 @@ class SessionStore:
         """The same for requests that change nothing (`is_read`)."""
 
         def work() -> list[Any]:
-            with self._database.reading() as sql:
+            with self._database.reading(self._watch) as sql:
                 self._check(sql, life)
                 return [self._answer(sql, request) for request in requests]
+
+        return await self._database.run(work)
+
+    async def accept_clock(self) -> bool:
+        """Ages count again, after a clock that was set ahead had stopped them; False: they did."""
+
+        def work() -> bool:
+            with self._database.writing() as sql:
+                return bool(sql.run("UPDATE @store SET stopped_ns = 0 WHERE stopped_ns > 0"))
 
         return await self._database.run(work)
 
@@ -135,7 +147,7 @@ class SessionStore:
             raise
 
     def _carry_out(self, life: NodeLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
-        with self._database.writing() as sql:
+        with self._database.writing(self._watch) as sql:
             committed = self._check(sql, life)
             if committed == batch and self._tried[0] == batch:
                 return self._tried[1]  # it was carried out, and the answer was lost
@@ -204,19 +216,28 @@ class SessionStore:
 
 
 def open_session_store(
-    store: str | Path, *, busy_s: float = BUSY_S, page: int = PAGE, clock: Clock | None = None
+    store: str | Path,
+    *,
+    busy_s: float = BUSY_S,
+    page: int = PAGE,
+    clock: Clock | None = None,
+    steady: Clock | None = None,
 ) -> SessionStore:
-    """Open it; tables are made where there are none.
+    """Open it; tables are made where there are none.  `clock`, for tests, in place of the database's; `steady`: what it
+    is compared with (None: the machine's steady clock, or `clock` where that is given).
 
     Waits for the database: call it in a thread where a loop is running.  Raises `ConfigurationError` where it cannot be
     reached or used (no password is shown), `StoreUnavailable` where it is busy.
     """
     identity = secrets.token_bytes(16)
     path = path_of(store)
+    database: SessionDatabase
     if path is not None:
         given = {} if clock is None else {"clock": clock}
-        return SessionStore(SqliteSessions(path, busy_s, identity=identity, **given), page)
-    return SessionStore(_open_postgres(str(store), busy_s, clock, identity), page)
+        database = SqliteSessions(path, busy_s, identity=identity, **given)
+    else:
+        database = _open_postgres(str(store), busy_s, clock, identity)
+    return SessionStore(database, page, TimeWatch(database.where, steady or clock or steady_ns))
 
 
 def path_of(store: str | Path) -> Path | None:

@@ -31,11 +31,13 @@ _FOUND_ALONE: Final = (
 _TABLES: Final = (
     # One row.  `time_ns`: of the last commit; `identity`: of this store and no other; `routes`: how often routes have
     # changed, `forgotten`: up to which of these changes those that removed something are not kept any more; `tokens`:
-    # the highest that was given; `sessions`: how many there are.
+    # the highest that was given; `sessions`: how many there are; `before_ns`: time of the commit before; `ahead_ns`,
+    # `stopped_ns`: as in `StoreTime`.
     "CREATE TABLE @store (one NUMBER PRIMARY KEY CHECK (one = 1), version NUMBER NOT NULL, time_ns NUMBER NOT NULL,"
     " identity BYTES, routes NUMBER NOT NULL, forgotten NUMBER NOT NULL, tokens NUMBER NOT NULL,"
-    " sessions NUMBER NOT NULL DEFAULT 0)",
-    f"INSERT INTO @store VALUES (1, {VERSION}, 0, NULL, 0, 0, 0, 0)",
+    " sessions NUMBER NOT NULL DEFAULT 0, before_ns NUMBER NOT NULL DEFAULT 0, ahead_ns NUMBER NOT NULL DEFAULT 0,"
+    " stopped_ns NUMBER NOT NULL DEFAULT 0)",
+    f"INSERT INTO @store VALUES (1, {VERSION}, 0, NULL, 0, 0, 0, 0, 0, 0, 0)",
     # A process that serves sessions: its `life`, until when it is thought to live, and the number of the last batch of
     # requests that it has committed.
     "CREATE TABLE @nodes (name BYTES PRIMARY KEY, life NUMBER NOT NULL, until_ns NUMBER NOT NULL,"
@@ -93,10 +95,16 @@ UPGRADES: Final = {
         "ALTER TABLE @clients ADD COLUMN instance BYTES",
         "ALTER TABLE @clients ADD COLUMN attempt NUMBER NOT NULL DEFAULT 0",
     ),
-    3: _FOUND_ALONE,
+    3: (
+        *_FOUND_ALONE,
+        *(
+            f"ALTER TABLE @store ADD COLUMN {column} NUMBER NOT NULL DEFAULT 0"
+            for column in ("before_ns", "ahead_ns", "stopped_ns")
+        ),
+    ),
 }
 """Version -> the statements that make the next one of it.  2: messages expire, and sessions are counted; 3: connections
-of a client are; 4: markers, routes that are gone and nodes that live have an index."""
+of a client are; 4: markers, routes that are gone and nodes that live have an index, and a clock that leaps is noted."""
 
 NAMES: Final = tuple(one.split("@")[1].split(" ")[0] for one in _TABLES if one.startswith("CREATE TABLE"))
 

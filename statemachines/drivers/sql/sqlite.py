@@ -126,6 +126,10 @@ class Database:
         """Several reads of one state."""
         return self.transaction("BEGIN")
 
+    def clock_ns(self) -> int:
+        """What the clock shows."""
+        return self._clock()
+
     def now_ns(self) -> int:
         """The store's time, for a read: never before the last commit."""
         return max(self._clock(), self._last_ns())

@@ -34,7 +34,20 @@ def test_PS_290_a_node_works_behind_a_pooler(more, postgres_url, tmp_path):
             return got
 
     with pgbouncer(postgres_url, tmp_path, more=more) as url:
+        asyncio.run(in_turn(url))
         assert asyncio.run(run(url)) == list(range(OFTEN))
+
+
+async def in_turn(url):
+    """Two processes that ask the same: one after the other they have the same session of the server."""
+    stores = [open_session_store(url) for _ in range(2)]
+    try:
+        for _ in range(OFTEN):
+            for number, store in enumerate(stores):
+                await store.begin_life(f"node-{number}", 1_000)
+    finally:
+        for store in stores:
+            await store.close()
 
 
 def test_PS_201_a_server_that_is_read_only_is_waited_for(postgres_url, caplog):

@@ -421,10 +421,10 @@ def test_who_is_cut_off_in_a_commit_looks_and_does_nothing_twice(url, is_committ
         plain = store._database.writing
 
         @contextmanager
-        def cut():
+        def cut(watch):
             store._database.writing = plain
             try:
-                with plain() as sql:
+                with plain(watch) as sql:
                     yield sql
                     if not is_committed:
                         raise OutcomeOpen("cut")

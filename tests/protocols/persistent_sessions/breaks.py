@@ -47,6 +47,7 @@ from statemachines.persistent_sessions import (
     life_actions,
     resume_actions,
     session_host,
+    store_time,
 )
 from statemachines.persistent_sessions.client_message import Subscribed
 from statemachines.persistent_sessions.life_request import LockClient, UnlockClient
@@ -54,6 +55,7 @@ from statemachines.persistent_sessions.message import Puback
 from statemachines.persistent_sessions.owner_request import FindOwner
 from statemachines.persistent_sessions.request import DATABASE, CommitState, MarkDelivered
 from statemachines.persistent_sessions.session_host import Handed, SessionHost
+from statemachines.persistent_sessions.store_time import StoreTime
 
 
 def as_if_it_were_direct(dialect, record, given, arguments):
@@ -251,6 +253,9 @@ BREAKS = {
     "PS-288": swap(group_rows, "_look_ahead", lambda sql, session, topic_filter, most: (0, True)),
     "PS-285": swap(Reception, "refuse_group", lambda self, owner, topic_filter, why: None),
     "PS-289": swap(machine_requests, "MARKERS", machine_requests.MARKERS.replace("AND tag =", "AND 0 + tag =")),
+    "PS-291": swap(store_time, "SLACK_NS", 10**18),
+    "PS-292": swap(StoreTime, "aged_ns", lambda self, now_ns: now_ns),
+    "PS-293": swap(store_time, "has_come_back", lambda known, clock_ns, expected_ns: False),
     "PS-290": swap(postgres_address, "_connect", as_if_it_were_direct),
     "PS-207": swap(node_guide, "DIAL_MAX_S", node_guide.DIAL_S),
     "PS-163": swap(TcpTransport, "is_peer_of", lambda self, role, party: True),

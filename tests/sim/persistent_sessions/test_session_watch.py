@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from statemachines.drivers.persistent_sessions import life_requests, machine_requests, reception
 from statemachines.drivers.persistent_sessions.courier import Courier
-from statemachines.persistent_sessions import delivery_actions, writer_actions
+from statemachines.persistent_sessions import delivery_actions, store_time, writer_actions
 from statemachines.persistent_sessions.client_message import Delivered, Farewell
 from statemachines.persistent_sessions.collector_request import Deleted, DeleteMessage, DeleteRow, Only, RowKey
 from statemachines.persistent_sessions.life_request import OpenSession, SessionOpen
@@ -328,6 +328,8 @@ PAUSED = {
     "schedule": tuple(Fault("pause", 1_500 * MS, 6 * S, f"node-{number}") for number in (1, 2)),
     "safety_s": 10.0,
 }
+LEAPS = {"schedule": (Fault("leap_ahead", 3 * S, 0, "database", amount=24 * 3_600 * S),), "queue": 1}
+AWAY = {"stay_s": (1, 1), "away_ms": (2_000, 4_000), "leave": 1.0, "discard": 0.0, "clean": 0.0, "resubscribe": 0.0}
 MOVES = {"stay_s": (1, 2), "away_ms": (1, 400), "leave": 0.0, "clean": 0.0, "discard": 0.0, "resubscribe": 0.0}
 
 
@@ -353,6 +355,8 @@ numbered = writer_actions.numbered
         (Courier, "bring", None, "COMPLETE", {}),
         (reception.Reception, "_answer", None, "CONNECTS", {}),
         (life_requests, "abandon", lambda sql, session: None, "VANISH", {**MOVES, "clean": 1.0}),
+        (store_time, "has_leapt", lambda shown_ns, expected_ns: False, "FORGOTTEN", {**LEAPS, **AWAY}),
+        (store_time, "has_leapt", lambda shown_ns, expected_ns: False, "KEPT", {**LEAPS, **SLOW, "expiry_ms": -1}),
     ],
     ids=[
         "unmarked",
@@ -365,11 +369,18 @@ numbered = writer_actions.numbered
         "undelivered",
         "unanswered",
         "not-abandoned",
+        "leap-counts-for-sessions",
+        "leap-counts-for-messages",
     ],
 )
 def test_a_mistake_in_a_node_is_found(monkeypatch, place, name, mistake, found, keys):
     monkeypatch.setattr(place, name, mistake or (lambda *given, **named: None))
     assert outcome_of(**keys) == found
+
+
+def test_PS_291_nothing_is_gone_early_where_the_clock_of_the_database_leaps():
+    for keys in ({**LEAPS, **AWAY}, {**LEAPS, **SLOW, "expiry_ms": -1}):
+        assert outcome_of(seeds=1, **keys) == ""
 
 
 def test_every_property_is_broken_here():

@@ -1,0 +1,63 @@
+"""TimeWatch: one process's look at the time of its store, by its steady clock; it says when ages stand still."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from statemachines.drivers.clock import Clock, steady_ns
+from statemachines.persistent_sessions.store_time import Steady, StoreTime, next_time, time_of_read
+
+logger = logging.getLogger("gapless")
+
+SAY_AGAIN_NS: Final = 60_000_000_000
+"""While ages stand still it is said again after that."""
+
+STOPPED: Final = (
+    "%s: its clock has been set ahead by %.0f s while nodes ran: nothing expires and nothing is deleted for its age, "
+    "until the clock is set back, or you run `gapless sessions accept-clock --store ...` (no age counts what the clock "
+    "has leapt over)"
+)
+
+
+class TimeWatch:
+    """`where`: the store, for the log; `steady`: nanoseconds of a clock that nobody sets; `warn`: as a logger does."""
+
+    def __init__(self, where: str, steady: Clock = steady_ns, warn: Callable[..., object] = logger.warning) -> None:
+        self._where = where
+        self._steady = steady
+        self._warn = warn
+        self._known: Steady | None = None
+        self._said_ns = 0
+        self._is_stopped = False
+
+    def commit(self, known: StoreTime, clock_ns: int) -> StoreTime:
+        """The time of a commit that follows `known`, where the clock of the database shows `clock_ns`."""
+        steady_ns = self._steady()
+        found = next_time(known, clock_ns, self._expected_ns(steady_ns))
+        self._look(found.time_ns, steady_ns)
+        self._say(found, steady_ns)
+        return found
+
+    def read(self, known: StoreTime, clock_ns: int) -> int:
+        """Store time for a read."""
+        steady_ns = self._steady()
+        now_ns = time_of_read(known, clock_ns, self._expected_ns(steady_ns))
+        self._look(now_ns, steady_ns)
+        return now_ns
+
+    def _expected_ns(self, steady_ns: int) -> int | None:
+        return None if self._known is None else self._known.expected_ns(steady_ns)
+
+    def _look(self, time_ns: int, steady_ns: int) -> None:
+        known = self._known
+        self._known = Steady(time_ns - steady_ns, steady_ns) if known is None else known.look(time_ns, steady_ns)
+
+    def _say(self, found: StoreTime, steady_ns: int) -> None:
+        was, self._is_stopped = self._is_stopped, bool(found.stopped_ns)
+        if self._is_stopped and (not was or steady_ns - self._said_ns >= SAY_AGAIN_NS):
+            self._said_ns = steady_ns
+            self._warn(STOPPED, self._where, found.ahead_ns / 1e9)
+        elif was and not self._is_stopped:
+            self._warn("%s: ages count again", self._where)

@@ -1,0 +1,139 @@
+"""A database whose clock is set ahead by a day while nodes run: nothing is gone early, and an operator is asked."""
+
+from __future__ import annotations
+
+import asyncio
+
+from session_databases import SECOND, Clock, connect
+from session_moves import queued
+
+from statemachines import cli
+from statemachines.drivers.persistent_sessions.host_request import PutMessage, StoreRow, Subscribe
+from statemachines.drivers.persistent_sessions.store import open_session_store
+from statemachines.persistent_sessions.collector_actions import garbage_messages
+from statemachines.persistent_sessions.collector_record import CollectorRecord
+from statemachines.persistent_sessions.collector_request import ForgetClient, ReadClients, ReadMessages
+from statemachines.persistent_sessions.graces import Graces
+from statemachines.persistent_sessions.life_request import LeaveSession, LockClient, LookUp
+from statemachines.persistent_sessions.request import BeginEpoch, LoadSession, PutRow, SessionLoaded
+
+DAY = 86_400 * SECOND
+HOUR_MS = 3_600_000
+
+
+def run(url, play):
+    """`await play(store, clock, steady)`: a session of `c` that outlives its connection by an hour, and a message for
+    it, which expires in an hour, too."""
+
+    async def body():
+        clock, steady = Clock(), Clock()
+        store = open_session_store(url, clock=clock, steady=steady)
+        try:
+            connected = await connect(store, "s1", "c", expiry_ms=HOUR_MS)
+            await store.do(Subscribe("s1", connected.token, "a/+", 1))
+            (route,) = await store.do(PutMessage("m1", "a/x", b"x", 1, HOUR_MS))
+            await store.ask(BeginEpoch("s1", "n1"))
+            row = queued(1, "m1")
+            await store.do(StoreRow(PutRow("s1", "n1", 1, row), "a/x", b"x"))
+            assert route.until_ns > 0
+            await store.ask(LeaveSession("c", "s1", connected.token, HOUR_MS))
+            return await play(store, clock, steady)
+        finally:
+            await store.close()
+
+    return asyncio.run(body())
+
+
+async def gone(store):
+    """What a collector would forget, and delete for its age; whether the session has expired for who connects."""
+    (clients,) = await store.ask(ReadClients("", 10, 1_000))
+    (messages,) = await store.ask(ReadMessages("", 10))
+    unneeded = garbage_messages(CollectorRecord(Graces()), messages)
+    (locked,) = await store.ask(LockClient("c", "h", 1))
+    (found,) = await store.ask(LookUp("c", locked.token, 1_000))
+    return [one.client for one in clients.clients if one.over], [one.message for one in unneeded], found.expired
+
+
+def passes(clock, steady, nanoseconds):
+    clock.now += nanoseconds
+    steady.now += nanoseconds
+
+
+def test_PS_292_nothing_is_gone_when_the_clock_leaps_and_all_in_its_time_when_it_is_accepted(url, caplog):
+    async def play(store, clock, steady):
+        clock.now += DAY
+        passes(clock, steady, SECOND)
+        found = [await gone(store), (await store.ask(ForgetClient("c", 1)))[0].done]
+        for _ in range(2):
+            passes(clock, steady, 3_600 * SECOND)
+            found.append(await gone(store))
+        assert await store.accept_clock()
+        passes(clock, steady, SECOND)
+        found.append(await gone(store))
+        return found
+
+    leapt, forgotten, hour, two_hours, accepted = run(url, play)
+    assert leapt == hour == two_hours == ([], [], False), "ages stand still"
+    assert not forgotten
+    assert accepted == (["c"], ["m1"], True), "it has lived for two hours, by the steady clock"
+    said = [line for line in caplog.messages if "set ahead by 86400 s" in line]
+    assert said
+    assert "gapless sessions accept-clock" in said[0]
+
+
+def test_PS_291_what_was_loaded_before_the_leap_was_noted_is_read_by_the_steady_clock(url):
+    """A read notes nothing, and takes the leap for none."""
+
+    async def play(store, clock, steady):
+        clock.now += DAY
+        found = await store.ask(ReadMessages("", 10))
+        return found[0].messages[0].age_ms
+
+    assert run(url, play) < 1_000
+
+
+def test_PS_293_a_clock_that_is_set_back_again_needs_no_operator(url):
+    async def play(store, clock, steady):
+        clock.now += DAY
+        await store.begin_life("n1", 1_000)
+        clock.now -= DAY
+        passes(clock, steady, 10 * SECOND)
+        await store.begin_life("n1", 1_000)
+        within = await gone(store)
+        passes(clock, steady, 3_600 * SECOND)
+        return within, await gone(store), await store.accept_clock()
+
+    assert run(url, play) == (([], [], False), (["c"], ["m1"], True), False)
+
+
+def test_PS_292_another_process_finds_ages_stopped_and_messages_are_not_over(url):
+    async def play(store, clock, steady):
+        clock.now += DAY
+        await store.begin_life("n1", 1_000)
+        other = open_session_store(url, clock=clock, steady=Clock())
+        try:
+            found = await gone(other)
+            (loaded,) = await other.ask(LoadSession("c", "o", 10))
+        finally:
+            await other.close()
+        return found, loaded
+
+    found, loaded = run(url, play)
+    assert found == ([], [], False)
+    assert isinstance(loaded, SessionLoaded)
+    assert loaded.time_ns < DAY, "by which its owner tells what is over"
+
+
+def test_PS_293_the_command_accepts_a_clock_once(sqlite_url, capsys, tmp_path):
+    async def play(store, clock, steady):
+        clock.now += DAY
+        await store.begin_life("n1", 1_000)
+
+    run(sqlite_url, play)
+    for words in ("ages count again", "ages count already"):
+        assert cli.run(["sessions", "accept-clock", "--store", sqlite_url]) == cli.Exit.HELD
+        assert words in capsys.readouterr().out
+    nowhere = tmp_path / "none.db"
+    assert cli.run(["sessions", "accept-clock", "--store", str(nowhere)]) == cli.Exit.USAGE
+    assert "is not there" in capsys.readouterr().err
+    assert not nowhere.exists()
