@@ -20,14 +20,21 @@ E = TypeVar("E")
 
 
 class Declared:
-    """`add` what has `undeclare`, `on_close` what is to be awaited; `close` undoes all, and can be called again."""
+    """`add` what has `undeclare`, `on_close` what is to be awaited; `close` undoes all, and can be called again.
+
+    What a thread declares while, or after, all is undone (whoever waited for it was cancelled) is undeclared at once.
+    """
 
     def __init__(self) -> None:
         self._acts: list[Callable[[], Awaitable[Any]]] = []
+        self._is_closed = False
 
     def add(self, entity: E) -> E:
         """Itself."""
-        self._acts.append(lambda: asyncio.to_thread(_undeclare, entity))
+        if self._is_closed:
+            _undeclare(entity)
+        else:
+            self._acts.append(lambda: asyncio.to_thread(_undeclare, entity))
         return entity
 
     def on_close(self, act: Callable[[], Awaitable[Any]]) -> None:
@@ -35,12 +42,13 @@ class Declared:
         self._acts.append(act)
 
     async def close(self) -> None:
-        """All of it, whatever of it fails; then raise what failed first."""
+        """All of it, whatever of it fails, and though it is cancelled; then raise what failed first."""
         failed: BaseException | None = None
+        self._is_closed = True
         while self._acts:
             try:
                 await self._acts.pop()()
-            except Exception as error:
+            except (Exception, asyncio.CancelledError) as error:
                 failed = failed or error
         if failed is not None:
             raise failed

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import zenoh
 
+from statemachines.drivers.opening import open_in_thread
 from statemachines.kernel import ConfigurationError
 
 MODES: Final = ("peer", "client", "router")
@@ -55,7 +56,7 @@ async def zenoh_session(
     be opened."""
     config = session_config(mode, listen=listen, connect=connect, scouting=scouting)
     try:
-        session = await asyncio.to_thread(zenoh.open, config)
+        session = await open_in_thread(lambda: zenoh.open(config), lambda opened: opened.close())  # type: ignore[no-untyped-call]
     except zenoh.ZError as error:
         where = f"{mode}, listen {list(listen)}, connect {list(connect)}"
         who = " (is a router there? `gapless node zenoh-router` is one)" if mode == "client" else ""

@@ -169,8 +169,9 @@ class Database:
         """Close the connection and end the thread; a second time does nothing."""
         if not self._closed:
             self._closed = True
-            await asyncio.get_running_loop().run_in_executor(self._worker, self._engine.dispose)
-            self._worker.shutdown()
+            closing = asyncio.get_running_loop().run_in_executor(self._worker, self._engine.dispose)
+            self._worker.shutdown(wait=False)  # whether or not somebody waits for it to be done
+            await closing
 
     # -- in the worker ------------------------------------------------------------------------------------------
 

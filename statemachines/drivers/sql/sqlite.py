@@ -101,8 +101,9 @@ class Database:
         """Close the connection and end the thread; a second time does nothing."""
         if not self._closed:
             self._closed = True
-            await asyncio.get_running_loop().run_in_executor(self._worker, self.connection.close)
-            self._worker.shutdown()
+            closing = asyncio.get_running_loop().run_in_executor(self._worker, self.connection.close)
+            self._worker.shutdown(wait=False)  # whether or not somebody waits for it to be done
+            await closing
 
     def _in_place(self, work: Callable[[], T]) -> T:
         """`work()`, if the file is still the one that was opened: what is written to one that was removed is lost with

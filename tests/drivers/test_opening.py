@@ -1,0 +1,85 @@
+"""What is opened, declared or closed in a thread while whoever waits for it is cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from statemachines.drivers.missed_samples.declared import Declared
+from statemachines.drivers.opening import open_in_thread
+
+
+class Entity:
+    def __init__(self):
+        self.undeclared = 0
+
+    def undeclare(self):
+        self.undeclared += 1
+
+
+async def cancelled_amid(work, begun):
+    """Cancel it once `begun` is set."""
+    task = asyncio.ensure_future(work)
+    await asyncio.to_thread(begun.wait, 10)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+def test_what_nobody_waits_for_any_more_is_closed_once_it_is_open():
+    async def play():
+        begun, go_on, closed = threading.Event(), threading.Event(), asyncio.Event()
+
+        def make():
+            begun.set()
+            go_on.wait(10)
+            return "opened"
+
+        got = []
+        await cancelled_amid(open_in_thread(make, lambda made: (got.append(made), closed.set())), begun)
+        assert got == []
+        go_on.set()
+        await asyncio.wait_for(closed.wait(), 10)
+        assert got == ["opened"]
+
+    asyncio.run(play())
+
+
+def test_what_is_waited_for_is_handed_over_and_an_error_comes_through():
+    async def play():
+        assert await open_in_thread(lambda: "opened", pytest.fail) == "opened"
+        with pytest.raises(ZeroDivisionError):
+            await open_in_thread(lambda: 1 // 0, pytest.fail)
+
+    asyncio.run(play())
+
+
+def test_all_that_was_declared_is_undeclared_though_the_closing_is_cancelled():
+    async def play():
+        declared, entities, begun, go_on = Declared(), [Entity(), Entity()], threading.Event(), threading.Event()
+
+        async def wait():
+            begun.set()
+            await asyncio.to_thread(go_on.wait, 10)
+
+        declared.add(entities[0])
+        declared.on_close(wait)
+        declared.add(entities[1])
+        closing = asyncio.ensure_future(cancelled_amid(declared.close(), begun))
+        await asyncio.to_thread(begun.wait, 10)
+        go_on.set()
+        await closing
+        assert [one.undeclared for one in entities] == [1, 1]
+
+    asyncio.run(play())
+
+
+def test_what_a_thread_declares_after_that_is_undeclared_at_once():
+    async def play():
+        declared = Declared()
+        await declared.close()
+        assert declared.add(Entity()).undeclared == 1
+
+    asyncio.run(play())
