@@ -71,4 +71,4 @@ def test_a_slow_link_shows_who_takes_a_slow_answer_for_none():
     recovery = replace(CALM.own.recovery, retries=1, timeout_ms=400, timeout_max_ms=400)
     assert run(cut, slow, recovery=recovery, **keys)[1].held
     with planted("missed_samples/silence-from-the-beginning"), planted("missed_samples/progress-is-a-failed-try"):
-        assert run(cut, slow, recovery=recovery, **keys)[1].monitor == "WHOLE"
+        assert run(cut, slow, recovery=recovery, **keys)[1].monitor == "HASTY"
