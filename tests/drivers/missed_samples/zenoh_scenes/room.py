@@ -134,7 +134,7 @@ async def a_query_that_never_ends_is_given_up() -> None:
             entity.put(say(2), source_info=zenoh.SourceInfo(entity.id, 2))
             assert numbers(await take(subscriber, 2)) == [0, 2]
             assert [(one.source, one.first, one.last) for one in missed] == [(source, 1, 1)]
-            assert (subscriber.statistics.queries, subscriber.statistics.bad_ends) == (2, 0), "zenoh waits for both still"
+            assert (subscriber.statistics.queries, subscriber.statistics.bad_ends) == (2, 0), "zenoh waits for both"
             queryable.undeclare()
             for query in stuck:
                 with query:

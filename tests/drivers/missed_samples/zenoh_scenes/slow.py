@@ -49,8 +49,7 @@ async def a_link_that_was_cut_and_comes_back_slow_loses_nothing() -> None:
                     for _ in range(200):
                         publisher.put(PAYLOAD)
                     proxy.throttle(DOWN, RATE)
-                    for way in proxy.ways.values():
-                        proxy._loop.call_soon_threadsafe(way.open.set)
+                    proxy.unblock(BOTH)
                     got = await take(subscriber, 200)
                     assert numbers(got) == list(range(1, 201))
                     assert all(one.recovered for one in got)
