@@ -8,8 +8,8 @@ its members and its leader host are killed, stopped and lied to; explores a syst
 a planted bug; kills and stops the nodes of sessions while publishers go on, on SQLite and on PostgreSQL by turns, the
 more often the longer the soak is; lets sessions share streams of groups, in storms and in the calm behind them; lets
 processes at a queue in shared memory be killed and stopped before chosen accesses, and a crowd of them come and go;
-cuts a link between sessions of zenoh, which comes back slow; and fuzzes what reads frames.  It appends a line of JSON with what it did to out/soak.jsonl; the number of lines is the seed
-of the next round, so no two are the same.
+cuts a link between sessions of zenoh, which comes back slow; and fuzzes what reads frames.  It appends a line of JSON
+with what it did to out/soak.jsonl; the number of lines is the seed of the next round, so no two are the same.
 At the first violation it ends with exit code 1, and says what repeats it or where the files are.
 """
 
