@@ -59,7 +59,7 @@ class Readers:
         receive = declare_reliable_subscriber(session, KEY, self._take, history=history, on_missed=self._miss)
         await stack.enter_async_context(receive)
         theirs = zenoh.ext.HistoryConfig(max_samples=newest) if newest else None
-        recovery = zenoh.ext.RecoveryConfig(heartbeat=True)
+        recovery = zenoh.ext.RecoveryConfig(heartbeat=True, periodic_queries=None)
         their = zenoh.ext.declare_advanced_subscriber(
             session, KEY, self._take_theirs, history=theirs, recovery=recovery
         )
