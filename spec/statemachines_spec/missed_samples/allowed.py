@@ -38,7 +38,7 @@ ALLOWED: Final = (
         "a query is about every source or about one, never both: either may be asked first",
     ),
     Allowed(
-        ("source/6/to-history",),
+        ("source/7/to-history",),
         "MS-14",
         "it stays in history either way, and no timer belongs to that",
     ),

@@ -459,9 +459,10 @@ def declare_reliable_subscriber(
     `history`: `History(newest, age_ms)`, ask the caches first for what was published before we came; `period_s`: ask
     every so many seconds for what may have been missed at the end (0: never); `heartbeats`: listen to those of
     publishers; `detect_publishers`: what a publisher sent since its token appeared is ours, the first sample too;
-    `recovery`: retries, timeouts, pauses and limits (`Recovery`); `on_missed(missed)`: gets what is lost, otherwise
-    `misses()` says it; `allowed_origin`, `layout` as for caches; `queue_max`, `queue_bytes_max`: what may wait for the
-    loop; `held_bytes_max`: what may wait for something older; `waiting_max`: what may wait for `async for`.
+    `recovery`: windows, retries, timeouts, pauses and limits (`Recovery`); `on_missed(missed)`: gets what is lost,
+    otherwise `misses()` says it, and the log; `allowed_origin`, `layout` as for caches; `queue_max`, `queue_bytes_max`:
+    what may wait for the loop; `held_bytes_max`: what may wait for something older; `waiting_max`: what may wait for
+    `async for`.
 
     Raises `BadKey` for what is no key expression, `ConfigurationError` for an option that cannot be, `zenoh.ZError`.
     """
