@@ -26,6 +26,7 @@ from statemachines.missed_samples.source_record import (
     PeriodOver,
     SourceRecord,
     Window,
+    with_asking,
 )
 from statemachines.missed_samples.subscriber import SUBSCRIBER
 from statemachines.missed_samples.subscriber_record import PAUSED, SUBSCRIBED, HistoryTimeout
@@ -73,7 +74,7 @@ def ask_by_the_same_number(open_windows: Any) -> Any:
         after, effects = open_windows(record)
         windows = tuple(replace(one, n=1) for one in after.windows)
         asked = tuple(Ask(QUERY, replace(one.request, n=1)) for one in effects)
-        return replace(after, windows=windows), asked
+        return with_asking(after, windows=windows), asked
 
     return changed
 
@@ -147,7 +148,7 @@ def believe_at_once(record: Any, event: Any, now_ns: int) -> Any:
     """It is delivered, and what was before it is given up."""
     after = event.last + 1
     told = (Tell(Missed(record.source, record.expected, after - 2)), Tell(Deliver(record.source, after - 1, after - 1)))
-    return replace(record, expected=after, top=after, held=(), held_count=0, windows=()), told
+    return replace(record, expected=after, top=after, held=(), held_count=0), told
 
 
 def goes_on_in_silence(record: Any, event: Event, now_ns: int) -> Any:
