@@ -224,8 +224,8 @@ def disappear_alive(record: Any, event: Any, now_ns: int) -> Any:
     return record, ()
 
 
-def live_without_period(record: Any, effects: Any, now_ns: int) -> Any:
-    return record, effects
+def live_without_period(live: Any) -> Any:
+    return lambda record, effects, now_ns: (live(record, effects, now_ns)[0], effects)
 
 
 def not_in_history(source_of: Any) -> Any:
@@ -452,7 +452,7 @@ BUGS = (
     Bug("heartbeat-not-noted", "a heartbeat while something is missing is dropped", "MS-07", "the last number",
         row_changed(S, "hear", do=keep_still)),
     Bug("period-once", "after the first periodic query there is none", "MS-17", "the period",
-        called(A, "live", live_without_period)),
+        around(A, "live", live_without_period)),
     Bug("period-asks-nobody", "when the period is over nobody is asked", "MS-17", "the query",
         on(S, PeriodOver, LIVE, do=keep_still)),
     Bug("dead-are-not-asked", "when the period is over those that are known to be dead are not asked for", "MS-17",
