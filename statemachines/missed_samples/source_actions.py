@@ -18,6 +18,7 @@ from statemachines.missed_samples.message import (
 from statemachines.missed_samples.ranges import add, overlap
 from statemachines.missed_samples.recovery import MS, doubled_ms
 from statemachines.missed_samples.source_record import (
+    NOTHING_ASKED,
     UNKNOWN,
     Appeared,
     Disappeared,
@@ -258,7 +259,8 @@ def was_met_by_token(record: SourceRecord, event: HistoryEnded) -> bool:
 
 def live(record: SourceRecord, effects: Effects, now_ns: int) -> Done:
     """Into live, whatever query is still open: where the Subscriber asks unprompted, the period begins."""
-    record = with_asking(record, windows=(), asked=(), asked_top=0, vain=0, silent=0)
+    if record.asking is not NOTHING_ASKED:
+        record = with_asking(record, windows=(), asked=(), asked_top=0, vain=0, silent=0)
     period_ms = record.recovery.period_ms
     if period_ms:
         effects = (*effects, SetTimer("period", now_ns + period_ms * MS, record.source))
