@@ -66,10 +66,11 @@ TOKENS_S: Final = 1.0
 class SubscriberStatistics(msgspec.Struct):
     """Counts since the beginning.  `delivered` samples, of which `recovered` were brought by caches and `unnumbered`
     have no number; `missed` numbers were reported; `duplicates` dropped, of which `repeated` were no replies;
-    `refused` for want of room while something older was missing, `overflowed` because the loop was too slow;
-    `malformed` samples, replies, heartbeats or tokens that cannot be read, `turned_away` samples of sources for which
-    there was no place; `strange` replies nobody asked for; `queries` sent, of which `bad_ends` did not end well;
-    `failed` callbacks of the application; `unread` reports of missed samples for which nobody came."""
+    `refused` for want of room while something older was missing, `doubted` for being too far ahead to be believed,
+    `overflowed` because the loop was too slow; `malformed` samples, replies, heartbeats or tokens that cannot be read,
+    `turned_away` samples of sources for which there was no place; `strange` replies nobody asked for; `queries` sent,
+    of which `bad_ends` did not end well; `failed` callbacks of the application; `unread` reports of missed samples for
+    which nobody came."""
 
     delivered: int = 0
     recovered: int = 0
@@ -78,6 +79,7 @@ class SubscriberStatistics(msgspec.Struct):
     duplicates: int = 0
     repeated: int = 0
     refused: int = 0
+    doubted: int = 0
     overflowed: int = 0
     malformed: int = 0
     turned_away: int = 0
